@@ -1,0 +1,59 @@
+//! What a worker asks for. Each effect is performed by the node; its result comes back as an input.
+
+use alloc::string::String;
+
+use crate::{ContainerName, HookKind, Instance, Signal};
+
+/// One act asked for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Effect {
+    /// Make the image present. Answered by `ImageReady` or `ImageFailed`.
+    PullImage { container: ContainerName },
+    /// Nobody waits for that image any more.
+    CancelPull { container: ContainerName },
+    /// Make namespaces, network, cgroup. Answered by `SandboxReady` or `SandboxFailed`.
+    CreateSandbox,
+    /// Create and start. Answered by `Started` or `StartFailed`.
+    StartContainer { instance: Instance },
+    /// Run a hook. Answered by `HookFinished`.
+    RunHook { instance: Instance, kind: HookKind },
+    /// End a hook that still runs. Answered by `HookFinished` with `Cancelled`, or by its real end if that came first.
+    CancelHook { instance: Instance, kind: HookKind },
+    /// Send a signal to the container's first process. Answered by `SignalAnswered`.
+    SendSignal { instance: Instance, signal: Signal },
+    /// Kill everything in the container. Answered by `Exited`.
+    KillContainer { instance: Instance },
+    /// Remove the sandbox and all it holds. Answered by `SandboxRemoved` or `SandboxRemovalFailed`.
+    RemoveSandbox,
+    /// The status changed: let others see it. Never answered; the newest one wins.
+    PublishStatus,
+    /// Tell people.
+    Emit(Event),
+    /// Store the final status, then delete the API object (grace 0, our UID). Answered by `ObjectDeleted` or
+    /// `ObjectDeleteFailed`.
+    DeleteObject,
+    /// The life is over; nothing more will be asked. The worker may be forgotten.
+    Finish,
+}
+
+/// Something worth telling people, as a Kubernetes Event.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Event {
+    /// Which container it concerns, or `None` for the pod.
+    pub container: Option<ContainerName>,
+    /// Normal or Warning.
+    pub kind: EventKind,
+    /// The API's word for it (`Killing`, `BackOff`, …).
+    pub reason: String,
+    /// One sentence.
+    pub message: String,
+}
+
+/// How loud an event is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum EventKind {
+    /// As it should be.
+    Normal,
+    /// Someone may want to look.
+    Warning,
+}

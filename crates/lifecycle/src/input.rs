@@ -1,0 +1,172 @@
+//! What a worker is told: facts about the world, each of which may arrive late or twice.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::{ContainerName, Instance, Signal, Wall};
+
+/// One fact.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Input {
+    /// The node was told to run this pod. The first input of every life.
+    Begin,
+    /// The image of a container is present; its own stop signal, if it names one.
+    ImageReady { container: ContainerName, stop_signal: Option<Signal> },
+    /// The image could not be had. `reason` is the API's word (`ErrImagePull`, `ErrImageNeverPull`).
+    ImageFailed { container: ContainerName, reason: String, message: String },
+    /// The pod's namespaces, network and cgroup exist.
+    SandboxReady,
+    /// They could not be made.
+    SandboxFailed { message: String },
+    /// The container's process runs.
+    Started { instance: Instance, wall: Wall },
+    /// The container could not be created or started (`CreateContainerError`, `StartError`, …).
+    StartFailed { instance: Instance, reason: String, message: String },
+    /// The kernel told us that the container's first process ended; everything else in it is dead too.
+    Exited { instance: Instance, exit: Exit },
+    /// A hook ended, in whatever way.
+    HookFinished { instance: Instance, kind: HookKind, outcome: HookOutcome },
+    /// What became of a signal we asked for.
+    SignalAnswered { instance: Instance, signal: Signal, delivery: Delivery },
+    /// A probe changed its mind.
+    ProbeChanged { instance: Instance, probe: Probe, passing: bool },
+    /// The API object carries a deletion timestamp. Told again whenever its grace changes.
+    DeleteRequested { grace: Duration, sighting: DeleteSighting },
+    /// The API object is gone although we did not delete it: a force delete.
+    ObjectGone,
+    /// The node itself wants the pod to end.
+    KillRequested { cause: KillCause, grace: Option<Duration> },
+    /// The sandbox and all it held are gone.
+    SandboxRemoved,
+    /// It could not be removed; the worker decides when to try again.
+    SandboxRemovalFailed { message: String },
+    /// Our final DELETE was answered (gone, or already gone, or now someone else's).
+    ObjectDeleted,
+    /// It was not; the worker decides when to try again.
+    ObjectDeleteFailed { message: String },
+    /// The agent came back after a crash or an upgrade; this is what the runtime still knows.
+    AgentRestarted { report: RuntimeReport },
+    /// Nothing happened, but a wake was asked for.
+    TimePassed,
+}
+
+/// How a container's first process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Exit {
+    /// 0..=255, or 128 + signal.
+    pub code: u8,
+    /// The signal that ended it, if one did.
+    pub signal: Option<Signal>,
+    /// The kernel killed something in it for want of memory.
+    pub oom: bool,
+    /// When, for people.
+    pub wall: Wall,
+    /// False when the exit was inferred (its reaper died) rather than seen.
+    pub seen: bool,
+}
+
+/// Which hook of a container.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum HookKind {
+    /// Before the stop signal.
+    PreStop,
+    /// After the start.
+    PostStart,
+}
+
+/// How a hook ended.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum HookOutcome {
+    /// It did what it was for.
+    Succeeded,
+    /// It could not be run, or said no.
+    Failed { message: String },
+    /// We ended it, because its time or its container was over.
+    Cancelled,
+}
+
+/// What became of a signal.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Delivery {
+    /// The kernel took it.
+    Delivered,
+    /// There was nobody left to take it. An answer, not an error.
+    AlreadyGone,
+}
+
+/// Which probe of a container.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Probe {
+    /// May traffic come?
+    Readiness,
+    /// Is it alive?
+    Liveness,
+    /// Has it come up?
+    Startup,
+}
+
+/// How a deletion came to our notice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DeleteSighting {
+    /// On the watch, as it happened: the grace counts from now.
+    Live,
+    /// Found in a list after we were away: `left` is what remains until its timestamp, plus a second for
+    /// the truncation of stored times. Ignored if the journal knows this deletion already.
+    Found { left: Duration },
+}
+
+/// Why the node itself ends a pod.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum KillCause {
+    /// The node is short of something.
+    Evicted { message: String },
+    /// Room is needed for a critical pod.
+    Preempted,
+    /// The node stops.
+    NodeShutdown,
+    /// The manifest of a static pod is gone.
+    ConfigRemoved,
+    /// Nobody claims it.
+    Orphaned,
+}
+
+/// What the runtime knows of a pod when the agent returns.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct RuntimeReport {
+    /// The sandbox exists and its shim answers.
+    pub sandbox: bool,
+    /// Every container instance the runtime still knows.
+    pub containers: Vec<ContainerReport>,
+    /// Every hook the runtime was asked to run and still knows.
+    pub hooks: Vec<HookReport>,
+}
+
+/// One container in a [`RuntimeReport`].
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ContainerReport {
+    /// Which run.
+    pub instance: Instance,
+    /// What is known of it.
+    pub seen: SeenContainer,
+}
+
+/// What is known of a container after a restart of the agent.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum SeenContainer {
+    /// Its process runs since then.
+    Running { wall: Wall },
+    /// It ended; the record was on disk.
+    Exited { exit: Exit },
+}
+
+/// One hook in a [`RuntimeReport`].
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct HookReport {
+    /// Of which run.
+    pub instance: Instance,
+    /// Which hook.
+    pub kind: HookKind,
+    /// How it ended, or `None` while it runs.
+    pub outcome: Option<HookOutcome>,
+}

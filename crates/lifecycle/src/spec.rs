@@ -1,0 +1,114 @@
+//! What a pod asks for, reduced to what the rules need. Commands, mounts and ports stay with the node.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+/// The name of a container inside its pod.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ContainerName(pub String);
+
+impl fmt::Display for ContainerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// One run of a container: its name and how often it was started before.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Instance {
+    /// Which container.
+    pub name: ContainerName,
+    /// 0 for the first run, 1 after the first restart, and so on.
+    pub attempt: u32,
+}
+
+impl fmt::Display for Instance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.attempt == 0 { write!(f, "{}", self.name) } else { write!(f, "{}#{}", self.name, self.attempt) }
+    }
+}
+
+/// A signal by its Linux number, real-time signals included.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Signal(pub u8);
+
+impl Signal {
+    /// The polite default.
+    pub const TERM: Self = Self(15);
+    /// The one nobody can refuse.
+    pub const KILL: Self = Self(9);
+}
+
+/// What a pod is made of.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct PodSpec {
+    /// Init containers and sidecars in declaration order, then main containers in declaration order.
+    pub containers: Vec<ContainerSpec>,
+    /// What becomes of containers that end.
+    pub restart: RestartPolicy,
+    /// `terminationGracePeriodSeconds`.
+    pub grace: Duration,
+}
+
+/// One container of a pod.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ContainerSpec {
+    /// Its name, unique in the pod.
+    pub name: ContainerName,
+    /// Its part in the pod.
+    pub role: Role,
+    /// User code run before the stop signal, on the grace budget.
+    pub pre_stop: Option<Hook>,
+    /// User code run after the start, beside the main process.
+    pub post_start: Option<Hook>,
+    /// `lifecycle.stopSignal`; wins over the image's.
+    pub stop_signal: Option<Signal>,
+    /// What makes it ready.
+    pub readiness: Readiness,
+}
+
+/// The part a container plays in its pod.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Role {
+    /// Runs to completion before the next starts.
+    Init,
+    /// A restartable init container: starts in init order, leaves after the mains.
+    Sidecar,
+    /// The pod's purpose.
+    Main,
+    /// Added by hand to a running pod; never restarted, never ordered.
+    Ephemeral,
+}
+
+/// What becomes of a container that ends.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum RestartPolicy {
+    /// Start it again, whatever its exit code.
+    Always,
+    /// Start it again if it failed.
+    OnFailure,
+    /// Leave it.
+    Never,
+}
+
+/// The kind of a lifecycle hook. What exactly to run is the node's to know.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Hook {
+    /// A command inside the container.
+    Exec,
+    /// A request to the container.
+    HttpGet,
+    /// A wait, ended early by the container's exit.
+    Sleep(Duration),
+}
+
+/// What makes a container ready.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Readiness {
+    /// No readiness probe: ready while running.
+    WhileRunning,
+    /// Ready once its probe says so.
+    WhenProbed,
+}

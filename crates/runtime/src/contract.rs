@@ -1,0 +1,312 @@
+//! What the node may ask of a container runtime, and what it is told unasked.
+//!
+//! Every verb is idempotent: asking twice is answered like asking once, so that a driver which crashed
+//! between asking and hearing may simply ask again.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, oneshot};
+
+/// The UID of a pod: the name of its sandbox.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct PodUid(pub String);
+
+/// One run of one container: `NAME.ATTEMPT` inside its pod.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct ContainerId {
+    /// Container name.
+    pub name: String,
+    /// 0 for the first run.
+    pub attempt: u32,
+}
+
+impl ContainerId {
+    /// The stable, globally unique text form used in `containerID: adieu://…`.
+    pub fn global(&self, pod: &PodUid) -> String {
+        format!("{}.{}.{}", pod.0, self.name, self.attempt)
+    }
+}
+
+/// A pod's shared part: namespaces, network, cgroup, files all its containers see.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct SandboxSpec {
+    /// Pod UID.
+    pub uid: PodUid,
+    /// Pod name (labels, log directory).
+    pub name: String,
+    /// Pod namespace.
+    pub namespace: String,
+    /// Host name inside the pod.
+    pub hostname: String,
+    /// Use the host's network namespace instead of a pod address.
+    pub host_network: bool,
+    /// Lines of `/etc/resolv.conf`; `None` copies the host's.
+    pub resolv_conf: Option<String>,
+}
+
+/// What a sandbox turned out to be.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Sandbox {
+    /// The pod's address; `None` on the host's network.
+    pub ip: Option<IpAddr>,
+}
+
+/// One container to run. Everything is resolved: no Kubernetes words left.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ContainerSpec {
+    /// Which container, which run.
+    pub id: ContainerId,
+    /// The image, as [`Image::id`] of an earlier `ensure_image`.
+    pub image_id: String,
+    /// Replaces the image's entrypoint (and drops its command) if not empty.
+    pub command: Vec<String>,
+    /// Replaces the image's command if not empty.
+    pub args: Vec<String>,
+    /// Set on top of the image's environment, in order, already expanded.
+    pub env: Vec<(String, String)>,
+    /// Replaces the image's working directory.
+    pub working_dir: Option<String>,
+    /// A terminal instead of pipes.
+    pub tty: bool,
+    /// Keep standard input open.
+    pub stdin: bool,
+    /// Mounts on top of the root file system.
+    pub mounts: Vec<Mount>,
+    /// Who to be; `None` means the image's user.
+    pub user: Option<u32>,
+    /// Primary group.
+    pub group: Option<u32>,
+    /// Extra groups.
+    pub groups: Vec<u32>,
+    /// Read-only root file system.
+    pub read_only_root: bool,
+    /// All capabilities, all devices, no seccomp, nothing masked.
+    pub privileged: bool,
+    /// Forbid gaining privileges by exec (`allowPrivilegeEscalation: false`).
+    pub no_new_privileges: bool,
+    /// Capabilities to add, with or without `CAP_`.
+    pub cap_add: Vec<String>,
+    /// Capabilities to drop; `ALL` drops all.
+    pub cap_drop: Vec<String>,
+    /// Limits, applied where this kernel can.
+    pub resources: Resources,
+    /// Where the container may leave its last words (`terminationMessagePath`).
+    pub termination_message_path: Option<String>,
+}
+
+/// A bind mount or a tmpfs.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Mount {
+    /// Path on the host; `None` makes a tmpfs.
+    pub source: Option<PathBuf>,
+    /// Path inside the container.
+    pub target: String,
+    /// Read-only.
+    pub read_only: bool,
+}
+
+/// Resource limits.
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Resources {
+    /// Hard memory limit.
+    pub memory_bytes: Option<u64>,
+    /// CPU limit in thousandths of a core.
+    pub cpu_limit_millis: Option<u64>,
+    /// CPU request in thousandths of a core (weight).
+    pub cpu_request_millis: Option<u64>,
+    /// Most processes.
+    pub pids: Option<u64>,
+}
+
+/// How a container's first process ended, as its shim wrote it to disk before telling anyone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ExitRecord {
+    /// 0..=255, or 128 + signal.
+    pub code: u8,
+    /// The signal that ended it, if one did.
+    pub signal: Option<u8>,
+    /// The kernel killed something in it for want of memory.
+    pub oom: bool,
+    /// Wall clock, milliseconds.
+    pub wall_ms: i64,
+    /// False when inferred because the shim itself died.
+    pub seen: bool,
+}
+
+/// How an exec that outlives the agent (a hook) ended.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum HookRecord {
+    /// It ran and ended with this code (128 + signal for signals).
+    Exited { code: u8 },
+    /// It could not be run.
+    Failed { message: String },
+    /// It was ended by `cancel_hook`.
+    Cancelled,
+}
+
+/// An image that is present.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Image {
+    /// `sha256:…` of its configuration.
+    pub id: String,
+    /// Names it can be asked for by, fully qualified (`docker.io/library/busybox:latest`).
+    pub names: Vec<String>,
+    /// Unpacked size.
+    pub size_bytes: u64,
+    /// `StopSignal` of its configuration, as a number.
+    pub stop_signal: Option<u8>,
+    /// `User` of its configuration, unparsed.
+    pub user: Option<String>,
+    /// Environment of its configuration.
+    pub env: BTreeMap<String, String>,
+}
+
+/// Something to run inside a running container.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ExecSpec {
+    /// Program and arguments; no shell.
+    pub command: Vec<String>,
+    /// With a terminal (then there is no stderr).
+    pub tty: bool,
+    /// With standard input.
+    pub stdin: bool,
+    /// With standard output.
+    pub stdout: bool,
+    /// With standard error.
+    pub stderr: bool,
+}
+
+/// A running exec (or attach). Dropping the ends hangs up; the process is then left to its container.
+#[derive(Debug)]
+pub struct ExecSession {
+    /// Write end of its standard input; the terminal's master when there is a terminal.
+    pub stdin: Option<OwnedFd>,
+    /// Read end of its standard output; the terminal's master when there is a terminal.
+    pub stdout: Option<OwnedFd>,
+    /// Read end of its standard error.
+    pub stderr: Option<OwnedFd>,
+    /// Its exit code, once; an error if the runtime lost it.
+    pub exit: oneshot::Receiver<u8>,
+}
+
+/// What became of a signal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Delivery {
+    /// The kernel took it.
+    Delivered,
+    /// There was nobody left to take it.
+    AlreadyGone,
+}
+
+/// Everything the runtime knows of one pod.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PodReport {
+    /// The sandbox as it was asked for.
+    pub spec: SandboxSpec,
+    /// Its shim answers.
+    pub alive: bool,
+    /// What it turned out to be.
+    pub sandbox: Sandbox,
+    /// Every run that was started and not yet forgotten.
+    pub containers: Vec<ContainerReport>,
+    /// Every hook that was asked for.
+    pub hooks: Vec<HookReport>,
+}
+
+/// One container of a [`PodReport`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct ContainerReport {
+    /// Which run.
+    pub id: ContainerId,
+    /// When it was started, wall clock, milliseconds.
+    pub started_wall_ms: i64,
+    /// How it ended; `None` while it runs.
+    pub exit: Option<ExitRecord>,
+}
+
+/// One hook of a [`PodReport`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct HookReport {
+    /// Of which run.
+    pub id: ContainerId,
+    /// The name it was given.
+    pub hook: String,
+    /// How it ended; `None` while it runs.
+    pub outcome: Option<HookRecord>,
+}
+
+/// What the runtime tells unasked. Told again after a reattach if nobody heard it: readers must not count.
+#[derive(Clone, PartialEq, Debug)]
+pub enum RuntimeEvent {
+    /// A container's first process ended, its exit is on disk and nothing of it runs any more.
+    Exited { pod: PodUid, id: ContainerId, exit: ExitRecord },
+    /// A hook ended and its outcome is on disk.
+    HookEnded { pod: PodUid, id: ContainerId, hook: String, outcome: HookRecord },
+}
+
+/// Why the runtime could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    /// No such image here.
+    #[error("image {name:?} is not present; load it with `adieu image load FILE`")]
+    ImageAbsent { name: String },
+    /// The image name cannot be read.
+    #[error("image name {name:?} is not valid: {why}")]
+    ImageName { name: String, why: String },
+    /// No such sandbox, or its shim does not answer.
+    #[error("pod {pod} has no sandbox")]
+    NoSandbox { pod: String },
+    /// No such container.
+    #[error("container {container} is not running")]
+    NoContainer { container: String },
+    /// The program could not be started: the kernel's answer, in words that name the program.
+    #[error("{message}")]
+    Start { message: String },
+    /// Anything else that the system refused.
+    #[error("{doing}")]
+    System { doing: String, source: Box<dyn std::error::Error + Send + Sync> },
+}
+
+type Result<T> = std::result::Result<T, RuntimeError>;
+
+/// A container runtime.
+pub trait Runtime: Send + Sync + 'static {
+    /// The events, once: the first caller gets the receiver.
+    fn events(&self) -> Option<mpsc::UnboundedReceiver<RuntimeEvent>>;
+    /// All pods the runtime knows, after it has reattached to every shim.
+    fn inventory(&self) -> impl Future<Output = Result<Vec<PodReport>>> + Send;
+    /// Finds an image that is present, by any of its names, its id, or a name without registry and tag.
+    fn ensure_image(&self, name: &str) -> impl Future<Output = Result<Image>> + Send;
+    /// All images that are present.
+    fn images(&self) -> impl Future<Output = Result<Vec<Image>>> + Send;
+    /// Makes the pod's sandbox.
+    fn create_sandbox(&self, spec: &SandboxSpec) -> impl Future<Output = Result<Sandbox>> + Send;
+    /// Creates and starts a container; returns when its program runs (or was refused by exec). Wall clock, milliseconds.
+    fn start_container(&self, pod: &PodUid, spec: &ContainerSpec) -> impl Future<Output = Result<i64>> + Send;
+    /// Sends a signal to the container's first process, by pidfd.
+    fn signal(&self, pod: &PodUid, id: &ContainerId, signal: u8) -> impl Future<Output = Result<Delivery>> + Send;
+    /// Kills everything in the container, what escaped its first process included.
+    fn kill(&self, pod: &PodUid, id: &ContainerId) -> impl Future<Output = Result<()>> + Send;
+    /// Runs a program in a running container, with its streams.
+    fn exec(&self, pod: &PodUid, id: &ContainerId, spec: &ExecSpec) -> impl Future<Output = Result<ExecSession>> + Send;
+    /// Sets the size of an exec's terminal.
+    fn resize(&self, session: &ExecSession, columns: u16, rows: u16) -> Result<()>;
+    /// Starts a program as a hook: a child of the shim, never started twice under one name, its outcome recorded.
+    fn run_hook(&self, pod: &PodUid, id: &ContainerId, hook: &str, command: &[String]) -> impl Future<Output = Result<()>> + Send;
+    /// Ends a hook that still runs.
+    fn cancel_hook(&self, pod: &PodUid, id: &ContainerId, hook: &str) -> impl Future<Output = Result<()>> + Send;
+    /// The log file of a run (CRI format: `TIME STREAM F|P LINE`); may not exist yet.
+    fn log_path(&self, pod: &PodUid, id: &ContainerId) -> PathBuf;
+    /// The container's last words, at most the last 4096 bytes; `None` if it left none.
+    fn termination_message(&self, pod: &PodUid, id: &ContainerId) -> impl Future<Output = Option<String>> + Send;
+    /// Kills and removes everything of the pod: processes, mounts, namespaces, cgroups, addresses, files.
+    /// Returns when no process of it is left; slow kernel work behind that goes on in the background.
+    fn remove_sandbox(&self, pod: &PodUid) -> impl Future<Output = Result<()>> + Send;
+    /// Removes what the runtime keeps between pods (links, rules, routes, cgroup roots). For `adieu down`.
+    fn tear_down(&self) -> impl Future<Output = Result<()>> + Send;
+}

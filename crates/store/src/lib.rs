@@ -1,0 +1,98 @@
+//! Versioned objects and watches: an in-memory view over a durable log.
+//!
+//! Reads, lists and watches never touch disk. A write is acknowledged after its group commit.
+//! The contract (types and the [`Store`] handle) is what `server` builds on.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+/// A point in the one global order of writes. Never 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Revision(pub u64);
+
+/// `pods/default/web`; cluster-scoped kinds have an empty namespace. Orders by collection, namespace, name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Key {
+    /// The collection, `pods` or `leases.coordination.k8s.io`.
+    pub collection: Arc<str>,
+    /// Empty for cluster-scoped kinds.
+    pub namespace: Arc<str>,
+    /// `metadata.name`.
+    pub name: Arc<str>,
+}
+
+/// A stored object at one revision. Serialised once; the bytes are shared by disk, lists and watches.
+/// Neither form carries `kind` or `apiVersion` (the frame adds them); both carry `metadata.resourceVersion`.
+#[derive(Debug)]
+pub struct Object {
+    /// Where it lives.
+    pub key: Key,
+    /// Its resourceVersion.
+    pub revision: Revision,
+    /// The parsed form.
+    pub value: Value,
+    /// The same, as compact JSON, always `{…}`.
+    pub json: Bytes,
+}
+
+/// What must be true of the stored object for a write to happen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expect {
+    /// Nothing is stored there.
+    Absent,
+    /// Exactly this revision is stored there.
+    Revision(Revision),
+}
+
+/// One step of a write. Each step gets a revision of its own.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Store this value (the store stamps `metadata.resourceVersion`).
+    Put { key: Key, value: Value },
+    /// Remove the object.
+    Delete { key: Key },
+}
+
+/// What happened to one key.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// It was not there before.
+    Added(Arc<Object>),
+    /// It was, as `before`.
+    Modified { before: Arc<Object>, after: Arc<Object> },
+    /// It is gone. `last` is the last stored state with the revision of the deletion stamped on it.
+    Deleted { before: Arc<Object>, last: Arc<Object> },
+}
+
+/// Why a write did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The expectation did not hold; this is what is stored (or `None`).
+    #[error("the stored object is not the expected one")]
+    Conflict(Option<Arc<Object>>),
+    /// The log could not take it; nothing was acknowledged and nothing changed.
+    #[error("cannot write to the store")]
+    Log(#[source] Arc<dyn std::error::Error + Send + Sync>),
+}
+
+/// Why a list or a watch cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum HistoryError {
+    /// The revision is older than the history kept.
+    #[error("revision {asked:?} is compacted; the oldest kept is {oldest:?}")]
+    Compacted { asked: Revision, oldest: Revision },
+    /// The revision has not happened yet.
+    #[error("revision {asked:?} is in the future; the newest is {newest:?}")]
+    Future { asked: Revision, newest: Revision },
+}
+
+/// A consistent part of a collection.
+#[derive(Debug)]
+pub struct Page {
+    /// The objects, in key order.
+    pub items: Vec<Arc<Object>>,
+    /// The revision the page is true at.
+    pub revision: Revision,
+}
