@@ -2,11 +2,34 @@
 //!
 //! Reads, lists and watches never touch disk. A write is acknowledged after its group commit.
 //! The contract (types and the [`Store`] handle) is what `server` builds on.
+//!
+//! ```text
+//!  write ──▶ queue ──▶ log (one thread): judge, stamp, one durable commit per group ──▶ view ──▶ watches
+//!  get, list ───────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Reading order: this file (the words), [`store`] (the handle), `view` (what is true, and what was), [`watch`] (a cursor
+//! into it), `log` (the seam behind which revisions are made), `embedded` (the log in one file) over
+//! `disk`, `row` and `load`.
+
+mod disk;
+mod embedded;
+mod load;
+mod log;
+mod object;
+mod row;
+pub mod store;
+mod view;
+pub mod watch;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
+
+pub use disk::OpenError;
+pub use store::{Store, Window};
+pub use watch::Watch;
 
 /// A point in the one global order of writes. Never 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -50,9 +73,17 @@ pub enum Expect {
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Store this value (the store stamps `metadata.resourceVersion`).
-    Put { key: Key, value: Value },
+    Put {
+        /// Where.
+        key: Key,
+        /// What; a JSON object.
+        value: Value,
+    },
     /// Remove the object.
-    Delete { key: Key },
+    Delete {
+        /// Where.
+        key: Key,
+    },
 }
 
 /// What happened to one key.
@@ -61,9 +92,19 @@ pub enum Change {
     /// It was not there before.
     Added(Arc<Object>),
     /// It was, as `before`.
-    Modified { before: Arc<Object>, after: Arc<Object> },
+    Modified {
+        /// As it was.
+        before: Arc<Object>,
+        /// As it is.
+        after: Arc<Object>,
+    },
     /// It is gone. `last` is the last stored state with the revision of the deletion stamped on it.
-    Deleted { before: Arc<Object>, last: Arc<Object> },
+    Deleted {
+        /// As it was, with its own last revision.
+        before: Arc<Object>,
+        /// The same with the revision of the deletion.
+        last: Arc<Object>,
+    },
 }
 
 /// Why a write did not happen.
@@ -81,11 +122,21 @@ pub enum WriteError {
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     /// The revision is older than the history kept.
-    #[error("revision {asked:?} is compacted; the oldest kept is {oldest:?}")]
-    Compacted { asked: Revision, oldest: Revision },
+    #[error("revision {asked} is compacted; the oldest kept is {oldest}")]
+    Compacted {
+        /// What was asked for.
+        asked: Revision,
+        /// The oldest that could be answered.
+        oldest: Revision,
+    },
     /// The revision has not happened yet.
-    #[error("revision {asked:?} is in the future; the newest is {newest:?}")]
-    Future { asked: Revision, newest: Revision },
+    #[error("revision {asked} is in the future; the newest is {newest}")]
+    Future {
+        /// What was asked for.
+        asked: Revision,
+        /// The newest there is.
+        newest: Revision,
+    },
 }
 
 /// A consistent part of a collection.

@@ -1,0 +1,235 @@
+//! The file: rows by revision, and a few numbers about them, in one `redb` database.
+//!
+//! The table `log` holds every change that is still needed: the newest of each live key, and all of the history window
+//! with what each of its changes replaced. So opening is one scan in order, and a watch can resume across a restart.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+
+use crate::Revision;
+
+const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+
+/// Raised when an older program could not read what this one writes.
+const FORMAT: u64 = 1;
+
+/// Memory for pages. Reads come from the view, so that only the pages being written need a place.
+const CACHE: usize = 8 << 20;
+
+/// Why a store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Someone else has it open.
+    #[error(
+        "the store {} is open in another process; stop that one first, or give this one a data directory of its own",
+        path.display()
+    )]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is not what was written.
+    #[error("the store {} is damaged; restore a copy of it, or move it away to start empty", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// It is from the future.
+    #[error(
+        "the store {} has format {found}, and this version reads up to format {FORMAT}; use the version that wrote it",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u64,
+    },
+    /// The system did not let us.
+    #[error("cannot open the store {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// The open file.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    database: Database,
+    /// Who opened the file before. Tells a reopening log whether anyone else came in between.
+    pub(crate) previous_owner: u64,
+}
+
+/// The numbers stored beside the rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Marks {
+    /// The newest revision given out.
+    pub(crate) revision: Revision,
+    /// No change after this one was removed.
+    pub(crate) floor: Revision,
+}
+
+/// One durable step of the file.
+#[derive(Debug)]
+pub(crate) struct Commit<'a> {
+    pub(crate) rows: &'a [(Revision, Vec<u8>)],
+    pub(crate) remove: &'a [Revision],
+    pub(crate) marks: Marks,
+}
+
+impl Disk {
+    /// Opens or makes the file, and leaves the mark of `owner` in it.
+    pub(crate) fn open(path: &Path, owner: u64) -> Result<Self, OpenError> {
+        if !fs::exists(path).map_err(|source| io_error(path, source))? {
+            create(path)?;
+        }
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(|source| io_error(path, source))?;
+        let database = database(file).map_err(|error| open_error(path, error))?;
+        Self::enter(database, owner).map_err(|error| match error {
+            EnterError::Newer(found) => OpenError::Newer { path: path.to_owned(), found },
+            EnterError::Redb(error) => open_error(path, error),
+        })
+    }
+
+    /// Checks the format and notes the owner, which also proves that the file can be written.
+    fn enter(database: Database, owner: u64) -> Result<Self, EnterError> {
+        let transaction = database.begin_write().map_err(redb::Error::from)?;
+        let previous_owner = {
+            let mut meta = transaction.open_table(META).map_err(redb::Error::from)?;
+            let number = |name| -> Result<u64, redb::Error> { Ok(meta.get(name)?.map_or(0, |number| number.value())) };
+            let found = number("format")?;
+            if found > FORMAT {
+                return Err(EnterError::Newer(found));
+            }
+            let previous_owner = number("owner")?;
+            meta.insert("owner", owner).map_err(redb::Error::from)?;
+            previous_owner
+        };
+        transaction.commit().map_err(redb::Error::from)?;
+        Ok(Self { database, previous_owner })
+    }
+
+    pub(crate) fn marks(&self) -> Result<Marks, redb::Error> {
+        let transaction = self.database.begin_read()?;
+        let meta = transaction.open_table(META)?;
+        let mark = |name| -> Result<Revision, redb::Error> {
+            let number = meta.get(name)?;
+            number
+                .map(|number| Revision(number.value()))
+                .ok_or_else(|| redb::Error::Corrupted(format!("no {name} mark")))
+        };
+        Ok(Marks { revision: mark("revision")?, floor: mark("floor")? })
+    }
+
+    /// Tells every row, in order.
+    pub(crate) fn scan<E: From<redb::Error>>(
+        &self,
+        mut told: impl FnMut(Revision, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let transaction = self.database.begin_read().map_err(redb::Error::from)?;
+        let log = transaction.open_table(LOG).map_err(redb::Error::from)?;
+        for row in log.iter().map_err(redb::Error::from)? {
+            let (revision, row) = row.map_err(redb::Error::from)?;
+            told(Revision(revision.value()), row.value())?;
+        }
+        Ok(())
+    }
+
+    /// Makes all of it durable, or none.
+    pub(crate) fn commit(&self, commit: &Commit<'_>) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        {
+            let mut log = transaction.open_table(LOG)?;
+            for revision in commit.remove {
+                log.remove(revision.0)?;
+            }
+            for (revision, row) in commit.rows {
+                log.insert(revision.0, row.as_slice())?;
+            }
+            let mut meta = transaction.open_table(META)?;
+            meta.insert("revision", commit.marks.revision.0)?;
+            meta.insert("floor", commit.marks.floor.0)?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+}
+
+enum EnterError {
+    Newer(u64),
+    Redb(redb::Error),
+}
+
+impl From<redb::Error> for EnterError {
+    fn from(error: redb::Error) -> Self {
+        Self::Redb(error)
+    }
+}
+
+/// Makes an empty store beside `path` and gives it its name only when it is whole, so that a crash in between leaves
+/// nothing that looks like a store. A name already taken is left alone: someone else was faster.
+fn create(path: &Path) -> Result<(), OpenError> {
+    let io_error = |source| io_error(path, source);
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".{}.new", std::process::id()));
+    let draft = PathBuf::from(draft);
+    // Secrets live here, so only the owner may read.
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&draft);
+    let file = file.map_err(io_error)?;
+    let made = database(file).map_err(redb::Error::from).and_then(|database| {
+        let transaction = database.begin_write()?;
+        {
+            transaction.open_table(LOG)?;
+            let mut meta = transaction.open_table(META)?;
+            meta.insert("format", FORMAT)?;
+            meta.insert("revision", Revision::FIRST.0)?;
+            meta.insert("floor", Revision::FIRST.0)?;
+        }
+        Ok(transaction.commit()?)
+    });
+    made.map_err(|error| open_error(path, error))?;
+    match fs::hard_link(&draft, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_error(error)),
+        _ => {}
+    }
+    fs::remove_file(&draft).map_err(io_error)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(io_error)
+}
+
+fn database(file: File) -> Result<Database, DatabaseError> {
+    Database::builder().set_cache_size(CACHE).create_file(file)
+}
+
+fn io_error(path: &Path, source: io::Error) -> OpenError {
+    OpenError::Io { path: path.to_owned(), source: source.into() }
+}
+
+/// Sorts what `redb` says into what a person can do about it.
+pub(crate) fn open_error(path: &Path, error: impl Into<redb::Error>) -> OpenError {
+    let (path, error) = (path.to_owned(), error.into());
+    if matches!(error, redb::Error::DatabaseAlreadyOpen) {
+        return OpenError::InUse { path };
+    }
+    if let redb::Error::Io(source) = &error
+        && !is_about_content(source)
+    {
+        return OpenError::Io { path, source: error.into() };
+    }
+    OpenError::Damaged { path, source: error.into() }
+}
+
+/// `redb` reports a file that is not one of its own, or is cut short, as an I/O error.
+fn is_about_content(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+}

@@ -1,0 +1,33 @@
+//! The seam between the handle and whatever makes writes durable.
+//!
+//! A log alone gives out revisions. It takes requests from a queue, makes them durable, tells the view what became true
+//! in the order of revisions, and only then answers. The embedded log judges expectations against its own view and may
+//! give the steps of one request a revision each. A log kept by other machines would hand expectation and value to them,
+//! let the view follow the stream of changes that comes back, and answer a request once the view has reached it; stamping
+//! happens on arrival there, so nothing outside a log may depend on when an object is serialised.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::view::View;
+use crate::{Change, Expect, Key, Step, WriteError};
+
+/// A write on its way.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) key: Key,
+    pub(crate) expect: Expect,
+    pub(crate) steps: Vec<Step>,
+    /// Nobody may be waiting any more; the write happens all the same.
+    pub(crate) answer: oneshot::Sender<Answer>,
+}
+
+/// What became of it.
+pub(crate) type Answer = Result<Vec<Change>, WriteError>;
+
+/// Where writes become durable and get their revisions.
+pub(crate) trait Log: Send + 'static {
+    /// Serves requests on the calling thread until every handle is gone.
+    fn serve(self: Box<Self>, requests: mpsc::Receiver<Request>, view: Arc<View>);
+}

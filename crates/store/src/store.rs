@@ -1,0 +1,135 @@
+//! The handle everyone holds.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::embedded::Embedded;
+use crate::log::{Log, Request};
+use crate::view::View;
+use crate::{Change, Expect, HistoryError, Key, Object, OpenError, Page, Revision, Step, Watch, WriteError};
+
+/// Writes that wait for the log beyond these make their writers wait, which is all the back-pressure there is.
+const QUEUE: usize = 1024;
+
+/// How much of the past stays readable. The first bound reached counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Window {
+    /// At most so many changes.
+    pub changes: usize,
+    /// At most about so much memory for objects that only the past still needs.
+    pub bytes: usize,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { changes: 65_536, bytes: 32 << 20 }
+    }
+}
+
+/// Versioned objects and watches. Cheap to clone; the last clone dropped closes the file and ends every watch.
+#[derive(Clone, Debug)]
+pub struct Store {
+    // Declared, and so dropped, before `_closing`: the log ends when its queue is closed.
+    requests: mpsc::Sender<Request>,
+    view: Arc<View>,
+    _closing: Arc<Closing>,
+}
+
+impl Store {
+    /// Opens the store in the file `path`, or makes it, with the default [`Window`].
+    pub async fn open(path: &Path) -> Result<Self, OpenError> {
+        Self::open_with(path, Window::default()).await
+    }
+
+    /// Opens the store in the file `path`, or makes it.
+    pub async fn open_with(path: &Path, window: Window) -> Result<Self, OpenError> {
+        let path = path.to_owned();
+        let opened = tokio::task::spawn_blocking(move || Embedded::open(&path, window)).await;
+        let (log, view) = opened.unwrap_or_else(|gone| std::panic::resume_unwind(gone.into_panic()))?;
+        Ok(Self::over(Box::new(log), view))
+    }
+
+    pub(crate) fn over(log: Box<dyn Log>, view: View) -> Self {
+        let (requests, queue) = mpsc::channel(QUEUE);
+        let view = Arc::new(view);
+        let told = Arc::clone(&view);
+        let serving = std::thread::Builder::new()
+            .name("store".to_owned())
+            .spawn(move || log.serve(queue, told))
+            .expect("a thread can be started while the process starts");
+        let closing = Closing { view: Arc::clone(&view), serving: Some(serving) };
+        Self { requests, view, _closing: Arc::new(closing) }
+    }
+
+    /// The newest revision.
+    pub fn revision(&self) -> Revision {
+        self.view.revision()
+    }
+
+    /// The object under `key`, as of now.
+    pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
+        self.view.get(key)
+    }
+
+    /// The objects of `collection` in `namespace` (empty: in all), as of `at` or as of now.
+    pub fn list(&self, collection: &str, namespace: &str, at: Option<Revision>) -> Result<Page, HistoryError> {
+        self.view.list(collection, namespace, at)
+    }
+
+    /// The changes of `collection` in `namespace` (empty: in all) after `from`, or from now on.
+    pub fn watch(&self, collection: &str, namespace: &str, from: Option<Revision>) -> Result<Watch, HistoryError> {
+        let (from, news) = self.view.subscribe(collection, from)?;
+        Ok(Watch::new(Arc::clone(&self.view), collection, namespace, from, news))
+    }
+
+    /// The objects as of now, and the changes after exactly that.
+    pub fn list_and_watch(&self, collection: &str, namespace: &str) -> (Page, Watch) {
+        let (page, news) = self.view.page_and_subscribe(collection, namespace);
+        let watch = Watch::new(Arc::clone(&self.view), collection, namespace, page.revision, news);
+        (page, watch)
+    }
+
+    /// Performs `steps` on `key` if `expect` holds. They become durable together, each with a revision of its own;
+    /// the changes come back in order. A put that would change nothing is skipped: no revision, no change.
+    ///
+    /// Dropping the future does not undo a write that was already queued.
+    ///
+    /// # Panics
+    ///
+    /// If a step concerns another key, or puts something that is not a JSON object.
+    pub async fn write(&self, key: &Key, expect: Expect, steps: Vec<Step>) -> Result<Vec<Change>, WriteError> {
+        for step in &steps {
+            assert_eq!(step.key(), key, "every step of a write concerns its one key");
+            if let Step::Put { value, .. } = step {
+                assert!(value.is_object(), "only JSON objects are stored");
+            }
+        }
+        let (answer, answered) = oneshot::channel();
+        let request = Request { key: key.clone(), expect, steps, answer };
+        self.requests.send(request).await.map_err(|_| closed())?;
+        answered.await.map_err(|_| closed())?
+    }
+}
+
+fn closed() -> WriteError {
+    WriteError::Log(Arc::new(std::io::Error::other("the log has ended")))
+}
+
+/// Ends the watches and waits for the log, when the last handle goes.
+#[derive(Debug)]
+struct Closing {
+    view: Arc<View>,
+    serving: Option<JoinHandle<()>>,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.view.close();
+        if let Some(Err(_)) = self.serving.take().map(JoinHandle::join) {
+            tracing::error!("the store's log ended in a panic");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! What is true, and what was: every object by key, and the window of changes that led here.
+//!
+//! Only the log changes it, group by group, after the commit. Readers take a short lock and leave with shared objects.
+//! History is kept per collection, so that a busy collection never makes a quiet one unwatchable, and is given up
+//! globally oldest first, so that memory stays bounded.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use tokio::sync::watch;
+
+use crate::{Change, HistoryError, Key, Object, Page, Revision, Window};
+
+/// How many changes a watch takes over at a time; also how many a stalled reader can keep alive.
+const BATCH: usize = 64;
+
+#[derive(Debug)]
+pub(crate) struct View {
+    state: RwLock<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    revision: Revision,
+    /// No collection has given up a change after this one.
+    floor: Revision,
+    collections: BTreeMap<Arc<str>, Collection>,
+    /// The collection of each kept change, oldest first.
+    order: VecDeque<Arc<str>>,
+    /// What the superseded objects held by history weigh.
+    weight: usize,
+    window: Window,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Collection {
+    objects: BTreeMap<Key, Arc<Object>>,
+    history: VecDeque<Change>,
+    /// Every change after this one is in `history`.
+    forgotten: Revision,
+    /// Wakes the watches; `None` once the store is closed.
+    news: Option<watch::Sender<Revision>>,
+}
+
+/// Rows that no reader can reach any more, and the floor that makes it so.
+#[derive(Debug, Default)]
+pub(crate) struct Garbage {
+    pub(crate) floor: Option<Revision>,
+    pub(crate) rows: Vec<Revision>,
+}
+
+/// The cursor is older than the history of its collection.
+pub(crate) struct Lagged;
+
+impl View {
+    pub(crate) fn new(floor: Revision, window: Window) -> Self {
+        let state = State {
+            revision: floor,
+            floor,
+            collections: BTreeMap::new(),
+            order: VecDeque::new(),
+            weight: 0,
+            window,
+            closed: false,
+        };
+        Self { state: RwLock::new(state) }
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.read().revision
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Object>> {
+        self.read().collections.get(&key.collection)?.objects.get(key).cloned()
+    }
+
+    pub(crate) fn list(&self, collection: &str, namespace: &str, at: Option<Revision>) -> Result<Page, HistoryError> {
+        let state = self.read();
+        let Some(at) = at else { return Ok(state.page(collection, namespace)) };
+        let forgotten = state.check(collection, at)?;
+        debug_assert!(forgotten <= at);
+        let Some(collection) = state.collections.get(collection) else {
+            return Ok(Page { items: Vec::new(), revision: at });
+        };
+        Ok(Page { items: collection.as_of(namespace, at), revision: at })
+    }
+
+    /// Where a watch that has seen everything up to `from` starts, and what wakes it.
+    pub(crate) fn subscribe(
+        &self,
+        collection: &str,
+        from: Option<Revision>,
+    ) -> Result<(Revision, watch::Receiver<Revision>), HistoryError> {
+        let mut state = self.write();
+        let from = from.unwrap_or(state.revision);
+        state.check(collection, from)?;
+        Ok((from, state.news(collection)))
+    }
+
+    /// A page, and what a watch needs to continue exactly there.
+    pub(crate) fn page_and_subscribe(&self, collection: &str, namespace: &str) -> (Page, watch::Receiver<Revision>) {
+        let mut state = self.write();
+        let page = state.page(collection, namespace);
+        (page, state.news(collection))
+    }
+
+    /// The next changes after `cursor`, and the cursor after them.
+    pub(crate) fn after(
+        &self,
+        collection: &str,
+        namespace: &str,
+        cursor: Revision,
+    ) -> Result<(VecDeque<Change>, Revision), Lagged> {
+        let state = self.read();
+        let Some(collection) = state.collections.get(collection) else { return Ok((VecDeque::new(), state.revision)) };
+        if cursor < collection.forgotten {
+            return Err(Lagged);
+        }
+        let changes: VecDeque<_> =
+            collection.since(cursor).filter(|change| change.key().is_in(namespace)).take(BATCH).cloned().collect();
+        let cursor = match changes.back() {
+            Some(last) if changes.len() == BATCH => last.revision(),
+            _ => state.revision,
+        };
+        Ok((changes, cursor))
+    }
+
+    /// How far a watch that took everything up to `cursor` can be said to have come.
+    pub(crate) fn progress(&self, collection: &str, namespace: &str, cursor: Revision) -> Revision {
+        let state = self.read();
+        let Some(collection) = state.collections.get(collection) else { return state.revision };
+        if cursor < collection.forgotten {
+            return cursor;
+        }
+        match collection.since(cursor).find(|change| change.key().is_in(namespace)) {
+            Some(change) => Revision(change.revision().0 - 1),
+            None => state.revision,
+        }
+    }
+
+    /// Makes one committed group visible, in order, then wakes its watches. Answers what fell out of the window.
+    pub(crate) fn apply(&self, changes: &[Change]) -> Garbage {
+        let mut state = self.write();
+        let mut woken: Vec<watch::Sender<Revision>> = Vec::new();
+        for change in changes {
+            let news = state.apply(change);
+            if let Some(news) = news
+                && !woken.iter().any(|known| known.same_channel(&news))
+            {
+                woken.push(news);
+            }
+        }
+        let garbage = state.trim();
+        let revision = state.revision;
+        drop(state);
+        for news in woken {
+            news.send_replace(revision);
+        }
+        garbage
+    }
+
+    /// Moves the newest revision on without a change: what a reopened log says was given out before.
+    pub(crate) fn advance_to(&self, revision: Revision) {
+        let mut state = self.write();
+        state.revision = state.revision.max(revision);
+    }
+
+    /// Takes over what a change from before the window left, without the change itself. Answers the rows that it made
+    /// unreachable.
+    pub(crate) fn restore(&self, change: &Change) -> Vec<Revision> {
+        let mut state = self.write();
+        state.collection(&Arc::clone(&change.key().collection)).put(change);
+        replaced(change)
+    }
+
+    /// Ends every watch once it has read what there is.
+    pub(crate) fn close(&self) {
+        let mut state = self.write();
+        state.closed = true;
+        for collection in state.collections.values_mut() {
+            collection.news = None;
+        }
+    }
+
+    // A poisoned lock means a panic between two plain map operations; the maps themselves are still sound, and the
+    // process ends on panic in production anyway.
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn collection(&mut self, name: &Arc<str>) -> &mut Collection {
+        let (floor, revision, closed) = (self.floor, self.revision, self.closed);
+        self.collections.entry(Arc::clone(name)).or_insert_with(|| Collection {
+            objects: BTreeMap::new(),
+            history: VecDeque::new(),
+            forgotten: floor,
+            news: (!closed).then(|| watch::Sender::new(revision)),
+        })
+    }
+
+    fn news(&mut self, collection: &str) -> watch::Receiver<Revision> {
+        let revision = self.revision;
+        match &self.collection(&Arc::from(collection)).news {
+            Some(news) => news.subscribe(),
+            // Its sender is gone at once, which is what a watch on a closed store looks like.
+            None => watch::Sender::new(revision).subscribe(),
+        }
+    }
+
+    fn check(&self, collection: &str, asked: Revision) -> Result<Revision, HistoryError> {
+        let oldest = self.collections.get(collection).map_or(self.floor, |collection| collection.forgotten);
+        if asked > self.revision {
+            return Err(HistoryError::Future { asked, newest: self.revision });
+        }
+        if asked < oldest {
+            return Err(HistoryError::Compacted { asked, oldest });
+        }
+        Ok(oldest)
+    }
+
+    fn page(&self, collection: &str, namespace: &str) -> Page {
+        let items = match self.collections.get(collection) {
+            Some(collection) => collection.range(namespace).cloned().collect(),
+            None => Vec::new(),
+        };
+        Page { items, revision: self.revision }
+    }
+
+    fn apply(&mut self, change: &Change) -> Option<watch::Sender<Revision>> {
+        let name = Arc::clone(&change.key().collection);
+        self.revision = change.revision();
+        self.weight += weight(change);
+        let collection = self.collection(&name);
+        collection.put(change);
+        collection.history.push_back(change.clone());
+        let news = collection.news.clone();
+        self.order.push_back(name);
+        news
+    }
+
+    fn trim(&mut self) -> Garbage {
+        let mut garbage = Garbage::default();
+        while self.order.len() > self.window.changes || self.weight > self.window.bytes {
+            let Some(name) = self.order.pop_front() else { break };
+            let collection = self.collections.get_mut(&name).expect("a kept change has its collection");
+            let change = collection.history.pop_front().expect("order and history hold the same changes");
+            collection.forgotten = change.revision();
+            self.floor = change.revision();
+            self.weight -= weight(&change);
+            garbage.floor = Some(change.revision());
+            garbage.rows.extend(replaced(&change));
+        }
+        garbage
+    }
+}
+
+impl Collection {
+    fn put(&mut self, change: &Change) {
+        match change {
+            Change::Added(after) | Change::Modified { after, .. } => {
+                self.objects.insert(after.key.clone(), Arc::clone(after));
+            }
+            Change::Deleted { last, .. } => {
+                self.objects.remove(&last.key);
+            }
+        }
+    }
+
+    fn range(&self, namespace: &str) -> impl Iterator<Item = &Arc<Object>> {
+        let from = Key::new("", namespace, "");
+        let from = match self.objects.keys().next() {
+            Some(first) => Key { collection: Arc::clone(&first.collection), ..from },
+            None => from,
+        };
+        self.objects.range(from..).map(|(_, object)| object).take_while(move |object| object.key.is_in(namespace))
+    }
+
+    /// The objects as they were at `at`: those of today, with every newer change undone.
+    fn as_of(&self, namespace: &str, at: Revision) -> Vec<Arc<Object>> {
+        let mut objects: BTreeMap<&Key, &Arc<Object>> =
+            self.range(namespace).map(|object| (&object.key, object)).collect();
+        for change in self.since(at).rev().filter(|change| change.key().is_in(namespace)) {
+            match change {
+                Change::Added(object) => objects.remove(&object.key),
+                Change::Modified { before, .. } | Change::Deleted { before, .. } => objects.insert(&before.key, before),
+            };
+        }
+        objects.into_values().cloned().collect()
+    }
+
+    fn since(&self, cursor: Revision) -> impl DoubleEndedIterator<Item = &Change> {
+        let start = self.history.partition_point(|change| change.revision() <= cursor);
+        self.history.range(start..)
+    }
+}
+
+/// The rows that nobody needs once the change itself is out of the window.
+fn replaced(change: &Change) -> Vec<Revision> {
+    match change {
+        Change::Added(_) => vec![],
+        Change::Modified { before, .. } => vec![before.revision],
+        Change::Deleted { before, last } => vec![before.revision, last.revision],
+    }
+}
+
+/// What keeping a change costs: the objects that only history still needs.
+fn weight(change: &Change) -> usize {
+    const OWN: usize = 64;
+    match change {
+        Change::Added(_) => OWN,
+        Change::Modified { before, .. } => OWN + before.weight(),
+        Change::Deleted { before, last } => OWN + before.weight() + last.weight(),
+    }
+}
