@@ -7,19 +7,24 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, Table, TableDefinition};
 
 use crate::Revision;
 
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
-const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+const META: TableDefinition<'_, &'static str, u64> = TableDefinition::new("meta");
 
 /// Raised when an older program could not read what this one writes.
 const FORMAT: u64 = 1;
 
 /// Memory for pages. Reads come from the view, so that only the pages being written need a place.
 const CACHE: usize = 8 << 20;
+
+/// How many revisions are passed over after a crash; more than one commit can hold.
+const LEAP: u64 = 10_000;
 
 /// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -94,25 +99,34 @@ impl Disk {
             create(path)?;
         }
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(|source| io_error(path, source))?;
-        let database = database(file).map_err(|error| open_error(path, error))?;
-        Self::enter(database, owner).map_err(|error| match error {
+        let repaired = Arc::new(AtomicBool::new(false));
+        let database = database(file, Arc::clone(&repaired)).map_err(|error| open_error(path, error))?;
+        let repaired = repaired.load(Ordering::Relaxed);
+        Self::enter(database, owner, repaired).map_err(|error| match error {
             EnterError::Newer(found) => OpenError::Newer { path: path.to_owned(), found },
             EnterError::Redb(error) => open_error(path, error),
         })
     }
 
     /// Checks the format and notes the owner, which also proves that the file can be written.
-    fn enter(database: Database, owner: u64) -> Result<Self, EnterError> {
+    ///
+    /// After a crash the last commit, if the disk did not keep what it promised, may have been taken back. Its revisions
+    /// were seen by others, so they are passed over.
+    fn enter(database: Database, owner: u64, repaired: bool) -> Result<Self, EnterError> {
         let transaction = database.begin_write().map_err(redb::Error::from)?;
         let previous_owner = {
             let mut meta = transaction.open_table(META).map_err(redb::Error::from)?;
-            let number = |name| -> Result<u64, redb::Error> { Ok(meta.get(name)?.map_or(0, |number| number.value())) };
-            let found = number("format")?;
+            let found = number(&meta, "format")?;
             if found > FORMAT {
                 return Err(EnterError::Newer(found));
             }
-            let previous_owner = number("owner")?;
+            let previous_owner = number(&meta, "owner")?;
             meta.insert("owner", owner).map_err(redb::Error::from)?;
+            if repaired {
+                let mut marks = Marks::read(&meta)?;
+                marks.revision.0 += LEAP;
+                marks.write(&mut meta)?;
+            }
             previous_owner
         };
         transaction.commit().map_err(redb::Error::from)?;
@@ -120,15 +134,7 @@ impl Disk {
     }
 
     pub(crate) fn marks(&self) -> Result<Marks, redb::Error> {
-        let transaction = self.database.begin_read()?;
-        let meta = transaction.open_table(META)?;
-        let mark = |name| -> Result<Revision, redb::Error> {
-            let number = meta.get(name)?;
-            number
-                .map(|number| Revision(number.value()))
-                .ok_or_else(|| redb::Error::Corrupted(format!("no {name} mark")))
-        };
-        Ok(Marks { revision: mark("revision")?, floor: mark("floor")? })
+        Marks::read(&self.database.begin_read()?.open_table(META)?)
     }
 
     /// Tells every row, in order.
@@ -157,12 +163,38 @@ impl Disk {
                 log.insert(revision.0, row.as_slice())?;
             }
             let mut meta = transaction.open_table(META)?;
-            meta.insert("revision", commit.marks.revision.0)?;
-            meta.insert("floor", commit.marks.floor.0)?;
+            commit.marks.write(&mut meta)?;
         }
-        transaction.commit()?;
+        Ok(transaction.commit()?)
+    }
+}
+
+impl Marks {
+    fn read(meta: &impl ReadableTable<&'static str, u64>) -> Result<Self, redb::Error> {
+        let marks = Self { revision: Revision(number(meta, "revision")?), floor: Revision(number(meta, "floor")?) };
+        if number(meta, "sum")? != marks.sum() {
+            return Err(redb::Error::Corrupted("the checksum of the marks does not match".to_owned()));
+        }
+        Ok(marks)
+    }
+
+    fn write(self, meta: &mut Table<'_, &'static str, u64>) -> Result<(), redb::Error> {
+        meta.insert("revision", self.revision.0)?;
+        meta.insert("floor", self.floor.0)?;
+        meta.insert("sum", self.sum())?;
         Ok(())
     }
+
+    fn sum(self) -> u64 {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&self.revision.0.to_le_bytes());
+        hasher.update(&self.floor.0.to_le_bytes());
+        hasher.finalize().into()
+    }
+}
+
+fn number(meta: &impl ReadableTable<&'static str, u64>, name: &str) -> Result<u64, redb::Error> {
+    Ok(meta.get(name)?.map_or(0, |number| number.value()))
 }
 
 enum EnterError {
@@ -186,14 +218,13 @@ fn create(path: &Path) -> Result<(), OpenError> {
     // Secrets live here, so only the owner may read.
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(&draft);
     let file = file.map_err(io_error)?;
-    let made = database(file).map_err(redb::Error::from).and_then(|database| {
+    let made = database(file, Arc::default()).map_err(redb::Error::from).and_then(|database| {
         let transaction = database.begin_write()?;
         {
             transaction.open_table(LOG)?;
             let mut meta = transaction.open_table(META)?;
             meta.insert("format", FORMAT)?;
-            meta.insert("revision", Revision::FIRST.0)?;
-            meta.insert("floor", Revision::FIRST.0)?;
+            Marks { revision: Revision::FIRST, floor: Revision::FIRST }.write(&mut meta)?;
         }
         Ok(transaction.commit()?)
     });
@@ -207,8 +238,11 @@ fn create(path: &Path) -> Result<(), OpenError> {
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(io_error)
 }
 
-fn database(file: File) -> Result<Database, DatabaseError> {
-    Database::builder().set_cache_size(CACHE).create_file(file)
+fn database(file: File, repaired: Arc<AtomicBool>) -> Result<Database, DatabaseError> {
+    let mut builder = Database::builder();
+    builder.set_cache_size(CACHE);
+    builder.set_repair_callback(move |_| repaired.store(true, Ordering::Relaxed));
+    builder.create_file(file)
 }
 
 fn io_error(path: &Path, source: io::Error) -> OpenError {

@@ -8,7 +8,7 @@
 //!  get, list ───────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Reading order: this file (the words), [`store`] (the handle), `view` (what is true, and what was), [`watch`] (a cursor
+//! Reading order: this file (the words), `store` (the handle), `view` (what is true, and what was), `watch` (a cursor
 //! into it), `log` (the seam behind which revisions are made), `embedded` (the log in one file) over
 //! `disk`, `row` and `load`.
 
@@ -18,9 +18,9 @@ mod load;
 mod log;
 mod object;
 mod row;
-pub mod store;
+mod store;
 mod view;
-pub mod watch;
+mod watch;
 
 use std::sync::Arc;
 

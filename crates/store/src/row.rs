@@ -81,3 +81,54 @@ fn checksum(revision: Revision, body: &[u8]) -> u32 {
     hasher.update(body);
     hasher.finalize()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::Object;
+
+    fn added() -> Change {
+        let object = Object::stamped(Key::new("pods", "default", "web"), Revision(7), json!({ "a": "ü" }));
+        Change::Added(Arc::new(object))
+    }
+
+    #[test]
+    fn a_row_reads_back() {
+        let change = added();
+        let object = change.object();
+        let put = Row::Put { key: object.key.clone(), json: object.json.clone() };
+        assert_eq!(decode(Revision(7), &encode(&change)), Ok(put));
+        let last = Arc::new(Object::stamped(object.key.clone(), Revision(8), object.value.clone()));
+        let deleted = Change::Deleted { before: Arc::clone(object), last };
+        assert_eq!(decode(Revision(8), &encode(&deleted)), Ok(Row::Delete { key: object.key.clone() }));
+    }
+
+    #[test]
+    fn a_row_changed_in_any_bit_cut_short_or_moved_is_not_believed() {
+        let row = encode(&added());
+        for bit in 0..row.len() * 8 {
+            let mut changed = row.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(decode(Revision(7), &changed), Err(RowError::Checksum(Revision(7))), "bit {bit}");
+        }
+        for length in 0..row.len() {
+            assert!(decode(Revision(7), &row[..length]).is_err(), "length {length}");
+        }
+        assert_eq!(decode(Revision(8), &row), Err(RowError::Checksum(Revision(8))));
+    }
+
+    #[test]
+    fn a_sound_row_of_another_shape_is_named() {
+        let mut row = encode(&added());
+        row[4] = 9;
+        let sum = checksum(Revision(7), &row[4..]);
+        row[..4].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(decode(Revision(7), &row), Err(RowError::Shape(Revision(7))));
+    }
+}

@@ -46,9 +46,12 @@ impl Store {
 
     /// Opens the store in the file `path`, or makes it.
     pub async fn open_with(path: &Path, window: Window) -> Result<Self, OpenError> {
-        let path = path.to_owned();
-        let opened = tokio::task::spawn_blocking(move || Embedded::open(&path, window)).await;
-        let (log, view) = opened.unwrap_or_else(|gone| std::panic::resume_unwind(gone.into_panic()))?;
+        let file = path.to_owned();
+        let opened = tokio::task::spawn_blocking(move || Embedded::open(&file, window)).await;
+        // `redb` believes the pages it wrote itself, and panics when one of them is not as it left it.
+        let opened = opened
+            .unwrap_or_else(|panicked| Err(OpenError::Damaged { path: path.to_owned(), source: Box::new(panicked) }));
+        let (log, view) = opened?;
         Ok(Self::over(Box::new(log), view))
     }
 
