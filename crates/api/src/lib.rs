@@ -2,3 +2,28 @@
 //!
 //! No I/O, no clock: time comes in as a value. Objects are `serde_json::Value`s; `k8s-openapi` structs are
 //! views on them. A new kind is a row in [`kinds`] plus its rules.
+//!
+//! Start with [`kinds`] (what is served), then follow one request: [`decode`] reads the body, [`rules`] prepares
+//! it, [`deletion`] decides how an object leaves, [`status`] is every answer that is not an object.
+
+pub mod decode;
+pub mod deletion;
+pub mod discovery;
+pub mod kinds;
+pub mod meta;
+pub mod protobuf;
+pub mod quantity;
+pub mod rules;
+pub mod selector;
+pub mod status;
+pub mod table;
+pub mod time;
+
+mod schema;
+
+pub use decode::{Decoded, FieldValidation, decode_delete_options, decode_object, normalise};
+pub use deletion::{DeleteDecision, DeleteOptions, Propagation, decide_delete, update_removes};
+pub use kinds::{KINDS, Kind, Subresource, by_kind, find};
+pub use rules::{prepare_create, prepare_update};
+pub use selector::{FieldSelector, LabelSelector};
+pub use status::{Cause, Details, Status};

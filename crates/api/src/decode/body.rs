@@ -1,0 +1,159 @@
+//! Bytes to a plain JSON value, by content type, with every key that appeared twice.
+
+use std::cell::RefCell;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::unknown::join;
+use crate::status::Status;
+
+/// A body as it was sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Body {
+    /// `apiVersion`, or `""`.
+    pub api_version: String,
+    /// `kind`, or `""`.
+    pub kind: String,
+    /// The rest.
+    pub value: Value,
+    /// Paths of keys that appeared more than once; the last one counts.
+    pub duplicates: Vec<String>,
+    /// Field names are unknown to protobuf, so strict validation does not apply.
+    pub is_protobuf: bool,
+}
+
+/// Reads a body of any kind; `expected` is the kind for the error text. No content type means JSON.
+pub fn read_body(content_type: Option<&str>, body: &[u8], expected: &str) -> Result<Body, Status> {
+    let media_type = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    let duplicates = RefCell::new(Vec::new());
+    let reader = Reader { path: String::new(), duplicates: &duplicates };
+    let unrecognized = |format: &str, cause: String| {
+        Status::bad_request(format!(
+            "the object provided is unrecognized (must be of type {expected}): couldn't get version/kind; \
+             {format} parse error: {cause}"
+        ))
+    };
+    let mut value = match media_type.to_ascii_lowercase().as_str() {
+        "" | "application/json" | "text/json" => {
+            let mut json = serde_json::Deserializer::from_slice(body);
+            let value = reader.deserialize(&mut json).map_err(|e| unrecognized("json", e.to_string()))?;
+            json.end().map_err(|e| unrecognized("json", e.to_string()))?;
+            value
+        }
+        "application/yaml" | "application/apply-patch+yaml" | "text/yaml" => {
+            read_yaml(body, reader).map_err(|e| unrecognized("yaml", e))?
+        }
+        "application/vnd.kubernetes.protobuf" => {
+            let (api_version, kind, value) = crate::protobuf::decode_envelope(body)?;
+            return Ok(Body { api_version, kind, value, duplicates: Vec::new(), is_protobuf: true });
+        }
+        _ => return Err(Status::unsupported_media_type()),
+    };
+    if !value.is_object() {
+        return Err(unrecognized("json", "the body is not an object".to_owned()));
+    }
+    let (api_version, kind) = take_type(&mut value);
+    Ok(Body { api_version, kind, value, duplicates: duplicates.into_inner(), is_protobuf: false })
+}
+
+fn read_yaml(body: &[u8], reader: Reader<'_>) -> Result<Value, String> {
+    let mut options = serde_saphyr::Options::default();
+    // Let both of a pair of equal keys through: the reader reports them, validation decides.
+    options.duplicate_keys = serde_saphyr::DuplicateKeyPolicy::LastWins;
+    let text = std::str::from_utf8(body).map_err(|e| e.to_string())?;
+    serde_saphyr::with_deserializer_from_str_with_options(text, options, |yaml| reader.deserialize(yaml))
+        .map_err(|e| e.to_string())
+}
+
+/// Takes `apiVersion` and `kind` out of an object: the frame carries them.
+pub(super) fn take_type(value: &mut Value) -> (String, String) {
+    let mut take = |key: &str| match value.as_object_mut().and_then(|map| map.remove(key)) {
+        Some(Value::String(word)) => word,
+        Some(_) | None => String::new(),
+    };
+    (take("apiVersion"), take("kind"))
+}
+
+/// Builds a value while noting keys that it has seen before in the same object.
+struct Reader<'a> {
+    path: String,
+    duplicates: &'a RefCell<Vec<String>>,
+}
+
+impl<'de> DeserializeSeed<'de> for Reader<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Reader<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_string<E: Error>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        loop {
+            let path = format!("{}[{}]", self.path, list.len());
+            match seq.next_element_seed(Reader { path, duplicates: self.duplicates })? {
+                Some(value) => list.push(value),
+                None => return Ok(Value::Array(list)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let path = join(&self.path, &key);
+            if object.contains_key(&key) {
+                self.duplicates.borrow_mut().push(path.clone());
+            }
+            let value = map.next_value_seed(Reader { path, duplicates: self.duplicates })?;
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}

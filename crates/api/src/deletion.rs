@@ -1,0 +1,260 @@
+//! How one object leaves: the pure decision of api-deletion 2 to 5.
+//!
+//! Reads the stored object, the options and the time; answers what to write and whether to remove. The caller runs
+//! it inside its read-modify-write loop and performs the answer.
+//!
+//! ```text
+//!   DELETE -> options, preconditions -> graceful kind?  no  -> finalizers left?  yes -> Mark (or Pending)
+//!                                          | yes                      | no -> Remove
+//!                                  first: pick grace, mark           (both paths end here)
+//!                                  later: only ever shorten
+//! ```
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::kinds::Kind;
+use crate::status::{Cause, Status};
+use crate::{meta, time};
+
+/// What a delete request asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    /// Grace in seconds; absent means the object's own.
+    pub grace_seconds: Option<i64>,
+    /// The uid the stored object must have.
+    pub uid: Option<String>,
+    /// The resource version the stored object must have.
+    pub resource_version: Option<String>,
+    /// What becomes of dependents.
+    pub propagation: Option<Propagation>,
+    /// The older way to say it; `Some(false)` makes a delete that left the object answer 202.
+    pub orphan_dependents: Option<bool>,
+    /// Decide, but write nothing.
+    pub dry_run: bool,
+}
+
+/// What becomes of the objects that name this one as owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Propagation {
+    /// They stay, without their owner.
+    Orphan,
+    /// They are collected after the owner is gone.
+    Background,
+    /// They go first.
+    Foreground,
+}
+
+/// What a delete does to the store.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DeleteDecision {
+    /// Nothing to write; the object stays as it is.
+    Pending,
+    /// Store this; the object stays.
+    Mark(Value),
+    /// Store this, then remove: two revisions, two events.
+    MarkThenRemove(Value),
+    /// Remove at once.
+    Remove,
+}
+
+const COLLECTOR_FINALIZERS: [&str; 2] = ["orphan", "foregroundDeletion"];
+const PROTECTED_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
+
+/// Decides one delete of `current`. Refuses with 403 (protected namespace), 409 (precondition) or 422 (options).
+pub fn decide_delete(
+    kind: &Kind,
+    current: &Value,
+    options: &DeleteOptions,
+    now: Timestamp,
+) -> Result<DeleteDecision, Status> {
+    let is_namespace = kind.collection() == "namespaces";
+    if is_namespace && PROTECTED_NAMESPACES.contains(&meta::name(current)) {
+        return Err(Status::forbidden(kind, meta::name(current), "this namespace may not be deleted"));
+    }
+    check_options(options)?;
+    check_preconditions(kind, current, options)?;
+    let asked = options.grace_seconds.map(at_least_one_if_negative);
+
+    if is_namespace && let Some(decision) = decide_namespace(current, now) {
+        return Ok(decision);
+    }
+    if !kind.graceful_delete {
+        return Ok(finish(current, now));
+    }
+    let Some(deadline) = meta::deletion_timestamp(current) else {
+        let grace = first_grace(current, asked);
+        let mut marked = current.clone();
+        meta::set_deletion_timestamp(&mut marked, add_seconds(now, grace));
+        meta::set_deletion_grace_seconds(&mut marked, grace);
+        bump_generation(&mut marked);
+        return Ok(after_mark(marked, grace));
+    };
+    // DGPS nil or 0: the object only waits for its finalizers, so every delete means "now".
+    let stored = meta::deletion_grace_seconds(current).map_or(0, at_least_one_if_negative);
+    match asked {
+        _ if stored == 0 => Ok(finish(current, now)),
+        Some(grace) if grace < stored => Ok(shorten(current, deadline, stored, grace, now)),
+        Some(_) | None => Ok(DeleteDecision::Pending),
+    }
+}
+
+/// Whether an update of a deleting object ends it: nothing is left to wait for (api-deletion 5.2).
+pub fn update_removes(kind: &Kind, stored: &Value, new: &Value) -> bool {
+    meta::deletion_timestamp(stored).is_some()
+        && meta::deletion_grace_seconds(stored).unwrap_or(0) == 0
+        && meta::finalizers(new).is_empty()
+        && (kind.collection() != "namespaces" || spec_finalizers(new) == 0)
+}
+
+fn decide_namespace(current: &Value, now: Timestamp) -> Option<DeleteDecision> {
+    if meta::deletion_timestamp(current).is_none() {
+        let mut marked = without_collector_finalizers(current);
+        meta::set_deletion_timestamp(&mut marked, now);
+        meta::child_mut(&mut marked, "status").insert("phase".to_owned(), json!("Terminating"));
+        return Some(DeleteDecision::Mark(marked));
+    }
+    (spec_finalizers(current) > 0).then_some(DeleteDecision::Pending)
+}
+
+fn spec_finalizers(namespace: &Value) -> usize {
+    namespace["spec"]["finalizers"].as_array().map_or(0, Vec::len)
+}
+
+/// The grace of the first delete of a pod (api-deletion 2.2): a pod without a node or with nothing left to run
+/// needs none, whatever was asked for.
+fn first_grace(pod: &Value, asked: Option<i64>) -> i64 {
+    let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(0);
+    let bound = pod["spec"]["nodeName"].as_str().is_some_and(|n| !n.is_empty());
+    if !bound || is_terminal(pod) { 0 } else { at_least_one_if_negative(asked.unwrap_or(own)) }
+}
+
+/// Counts from the first request: that moment is the stored deadline minus the stored grace.
+fn shorten(current: &Value, deadline: Timestamp, stored: i64, grace: i64, now: Timestamp) -> DeleteDecision {
+    let mut marked = current.clone();
+    let wanted = add_seconds(add_seconds(deadline, -stored), grace);
+    let (at, grace) = match grace {
+        // The node's final delete of a finished pod keeps the deadline: it says when the pod was to be gone.
+        0 if is_terminal(current) => (deadline, 0),
+        0 => (now, 0),
+        _ if wanted > now => (wanted, grace),
+        _ => (now, 1),
+    };
+    meta::set_deletion_timestamp(&mut marked, at);
+    meta::set_deletion_grace_seconds(&mut marked, grace);
+    after_mark(marked, grace)
+}
+
+/// A grace-0 mark is followed by the removal unless a finalizer holds the object.
+fn after_mark(marked: Value, grace: i64) -> DeleteDecision {
+    let marked = without_collector_finalizers(&marked);
+    if grace > 0 || !meta::finalizers(&marked).is_empty() {
+        DeleteDecision::Mark(marked)
+    } else {
+        DeleteDecision::MarkThenRemove(marked)
+    }
+}
+
+/// No grace (left) to give: gone, or marked and held by finalizers.
+fn finish(current: &Value, now: Timestamp) -> DeleteDecision {
+    let mut marked = without_collector_finalizers(current);
+    if meta::finalizers(&marked).is_empty() {
+        return DeleteDecision::Remove;
+    }
+    let deadline = meta::deletion_timestamp(&marked);
+    if deadline.is_none() {
+        bump_generation(&mut marked);
+    }
+    if deadline.is_none_or(|at| at > now) {
+        meta::set_deletion_timestamp(&mut marked, now);
+    }
+    meta::set_deletion_grace_seconds(&mut marked, 0);
+    if marked == *current { DeleteDecision::Pending } else { DeleteDecision::Mark(marked) }
+}
+
+/// Every policy behaves as Background while nothing collects: a finalizer that nobody takes off again would hold
+/// the object for ever.
+fn without_collector_finalizers(object: &Value) -> Value {
+    let mut object = object.clone();
+    let all = meta::finalizers(&object);
+    let kept: Vec<String> = all.iter().filter(|f| !COLLECTOR_FINALIZERS.contains(f)).map(|f| (*f).to_owned()).collect();
+    if kept.len() != all.len() {
+        meta::set_finalizers(&mut object, &kept);
+    }
+    object
+}
+
+fn bump_generation(object: &mut Value) {
+    let generation = meta::generation(object);
+    if generation > 0 {
+        meta::set_generation(object, generation + 1);
+    }
+}
+
+fn is_terminal(pod: &Value) -> bool {
+    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+fn at_least_one_if_negative(seconds: i64) -> i64 {
+    if seconds < 0 { 1 } else { seconds }
+}
+
+/// Cut to the second first, so that the stored pair (deadline, grace) gives back the stored request time.
+fn add_seconds(at: Timestamp, seconds: i64) -> Timestamp {
+    time::truncated(at).saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX)
+}
+
+fn check_options(options: &DeleteOptions) -> Result<(), Status> {
+    if options.propagation.is_some() && options.orphan_dependents.is_some() {
+        let causes = vec![Cause::invalid(
+            "propagationPolicy",
+            options.propagation.map_or("", Propagation::as_str),
+            "orphanDependents and deletionPropagation cannot be both set",
+        )];
+        return Err(Status::invalid_of("DeleteOptions", "meta.k8s.io", "", causes));
+    }
+    Ok(())
+}
+
+fn check_preconditions(kind: &Kind, current: &Value, options: &DeleteOptions) -> Result<(), Status> {
+    let name = meta::name(current);
+    let conflict = |message: String| Err(Status::conflict(kind.kind, name, &message));
+    if let Some(uid) = &options.uid
+        && uid != meta::uid(current)
+    {
+        let stored = meta::uid(current);
+        return conflict(format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({stored}). \
+             The object might have been deleted and then recreated"
+        ));
+    }
+    if let Some(version) = &options.resource_version
+        && version != meta::resource_version(current)
+    {
+        let stored = meta::resource_version(current);
+        return conflict(format!(
+            "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record \
+             ({stored}). The object might have been modified"
+        ));
+    }
+    Ok(())
+}
+
+impl Propagation {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Orphan => "Orphan",
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+        }
+    }
+
+    /// Reads the word on the wire.
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Orphan, Self::Background, Self::Foreground].into_iter().find(|p| p.as_str() == word)
+    }
+}
+
+#[cfg(test)]
+mod tests;

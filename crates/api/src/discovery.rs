@@ -1,0 +1,176 @@
+//! What a client learns before it asks for anything: groups, versions, resources, and a tiny OpenAPI.
+//!
+//! Everything is derived from [`KINDS`], so the legacy and the aggregated answers cannot disagree.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::kinds::{KINDS, Kind, Subresource, group_version};
+
+mod openapi;
+
+pub use openapi::{openapi_v2_empty, openapi_v2_empty_protobuf, openapi_v3, openapi_v3_index};
+
+/// The content type of the aggregated documents; clients decide by it.
+pub const AGGREGATED_CONTENT_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Every served group and version, the core group first.
+pub fn group_versions() -> Vec<(&'static str, &'static str)> {
+    let all: BTreeSet<_> = KINDS.iter().map(|kind| (kind.group, kind.version)).collect();
+    all.into_iter().collect()
+}
+
+fn groups() -> BTreeSet<&'static str> {
+    KINDS.iter().map(|kind| kind.group).filter(|group| !group.is_empty()).collect()
+}
+
+fn kinds_of(group: &str, version: &str) -> impl Iterator<Item = &'static Kind> {
+    KINDS.iter().filter(move |kind| kind.group == group && kind.version == version)
+}
+
+/// `GET /api`; `address` is where the server was reached.
+pub fn api_versions(address: &str) -> Value {
+    json!({
+        "kind": "APIVersions", "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": address }],
+    })
+}
+
+/// `GET /apis`.
+pub fn api_group_list() -> Value {
+    let groups: Vec<Value> = groups().into_iter().map(group_entry).collect();
+    json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
+}
+
+/// `GET /apis/{group}`.
+pub fn api_group(group: &str) -> Option<Value> {
+    let group = groups().into_iter().find(|g| *g == group)?;
+    let mut entry = group_entry(group);
+    entry["kind"] = json!("APIGroup");
+    entry["apiVersion"] = json!("v1");
+    Some(entry)
+}
+
+fn group_entry(group: &str) -> Value {
+    let versions: Vec<Value> = group_versions()
+        .into_iter()
+        .filter(|(g, _)| *g == group)
+        .map(|(g, version)| json!({ "groupVersion": group_version(g, version), "version": version }))
+        .collect();
+    json!({ "name": group, "versions": versions, "preferredVersion": versions.first() })
+}
+
+/// `GET /api/v1`, `GET /apis/{group}/{version}`.
+pub fn api_resource_list(group: &str, version: &str) -> Option<Value> {
+    let resources: Vec<Value> = kinds_of(group, version)
+        .flat_map(|kind| {
+            let subresources = kind.subresources.iter().map(|sub| legacy_subresource(kind, sub));
+            std::iter::once(legacy_resource(kind)).chain(subresources)
+        })
+        .collect();
+    if resources.is_empty() {
+        return None;
+    }
+    Some(json!({
+        "kind": "APIResourceList", "apiVersion": "v1",
+        "groupVersion": group_version(group, version), "resources": resources,
+    }))
+}
+
+fn legacy_resource(kind: &Kind) -> Value {
+    let mut entry = json!({
+        "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced, "kind": kind.kind,
+        "verbs": kind.verbs,
+    });
+    if !kind.short_names.is_empty() {
+        entry["shortNames"] = json!(kind.short_names);
+    }
+    if !kind.categories.is_empty() {
+        entry["categories"] = json!(kind.categories);
+    }
+    entry
+}
+
+fn legacy_subresource(kind: &Kind, sub: &Subresource) -> Value {
+    let mut entry = json!({
+        "name": format!("{}/{}", kind.plural, sub.name), "singularName": "", "namespaced": kind.namespaced,
+        "kind": sub.kind, "verbs": sub.verbs,
+    });
+    // Only where they differ from the list they stand in.
+    if (sub.group, sub.version) != (kind.group, kind.version) {
+        entry["group"] = json!(sub.group);
+        entry["version"] = json!(sub.version);
+    }
+    entry
+}
+
+/// `GET /api`, aggregated.
+pub fn aggregated_core() -> Value {
+    aggregated(vec![json!({ "metadata": {}, "versions": aggregated_versions("") })])
+}
+
+/// `GET /apis`, aggregated.
+pub fn aggregated_groups() -> Value {
+    let items = groups()
+        .into_iter()
+        .map(|group| json!({ "metadata": { "name": group }, "versions": aggregated_versions(group) }))
+        .collect();
+    aggregated(items)
+}
+
+fn aggregated(items: Vec<Value>) -> Value {
+    json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items,
+    })
+}
+
+fn aggregated_versions(group: &str) -> Vec<Value> {
+    group_versions()
+        .into_iter()
+        .filter(|(g, _)| *g == group)
+        .map(|(group, version)| {
+            let resources: Vec<Value> = kinds_of(group, version).map(aggregated_resource).collect();
+            json!({ "version": version, "freshness": "Current", "resources": resources })
+        })
+        .collect()
+}
+
+fn aggregated_resource(kind: &Kind) -> Value {
+    let mut entry = json!({
+        "resource": kind.plural, "responseKind": response_kind(kind, kind.group, kind.version, kind.kind),
+        "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": kind.singular, "verbs": kind.verbs,
+    });
+    if !kind.short_names.is_empty() {
+        entry["shortNames"] = json!(kind.short_names);
+    }
+    if !kind.categories.is_empty() {
+        entry["categories"] = json!(kind.categories);
+    }
+    if !kind.subresources.is_empty() {
+        entry["subresources"] = kind
+            .subresources
+            .iter()
+            .map(|sub| {
+                json!({
+                    "subresource": sub.name, "verbs": sub.verbs,
+                    "responseKind": response_kind(kind, sub.group, sub.version, sub.kind),
+                })
+            })
+            .collect();
+    }
+    entry
+}
+
+/// Group and version are left empty where they equal the enclosing ones.
+fn response_kind(enclosing: &Kind, group: &str, version: &str, kind: &str) -> Value {
+    if (group, version) == (enclosing.group, enclosing.version) {
+        json!({ "group": "", "version": "", "kind": kind })
+    } else {
+        json!({ "group": group, "version": version, "kind": kind })
+    }
+}
+
+#[cfg(test)]
+mod tests;

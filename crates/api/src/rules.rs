@@ -1,0 +1,201 @@
+//! What the server does to an object before it is stored: defaults, strategy, validation.
+//!
+//! [`prepare_create`] and [`prepare_update`] are the two doors; behind them every kind has one [`Rules`]. Order is
+//! upstream's: system fields, defaults, strategy (and what upstream leaves to admission), validation of everything
+//! at once.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::kinds::Kind;
+use crate::meta;
+use crate::status::{Cause, Status};
+
+pub(crate) mod event;
+pub(crate) mod metadata;
+pub(crate) mod names;
+pub(crate) mod namespace;
+pub(crate) mod node;
+pub(crate) mod plain;
+pub(crate) mod pod;
+
+pub use pod::binding::bind;
+pub use pod::disruption::{delete_options_of_eviction, mark_evicted};
+
+/// What is particular to one kind. Every method has the behaviour of a kind without particulars.
+pub(crate) trait Rules: Sync {
+    /// The object through its typed view: unknown fields gone, times in their one spelling.
+    fn typed(&self, object: Value) -> Result<Value, serde_json::Error>;
+
+    /// What a name of this kind may look like.
+    fn name_rule(&self) -> names::Rule {
+        names::Rule::Subdomain
+    }
+
+    /// Fills in what was left out; also runs on updates.
+    fn default(&self, _object: &mut Value) {}
+
+    /// What only a create does: initial status, and what upstream's admission adds.
+    fn before_create(&self, _object: &mut Value, _now: Timestamp) {}
+
+    /// What only an update of the main resource does: fields that have their own endpoint are put back.
+    fn before_update(&self, _old: &Value, _new: &mut Value) {}
+
+    /// What only an update of the status does.
+    fn before_status_update(&self, _old: &Value, _new: &mut Value) {}
+
+    /// Mistakes in the object itself.
+    fn validate(&self, _object: &Value, _causes: &mut Vec<Cause>) {}
+
+    /// Mistakes in the change.
+    fn validate_update(&self, _old: &Value, _new: &Value, _causes: &mut Vec<Cause>) {}
+
+    /// Mistakes in a change of the status.
+    fn validate_status_update(&self, _old: &Value, _new: &Value, _causes: &mut Vec<Cause>) {}
+
+    /// What is allowed, but probably not meant.
+    fn warnings(&self, _object: &Value) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// The typed view of `T`.
+pub(crate) fn typed_as<T: DeserializeOwned + Serialize>(object: Value) -> Result<Value, serde_json::Error> {
+    serde_json::to_value(T::deserialize(object)?)
+}
+
+/// Prepares a new object for the store: names and system fields, defaults, initial status, validation. `suffix`
+/// gives the random end of a generated name. Answers warnings.
+pub fn prepare_create(
+    kind: &Kind,
+    object: &mut Value,
+    namespace: &str,
+    now: Timestamp,
+    uid: String,
+    mut suffix: impl FnMut() -> String,
+) -> Result<Vec<String>, Status> {
+    if !matches!(meta::resource_version(object), "" | "0") {
+        return Err(Status::new(500, "", "resourceVersion should not be set on objects to be created"));
+    }
+    if kind.namespaced && !matches!(meta::namespace(object), "") && meta::namespace(object) != namespace {
+        return Err(Status::bad_request(WRONG_NAMESPACE));
+    }
+    meta::set_namespace(object, if kind.namespaced { namespace } else { "" });
+    let system = ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion"];
+    meta::meta_mut(object).retain(|key, _| !system.contains(&key.as_str()));
+    if meta::name(object).is_empty() && !meta::generate_name(object).is_empty() {
+        let base: String = meta::generate_name(object).chars().take(names::GENERATED_BASE_MAX).collect();
+        meta::set_name(object, &format!("{base}{}", suffix()));
+    }
+    meta::set_uid(object, &uid);
+    meta::set_creation_timestamp(object, now);
+    if kind.has_generation {
+        meta::set_generation(object, 1);
+    }
+    kind.rules.default(object);
+    kind.rules.before_create(object, now);
+
+    let mut causes = Vec::new();
+    metadata::validate(object, kind.rules.name_rule(), &mut causes);
+    kind.rules.validate(object, &mut causes);
+    refuse(kind, meta::name(object), causes)?;
+    Ok(kind.rules.warnings(object))
+}
+
+/// Prepares a changed object for the store: what a client may not change is put back from `old`, what it must not
+/// change is refused. `subresource` is the endpoint the change came through. Answers warnings.
+pub fn prepare_update(
+    kind: &Kind,
+    subresource: Option<&str>,
+    old: &Value,
+    new: &mut Value,
+) -> Result<Vec<String>, Status> {
+    check_identity(kind, old, new)?;
+    metadata::restore(old, new);
+    if subresource == Some("status") {
+        keep(new, old, "spec");
+        keep_meta(new, old, "ownerReferences");
+        kind.rules.before_status_update(old, new);
+    } else {
+        if kind.subresource("status").is_some() {
+            keep(new, old, "status");
+        }
+        if subresource != Some("finalize") {
+            kind.rules.before_update(old, new);
+        }
+    }
+    kind.rules.default(new);
+    if kind.has_generation {
+        let changed = old.get("spec") != new.get("spec");
+        meta::set_generation(new, meta::generation(old) + i64::from(changed));
+    }
+
+    let mut causes = Vec::new();
+    metadata::validate(new, kind.rules.name_rule(), &mut causes);
+    metadata::validate_update(old, new, &mut causes);
+    if subresource == Some("status") {
+        kind.rules.validate_status_update(old, new, &mut causes);
+    } else {
+        kind.rules.validate(new, &mut causes);
+        kind.rules.validate_update(old, new, &mut causes);
+    }
+    refuse(kind, meta::name(new), causes)?;
+    Ok(if subresource == Some("status") { Vec::new() } else { kind.rules.warnings(new) })
+}
+
+const WRONG_NAMESPACE: &str = "the namespace of the provided object does not match the namespace sent on the request";
+
+/// The object must be the one that is stored, in the version the client has seen.
+fn check_identity(kind: &Kind, old: &Value, new: &Value) -> Result<(), Status> {
+    let (name, stored) = (meta::name(new), meta::name(old));
+    if !name.is_empty() && name != stored {
+        let message = format!("the name of the object ({name}) does not match the name on the URL ({stored})");
+        return Err(Status::bad_request(message));
+    }
+    if kind.namespaced && !meta::namespace(new).is_empty() && meta::namespace(new) != meta::namespace(old) {
+        return Err(Status::bad_request(WRONG_NAMESPACE));
+    }
+    let (uid, stored_uid) = (meta::uid(new), meta::uid(old));
+    if !uid.is_empty() && uid != stored_uid {
+        let message = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {stored_uid}");
+        return Err(Status::conflict(&kind.resource(), stored, &message));
+    }
+    let version = meta::resource_version(new);
+    if version.is_empty() && kind.update_needs_version {
+        let cause = Cause::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+        return Err(Status::invalid(kind, stored, vec![cause]));
+    }
+    if !matches!(version, "" | "0") && version != meta::resource_version(old) {
+        return Err(Status::conflict_modified(kind, stored));
+    }
+    Ok(())
+}
+
+fn refuse(kind: &Kind, name: &str, causes: Vec<Cause>) -> Result<(), Status> {
+    if causes.is_empty() { Ok(()) } else { Err(Status::invalid(kind, name, causes)) }
+}
+
+/// Puts a top-level field back.
+fn keep(new: &mut Value, old: &Value, key: &str) {
+    if let Some(map) = new.as_object_mut() {
+        match old.get(key) {
+            Some(value) => map.insert(key.to_owned(), value.clone()),
+            None => map.remove(key),
+        };
+    }
+}
+
+/// Puts a field of the metadata back.
+fn keep_meta(new: &mut Value, old: &Value, key: &str) {
+    let stored = old.get("metadata").and_then(|m| m.get(key)).cloned();
+    let map = meta::meta_mut(new);
+    match stored {
+        Some(value) => map.insert(key.to_owned(), value),
+        None => map.remove(key),
+    };
+}
+
+#[cfg(test)]
+mod tests;

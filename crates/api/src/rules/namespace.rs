@@ -1,0 +1,45 @@
+//! Namespaces: always labelled with their own name, born `Active`, held by `spec.finalizers`.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use serde_json::{Value, json};
+
+use super::{Rules, names, typed_as};
+use crate::meta;
+
+pub(crate) struct NamespaceRules;
+
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+impl Rules for NamespaceRules {
+    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+        typed_as::<Namespace>(object)
+    }
+
+    fn name_rule(&self) -> names::Rule {
+        names::Rule::Label
+    }
+
+    fn default(&self, object: &mut Value) {
+        let name = meta::name(object).to_owned();
+        if !name.is_empty() {
+            meta::set_label(object, NAME_LABEL, &name);
+        }
+    }
+
+    fn before_create(&self, object: &mut Value, _now: Timestamp) {
+        object["status"] = json!({ "phase": "Active" });
+        let spec = meta::child_mut(object, "spec");
+        let finalizers = spec.entry("finalizers").or_insert_with(|| json!([]));
+        if let Some(list) = finalizers.as_array_mut()
+            && !list.iter().any(|f| f == "kubernetes")
+        {
+            list.push(json!("kubernetes"));
+        }
+    }
+
+    /// The list has its own endpoint, `finalize`.
+    fn before_update(&self, old: &Value, new: &mut Value) {
+        super::keep(new, old, "spec");
+    }
+}

@@ -1,0 +1,127 @@
+//! Kinds with few rules: ConfigMaps, Secrets, ServiceAccounts, Leases.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use serde_json::{Map, Value, json};
+
+use super::{Rules, names, typed_as};
+use crate::status::Cause;
+
+const DATA_MAX: usize = 1024 * 1024;
+
+pub(crate) struct ConfigMapRules;
+
+impl Rules for ConfigMapRules {
+    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+        typed_as::<ConfigMap>(object)
+    }
+
+    fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
+        let plain = object["data"].as_object();
+        for key in object["binaryData"].as_object().into_iter().flat_map(Map::keys) {
+            if plain.is_some_and(|data| data.contains_key(key)) {
+                let text = format!("duplicate of key present in data: {key}");
+                causes.push(Cause::invalid(format!("binaryData[{key}]"), key.as_str(), &text));
+            }
+        }
+        validate_data(object, &["data", "binaryData"], causes);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+        validate_immutable(old, new, &["data", "binaryData"], causes);
+    }
+}
+
+pub(crate) struct SecretRules;
+
+impl Rules for SecretRules {
+    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+        typed_as::<Secret>(object)
+    }
+
+    /// `stringData` is for writing only: it is merged into `data` and never stored.
+    fn default(&self, object: &mut Value) {
+        if object["type"].as_str().unwrap_or_default().is_empty() {
+            object["type"] = json!("Opaque");
+        }
+        let plain = object.as_object_mut().and_then(|map| map.remove("stringData"));
+        if let Some(Value::Object(plain)) = plain {
+            use base64::Engine as _;
+            let data = crate::meta::child_mut(object, "data");
+            for (key, value) in plain {
+                let bytes = value.as_str().unwrap_or_default();
+                data.insert(key, json!(base64::engine::general_purpose::STANDARD.encode(bytes)));
+            }
+        }
+    }
+
+    fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
+        validate_data(object, &["data"], causes);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+        if old["type"] != new["type"] {
+            causes.push(Cause::invalid("type", new["type"].clone(), "field is immutable"));
+        }
+        validate_immutable(old, new, &["data"], causes);
+    }
+}
+
+fn validate_data(object: &Value, maps: &[&str], causes: &mut Vec<Cause>) {
+    let mut size = 0;
+    for map in maps {
+        for (key, value) in object[*map].as_object().into_iter().flatten() {
+            if let Some(text) = names::data_key(key) {
+                causes.push(Cause::invalid(format!("{map}[{key}]"), key.as_str(), &text));
+            }
+            size += value.as_str().map_or(0, str::len);
+        }
+    }
+    if size > DATA_MAX {
+        causes.push(Cause::too_long("", DATA_MAX));
+    }
+}
+
+/// `immutable: true` is final.
+fn validate_immutable(old: &Value, new: &Value, fields: &[&str], causes: &mut Vec<Cause>) {
+    if old["immutable"] != json!(true) {
+        return;
+    }
+    if new["immutable"] != json!(true) {
+        causes.push(Cause::forbidden("immutable", "field is immutable when `immutable` is set"));
+    }
+    for field in fields.iter().filter(|field| old[**field] != new[**field]) {
+        causes.push(Cause::forbidden(*field, "field is immutable when `immutable` is set"));
+    }
+}
+
+pub(crate) struct ServiceAccountRules;
+
+impl Rules for ServiceAccountRules {
+    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+        typed_as::<ServiceAccount>(object)
+    }
+}
+
+pub(crate) struct LeaseRules;
+
+impl Rules for LeaseRules {
+    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+        typed_as::<Lease>(object)
+    }
+
+    fn default(&self, object: &mut Value) {
+        crate::meta::child_mut(object, "spec");
+    }
+
+    fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
+        let spec = &object["spec"];
+        if let Some(seconds) = spec["leaseDurationSeconds"].as_i64().filter(|s| *s <= 0) {
+            causes.push(Cause::invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));
+        }
+        if let Some(count) = spec["leaseTransitions"].as_i64().filter(|n| *n < 0) {
+            let text = "must be greater than or equal to 0";
+            causes.push(Cause::invalid("spec.leaseTransitions", count, text));
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Pods: defaults, validation, what may change later, and how they are bound and evicted.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+use super::{Rules, names, typed_as};
+use crate::meta;
+use crate::status::Cause;
+
+pub(crate) mod binding;
+mod container;
+mod defaults;
+pub(crate) mod disruption;
+mod handler;
+mod qos;
+mod update;
+mod validate;
+mod volume;
+
+pub(crate) struct PodRules;
+
+impl Rules for PodRules {
+    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+        typed_as::<Pod>(object)
+    }
+
+    fn default(&self, object: &mut Value) {
+        defaults::apply(object);
+    }
+
+    fn before_create(&self, object: &mut Value, _now: Timestamp) {
+        defaults::admit(object);
+        object["status"] = json!({ "phase": "Pending", "qosClass": qos::class(object) });
+    }
+
+    /// Set once by admission; a client that leaves them out does not mean to remove them.
+    fn before_update(&self, old: &Value, new: &mut Value) {
+        let spec = meta::child_mut(new, "spec");
+        for key in ["priority", "preemptionPolicy"] {
+            if !spec.contains_key(key)
+                && let Some(value) = old["spec"].get(key)
+            {
+                spec.insert(key.to_owned(), value.clone());
+            }
+        }
+    }
+
+    fn before_status_update(&self, old: &Value, new: &mut Value) {
+        let status = meta::child_mut(new, "status");
+        if !status.contains_key("qosClass")
+            && let Some(class) = old["status"].get("qosClass")
+        {
+            status.insert("qosClass".to_owned(), class.clone());
+        }
+    }
+
+    fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
+        validate::spec(&object["spec"], causes);
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+        update::validate(old, new, causes);
+    }
+
+    fn validate_status_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+        update::validate_status(old, new, causes);
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if names::label(meta::name(object)).is_some() {
+            warnings.push(format!(
+                "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS \
+                 label is recommended: [{}]",
+                names::label(meta::name(object)).unwrap_or_default()
+            ));
+        }
+        warnings
+    }
+}
+
+/// Every container list of a pod's spec that can hold containers.
+pub(super) const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
+
+/// A list below `value`, empty if it is not there.
+pub(super) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A word below `value`, empty if it is not there.
+pub(super) fn word<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}

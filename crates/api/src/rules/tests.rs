@@ -1,0 +1,1 @@
+//! The two doors, kind by kind.

@@ -1,0 +1,7 @@
+//! Selectors: which objects a list or watch speaks about.
+
+mod field;
+mod label;
+
+pub use field::FieldSelector;
+pub use label::LabelSelector;

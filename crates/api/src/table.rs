@@ -1,0 +1,95 @@
+//! What `kubectl get` shows: columns and cells, computed when asked.
+//!
+//! All columns are always sent; `priority: 1` marks those of `-o wide`. Kinds without a printer show their name and
+//! when they were created.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::kinds::Kind;
+use crate::{meta, time};
+
+mod age;
+mod event;
+mod node;
+mod pod;
+
+pub use age::{human_duration, since};
+
+/// One column: name, type, format, priority, description.
+struct Column(&'static str, &'static str, &'static str, u8, &'static str);
+
+const NAME: Column = Column("Name", "string", "name", 0, "Name must be unique within a namespace.");
+const AGE: Column = Column("Age", "string", "", 0, "Time since the object was created.");
+const NONE: &str = "<none>";
+
+/// `columnDefinitions` of a kind's table.
+pub fn columns(kind: &Kind) -> Value {
+    let columns: &[Column] = match kind.collection() {
+        "pods" => &pod::COLUMNS,
+        "nodes" => &node::COLUMNS,
+        "events" => &event::COLUMNS,
+        "namespaces" => &[NAME, Column("Status", "string", "", 0, "The status of the namespace"), AGE],
+        "configmaps" => &[NAME, Column("Data", "string", "", 0, "Number of entries."), AGE],
+        "secrets" => &[
+            NAME,
+            Column("Type", "string", "", 0, "What the secret is for."),
+            Column("Data", "string", "", 0, "Number of entries."),
+            AGE,
+        ],
+        "serviceaccounts" => &[NAME, AGE],
+        "leases.coordination.k8s.io" => &[NAME, Column("Holder", "string", "", 0, "Who holds the lease."), AGE],
+        _ => &[NAME, Column("Created At", "date", "", 0, "When the object was created.")],
+    };
+    columns
+        .iter()
+        .map(|Column(name, kind, format, priority, description)| {
+            json!({
+                "name": name, "type": kind, "format": format, "description": description, "priority": priority,
+            })
+        })
+        .collect()
+}
+
+/// The cells of one object's row, one per column.
+pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
+    let name = json!(meta::name(object));
+    let age = json!(since(meta::creation_timestamp(object), now));
+    let entries = |key: &str| object[key].as_object().map_or(0, serde_json::Map::len);
+    match kind.collection() {
+        "pods" => pod::cells(object, now),
+        "nodes" => node::cells(object, now),
+        "events" => event::cells(object, now),
+        "namespaces" => vec![name, json!(text(&object["status"]["phase"])), age],
+        "configmaps" => vec![name, json!((entries("data") + entries("binaryData")).to_string()), age],
+        "secrets" => vec![name, json!(text(&object["type"])), json!(entries("data").to_string()), age],
+        "serviceaccounts" => vec![name, age],
+        "leases.coordination.k8s.io" => vec![name, json!(text(&object["spec"]["holderIdentity"])), age],
+        _ => vec![name, json!(meta::creation_timestamp(object).map(time::seconds))],
+    }
+}
+
+/// `conditions` of one object's row: a pod that has ended says so.
+pub fn row_conditions(kind: &Kind, object: &Value) -> Option<Value> {
+    let phase = text(&object["status"]["phase"]);
+    (kind.collection() == "pods" && matches!(phase, "Succeeded" | "Failed")).then(|| {
+        let message = match phase {
+            "Succeeded" => "The pod has completed successfully.",
+            _ => "The pod failed.",
+        };
+        json!([{ "type": "Completed", "status": "True", "reason": phase, "message": message }])
+    })
+}
+
+/// A word, empty if it is not there.
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// A word, `<none>` if it is not there.
+fn or_none(word: &str) -> Value {
+    json!(if word.is_empty() { NONE } else { word })
+}
+
+#[cfg(test)]
+mod tests;
