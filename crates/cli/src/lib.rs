@@ -1,1 +1,104 @@
-//! cli
+//! What a person types, and what they read back.
+//!
+//! [`Cli`] is the whole command line. Commands that need no running parts (`image`) are done here; `up` and `down`
+//! are `app`'s, which has the parts.
+
+pub mod image;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Kubernetes starts pods. Adieu finishes them.
+#[derive(Parser, Debug)]
+#[command(name = "adieu", version, about, long_about = None, max_term_width = 120)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Start everything in this process: API server, scheduler, node. Stop it with Ctrl-C; pods keep running
+    Up(UpArgs),
+    /// End every pod gracefully, then remove network, mounts and rules. Stored objects stay
+    Down(DownArgs),
+    /// Look after the images that pods run
+    Image(ImageArgs),
+}
+
+/// Where Adieu keeps everything it owns.
+#[derive(Args, Clone, Debug)]
+pub struct DataDir {
+    /// The folder that holds everything this instance owns
+    #[arg(long = "data-dir", value_name = "DIR", default_value = "/var/lib/adieu", global = true)]
+    pub path: PathBuf,
+}
+
+/// `adieu up`.
+#[derive(Args, Clone, Debug)]
+pub struct UpArgs {
+    /// Where.
+    #[command(flatten)]
+    pub data_dir: DataDir,
+    /// Where the API listens
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443")]
+    pub api: SocketAddr,
+    /// The range pods get their addresses from
+    #[arg(long, value_name = "CIDR", default_value = "10.86.0.0/16")]
+    pub pod_cidr: String,
+    /// The node's name [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// Say more: once for what happens, twice for everything
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// `adieu down`.
+#[derive(Args, Clone, Debug)]
+pub struct DownArgs {
+    /// Where.
+    #[command(flatten)]
+    pub data_dir: DataDir,
+}
+
+/// `adieu image`.
+#[derive(Args, Clone, Debug)]
+pub struct ImageArgs {
+    /// Where.
+    #[command(flatten)]
+    pub data_dir: DataDir,
+    /// What to do with images.
+    #[command(subcommand)]
+    pub command: ImageCommand,
+}
+
+/// The commands of `adieu image`.
+#[derive(Subcommand, Clone, Debug)]
+pub enum ImageCommand {
+    /// Load images from a docker or OCI archive
+    Load {
+        /// The archive, or - for standard input
+        #[arg(value_name = "FILE")]
+        archive: PathBuf,
+    },
+    /// List the images that are present
+    Ls {
+        /// `json` for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: Output,
+    },
+}
+
+/// How a list is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Output {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}

@@ -1,1 +1,23 @@
-//! node
+//! One driver per pod: feeds `lifecycle` with facts, performs the effects it answers.
+//!
+//! The node decides nothing about a pod's life. It listens (the API's watch, the runtime's exits, the
+//! clock), tells the pod's [`lifecycle::PodWorker`], writes down what was said ([`timeline::Journal`]) and
+//! acts. Reading order: [`driver`] (the loop), [`hands`] (what it does), [`pods`] (who gets a driver),
+//! [`publisher`] (what others see), [`translate`] (between the API's words and the rules').
+
+pub mod containers;
+pub mod driver;
+pub mod events;
+pub mod hands;
+pub mod heartbeat;
+pub mod manifest;
+pub mod node;
+pub mod pods;
+pub mod probes;
+pub mod probing;
+pub mod publisher;
+pub mod streams;
+pub mod translate;
+pub mod volumes;
+
+pub use node::{Node, NodeConfig, NodeError};

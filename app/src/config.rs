@@ -1,0 +1,106 @@
+//! What was written on the command line, resolved and typed; every mistake is reported at once.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use cli::UpArgs;
+use runtime::image::ImageStore;
+use runtime::network::PodCidr;
+use serde_json::{Value, json};
+
+/// Where the settings of the last instance on a folder are kept.
+const REMEMBERED: &str = "config.json";
+
+/// What this build calls itself where Kubernetes asks: its own version behind the API version it serves.
+pub const VERSION: &str = concat!("v1.36.4+adieu.", env!("CARGO_PKG_VERSION"));
+
+/// Everything an instance needs to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The folder that holds all it owns.
+    pub data_dir: PathBuf,
+    /// Where the API listens; `None` when nobody is to be served (`adieu down` without a running instance).
+    pub api: Option<SocketAddr>,
+    /// Where pods get their addresses.
+    pub pod_cidr: PodCidr,
+    /// The node's name.
+    pub node_name: String,
+}
+
+impl Config {
+    /// Resolves `args`, or says everything that is wrong with them.
+    pub fn resolve(args: &UpArgs) -> Result<Self> {
+        let mut mistakes = Vec::new();
+        let pod_cidr = args.pod_cidr.parse::<PodCidr>().map_err(|error| mistakes.push(format!("--pod-cidr: {error}")));
+        let node_name = args.node_name.clone().map_or_else(host_name, Ok);
+        let node_name = node_name.and_then(valid_name).map_err(|error| mistakes.push(format!("--node-name: {error:#}")));
+        let data_dir = std::path::absolute(&args.data_dir.path)
+            .map_err(|error| mistakes.push(format!("--data-dir: {error}")));
+        match (pod_cidr, node_name, data_dir) {
+            (Ok(pod_cidr), Ok(node_name), Ok(data_dir)) => {
+                Ok(Self { data_dir, api: Some(args.api), pod_cidr, node_name })
+            }
+            _ => bail!("{}", mistakes.join("; ")),
+        }
+    }
+
+    /// Keeps what a later `adieu down` must know if this process is gone by then.
+    pub fn remember(&self) -> Result<()> {
+        let text = json!({ "podCidr": self.pod_cidr.to_string(), "nodeName": self.node_name });
+        let temporary = self.data_dir.join(".config.json");
+        std::fs::write(&temporary, text.to_string())
+            .and_then(|()| std::fs::rename(&temporary, self.data_dir.join(REMEMBERED)))
+            .with_context(|| format!("cannot write to {}", self.data_dir.display()))
+    }
+
+    /// What the last instance on `dir` was started with; it is not to serve anyone.
+    pub fn recall(dir: &Path) -> Result<Self> {
+        let path = dir.join(REMEMBERED);
+        let doing = || format!("cannot read {}; run `adieu up` on the folder once more", path.display());
+        let text = std::fs::read(&path).with_context(doing)?;
+        let values: Value = serde_json::from_slice(&text).with_context(doing)?;
+        let field = |name: &str| values[name].as_str().with_context(doing);
+        Ok(Self {
+            data_dir: dir.to_owned(),
+            api: None,
+            pod_cidr: field("podCidr")?.parse().map_err(anyhow::Error::new).with_context(doing)?,
+            node_name: field("nodeName")?.to_owned(),
+        })
+    }
+
+    /// The node's address: where the API listens if that is one address, else loopback.
+    pub fn node_address(&self) -> IpAddr {
+        match self.api {
+            Some(address) if !address.ip().is_unspecified() => address.ip(),
+            _ => IpAddr::from([127, 0, 0, 1]),
+        }
+    }
+}
+
+fn host_name() -> Result<String> {
+    let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
+    Ok(name)
+}
+
+/// Node names are DNS subdomains.
+fn valid_name(name: String) -> Result<String> {
+    let label = |l: &str| {
+        !l.is_empty()
+            && l.len() <= 63
+            && l.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            && !l.starts_with('-')
+            && !l.ends_with('-')
+    };
+    if name.len() > 253 || !name.split('.').all(label) {
+        bail!("{name:?} cannot name a node: use lower-case letters, digits, '-' and '.'");
+    }
+    Ok(name)
+}
+
+/// The images below `data_dir`.
+pub fn image_store(data_dir: &Path) -> Result<ImageStore> {
+    let dir = data_dir.join("images");
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot use {}", dir.display()))?;
+    Ok(ImageStore::open(&dir)?)
+}

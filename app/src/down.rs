@@ -1,0 +1,97 @@
+//! `adieu down`: every pod ends gracefully, then nothing of the instance is left on the machine but its files.
+
+use std::io::{self, Write};
+
+use anyhow::{Context, Result};
+use cli::DownArgs;
+use runtime::Runtime;
+use tokio::sync::mpsc;
+
+use crate::config::Config;
+use crate::control::{self, Asker};
+use crate::instance::Instance;
+use crate::platform::Platform;
+use crate::up::log_at;
+
+/// Asks the running instance, or does it alone if none runs on the folder.
+pub fn run(args: &DownArgs) -> Result<()> {
+    let dir = std::path::absolute(&args.data_dir.path)?;
+    let mut out = io::stdout();
+    if !Instance::exists(&dir) {
+        writeln!(out, "nothing to do: {} was never used by adieu", dir.display())?;
+        return Ok(());
+    }
+    let instance = loop {
+        if let Some(instance) = Instance::try_take(&dir)? {
+            break instance;
+        }
+        if control::ask_down(&dir, &mut out)? {
+            writeln!(out, "adieu is down; stored objects stay in {}", dir.display())?;
+            return Ok(());
+        }
+        // The lock is held but nobody listens: it is just starting, or just ending. Wait for either.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    log_at(0);
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the async runtime")?
+        .block_on(alone(instance))?;
+    writeln!(out, "adieu is down; stored objects stay in {}", dir.display())?;
+    Ok(())
+}
+
+async fn alone(instance: Instance) -> Result<()> {
+    let config = Config::recall(&instance.dir)?;
+    let platform = Platform::start(&config, &instance).await?;
+    let (told, mut lines) = mpsc::unbounded_channel::<String>();
+    let printing = tokio::spawn(async move {
+        while let Some(line) = lines.recv().await {
+            println!("{line}");
+        }
+    });
+    let outcome = end(&platform, |line| drop(told.send(line))).await;
+    drop(told);
+    let _ = printing.await;
+    platform.stop().await;
+    outcome
+}
+
+/// Ends everything for someone who asked over the control socket.
+pub async fn end_everything(platform: &Platform, mut asker: Asker) -> Result<()> {
+    let (told, mut lines) = mpsc::unbounded_channel::<String>();
+    let telling = async {
+        while let Some(line) = lines.recv().await {
+            asker.tell(&line).await;
+        }
+        asker
+    };
+    let ending = async {
+        let outcome = end(platform, |line| drop(told.send(line))).await;
+        drop(told);
+        outcome
+    };
+    let (outcome, asker) = tokio::join!(ending, telling);
+    if outcome.is_ok() {
+        asker.done().await;
+    }
+    outcome
+}
+
+async fn end(platform: &Platform, mut tell: impl FnMut(String)) -> Result<()> {
+    let mut before = None;
+    platform
+        .node
+        .shut_down_pods(|leaving| {
+            if before.replace(leaving.len()) != Some(leaving.len()) {
+                tell(match leaving {
+                    [] => "every pod has left".to_owned(),
+                    [one] => format!("1 pod is leaving: {one}"),
+                    some => format!("{} pods are leaving: {}", some.len(), some.join(", ")),
+                });
+            }
+        })
+        .await;
+    platform.runtime.tear_down().await.context("cannot remove everything from this machine")
+}

@@ -1,0 +1,71 @@
+//! One instance on one folder: its lock, and the id that is part of every name it uses on the machine.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use rustix::fs::{FlockOperation, flock};
+
+/// The folder, locked for this process. The lock goes with the process, however it ends.
+#[derive(Debug)]
+pub struct Instance {
+    /// The folder.
+    pub dir: PathBuf,
+    /// Random, made with the folder; short enough for the name of a network link.
+    pub id: String,
+    _lock: File,
+}
+
+impl Instance {
+    /// Takes the folder, or says who has it.
+    pub fn take(dir: &Path) -> Result<Self> {
+        match Self::try_take(dir)? {
+            Some(instance) => Ok(instance),
+            None => bail!(
+                "another adieu runs on {}; stop it first, or use another --data-dir (with another --api, --pod-cidr and --node-name)",
+                dir.display()
+            ),
+        }
+    }
+
+    /// Takes the folder unless another process has it.
+    pub fn try_take(dir: &Path) -> Result<Option<Self>> {
+        let describe = || format!("cannot use the folder {}", dir.display());
+        fs::create_dir_all(dir).with_context(describe)?;
+        let path = dir.join("lock");
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path).with_context(describe)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(error).with_context(describe),
+        }
+        let id = id(dir).with_context(describe)?;
+        Ok(Some(Self { dir: dir.to_owned(), id, _lock: lock }))
+    }
+
+    /// True if someone made an instance here before.
+    pub fn exists(dir: &Path) -> bool {
+        dir.join("instance").exists()
+    }
+}
+
+fn id(dir: &Path) -> std::io::Result<String> {
+    let path = dir.join("instance");
+    let mut id = String::new();
+    match File::open(&path) {
+        Ok(mut file) => {
+            file.read_to_string(&mut id)?;
+            return Ok(id.trim().to_owned());
+        }
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+    }
+    let id: String = uuid::Uuid::new_v4().simple().to_string().chars().take(8).collect();
+    let temporary = dir.join(".instance");
+    let mut file = File::create(&temporary)?;
+    writeln!(file, "{id}")?;
+    file.sync_all()?;
+    fs::rename(temporary, path)?;
+    Ok(id)
+}

@@ -1,0 +1,82 @@
+//! The parts of one instance, wired: store, API server, runtime, scheduler, node.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use node::{Node, NodeConfig};
+use node::containers::NodeContainers;
+use runtime::embedded::{Embedded, EmbeddedConfig};
+use server::{Server, ServerConfig};
+use store::Store;
+use tokio::task::JoinSet;
+
+use crate::config::{Config, VERSION};
+use crate::identity;
+use crate::instance::Instance;
+use crate::local_node::LocalNode;
+
+/// A running instance, not yet serving anyone outside this process.
+pub struct Platform {
+    /// The API.
+    pub server: Server,
+    /// The node.
+    pub node: Node<Embedded>,
+    /// What the node runs containers with.
+    pub runtime: Arc<Embedded>,
+    controllers: JoinSet<()>,
+}
+
+impl Platform {
+    /// Starts every part, in the order in which they need each other.
+    pub async fn start(config: &Config, instance: &Instance) -> Result<Self> {
+        let dir = &instance.dir;
+        let store = Store::open(&dir.join("store.redb")).await.context("cannot open the store")?;
+        let dialer = Arc::new(LocalNode::<NodeContainers<Embedded>>::new(config.node_name.clone()));
+        let advertise = config.api.unwrap_or_else(|| SocketAddr::from((config.node_address(), 6443)));
+        let server = Server::new(ServerConfig {
+            store,
+            advertise,
+            version: VERSION.to_owned(),
+            nodes: dialer.clone(),
+        })
+        .await
+        .context("cannot start the API server")?;
+        let runtime = Embedded::open(EmbeddedConfig {
+            data_dir: dir.clone(),
+            instance: instance.id.clone(),
+            pod_cidr: config.pod_cidr,
+            shim_program: "/proc/self/exe".into(),
+        })
+        .await
+        .context("cannot start the container runtime")?;
+        let runtime = Arc::new(runtime);
+        let node_user = format!("system:node:{}", config.node_name);
+        let node = Node::start(
+            NodeConfig {
+                name: config.node_name.clone(),
+                address: config.node_address(),
+                data_dir: dir.join("node"),
+                version: VERSION.to_owned(),
+                takes_on_pods: config.api.is_some(),
+            },
+            runtime.clone(),
+            identity::client(server.service(), &node_user, &["system:nodes", "system:authenticated"]),
+        )
+        .await
+        .context("cannot start the node")?;
+        dialer.set(node.containers());
+        let mut controllers = JoinSet::new();
+        if config.api.is_some() {
+            let scheduler = identity::client(server.service(), "system:kube-scheduler", &["system:authenticated"]);
+            controllers.spawn(::controllers::scheduler::run(scheduler));
+        }
+        Ok(Self { server, node, runtime, controllers })
+    }
+
+    /// Stops every part and leaves the pods as they are.
+    pub async fn stop(mut self) {
+        self.controllers.shutdown().await;
+        self.node.stop().await;
+    }
+}

@@ -1,0 +1,98 @@
+//! `adieu up`: everything in one process, until told to stop.
+
+use std::io::{self, Write};
+
+use anyhow::{Context, Result};
+use cli::UpArgs;
+use server::pki;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tracing::info;
+
+use crate::config::Config;
+use crate::control::{Asker, Control};
+use crate::down;
+use crate::instance::Instance;
+use crate::platform::Platform;
+
+/// Runs until a signal, `adieu down`, or a failure.
+pub fn run(args: &UpArgs) -> Result<()> {
+    let config = Config::resolve(args)?;
+    log_at(args.verbose);
+    let instance = Instance::take(&config.data_dir)?;
+    config.remember()?;
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the async runtime")?
+        .block_on(serve(config, instance))
+}
+
+/// Why an instance stops.
+enum Stop {
+    /// A signal: leave the pods running.
+    Signal,
+    /// `adieu down`: end them first.
+    Down(Asker),
+}
+
+async fn serve(config: Config, instance: Instance) -> Result<()> {
+    let api = config.api.context("an instance that is up listens somewhere")?;
+    let listener = TcpListener::bind(api)
+        .await
+        .with_context(|| format!("cannot listen on {api}; is another API server there? choose another with --api"))?;
+    let address = listener.local_addr()?;
+    let keys = pki::ensure(&instance.dir.join("pki"), &[config.node_name.clone(), address.ip().to_string()])
+        .context("cannot make the certificates")?;
+    let control = Control::open(&instance.dir).context("cannot open the control socket")?;
+    let mut platform = Platform::start(&Config { api: Some(address), ..config.clone() }, &instance).await?;
+    let kubeconfig = instance.dir.join("admin.kubeconfig");
+    keys.write_admin_kubeconfig(&kubeconfig, &format!("https://{address}")).context("cannot write the kubeconfig")?;
+
+    let (stop_serving, stopped) = oneshot::channel::<()>();
+    let server = platform.server.clone();
+    let tls = keys.server_config().context("cannot use the certificates")?;
+    let serving = tokio::spawn(async move {
+        server.serve(listener, tls, async { drop(stopped.await) }).await
+    });
+    println!("adieu is ready: node {} at https://{address}", config.node_name);
+    println!("  export KUBECONFIG={}", kubeconfig.display());
+    io::stdout().flush()?;
+
+    let stop = tokio::select! {
+        stop = told_to_stop(&control) => stop?,
+        error = platform.node.failed() => return Err(anyhow::Error::new(error).context("the node cannot go on")),
+    };
+    let outcome = match stop {
+        Stop::Signal => {
+            info!("stopping; pods keep running");
+            Ok(())
+        }
+        Stop::Down(asker) => down::end_everything(&platform, asker).await,
+    };
+    drop(stop_serving);
+    let _ = serving.await;
+    platform.stop().await;
+    outcome
+}
+
+async fn told_to_stop(control: &Control) -> Result<Stop> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(tokio::select! {
+        _ = term.recv() => Stop::Signal,
+        _ = interrupt.recv() => Stop::Signal,
+        asker = control.asked_down() => Stop::Down(asker.context("the control socket broke")?),
+    })
+}
+
+/// Logs go to standard error: a handful of lines per pod by default.
+pub fn log_at(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::INFO,
+        _ => tracing::Level::TRACE,
+    };
+    tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_target(false).init();
+}

@@ -1,0 +1,7 @@
+//! What every part that speaks the Kubernetes API to the server needs beside `kube` itself.
+//!
+//! Today that is one thing: [`follow`], a list and a watch joined without a gap.
+
+mod follow;
+
+pub use follow::{Sight, follow};

@@ -1,0 +1,160 @@
+//! Gives every pod a node.
+//!
+//! [`plan`] decides, from what is known of pods and nodes; [`run`] listens and binds. A pod that fits nowhere is
+//! told so in an event and looked at again whenever a node or a pod changes.
+
+mod plan;
+
+use std::collections::BTreeMap;
+
+use client::{Sight, follow};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Binding, Event, EventSource, Node, ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::ResourceExt;
+use kube::api::{Api, PostParams};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tracing::{debug, info, warn};
+
+pub use plan::{Placement, plan};
+
+/// The scheduler's name, in `spec.schedulerName` and as the source of its events.
+const NAME: &str = "default-scheduler";
+
+/// Schedules until its task is ended.
+pub async fn run(client: kube::Client) {
+    let (pod_told, mut pod_sights) = mpsc::channel(256);
+    let (node_told, mut node_sights) = mpsc::channel(64);
+    let mut watches = JoinSet::new();
+    watches.spawn(follow(Api::<Pod>::all(client.clone()), None, pod_told));
+    watches.spawn(follow(Api::<Node>::all(client.clone()), None, node_told));
+    let mut state = State::default();
+    loop {
+        tokio::select! {
+            Some(sight) = pod_sights.recv() => state.see_pod(sight),
+            Some(sight) = node_sights.recv() => state.see_node(sight),
+            else => return,
+        }
+        // Decide once for everything that has already been heard.
+        while let Ok(sight) = pod_sights.try_recv() {
+            state.see_pod(sight);
+        }
+        for placement in plan(state.pods.values(), state.nodes.values()) {
+            state.apply(&client, placement).await;
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    pods: BTreeMap<String, Pod>,
+    nodes: BTreeMap<String, Node>,
+    /// What each pod without a place was last told.
+    told: BTreeMap<String, String>,
+}
+
+impl State {
+    fn see_pod(&mut self, sight: Sight<Pod>) {
+        let key = |pod: &Pod| pod.uid().unwrap_or_default();
+        match sight {
+            Sight::Listed(pods) => self.pods = pods.into_iter().map(|p| (key(&p), p)).collect(),
+            Sight::Changed(pod) => drop(self.pods.insert(key(&pod), pod)),
+            Sight::Removed(pod) => {
+                self.pods.remove(&key(&pod));
+                self.told.remove(&key(&pod));
+            }
+        }
+    }
+
+    fn see_node(&mut self, sight: Sight<Node>) {
+        match sight {
+            Sight::Listed(nodes) => self.nodes = nodes.into_iter().map(|n| (n.name_any(), n)).collect(),
+            Sight::Changed(node) => drop(self.nodes.insert(node.name_any(), node)),
+            Sight::Removed(node) => drop(self.nodes.remove(&node.name_any())),
+        }
+    }
+
+    async fn apply(&mut self, client: &kube::Client, placement: Placement) {
+        match placement {
+            Placement::On { pod, node } => {
+                let Some(object) = self.pods.get_mut(&pod) else { return };
+                let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
+                match bind(client, object, &node).await {
+                    Ok(()) => {
+                        info!(pod = name, namespace, node, "bound");
+                        // The watch will say so too; until then the plan must not choose again.
+                        object.spec.get_or_insert_default().node_name = Some(node.clone());
+                        self.told.remove(&pod);
+                        let message = format!("Successfully assigned {namespace}/{name} to {node}");
+                        tell(client, object, "Normal", "Scheduled", &message).await;
+                    }
+                    Err(error) => debug!(%error, pod = name, "not bound; the watch will tell why"),
+                }
+            }
+            Placement::Nowhere { pod, why } => {
+                if self.told.get(&pod) == Some(&why) {
+                    return;
+                }
+                if let Some(object) = self.pods.get(&pod) {
+                    tell(client, object, "Warning", "FailedScheduling", &why).await;
+                    self.told.insert(pod, why);
+                }
+            }
+        }
+    }
+}
+
+async fn bind(client: &kube::Client, pod: &Pod, node: &str) -> kube::Result<()> {
+    let namespace = pod.namespace().unwrap_or_default();
+    let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let binding = Binding {
+        metadata: ObjectMeta {
+            name: Some(pod.name_any()),
+            namespace: Some(namespace),
+            uid: pod.uid(),
+            ..ObjectMeta::default()
+        },
+        target: ObjectReference {
+            kind: Some("Node".to_owned()),
+            name: Some(node.to_owned()),
+            ..ObjectReference::default()
+        },
+    };
+    let _: serde_json::Value =
+        api.create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding).await?;
+    Ok(())
+}
+
+async fn tell(client: &kube::Client, pod: &Pod, kind: &str, reason: &str, message: &str) {
+    let now = Timestamp::now();
+    let namespace = pod.namespace().unwrap_or_default();
+    let event = Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{}.{:x}", pod.name_any(), now.as_nanosecond())),
+            namespace: Some(namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: Some(pod.name_any()),
+            namespace: Some(namespace.clone()),
+            uid: pod.uid(),
+            ..ObjectReference::default()
+        },
+        type_: Some(kind.to_owned()),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        source: Some(EventSource { component: Some(NAME.to_owned()), host: None }),
+        reporting_component: Some(NAME.to_owned()),
+        first_timestamp: Some(Time(now)),
+        last_timestamp: Some(Time(now)),
+        count: Some(1),
+        ..Event::default()
+    };
+    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+    if let Err(error) = api.create(&PostParams::default(), &event).await {
+        warn!(%error, reason, "an event could not be stored");
+    }
+}

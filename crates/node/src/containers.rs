@@ -1,0 +1,124 @@
+//! The node's containers as its HTTP API (logs, exec) needs them.
+
+use std::sync::Arc;
+
+use lifecycle::{ContainerState, ContainerStatus};
+use runtime::{ContainerId, ExecSession, ExecSpec, Runtime};
+use tokio::sync::watch;
+
+use crate::driver::Progress;
+use crate::hands::lock;
+use crate::pods::{Directory, PodEntry};
+use crate::streams::{ContainerRef, Containers, LogSource, StreamError};
+
+/// Finds containers by the names people use.
+pub struct NodeContainers<R: Runtime> {
+    runtime: Arc<R>,
+    directory: Directory,
+}
+
+impl<R: Runtime> NodeContainers<R> {
+    /// Containers of the pods in `directory`.
+    pub fn new(runtime: Arc<R>, directory: Directory) -> Self {
+        Self { runtime, directory }
+    }
+
+    fn pod(&self, which: &ContainerRef) -> Result<PodEntry, StreamError> {
+        let found = lock(&self.directory).values().find(|entry| {
+            let facts = lock(&entry.facts);
+            let meta = &facts.pod.metadata;
+            meta.name.as_deref() == Some(&which.pod) && meta.namespace.as_deref() == Some(&which.namespace)
+        }).cloned();
+        found.ok_or_else(|| StreamError::not_found(format!("pod {:?} is not on this node", which.pod)))
+    }
+
+    fn status(&self, which: &ContainerRef) -> Result<(PodEntry, ContainerStatus), StreamError> {
+        let entry = self.pod(which)?;
+        let status = find(&entry.progress.borrow(), &which.container);
+        match status {
+            Some(status) => Ok((entry, status)),
+            None => Err(StreamError::bad_request(format!(
+                "container {} is not valid for pod {}",
+                which.container, which.pod
+            ))),
+        }
+    }
+
+    fn running(&self, which: &ContainerRef) -> Result<(PodEntry, ContainerId), StreamError> {
+        let (entry, status) = self.status(which)?;
+        match status.state {
+            ContainerState::Running { .. } => {
+                Ok((entry, ContainerId { name: which.container.clone(), attempt: status.attempt }))
+            }
+            ContainerState::Waiting(_) | ContainerState::Terminated(_) => {
+                Err(StreamError::not_found(format!("container not found ({:?})", which.container)))
+            }
+        }
+    }
+}
+
+fn find(progress: &Progress, container: &str) -> Option<ContainerStatus> {
+    progress.status.containers.iter().find(|c| c.name.0 == container).cloned()
+}
+
+impl<R: Runtime> Containers for NodeContainers<R> {
+    async fn check(&self, which: &ContainerRef) -> Result<(), StreamError> {
+        self.running(which).map(drop)
+    }
+
+    async fn exec(&self, which: &ContainerRef, spec: ExecSpec) -> Result<ExecSession, StreamError> {
+        let (entry, id) = self.running(which)?;
+        self.runtime.exec(&entry.uid, &id, &spec).await.map_err(|error| StreamError::internal("cannot run this in the container", error))
+    }
+
+    fn resize(&self, session: &ExecSession, columns: u16, rows: u16) {
+        // A size that cannot be set is not worth an answer.
+        let _ = self.runtime.resize(session, columns, rows);
+    }
+
+    async fn log(&self, which: &ContainerRef, previous: bool) -> Result<LogSource, StreamError> {
+        let (entry, status) = self.status(which)?;
+        let attempt = if previous {
+            status.last.as_ref().map(|last| last.attempt).ok_or_else(|| {
+                StreamError::bad_request(format!(
+                    "previous terminated container {:?} in pod {:?} not found",
+                    which.container, which.pod
+                ))
+            })?
+        } else {
+            match (&status.state, &status.last) {
+                // A container that waits for its next run still has the log of its last one.
+                (ContainerState::Waiting(_), Some(last)) => last.attempt,
+                (ContainerState::Waiting(waiting), None) => {
+                    return Err(StreamError::bad_request(format!(
+                        "container {:?} in pod {:?} is waiting to start: {}",
+                        which.container, which.pod, waiting.reason
+                    )));
+                }
+                (ContainerState::Running { .. } | ContainerState::Terminated(_), _) => status.attempt,
+            }
+        };
+        let id = ContainerId { name: which.container.clone(), attempt };
+        let path = self.runtime.log_path(&entry.uid, &id);
+        Ok(LogSource { path, ended: ended(entry.progress, id) })
+    }
+}
+
+/// Turns true when that run has ended.
+fn ended(mut progress: watch::Receiver<Progress>, id: ContainerId) -> watch::Receiver<bool> {
+    let (told, ended) = watch::channel(false);
+    tokio::spawn(async move {
+        let over = |progress: &Progress| {
+            find(progress, &id.name).is_none_or(|c| {
+                c.attempt > id.attempt || !matches!(c.state, ContainerState::Running { .. })
+            })
+        };
+        tokio::select! {
+            // A pod that is gone is over too.
+            _ = progress.wait_for(over) => {}
+            () = told.closed() => return,
+        }
+        told.send_replace(true);
+    });
+    ended
+}

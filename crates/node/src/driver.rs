@@ -1,0 +1,155 @@
+//! The loop of one pod: wait, decide, remember, act.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lifecycle::{Effect, Input, Moment, PodStatus, PodWorker, Wake};
+use runtime::Runtime;
+use timeline::{Journal, JournalError, Record};
+use tokio::sync::{mpsc, watch};
+use tracing::{Instrument, info, info_span, trace};
+
+use crate::hands::Hands;
+
+/// What a pod's driver tells whoever watches over it.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// The newest status, as the rules see it.
+    pub status: PodStatus,
+    /// Nothing of the pod runs, and its sandbox is gone.
+    pub at_rest: bool,
+    /// When it must be gone, once it is leaving.
+    pub deadline: Option<Moment>,
+}
+
+/// One pod's driver, not yet running.
+pub struct Driver<R: Runtime> {
+    uid: String,
+    worker: PodWorker,
+    inbox: mpsc::Receiver<Input>,
+    journal: Journal,
+    hands: Hands<R>,
+    progress: watch::Sender<Progress>,
+}
+
+impl<R: Runtime> Driver<R> {
+    /// A driver for `worker`, which may be new or rebuilt from the journal; `at_rest` if its sandbox is already gone.
+    pub fn new(
+        uid: String,
+        worker: PodWorker,
+        inbox: mpsc::Receiver<Input>,
+        journal: Journal,
+        hands: Hands<R>,
+        at_rest: bool,
+    ) -> (Self, watch::Receiver<Progress>) {
+        let (progress, seen) =
+            watch::channel(Progress { status: worker.status(), at_rest, deadline: worker.deadline() });
+        (Self { uid, worker, inbox, journal, hands, progress }, seen)
+    }
+
+    /// Drives the pod to the end of its life. Ends early only if the journal can no longer be written: without a
+    /// memory the node must not act.
+    pub async fn run(self) -> Result<(), Arc<JournalError>> {
+        let span = info_span!("pod", uid = %self.uid);
+        self.drive().instrument(span).await
+    }
+
+    async fn drive(mut self) -> Result<(), Arc<JournalError>> {
+        loop {
+            let Some((now, input)) = next(&mut self.inbox, self.worker.next_wake()).await else { return Ok(()) };
+            trace!(?input, "told");
+            let before = self.worker.clone();
+            let effects = self.worker.handle(now, input.clone());
+            if self.worker != before || !effects.is_empty() {
+                self.remember(now, &input, &effects).await?;
+            }
+            self.hands.attend(&input, &self.worker);
+            for effect in effects {
+                if effect == Effect::Finish {
+                    return self.finish().await;
+                }
+                self.hands.perform(effect, &self.worker);
+            }
+            // After acting, so that whoever hears "at rest" finds the last status already handed in.
+            self.tell(&input, before.is_terminating());
+        }
+    }
+
+    /// Writes the step down before anything is done about it. What only shows (status, events) need not wait for the
+    /// disk; what acts on the world does, so that nothing is ever done twice or forgotten.
+    async fn remember(&self, now: Moment, input: &Input, effects: &[Effect]) -> Result<(), Arc<JournalError>> {
+        let record = Record::Step {
+            uid: self.uid.clone(),
+            at: now,
+            wall: timeline::wall_now(),
+            input: input.clone(),
+            effects: effects.to_vec(),
+        };
+        let written = self.journal.append(record);
+        if effects.iter().any(acts_on_the_world) {
+            written.await?;
+        }
+        Ok(())
+    }
+
+    fn tell(&self, input: &Input, was_terminating: bool) {
+        if !was_terminating && self.worker.is_terminating() {
+            info!(deadline = ?self.worker.deadline(), "leaving");
+        }
+        let status = self.worker.status();
+        let deadline = self.worker.deadline();
+        let removed = matches!(input, Input::SandboxRemoved);
+        self.progress.send_modify(|p| {
+            p.status = status;
+            p.deadline = deadline;
+            p.at_rest = p.at_rest || removed;
+        });
+    }
+
+    async fn finish(mut self) -> Result<(), Arc<JournalError>> {
+        self.hands.let_go().await;
+        self.journal.append(Record::Forgotten { uid: self.uid.clone() }).await?;
+        self.progress.send_modify(|p| p.at_rest = true);
+        info!("gone");
+        Ok(())
+    }
+}
+
+/// The next thing to tell the worker: whatever comes first of a fact and the moment it asked for. `None` when nobody
+/// is left to tell it anything.
+async fn next(inbox: &mut mpsc::Receiver<Input>, wake: Option<Wake>) -> Option<(Moment, Input)> {
+    let Some(wake) = wake else {
+        return inbox.recv().await.map(|input| (timeline::now(), input));
+    };
+    loop {
+        let left = wake.at.since(timeline::now());
+        if left.is_zero() {
+            // A fact that is already here goes first: an exit at the deadline is an exit, not an overrun.
+            return Some((timeline::now(), inbox.try_recv().unwrap_or(Input::TimePassed)));
+        }
+        tokio::select! {
+            biased;
+            input = inbox.recv() => return input.map(|input| (timeline::now(), input)),
+            // The timer's clock stops while the machine sleeps and ours does not, so look again at least every minute.
+            () = tokio::time::sleep(left.min(Duration::from_secs(60))) => {}
+        }
+    }
+}
+
+fn acts_on_the_world(effect: &Effect) -> bool {
+    match effect {
+        Effect::CreateSandbox
+        | Effect::StartContainer { .. }
+        | Effect::RunHook { .. }
+        | Effect::CancelHook { .. }
+        | Effect::SendSignal { .. }
+        | Effect::KillContainer { .. }
+        | Effect::RemoveSandbox
+        | Effect::DeleteObject => true,
+        Effect::PullImage { .. }
+        | Effect::CancelPull { .. }
+        | Effect::PublishStatus
+        | Effect::Emit(_)
+        | Effect::Finish => false,
+    }
+}

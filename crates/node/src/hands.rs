@@ -1,0 +1,430 @@
+//! Performs what a worker asks for. Every effect is started here and its result comes back as an input.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{LifecycleHandler, Pod};
+use lifecycle::{
+    ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, PodWorker, Signal,
+    Wall,
+};
+use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError};
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::{AbortHandle, JoinSet};
+use tracing::warn;
+
+use crate::events::Recorder;
+use crate::manifest::Manifests;
+use crate::probing;
+use crate::publisher::{Flush, Publisher, SharedFacts};
+use crate::translate::container::{ConfigError, RunFacts, container_spec};
+use crate::translate::find_container;
+use crate::translate::pod_spec::hook_of;
+use crate::translate::sandbox::sandbox_spec;
+use crate::volumes;
+
+/// What every pod's hands share.
+pub struct Tools<R: Runtime> {
+    /// Who really does it.
+    pub runtime: Arc<R>,
+    /// The API, as this node.
+    pub client: kube::Client,
+    /// Who tells people.
+    pub recorder: Recorder,
+    /// What is kept on disk for each pod.
+    pub manifests: Manifests,
+    /// The node's name.
+    pub node_name: String,
+    /// The node's address.
+    pub host_ip: String,
+}
+
+/// Hands for one pod.
+pub struct Hands<R: Runtime> {
+    body: Arc<Body<R>>,
+    publisher: Publisher,
+    tasks: JoinSet<()>,
+    pulls: HashMap<ContainerName, AbortHandle>,
+    /// Hooks that are ours to time or to send; those inside the container belong to the runtime.
+    own_hooks: HashMap<(Instance, HookKind), AbortHandle>,
+    probes: HashMap<Instance, probing::Running>,
+}
+
+/// What a task needs to do its part.
+struct Body<R: Runtime> {
+    tools: Arc<Tools<R>>,
+    uid: PodUid,
+    facts: SharedFacts,
+    inbox: mpsc::Sender<Input>,
+    /// Where each volume is, once made. Held while they are being made, so that they are made once.
+    volumes: Mutex<Option<BTreeMap<String, PathBuf>>>,
+}
+
+impl<R: Runtime> Hands<R> {
+    /// Hands for the pod of `facts`; results go to `inbox`.
+    pub fn new(tools: Arc<Tools<R>>, facts: SharedFacts, inbox: mpsc::Sender<Input>) -> Self {
+        let uid = PodUid(lock(&facts).pod.metadata.uid.clone().unwrap_or_default());
+        let (publisher, publishing) = Publisher::start(tools.client.clone(), facts.clone(), inbox.clone());
+        let mut tasks = JoinSet::new();
+        tasks.spawn(publishing);
+        Self {
+            body: Arc::new(Body { tools, uid, facts, inbox, volumes: Mutex::new(None) }),
+            publisher,
+            tasks,
+            pulls: HashMap::new(),
+            own_hooks: HashMap::new(),
+            probes: HashMap::new(),
+        }
+    }
+
+    /// Starts to do what the worker asked for.
+    pub fn perform(&mut self, effect: Effect, worker: &PodWorker) {
+        while self.tasks.try_join_next().is_some() {}
+        let body = self.body.clone();
+        match effect {
+            Effect::PullImage { container } => {
+                let name = container.clone();
+                let task = self.tasks.spawn(async move { body.pull(container).await });
+                self.pulls.insert(name, task);
+            }
+            Effect::CancelPull { container } => {
+                if let Some(task) = self.pulls.remove(&container) {
+                    task.abort();
+                }
+            }
+            Effect::CreateSandbox => {
+                self.tasks.spawn(async move { body.create_sandbox().await });
+            }
+            Effect::StartContainer { instance } => {
+                self.tasks.spawn(async move { body.start(instance).await });
+            }
+            Effect::RunHook { instance, kind } => self.run_hook(instance, kind),
+            Effect::CancelHook { instance, kind } => self.cancel_hook(instance, kind),
+            Effect::SendSignal { instance, signal } => {
+                self.tasks.spawn(async move { body.signal(instance, signal).await });
+            }
+            Effect::KillContainer { instance } => {
+                self.tasks.spawn(async move { body.kill(instance).await });
+            }
+            Effect::RemoveSandbox => {
+                self.probes.clear();
+                self.tasks.spawn(async move { body.remove_sandbox().await });
+            }
+            Effect::PublishStatus => self.publisher.publish(worker.status()),
+            Effect::Emit(event) => body.tools.recorder.record(&lock(&body.facts).pod, event),
+            Effect::DeleteObject => {
+                self.publisher.publish(worker.status());
+                self.publisher.delete();
+            }
+            Effect::Finish => {}
+        }
+    }
+
+    /// Keeps probes in step with what was seen: they begin with a run and end with it.
+    pub fn attend(&mut self, input: &Input, worker: &PodWorker) {
+        match input {
+            Input::Started { instance, .. } => self.probe(instance),
+            Input::Exited { instance, .. } => {
+                self.probes.remove(instance);
+            }
+            Input::AgentRestarted { report } => {
+                for container in &report.containers {
+                    if matches!(container.seen, lifecycle::SeenContainer::Running { .. }) {
+                        self.probe(&container.instance);
+                    }
+                }
+            }
+            _ => {}
+        }
+        if worker.is_terminating() {
+            for running in self.probes.values_mut() {
+                running.keep_only_readiness();
+            }
+        }
+    }
+
+    /// A way to wait until others can see what was published.
+    pub fn flush(&self) -> Flush {
+        self.publisher.flush()
+    }
+
+    /// The pod is over: ends what still runs on its behalf and forgets what was kept for it.
+    pub async fn let_go(&mut self) {
+        self.probes.clear();
+        self.tasks.shutdown().await;
+        if let Err(error) = self.body.tools.manifests.forget(&self.body.uid.0).await {
+            warn!(%error, "the pod's files could not be removed");
+        }
+    }
+
+    fn probe(&mut self, instance: &Instance) {
+        let facts = lock(&self.body.facts);
+        let Some(container) = find_container(&facts.pod, &instance.name.0) else { return };
+        let target = probing::Target {
+            runtime: self.body.tools.runtime.clone(),
+            pod: self.body.uid.clone(),
+            id: container_id(instance),
+            pod_ip: facts.pod_ip.clone().unwrap_or_else(|| facts.host_ip.clone()),
+        };
+        if let Some(running) = probing::start(container, instance, target, self.body.inbox.clone()) {
+            self.probes.insert(instance.clone(), running);
+        }
+    }
+
+    fn run_hook(&mut self, instance: Instance, kind: HookKind) {
+        let body = self.body.clone();
+        let handler = body.handler(&instance, kind);
+        let key = (instance.clone(), kind);
+        match handler.as_ref().map(hook_of) {
+            Some(Hook::Exec) => {
+                let command = handler.and_then(|h| h.exec?.command).unwrap_or_default();
+                self.tasks.spawn(async move { body.exec_hook(instance, kind, command).await });
+            }
+            Some(Hook::Sleep(length)) => {
+                let task = self.tasks.spawn(async move {
+                    tokio::time::sleep(length).await;
+                    body.hook_finished(instance, kind, HookOutcome::Succeeded).await;
+                });
+                self.own_hooks.insert(key, task);
+            }
+            Some(Hook::HttpGet) => {
+                let task = self.tasks.spawn(async move { body.http_hook(instance, kind, handler).await });
+                self.own_hooks.insert(key, task);
+            }
+            None => {
+                let outcome = HookOutcome::Failed { message: "the pod no longer names this hook".to_owned() };
+                self.tasks.spawn(async move { body.hook_finished(instance, kind, outcome).await });
+            }
+        }
+    }
+
+    fn cancel_hook(&mut self, instance: Instance, kind: HookKind) {
+        let body = self.body.clone();
+        let own = self.own_hooks.remove(&(instance.clone(), kind));
+        self.tasks.spawn(async move {
+            if let Some(task) = own {
+                task.abort();
+                return body.hook_finished(instance, kind, HookOutcome::Cancelled).await;
+            }
+            let asked = body.tools.runtime.cancel_hook(&body.uid, &container_id(&instance), hook_name(kind)).await;
+            if asked.is_err() {
+                // Nobody is left to run it, so it does not run.
+                body.hook_finished(instance, kind, HookOutcome::Cancelled).await;
+            }
+        });
+    }
+}
+
+impl<R: Runtime> Body<R> {
+    /// A driver that is gone needs no answer.
+    async fn tell(&self, input: Input) {
+        let _ = self.inbox.send(input).await;
+    }
+
+    fn pod(&self) -> Pod {
+        lock(&self.facts).pod.clone()
+    }
+
+    fn run_facts(&self) -> RunFacts {
+        RunFacts {
+            pod_ip: lock(&self.facts).pod_ip.clone(),
+            host_ip: self.tools.host_ip.clone(),
+            node_name: self.tools.node_name.clone(),
+        }
+    }
+
+    fn emit(&self, container: Option<&ContainerName>, kind: EventKind, reason: &str, message: String) {
+        let event = Event { container: container.cloned(), kind, reason: reason.to_owned(), message };
+        self.tools.recorder.record(&lock(&self.facts).pod, event);
+    }
+
+    async fn pull(&self, container: ContainerName) {
+        let pod = self.pod();
+        let wanted = find_container(&pod, &container.0);
+        let name = wanted.and_then(|c| c.image.clone()).unwrap_or_default();
+        let never = wanted.and_then(|c| c.image_pull_policy.as_deref()) == Some("Never");
+        match self.tools.runtime.ensure_image(&name).await {
+            Ok(Image { id, stop_signal, .. }) => {
+                lock(&self.facts).image_ids.insert(container.0.clone(), id);
+                let message = format!("Container image {name:?} already present on machine");
+                self.emit(Some(&container), EventKind::Normal, "Pulled", message);
+                self.tell(Input::ImageReady { container, stop_signal: stop_signal.map(Signal) }).await;
+            }
+            Err(error) => {
+                let (reason, message) = match &error {
+                    RuntimeError::ImageName { .. } => ("InvalidImageName", words(&error)),
+                    _ if never => {
+                        ("ErrImageNeverPull", format!("Container image {name:?} is not present with pull policy of Never"))
+                    }
+                    _ => ("ErrImagePull", words(&error)),
+                };
+                self.tell(Input::ImageFailed { container, reason: reason.to_owned(), message }).await;
+            }
+        }
+    }
+
+    async fn create_sandbox(&self) {
+        let spec = sandbox_spec(&self.pod());
+        match self.tools.runtime.create_sandbox(&spec).await {
+            Ok(sandbox) => {
+                let ip = sandbox.ip.map_or_else(|| self.tools.host_ip.clone(), |ip| ip.to_string());
+                lock(&self.facts).pod_ip = Some(ip);
+                self.tell(Input::SandboxReady).await;
+            }
+            Err(error) => self.tell(Input::SandboxFailed { message: words(&error) }).await,
+        }
+    }
+
+    async fn start(&self, instance: Instance) {
+        let input = match self.try_start(&instance).await {
+            Ok(wall) => Input::Started { instance, wall },
+            Err((reason, message)) => Input::StartFailed { instance, reason: reason.to_owned(), message },
+        };
+        self.tell(input).await;
+    }
+
+    async fn try_start(&self, instance: &Instance) -> Result<Wall, (&'static str, String)> {
+        let pod = self.pod();
+        let container = find_container(&pod, &instance.name.0)
+            .ok_or_else(|| ("CreateContainerError", format!("the pod has no container {}", instance.name)))?;
+        let facts = self.run_facts();
+        let volumes = self.volumes(&pod, &facts).await?;
+        let lookups = volumes::lookups(&self.tools.client, &pod)
+            .await
+            .map_err(|error| ("CreateContainerConfigError", error.to_string()))?;
+        let image = lock(&self.facts).image_ids.get(&instance.name.0).cloned();
+        let image = match image {
+            Some(id) => id,
+            // After a restart of the node the image is known to be present, but its id is not known here.
+            None => {
+                let name = container.image.clone().unwrap_or_default();
+                let image =
+                    self.tools.runtime.ensure_image(&name).await.map_err(|e| ("CreateContainerError", words(&e)))?;
+                lock(&self.facts).image_ids.insert(instance.name.0.clone(), image.id.clone());
+                image.id
+            }
+        };
+        let spec = container_spec(&pod, container, container_id(instance), image, &volumes, &lookups, &facts)
+            .map_err(|error: ConfigError| ("CreateContainerConfigError", error.to_string()))?;
+        match self.tools.runtime.start_container(&self.uid, &spec).await {
+            Ok(wall_ms) => Ok(Wall(wall_ms)),
+            Err(error @ RuntimeError::Start { .. }) => Err(("StartError", words(&error))),
+            Err(error) => Err(("CreateContainerError", words(&error))),
+        }
+    }
+
+    async fn volumes(&self, pod: &Pod, facts: &RunFacts) -> Result<BTreeMap<String, PathBuf>, (&'static str, String)> {
+        let mut made = self.volumes.lock().await;
+        if let Some(volumes) = &*made {
+            return Ok(volumes.clone());
+        }
+        let dir = self.tools.manifests.pod_dir(&self.uid.0).join("volumes");
+        match volumes::prepare(&self.tools.client, pod, facts, &dir).await {
+            Ok(volumes) => Ok(made.insert(volumes).clone()),
+            Err(error) => {
+                let message = words(&error);
+                self.emit(None, EventKind::Warning, "FailedMount", message.clone());
+                Err(("CreateContainerConfigError", message))
+            }
+        }
+    }
+
+    async fn signal(&self, instance: Instance, signal: Signal) {
+        let asked = self.tools.runtime.signal(&self.uid, &container_id(&instance), signal.0).await;
+        let delivery = match asked {
+            Ok(runtime::Delivery::Delivered) => Delivery::Delivered,
+            Ok(runtime::Delivery::AlreadyGone) => Delivery::AlreadyGone,
+            Err(error) => {
+                warn!(error = words(&error), %instance, "a signal could not be sent");
+                Delivery::AlreadyGone
+            }
+        };
+        self.tell(Input::SignalAnswered { instance, signal, delivery }).await;
+    }
+
+    async fn kill(&self, instance: Instance) {
+        if let Err(error) = self.tools.runtime.kill(&self.uid, &container_id(&instance)).await {
+            warn!(error = words(&error), %instance, "a container could not be killed");
+        }
+    }
+
+    async fn remove_sandbox(&self) {
+        let input = match self.tools.runtime.remove_sandbox(&self.uid).await {
+            Ok(()) => Input::SandboxRemoved,
+            Err(error) => Input::SandboxRemovalFailed { message: words(&error) },
+        };
+        self.tell(input).await;
+    }
+
+    fn handler(&self, instance: &Instance, kind: HookKind) -> Option<LifecycleHandler> {
+        let pod = self.pod();
+        let lifecycle = find_container(&pod, &instance.name.0)?.lifecycle.clone()?;
+        match kind {
+            HookKind::PreStop => lifecycle.pre_stop,
+            HookKind::PostStart => lifecycle.post_start,
+        }
+    }
+
+    async fn hook_finished(&self, instance: Instance, kind: HookKind, outcome: HookOutcome) {
+        self.tell(Input::HookFinished { instance, kind, outcome }).await;
+    }
+
+    /// The runtime tells how it ended; only a hook that could not be started is answered here.
+    async fn exec_hook(&self, instance: Instance, kind: HookKind, command: Vec<String>) {
+        let id = container_id(&instance);
+        if let Err(error) = self.tools.runtime.run_hook(&self.uid, &id, hook_name(kind), &command).await {
+            let outcome = HookOutcome::Failed { message: words(&error) };
+            self.hook_finished(instance, kind, outcome).await;
+        }
+    }
+
+    async fn http_hook(&self, instance: Instance, kind: HookKind, handler: Option<LifecycleHandler>) {
+        let pod = self.pod();
+        let container = find_container(&pod, &instance.name.0);
+        let pod_ip = lock(&self.facts).pod_ip.clone().unwrap_or_else(|| self.tools.host_ip.clone());
+        let outcome = match handler.and_then(|h| h.http_get).zip(container) {
+            None => HookOutcome::Failed { message: "invalid handler".to_owned() },
+            Some((get, container)) => match probing::hook_request(&get, container, &pod_ip).await {
+                Ok(()) => HookOutcome::Succeeded,
+                Err(message) => HookOutcome::Failed { message },
+            },
+        };
+        self.hook_finished(instance, kind, outcome).await;
+    }
+}
+
+/// The runtime's name for a run.
+pub fn container_id(instance: &Instance) -> ContainerId {
+    ContainerId { name: instance.name.0.clone(), attempt: instance.attempt }
+}
+
+/// The rules' name for a run.
+pub fn instance(id: &ContainerId) -> Instance {
+    Instance { name: ContainerName(id.name.clone()), attempt: id.attempt }
+}
+
+/// The name a hook has in the runtime.
+pub fn hook_name(kind: HookKind) -> &'static str {
+    match kind {
+        HookKind::PreStop => "preStop",
+        HookKind::PostStart => "postStart",
+    }
+}
+
+/// The whole chain of an error in one line, for people.
+pub fn words(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// Facts are replaced whole, so a panic elsewhere cannot leave them half-written.
+pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

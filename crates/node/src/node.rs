@@ -1,0 +1,165 @@
+//! The node agent: its parts, started and stopped together.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::Api;
+use runtime::Runtime;
+use timeline::{Journal, JournalError};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
+use tracing::warn;
+
+use crate::containers::NodeContainers;
+use crate::events::Recorder;
+use crate::hands::Tools;
+use crate::heartbeat;
+use crate::manifest::Manifests;
+use crate::publisher::Flush;
+use crate::pods::{Command, Directory, PodEntry, Pods};
+
+/// What a node needs to know of itself.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Its name in the API.
+    pub name: String,
+    /// Its address, as pods and the API server see it.
+    pub address: IpAddr,
+    /// Where it keeps its journal and what its pods need; nothing else lives there.
+    pub data_dir: PathBuf,
+    /// `v1.36.4+adieu.…`, as the API server reports it too.
+    pub version: String,
+    /// False when the node only ends what it already has (`adieu down` without a running instance).
+    pub takes_on_pods: bool,
+}
+
+/// Why a node cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// Its folder.
+    #[error("cannot use the node's folder {path}")]
+    Folder { path: PathBuf, source: std::io::Error },
+    /// Its memory.
+    #[error("cannot open the node's journal")]
+    Journal(#[source] JournalError),
+    /// Its containers.
+    #[error("cannot take stock of the containers on this machine")]
+    Inventory(#[source] runtime::RuntimeError),
+    /// The API.
+    #[error("cannot register the node with the API server")]
+    Register(#[source] kube::Error),
+    /// The runtime's events were taken by someone else.
+    #[error("the runtime's events are already taken")]
+    EventsTaken,
+}
+
+/// A running node agent. Dropping it stops the agent and leaves every pod as it is.
+pub struct Node<R: Runtime> {
+    config: NodeConfig,
+    client: kube::Client,
+    commands: mpsc::Sender<Command>,
+    containers: Arc<NodeContainers<R>>,
+    pods: JoinHandle<Result<(), Arc<JournalError>>>,
+    /// The watch, the heartbeat and the event recorder; ended with the node.
+    helpers: JoinSet<()>,
+}
+
+/// How long the final statuses of pods may take to reach the API when the node shuts down.
+const FLUSH: Duration = Duration::from_secs(5);
+
+impl<R: Runtime> Node<R> {
+    /// Recovers what the journal remembers, then registers with the API and begins to look after pods.
+    pub async fn start(config: NodeConfig, runtime: Arc<R>, client: kube::Client) -> Result<Self, NodeError> {
+        let folder = |source| NodeError::Folder { path: config.data_dir.clone(), source };
+        let manifests = Manifests::open(&config.data_dir.join("pods")).await.map_err(folder)?;
+        let boot_id = timeline::boot_id().map_err(folder)?;
+        let (journal, lives) =
+            Journal::open(&config.data_dir.join("journal"), &boot_id).await.map_err(NodeError::Journal)?;
+        let events = runtime.events().ok_or(NodeError::EventsTaken)?;
+        let mut helpers = JoinSet::new();
+        let (recorder, recording) = Recorder::start(client.clone(), config.name.clone());
+        helpers.spawn(async move {
+            // Ends by itself once the last recorder is gone.
+            let _ = recording.await;
+        });
+        let tools = Arc::new(Tools {
+            runtime: runtime.clone(),
+            client: client.clone(),
+            recorder,
+            manifests,
+            node_name: config.name.clone(),
+            host_ip: config.address.to_string(),
+        });
+        let directory = Directory::new(Mutex::default());
+        let pods = Pods::recover(tools, journal, lives, &boot_id, directory.clone(), config.takes_on_pods)
+            .await
+            .map_err(NodeError::Inventory)?;
+        let (sight_told, sights) = mpsc::channel(256);
+        let selector = format!("spec.nodeName={}", config.name);
+        helpers.spawn(client::follow(Api::<Pod>::all(client.clone()), Some(selector), sight_told));
+        let (commands, command_told) = mpsc::channel(1);
+        let pods = tokio::spawn(pods.run(sights, events, command_told));
+        let object = heartbeat::register(&client, &config).await.map_err(NodeError::Register)?;
+        helpers.spawn(heartbeat::keep_alive(client.clone(), config.clone(), object));
+        let containers = Arc::new(NodeContainers::new(runtime, directory));
+        Ok(Self { config, client, commands, containers, pods, helpers })
+    }
+
+    /// What logs and exec need of this node.
+    pub fn containers(&self) -> Arc<NodeContainers<R>> {
+        self.containers.clone()
+    }
+
+    /// Ends every pod with its full grace and waits until nothing of them runs and their last status is stored.
+    /// `progress` is told the names of the pods still leaving, each time that changes.
+    pub async fn shut_down_pods(&self, mut progress: impl FnMut(&[String])) {
+        let (answer, leaving) = oneshot::channel();
+        if self.commands.send(Command::ShutDown(answer)).await.is_err() {
+            return;
+        }
+        let Ok(mut leaving) = leaving.await else { return };
+        if let Err(error) = heartbeat::publish(&self.client, &self.config, false).await {
+            warn!(%error, "the node's last status could not be stored");
+        }
+        let flushes: Vec<_> = leaving.iter().map(|pod| pod.flush.clone()).collect();
+        while !leaving.is_empty() {
+            leaving.retain(|pod| !pod.progress.borrow().at_rest && pod.progress.has_changed().is_ok());
+            progress(&leaving.iter().map(pod_name).collect::<Vec<_>>());
+            let mut waits: Vec<_> = leaving.iter().map(|pod| pod.progress.clone()).collect();
+            if waits.is_empty() {
+                break;
+            }
+            let at_rest = waits.iter_mut().map(|w| Box::pin(w.wait_for(|p| p.at_rest)));
+            let _ = futures::future::select_all(at_rest).await;
+        }
+        let all_stored = futures::future::join_all(flushes.into_iter().map(Flush::done));
+        if tokio::time::timeout(FLUSH, all_stored).await.is_err() {
+            warn!("some pods' last status could not be stored in time");
+        }
+    }
+
+    /// Resolves when the node can no longer do its work.
+    pub async fn failed(&mut self) -> Arc<JournalError> {
+        match (&mut self.pods).await {
+            Ok(Err(error)) => error,
+            Ok(Ok(())) => std::future::pending().await,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+
+    /// Stops looking after pods and leaves them as they are.
+    pub async fn stop(mut self) {
+        drop(self.commands);
+        self.pods.abort();
+        self.helpers.shutdown().await;
+    }
+}
+
+fn pod_name(pod: &PodEntry) -> String {
+    let facts = crate::hands::lock(&pod.facts);
+    let meta = &facts.pod.metadata;
+    format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}

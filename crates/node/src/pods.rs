@@ -1,0 +1,375 @@
+//! Who gets a driver: every pod bound to this node, every life the journal remembers, and nobody else.
+//!
+//! One task owns the table of drivers and routes facts to them. It never waits for a driver, so one stuck pod
+//! cannot hold up the others.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use lifecycle::{
+    ContainerReport, DeleteSighting, Exit, HookKind, HookOutcome, HookReport, Input, KillCause, PodWorker,
+    RuntimeReport, SeenContainer, Signal, Wall,
+};
+use runtime::{ExitRecord, HookRecord, PodReport, PodUid, Runtime, RuntimeEvent};
+use timeline::{Journal, JournalError, Life, Record};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+use tracing::{error, info, warn};
+
+use crate::driver::{Driver, Progress};
+use crate::hands::{Hands, Tools, hook_name, instance, lock, words};
+use crate::publisher::{Flush, SharedFacts};
+use crate::translate::pod_spec::{pod_spec, seconds};
+use crate::translate::status::Facts;
+use client::Sight;
+
+/// How many facts may wait for one driver.
+const INBOX: usize = 1024;
+
+/// A pod that has a driver, as others may ask about it.
+#[derive(Clone, Debug)]
+pub struct PodEntry {
+    /// Its UID.
+    pub uid: PodUid,
+    /// What the node knows of it.
+    pub facts: SharedFacts,
+    /// How far it is.
+    pub progress: watch::Receiver<Progress>,
+    /// A way to wait until the API shows it.
+    pub flush: Flush,
+}
+
+/// Every pod with a driver, by UID; shared with the streams.
+pub type Directory = Arc<Mutex<HashMap<String, PodEntry>>>;
+
+/// What the owner of the node may ask of its pods.
+#[derive(Debug)]
+pub enum Command {
+    /// End every pod with its full grace; new ones are not begun. Answered with the pods that are leaving.
+    ShutDown(oneshot::Sender<Vec<PodEntry>>),
+}
+
+struct Handle {
+    inbox: mpsc::Sender<Input>,
+    entry: PodEntry,
+    /// The deletion last told to the worker: grace and timestamp.
+    told: Option<(i64, Timestamp)>,
+}
+
+/// The table of drivers.
+pub struct Pods<R: Runtime> {
+    tools: Arc<Tools<R>>,
+    journal: Journal,
+    drivers: HashMap<String, Handle>,
+    directory: Directory,
+    running: JoinSet<(String, Result<(), Arc<JournalError>>)>,
+    /// Lives that ended here while the API may still speak of them.
+    finished: HashSet<String>,
+    /// False once the node shuts down.
+    takes_on_pods: bool,
+}
+
+impl<R: Runtime> Pods<R> {
+    /// A table with a driver for every life that the journal remembers and this boot can continue.
+    pub async fn recover(
+        tools: Arc<Tools<R>>,
+        journal: Journal,
+        lives: Vec<Life>,
+        boot_id: &str,
+        directory: Directory,
+        takes_on_pods: bool,
+    ) -> Result<Self, runtime::RuntimeError> {
+        let mut pods = Self {
+            tools,
+            journal,
+            drivers: HashMap::new(),
+            directory,
+            running: JoinSet::new(),
+            finished: HashSet::new(),
+            takes_on_pods,
+        };
+        let mut reports: HashMap<String, PodReport> =
+            pods.tools.runtime.inventory().await?.into_iter().map(|r| (r.spec.uid.0.clone(), r)).collect();
+        for life in lives {
+            if life.boot_id == boot_id {
+                let report = reports.remove(&life.uid);
+                pods.resume(life, report).await;
+            } else {
+                // Its moments mean nothing any more and nothing of it can have survived: the API says what should be.
+                pods.discard(&life.uid).await;
+            }
+        }
+        for uid in reports.into_keys() {
+            warn!(uid, "a sandbox that nobody remembers is removed");
+            pods.discard(&uid).await;
+        }
+        Ok(pods)
+    }
+
+    /// Routes facts until the node stops (all senders gone) or the journal fails.
+    pub async fn run(
+        mut self,
+        mut sights: mpsc::Receiver<Sight<Pod>>,
+        mut events: mpsc::UnboundedReceiver<RuntimeEvent>,
+        mut commands: mpsc::Receiver<Command>,
+    ) -> Result<(), Arc<JournalError>> {
+        loop {
+            tokio::select! {
+                Some(event) = events.recv() => self.route(event).await,
+                Some(sight) = sights.recv() => self.see(sight).await,
+                Some(ended) = self.running.join_next() => self.ended(ended)?,
+                command = commands.recv() => match command {
+                    Some(Command::ShutDown(answer)) => self.shut_down(answer).await,
+                    // The node's owner is gone: stop looking after pods, and leave them as they are.
+                    None => return Ok(()),
+                },
+            }
+        }
+    }
+
+    async fn resume(&mut self, life: Life, report: Option<PodReport>) {
+        let uid = life.uid.clone();
+        let pod = match self.tools.manifests.recall(&uid).await {
+            Ok(pod) => pod,
+            Err(error) => {
+                warn!(uid, %error, "the pod's manifest is lost; its remains are removed");
+                return self.discard(&uid).await;
+            }
+        };
+        let mut worker = PodWorker::new(life.spec.clone());
+        for (at, _, input, _) in &life.steps {
+            worker.handle(*at, input.clone());
+        }
+        let start = life.steps.first().map(|(_, wall, ..)| *wall);
+        let mut facts = Facts { pod, host_ip: self.tools.host_ip.clone(), start, ..Facts::default() };
+        facts.pod_ip = match &report {
+            Some(report) => report.sandbox.ip.map(|ip| ip.to_string()),
+            None => facts.pod.status.as_ref().and_then(|s| s.pod_ip.clone()),
+        };
+        info!(uid, pod = life.name, steps = life.steps.len(), "a pod's life goes on");
+        let at_rest = life.steps.iter().any(|(_, _, input, _)| matches!(input, Input::SandboxRemoved));
+        let inbox = self.begin(&uid, worker, facts, at_rest);
+        let report = report.map(runtime_report).unwrap_or_default();
+        let _ = inbox.send(Input::AgentRestarted { report }).await;
+    }
+
+    async fn discard(&mut self, uid: &str) {
+        if let Err(error) = self.tools.runtime.remove_sandbox(&PodUid(uid.to_owned())).await {
+            warn!(uid, error = words(&error), "a sandbox could not be removed");
+        }
+        if let Err(error) = self.tools.manifests.forget(uid).await {
+            warn!(uid, %error, "the pod's files could not be removed");
+        }
+        // The next start compacts the record away; until then it is a life that ended.
+        drop(self.journal.append(Record::Forgotten { uid: uid.to_owned() }));
+    }
+
+    fn begin(&mut self, uid: &str, worker: PodWorker, facts: Facts, at_rest: bool) -> mpsc::Sender<Input> {
+        let (inbox, told) = mpsc::channel(INBOX);
+        let facts = Arc::new(Mutex::new(facts));
+        let hands = Hands::new(self.tools.clone(), facts.clone(), inbox.clone());
+        let flush = hands.flush();
+        let (driver, progress) = Driver::new(uid.to_owned(), worker, told, self.journal.clone(), hands, at_rest);
+        let entry = PodEntry { uid: PodUid(uid.to_owned()), facts, progress, flush };
+        lock(&self.directory).insert(uid.to_owned(), entry.clone());
+        self.drivers.insert(uid.to_owned(), Handle { inbox: inbox.clone(), entry, told: None });
+        let key = uid.to_owned();
+        self.running.spawn(async move { (key, driver.run().await) });
+        inbox
+    }
+
+    fn ended(
+        &mut self,
+        ended: Result<(String, Result<(), Arc<JournalError>>), tokio::task::JoinError>,
+    ) -> Result<(), Arc<JournalError>> {
+        match ended {
+            Ok((uid, result)) => {
+                self.drivers.remove(&uid);
+                lock(&self.directory).remove(&uid);
+                self.finished.insert(uid);
+                result
+            }
+            Err(error) => {
+                error!(%error, "a pod's driver broke");
+                std::panic::resume_unwind(error.into_panic())
+            }
+        }
+    }
+
+    async fn see(&mut self, sight: Sight<Pod>) {
+        match sight {
+            Sight::Listed(pods) => {
+                let listed: HashSet<String> = pods.iter().filter_map(|p| p.metadata.uid.clone()).collect();
+                self.finished.retain(|uid| listed.contains(uid));
+                let gone: Vec<_> =
+                    self.drivers.iter().filter(|(uid, _)| !listed.contains(*uid)).map(|(_, h)| h.inbox.clone()).collect();
+                for inbox in gone {
+                    let _ = inbox.send(Input::ObjectGone).await;
+                }
+                for pod in pods {
+                    self.changed(pod, false).await;
+                }
+            }
+            Sight::Changed(pod) => self.changed(pod, true).await,
+            Sight::Removed(pod) => {
+                let uid = pod.metadata.uid.unwrap_or_default();
+                self.finished.remove(&uid);
+                if let Some(handle) = self.drivers.get(&uid) {
+                    let _ = handle.inbox.send(Input::ObjectGone).await;
+                }
+            }
+        }
+    }
+
+    async fn changed(&mut self, pod: Pod, live: bool) {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        if self.finished.contains(&uid) {
+            return;
+        }
+        if !self.drivers.contains_key(&uid) {
+            if is_terminal(&pod) || !self.takes_on_pods || !self.adopt(&uid, &pod).await {
+                return;
+            }
+        }
+        let Some(handle) = self.drivers.get_mut(&uid) else { return };
+        let deletion = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+        let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
+        lock(&handle.entry.facts).pod = pod;
+        let Some(deletion) = deletion else { return };
+        if handle.told == Some((grace, deletion)) {
+            return;
+        }
+        handle.told = Some((grace, deletion));
+        let sighting = if live { DeleteSighting::Live } else { found(deletion) };
+        let _ = handle.inbox.send(Input::DeleteRequested { grace: seconds(grace), sighting }).await;
+    }
+
+    /// Takes a pod on: kept on disk and written down before anything is done for it.
+    async fn adopt(&mut self, uid: &str, pod: &Pod) -> bool {
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        let spec = match pod_spec(pod) {
+            Ok(spec) => spec,
+            Err(error) => {
+                warn!(uid, pod = name, %error, "the pod cannot be run as it is written");
+                return false;
+            }
+        };
+        if let Err(error) = self.tools.manifests.keep(uid, pod).await {
+            error!(uid, pod = name, %error, "the pod's manifest cannot be kept; it is not begun");
+            return false;
+        }
+        info!(uid, pod = name, "a pod is taken on");
+        drop(self.journal.append(Record::Adopted {
+            uid: uid.to_owned(),
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            name,
+            spec: spec.clone(),
+            at: timeline::now(),
+        }));
+        let facts = Facts {
+            pod: pod.clone(),
+            host_ip: self.tools.host_ip.clone(),
+            start: Some(timeline::wall_now()),
+            ..Facts::default()
+        };
+        let inbox = self.begin(uid, PodWorker::new(spec), facts, false);
+        // A pod that is already leaving when it is first seen never begins.
+        if pod.metadata.deletion_timestamp.is_none() {
+            let _ = inbox.send(Input::Begin).await;
+        }
+        true
+    }
+
+    async fn route(&mut self, event: RuntimeEvent) {
+        let (pod, input) = match event {
+            RuntimeEvent::Exited { pod, id, exit } => {
+                let instance = instance(&id);
+                if let (Some(handle), Some(text)) =
+                    (self.drivers.get(&pod.0), self.tools.runtime.termination_message(&pod, &id).await)
+                {
+                    lock(&handle.entry.facts).last_words.insert(instance.clone(), text);
+                }
+                (pod, Input::Exited { instance, exit: api_exit(exit) })
+            }
+            RuntimeEvent::HookEnded { pod, id, hook, outcome } => {
+                let Some(kind) = hook_kind(&hook) else { return };
+                (pod, Input::HookFinished { instance: instance(&id), kind, outcome: hook_outcome(&outcome) })
+            }
+        };
+        if let Some(handle) = self.drivers.get(&pod.0) {
+            let _ = handle.inbox.send(input).await;
+        }
+    }
+
+    async fn shut_down(&mut self, answer: oneshot::Sender<Vec<PodEntry>>) {
+        self.takes_on_pods = false;
+        for handle in self.drivers.values() {
+            let _ = handle.inbox.send(Input::KillRequested { cause: KillCause::NodeShutdown, grace: None }).await;
+        }
+        let _ = answer.send(self.drivers.values().map(|h| h.entry.clone()).collect());
+    }
+}
+
+/// How much of a deletion is left that was found rather than seen. A stored time has lost its fraction of a second.
+fn found(deletion: Timestamp) -> DeleteSighting {
+    let left = deletion.as_millisecond() + 1000 - Timestamp::now().as_millisecond();
+    DeleteSighting::Found { left: Duration::from_millis(u64::try_from(left).unwrap_or(0)) }
+}
+
+fn is_terminal(pod: &Pod) -> bool {
+    matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"))
+}
+
+fn runtime_report(report: PodReport) -> RuntimeReport {
+    RuntimeReport {
+        sandbox: report.alive,
+        containers: report
+            .containers
+            .iter()
+            .map(|c| ContainerReport {
+                instance: instance(&c.id),
+                seen: match c.exit {
+                    Some(exit) => SeenContainer::Exited { exit: api_exit(exit) },
+                    None => SeenContainer::Running { wall: Wall(c.started_wall_ms) },
+                },
+            })
+            .collect(),
+        hooks: report
+            .hooks
+            .iter()
+            .filter_map(|h| {
+                Some(HookReport {
+                    instance: instance(&h.id),
+                    kind: hook_kind(&h.hook)?,
+                    outcome: h.outcome.as_ref().map(hook_outcome),
+                })
+            })
+            .collect(),
+    }
+}
+
+fn api_exit(record: ExitRecord) -> Exit {
+    Exit {
+        code: record.code,
+        signal: record.signal.map(Signal),
+        oom: record.oom,
+        wall: Wall(record.wall_ms),
+        seen: record.seen,
+    }
+}
+
+fn hook_kind(name: &str) -> Option<HookKind> {
+    [HookKind::PreStop, HookKind::PostStart].into_iter().find(|kind| hook_name(*kind) == name)
+}
+
+fn hook_outcome(record: &HookRecord) -> HookOutcome {
+    match record {
+        HookRecord::Exited { code: 0 } => HookOutcome::Succeeded,
+        HookRecord::Exited { code } => HookOutcome::Failed { message: format!("it ended with exit code {code}") },
+        HookRecord::Failed { message } => HookOutcome::Failed { message: message.clone() },
+        HookRecord::Cancelled => HookOutcome::Cancelled,
+    }
+}

@@ -1,0 +1,195 @@
+//! What others see of a pod: one writer per pod, the newest status wins, the final delete comes last.
+//!
+//! Never on the path of a signal: the driver leaves the newest status here and goes on.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiStatus};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use lifecycle::{Input, PodStatus};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use tracing::{debug, warn};
+
+use crate::translate::status::{Facts, api_status};
+
+/// What the node knows of one pod beside its worker, shared by its driver and its publisher.
+pub type SharedFacts = Arc<Mutex<Facts>>;
+
+/// What should be true in the API.
+#[derive(Clone, Default)]
+struct Wanted {
+    status: Option<PodStatus>,
+    /// Counts the requests to delete; the worker asks again after a failure.
+    deletes: u64,
+    /// Counts every change, so that someone can wait until it is stored.
+    version: u64,
+}
+
+/// The handle a driver holds.
+#[derive(Debug)]
+pub struct Publisher {
+    wanted: watch::Sender<Wanted>,
+    stored: watch::Receiver<u64>,
+}
+
+impl std::fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wanted").field("deletes", &self.deletes).field("version", &self.version).finish()
+    }
+}
+
+const RETRY_LEAST: Duration = Duration::from_millis(200);
+const RETRY_MOST: Duration = Duration::from_secs(5);
+
+impl Publisher {
+    /// A publisher and the work of its task, which ends with the handle.
+    pub fn start(
+        client: kube::Client,
+        facts: SharedFacts,
+        inbox: mpsc::Sender<Input>,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let (wanted, wanted_seen) = watch::channel(Wanted::default());
+        let (stored_told, stored) = watch::channel(0);
+        (Self { wanted, stored }, run(client, facts, inbox, wanted_seen, stored_told))
+    }
+
+    /// Let others see `status`.
+    pub fn publish(&self, status: PodStatus) {
+        self.wanted.send_modify(|w| {
+            w.status = Some(status);
+            w.version += 1;
+        });
+    }
+
+    /// Store the last status given, then delete the object; the answer goes to the worker.
+    pub fn delete(&self) {
+        self.wanted.send_modify(|w| {
+            w.deletes += 1;
+            w.version += 1;
+        });
+    }
+
+    /// Someone else's way to wait until what was asked for is stored.
+    pub fn flush(&self) -> Flush {
+        Flush { wanted: self.wanted.subscribe(), stored: self.stored.clone() }
+    }
+}
+
+/// Waits for a publisher to catch up.
+#[derive(Clone, Debug)]
+pub struct Flush {
+    wanted: watch::Receiver<Wanted>,
+    stored: watch::Receiver<u64>,
+}
+
+impl Flush {
+    /// Resolves when everything asked for until now is in the API, or the publisher is gone.
+    pub async fn done(mut self) {
+        let version = self.wanted.borrow().version;
+        let _ = self.stored.wait_for(|stored| *stored >= version).await;
+    }
+}
+
+async fn run(
+    client: kube::Client,
+    facts: SharedFacts,
+    inbox: mpsc::Sender<Input>,
+    mut wanted: watch::Receiver<Wanted>,
+    stored: watch::Sender<u64>,
+) {
+    let (namespace, name, uid) = {
+        let facts = crate::hands::lock(&facts);
+        let meta = &facts.pod.metadata;
+        (
+            meta.namespace.clone().unwrap_or_default(),
+            meta.name.clone().unwrap_or_default(),
+            meta.uid.clone().unwrap_or_default(),
+        )
+    };
+    let api: Api<Pod> = Api::namespaced(client, &namespace);
+    let mut last: Option<ApiStatus> = None;
+    let mut deletes_done = 0;
+    let mut retry = RETRY_LEAST;
+    while wanted.changed().await.is_ok() {
+        loop {
+            let want = wanted.borrow_and_update().clone();
+            let outcome = write_status(&api, &name, &uid, &facts, &mut last, want.status.as_ref()).await;
+            match outcome {
+                Ok(()) => retry = RETRY_LEAST,
+                Err(error) if is_someone_elses(&error) => debug!(%error, "the object is no longer ours to write"),
+                Err(error) => {
+                    warn!(%error, pod = name, "cannot store a pod's status; trying again");
+                    tokio::select! {
+                        () = tokio::time::sleep(retry) => retry = (retry * 2).min(RETRY_MOST),
+                        changed = wanted.changed() => if changed.is_err() { return },
+                    }
+                    continue;
+                }
+            }
+            if want.deletes > deletes_done {
+                deletes_done = want.deletes;
+                let answer = match delete(&api, &name, &uid).await {
+                    Ok(()) => Input::ObjectDeleted,
+                    Err(error) => Input::ObjectDeleteFailed { message: error.to_string() },
+                };
+                // A driver that is gone needs no answer.
+                let _ = inbox.send(answer).await;
+            }
+            stored.send_replace(want.version);
+            break;
+        }
+    }
+}
+
+async fn write_status(
+    api: &Api<Pod>,
+    name: &str,
+    uid: &str,
+    facts: &SharedFacts,
+    last: &mut Option<ApiStatus>,
+    status: Option<&PodStatus>,
+) -> kube::Result<()> {
+    let Some(status) = status else { return Ok(()) };
+    let new = {
+        let facts = crate::hands::lock(&facts);
+        api_status(status, &facts, last.as_ref().or(facts.pod.status.as_ref()), timeline::wall_now())
+    };
+    if last.as_ref() == Some(&new) {
+        return Ok(());
+    }
+    let patch = json!({ "metadata": { "uid": uid }, "status": with_removals(&new) });
+    api.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
+    *last = Some(new);
+    Ok(())
+}
+
+/// A merge keeps what a patch leaves out, so fields that were cleared are said to be null.
+fn with_removals(status: &ApiStatus) -> Value {
+    let mut value = serde_json::to_value(status).unwrap_or_else(|_| json!({}));
+    if let Some(fields) = value.as_object_mut() {
+        for name in ["reason", "message"] {
+            fields.entry(name).or_insert(Value::Null);
+        }
+    }
+    value
+}
+
+/// Gone is gone, whoever did it: not found, or another pod under our name.
+async fn delete(api: &Api<Pod>, name: &str, uid: &str) -> kube::Result<()> {
+    let params = DeleteParams {
+        grace_period_seconds: Some(0),
+        preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
+        ..DeleteParams::default()
+    };
+    match api.delete(name, &params).await {
+        Ok(_) => Ok(()),
+        Err(error) if is_someone_elses(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_someone_elses(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
+}

@@ -1,0 +1,314 @@
+//! An API container as the runtime runs it: environment resolved and expanded, mounts by host path.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod, PodSecurityContext, SecurityContext};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use runtime::{ContainerId, ContainerSpec, Mount, Resources};
+
+/// Configuration objects the container refers to, already read.
+#[derive(Default, Debug)]
+pub struct Lookups {
+    /// ConfigMaps by name; text values.
+    pub config_maps: BTreeMap<String, BTreeMap<String, String>>,
+    /// Secrets by name; text values.
+    pub secrets: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+/// What is known of the pod only at run time.
+#[derive(Default, Debug, Clone)]
+pub struct RunFacts {
+    /// The pod's address.
+    pub pod_ip: Option<String>,
+    /// The node's address.
+    pub host_ip: String,
+    /// The node's name.
+    pub node_name: String,
+}
+
+/// Why a container cannot be described to the runtime (`CreateContainerConfigError`).
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum ConfigError {
+    /// A referenced object or key is missing.
+    #[error("{0}")]
+    Missing(String),
+    /// Something the node cannot do yet; said aloud rather than ignored.
+    #[error("{0} is not supported yet")]
+    Unsupported(String),
+}
+
+/// Describes one run of a container.
+pub fn container_spec(
+    pod: &Pod,
+    container: &Container,
+    id: ContainerId,
+    image_id: String,
+    volumes: &BTreeMap<String, PathBuf>,
+    lookups: &Lookups,
+    facts: &RunFacts,
+) -> Result<ContainerSpec, ConfigError> {
+    let pod_security = pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
+    let security = container.security_context.as_ref();
+    let env = environment(pod, container, lookups, facts)?;
+    let known: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let expanded = |words: &Option<Vec<String>>| words.iter().flatten().map(|w| expand(w, &known)).collect();
+    Ok(ContainerSpec {
+        id,
+        image_id,
+        command: expanded(&container.command),
+        args: expanded(&container.args),
+        working_dir: container.working_dir.clone(),
+        tty: container.tty.unwrap_or(false),
+        stdin: container.stdin.unwrap_or(false),
+        mounts: mounts(container, volumes)?,
+        user: user(security, pod_security),
+        group: group(security, pod_security),
+        groups: groups(pod_security),
+        read_only_root: security.and_then(|s| s.read_only_root_filesystem).unwrap_or(false),
+        privileged: security.and_then(|s| s.privileged).unwrap_or(false),
+        no_new_privileges: security.and_then(|s| s.allow_privilege_escalation) == Some(false),
+        cap_add: security.and_then(|s| s.capabilities.as_ref()?.add.clone()).unwrap_or_default(),
+        cap_drop: security.and_then(|s| s.capabilities.as_ref()?.drop.clone()).unwrap_or_default(),
+        resources: resources(container),
+        termination_message_path: container.termination_message_path.clone(),
+        env,
+    })
+}
+
+fn environment(
+    pod: &Pod,
+    container: &Container,
+    lookups: &Lookups,
+    facts: &RunFacts,
+) -> Result<Vec<(String, String)>, ConfigError> {
+    let mut env: Vec<(String, String)> = Vec::new();
+    let mut known: BTreeMap<String, String> = BTreeMap::new();
+    let mut set = |name: String, value: String, known: &mut BTreeMap<String, String>| {
+        known.insert(name.clone(), value.clone());
+        env.retain(|(n, _)| *n != name);
+        env.push((name, value));
+    };
+    for from in container.env_from.iter().flatten() {
+        let prefix = from.prefix.clone().unwrap_or_default();
+        let (what, name, optional, all) = if let Some(r) = &from.config_map_ref {
+            ("configmap", &r.name, r.optional, &lookups.config_maps)
+        } else if let Some(r) = &from.secret_ref {
+            ("secret", &r.name, r.optional, &lookups.secrets)
+        } else {
+            continue;
+        };
+        match all.get(name) {
+            Some(data) => {
+                for (key, value) in data {
+                    set(format!("{prefix}{key}"), value.clone(), &mut known);
+                }
+            }
+            None if optional == Some(true) => {}
+            None => return Err(ConfigError::Missing(format!("{what} {name:?} not found"))),
+        }
+    }
+    for var in container.env.iter().flatten() {
+        let value = match &var.value_from {
+            None => {
+                let view = known.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+                Some(expand(var.value.as_deref().unwrap_or_default(), &view))
+            }
+            Some(source) => value_from(pod, container, source, lookups, facts)?,
+        };
+        if let Some(value) = value {
+            set(var.name.clone(), value, &mut known);
+        }
+    }
+    Ok(env)
+}
+
+/// `None` when an optional reference has no target.
+fn value_from(
+    pod: &Pod,
+    container: &Container,
+    source: &EnvVarSource,
+    lookups: &Lookups,
+    facts: &RunFacts,
+) -> Result<Option<String>, ConfigError> {
+    let keyed = |what: &str, all: &BTreeMap<String, BTreeMap<String, String>>, name: &str, key: &str, optional| {
+        match all.get(name).map(|data| data.get(key)) {
+            Some(Some(value)) => Ok(Some(value.clone())),
+            _ if optional == Some(true) => Ok(None),
+            None => Err(ConfigError::Missing(format!("{what} {name:?} not found"))),
+            Some(None) => Err(ConfigError::Missing(format!("couldn't find key {key} in {what} {name}"))),
+        }
+    };
+    if let Some(r) = &source.config_map_key_ref {
+        return keyed("configmap", &lookups.config_maps, &r.name, &r.key, r.optional);
+    }
+    if let Some(r) = &source.secret_key_ref {
+        return keyed("secret", &lookups.secrets, &r.name, &r.key, r.optional);
+    }
+    if let Some(r) = &source.field_ref {
+        return field(pod, &r.field_path, facts).map(Some);
+    }
+    if let Some(r) = &source.resource_field_ref {
+        return resource_field(container, &r.resource).map(Some);
+    }
+    Err(ConfigError::Unsupported("this env valueFrom source".to_owned()))
+}
+
+/// The downward API's `fieldRef`.
+pub fn field(pod: &Pod, path: &str, facts: &RunFacts) -> Result<String, ConfigError> {
+    let meta = &pod.metadata;
+    let spec = pod.spec.as_ref();
+    let keyed = |map: Option<&BTreeMap<String, String>>, rest: &str| {
+        let key = rest.trim_end_matches("']");
+        map.and_then(|m| m.get(key)).cloned().unwrap_or_default()
+    };
+    if let Some(rest) = path.strip_prefix("metadata.labels['") {
+        return Ok(keyed(meta.labels.as_ref(), rest));
+    }
+    if let Some(rest) = path.strip_prefix("metadata.annotations['") {
+        return Ok(keyed(meta.annotations.as_ref(), rest));
+    }
+    Ok(match path {
+        "metadata.name" => meta.name.clone().unwrap_or_default(),
+        "metadata.namespace" => meta.namespace.clone().unwrap_or_default(),
+        "metadata.uid" => meta.uid.clone().unwrap_or_default(),
+        "spec.nodeName" => facts.node_name.clone(),
+        "spec.serviceAccountName" => spec.and_then(|s| s.service_account_name.clone()).unwrap_or_default(),
+        "status.hostIP" | "status.hostIPs" => facts.host_ip.clone(),
+        "status.podIP" | "status.podIPs" => facts.pod_ip.clone().unwrap_or_else(|| facts.host_ip.clone()),
+        other => return Err(ConfigError::Unsupported(format!("fieldRef {other:?}"))),
+    })
+}
+
+fn resource_field(container: &Container, resource: &str) -> Result<String, ConfigError> {
+    let resources = container.resources.as_ref();
+    let (map, name) = match resource.split_once('.') {
+        Some(("limits", name)) => (resources.and_then(|r| r.limits.as_ref()), name),
+        Some(("requests", name)) => (resources.and_then(|r| r.requests.as_ref()), name),
+        _ => return Err(ConfigError::Unsupported(format!("resourceFieldRef {resource:?}"))),
+    };
+    let millis = map.and_then(|m| m.get(name)).and_then(quantity_millis).unwrap_or(0);
+    Ok((millis.div_ceil(1000)).to_string())
+}
+
+/// Replaces `$(NAME)` by the variable's value; `$$(NAME)` stays as `$(NAME)`; unknown names stay as written.
+pub fn expand(text: &str, known: &BTreeMap<&str, &str>) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        if let Some(after) = rest.strip_prefix("$$") {
+            out.push('$');
+            rest = after;
+        } else if let Some((name, after)) = rest.strip_prefix("$(").and_then(|r| r.split_once(')')) {
+            match known.get(name) {
+                Some(value) => out.push_str(value),
+                None => out.push_str(&rest[..name.len() + 3]),
+            }
+            rest = after;
+        } else {
+            out.push('$');
+            rest = &rest[1..];
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+fn mounts(container: &Container, volumes: &BTreeMap<String, PathBuf>) -> Result<Vec<Mount>, ConfigError> {
+    let mut mounts = Vec::new();
+    for mount in container.volume_mounts.iter().flatten() {
+        let source = volumes
+            .get(&mount.name)
+            .ok_or_else(|| ConfigError::Missing(format!("volume {:?} is not mounted on the node", mount.name)))?;
+        if mount.sub_path_expr.is_some() || mount.sub_path.as_deref().is_some_and(|p| !p.is_empty()) {
+            return Err(ConfigError::Unsupported(format!("subPath of volume mount {:?}", mount.name)));
+        }
+        mounts.push(Mount {
+            source: Some(source.clone()),
+            target: mount.mount_path.clone(),
+            read_only: mount.read_only.unwrap_or(false),
+        });
+    }
+    Ok(mounts)
+}
+
+fn user(security: Option<&SecurityContext>, pod: Option<&PodSecurityContext>) -> Option<u32> {
+    id(security.and_then(|s| s.run_as_user).or_else(|| pod.and_then(|p| p.run_as_user)))
+}
+
+fn group(security: Option<&SecurityContext>, pod: Option<&PodSecurityContext>) -> Option<u32> {
+    id(security.and_then(|s| s.run_as_group).or_else(|| pod.and_then(|p| p.run_as_group)))
+}
+
+fn groups(pod: Option<&PodSecurityContext>) -> Vec<u32> {
+    let Some(pod) = pod else { return Vec::new() };
+    pod.supplemental_groups.iter().flatten().copied().chain(pod.fs_group).filter_map(|g| id(Some(g))).collect()
+}
+
+fn id(number: Option<i64>) -> Option<u32> {
+    number.and_then(|n| u32::try_from(n).ok())
+}
+
+fn resources(container: &Container) -> Resources {
+    let map = container.resources.as_ref();
+    let millis = |which: Option<&BTreeMap<String, Quantity>>, name: &str| {
+        which.and_then(|m| m.get(name)).and_then(quantity_millis).and_then(|n| u64::try_from(n).ok())
+    };
+    let limits = map.and_then(|r| r.limits.as_ref());
+    let requests = map.and_then(|r| r.requests.as_ref());
+    Resources {
+        memory_bytes: millis(limits, "memory").map(|m| m / 1000),
+        cpu_limit_millis: millis(limits, "cpu"),
+        cpu_request_millis: millis(requests, "cpu"),
+        pids: None,
+    }
+}
+
+/// A quantity in thousandths: `1500m` is 1500, `2Ki` is 2048000.
+pub fn quantity_millis(quantity: &Quantity) -> Option<u128> {
+    let text = quantity.0.trim();
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, suffix) = text.split_at(split);
+    let factor: u128 = match suffix {
+        "" => 1000,
+        "m" => 1,
+        "k" => 1_000_000,
+        "M" => 1_000_000_000,
+        "G" => 1_000_000_000_000,
+        "T" => 1_000_000_000_000_000,
+        "Ki" => 1000 << 10,
+        "Mi" => 1000 << 20,
+        "Gi" => 1000 << 30,
+        "Ti" => 1000 << 40,
+        _ => return None,
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let scale = 10u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
+    Some((digits * factor).div_ceil(scale))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn dollar_parentheses_are_expanded_and_doubled_dollars_are_not() {
+        let known = BTreeMap::from([("A", "1"), ("B", "two")]);
+        assert_eq!(expand("$(A)-$(B)$", &known), "1-two$");
+        assert_eq!(expand("$$(A) $(NOPE) $A", &known), "$(A) $(NOPE) $A");
+        assert_eq!(expand("$(A", &known), "$(A");
+    }
+
+    #[test]
+    fn quantities_are_read_in_thousandths() {
+        let read = |text: &str| quantity_millis(&Quantity(text.to_owned()));
+        assert_eq!(read("250m"), Some(250));
+        assert_eq!(read("1.5"), Some(1500));
+        assert_eq!(read("2Ki"), Some(2_048_000));
+        assert_eq!(read("nonsense"), None);
+    }
+}

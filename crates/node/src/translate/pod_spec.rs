@@ -1,0 +1,75 @@
+//! An API pod reduced to what the rules of life need.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
+use lifecycle::{ContainerName, ContainerSpec, Hook, PodSpec, Readiness, RestartPolicy, Role, Signal};
+
+/// Why a pod cannot be run as it is written.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecError {
+    /// The API would not have let this through; a hand-made object might.
+    #[error("the pod has no spec")]
+    NoSpec,
+    /// A stop signal nobody knows.
+    #[error("container {container}: stopSignal {signal:?} is not a signal")]
+    StopSignal { container: String, signal: String },
+}
+
+/// `spec.terminationGracePeriodSeconds` where the API left it out.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+
+/// Reads a pod for its worker.
+pub fn pod_spec(pod: &Pod) -> Result<PodSpec, SpecError> {
+    let spec = pod.spec.as_ref().ok_or(SpecError::NoSpec)?;
+    let init = spec.init_containers.iter().flatten().map(|c| {
+        let role = if c.restart_policy.as_deref() == Some("Always") { Role::Sidecar } else { Role::Init };
+        container_spec(c, role)
+    });
+    let main = spec.containers.iter().map(|c| container_spec(c, Role::Main));
+    Ok(PodSpec {
+        containers: init.chain(main).collect::<Result<_, _>>()?,
+        restart: match spec.restart_policy.as_deref() {
+            Some("Never") => RestartPolicy::Never,
+            Some("OnFailure") => RestartPolicy::OnFailure,
+            _ => RestartPolicy::Always,
+        },
+        grace: seconds(spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE_SECONDS)),
+    })
+}
+
+fn container_spec(container: &Container, role: Role) -> Result<ContainerSpec, SpecError> {
+    let lifecycle = container.lifecycle.as_ref();
+    let stop_signal = match lifecycle.and_then(|l| l.stop_signal.as_deref()) {
+        None => None,
+        Some(name) => Some(Signal(runtime::signals::signal_from_name(name).ok_or_else(|| SpecError::StopSignal {
+            container: container.name.clone(),
+            signal: name.to_owned(),
+        })?)),
+    };
+    Ok(ContainerSpec {
+        name: ContainerName(container.name.clone()),
+        role,
+        pre_stop: lifecycle.and_then(|l| l.pre_stop.as_ref()).map(hook_of),
+        post_start: lifecycle.and_then(|l| l.post_start.as_ref()).map(hook_of),
+        stop_signal,
+        readiness: if container.readiness_probe.is_some() { Readiness::WhenProbed } else { Readiness::WhileRunning },
+    })
+}
+
+/// Which kind of hook. `tcpSocket` passes validation for old manifests' sake and fails when run, as a request that
+/// cannot be made does.
+pub fn hook_of(handler: &LifecycleHandler) -> Hook {
+    if handler.exec.is_some() {
+        Hook::Exec
+    } else if let Some(sleep) = &handler.sleep {
+        Hook::Sleep(seconds(sleep.seconds))
+    } else {
+        Hook::HttpGet
+    }
+}
+
+/// Seconds as the API writes them; negative ones count as one, as the API stores them.
+pub fn seconds(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(1))
+}

@@ -1,0 +1,162 @@
+//! What the rules say of a pod, in the API's words.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus as ApiContainer, HostIP, Pod, PodCondition, PodIP, PodStatus as ApiStatus,
+};
+use lifecycle::{Condition, ContainerState, ContainerStatus, Instance, PodPhase, PodStatus, Role, Terminated, Wall};
+use runtime::{ContainerId, PodUid};
+
+use super::{api_time, find_container};
+
+/// What the node knows of a pod beside the rules: addresses, images, last words.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The newest API object seen, the source of names, generation and foreign conditions.
+    pub pod: Pod,
+    /// The pod's address, kept after the sandbox is gone.
+    pub pod_ip: Option<String>,
+    /// The node's address.
+    pub host_ip: String,
+    /// When the node first saw the pod.
+    pub start: Option<Wall>,
+    /// The image id each container runs.
+    pub image_ids: BTreeMap<String, String>,
+    /// What each run left in its termination message file.
+    pub last_words: BTreeMap<Instance, String>,
+}
+
+/// The status to store. `before` is the last one stored; it keeps the times of conditions that did not change.
+pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>, now: Wall) -> ApiStatus {
+    let (init, main): (Vec<_>, Vec<_>) =
+        status.containers.iter().partition(|c| matches!(c.role, Role::Init | Role::Sidecar));
+    let to_api = |containers: Vec<&ContainerStatus>| -> Option<Vec<ApiContainer>> {
+        (!containers.is_empty()).then(|| containers.into_iter().map(|c| container(c, facts)).collect())
+    };
+    let mut main_statuses = to_api(main);
+    if let Some(list) = &mut main_statuses {
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    let ip = facts.pod_ip.clone();
+    ApiStatus {
+        phase: Some(phase(status.phase).to_owned()),
+        reason: status.reason.clone(),
+        message: status.message.clone(),
+        conditions: Some(conditions(status, facts, before, now)),
+        container_statuses: main_statuses,
+        init_container_statuses: to_api(init),
+        host_ip: Some(facts.host_ip.clone()),
+        host_ips: Some(vec![HostIP { ip: facts.host_ip.clone() }]),
+        pod_ips: ip.clone().map(|ip| vec![PodIP { ip }]),
+        pod_ip: ip,
+        start_time: before.and_then(|b| b.start_time.clone()).or_else(|| facts.start.and_then(api_time)),
+        observed_generation: facts.pod.metadata.generation,
+        qos_class: facts.pod.status.as_ref().and_then(|s| s.qos_class.clone()),
+        ..ApiStatus::default()
+    }
+}
+
+fn phase(phase: PodPhase) -> &'static str {
+    match phase {
+        PodPhase::Pending => "Pending",
+        PodPhase::Running => "Running",
+        PodPhase::Succeeded => "Succeeded",
+        PodPhase::Failed => "Failed",
+    }
+}
+
+fn conditions(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>, now: Wall) -> Vec<PodCondition> {
+    let stored = before.and_then(|b| b.conditions.as_ref()).or_else(|| facts.pod.status.as_ref()?.conditions.as_ref());
+    let scheduled = Condition { holds: true, reason: None, message: None };
+    let ours = [
+        ("PodReadyToStartContainers", &status.ready_to_start_containers),
+        ("Initialized", &status.initialized),
+        ("Ready", &status.ready),
+        ("ContainersReady", &status.containers_ready),
+        ("PodScheduled", &scheduled),
+    ];
+    let mut all: Vec<PodCondition> = ours
+        .into_iter()
+        .map(|(kind, condition)| {
+            let word = if condition.holds { "True" } else { "False" };
+            let old = stored.and_then(|list| list.iter().find(|c| c.type_ == kind));
+            let since = old.filter(|c| c.status == word).and_then(|c| c.last_transition_time.clone());
+            PodCondition {
+                type_: kind.to_owned(),
+                status: word.to_owned(),
+                reason: condition.reason.clone(),
+                message: condition.message.clone(),
+                last_transition_time: since.or_else(|| api_time(now)),
+                observed_generation: facts.pod.metadata.generation,
+                ..PodCondition::default()
+            }
+        })
+        .collect();
+    // Conditions of others (readiness gates, DisruptionTarget) are theirs to change.
+    let foreign = facts.pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+    all.extend(foreign.into_iter().flatten().filter(|c| !ours.iter().any(|(kind, _)| *kind == c.type_)).cloned());
+    all
+}
+
+fn container(status: &ContainerStatus, facts: &Facts) -> ApiContainer {
+    let name = &status.name.0;
+    let id = |attempt: u32| Some(container_id(facts, name, attempt));
+    let (state, ever_ran) = match &status.state {
+        ContainerState::Waiting(waiting) => (
+            ApiState {
+                waiting: Some(ContainerStateWaiting {
+                    reason: Some(waiting.reason.clone()),
+                    message: waiting.message.clone(),
+                }),
+                ..ApiState::default()
+            },
+            false,
+        ),
+        ContainerState::Running { since } => (
+            ApiState {
+                running: Some(ContainerStateRunning { started_at: api_time(*since) }),
+                ..ApiState::default()
+            },
+            true,
+        ),
+        ContainerState::Terminated(ended) => (terminated(name, ended, facts), ended.started.is_some()),
+    };
+    let last_attempt = status.last.as_ref().map(|l| l.attempt);
+    ApiContainer {
+        name: name.clone(),
+        image: find_container(&facts.pod, name).and_then(|c| c.image.clone()).unwrap_or_default(),
+        image_id: facts.image_ids.get(name).cloned().unwrap_or_default(),
+        container_id: if ever_ran { id(status.attempt) } else { last_attempt.and_then(id) },
+        ready: status.ready,
+        started: Some(status.started),
+        restart_count: i32::try_from(status.attempt).unwrap_or(i32::MAX),
+        state: Some(state),
+        last_state: Some(status.last.as_ref().map_or_else(ApiState::default, |l| terminated(name, l, facts))),
+        stop_signal: None,
+        ..ApiContainer::default()
+    }
+}
+
+fn terminated(name: &str, ended: &Terminated, facts: &Facts) -> ApiState {
+    let instance = Instance { name: lifecycle::ContainerName(name.to_owned()), attempt: ended.attempt };
+    let words = facts.last_words.get(&instance).cloned();
+    ApiState {
+        terminated: Some(ContainerStateTerminated {
+            container_id: ended.started.map(|_| container_id(facts, name, ended.attempt)),
+            exit_code: ended.exit_code,
+            reason: Some(ended.reason.clone()),
+            message: ended.message.clone().or(words),
+            started_at: ended.started.and_then(api_time),
+            finished_at: ended.exit.and_then(|e| api_time(e.wall)),
+            ..ContainerStateTerminated::default()
+        }),
+        ..ApiState::default()
+    }
+}
+
+fn container_id(facts: &Facts, name: &str, attempt: u32) -> String {
+    let uid = PodUid(facts.pod.metadata.uid.clone().unwrap_or_default());
+    format!("adieu://{}", ContainerId { name: name.to_owned(), attempt }.global(&uid))
+}
