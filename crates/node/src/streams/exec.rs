@@ -1,0 +1,313 @@
+//! One conversation with one process: the client's bytes go in, its output comes back, and its end is told.
+//!
+//! The loop below is the same for every stream protocol; a protocol is a [`Channels`]. Nothing is buffered beyond
+//! one chunk in each direction: a client that does not read stops the process, and a process that does not read
+//! stops the client, as a pipe between them would.
+
+use std::io;
+use std::mem;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use runtime::{ExecSession, ExecSpec};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, MissedTickBehavior};
+use tracing::debug;
+
+use super::fd::{Input, Output};
+use super::{ContainerRef, Containers, StreamError};
+
+/// How much output is carried at a time.
+const CHUNK: usize = 32 * 1024;
+/// What a process wrote before its end is already in the pipe, so this much silence after the end means that
+/// only a process it left behind still holds the other side, and that one is not waited for.
+const LINGER: Duration = Duration::from_millis(500);
+/// How often an otherwise silent connection is written to, to notice a client that went away without a word.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// What a client may say.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Received {
+    /// Bytes for the standard input.
+    Stdin(Bytes),
+    /// There will be no more input.
+    StdinClosed,
+    /// The client's window has this size.
+    Resize { columns: u16, rows: u16 },
+    /// Something of the protocol that is no matter of ours.
+    Nothing,
+    /// The client is gone.
+    Gone,
+}
+
+/// Which output a chunk comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    Stdout,
+    Stderr,
+}
+
+/// How a conversation ended.
+#[derive(Debug)]
+pub(super) enum Ending {
+    /// The process ended with this code.
+    Exited { code: u8, command: Vec<String> },
+    /// The process could not be started, or its end was lost.
+    Failed(StreamError),
+}
+
+impl Ending {
+    /// The `Status` that `kubectl` derives its own exit code from.
+    pub(super) fn status(&self) -> Value {
+        match self {
+            Self::Exited { code: 0, .. } => json!({ "metadata": {}, "status": "Success" }),
+            Self::Exited { code, .. } => json!({
+                "metadata": {}, "status": "Failure", "reason": "NonZeroExitCode",
+                "message": self.sentence().unwrap_or_default(),
+                "details": { "causes": [{ "reason": "ExitCode", "message": code.to_string() }] },
+            }),
+            Self::Failed(error) => error.status(),
+        }
+    }
+
+    /// What went wrong, for the old protocols that carry only a text; `None` if nothing did.
+    pub(super) fn sentence(&self) -> Option<String> {
+        match self {
+            Self::Exited { code: 0, .. } => None,
+            Self::Exited { code, command } => Some(format!(
+                "command terminated with non-zero exit code: error executing command [{}], exit code {code}",
+                command.join(" ")
+            )),
+            Self::Failed(error) => Some(error.sentence()),
+        }
+    }
+}
+
+/// A stream protocol, once its connection is open.
+pub(super) trait Channels: Send {
+    /// Waits for the next thing the client says. Must lose nothing when dropped while it waits.
+    fn receive(&mut self) -> impl Future<Output = io::Result<Received>> + Send;
+    /// Sends a chunk of output.
+    fn send(&mut self, source: Source, chunk: &[u8]) -> impl Future<Output = io::Result<()>> + Send;
+    /// Writes something harmless, so that a dead connection shows itself.
+    fn keep_alive(&mut self) -> impl Future<Output = io::Result<()>> + Send;
+    /// Tells how it ended and closes the connection in good order.
+    fn finish(self, ending: Ending) -> impl Future<Output = io::Result<()>> + Send;
+}
+
+/// Runs a program in a container and carries its streams until it ends or the client leaves.
+pub(super) async fn run<C: Containers>(
+    containers: &C,
+    which: &ContainerRef,
+    spec: ExecSpec,
+    mut channels: impl Channels,
+) -> io::Result<()> {
+    let (tty, command) = (spec.tty, spec.command.clone());
+    let ending = match containers.exec(which, spec).await {
+        Err(error) => Ending::Failed(error),
+        Ok(session) => match converse(containers, session, tty, &mut channels).await? {
+            Conversation::HungUp => {
+                debug!(pod = which.pod, container = which.container, "client left before its command ended");
+                return Ok(());
+            }
+            Conversation::Ended(Ok(code)) => Ending::Exited { code, command },
+            Conversation::Ended(Err(error)) => Ending::Failed(error),
+        },
+    };
+    channels.finish(ending).await
+}
+
+enum Conversation {
+    HungUp,
+    Ended(Result<u8, StreamError>),
+}
+
+/// The descriptors of a session, ready for use. With a terminal the session keeps its own, for resizing.
+struct Ends {
+    stdin: Option<Input>,
+    stdout: Option<Output>,
+    stderr: Option<Output>,
+}
+
+impl Ends {
+    fn of(session: &mut ExecSession, tty: bool) -> io::Result<Self> {
+        let take = |fd: &mut Option<_>| match fd {
+            Some(fd) if tty => std::os::fd::OwnedFd::try_clone(fd).map(Some),
+            fd => Ok(fd.take()),
+        };
+        Ok(Self {
+            stdin: take(&mut session.stdin)?.map(Input::new).transpose()?,
+            stdout: take(&mut session.stdout)?.map(Output::new).transpose()?,
+            stderr: take(&mut session.stderr)?.map(Output::new).transpose()?,
+        })
+    }
+}
+
+async fn converse<C: Containers>(
+    containers: &C,
+    mut session: ExecSession,
+    tty: bool,
+    channels: &mut impl Channels,
+) -> io::Result<Conversation> {
+    let mut ends = match Ends::of(&mut session, tty) {
+        Ok(ends) => ends,
+        Err(error) => return Ok(Conversation::Ended(Err(StreamError::internal("cannot carry the streams", error)))),
+    };
+    // The session stays whole for `resize`; its exit is awaited here.
+    let mut exit = mem::replace(&mut session.exit, oneshot::channel().1);
+    let mut exited = None;
+    let mut quiet_until = Instant::now();
+    let (mut out, mut err) = (vec![0; CHUNK], vec![0; CHUNK]);
+    let mut pending = Bytes::new();
+    let mut keep_alive = tokio::time::interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
+    keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+
+    loop {
+        if ends.stdout.is_none() && ends.stderr.is_none() && exited.is_some() {
+            break;
+        }
+        tokio::select! {
+            received = channels.receive(), if pending.is_empty() => match received? {
+                Received::Stdin(bytes) => pending = bytes,
+                Received::StdinClosed => ends.stdin = None,
+                Received::Resize { columns, rows } => containers.resize(&session, columns, rows),
+                Received::Nothing => {}
+                Received::Gone => return Ok(Conversation::HungUp),
+            },
+            written = write(ends.stdin.as_ref(), &pending), if !pending.is_empty() => match written {
+                Ok(count) => pending.advance(count),
+                // The process closed its input. What else comes for it is dropped, as a shell does.
+                Err(_) => {
+                    ends.stdin = None;
+                    pending.clear();
+                }
+            },
+            read = read(ends.stdout.as_ref(), &mut out), if ends.stdout.is_some() => match read {
+                Ok(0) | Err(_) => ends.stdout = None,
+                Ok(count) => {
+                    channels.send(Source::Stdout, &out[..count]).await?;
+                    quiet_until = Instant::now() + LINGER;
+                }
+            },
+            read = read(ends.stderr.as_ref(), &mut err), if ends.stderr.is_some() => match read {
+                Ok(0) | Err(_) => ends.stderr = None,
+                Ok(count) => {
+                    channels.send(Source::Stderr, &err[..count]).await?;
+                    quiet_until = Instant::now() + LINGER;
+                }
+            },
+            code = &mut exit, if exited.is_none() => {
+                exited = Some(code);
+                quiet_until = Instant::now() + LINGER;
+            }
+            () = tokio::time::sleep_until(quiet_until), if exited.is_some() => break,
+            _ = keep_alive.tick() => channels.keep_alive().await?,
+        }
+    }
+    let code = exited.expect("the loop ends only after the exit is known");
+    Ok(Conversation::Ended(code.map_err(|error| StreamError::internal("lost the exit code of the command", error))))
+}
+
+async fn write(stdin: Option<&Input>, bytes: &[u8]) -> io::Result<usize> {
+    match stdin {
+        Some(stdin) => stdin.write(bytes).await,
+        None => Ok(bytes.len()),
+    }
+}
+
+async fn read(output: Option<&Output>, buffer: &mut [u8]) -> io::Result<usize> {
+    match output {
+        Some(output) => output.read(buffer).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The sizes in a stream of `{"Width":80,"Height":24}` values, which may be cut anywhere.
+#[derive(Debug, Default)]
+pub(super) struct ResizeParser {
+    rest: Vec<u8>,
+}
+
+impl ResizeParser {
+    /// More than any sane size takes; what does not parse within it is forgotten.
+    const LIMIT: usize = 1024;
+
+    /// Takes the next bytes; returns the last size that is complete with them, since only that one counts.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Received {
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "PascalCase")]
+        struct Size {
+            width: u16,
+            height: u16,
+        }
+        self.rest.extend_from_slice(bytes);
+        let mut values = serde_json::Deserializer::from_slice(&self.rest).into_iter::<Size>();
+        let mut received = Received::Nothing;
+        let mut used = 0;
+        loop {
+            match values.next() {
+                Some(Ok(size)) => {
+                    received = Received::Resize { columns: size.width, rows: size.height };
+                    used = values.byte_offset();
+                }
+                Some(Err(error)) if error.is_eof() => break,
+                Some(Err(_)) => {
+                    used = self.rest.len();
+                    break;
+                }
+                None => {
+                    used = self.rest.len();
+                    break;
+                }
+            }
+        }
+        self.rest.drain(..used);
+        if self.rest.len() > Self::LIMIT {
+            self.rest.clear();
+        }
+        received
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(columns: u16, rows: u16) -> Received {
+        Received::Resize { columns, rows }
+    }
+
+    #[test]
+    fn sizes_are_found_wherever_the_stream_is_cut() {
+        let mut parser = ResizeParser::default();
+        assert_eq!(parser.push(br#"{"Width":80,"#), Received::Nothing);
+        assert_eq!(parser.push(br#""Height":24}{"Width":1"#), size(80, 24));
+        assert_eq!(parser.push(b"00,\"Height\":50}\n"), size(100, 50));
+        assert_eq!(parser.push(br#"{"Width":1,"Height":2}{"Width":3,"Height":4}"#), size(3, 4));
+    }
+
+    #[test]
+    fn nonsense_is_forgotten_and_does_not_pile_up() {
+        let mut parser = ResizeParser::default();
+        assert_eq!(parser.push(b"nonsense"), Received::Nothing);
+        assert_eq!(parser.push(br#"{"Width":70000,"Height":24}"#), Received::Nothing);
+        for _ in 0..100 {
+            assert_eq!(parser.push(b"{\"Width\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["), Received::Nothing);
+            assert!(parser.rest.len() <= ResizeParser::LIMIT);
+        }
+        parser.rest.clear();
+        assert_eq!(parser.push(br#"{"Width":80,"Height":24}"#), size(80, 24));
+    }
+
+    #[test]
+    fn the_status_names_the_exit_code() {
+        let ending = Ending::Exited { code: 7, command: vec!["sh".into(), "-c".into(), "exit 7".into()] };
+        let status = ending.status();
+        assert_eq!(status["reason"], "NonZeroExitCode");
+        assert_eq!(status["details"]["causes"][0], json!({ "reason": "ExitCode", "message": "7" }));
+        let ending = Ending::Exited { code: 0, command: vec!["true".into()] };
+        assert_eq!(ending.status().to_string(), r#"{"metadata":{},"status":"Success"}"#);
+        assert_eq!(ending.sentence(), None);
+    }
+}

@@ -1,0 +1,62 @@
+//! Waits for a file to grow or to appear, told by the kernel rather than by a clock.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::fd::registered;
+
+/// Watches one file.
+#[derive(Debug)]
+pub(super) struct Watch(AsyncFd<OwnedFd>);
+
+impl Watch {
+    /// Watches a file that exists for being written to.
+    pub(super) fn growth(file: &Path) -> io::Result<Self> {
+        let watch = Self::new()?;
+        inotify::add_watch(watch.0.get_ref(), file, WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE)?;
+        Ok(watch)
+    }
+
+    /// Watches for a file that does not exist: the nearest directory above it that does. Look again after every
+    /// change, with a new watch, and once more after making one.
+    pub(super) fn appearance(file: &Path) -> io::Result<Self> {
+        let watch = Self::new()?;
+        let flags = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
+        for directory in file.ancestors().skip(1) {
+            match inotify::add_watch(watch.0.get_ref(), directory, flags) {
+                Err(Errno::NOENT | Errno::NOTDIR) => {}
+                other => return other.map(|_| watch).map_err(Into::into),
+            }
+        }
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn new() -> io::Result<Self> {
+        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
+        Ok(Self(registered(inotify, Interest::READABLE)?))
+    }
+
+    /// Waits for a change. All changes since the last call count as one.
+    pub(super) async fn changed(&self) -> io::Result<()> {
+        let take_all = |inotify: &OwnedFd| {
+            let mut buffer = [MaybeUninit::uninit(); 4096];
+            let mut reader = Reader::new(inotify, &mut buffer);
+            let mut any = false;
+            loop {
+                match reader.next() {
+                    Ok(_) => any = true,
+                    Err(Errno::WOULDBLOCK) if any => return Ok(()),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        };
+        self.0.async_io(Interest::READABLE, take_all).await
+    }
+}

@@ -1,0 +1,71 @@
+//! The node's own HTTP API: logs and exec, on the paths and in the stream protocols a kubelet speaks.
+//!
+//! ```text
+//!  API server ── byte stream ──> http (routes, upgrade) ──┬── logs ── cri (log format), tail, follow (inotify)
+//!                                                         └── exec ── conversation with one process
+//!                                                                      ├── websocket   v5, v4, v1 channels
+//!                                                                      └── spdy        frame, headers, connection
+//! ```
+//!
+//! This folder knows nothing of pods' lives or of the runtime's insides: whoever serves it says how to find a
+//! container through [`Containers`]. It never decides anything; it carries bytes, and says how they ended.
+
+mod cri;
+mod error;
+mod exec;
+mod fd;
+mod follow;
+mod http;
+mod logs;
+mod query;
+mod spdy;
+mod tail;
+mod websocket;
+
+use std::future::Future;
+use std::path::PathBuf;
+
+use tokio::sync::watch;
+
+pub use self::error::StreamError;
+pub use self::http::serve_connection;
+
+/// One container of one pod, as a client names it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ContainerRef {
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Name of the pod.
+    pub pod: String,
+    /// Name of the container.
+    pub container: String,
+}
+
+/// Where a run's log is, and when it will not grow any more.
+#[derive(Clone, Debug)]
+pub struct LogSource {
+    /// The log file, in CRI format. It may not exist yet.
+    pub path: PathBuf,
+    /// Turns true once the run has ended and its log is complete. A dropped sender means the same.
+    pub ended: watch::Receiver<bool>,
+}
+
+/// What the node API needs to know of the containers on this node.
+pub trait Containers: Send + Sync + 'static {
+    /// Answers whether something can be run in this container. Asked before a connection is upgraded, so that a
+    /// client learns of a wrong name by a plain HTTP answer.
+    fn check(&self, which: &ContainerRef) -> impl Future<Output = Result<(), StreamError>> + Send;
+
+    /// Runs a program in the container.
+    fn exec(
+        &self,
+        which: &ContainerRef,
+        spec: runtime::ExecSpec,
+    ) -> impl Future<Output = Result<runtime::ExecSession, StreamError>> + Send;
+
+    /// Sets the size of the terminal of an exec. A size that cannot be set is not worth an answer.
+    fn resize(&self, session: &runtime::ExecSession, columns: u16, rows: u16);
+
+    /// Finds the log of the container's present run, or with `previous` of the one before.
+    fn log(&self, which: &ContainerRef, previous: bool) -> impl Future<Output = Result<LogSource, StreamError>> + Send;
+}
