@@ -1,25 +1,70 @@
 //! The one deadline that every step of a termination draws on.
 //!
-//! The `lifecycle` crate's most important arithmetic; node-termination 3.3 to 3.5.
+//! All of node-termination 3.3 to 3.5 that concerns a pod as a whole lives here: a grace of at least a second,
+//! counted from the first request, which later requests may shorten and never lengthen. The second floor, two
+//! seconds between a container's stop signal and its KILL, belongs to a single container and lives in `stop`.
 
 use core::time::Duration;
 
 use crate::Moment;
 
+/// No pod is given less than this, however it is asked to leave.
+pub const LEAST_GRACE: Duration = Duration::from_secs(1);
+
 /// A grace period pinned to the moment of its first request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct GraceBudget {
     asked_at: Moment,
-    grace: Duration,
+    deadline: Moment,
 }
 
 impl GraceBudget {
     /// A budget that starts now.
     pub fn starting(asked_at: Moment, grace: Duration) -> Self {
-        Self { asked_at, grace }
+        Self { asked_at, deadline: asked_at + grace.max(LEAST_GRACE) }
     }
+
+    /// A budget for a deletion that was made while we were away: `left` of its `grace` remains.
+    ///
+    /// The request is dated back accordingly, so that a later, shorter grace still counts from it as the API does.
+    pub fn found(now: Moment, left: Duration, grace: Duration) -> Self {
+        let grace = grace.max(LEAST_GRACE);
+        let left = left.clamp(LEAST_GRACE, grace);
+        Self { asked_at: now.before(grace - left), deadline: now + left }
+    }
+
     /// When it is spent.
     pub fn deadline(&self) -> Moment {
-        self.asked_at + self.grace
+        self.deadline
+    }
+
+    /// Whether nothing of it is left.
+    pub fn is_spent(&self, now: Moment) -> bool {
+        now >= self.deadline
+    }
+
+    /// What is left of it.
+    pub fn left(&self, now: Moment) -> Duration {
+        self.deadline.since(now)
+    }
+
+    /// The same user asks again. Counts from the first request, but a second is always left.
+    #[must_use]
+    pub fn shortened_to(self, now: Moment, grace: Duration) -> Self {
+        let wanted = (self.asked_at + grace).max(now + LEAST_GRACE);
+        Self { deadline: self.deadline.min(wanted), ..self }
+    }
+
+    /// The node itself needs the pod to leave sooner. Counts from now.
+    #[must_use]
+    pub fn overridden(self, now: Moment, grace: Duration) -> Self {
+        Self { deadline: self.deadline.min(now + grace.max(LEAST_GRACE)), ..self }
+    }
+
+    /// Another party asks for the first time, with a budget of its own: the earlier deadline holds, and later
+    /// requests of that party count from its own first one.
+    #[must_use]
+    pub fn joined_by(self, other: Self) -> Self {
+        Self { deadline: self.deadline.min(other.deadline), asked_at: other.asked_at }
     }
 }

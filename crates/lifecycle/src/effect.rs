@@ -49,6 +49,21 @@ pub struct Event {
     pub message: String,
 }
 
+impl Event {
+    /// Something about a container that is as it should be.
+    pub fn normal(container: &ContainerName, reason: &str, message: String) -> Self {
+        Self { container: Some(container.clone()), kind: EventKind::Normal, reason: reason.into(), message }
+    }
+    /// Something about a container that someone may want to look at.
+    pub fn warning(container: &ContainerName, reason: &str, message: String) -> Self {
+        Self { container: Some(container.clone()), kind: EventKind::Warning, reason: reason.into(), message }
+    }
+    /// Something about the whole pod that someone may want to look at.
+    pub fn pod_warning(reason: &str, message: String) -> Self {
+        Self { container: None, kind: EventKind::Warning, reason: reason.into(), message }
+    }
+}
+
 /// How loud an event is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum EventKind {

@@ -3,7 +3,7 @@
 //! [`PodWorker`] is told facts and the time, and answers with effects for someone else to perform.
 //! It holds no clock, no socket and no handle to anything outside itself; `no_std` lets the compiler
 //! prove that. Reading order: [`spec`] (what a pod asks for), [`input`] (what a worker is told),
-//! [`effect`] (what it answers), [`status`] (what others may see), then [`worker`].
+//! [`effect`] (what it answers), [`status`] (what others may see), then [`worker`], which names the rest.
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
@@ -14,9 +14,21 @@ pub mod input;
 pub mod spec;
 pub mod status;
 pub mod time;
+pub mod wake;
 pub mod worker;
 
-pub use budget::GraceBudget;
+mod container;
+mod departure;
+mod image;
+mod living;
+mod phase;
+mod reattach;
+mod restart;
+mod stop;
+mod termination;
+mod view;
+
+pub use budget::{GraceBudget, LEAST_GRACE};
 pub use effect::{Effect, Event, EventKind};
 pub use input::{
     ContainerReport, DeleteSighting, Delivery, Exit, HookKind, HookOutcome, HookReport, Input, KillCause, Probe,
@@ -24,5 +36,7 @@ pub use input::{
 };
 pub use spec::{ContainerName, ContainerSpec, Hook, Instance, PodSpec, Readiness, RestartPolicy, Role, Signal};
 pub use status::{Condition, ContainerState, ContainerStatus, PodPhase, PodStatus, Terminated, Waiting};
+pub use stop::LEAST_NOTICE;
 pub use time::{Moment, Wall};
-pub use worker::{PodWorker, Wake, WakeReason};
+pub use wake::{Wake, WakeReason};
+pub use worker::PodWorker;

@@ -41,6 +41,24 @@ impl Signal {
     pub const KILL: Self = Self(9);
 }
 
+impl fmt::Display for Signal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [&str; 31] = [
+            "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
+            "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
+            "WINCH", "IO", "PWR", "SYS",
+        ];
+        // The first two real-time signals belong to the C library, hence its minimum of 34.
+        const RTMIN: u8 = 34;
+        match (usize::from(self.0).checked_sub(1).and_then(|index| NAMES.get(index)), self.0) {
+            (Some(name), _) => write!(f, "SIG{name}"),
+            (None, RTMIN) => f.write_str("SIGRTMIN"),
+            (None, number) if number > RTMIN => write!(f, "SIGRTMIN+{}", number - RTMIN),
+            (None, number) => write!(f, "signal {number}"),
+        }
+    }
+}
+
 /// What a pod is made of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PodSpec {

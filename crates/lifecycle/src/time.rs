@@ -21,6 +21,10 @@ impl Moment {
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(self.0.saturating_sub(earlier.0))
     }
+    /// The moment `by` before this one, or the boot itself if that is later.
+    pub fn before(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(by.as_millis()).unwrap_or(u64::MAX)))
+    }
 }
 
 impl Add<Duration> for Moment {

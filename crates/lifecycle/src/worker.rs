@@ -1,56 +1,194 @@
 //! The worker: told facts and the time, answers with effects.
+//!
+//! Every input goes the same way: the phase takes in the fact (`handle_…`), then whatever time and the facts have
+//! made possible is done (`advance_…`), and if the picture others see has changed they are shown the new one. How a
+//! pod lives is in `living`, how it leaves in `termination` and `stop`, how it is cleared away in `departure`, and
+//! how all of that survives the death of the agent in `reattach`. `phase` draws the whole.
 
-use alloc::string::String;
 use alloc::vec::Vec;
+use core::time::Duration;
 
-use crate::{Effect, Input, Moment, PodSpec, PodStatus};
+use crate::container::{Container, Run};
+use crate::phase::Phase;
+use crate::termination::{Object, Termination};
+use crate::{
+    ContainerName, Effect, Input, Instance, Moment, PodSpec, PodStatus, RestartPolicy, Signal, Wake, WakeReason,
+};
 
 /// Decides how one pod lives and leaves. Holds no handle to anything outside itself.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PodWorker {
-    spec: PodSpec,
-}
-
-/// A moment to come back at, and why.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Wake {
-    /// When.
-    pub at: Moment,
-    /// Why.
-    pub reason: WakeReason,
-}
-
-/// Why a worker wants to be woken.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub enum WakeReason {
-    /// Placeholder text until the worker names its reasons.
-    Other(String),
+    pub(crate) restart: RestartPolicy,
+    pub(crate) grace: Duration,
+    pub(crate) containers: Vec<Container>,
+    /// Every init container has done its part since the sandbox was made.
+    pub(crate) initialized: bool,
+    pub(crate) phase: Phase,
 }
 
 impl PodWorker {
     /// A worker for a pod that nothing has happened to yet.
     pub fn new(spec: PodSpec) -> Self {
-        Self { spec }
+        Self {
+            restart: spec.restart,
+            grace: spec.grace,
+            containers: spec.containers.into_iter().map(Container::new).collect(),
+            initialized: false,
+            phase: Phase::New,
+        }
     }
+
     /// Tells the worker one thing that happened; returns what to do about it.
-    pub fn handle(&mut self, _now: Moment, _input: Input) -> Vec<Effect> {
-        let _ = &self.spec;
-        Vec::new()
+    pub fn handle(&mut self, now: Moment, input: Input) -> Vec<Effect> {
+        let before = self.view();
+        let worth_showing = is_worth_showing(&input);
+        let mut effects = Vec::new();
+        let out = &mut effects;
+        match &self.phase {
+            Phase::New => self.handle_new(now, input, out),
+            Phase::Living { .. } => self.handle_living(now, input, out),
+            Phase::Ending { .. } => self.handle_ending(now, input, out),
+            Phase::Clearing { .. } => self.handle_clearing(now, input, out),
+            Phase::Resting { .. } => self.handle_resting(now, input, out),
+            Phase::Deleting { .. } => self.handle_deleting(now, input, out),
+            Phase::Gone { .. } => Self::handle_gone(&input),
+        }
+        self.advance(now, out);
+        if (worth_showing || self.view() != before) && self.has_an_audience() {
+            effects.push(Effect::PublishStatus);
+        }
+        effects
     }
+
     /// When to come back if nothing else happens, and why.
     pub fn next_wake(&self) -> Option<Wake> {
-        None
+        let mut wakes = Vec::new();
+        self.living_wakes(&mut wakes);
+        self.ending_wakes(&mut wakes);
+        self.departure_wakes(&mut wakes);
+        wakes.extend(self.phase.overdue_at().map(|at| Wake { at, reason: WakeReason::Overdue }));
+        wakes.into_iter().min_by_key(|wake| wake.at)
     }
+
     /// What others may see.
     pub fn status(&self) -> PodStatus {
-        todo!()
+        self.view()
     }
-    /// True once termination was requested, by whomever.
+
+    /// True once termination was requested, by whomever, or the pod is done.
     pub fn is_terminating(&self) -> bool {
-        false
+        self.phase.termination().is_some()
     }
+
     /// When the pod must be gone, once it is terminating.
     pub fn deadline(&self) -> Option<Moment> {
-        None
+        self.phase.termination().map(|termination| termination.budget.deadline())
+    }
+
+    /// True once `Finish` was asked: the worker may be forgotten.
+    pub fn is_finished(&self) -> bool {
+        matches!(self.phase, Phase::Gone { .. })
+    }
+
+    /// A pod that was never begun is told something.
+    fn handle_new(&mut self, now: Moment, input: Input, out: &mut Vec<Effect>) {
+        match input {
+            Input::Begin => self.begin_living(out),
+            Input::DeleteRequested { grace, sighting } => {
+                self.begin_ending(Termination::deleted(now, grace, sighting), out);
+            }
+            Input::ObjectGone => self.begin_ending(Termination::forced(now), out),
+            Input::KillRequested { cause, grace } => {
+                self.begin_ending(Termination::killed(now, cause, grace.unwrap_or(self.grace)), out);
+            }
+            // Nothing was asked yet, so nothing can be answered.
+            Input::ImageReady { .. }
+            | Input::ImageFailed { .. }
+            | Input::SandboxReady
+            | Input::SandboxFailed { .. }
+            | Input::Started { .. }
+            | Input::StartFailed { .. }
+            | Input::Exited { .. }
+            | Input::HookFinished { .. }
+            | Input::SignalAnswered { .. }
+            | Input::ProbeChanged { .. }
+            | Input::SandboxRemoved
+            | Input::SandboxRemovalFailed { .. }
+            | Input::ObjectDeleted
+            | Input::ObjectDeleteFailed { .. }
+            | Input::AgentRestarted { .. }
+            | Input::TimePassed => {}
+        }
+    }
+
+    /// Does what time and facts have made possible. A phase that is done is followed by the next one at once.
+    fn advance(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        self.advance_living(now, out);
+        self.advance_ending(now, out);
+        self.advance_departure(now, out);
+        if self.phase.overdue_at().is_some_and(|at| now >= at) {
+            let step = self.blocking_step();
+            self.also(|leaving| leaving.tell_overdue(now, &step, out));
+        }
+    }
+
+    /// Somebody may still look at the object: it exists, and the final DELETE (which stores the final status
+    /// itself) was not asked.
+    fn has_an_audience(&self) -> bool {
+        match &self.phase {
+            Phase::New | Phase::Living { .. } => true,
+            Phase::Ending { termination, .. }
+            | Phase::Clearing { termination, .. }
+            | Phase::Resting { termination } => termination.object != Object::Gone,
+            Phase::Deleting { .. } | Phase::Gone { .. } => false,
+        }
+    }
+
+    /// The container of that name.
+    pub(crate) fn named(&mut self, name: &ContainerName) -> Option<&mut Container> {
+        self.containers.iter_mut().find(|container| container.spec.name == *name)
+    }
+
+    /// The container whose latest run is `instance`; news of older runs comes too late to matter.
+    pub(crate) fn current(&mut self, instance: &Instance) -> Option<&mut Container> {
+        self.containers.iter_mut().find(|container| container.is(instance))
+    }
+
+    /// The container whose start as `instance` was asked for and not answered.
+    pub(crate) fn awaiting_start(&mut self, instance: &Instance) -> Option<&mut Container> {
+        self.current(instance).filter(|container| matches!(container.run, Run::Asked))
+    }
+
+    pub(crate) fn signal_answered(&mut self, instance: &Instance, signal: Signal) {
+        if let Some(container) = self.current(instance)
+            && let Run::Running(running) = &mut container.run
+            && let Some(stop) = &mut running.stop
+        {
+            stop.signal_answered(signal);
+        }
+    }
+}
+
+/// Inputs after which the status is shown even if it reads the same: the API learns that they were seen.
+fn is_worth_showing(input: &Input) -> bool {
+    match input {
+        Input::Begin | Input::DeleteRequested { .. } | Input::AgentRestarted { .. } => true,
+        Input::ImageReady { .. }
+        | Input::ImageFailed { .. }
+        | Input::SandboxReady
+        | Input::SandboxFailed { .. }
+        | Input::Started { .. }
+        | Input::StartFailed { .. }
+        | Input::Exited { .. }
+        | Input::HookFinished { .. }
+        | Input::SignalAnswered { .. }
+        | Input::ProbeChanged { .. }
+        | Input::ObjectGone
+        | Input::KillRequested { .. }
+        | Input::SandboxRemoved
+        | Input::SandboxRemovalFailed { .. }
+        | Input::ObjectDeleted
+        | Input::ObjectDeleteFailed { .. }
+        | Input::TimePassed => false,
     }
 }

@@ -1,0 +1,376 @@
+//! One container of a pod: what was asked of it, and what was seen of it.
+//!
+//! ```text
+//!              ask                Started              Exited
+//!  Unstarted ───────▶ Asked ──────────────▶ Running ───────────▶ Ended
+//!      ▲                │ StartFailed          │ (stop.rs)         │ if it may run again
+//!      └── agent lost ──┴──────────────▶ Waiting ◀─────────────────┘
+//!                           ask ◀───────── back-off over
+//! ```
+//!
+//! Whether an ended container runs again is not decided here but by its pod (`living`), and how a running one is
+//! brought to its end is told in `stop`.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::image::Image;
+use crate::restart::BackOff;
+use crate::stop::Stop;
+use crate::{
+    ContainerSpec, Effect, Event, Exit, Hook, HookKind, HookOutcome, Instance, Moment, Probe, Readiness, Signal,
+    Terminated, Waiting, Wake, WakeReason, Wall,
+};
+
+/// What is said of a container that nobody can find.
+pub(crate) const LOST: &str = "ContainerStatusUnknown";
+/// Its exit code: as if it had been killed.
+pub(crate) const LOST_CODE: i32 = 137;
+const LOST_LIVING: &str =
+    "The container could not be located when the pod was deleted.  The container used to be Running";
+pub(crate) const LOST_TERMINATED: &str = "The container could not be located when the pod was terminated";
+
+/// A container and all that happened to it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Container {
+    pub(crate) spec: ContainerSpec,
+    pub(crate) image: Image,
+    /// The run that `run` speaks of, if it speaks of one.
+    pub(crate) attempt: u32,
+    pub(crate) run: Run,
+    pub(crate) back_off: BackOff,
+    /// How its newest ended run ended.
+    pub(crate) newest: Option<Terminated>,
+    /// And the one before that.
+    pub(crate) before: Option<Terminated>,
+}
+
+/// Where the current run of a container stands.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Run {
+    /// Not asked for yet.
+    Unstarted,
+    /// `StartContainer` was asked; that is all we know.
+    Asked,
+    /// It will be asked for again after a while.
+    Waiting { until: Moment, shown: Waiting },
+    /// It was seen to run, and not to end.
+    Running(Running),
+    /// It ended and will not run again. `newest` tells how.
+    Ended,
+}
+
+/// A container that was seen to run.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Running {
+    pub(crate) since: Wall,
+    /// When we learned of it; what its back-off is measured by.
+    pub(crate) seen_at: Moment,
+    /// Its postStart hook, while that runs.
+    pub(crate) post_start: Option<HookRun>,
+    pub(crate) probed_ready: bool,
+    /// What to show after it ends, if it ends for a reason of its own.
+    pub(crate) blame: Option<Waiting>,
+    /// Its way out, once it is on it.
+    pub(crate) stop: Option<Stop>,
+}
+
+/// A hook that was asked for and not seen to end.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct HookRun {
+    asked_at: Moment,
+    /// Set after a restart of the agent for a sleep: nobody else times it any more, so the worker does.
+    sleeps_until: Option<Moment>,
+}
+
+impl HookRun {
+    pub(crate) fn asked(now: Moment) -> Self {
+        Self { asked_at: now, sleeps_until: None }
+    }
+
+    /// Whether this is a sleep that we time ourselves and that is over.
+    pub(crate) fn slept(&self, now: Moment) -> bool {
+        self.sleeps_until.is_some_and(|until| now >= until)
+    }
+
+    pub(crate) fn sleeps_until(&self) -> Option<Moment> {
+        self.sleeps_until
+    }
+
+    /// The runtime does not know this hook. A sleep goes on from its recorded start, timed by the worker from here
+    /// on; anything else was never started, or (a request) cannot be asked about: true says to ask for it again.
+    pub(crate) fn resume(&mut self, hook: Hook) -> bool {
+        match hook {
+            Hook::Sleep(length) => {
+                self.sleeps_until = Some(self.asked_at + length);
+                false
+            }
+            Hook::Exec | Hook::HttpGet => true,
+        }
+    }
+}
+
+/// What a run left behind, for whoever decides about the next one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct EndedRun {
+    pub(crate) ran_for: Duration,
+    pub(crate) blame: Option<Waiting>,
+}
+
+impl Container {
+    pub(crate) fn new(spec: ContainerSpec) -> Self {
+        Self {
+            spec,
+            image: Image::Unwanted,
+            attempt: 0,
+            run: Run::Unstarted,
+            back_off: BackOff::default(),
+            newest: None,
+            before: None,
+        }
+    }
+
+    pub(crate) fn instance(&self) -> Instance {
+        Instance { name: self.spec.name.clone(), attempt: self.attempt }
+    }
+
+    /// Whether `instance` is the run that was asked for last.
+    pub(crate) fn is(&self, instance: &Instance) -> bool {
+        instance.name == self.spec.name && instance.attempt == self.attempt
+    }
+
+    /// The number of the run that would be asked for next.
+    pub(crate) fn next_attempt(&self) -> u32 {
+        self.newest.as_ref().map_or(0, |ended| ended.attempt.saturating_add(1))
+    }
+
+    /// A process of it may exist: it was seen to run, or was asked for and not refused.
+    pub(crate) fn may_be_alive(&self) -> bool {
+        matches!(self.run, Run::Asked | Run::Running(_))
+    }
+
+    /// It ran at least once, or runs.
+    pub(crate) fn ever_ran(&self) -> bool {
+        self.newest.is_some() || matches!(self.run, Run::Running(_))
+    }
+
+    /// Running, and its postStart hook is through.
+    pub(crate) fn is_started(&self) -> bool {
+        matches!(&self.run, Run::Running(running) if running.post_start.is_none())
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        match (&self.run, self.spec.readiness) {
+            (Run::Running(running), Readiness::WhenProbed) => running.probed_ready,
+            (_, Readiness::WhileRunning | Readiness::WhenProbed) => self.is_started(),
+        }
+    }
+
+    /// The stop signal in force: the pod's word, the image's, or TERM.
+    pub(crate) fn stop_signal(&self) -> Signal {
+        self.spec.stop_signal.or(self.image.stop_signal()).unwrap_or(Signal::TERM)
+    }
+
+    /// Asks for the next run.
+    pub(crate) fn ask_to_start(&mut self, out: &mut Vec<Effect>) {
+        self.attempt = self.next_attempt();
+        self.run = Run::Asked;
+        out.push(Effect::StartContainer { instance: self.instance() });
+    }
+
+    /// Seen to run. `post_start` says whether its hook may still be begun.
+    pub(crate) fn started(&mut self, now: Moment, wall: Wall, post_start: bool, out: &mut Vec<Effect>) {
+        out.push(Effect::Emit(Event::normal(&self.spec.name, "Created", "Container created".into())));
+        out.push(Effect::Emit(Event::normal(&self.spec.name, "Started", "Container started".into())));
+        let hook = self.spec.post_start.filter(|_| post_start).map(|_| HookRun::asked(now));
+        if hook.is_some() {
+            out.push(Effect::RunHook { instance: self.instance(), kind: HookKind::PostStart });
+        }
+        self.run = Run::Running(Running {
+            since: wall,
+            seen_at: now,
+            post_start: hook,
+            probed_ready: false,
+            blame: None,
+            stop: None,
+        });
+    }
+
+    /// The start was refused. A process that could not be run counts as a run that ended (128), anything earlier
+    /// as nothing at all.
+    pub(crate) fn start_failed(&mut self, reason: &str, message: &str, out: &mut Vec<Effect>) {
+        out.push(Effect::Emit(Event::warning(&self.spec.name, "Failed", format!("Error: {message}"))));
+        if matches!(reason, "StartError" | "RunContainerError") {
+            self.record(Terminated {
+                attempt: self.attempt,
+                reason: "StartError".into(),
+                message: Some(message.into()),
+                exit_code: 128,
+                started: None,
+                exit: None,
+            });
+        }
+        self.run = if self.newest.is_some() { Run::Ended } else { Run::Unstarted };
+    }
+
+    /// Seen to end. `None` if there is nothing left to decide, because its end was known before.
+    pub(crate) fn exited(&mut self, now: Moment, exit: Exit, out: &mut Vec<Effect>) -> Option<EndedRun> {
+        match core::mem::replace(&mut self.run, Run::Ended) {
+            Run::Running(running) => {
+                self.end_hooks(&running, out);
+                self.record(Terminated::seen(self.attempt, Some(running.since), exit));
+                Some(EndedRun { ran_for: now - running.seen_at, blame: running.blame })
+            }
+            // The end overtook the news of the start.
+            Run::Asked => {
+                self.record(Terminated::seen(self.attempt, None, exit));
+                Some(EndedRun { ran_for: Duration::ZERO, blame: None })
+            }
+            other @ (Run::Unstarted | Run::Waiting { .. } | Run::Ended) => {
+                self.run = other;
+                self.correct(exit);
+                None
+            }
+        }
+    }
+
+    /// Nobody can find it any more.
+    pub(crate) fn lost(&mut self, now: Moment, terminating: bool, out: &mut Vec<Effect>) -> EndedRun {
+        let (started, ended) = match core::mem::replace(&mut self.run, Run::Ended) {
+            Run::Running(running) => {
+                self.end_hooks(&running, out);
+                (Some(running.since), EndedRun { ran_for: now - running.seen_at, blame: running.blame })
+            }
+            Run::Asked | Run::Unstarted | Run::Waiting { .. } | Run::Ended => {
+                (None, EndedRun { ran_for: Duration::ZERO, blame: None })
+            }
+        };
+        let message = if terminating { LOST_TERMINATED } else { LOST_LIVING };
+        self.record(Terminated {
+            attempt: self.attempt,
+            reason: LOST.into(),
+            message: Some(message.into()),
+            exit_code: LOST_CODE,
+            started,
+            exit: None,
+        });
+        ended
+    }
+
+    /// No container of this pod may start any more.
+    pub(crate) fn give_up_starting(&mut self, out: &mut Vec<Effect>) {
+        self.image.give_up(&self.spec.name, out);
+        if let Run::Waiting { .. } = self.run {
+            self.run = if self.newest.is_some() { Run::Ended } else { Run::Unstarted };
+        }
+    }
+
+    /// The hook ended. Tells the message of a postStart hook that failed.
+    pub(crate) fn hook_finished(
+        &mut self,
+        kind: HookKind,
+        outcome: HookOutcome,
+        out: &mut Vec<Effect>,
+    ) -> Option<String> {
+        let Run::Running(running) = &mut self.run else { return None };
+        match kind {
+            HookKind::PreStop => {
+                if let Some(stop) = &mut running.stop {
+                    stop.hook_finished(&self.spec.name, outcome, out);
+                }
+                None
+            }
+            HookKind::PostStart => match (running.post_start.take(), outcome) {
+                (Some(_), HookOutcome::Failed { message }) => {
+                    out.push(Effect::Emit(Event::warning(
+                        &self.spec.name,
+                        "FailedPostStartHook",
+                        "PostStartHook failed".into(),
+                    )));
+                    Some(message)
+                }
+                (Some(_), HookOutcome::Succeeded | HookOutcome::Cancelled) | (None, _) => None,
+            },
+        }
+    }
+
+    /// A probe changed its mind. Tells which probe asks for the container's end.
+    pub(crate) fn probe_changed(&mut self, probe: Probe, passing: bool) -> Option<Probe> {
+        let Run::Running(running) = &mut self.run else { return None };
+        match (probe, passing) {
+            (Probe::Readiness, passing) => {
+                running.probed_ready = passing;
+                None
+            }
+            (Probe::Liveness | Probe::Startup, false) => running.stop.is_none().then_some(probe),
+            (Probe::Liveness | Probe::Startup, true) => None,
+        }
+    }
+
+    /// A postStart sleep that we time ourselves may be over.
+    pub(crate) fn advance_post_start(&mut self, now: Moment) {
+        if let Run::Running(running) = &mut self.run {
+            running.post_start = running.post_start.filter(|hook| !hook.slept(now));
+        }
+    }
+
+    /// When there is something to do about it while its pod lives.
+    pub(crate) fn living_wakes(&self, wakes: &mut Vec<Wake>) {
+        let name = &self.spec.name;
+        match &self.run {
+            Run::Waiting { until, .. } => {
+                wakes.push(Wake { at: *until, reason: WakeReason::BackOffEnds(name.clone()) })
+            }
+            Run::Running(running) => {
+                if let Some(at) = running.post_start.and_then(|hook| hook.sleeps_until()) {
+                    wakes.push(Wake { at, reason: WakeReason::SleepEnds(name.clone()) });
+                }
+                if let Some(stop) = &running.stop {
+                    stop.wakes(name, None, wakes);
+                }
+            }
+            Run::Unstarted | Run::Asked | Run::Ended => {}
+        }
+    }
+
+    /// What a container leaves behind when it ends: no hook of it has anything left to do.
+    fn end_hooks(&self, running: &Running, out: &mut Vec<Effect>) {
+        if running.post_start.is_some() {
+            out.push(Effect::CancelHook { instance: self.instance(), kind: HookKind::PostStart });
+        }
+        if running.stop.as_ref().is_some_and(Stop::is_in_hook) {
+            out.push(Effect::CancelHook { instance: self.instance(), kind: HookKind::PreStop });
+        }
+    }
+
+    fn record(&mut self, ended: Terminated) {
+        self.before = self.newest.replace(ended);
+    }
+
+    /// The truth about a run that was taken for lost: better late than never.
+    fn correct(&mut self, exit: Exit) {
+        if let Some(newest) = &mut self.newest
+            && newest.attempt == self.attempt
+            && newest.reason == LOST
+            && newest.exit.is_none()
+            && exit.seen
+        {
+            *newest = Terminated::seen(newest.attempt, newest.started, exit);
+        }
+    }
+}
+
+impl Terminated {
+    /// What an exit means to others.
+    fn seen(attempt: u32, started: Option<Wall>, exit: Exit) -> Self {
+        let (reason, exit_code, message) = match exit {
+            Exit { seen: false, .. } => (LOST, LOST_CODE, Some(LOST_TERMINATED.into())),
+            Exit { oom: true, code, .. } => ("OOMKilled", i32::from(code), None),
+            Exit { code: 0, .. } => ("Completed", 0, None),
+            Exit { code, .. } => ("Error", i32::from(code), None),
+        };
+        Self { attempt, reason: reason.into(), message, exit_code, started, exit: Some(exit) }
+    }
+}

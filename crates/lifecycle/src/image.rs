@@ -1,0 +1,161 @@
+//! The image of one container: wanted, there, or not to be had for the moment.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::restart::BackOff;
+use crate::{ContainerName, Effect, Event, EventKind, Moment, Signal, Waiting, Wake, WakeReason};
+
+/// Where the image of a container stands.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Image {
+    /// Nobody asks for it.
+    Unwanted,
+    /// `PullImage` was asked; `failed` remembers the try before.
+    Pulling { failed: Option<PullFailure> },
+    /// It is there.
+    Ready { stop_signal: Option<Signal> },
+    /// It could not be had; tried again later.
+    Failed(PullFailure),
+}
+
+/// A pull that failed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct PullFailure {
+    reason: String,
+    message: String,
+    delay: Duration,
+    retry_at: Moment,
+    /// When the error will be shown as a back-off; `None` once it is, or if this reason never turns into one.
+    back_off_at: Option<Moment>,
+    backing_off: bool,
+}
+
+impl PullFailure {
+    fn waiting(&self) -> Waiting {
+        let reason = if self.backing_off { "ImagePullBackOff" } else { &self.reason };
+        Waiting { reason: reason.into(), message: Some(self.message.clone()) }
+    }
+}
+
+impl Image {
+    /// How long an error is shown as itself before it is shown as a back-off, so that watchers see both.
+    const ERROR_SHOWN: Duration = Duration::from_secs(1);
+
+    /// Asks for the image.
+    pub(crate) fn pull(&mut self, container: &ContainerName, out: &mut Vec<Effect>) {
+        *self = Self::Pulling { failed: None };
+        out.push(Effect::PullImage { container: container.clone() });
+    }
+
+    /// Nobody will start this container any more.
+    pub(crate) fn give_up(&mut self, container: &ContainerName, out: &mut Vec<Effect>) {
+        match self {
+            Self::Pulling { .. } => {
+                out.push(Effect::CancelPull { container: container.clone() });
+                *self = Self::Unwanted;
+            }
+            Self::Failed(_) => *self = Self::Unwanted,
+            Self::Unwanted | Self::Ready { .. } => {}
+        }
+    }
+
+    /// It is there.
+    pub(crate) fn ready(&mut self, stop_signal: Option<Signal>) {
+        match self {
+            Self::Pulling { .. } | Self::Failed(_) => *self = Self::Ready { stop_signal },
+            // Told twice, or nobody asks any more: what was started with stays in force.
+            Self::Ready { .. } | Self::Unwanted => {}
+        }
+    }
+
+    /// It could not be had.
+    pub(crate) fn failed(
+        &mut self,
+        container: &ContainerName,
+        now: Moment,
+        reason: String,
+        message: String,
+        out: &mut Vec<Effect>,
+    ) {
+        let Self::Pulling { failed } = self else { return };
+        let delay = failed.as_ref().map_or(BackOff::FIRST, |before| BackOff::following(before.delay));
+        // An image that may not be pulled, or has no valid name, is not being backed off from: it is just wrong.
+        let turns = !matches!(reason.as_str(), "ErrImageNeverPull" | "InvalidImageName");
+        let event = if reason == "ErrImageNeverPull" { "ErrImageNeverPull" } else { "Failed" };
+        out.push(Effect::Emit(Event::warning(container, event, message.clone())));
+        out.push(Effect::Emit(Event::warning(container, "Failed", format!("Error: {reason}"))));
+        *self = Self::Failed(PullFailure {
+            reason,
+            message,
+            delay,
+            retry_at: now + delay,
+            back_off_at: turns.then_some(now + Self::ERROR_SHOWN),
+            backing_off: false,
+        });
+    }
+
+    /// Does what time has made due.
+    pub(crate) fn advance(&mut self, container: &ContainerName, now: Moment, out: &mut Vec<Effect>) {
+        let Self::Failed(failure) = self else { return };
+        if failure.back_off_at.is_some_and(|at| now >= at) {
+            failure.back_off_at = None;
+            failure.backing_off = true;
+            out.push(Effect::Emit(Event {
+                container: Some(container.clone()),
+                kind: EventKind::Normal,
+                reason: "BackOff".into(),
+                message: "Back-off pulling image".into(),
+            }));
+            out.push(Effect::Emit(Event::warning(container, "Failed", "Error: ImagePullBackOff".into())));
+        }
+        if now >= failure.retry_at {
+            *self = Self::Pulling { failed: Some(failure.clone()) };
+            out.push(Effect::PullImage { container: container.clone() });
+        }
+    }
+
+    /// The agent that pulled is gone.
+    pub(crate) fn reattach(&self, container: &ContainerName, out: &mut Vec<Effect>) {
+        match self {
+            Self::Pulling { .. } => out.push(Effect::PullImage { container: container.clone() }),
+            Self::Unwanted | Self::Ready { .. } | Self::Failed(_) => {}
+        }
+    }
+
+    /// When there is something to do about it.
+    pub(crate) fn wakes(&self, container: &ContainerName, wakes: &mut Vec<Wake>) {
+        let Self::Failed(failure) = self else { return };
+        if let Some(at) = failure.back_off_at {
+            wakes.push(Wake { at, reason: WakeReason::PullBackOffShown(container.clone()) });
+        }
+        wakes.push(Wake { at: failure.retry_at, reason: WakeReason::PullRetry(container.clone()) });
+    }
+
+    /// What it makes its container wait for, if there is more to say than "creating".
+    pub(crate) fn waiting(&self) -> Option<Waiting> {
+        match self {
+            Self::Pulling { failed: Some(failure) } | Self::Failed(failure) => Some(failure.waiting()),
+            Self::Unwanted | Self::Pulling { failed: None } | Self::Ready { .. } => None,
+        }
+    }
+
+    /// The stop signal the image names.
+    pub(crate) fn stop_signal(&self) -> Option<Signal> {
+        match self {
+            Self::Ready { stop_signal } => *stop_signal,
+            Self::Unwanted | Self::Pulling { .. } | Self::Failed(_) => None,
+        }
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        matches!(self, Self::Ready { .. })
+    }
+
+    /// On its way for the first time: neither there nor refused.
+    pub(crate) fn is_coming(&self) -> bool {
+        matches!(self, Self::Pulling { failed: None })
+    }
+}

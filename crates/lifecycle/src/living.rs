@@ -1,0 +1,305 @@
+//! A pod that comes up and serves: images, sandbox, init containers in order, then mains; restarts by policy.
+//!
+//! Images are pulled and the sandbox is made side by side; the first container starts when it has both. Mains start
+//! together, except that one with a postStart hook holds back those after it until the hook is through.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::budget::LEAST_GRACE;
+use crate::container::{Container, EndedRun, Run};
+use crate::phase::{Phase, Sandbox};
+use crate::restart::Errand;
+use crate::termination::Termination;
+use crate::{
+    Effect, Event, HookKind, HookOutcome, Input, Instance, Moment, PodWorker, Probe, RestartPolicy, Role, Waiting, Wake,
+};
+
+impl PodWorker {
+    /// The pod is to be run: everything that does not depend on anything else is asked for at once.
+    pub(crate) fn begin_living(&mut self, out: &mut Vec<Effect>) {
+        out.push(Effect::CreateSandbox);
+        for container in &mut self.containers {
+            container.image.pull(&container.spec.name, out);
+        }
+        self.phase = Phase::Living { sandbox: Sandbox::Asked(Errand::default()) };
+    }
+
+    /// A living pod is told something.
+    pub(crate) fn handle_living(&mut self, now: Moment, input: Input, out: &mut Vec<Effect>) {
+        match input {
+            Input::ImageReady { container, stop_signal } => {
+                if let Some(container) = self.named(&container) {
+                    container.image.ready(stop_signal);
+                }
+            }
+            Input::ImageFailed { container, reason, message } => {
+                if let Some(container) = self.named(&container) {
+                    container.image.failed(&container.spec.name, now, reason, message, out);
+                }
+            }
+            Input::SandboxReady => self.sandbox_ready(),
+            Input::SandboxFailed { message } => self.sandbox_failed(now, &message, out),
+            Input::SandboxRemoved => self.sandbox_replaced(out),
+            Input::SandboxRemovalFailed { message: _ } => {
+                if let Phase::Living { sandbox: Sandbox::Replacing(errand) } = &mut self.phase {
+                    errand.failed(now);
+                }
+            }
+            Input::Started { instance, wall } => {
+                if let Some(container) = self.awaiting_start(&instance) {
+                    container.started(now, wall, true, out);
+                }
+            }
+            Input::StartFailed { instance, reason, message } => {
+                self.start_failed(now, &instance, reason, message, out);
+            }
+            Input::Exited { instance, exit } => {
+                let policy = self.restart;
+                if let Some(container) = self.current(&instance)
+                    && let Some(ended) = container.exited(now, exit, out)
+                {
+                    container.restart_if_due(now, policy, ended, out);
+                }
+            }
+            Input::HookFinished { instance, kind, outcome } => self.hook_finished(now, &instance, kind, outcome, out),
+            Input::SignalAnswered { instance, signal, delivery: _ } => self.signal_answered(&instance, signal),
+            Input::ProbeChanged { instance, probe, passing } => self.probe_changed(now, &instance, probe, passing, out),
+            Input::DeleteRequested { grace, sighting } => {
+                self.begin_ending(Termination::deleted(now, grace, sighting), out);
+            }
+            Input::ObjectGone => self.begin_ending(Termination::forced(now), out),
+            Input::KillRequested { cause, grace } => {
+                self.begin_ending(Termination::killed(now, cause, grace.unwrap_or(self.grace)), out);
+            }
+            Input::AgentRestarted { report } => self.reattach_living(now, &report, out),
+            // Told twice; answers to a DELETE that was never asked; wakes (`advance_living` looks).
+            Input::Begin | Input::ObjectDeleted | Input::ObjectDeleteFailed { .. } | Input::TimePassed => {}
+        }
+    }
+
+    /// Does what is due and what has become possible; moves on when the pod is done.
+    pub(crate) fn advance_living(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        for container in &mut self.containers {
+            container.image.advance(&container.spec.name, now, out);
+            container.advance_post_start(now);
+            container.advance_stop(now, None, true, out);
+            container.end_back_off(now);
+        }
+        if self.is_complete() {
+            self.begin_ending(Termination::completed(now, self.grace), out);
+            return;
+        }
+        let Phase::Living { sandbox } = &mut self.phase else { return };
+        match sandbox {
+            Sandbox::Asked(errand) => {
+                if errand.take_due(now) {
+                    out.push(Effect::CreateSandbox);
+                }
+            }
+            Sandbox::Replacing(errand) => {
+                if errand.take_due(now) {
+                    out.push(Effect::RemoveSandbox);
+                }
+            }
+            Sandbox::Ready => self.start_what_may_start(out),
+            Sandbox::Unasked => {}
+        }
+    }
+
+    /// When there is something to do about a living pod.
+    pub(crate) fn living_wakes(&self, wakes: &mut Vec<Wake>) {
+        let Phase::Living { sandbox } = &self.phase else { return };
+        wakes.extend(sandbox.wake());
+        for container in &self.containers {
+            container.image.wakes(&container.spec.name, wakes);
+            container.living_wakes(wakes);
+        }
+    }
+
+    /// Nothing remains to be run: all mains ended for good, or an init container did and not well.
+    fn is_complete(&self) -> bool {
+        let ended = |container: &Container| matches!(container.run, Run::Ended);
+        let mut mains = self.containers.iter().filter(|container| container.spec.role == Role::Main).peekable();
+        let mains_done = mains.peek().is_some() && mains.all(ended);
+        let init_failed = self
+            .containers
+            .iter()
+            .any(|container| container.spec.role == Role::Init && ended(container) && !container.ended_well());
+        mains_done || init_failed
+    }
+
+    /// Walks the containers in their order and asks for each one whose time has come.
+    fn start_what_may_start(&mut self, out: &mut Vec<Effect>) {
+        for container in &mut self.containers {
+            match container.spec.role {
+                Role::Init => {
+                    container.start_if_waiting(out);
+                    if !matches!(container.run, Run::Ended) {
+                        return;
+                    }
+                }
+                Role::Sidecar => {
+                    container.start_if_waiting(out);
+                    if !self.initialized && !container.is_started() {
+                        return;
+                    }
+                }
+                Role::Main | Role::Ephemeral => {
+                    self.initialized = true;
+                    container.start_if_waiting(out);
+                    if container.holds_back_others() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn start_failed(
+        &mut self,
+        now: Moment,
+        instance: &Instance,
+        reason: String,
+        message: String,
+        out: &mut Vec<Effect>,
+    ) {
+        let policy = self.restart;
+        let Some(container) = self.awaiting_start(instance) else { return };
+        let attempt = container.attempt;
+        container.start_failed(&reason, &message, out);
+        let shown = Waiting { reason, message: Some(message) };
+        if container.newest.as_ref().is_some_and(|newest| newest.attempt == attempt) {
+            let ended = EndedRun { ran_for: core::time::Duration::ZERO, blame: Some(shown) };
+            container.restart_if_due(now, policy, ended, out);
+        } else {
+            // Nothing ran, so the restart policy has no say: it is tried again until it works.
+            container.run = Run::Waiting { until: now + container.back_off.after_failed_start(), shown };
+        }
+    }
+
+    pub(crate) fn hook_finished(
+        &mut self,
+        now: Moment,
+        instance: &Instance,
+        kind: HookKind,
+        outcome: HookOutcome,
+        out: &mut Vec<Effect>,
+    ) {
+        let grace = self.grace.max(LEAST_GRACE);
+        let Some(container) = self.current(instance) else { return };
+        if let Some(message) = container.hook_finished(kind, outcome, out) {
+            if let Run::Running(running) = &mut container.run {
+                running.blame = Some(Waiting { reason: "PostStartHookError".into(), message: Some(message) });
+            }
+            container.begin_stop(now, Some(grace), None, "FailedPostStartHook".into(), out);
+        }
+    }
+
+    fn probe_changed(&mut self, now: Moment, instance: &Instance, probe: Probe, passing: bool, out: &mut Vec<Effect>) {
+        let (grace, policy) = (self.grace.max(LEAST_GRACE), self.restart);
+        let Some(container) = self.current(instance) else { return };
+        let Some(failed) = container.probe_changed(probe, passing) else { return };
+        let word = match failed {
+            Probe::Liveness => "liveness",
+            Probe::Startup => "startup",
+            Probe::Readiness => "readiness",
+        };
+        let name = &container.spec.name;
+        let killing = match (container.spec.role, policy) {
+            (Role::Init | Role::Sidecar, _) => format!("Init container {name} failed {word} probe"),
+            (Role::Main | Role::Ephemeral, RestartPolicy::Never) => format!("Container {name} failed {word} probe"),
+            (Role::Main | Role::Ephemeral, RestartPolicy::Always | RestartPolicy::OnFailure) => {
+                format!("Container {name} failed {word} probe, will be restarted")
+            }
+        };
+        container.begin_stop(now, Some(grace), None, killing, out);
+    }
+
+    fn sandbox_ready(&mut self) {
+        if let Phase::Living { sandbox: sandbox @ Sandbox::Asked(_) } = &mut self.phase {
+            *sandbox = Sandbox::Ready;
+        }
+    }
+
+    fn sandbox_failed(&mut self, now: Moment, message: &str, out: &mut Vec<Effect>) {
+        if let Phase::Living { sandbox: Sandbox::Asked(errand) } = &mut self.phase {
+            errand.failed(now);
+            let message = format!("Failed to create pod sandbox: {message}");
+            out.push(Effect::Emit(Event::pod_warning("FailedCreatePodSandBox", message)));
+        }
+    }
+
+    /// What remained of a lost sandbox is gone: a new one may be made.
+    fn sandbox_replaced(&mut self, out: &mut Vec<Effect>) {
+        if let Phase::Living { sandbox: sandbox @ Sandbox::Replacing(_) } = &mut self.phase {
+            *sandbox = Sandbox::Asked(Errand::default());
+            out.push(Effect::CreateSandbox);
+        }
+    }
+}
+
+impl Container {
+    /// Its newest run ended with exit code 0.
+    pub(crate) fn ended_well(&self) -> bool {
+        self.newest.as_ref().is_some_and(|newest| newest.exit_code == 0)
+    }
+
+    /// Sends a container that ended back to the start if its pod's policy wants that.
+    pub(crate) fn restart_if_due(
+        &mut self,
+        now: Moment,
+        policy: RestartPolicy,
+        ended: EndedRun,
+        out: &mut Vec<Effect>,
+    ) {
+        let again = match (self.spec.role, policy) {
+            (Role::Sidecar, _) => true,
+            (Role::Ephemeral, _) | (Role::Init | Role::Main, RestartPolicy::Never) => false,
+            (Role::Init, RestartPolicy::Always | RestartPolicy::OnFailure) | (Role::Main, RestartPolicy::OnFailure) => {
+                !self.ended_well()
+            }
+            (Role::Main, RestartPolicy::Always) => true,
+        };
+        if !again {
+            return;
+        }
+        let (delay, name) = (self.back_off.after_run(ended.ran_for), &self.spec.name);
+        if !delay.is_zero() {
+            let message = format!("Back-off restarting failed container {name}");
+            out.push(Effect::Emit(Event::warning(name, "BackOff", message)));
+        }
+        let shown = ended.blame.unwrap_or_else(|| Waiting {
+            reason: "CrashLoopBackOff".into(),
+            message: Some(format!("back-off {delay:?} restarting failed container={name}")),
+        });
+        self.run = Run::Waiting { until: now + delay, shown };
+    }
+
+    /// A back-off that is over holds nobody, whatever else the container may still wait for.
+    fn end_back_off(&mut self, now: Moment) {
+        if let Run::Waiting { until, .. } = self.run
+            && now >= until
+        {
+            self.run = Run::Unstarted;
+        }
+    }
+
+    fn start_if_waiting(&mut self, out: &mut Vec<Effect>) {
+        if matches!(self.run, Run::Unstarted) && self.image.is_ready() {
+            self.ask_to_start(out);
+        }
+    }
+
+    /// With a postStart hook, those declared later wait until it is through (or the container is in trouble).
+    fn holds_back_others(&self) -> bool {
+        self.spec.post_start.is_some()
+            && match &self.run {
+                Run::Unstarted => self.image.is_coming(),
+                Run::Asked => true,
+                Run::Running(running) => running.post_start.is_some(),
+                Run::Waiting { .. } | Run::Ended => false,
+            }
+    }
+}

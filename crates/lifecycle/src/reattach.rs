@@ -1,0 +1,159 @@
+//! The agent came back: what the worker remembers meets what the runtime knows.
+//!
+//! The worker was rebuilt from its journal, so it knows everything that was asked, but not whether the last asks
+//! were carried out. What the runtime knows counts as seen. What it does not know was never done and is asked again,
+//! or, if it ran before, is lost. Deadlines are not touched, hooks that ended or still run are not run again, and
+//! signals that were answered are not repeated. Being told twice does no harm.
+
+use alloc::vec::Vec;
+
+use crate::container::{Container, EndedRun, Run};
+use crate::phase::{Phase, Sandbox};
+use crate::restart::Errand;
+use crate::{
+    Effect, Event, EventKind, HookKind, HookReport, Instance, Moment, PodWorker, Role, RuntimeReport, SeenContainer,
+};
+
+impl PodWorker {
+    /// A living pod meets the runtime again.
+    pub(crate) fn reattach_living(&mut self, now: Moment, report: &RuntimeReport, out: &mut Vec<Effect>) {
+        let policy = self.restart;
+        for container in &mut self.containers {
+            container.image.reattach(&container.spec.name, out);
+            if let Some(ended) = container.reattach(now, report, false, out) {
+                container.restart_if_due(now, policy, ended, out);
+            }
+        }
+        for HookReport { instance, kind, outcome } in &report.hooks {
+            if let Some(outcome) = outcome {
+                self.hook_finished(now, instance, *kind, outcome.clone(), out);
+            }
+        }
+        let Phase::Living { sandbox } = &mut self.phase else { return };
+        match (&mut *sandbox, report.sandbox) {
+            (Sandbox::Asked(_), true) => *sandbox = Sandbox::Ready,
+            (Sandbox::Asked(errand), false) => {
+                errand.asked_anew();
+                out.push(Effect::CreateSandbox);
+            }
+            (Sandbox::Ready, false) => {
+                *sandbox = Sandbox::Replacing(Errand::default());
+                self.start_over(out);
+            }
+            (Sandbox::Replacing(errand), _) => {
+                errand.asked_anew();
+                out.push(Effect::RemoveSandbox);
+            }
+            (Sandbox::Ready, true) | (Sandbox::Unasked, _) => {}
+        }
+    }
+
+    /// A pod on its way out meets the runtime again.
+    pub(crate) fn reattach_ending(&mut self, now: Moment, report: &RuntimeReport, out: &mut Vec<Effect>) {
+        for container in &mut self.containers {
+            container.reattach(now, report, true, out);
+        }
+        for HookReport { instance, kind, outcome } in &report.hooks {
+            if let (Some(outcome), Some(container)) = (outcome, self.current(instance)) {
+                container.hook_finished(*kind, outcome.clone(), out);
+            }
+        }
+        if let Phase::Ending { sandbox, .. } = &mut self.phase {
+            // Whoever was making a sandbox is gone; what it left is removed with the rest.
+            *sandbox = if report.sandbox { Sandbox::Ready } else { Sandbox::Unasked };
+        }
+    }
+
+    /// The sandbox is lost: what remains is removed, and the pod starts over from its first init container.
+    fn start_over(&mut self, out: &mut Vec<Effect>) {
+        out.push(Effect::RemoveSandbox);
+        out.push(Effect::Emit(Event {
+            container: None,
+            kind: EventKind::Normal,
+            reason: "SandboxChanged".into(),
+            message: "Pod sandbox changed, it will be killed and re-created.".into(),
+        }));
+        self.initialized = false;
+        for container in &mut self.containers {
+            if container.spec.role == Role::Init && matches!(container.run, Run::Ended) && container.ended_well() {
+                container.run = Run::Unstarted;
+            }
+        }
+    }
+}
+
+impl Container {
+    /// Takes over what the runtime knows. Returns what the run left behind if it turns out to be over.
+    fn reattach(
+        &mut self,
+        now: Moment,
+        report: &RuntimeReport,
+        terminating: bool,
+        out: &mut Vec<Effect>,
+    ) -> Option<EndedRun> {
+        let seen = self.seen_in(report);
+        match (&self.run, seen) {
+            // The journal does not know this run at all: it is taken over as it is.
+            (Run::Unstarted | Run::Waiting { .. }, Some((attempt, SeenContainer::Running { wall }))) => {
+                self.attempt = attempt;
+                self.started(now, *wall, false, out);
+                None
+            }
+            (Run::Unstarted | Run::Waiting { .. }, Some((attempt, SeenContainer::Exited { exit }))) => {
+                self.attempt = attempt;
+                self.run = Run::Asked;
+                self.exited(now, *exit, out)
+            }
+            (Run::Unstarted | Run::Waiting { .. } | Run::Ended, None)
+            | (Run::Ended, Some((_, SeenContainer::Running { .. }))) => None,
+            (Run::Asked, Some((_, SeenContainer::Running { wall }))) => {
+                self.started(now, *wall, !terminating, out);
+                None
+            }
+            // It was never started; a living pod asks again.
+            (Run::Asked, None) => {
+                self.run = if terminating && self.newest.is_some() { Run::Ended } else { Run::Unstarted };
+                None
+            }
+            (Run::Asked | Run::Running(_) | Run::Ended, Some((_, SeenContainer::Exited { exit }))) => {
+                self.exited(now, *exit, out)
+            }
+            (Run::Running(_), Some((_, SeenContainer::Running { .. }))) => {
+                self.reattach_hooks(now, report, out);
+                None
+            }
+            (Run::Running(_), None) => Some(self.lost(now, terminating, out)),
+        }
+    }
+
+    /// What the report says of the run in question: the current one, or a newer one if none is current.
+    fn seen_in<'a>(&self, report: &'a RuntimeReport) -> Option<(u32, &'a SeenContainer)> {
+        let wanted = |instance: &Instance| match self.run {
+            Run::Asked | Run::Running(_) | Run::Ended => self.is(instance),
+            Run::Unstarted | Run::Waiting { .. } => {
+                instance.name == self.spec.name && instance.attempt >= self.next_attempt()
+            }
+        };
+        report
+            .containers
+            .iter()
+            .filter(|container| wanted(&container.instance))
+            // Without a sandbox nobody can speak to a process: it is as good as lost.
+            .filter(|container| report.sandbox || matches!(container.seen, SeenContainer::Exited { .. }))
+            .max_by_key(|container| container.instance.attempt)
+            .map(|container| (container.instance.attempt, &container.seen))
+    }
+
+    fn reattach_hooks(&mut self, now: Moment, report: &RuntimeReport, out: &mut Vec<Effect>) {
+        let instance = self.instance();
+        let known = |kind: HookKind| report.hooks.iter().find(|hook| hook.instance == instance && hook.kind == kind);
+        if let Run::Running(running) = &mut self.run
+            && let (Some(run), Some(hook), None) =
+                (&mut running.post_start, self.spec.post_start, known(HookKind::PostStart))
+            && run.resume(hook)
+        {
+            out.push(Effect::RunHook { instance: instance.clone(), kind: HookKind::PostStart });
+        }
+        self.reattach_stop(now, known(HookKind::PreStop), out);
+    }
+}

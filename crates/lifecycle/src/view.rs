@@ -1,0 +1,251 @@
+//! What others may see, computed from where a worker stands and never stored.
+//!
+//! Rules of node-termination 6: a terminal phase only when no process can remain; an exit is shown when it is seen;
+//! being asked to leave changes no readiness; what was never seen to run is never said to have succeeded.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::container::{Container, LOST, LOST_CODE, LOST_TERMINATED, Run};
+use crate::phase::{Phase, Sandbox};
+use crate::termination::{Cause, Object, Termination};
+use crate::{
+    Condition, ContainerState, ContainerStatus, KillCause, PodPhase, PodStatus, PodWorker, Role, Terminated, Waiting,
+};
+
+/// How final the picture is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Processes run or may run.
+    Open,
+    /// No process remains, and none will come.
+    Over,
+}
+
+impl PodWorker {
+    pub(crate) fn view(&self) -> PodStatus {
+        let stage = self.stage();
+        let (phase, reason, message) = self.pod_phase(stage);
+        let containers: Vec<ContainerStatus> =
+            self.containers.iter().map(|container| self.container_status(container, stage)).collect();
+        let containers_ready = containers_ready(phase, &containers);
+        PodStatus {
+            phase,
+            reason,
+            message,
+            ready_to_start_containers: plain(self.has_sandbox()),
+            initialized: self.initialized_condition(phase),
+            ready: self.ready_condition(&containers_ready),
+            containers_ready,
+            containers,
+        }
+    }
+
+    fn stage(&self) -> Stage {
+        match &self.phase {
+            Phase::New | Phase::Living { .. } | Phase::Ending { .. } => Stage::Open,
+            // A container that could not be found may yet run, until its sandbox is seen to be gone.
+            Phase::Clearing { .. } if self.containers.iter().any(Container::is_lost) => Stage::Open,
+            Phase::Clearing { .. } | Phase::Resting { .. } | Phase::Deleting { .. } | Phase::Gone { .. } => Stage::Over,
+        }
+    }
+
+    fn has_sandbox(&self) -> bool {
+        match &self.phase {
+            Phase::Living { sandbox } | Phase::Ending { sandbox, .. } => matches!(sandbox, Sandbox::Ready),
+            Phase::New
+            | Phase::Clearing { .. }
+            | Phase::Resting { .. }
+            | Phase::Deleting { .. }
+            | Phase::Gone { .. } => false,
+        }
+    }
+
+    fn mains(&self) -> impl Iterator<Item = &Container> {
+        self.containers.iter().filter(|container| container.spec.role == Role::Main)
+    }
+
+    fn inits(&self) -> impl Iterator<Item = &Container> {
+        self.containers.iter().filter(|container| matches!(container.spec.role, Role::Init | Role::Sidecar))
+    }
+
+    /// All init containers did their part, or a main container is proof that they did.
+    fn has_initialized(&self) -> bool {
+        self.initialized || self.inits().next().is_none() || self.mains().any(Container::ever_ran)
+    }
+
+    fn pod_phase(&self, stage: Stage) -> (PodPhase, Option<String>, Option<String>) {
+        match (stage, self.phase.termination()) {
+            (Stage::Over, Some(termination)) => match verdict(&termination.cause) {
+                Some((reason, message)) => (PodPhase::Failed, Some(reason.into()), Some(message)),
+                None if self.has_initialized() && self.mains().all(Container::ended_well) => {
+                    (PodPhase::Succeeded, None, None)
+                }
+                None => (PodPhase::Failed, None, None),
+            },
+            (Stage::Open | Stage::Over, _) => {
+                let up = self.has_initialized() && self.mains().all(Container::ever_ran);
+                (if up { PodPhase::Running } else { PodPhase::Pending }, None, None)
+            }
+        }
+    }
+
+    fn initialized_condition(&self, phase: PodPhase) -> Condition {
+        let waiting_for: Vec<&str> = self
+            .inits()
+            .filter(|container| match container.spec.role {
+                Role::Sidecar => !container.is_started(),
+                Role::Init | Role::Main | Role::Ephemeral => !container.ended_well(),
+            })
+            .map(|container| container.spec.name.0.as_str())
+            .collect();
+        match phase {
+            PodPhase::Succeeded => condition(true, "PodCompleted", None),
+            PodPhase::Pending | PodPhase::Running | PodPhase::Failed => {
+                if self.has_initialized() || waiting_for.is_empty() {
+                    plain(true)
+                } else {
+                    let message = format!("containers with incomplete status: [{}]", waiting_for.join(" "));
+                    condition(false, "ContainersNotInitialized", Some(message))
+                }
+            }
+        }
+    }
+
+    /// Ready follows the containers; only a node that ends a pod of its own accord takes it away at once, since no
+    /// deletion timestamp tells others to look elsewhere.
+    fn ready_condition(&self, containers_ready: &Condition) -> Condition {
+        match self.phase.termination() {
+            Some(Termination { cause: Cause::Killed(_), object: Object::Stays, .. }) if containers_ready.holds => {
+                condition(false, "PodFailed", None)
+            }
+            Some(_) | None => containers_ready.clone(),
+        }
+    }
+
+    fn container_status(&self, container: &Container, stage: Stage) -> ContainerStatus {
+        let newest = container.newest.as_ref();
+        let ended = |last: Option<&Terminated>| last.map(|ended| ContainerState::Terminated(ended.clone()));
+        let waiting = || {
+            ContainerState::Waiting(
+                container
+                    .image
+                    .waiting()
+                    .unwrap_or_else(|| Waiting { reason: self.waiting_reason(container).into(), message: None }),
+            )
+        };
+        let (state, last) = match &container.run {
+            Run::Running(running) => (ContainerState::Running { since: running.since }, newest),
+            Run::Waiting { shown, .. } => (ContainerState::Waiting(shown.clone()), newest),
+            // Until the next run is seen, the previous one is the newest thing there is to tell.
+            Run::Asked | Run::Ended => (ended(newest).unwrap_or_else(waiting), container.before.as_ref()),
+            Run::Unstarted => match newest {
+                Some(_) if self.phase.termination().is_some() => {
+                    (ended(newest).unwrap_or_else(waiting), container.before.as_ref())
+                }
+                Some(_) | None => (waiting(), newest),
+            },
+        };
+        let state = match state {
+            ContainerState::Waiting(_) if stage == Stage::Over && self.must_have_ended(container) => {
+                ContainerState::Terminated(never_located(container))
+            }
+            ContainerState::Waiting(_) | ContainerState::Running { .. } | ContainerState::Terminated(_) => state,
+        };
+        ContainerStatus {
+            name: container.spec.name.clone(),
+            role: container.spec.role,
+            attempt: match (&container.run, newest) {
+                (Run::Running(_), _) => container.attempt,
+                (Run::Unstarted | Run::Asked | Run::Waiting { .. } | Run::Ended, newest) => {
+                    newest.map_or(0, |newest| newest.attempt)
+                }
+            },
+            state,
+            last: last.cloned(),
+            ready: container.is_ready(),
+            started: container.is_started(),
+            stop_signal: container.image.is_ready().then(|| container.stop_signal()),
+        }
+    }
+
+    fn waiting_reason(&self, container: &Container) -> &'static str {
+        match container.spec.role {
+            Role::Main | Role::Ephemeral if self.inits().next().is_none() => "ContainerCreating",
+            Role::Main | Role::Ephemeral if self.has_initialized() => "ContainerCreating",
+            Role::Main | Role::Ephemeral | Role::Init | Role::Sidecar => "PodInitializing",
+        }
+    }
+
+    /// Whether a pod that is over owes this container an end although none was seen: all mains of a pod that was
+    /// initialized; otherwise the init containers up to the last one that ever ran, and the first in any case.
+    fn must_have_ended(&self, container: &Container) -> bool {
+        match container.spec.role {
+            Role::Main => self.has_initialized(),
+            Role::Ephemeral => false,
+            Role::Init | Role::Sidecar => {
+                let position = self.inits().position(|init| init.spec.name == container.spec.name);
+                let last_ran = self.inits().collect::<Vec<_>>().iter().rposition(|init| init.ever_ran()).unwrap_or(0);
+                !self.has_initialized() && position.is_some_and(|position| position <= last_ran)
+            }
+        }
+    }
+}
+
+impl Container {
+    fn is_lost(&self) -> bool {
+        self.newest.as_ref().is_some_and(|newest| newest.reason == LOST && newest.attempt == self.attempt)
+    }
+}
+
+/// What a node-originated kill says of the pod, whatever its exit codes (node-termination 6.7).
+fn verdict(cause: &Cause) -> Option<(&'static str, String)> {
+    match cause {
+        Cause::Killed(KillCause::Evicted { message }) => Some(("Evicted", message.clone())),
+        Cause::Killed(KillCause::Preempted) => {
+            Some(("Preempting", "Preempted in order to admit critical pod".to_owned()))
+        }
+        Cause::Killed(KillCause::NodeShutdown) => {
+            Some(("Terminated", "Pod was terminated in response to imminent node shutdown.".to_owned()))
+        }
+        Cause::Killed(KillCause::ConfigRemoved | KillCause::Orphaned) | Cause::Deleted | Cause::Completed => None,
+    }
+}
+
+fn containers_ready(phase: PodPhase, containers: &[ContainerStatus]) -> Condition {
+    let unready: Vec<&str> = containers
+        .iter()
+        .filter(|container| matches!(container.role, Role::Main | Role::Sidecar) && !container.ready)
+        .map(|container| container.name.0.as_str())
+        .collect();
+    match phase {
+        PodPhase::Succeeded => condition(false, "PodCompleted", None),
+        PodPhase::Failed => condition(false, "PodFailed", None),
+        PodPhase::Pending | PodPhase::Running if unready.is_empty() => plain(true),
+        PodPhase::Pending | PodPhase::Running => {
+            let message = format!("containers with unready status: [{}]", unready.join(" "));
+            condition(false, "ContainersNotReady", Some(message))
+        }
+    }
+}
+
+fn never_located(container: &Container) -> Terminated {
+    Terminated {
+        attempt: container.next_attempt(),
+        reason: LOST.into(),
+        message: Some(LOST_TERMINATED.into()),
+        exit_code: LOST_CODE,
+        started: None,
+        exit: None,
+    }
+}
+
+fn plain(holds: bool) -> Condition {
+    Condition { holds, reason: None, message: None }
+}
+
+fn condition(holds: bool, reason: &str, message: Option<String>) -> Condition {
+    Condition { holds, reason: Some(reason.into()), message }
+}

@@ -1,0 +1,62 @@
+//! Moments to come back at, each with a reason a person can read.
+
+use core::fmt;
+
+use crate::{ContainerName, Moment};
+
+/// A moment to come back at, and why.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Wake {
+    /// When.
+    pub at: Moment,
+    /// Why.
+    pub reason: WakeReason,
+}
+
+/// Why a worker wants to be woken.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum WakeReason {
+    /// The pod's deadline: hooks end, everyone is signalled, those already signalled are killed.
+    GraceSpent,
+    /// The deadline of a container that is stopped on its own while its pod lives on.
+    ContainerGraceSpent(ContainerName),
+    /// The two seconds that every container has between its stop signal and its KILL.
+    FloorSpent(ContainerName),
+    /// A KILL was asked for and no exit was seen.
+    KillUnanswered(ContainerName),
+    /// A sleep hook whose rest the worker times itself, since the agent that timed it is gone.
+    SleepEnds(ContainerName),
+    /// A container that ended may start again.
+    BackOffEnds(ContainerName),
+    /// A failed pull turns from an error into a wait.
+    PullBackOffShown(ContainerName),
+    /// A failed pull is tried again.
+    PullRetry(ContainerName),
+    /// A sandbox that could not be made is tried again.
+    SandboxRetry,
+    /// A sandbox that could not be removed is tried again.
+    RemovalRetry,
+    /// A final DELETE that failed is tried again.
+    DeleteRetry,
+    /// The pod should have been gone by now; people are told what it waits for.
+    Overdue,
+}
+
+impl fmt::Display for WakeReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GraceSpent => f.write_str("grace budget spent"),
+            Self::ContainerGraceSpent(name) => write!(f, "grace of {name} spent"),
+            Self::FloorSpent(name) => write!(f, "{name} had its two seconds"),
+            Self::KillUnanswered(name) => write!(f, "KILL to {name} unanswered"),
+            Self::SleepEnds(name) => write!(f, "sleep hook of {name} ends"),
+            Self::BackOffEnds(name) => write!(f, "back-off of {name} ends"),
+            Self::PullBackOffShown(name) => write!(f, "image of {name} counts as backing off"),
+            Self::PullRetry(name) => write!(f, "pull back-off of {name} ends"),
+            Self::SandboxRetry => f.write_str("sandbox is tried again"),
+            Self::RemovalRetry => f.write_str("sandbox removal is tried again"),
+            Self::DeleteRetry => f.write_str("final delete is tried again"),
+            Self::Overdue => f.write_str("termination overdue"),
+        }
+    }
+}
