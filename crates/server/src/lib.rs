@@ -1,1 +1,145 @@
-//! server
+//! The Kubernetes API over HTTP: list, watch, patch, graceful delete.
+//!
+//! One request, one path through the crate:
+//!
+//! ```text
+//!  serve (TLS, HTTP) ─▶ service ─▶ authenticate ─▶ authorize ─▶ request (path + table of kinds) ─▶ one handler per verb
+//!                                                                                                  │
+//!      respond, table, negotiate ◀──────────────────────────────────────────────────────────────── store
+//! ```
+//!
+//! What an object may look like and how a delete is decided is `api`'s; what is stored and in which order is `store`'s.
+//! Here those meet a client. The server never polls: namespaces leave, and watches speak, because the store changed.
+
+mod authenticate;
+mod authorize;
+mod binding;
+mod body;
+mod change;
+mod collection;
+mod create;
+mod delete;
+mod discovery;
+mod events;
+mod get;
+mod health;
+mod identity;
+mod list;
+mod logs_exec;
+mod namespaces;
+mod negotiate;
+mod node;
+pub mod pki;
+mod query;
+mod random;
+mod request;
+mod respond;
+mod serve;
+mod service;
+mod state;
+mod table;
+mod update;
+mod watch;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub use body::{Body, BoxError};
+pub use identity::Identity;
+pub use node::{Dialing, NoNodes, NodeDialer, Stream};
+pub use service::ApiService;
+
+use state::State;
+
+/// What a server is made of.
+pub struct ServerConfig {
+    /// Where objects live.
+    pub store: store::Store,
+    /// The address clients are told.
+    pub advertise: SocketAddr,
+    /// `v1.36.4+adieu.0.1.0`: what `/version` answers.
+    pub version: String,
+    /// How nodes are reached for logs and exec.
+    pub nodes: Arc<dyn NodeDialer>,
+}
+
+impl std::fmt::Debug for ServerConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServerConfig").field("advertise", &self.advertise).field("version", &self.version).finish()
+    }
+}
+
+/// Why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The objects every cluster has could not be made.
+    #[error("cannot make the objects that must exist at start")]
+    Bootstrap(#[source] api::Status),
+}
+
+/// The API server, cheap to clone. Dropping the last clone ends its background work; services made from it keep
+/// answering.
+#[derive(Clone)]
+pub struct Server {
+    state: Arc<State>,
+    _background: Arc<DropGuard>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Makes the objects that must exist at start and begins to look after them.
+    pub async fn new(config: ServerConfig) -> Result<Self, ServerError> {
+        let state = Arc::new(State {
+            store: config.store,
+            advertise: config.advertise,
+            version: config.version,
+            nodes: config.nodes,
+            root_ca: OnceLock::new(),
+            root_ca_set: Notify::new(),
+        });
+        namespaces::bootstrap(&state).await.map_err(ServerError::Bootstrap)?;
+        let stop = CancellationToken::new();
+        tokio::spawn(namespaces::keep(Arc::clone(&state), stop.clone()));
+        tokio::spawn(events::expire(Arc::clone(&state), stop.clone()));
+        Ok(Self { state, _background: Arc::new(stop.drop_guard()) })
+    }
+
+    /// Tells the CA that pods are to trust; every namespace then has it in `kube-root-ca.crt`. The first call counts.
+    pub fn publish_root_ca(&self, pem: &str) {
+        if self.state.root_ca.set(pem.to_owned()).is_ok() {
+            self.state.root_ca_set.notify_one();
+        }
+    }
+
+    /// The whole API as a service on `http` types. The caller's identity is the [`Identity`] extension of the request;
+    /// without one the caller is anonymous.
+    pub fn service(&self) -> ApiService {
+        ApiService { state: Arc::clone(&self.state), identity: None }
+    }
+
+    /// The same for one part of the process, which always acts as `identity`. Fit for `kube::Client::new`.
+    pub fn service_as(&self, identity: Identity) -> ApiService {
+        ApiService { state: Arc::clone(&self.state), identity: Some(identity) }
+    }
+
+    /// Accepts TLS connections until `shutdown` resolves, then stops accepting, ends watches, and lets connections
+    /// finish within a deadline.
+    pub async fn serve(
+        &self,
+        listener: TcpListener,
+        tls: Arc<rustls::ServerConfig>,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> io::Result<()> {
+        serve::serve(self.service(), listener, tls, shutdown).await
+    }
+}

@@ -1,0 +1,137 @@
+//! Bodies: what we answer with, and how we read what is sent.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use api::Status;
+use bytes::{Bytes, BytesMut};
+use http_body::{Frame, SizeHint};
+use http_body_util::{BodyExt as _, Limited};
+
+/// The error type of bodies, as the HTTP stack wants it.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Most bytes a request may carry.
+pub(crate) const LIMIT: usize = 3 * 1024 * 1024;
+/// About how much of a list is copied into one frame.
+const FRAME: usize = 64 * 1024;
+
+/// The body of an answer.
+pub struct Body(Inner);
+
+enum Inner {
+    Whole(Option<Bytes>),
+    Items(Items),
+    Stream(Pin<Box<dyn http_body::Body<Data = Bytes, Error = BoxError> + Send>>),
+}
+
+impl Body {
+    /// Nothing.
+    pub(crate) fn empty() -> Self {
+        Self(Inner::Whole(None))
+    }
+
+    /// Frames as they come; the answer's length is not known.
+    pub(crate) fn stream<B>(body: B) -> Self
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Self(Inner::Stream(Box::pin(body.map_err(Into::into))))
+    }
+
+    /// `head`, the objects' own bytes separated by commas, `tail`.
+    pub(crate) fn items(head: Vec<u8>, objects: Vec<Arc<store::Object>>, tail: &'static [u8]) -> Self {
+        let commas = objects.len().saturating_sub(1);
+        let left = head.len() + objects.iter().map(|object| object.json.len()).sum::<usize>() + commas + tail.len();
+        Self(Inner::Items(Items { head: Some(head), objects: objects.into_iter(), first: true, tail, left }))
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Body {
+    fn from(bytes: T) -> Self {
+        Self(Inner::Whole(Some(bytes.into())))
+    }
+}
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Body").finish_non_exhaustive()
+    }
+}
+
+/// A list, written frame by frame from bytes that are shared with the store: memory stays bounded however long it is.
+struct Items {
+    head: Option<Vec<u8>>,
+    objects: std::vec::IntoIter<Arc<store::Object>>,
+    first: bool,
+    tail: &'static [u8],
+    left: usize,
+}
+
+impl Items {
+    fn next_frame(&mut self) -> Option<Bytes> {
+        if self.left == 0 {
+            return None;
+        }
+        let mut frame = BytesMut::with_capacity(self.left.min(2 * FRAME));
+        if let Some(head) = self.head.take() {
+            frame.extend_from_slice(&head);
+        }
+        while frame.len() < FRAME {
+            let Some(object) = self.objects.next() else {
+                frame.extend_from_slice(self.tail);
+                break;
+            };
+            if !std::mem::take(&mut self.first) {
+                frame.extend_from_slice(b",");
+            }
+            frame.extend_from_slice(&object.json);
+        }
+        self.left -= frame.len();
+        Some(frame.freeze())
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut self.0 {
+            Inner::Whole(bytes) => Poll::Ready(bytes.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b)))),
+            Inner::Items(items) => Poll::Ready(items.next_frame().map(|frame| Ok(Frame::data(frame)))),
+            Inner::Stream(body) => body.as_mut().poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Inner::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Inner::Items(items) => items.left == 0,
+            Inner::Stream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Inner::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Inner::Items(items) => SizeHint::with_exact(items.left as u64),
+            Inner::Stream(body) => body.size_hint(),
+        }
+    }
+}
+
+/// Reads a request's body whole, up to [`LIMIT`].
+pub(crate) async fn read<B>(body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body,
+    B::Error: Into<BoxError>,
+{
+    match Limited::new(body, LIMIT).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Status::too_large(LIMIT)),
+        Err(error) => Err(Status::bad_request(format!("cannot read the body of the request: {error}"))),
+    }
+}

@@ -1,0 +1,28 @@
+//! DELETE of a collection: list, then delete each by name. Not atomic, and not meant to be.
+
+use api::{DeleteOptions, Status};
+use http::Response;
+
+use crate::body::Body;
+use crate::delete;
+use crate::list::{self, Selection};
+use crate::request::Request;
+use crate::state::State;
+
+pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
+    let options = api::decode_delete_options(request.content_type.as_deref(), &request.body, request.query.pairs())?;
+    let form = request.accept.for_objects()?;
+    let selection = Selection::parse(request)?;
+    let listed = list::page(state, request, &selection)?;
+    for object in &listed.items {
+        let each = DeleteOptions { dry_run: options.dry_run, ..options.clone() };
+        match delete::delete(state, request.kind, &object.key, &each).await {
+            Ok(_) => {}
+            // Gone meanwhile: that is what was asked for.
+            Err(status) if status.code == 404 => {}
+            Err(status) => return Err(status),
+        }
+    }
+    // The answer is the list as it was read, before any of it was marked.
+    list::answer(request, form, listed)
+}

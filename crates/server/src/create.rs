@@ -1,0 +1,141 @@
+//! POST to a collection.
+
+use std::sync::Arc;
+
+use api::{Kind, Status};
+use http::{Response, StatusCode};
+use jiff::Timestamp;
+use serde_json::Value;
+use store::{Expect, Object, Step, WriteError};
+
+use crate::body::Body;
+use crate::change::after;
+use crate::request::{Request, key};
+use crate::respond::{self, Shown};
+use crate::state::{State, core_kind, log_failure};
+use crate::{delete, random};
+
+/// How often a generated name may turn out to be taken.
+const NAME_TRIES: usize = 8;
+
+/// What a create needs to know besides the object.
+pub(crate) struct Creation<'a> {
+    pub(crate) kind: &'static Kind,
+    pub(crate) namespace: &'a str,
+    /// Recorded as the owner of all fields; `None` when the object brings its managed fields along (apply).
+    pub(crate) manager: Option<&'a str>,
+    pub(crate) dry_run: bool,
+}
+
+pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
+    let kind = request.kind;
+    let dry_run = request.dry_run()?;
+    request.accept.for_objects()?;
+    let decoded =
+        api::decode_object(kind, request.content_type.as_deref(), &request.body, request.field_validation()?)?;
+    let mut warnings = decoded.warnings;
+    let creation = Creation { kind, namespace: &request.namespace, manager: Some(request.field_manager()), dry_run };
+    let (shown, further) = create(state, &creation, decoded.value).await?;
+    warnings.extend(further);
+    let mut response = respond::object(request, StatusCode::CREATED, &shown)?;
+    respond::warn(&mut response, &warnings);
+    Ok(response)
+}
+
+/// Makes `value` an object of its own: defaults, identity, validation, store.
+pub(crate) async fn create(
+    state: &State,
+    creation: &Creation<'_>,
+    value: Value,
+) -> Result<(Shown, Vec<String>), Status> {
+    let kind = creation.kind;
+    check_namespace_takes(state, kind, creation.namespace, api::meta::name(&value))?;
+    let generated = api::meta::name(&value).is_empty() && !api::meta::generate_name(&value).is_empty();
+    let mut taken = String::new();
+    for _ in 0..NAME_TRIES {
+        let mut object = value.clone();
+        let now = Timestamp::now();
+        let warnings = api::prepare_create(kind, &mut object, creation.namespace, now, random::uid(), random::suffix)?;
+        if let Some(manager) = creation.manager {
+            crate::state::track_update(kind, None, &mut object, manager, &kind.api_version(), None, now);
+        }
+        if creation.dry_run {
+            return dry_run(state, creation, object).map(|shown| (shown, warnings));
+        }
+        match store_new(state, creation, object).await? {
+            Ok(object) => return Ok((Shown::Stored(object), warnings)),
+            Err(existing) if generated => taken = existing.key.name.to_string(),
+            Err(existing) => {
+                let leaving = api::meta::deletion_timestamp(&existing.value).is_some();
+                return Err(Status::already_exists(kind, &existing.key.name, leaving));
+            }
+        }
+    }
+    Err(Status::no_free_name(kind, &taken))
+}
+
+fn dry_run(state: &State, creation: &Creation<'_>, object: Value) -> Result<Shown, Status> {
+    let name = api::meta::name(&object);
+    match state.store.get(&key(creation.kind, creation.namespace, name)) {
+        None => Ok(Shown::Made(object)),
+        Some(existing) => {
+            let leaving = api::meta::deletion_timestamp(&existing.value).is_some();
+            Err(Status::already_exists(creation.kind, name, leaving))
+        }
+    }
+}
+
+/// Stores a prepared object; the inner error is the object that has the name already.
+async fn store_new(
+    state: &State,
+    creation: &Creation<'_>,
+    object: Value,
+) -> Result<Result<Arc<Object>, Arc<Object>>, Status> {
+    let key = key(creation.kind, creation.namespace, api::meta::name(&object));
+    let step = Step::Put { key: key.clone(), value: object };
+    let changes = match state.store.write(&key, Expect::Absent, vec![step]).await {
+        Ok(changes) => changes,
+        Err(WriteError::Conflict(Some(existing))) => return Ok(Err(existing)),
+        Err(error) => return Err(log_failure(error)),
+    };
+    let stored = changes.last().and_then(after).ok_or_else(|| Status::internal("a new object changed nothing"))?;
+    undo_if_orphaned(state, creation, &stored).await?;
+    Ok(Ok(stored))
+}
+
+/// A namespace may have gone between the check and the write. The namespace's own removal sweeps up whatever was
+/// written before it; this sweeps up what was written after.
+async fn undo_if_orphaned(state: &State, creation: &Creation<'_>, stored: &Object) -> Result<(), Status> {
+    let kind = creation.kind;
+    if !kind.namespaced || namespace(state, creation.namespace).is_some() {
+        return Ok(());
+    }
+    let steps = vec![Step::Delete { key: stored.key.clone() }];
+    match state.store.write(&stored.key, Expect::Revision(stored.revision), steps).await {
+        Ok(_) | Err(WriteError::Conflict(_)) => {}
+        Err(error @ WriteError::Log(_)) => return Err(log_failure(error)),
+    }
+    Err(Status::not_found(core_kind("namespaces"), creation.namespace))
+}
+
+pub(crate) fn namespace(state: &State, name: &str) -> Option<Arc<Object>> {
+    state.store.get(&key(core_kind("namespaces"), "", name))
+}
+
+/// New content needs a namespace that exists and is not on its way out.
+pub(crate) fn check_namespace_takes(state: &State, kind: &Kind, name: &str, object: &str) -> Result<(), Status> {
+    if !kind.namespaced {
+        return Ok(());
+    }
+    let namespaces = core_kind("namespaces");
+    let found = namespace(state, name).ok_or_else(|| Status::not_found(namespaces, name))?;
+    if api::meta::deletion_timestamp(&found.value).is_none() {
+        return Ok(());
+    }
+    // Pods that leave with their namespace may still say what happens to them.
+    let is_event = kind.plural == "events";
+    if is_event && delete::any_left(state, core_kind("pods"), name) {
+        return Ok(());
+    }
+    Err(Status::namespace_terminating(kind, object, name))
+}

@@ -1,0 +1,115 @@
+//! DELETE of one object: the decision is `api`'s, performing it is ours.
+
+use std::sync::Arc;
+
+use api::{DeleteDecision, DeleteOptions, Kind, Status};
+use http::{Response, StatusCode};
+use jiff::Timestamp;
+use store::{Change, Expect, Key, Object, Step, WriteError};
+
+use crate::body::Body;
+use crate::request::Request;
+use crate::respond::{self, Shown};
+use crate::state::{State, log_failure};
+
+/// What a delete came to.
+pub(crate) struct Deleted {
+    /// The object after this request: as marked, or as it last was.
+    pub(crate) shown: Shown,
+    /// Whether it is gone.
+    pub(crate) removed: bool,
+    /// Whether nothing was written because an earlier delete already says it all.
+    pub(crate) pending: bool,
+}
+
+pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
+    let kind = request.kind;
+    request.accept.for_objects()?;
+    let options = api::decode_delete_options(request.content_type.as_deref(), &request.body, request.query.pairs())?;
+    if kind.collection() == "namespaces" && request.name == "kube-node-lease" {
+        return Err(Status::forbidden(kind, &request.name, "this namespace may not be deleted"));
+    }
+    let deleted = delete(state, kind, &request.key(), &options).await?;
+    tracing::debug!(user = %request.identity.user, agent = %request.user_agent, grace = ?options.grace_seconds,
+        resource = kind.plural, namespace = %request.namespace, name = %request.name, removed = deleted.removed,
+        "delete asked for");
+    let value = deleted.shown.value();
+    let mut response = if deleted.removed && !kind.delete_returns_object {
+        respond::status(&Status::success(kind, &request.name, api::meta::uid(value)))
+    } else {
+        // An old way of asking for background deletion is answered with 202 while the object is still there.
+        let accepted = !deleted.removed && options.orphan_dependents == Some(false);
+        let code = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
+        respond::object(request, code, &deleted.shown)?
+    };
+    respond::warn(&mut response, &warnings(&deleted, &options, Timestamp::now()));
+    Ok(response)
+}
+
+/// A wish for more time than an earlier delete granted is not an error, but it is not granted either: say so.
+fn warnings(deleted: &Deleted, options: &DeleteOptions, now: Timestamp) -> Vec<String> {
+    let value = deleted.shown.value();
+    let stored = api::meta::deletion_grace_seconds(value).unwrap_or(0);
+    match (api::meta::deletion_timestamp(value), options.grace_seconds) {
+        (Some(deadline), Some(asked)) if deleted.pending && asked > stored => {
+            let left = deadline.duration_since(now).as_secs().max(0);
+            vec![format!("already terminating, {left} s left; grace can only be shortened")]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Deletes the object under `key`, in as many rounds as other writers make necessary.
+pub(crate) async fn delete(state: &State, kind: &Kind, key: &Key, options: &DeleteOptions) -> Result<Deleted, Status> {
+    let mut current = state.store.get(key);
+    loop {
+        let Some(object) = current else { return Err(Status::not_found(kind, &key.name)) };
+        let decision = api::decide_delete(kind, &object.value, options, Timestamp::now())?;
+        if options.dry_run {
+            return Ok(imagine(decision, object));
+        }
+        let put = |value| Step::Put { key: key.clone(), value };
+        let remove = || Step::Delete { key: key.clone() };
+        let steps = match decision {
+            DeleteDecision::Pending => {
+                return Ok(Deleted { shown: Shown::Stored(object), removed: false, pending: true });
+            }
+            DeleteDecision::Mark(value) => vec![put(value)],
+            // Two revisions, one durable batch: watchers see both events, a crash cannot leave the first alone.
+            DeleteDecision::MarkThenRemove(value) => vec![put(value), remove()],
+            DeleteDecision::Remove => vec![remove()],
+        };
+        match state.store.write(key, Expect::Revision(object.revision), steps).await {
+            Ok(changes) => return Ok(performed(&changes, object)),
+            Err(WriteError::Conflict(found)) => current = found,
+            Err(error @ WriteError::Log(_)) => return Err(log_failure(error)),
+        }
+    }
+}
+
+fn performed(changes: &[Change], before: Arc<Object>) -> Deleted {
+    match changes.last() {
+        Some(Change::Deleted { last, .. }) => {
+            Deleted { shown: Shown::Stored(Arc::clone(last)), removed: true, pending: false }
+        }
+        Some(Change::Added(after) | Change::Modified { after, .. }) => {
+            Deleted { shown: Shown::Stored(Arc::clone(after)), removed: false, pending: false }
+        }
+        None => Deleted { shown: Shown::Stored(before), removed: false, pending: true },
+    }
+}
+
+/// A dry run answers the object as the first write would leave it, with its current version.
+fn imagine(decision: DeleteDecision, object: Arc<Object>) -> Deleted {
+    match decision {
+        DeleteDecision::Pending => Deleted { shown: Shown::Stored(object), removed: false, pending: true },
+        DeleteDecision::Mark(value) => Deleted { shown: Shown::Made(value), removed: false, pending: false },
+        DeleteDecision::MarkThenRemove(value) => Deleted { shown: Shown::Made(value), removed: true, pending: false },
+        DeleteDecision::Remove => Deleted { shown: Shown::Stored(object), removed: true, pending: false },
+    }
+}
+
+/// Whether `namespace` holds any object of `kind`.
+pub(crate) fn any_left(state: &State, kind: &Kind, namespace: &str) -> bool {
+    state.store.list(kind.collection(), namespace, None).is_ok_and(|page| !page.items.is_empty())
+}

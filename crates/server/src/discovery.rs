@@ -1,0 +1,111 @@
+//! Discovery and OpenAPI: what clients learn before they ask for anything. The documents are `api`'s; here they are
+//! made once, tagged, and sent only to those who do not have them yet.
+
+use std::sync::OnceLock;
+
+use api::Status;
+use api::discovery as documents;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::body::Body;
+use crate::negotiate::{Accept, Form};
+use crate::respond;
+use crate::state::State;
+
+const OPENAPI_V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+
+pub(crate) fn handle(
+    state: &State,
+    headers: &HeaderMap,
+    accept: &Accept,
+    path: &str,
+) -> Result<Response<Body>, Status> {
+    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    let found = match segments.as_slice() {
+        [] => Some(paths()),
+        ["api"] => match accept.for_discovery()? {
+            Form::Discovery { version } => return Ok(aggregated(headers, version, documents::aggregated_core())),
+            Form::Object | Form::Table { .. } | Form::Partial => {
+                Some(documents::api_versions(&state.advertise.to_string()))
+            }
+        },
+        ["apis"] => match accept.for_discovery()? {
+            Form::Discovery { version } => return Ok(aggregated(headers, version, documents::aggregated_groups())),
+            Form::Object | Form::Table { .. } | Form::Partial => Some(documents::api_group_list()),
+        },
+        ["api", version] => documents::api_resource_list("", version),
+        ["apis", group] => documents::api_group(group),
+        ["apis", group, version] => documents::api_resource_list(group, version),
+        ["openapi", "v2"] => return Ok(openapi_v2(headers)),
+        ["openapi", "v3"] => return Ok(tagged(headers, "application/json", openapi_index())),
+        ["openapi", "v3", "api", version] => documents::openapi_v3("", version),
+        ["openapi", "v3", "apis", group, version] => documents::openapi_v3(group, version),
+        _ => None,
+    };
+    let document = found.ok_or_else(Status::no_such_path)?;
+    if segments.first() == Some(&"openapi") {
+        return Ok(tagged(headers, "application/json", respond::to_bytes(&document)));
+    }
+    Ok(respond::json(StatusCode::OK, respond::to_bytes(&document)))
+}
+
+/// Computed once: its hashes cover every document.
+fn openapi_index() -> Vec<u8> {
+    static INDEX: OnceLock<Vec<u8>> = OnceLock::new();
+    INDEX.get_or_init(|| respond::to_bytes(&documents::openapi_v3_index())).clone()
+}
+
+fn aggregated(headers: &HeaderMap, version: &str, mut document: Value) -> Response<Body> {
+    document["apiVersion"] = Value::from(format!("apidiscovery.k8s.io/{version}"));
+    let media = match version {
+        "v2" => documents::AGGREGATED_CONTENT_TYPE,
+        _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+    };
+    let mut response = tagged(headers, media, respond::to_bytes(&document));
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public"));
+    response
+}
+
+/// The document with a strong tag, or 304 for a client that has it.
+fn tagged(headers: &HeaderMap, media: &'static str, bytes: Vec<u8>) -> Response<Body> {
+    // FNV-1a: tells documents of one build from those of another, and guards nothing.
+    let hash = bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    let tag = format!("\"{hash:016X}\"");
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let mut response = if known.is_some_and(|known| known.split(',').any(|each| each.trim() == tag)) {
+        respond::with_type(StatusCode::NOT_MODIFIED, media, Body::empty())
+    } else {
+        respond::with_type(StatusCode::OK, media, bytes)
+    };
+    let tag = HeaderValue::from_str(&tag).expect("hexadecimal digits in quotes");
+    response.headers_mut().insert(HeaderName::from_static("etag"), tag);
+    response
+}
+
+/// Clients from before OpenAPI v3 want the v2 document, as protobuf; an empty one makes them trust the server.
+fn openapi_v2(headers: &HeaderMap) -> Response<Body> {
+    let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    if accepts.into_iter().any(|accept| accept.contains(OPENAPI_V2_PROTOBUF)) {
+        respond::with_type(StatusCode::OK, OPENAPI_V2_PROTOBUF, documents::openapi_v2_empty_protobuf())
+    } else {
+        respond::json(StatusCode::OK, respond::to_bytes(&documents::openapi_v2_empty()))
+    }
+}
+
+/// `/`, for people.
+fn paths() -> Value {
+    let mut paths: Vec<String> =
+        ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+            .map(String::from)
+            .into();
+    for (group, version) in documents::group_versions() {
+        paths.push(if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") });
+    }
+    paths.sort();
+    json!({ "paths": paths })
+}

@@ -1,0 +1,52 @@
+//! Who is asking.
+
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// The caller of a request. It travels as a typed extension of the request, so no header can forge it: the network
+/// side puts in what the client's certificate says, the process puts in the user each of its parts acts as.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// `kubernetes-admin`, `system:node:NAME`, `system:serviceaccount:NAMESPACE:NAME`.
+    pub user: String,
+    /// `system:masters`, `system:nodes`; `system:authenticated` is implied for everyone but the anonymous user.
+    pub groups: Vec<String>,
+}
+
+impl Identity {
+    /// A known user.
+    pub fn new(user: impl Into<String>, groups: &[&str]) -> Self {
+        let mut groups: Vec<String> = groups.iter().map(ToString::to_string).collect();
+        if !groups.iter().any(|group| group == "system:authenticated") {
+            groups.push("system:authenticated".to_owned());
+        }
+        Self { user: user.into(), groups }
+    }
+
+    /// The node agent of `node`.
+    pub fn node(node: &str) -> Self {
+        Self::new(format!("system:node:{node}"), &["system:nodes"])
+    }
+
+    /// The administrator.
+    pub fn admin() -> Self {
+        Self::new("kubernetes-admin", &["system:masters"])
+    }
+
+    /// Nobody in particular.
+    pub fn anonymous() -> Self {
+        Self { user: "system:anonymous".to_owned(), groups: vec!["system:unauthenticated".to_owned()] }
+    }
+
+    /// What a verified client certificate says: the common name is the user, the organisations are the groups.
+    pub(crate) fn from_certificate(der: &[u8]) -> Option<Self> {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        let subject = certificate.subject();
+        let user = subject.iter_common_name().next()?.as_str().ok()?;
+        let groups: Vec<&str> = subject.iter_organization().filter_map(|group| group.as_str().ok()).collect();
+        Some(Self::new(user, &groups))
+    }
+
+    pub(crate) fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|own| own == group)
+    }
+}

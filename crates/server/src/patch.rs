@@ -1,0 +1,109 @@
+//! PATCH: JSON patch, merge patch, strategic merge patch and server-side apply.
+
+use api::patch::{ApplyOptions, PatchType};
+use api::{Cause, FieldValidation, Status};
+use http::{Response, StatusCode};
+use jiff::Timestamp;
+
+use crate::body::Body;
+use crate::change;
+use crate::create::{self, Creation};
+use crate::request::Request;
+use crate::respond;
+use crate::state::State;
+use crate::update;
+
+pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
+    request.accept.for_objects()?;
+    let content_type = request.content_type.as_deref().unwrap_or_default();
+    let patch_type = PatchType::from_content_type(content_type).ok_or_else(Status::unsupported_patch_type)?;
+    let validation = request.field_validation()?;
+    let dry_run = request.dry_run()?;
+    match patch_type {
+        PatchType::Apply => apply(state, request, validation, dry_run).await,
+        PatchType::Json | PatchType::Merge | PatchType::Strategic => {
+            merge(state, request, patch_type, validation, dry_run).await
+        }
+    }
+}
+
+async fn merge(
+    state: &State,
+    request: &Request,
+    patch_type: PatchType,
+    validation: FieldValidation,
+    dry_run: bool,
+) -> Result<Response<Body>, Status> {
+    let kind = request.kind;
+    if request.query.get("force").is_some() {
+        let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
+        return Err(Status::invalid_of("PatchOptions", "meta.k8s.io", "", vec![cause]));
+    }
+    let mut warnings = Vec::new();
+    let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
+        let patched = api::patch::patch(kind, patch_type, &current.value, &request.body)?;
+        let decoded = api::normalise(kind, patched, validation)?;
+        warnings.extend(decoded.warnings);
+        let mut new = decoded.value;
+        warnings.extend(update::successor(request, &current.value, &mut new)?);
+        Ok(new)
+    })
+    .await?;
+    update::answer(request, outcome, &mut warnings)
+}
+
+async fn apply(
+    state: &State,
+    request: &Request,
+    validation: FieldValidation,
+    dry_run: bool,
+) -> Result<Response<Body>, Status> {
+    let kind = request.kind;
+    let Some(manager) = request.query.get("fieldManager") else {
+        let cause = Cause::required("fieldManager", "is required for apply patch");
+        return Err(Status::invalid_of("PatchOptions", "meta.k8s.io", "", vec![cause]));
+    };
+    let api_version = kind.api_version();
+    let options = || ApplyOptions {
+        manager,
+        force: request.query.flag("force"),
+        api_version: &api_version,
+        subresource: request.subresource_name(),
+        now: Timestamp::now(),
+    };
+    let mut warnings = Vec::new();
+    if state.store.get(&request.key()).is_none() {
+        if request.subresource.is_some() {
+            return Err(Status::not_found(kind, &request.name));
+        }
+        let merged = api::patch::apply(kind, None, &request.body, &options())?;
+        let decoded = api::normalise(kind, merged, validation)?;
+        warnings.extend(decoded.warnings);
+        let mut object = decoded.value;
+        // An applied document may leave its name to the path.
+        update::check_name(&object, &request.name)?;
+        api::meta::set_name(&mut object, &request.name);
+        let creation = Creation { kind, namespace: &request.namespace, manager: None, dry_run };
+        match create::create(state, &creation, object).await {
+            // Somebody created it meanwhile: then this is an update.
+            Err(status) if status.reason == "AlreadyExists" && !dry_run => {}
+            Err(status) => return Err(status),
+            Ok((shown, further)) => {
+                warnings.extend(further);
+                let mut response = respond::object(request, StatusCode::CREATED, &shown)?;
+                respond::warn(&mut response, &warnings);
+                return Ok(response);
+            }
+        }
+    }
+    let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
+        let merged = api::patch::apply(kind, Some(&current.value), &request.body, &options())?;
+        let decoded = api::normalise(kind, merged, validation)?;
+        warnings.extend(decoded.warnings);
+        let mut new = decoded.value;
+        warnings.extend(api::prepare_update(kind, request.subresource_name(), &current.value, &mut new)?);
+        Ok(new)
+    })
+    .await?;
+    update::answer(request, outcome, &mut warnings)
+}

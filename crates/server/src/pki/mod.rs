@@ -1,0 +1,348 @@
+//! Our own certificate authority: one CA, the server's certificate, the administrator's.
+//!
+//! Everything lives in one directory, is made on first start and reused afterwards. A leaf is made anew when it is
+//! about to expire, when it was signed by another CA, or (the server's) when it does not name an address we serve.
+//! Signing other people's requests is not done here.
+
+mod files;
+mod kubeconfig;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+
+pub use kubeconfig::write_kubeconfig;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+const LEAF_LIFE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+/// A leaf with less than this left is replaced at start.
+const RENEW_BEFORE: Duration = Duration::from_secs(60 * 24 * 60 * 60);
+/// Names under which pods and people may call the server besides those the caller gives.
+const WELL_KNOWN_NAMES: [&str; 6] = [
+    "localhost",
+    "127.0.0.1",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+];
+
+/// Why the certificates cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    /// A file or directory of ours cannot be used.
+    #[error("cannot use {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A certificate cannot be made or a key of ours cannot be read.
+    #[error("cannot make or read the certificate of {what}")]
+    Certificate {
+        /// Whose.
+        what: &'static str,
+        /// Why.
+        source: rcgen::Error,
+    },
+    /// A file does not hold the PEM it should.
+    #[error("{what} is not valid PEM")]
+    Pem {
+        /// Whose certificate or key.
+        what: &'static str,
+        /// Why.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// The TLS configuration is refused.
+    #[error("cannot set up TLS")]
+    Tls(#[source] rustls::Error),
+    /// Client certificates cannot be checked against our CA.
+    #[error("cannot set up the check of client certificates")]
+    Verifier(#[source] rustls::server::VerifierBuilderError),
+}
+
+/// A certificate and its key, both PEM.
+#[derive(Clone)]
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+/// The certificates of one installation.
+#[derive(Clone)]
+pub struct Pki {
+    ca: Pair,
+    server: Pair,
+    admin: Pair,
+}
+
+impl std::fmt::Debug for Pki {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pki").finish_non_exhaustive()
+    }
+}
+
+/// Reads the certificates in `dir`, making what is missing, unfit or about to expire. `names` are the further DNS
+/// names and addresses the server must be reachable by (its advertised address, the node's name).
+pub fn ensure(dir: &Path, names: &[String]) -> Result<Pki, PkiError> {
+    files::private_dir(dir).map_err(|source| PkiError::File { path: dir.to_owned(), source })?;
+    let now = SystemTime::now();
+    let ca = match load(dir, "ca")? {
+        Some(pair) if still_good(&pair, now, None, &BTreeSet::new()) => pair,
+        Some(_) | None => store(dir, "ca", make_ca(now)?)?,
+    };
+    let mut wanted: BTreeSet<String> = WELL_KNOWN_NAMES.iter().map(ToString::to_string).collect();
+    wanted.extend(names.iter().filter(|name| !name.is_empty()).cloned());
+    let server = match load(dir, "server")? {
+        Some(pair) if still_good(&pair, now, Some(&ca), &wanted) => pair,
+        Some(_) | None => {
+            let mut params = leaf("kube-apiserver", None, ExtendedKeyUsagePurpose::ServerAuth, now);
+            params.subject_alt_names = CertificateParams::new(wanted.into_iter().collect::<Vec<_>>())
+                .map_err(|source| PkiError::Certificate { what: "the server", source })?
+                .subject_alt_names;
+            store(dir, "server", sign(&ca, params, "the server")?)?
+        }
+    };
+    let admin = match load(dir, "admin")? {
+        Some(pair) if still_good(&pair, now, Some(&ca), &BTreeSet::new()) => pair,
+        Some(_) | None => {
+            let params = leaf("kubernetes-admin", Some("system:masters"), ExtendedKeyUsagePurpose::ClientAuth, now);
+            store(dir, "admin", sign(&ca, params, "the administrator")?)?
+        }
+    };
+    Ok(Pki { ca, server, admin })
+}
+
+impl Pki {
+    /// The CA's certificate, PEM.
+    pub fn ca_pem(&self) -> &str {
+        &self.ca.certificate
+    }
+
+    /// The administrator's certificate and key, PEM.
+    pub fn admin_pem(&self) -> (&str, &str) {
+        (&self.admin.certificate, &self.admin.key)
+    }
+
+    /// TLS for the API: 1.2 and later, HTTP/2 and HTTP/1.1, client certificates optional and checked against our CA.
+    pub fn server_config(&self) -> Result<Arc<rustls::ServerConfig>, PkiError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate(&self.ca, "the CA")?).map_err(PkiError::Tls)?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .allow_unauthenticated()
+            .build()
+            .map_err(PkiError::Verifier)?;
+        let key = PrivateKeyDer::from_pem_slice(self.server.key.as_bytes())
+            .map_err(|source| PkiError::Pem { what: "the server's key", source })?;
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(PkiError::Tls)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(vec![certificate(&self.server, "the server's certificate")?], key)
+            .map_err(PkiError::Tls)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// A client certificate of `user` in `group`, signed by our CA: certificate and key, PEM. It is not kept.
+    pub fn client_certificate(&self, user: &str, group: Option<&str>) -> Result<(String, String), PkiError> {
+        let params = leaf(user, group, ExtendedKeyUsagePurpose::ClientAuth, SystemTime::now());
+        let pair = sign(&self.ca, params, "a client")?;
+        Ok((pair.certificate, pair.key))
+    }
+}
+
+fn certificate(pair: &Pair, what: &'static str) -> Result<CertificateDer<'static>, PkiError> {
+    CertificateDer::from_pem_slice(pair.certificate.as_bytes()).map_err(|source| PkiError::Pem { what, source })
+}
+
+fn load(dir: &Path, name: &str) -> Result<Option<Pair>, PkiError> {
+    let read = |suffix: &str| {
+        let path = dir.join(format!("{name}.{suffix}"));
+        files::read(&path).map_err(|source| PkiError::File { path, source })
+    };
+    Ok(read("crt")?.zip(read("key")?).map(|(certificate, key)| Pair { certificate, key }))
+}
+
+fn store(dir: &Path, name: &str, pair: Pair) -> Result<Pair, PkiError> {
+    for (suffix, content) in [("key", &pair.key), ("crt", &pair.certificate)] {
+        let path = dir.join(format!("{name}.{suffix}"));
+        files::write_private(&path, content.as_bytes()).map_err(|source| PkiError::File { path, source })?;
+    }
+    Ok(pair)
+}
+
+fn make_ca(now: SystemTime) -> Result<Pair, PkiError> {
+    let wrap = |source| PkiError::Certificate { what: "the CA", source };
+    let key = KeyPair::generate().map_err(wrap)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "adieu-ca");
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+    params.not_before = (now - DAY).into();
+    params.not_after = (now + CA_LIFE).into();
+    let certificate = params.self_signed(&key).map_err(wrap)?;
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+fn leaf(
+    common_name: &str,
+    organization: Option<&str>,
+    usage: ExtendedKeyUsagePurpose,
+    now: SystemTime,
+) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    if let Some(organization) = organization {
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+    }
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![usage];
+    params.use_authority_key_identifier_extension = true;
+    // A day of tolerance for clients whose clock is behind ours.
+    params.not_before = (now - DAY).into();
+    params.not_after = (now + LEAF_LIFE).into();
+    params
+}
+
+fn sign(ca: &Pair, params: CertificateParams, what: &'static str) -> Result<Pair, PkiError> {
+    let wrap = |source| PkiError::Certificate { what, source };
+    let ca_key = KeyPair::from_pem(&ca.key).map_err(wrap)?;
+    let issuer = Issuer::from_ca_cert_pem(&ca.certificate, ca_key).map_err(wrap)?;
+    let key = KeyPair::generate().map_err(wrap)?;
+    let certificate = params.signed_by(&key, &issuer).map_err(wrap)?;
+    Ok(Pair { certificate: certificate.pem(), key: key.serialize_pem() })
+}
+
+/// Whether a certificate found on disk may be used: readable, not about to expire, signed by `ca`, naming all `names`.
+fn still_good(pair: &Pair, now: SystemTime, ca: Option<&Pair>, names: &BTreeSet<String>) -> bool {
+    let Ok(der) = CertificateDer::from_pem_slice(pair.certificate.as_bytes()) else { return false };
+    let Ok((_, found)) = X509Certificate::from_der(&der) else { return false };
+    let limit = (now + RENEW_BEFORE).duration_since(SystemTime::UNIX_EPOCH).map_or(i64::MAX, |d| d.as_secs() as i64);
+    if found.validity().not_after.timestamp() < limit || KeyPair::from_pem(&pair.key).is_err() {
+        return false;
+    }
+    // rcgen derives key identifiers from the key, so a CA made anew has another one.
+    if let Some(ca) = ca {
+        let Ok(ca_der) = CertificateDer::from_pem_slice(ca.certificate.as_bytes()) else { return false };
+        let Ok((_, issuer)) = X509Certificate::from_der(&ca_der) else { return false };
+        if authority_key(&found) != subject_key(&issuer) {
+            return false;
+        }
+    }
+    let present = subject_names(&found);
+    names.iter().all(|name| present.contains(name))
+}
+
+fn authority_key(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {
+    certificate.iter_extensions().find_map(|extension| match extension.parsed_extension() {
+        x509_parser::extensions::ParsedExtension::AuthorityKeyIdentifier(id) => {
+            id.key_identifier.as_ref().map(|key| key.0.to_vec())
+        }
+        _ => None,
+    })
+}
+
+fn subject_key(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {
+    certificate.iter_extensions().find_map(|extension| match extension.parsed_extension() {
+        x509_parser::extensions::ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
+        _ => None,
+    })
+}
+
+fn subject_names(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return BTreeSet::new() };
+    names
+        .value
+        .general_names
+        .iter()
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => match bytes.len() {
+                4 => <[u8; 4]>::try_from(*bytes).ok().map(|b| IpAddr::from(b).to_string()),
+                16 => <[u8; 16]>::try_from(*bytes).ok().map(|b| IpAddr::from(b).to_string()),
+                _ => None,
+            },
+            _ => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn names(list: &[&str]) -> Vec<String> {
+        list.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn certificates_are_made_once_and_reused() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = ensure(dir.path(), &names(&["node-1", "10.0.0.1"])).unwrap();
+        let second = ensure(dir.path(), &names(&["node-1", "10.0.0.1"])).unwrap();
+        assert_eq!(first.ca.certificate, second.ca.certificate);
+        assert_eq!(first.server.certificate, second.server.certificate);
+        assert_eq!(first.admin.certificate, second.admin.certificate);
+        for entry in std::fs::read_dir(dir.path()).unwrap() {
+            let entry = entry.unwrap();
+            assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", entry.path());
+        }
+        first.server_config().unwrap();
+    }
+
+    #[test]
+    fn a_new_address_makes_a_new_server_certificate_under_the_same_ca() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = ensure(dir.path(), &names(&["node-1"])).unwrap();
+        let second = ensure(dir.path(), &names(&["node-1", "192.0.2.7"])).unwrap();
+        assert_eq!(first.ca.certificate, second.ca.certificate);
+        assert_ne!(first.server.certificate, second.server.certificate);
+        assert_eq!(first.admin.certificate, second.admin.certificate);
+    }
+
+    #[test]
+    fn leaves_of_another_ca_are_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = ensure(dir.path(), &[]).unwrap();
+        std::fs::remove_file(dir.path().join("ca.key")).unwrap();
+        let second = ensure(dir.path(), &[]).unwrap();
+        assert_ne!(first.ca.certificate, second.ca.certificate);
+        assert_ne!(first.server.certificate, second.server.certificate);
+        assert_ne!(first.admin.certificate, second.admin.certificate);
+    }
+
+    #[test]
+    fn the_kubeconfig_is_private_and_complete() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = ensure(&dir.path().join("pki"), &[]).unwrap();
+        let path = dir.path().join("admin.kubeconfig");
+        pki.write_admin_kubeconfig(&path, "https://127.0.0.1:6443").unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!(config["clusters"][0]["cluster"]["server"], "https://127.0.0.1:6443");
+        assert!(config["users"][0]["user"]["client-key-data"].as_str().unwrap().len() > 100);
+    }
+}

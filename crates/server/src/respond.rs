@@ -1,0 +1,131 @@
+//! Answers: objects, lists' frames and refusals as HTTP responses.
+
+use api::{Kind, Status};
+use http::header::{self, HeaderValue};
+use http::{Response, StatusCode};
+use serde_json::Value;
+
+use crate::body::Body;
+use crate::negotiate::Form;
+use crate::request::Request;
+use crate::table;
+
+/// An object to be shown: its value and the same as JSON, both without kind and apiVersion.
+pub(crate) enum Shown {
+    /// From the store.
+    Stored(std::sync::Arc<store::Object>),
+    /// Never stored (dry run), or no longer.
+    Made(Value),
+}
+
+impl Shown {
+    pub(crate) fn value(&self) -> &Value {
+        match self {
+            Self::Stored(object) => &object.value,
+            Self::Made(value) => value,
+        }
+    }
+
+    /// The object's JSON with `kind` and `apiVersion` put in front, without parsing it again.
+    pub(crate) fn framed(&self, kind: &Kind) -> Vec<u8> {
+        match self {
+            Self::Stored(object) => framed(kind, &object.json),
+            Self::Made(value) => {
+                framed(kind, &serde_json::to_vec(value).expect("a JSON value with string keys serialises"))
+            }
+        }
+    }
+}
+
+/// `{"kind":..,"apiVersion":..,` and the rest of `json`, which must be an object.
+pub(crate) fn framed(kind: &Kind, json: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(json.len() + 64);
+    write_framed(&mut out, kind.kind, &kind.api_version(), json);
+    out
+}
+
+/// As [`framed`], into `out`.
+pub(crate) fn write_framed(out: &mut Vec<u8>, kind: &str, api_version: &str, json: &[u8]) {
+    out.extend_from_slice(br#"{"kind":""#);
+    out.extend_from_slice(kind.as_bytes());
+    out.extend_from_slice(br#"","apiVersion":""#);
+    out.extend_from_slice(api_version.as_bytes());
+    out.push(b'"');
+    let rest = json.strip_prefix(b"{").unwrap_or(json);
+    if rest != b"}" {
+        out.push(b',');
+    }
+    out.extend_from_slice(rest);
+}
+
+/// One object, in the form the client asked for.
+pub(crate) fn object(request: &Request, code: StatusCode, shown: &Shown) -> Result<Response<Body>, Status> {
+    let bytes = match request.accept.for_objects()? {
+        Form::Table { version } => {
+            let listed = std::iter::once(shown.value());
+            let metadata = serde_json::json!({ "resourceVersion": api::meta::resource_version(shown.value()) });
+            to_bytes(&table::table(request.kind, version, listed, metadata, table::Include::parse(&request.query)?))
+        }
+        Form::Partial => to_bytes(&table::partial(shown.value())),
+        Form::Object | Form::Discovery { .. } => shown.framed(request.kind),
+    };
+    Ok(json(code, prettied(request.pretty, bytes)))
+}
+
+/// Serialises a value we made ourselves.
+pub(crate) fn to_bytes(value: &Value) -> Vec<u8> {
+    serde_json::to_vec(value).expect("a JSON value with string keys serialises")
+}
+
+/// The same bytes, indented if a person is likely to read them.
+pub(crate) fn prettied(pretty: bool, bytes: Vec<u8>) -> Vec<u8> {
+    if !pretty {
+        return bytes;
+    }
+    let Ok(value) = serde_json::from_slice::<Value>(&bytes) else { return bytes };
+    let mut out = serde_json::to_vec_pretty(&value).expect("a JSON value with string keys serialises");
+    out.push(b'\n');
+    out
+}
+
+/// A JSON answer.
+pub(crate) fn json(code: StatusCode, body: impl Into<Body>) -> Response<Body> {
+    with_type(code, "application/json", body)
+}
+
+/// Plain text.
+pub(crate) fn plain(code: StatusCode, text: impl Into<String>) -> Response<Body> {
+    with_type(code, "text/plain; charset=utf-8", text.into())
+}
+
+/// An answer of some media type.
+pub(crate) fn with_type(code: StatusCode, media: &'static str, body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    response
+}
+
+/// A refusal, or a `Status` that is the answer.
+pub(crate) fn status(status: &Status) -> Response<Body> {
+    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json(code, to_bytes(&status.to_json()));
+    if let Some(seconds) = status.retry_after() {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// Adds `Warning` headers, which kubectl shows to people.
+pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    for warning in warnings {
+        let escaped: String = warning
+            .chars()
+            .filter(|c| !c.is_control())
+            .flat_map(|c| matches!(c, '"' | '\\').then_some('\\').into_iter().chain([c]))
+            .collect();
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
+            response.headers_mut().append(header::WARNING, value);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Connections: TLS, HTTP/1.1 and HTTP/2, and a good end.
+//!
+//! When the server stops it first stops accepting, then ends watches and tells every connection to finish what it has
+//! begun; whatever is left after the deadline is dropped.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use crate::identity::Identity;
+use crate::request::Stopping;
+use crate::service::ApiService;
+
+/// A client must finish its TLS handshake, and send a request's headers, within this.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long connections may take to finish once the server stops.
+const DRAIN: Duration = Duration::from_secs(5);
+/// Pause after a failed accept, which usually means that the process is out of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Informers of one client share one connection, one stream each.
+const STREAMS_MAX: u32 = 1000;
+
+pub(crate) async fn serve(
+    service: ApiService,
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    let acceptor = TlsAcceptor::from(tls);
+    let stopping = CancellationToken::new();
+    // However this future ends, its watches and connections end with it.
+    let _guard = stopping.clone().drop_guard();
+    let mut connections = JoinSet::new();
+    tokio::pin!(shutdown);
+    loop {
+        tokio::select! {
+            () = &mut shutdown => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    let (service, acceptor, stopping) = (service.clone(), acceptor.clone(), stopping.clone());
+                    connections.spawn(connection(service, acceptor, stream, peer, stopping));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    stopping.cancel();
+    let drained = tokio::time::timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
+    if drained.is_err() {
+        tracing::warn!(left = connections.len(), "connections did not finish in time");
+        connections.shutdown().await;
+    }
+    Ok(())
+}
+
+async fn connection(
+    service: ApiService,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    peer: SocketAddr,
+    stopping: CancellationToken,
+) {
+    // An event is one small write; waiting for more to send with it would only delay it.
+    let _ = stream.set_nodelay(true);
+    let handshake = tokio::select! {
+        done = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)) => done,
+        () = stopping.cancelled() => return,
+    };
+    let stream = match handshake {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::debug!(%peer, %error, "TLS handshake failed"),
+        Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
+    };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let identity = certificate.and_then(|certificate| Identity::from_certificate(certificate));
+    let token = stopping.clone();
+    let service = service.map_request(move |mut request: Request<Incoming>| {
+        // Nothing from the network arrives as an extension; this is the only place that says who the client is.
+        if let Some(identity) = &identity {
+            request.extensions_mut().insert(identity.clone());
+        }
+        request.extensions_mut().insert(Stopping(token.clone()));
+        request
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
+    tokio::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = stopping.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = result {
+        tracing::trace!(%peer, %error, "connection ended early");
+    }
+}

@@ -1,0 +1,165 @@
+//! The whole API as one `tower` service: who asks, may they, what for, and the answer.
+
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use api::Status;
+use bytes::Bytes;
+use futures::FutureExt as _;
+use http::header::{self, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Method, Response};
+
+use crate::authenticate::authenticate;
+use crate::authorize::{Attributes, Target, authorize};
+use crate::body::{self, Body, BoxError};
+use crate::identity::Identity;
+use crate::negotiate::Accept;
+use crate::query::Query;
+use crate::request::{Address, Request, Verb};
+use crate::state::State;
+use crate::{
+    binding, collection, create, delete, discovery, get, health, list, logs_exec, random, respond, update, watch,
+};
+
+/// A request that is not a stream or a watch must be answered within this.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// The API as a service over `http` types, for any request body. Made by [`crate::Server::service`].
+#[derive(Clone)]
+pub struct ApiService {
+    pub(crate) state: Arc<State>,
+    /// Every request is made as this user, whatever its extensions say.
+    pub(crate) identity: Option<Identity>,
+}
+
+impl std::fmt::Debug for ApiService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiService").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+impl<B> tower::Service<http::Request<B>> for ApiService
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: http::Request<B>) -> Self::Future {
+        let state = Arc::clone(&self.state);
+        if let Some(identity) = &self.identity {
+            request.extensions_mut().insert(identity.clone());
+        }
+        Box::pin(async move { Ok(answer(&state, request).await) })
+    }
+}
+
+/// Answers every request, even one whose handler breaks.
+async fn answer<B>(state: &State, request: http::Request<B>) -> Response<Body>
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let outcome = AssertUnwindSafe(dispatch(state, request)).catch_unwind().await;
+    let mut response = match outcome {
+        Ok(Ok(response)) => response,
+        Ok(Err(status)) => {
+            tracing::debug!(%method, path, code = status.code, message = status.message, "request refused");
+            respond::status(&status)
+        }
+        Err(_panic) => {
+            tracing::error!(%method, path, "the handler of a request panicked");
+            respond::status(&Status::internal("the server broke on this request"))
+        }
+    };
+    let headers = response.headers_mut();
+    if let Ok(id) = HeaderValue::from_str(&random::uid()) {
+        headers.insert(AUDIT_ID, id);
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+async fn dispatch<B>(state: &State, request: http::Request<B>) -> Result<Response<Body>, Status>
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    let (mut parts, sent) = request.into_parts();
+    let identity = authenticate(&mut parts)?;
+    let query = Query::parse(parts.uri.query());
+    match Address::parse(parts.uri.path()) {
+        Address::Path(path) => {
+            let verb = parts.method.as_str().to_ascii_lowercase();
+            authorize(&identity, &Attributes { verb: &verb, target: Target::Path(&path) })?;
+            not_a_resource(state, &parts, &path, &query)
+        }
+        Address::Resource(address) => {
+            let verb = address.verb(&parts.method, &query)?;
+            authorize(&identity, &address.attributes(verb))?;
+            let takes_over = logs_exec::is_stream(&parts.method, &address.subresource);
+            let has_body = !takes_over && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
+            let body = if has_body { body::read(sent).await? } else { Bytes::new() };
+            let request = Request::new(&parts, address, verb, query, identity, body)?;
+            if takes_over {
+                return logs_exec::stream(state, &request, parts).await;
+            }
+            match tokio::time::timeout(TIME_LIMIT, route(state, &request)).await {
+                Ok(answer) => answer,
+                Err(_) => Err(Status::timeout("request did not complete within the allotted timeout")),
+            }
+        }
+    }
+}
+
+/// One verb, one handler; subresources that are not a part of their object have their own.
+async fn route(state: &State, request: &Request) -> Result<Response<Body>, Status> {
+    match (request.verb, request.subresource_name()) {
+        (Verb::Get, Some("log")) => logs_exec::log(state, request).await,
+        (Verb::Create, Some("binding")) => binding::bind(state, request).await,
+        (Verb::Create, Some("eviction")) => binding::evict(state, request).await,
+        (Verb::Get, None | Some("status")) => get::handle(state, request),
+        (Verb::List, None) => list::handle(state, request),
+        (Verb::Watch, None) => watch::handle(state, request),
+        (Verb::Create, None) => create::handle(state, request).await,
+        (Verb::Update, None | Some("status" | "finalize")) => update::handle(state, request).await,
+        (Verb::Patch, None) => Err(Status::method_not_allowed()),
+        (Verb::Delete, None) => delete::handle(state, request).await,
+        (Verb::DeleteCollection, None) => collection::handle(state, request).await,
+        // The table may name more than is served yet.
+        (_, Some(_)) => Err(Status::no_such_path()),
+    }
+}
+
+fn not_a_resource(state: &State, parts: &Parts, path: &str, query: &Query) -> Result<Response<Body>, Status> {
+    if !matches!(parts.method, Method::GET | Method::HEAD) {
+        return Err(Status::method_not_allowed());
+    }
+    let pretty = query.flag("pretty");
+    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    match first {
+        "version" if path == "/version" => Ok(health::version(state, pretty)),
+        "healthz" | "livez" | "readyz" => health::check(path, query).ok_or_else(Status::no_such_path),
+        "" | "api" | "apis" | "openapi" => {
+            discovery::handle(state, &parts.headers, &Accept::parse(&parts.headers), path)
+        }
+        _ => Err(Status::no_such_path()),
+    }
+}

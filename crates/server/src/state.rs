@@ -1,0 +1,46 @@
+//! What every handler shares.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use api::{Kind, Status};
+use store::{Store, WriteError};
+use tokio::sync::Notify;
+
+use crate::node::NodeDialer;
+
+/// The server's shared parts. Handlers borrow it; background tasks hold it.
+pub(crate) struct State {
+    pub(crate) store: Store,
+    pub(crate) advertise: SocketAddr,
+    pub(crate) version: String,
+    pub(crate) nodes: Arc<dyn NodeDialer>,
+    /// The CA that pods trust, once the process has told us.
+    pub(crate) root_ca: OnceLock<String>,
+    /// Rung when `root_ca` is set.
+    pub(crate) root_ca_set: Notify,
+}
+
+/// The row of a kind the server itself cannot do without.
+pub(crate) fn core_kind(plural: &str) -> &'static Kind {
+    api::find("", "v1", plural).expect("the table of kinds has the core kinds")
+}
+
+/// A write the log could not take. Conflicts are decided where they happen.
+pub(crate) fn log_failure(error: WriteError) -> Status {
+    let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+    tracing::error!(error = %error, source, "the store refused a write");
+    Status::internal(&format!("{error}: {source}"))
+}
+
+#[allow(clippy::too_many_arguments, reason = "tmp")]
+pub(crate) fn track_update(
+    _: &Kind,
+    _: Option<&serde_json::Value>,
+    _: &mut serde_json::Value,
+    _: &str,
+    _: &str,
+    _: Option<&str>,
+    _: jiff::Timestamp,
+) {
+}

@@ -1,0 +1,89 @@
+//! Tables and partial metadata: the forms of an object that are not the object.
+
+use api::{Cause, Kind, Status};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::query::Query;
+
+/// How much of the object a row carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Include {
+    Nothing,
+    Metadata,
+    Object,
+}
+
+impl Include {
+    pub(crate) fn parse(query: &Query) -> Result<Self, Status> {
+        match query.get("includeObject") {
+            None | Some("Metadata") => Ok(Self::Metadata),
+            Some("None") => Ok(Self::Nothing),
+            Some("Object") => Ok(Self::Object),
+            Some(other) => {
+                let cause = Cause::not_supported("includeObject", other, &["None", "Metadata", "Object"]);
+                Err(Status::invalid_of("TableOptions", "meta.k8s.io", "", vec![cause]))
+            }
+        }
+    }
+}
+
+/// A table of `objects` with its columns.
+pub(crate) fn table<'a>(
+    kind: &Kind,
+    version: &str,
+    objects: impl Iterator<Item = &'a Value>,
+    metadata: Value,
+    include: Include,
+) -> Value {
+    let now = Timestamp::now();
+    let rows: Vec<Value> = objects.map(|object| row(kind, object, now, include)).collect();
+    assemble(version, metadata, Some(api::table::columns(kind)), rows)
+}
+
+/// One watch event's table: a row, and the columns only in the first event of the stream.
+pub(crate) fn event(kind: &Kind, version: &str, object: &Value, include: Include, first: bool) -> Value {
+    let metadata = json!({ "resourceVersion": api::meta::resource_version(object) });
+    let columns = first.then(|| api::table::columns(kind));
+    assemble(version, metadata, columns, vec![row(kind, object, Timestamp::now(), include)])
+}
+
+/// A bookmark's table: its row holds the bookmark, and no cells mean anything.
+pub(crate) fn bookmark(version: &str, object: &Value) -> Value {
+    let metadata = json!({ "resourceVersion": api::meta::resource_version(object) });
+    assemble(version, metadata, None, vec![json!({ "cells": [], "object": object })])
+}
+
+fn assemble(version: &str, metadata: Value, columns: Option<Value>, rows: Vec<Value>) -> Value {
+    json!({
+        "kind": "Table",
+        "apiVersion": format!("meta.k8s.io/{version}"),
+        "metadata": metadata,
+        // Upstream sends null after the first event of a watch; clients then keep the columns they have.
+        "columnDefinitions": columns,
+        "rows": rows,
+    })
+}
+
+fn row(kind: &Kind, object: &Value, now: Timestamp, include: Include) -> Value {
+    let cells = api::table::cells(kind, object, now);
+    match include {
+        Include::Nothing => json!({ "cells": cells }),
+        Include::Metadata => json!({ "cells": cells, "object": partial(object) }),
+        Include::Object => json!({ "cells": cells, "object": whole(kind, object) }),
+    }
+}
+
+/// `PartialObjectMetadata`.
+pub(crate) fn partial(object: &Value) -> Value {
+    json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object.get("metadata") })
+}
+
+/// The object with its kind and apiVersion.
+pub(crate) fn whole(kind: &Kind, object: &Value) -> Value {
+    let mut out = json!({ "kind": kind.kind, "apiVersion": kind.api_version() });
+    if let (Some(out), Some(fields)) = (out.as_object_mut(), object.as_object()) {
+        out.extend(fields.iter().map(|(key, value)| (key.clone(), value.clone())));
+    }
+    out
+}
