@@ -195,10 +195,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channels for WebSocketChannels<S>
 }
 
 fn into_io(error: WebSocketError) -> io::Error {
-    match error {
-        WebSocketError::Io(error) => error,
-        other => io::Error::other(other),
-    }
+    if let WebSocketError::Io(error) = error { error } else { io::Error::other(error) }
 }
 
 #[cfg(test)]

@@ -52,10 +52,7 @@ pub(crate) enum ConnectionError {
 
 impl From<ConnectionError> for io::Error {
     fn from(error: ConnectionError) -> Self {
-        match error {
-            ConnectionError::Io(error) => error,
-            other => Self::other(other),
-        }
+        if let ConnectionError::Io(error) = error { error } else { Self::other(error) }
     }
 }
 

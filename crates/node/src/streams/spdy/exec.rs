@@ -133,7 +133,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> SpdyChannels<S> {
                     }
                 }
                 Event::Closed => return Err(io::ErrorKind::UnexpectedEof.into()),
-                other => self.early.push_back(other),
+                event @ (Event::Data { .. } | Event::Reset { .. }) => self.early.push_back(event),
             }
             if self.early.len() > EARLY_MAX {
                 return Err(io::Error::other("the client talks before it has opened its streams"));

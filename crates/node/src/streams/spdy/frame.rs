@@ -271,10 +271,9 @@ mod tests {
         }
         // A data frame arrives in pieces of one byte, so compare what the pieces say.
         let text = |frames: &[Frame]| -> (Vec<u8>, usize) {
-            let data = frames.iter().filter_map(|frame| match frame {
-                Frame::Data { bytes, .. } => Some(bytes.to_vec()),
-                _ => None,
-            });
+            let data = frames
+                .iter()
+                .filter_map(|frame| if let Frame::Data { bytes, .. } = frame { Some(bytes.to_vec()) } else { None });
             (data.flatten().collect(), frames.iter().filter(|frame| !matches!(frame, Frame::Data { .. })).count())
         };
         assert_eq!(text(&all_of(&joined).unwrap()), text(&samples()));
