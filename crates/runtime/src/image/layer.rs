@@ -1,0 +1,265 @@
+//! Unpacks one layer: a tar stream becomes a directory that overlayfs can use, and its diff id is checked.
+
+use std::cell::Cell;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Timespec};
+use tar::EntryType;
+
+use super::compression;
+use super::digest::{Digest, Hashing};
+use super::error::ImageError;
+use super::incoming::{Allowance, IncomingLayer, Limits, Metered, Spent};
+use super::tree::{self, Attributes, Tree, TreeError};
+
+/// The headers of one entry, long names and extended attributes included, are held in memory.
+const HEADER_BYTES_MAX: u64 = 4 << 20;
+const WHITEOUT: &[u8] = b".wh.";
+const XATTR: &[u8] = b"SCHILY.xattr.";
+
+/// What is left of a load's [`Limits`], shared by all its layers.
+pub(super) struct Allowances {
+    limits: Limits,
+    bytes: Allowance,
+    entries: Allowance,
+}
+
+impl Allowances {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, bytes: Allowance::new(limits.bytes_max), entries: Allowance::new(limits.entries_max) }
+    }
+}
+
+/// Unpacks `layer` into the empty directory `into`; returns the bytes of its files.
+pub(super) fn unpack(layer: &IncomingLayer, into: &Path, allowances: &Allowances) -> Result<u64, ImageError> {
+    let unpacking = Unpacking { layer: layer.diff_id, allowances };
+    let mut blob = Hashing::new(layer.blob.clone());
+    let (size_bytes, diff_id) = {
+        let plain = compression::plain(&mut blob).map_err(|error| unpacking.failed(error))?;
+        let header_left = Cell::new(None);
+        let plain = HeaderGate { inner: plain, left: &header_left };
+        let mut stream = Hashing::new(Metered { inner: plain, allowance: &allowances.bytes });
+        let size_bytes = unpacking.entries(&mut stream, &header_left, into)?;
+        header_left.set(None);
+        (size_bytes, stream.finish().map_err(|error| unpacking.failed(error))?)
+    };
+    let matches = |what: &str, expected: Digest, got: Digest| match got == expected {
+        true => Ok(()),
+        false => Err(ImageError::Mismatch { what: what.to_owned(), expected, got }),
+    };
+    if let Some(expected) = layer.blob_digest {
+        matches("a layer", expected, blob.finish().map_err(|error| unpacking.failed(error))?)?;
+    }
+    matches("an unpacked layer", layer.diff_id, diff_id)?;
+    Ok(size_bytes)
+}
+
+struct Unpacking<'a> {
+    layer: Digest,
+    allowances: &'a Allowances,
+}
+
+impl Unpacking<'_> {
+    fn entries(&self, stream: &mut impl Read, header_left: &Cell<Option<u64>>, into: &Path) -> Result<u64, ImageError> {
+        let mut tree = Tree::open(into).map_err(ImageError::store("open", into))?;
+        let mut archive = tar::Archive::new(stream);
+        let mut entries = archive.entries().map_err(|error| self.failed(error))?;
+        let mut size_bytes = 0;
+        loop {
+            header_left.set(Some(HEADER_BYTES_MAX));
+            let Some(entry) = entries.next() else { break };
+            let mut entry = entry.map_err(|error| self.failed(error))?;
+            header_left.set(None);
+            self.allowances.entries.draw(1).map_err(|_| ImageError::TooLarge {
+                what: format!("the number of files in layer {}", self.layer),
+                limit_bytes: self.allowances.limits.entries_max,
+            })?;
+            let path = entry.path_bytes().into_owned();
+            size_bytes += self.entry(&mut tree, &path, &mut entry).map_err(|error| self.at(&path, error))?;
+            // Content that nobody asked for must not count as part of the next header.
+            io::copy(&mut entry, &mut io::sink()).map_err(|error| self.failed(error))?;
+        }
+        tree.finish().map_err(|error| self.at(b".", error))?;
+        Ok(size_bytes)
+    }
+
+    fn entry<R: Read>(&self, tree: &mut Tree, path: &[u8], entry: &mut tar::Entry<'_, R>) -> Result<u64, TreeError> {
+        let kind = entry.header().entry_type();
+        if matches!(kind, EntryType::XGlobalHeader) {
+            return Ok(0);
+        }
+        let path = tree::relative(path)?;
+        if let Some(hidden) = Hidden::by(&path)? {
+            match hidden {
+                Hidden::One(path) => tree.whiteout(&path)?,
+                Hidden::All(folder) => tree.opaque(&folder)?,
+                Hidden::Nothing => {}
+            }
+            return Ok(0);
+        }
+        let attributes = attributes(entry)?;
+        match kind {
+            EntryType::Regular | EntryType::Continuous => return tree.file(&path, entry, &attributes),
+            EntryType::GNUSparse => {
+                // Holes cost nothing in the stream, so they are drawn here.
+                self.allowances.bytes.draw(entry.header().size()?)?;
+                return tree.file(&path, entry, &attributes);
+            }
+            EntryType::Directory => tree.directory(&path, &attributes)?,
+            EntryType::Symlink => tree.symbolic_link(&path, &link_target(entry)?, &attributes)?,
+            EntryType::Link => tree.hard_link(&path, &tree::relative(&link_target(entry)?)?)?,
+            EntryType::Char => tree.node(&path, FileType::CharacterDevice, device(entry)?, &attributes)?,
+            EntryType::Block => tree.node(&path, FileType::BlockDevice, device(entry)?, &attributes)?,
+            EntryType::Fifo => tree.node(&path, FileType::Fifo, (0, 0), &attributes)?,
+            _ => return Err(TreeError::Refused("is of a kind that no layer should hold")),
+        }
+        Ok(0)
+    }
+
+    fn at(&self, path: &[u8], error: TreeError) -> ImageError {
+        let path = String::from_utf8_lossy(path).into_owned();
+        match error {
+            TreeError::Refused(why) => ImageError::Hostile { layer: self.layer, path, why: why.to_owned() },
+            TreeError::Io(error) if Spent::in_error(&error).is_some() => self.failed(error),
+            TreeError::Io(error) => ImageError::Layer { layer: self.layer, why: format!("entry {path:?}: {error}") },
+        }
+    }
+
+    fn failed(&self, error: io::Error) -> ImageError {
+        match Spent::in_error(&error) {
+            Some(spent) if spent.limit == HEADER_BYTES_MAX => ImageError::TooLarge {
+                what: format!("a header in layer {}", self.layer),
+                limit_bytes: HEADER_BYTES_MAX,
+            },
+            Some(spent) => {
+                ImageError::TooLarge { what: format!("layer {}", self.layer), limit_bytes: spent.limit }
+            }
+            None => ImageError::Layer { layer: self.layer, why: error.to_string() },
+        }
+    }
+}
+
+/// What a whiteout entry hides of the layers below.
+enum Hidden {
+    One(PathBuf),
+    All(PathBuf),
+    /// Bookkeeping of the file system that invented whiteouts.
+    Nothing,
+}
+
+impl Hidden {
+    fn by(path: &Path) -> Result<Option<Self>, TreeError> {
+        let (Some(name), Some(folder)) = (path.file_name(), path.parent()) else { return Ok(None) };
+        let Some(hidden) = name.as_bytes().strip_prefix(WHITEOUT) else { return Ok(None) };
+        Ok(Some(match hidden {
+            b".wh..opq" => Self::All(folder.to_owned()),
+            b"" | b"." | b".." => return Err(TreeError::Refused("is a whiteout of no file")),
+            _ if hidden.starts_with(WHITEOUT) => Self::Nothing,
+            _ => Self::One(folder.join(OsStr::from_bytes(hidden))),
+        }))
+    }
+}
+
+fn link_target<R: Read>(entry: &tar::Entry<'_, R>) -> Result<Vec<u8>, TreeError> {
+    match entry.link_name_bytes() {
+        Some(target) if !target.is_empty() => Ok(target.into_owned()),
+        _ => Err(TreeError::Refused("is a link to nothing")),
+    }
+}
+
+fn device<R: Read>(entry: &tar::Entry<'_, R>) -> Result<(u32, u32), TreeError> {
+    let header = entry.header();
+    let ustar = header.as_ustar().map(|fields| (fields.dev_major, fields.dev_minor));
+    let gnu = || header.as_gnu().map(|fields| (fields.dev_major, fields.dev_minor));
+    let Some((major, minor)) = ustar.or_else(gnu) else {
+        return Err(TreeError::Refused("is a device without a number"));
+    };
+    let major = or_blank(&major, || Ok(header.device_major()?.unwrap_or_default()))?;
+    let minor = or_blank(&minor, || Ok(header.device_minor()?.unwrap_or_default()))?;
+    Ok((major, minor))
+}
+
+/// Some writers leave a number out where they mean zero.
+fn or_blank<T: Default>(field: &[u8], read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    if field.iter().all(|&byte| byte == 0 || byte == b' ') { Ok(T::default()) } else { read() }
+}
+
+fn attributes<R: Read>(entry: &mut tar::Entry<'_, R>) -> Result<Attributes, TreeError> {
+    // The highest number means "leave the owner alone" to the kernel, so no file can belong to it.
+    let owner = |id: u64| match u32::try_from(id) {
+        Ok(id) if id != u32::MAX => Ok(id),
+        _ => Err(TreeError::Refused("belongs to a user or group that cannot exist")),
+    };
+    let header = entry.header();
+    let fields = header.as_old();
+    let mtime = or_blank(&fields.mtime, || header.mtime())?;
+    let mut attributes = Attributes {
+        mode: or_blank(&fields.mode, || header.mode())?,
+        uid: owner(or_blank(&fields.uid, || header.uid())?)?,
+        gid: owner(or_blank(&fields.gid, || header.gid())?)?,
+        mtime: Timespec { tv_sec: i64::try_from(mtime).unwrap_or(0), tv_nsec: 0 },
+        xattrs: Vec::new(),
+    };
+    let Some(extensions) = entry.pax_extensions()? else { return Ok(attributes) };
+    for extension in extensions {
+        let extension = extension?;
+        if extension.key_bytes() == b"mtime" {
+            attributes.mtime = extension.value().ok().and_then(moment).unwrap_or(attributes.mtime);
+        } else if let Some(name) = extension.key_bytes().strip_prefix(XATTR) {
+            // Marks of overlayfs itself are ours to set: an image could use them to show other files than it holds.
+            if !name.starts_with(b"trusted.overlay.") && !name.starts_with(b"user.overlay.") {
+                attributes.xattrs.push((OsString::from_vec(name.to_vec()), extension.value_bytes().to_vec()));
+            }
+        }
+    }
+    Ok(attributes)
+}
+
+/// Seconds with a fraction, perhaps before 1970.
+fn moment(text: &str) -> Option<Timespec> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let seconds: i64 = whole.parse().ok()?;
+    let digits: String = fraction.chars().chain("000000000".chars()).take(9).collect();
+    let nanoseconds: i64 = digits.parse().ok()?;
+    Some(match whole.starts_with('-') && nanoseconds > 0 {
+        true => Timespec { tv_sec: seconds - 1, tv_nsec: 1_000_000_000 - nanoseconds },
+        false => Timespec { tv_sec: seconds, tv_nsec: nanoseconds },
+    })
+}
+
+/// While a header is read, only so much passes: the tar reader would keep a long name of any length in memory.
+struct HeaderGate<'a, R> {
+    inner: R,
+    left: &'a Cell<Option<u64>>,
+}
+
+impl<R: Read> Read for HeaderGate<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        if let Some(left) = self.left.get() {
+            let spent = || io::Error::other(Spent { limit: HEADER_BYTES_MAX });
+            self.left.set(Some(left.checked_sub(count as u64).ok_or_else(spent)?));
+        }
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn times_keep_their_fraction_on_both_sides_of_1970() {
+        let at = |tv_sec, tv_nsec| Some(Timespec { tv_sec, tv_nsec });
+        assert_eq!(moment("12"), at(12, 0));
+        assert_eq!(moment("12.5"), at(12, 500_000_000));
+        assert_eq!(moment("12.1234567891"), at(12, 123_456_789));
+        assert_eq!(moment("-1.25"), at(-2, 750_000_000));
+        assert_eq!(moment("-0.25"), at(-1, 750_000_000));
+        assert_eq!(moment("x"), None);
+    }
+}
