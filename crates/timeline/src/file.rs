@@ -1,0 +1,115 @@
+//! The care for the file: opening it alone, reading it to its end, cutting what was never finished, leaving out what is
+//! over.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::journal::JournalError;
+use crate::life::{Life, Lives};
+use crate::record::{self, Entry, FILE_HEADER, Framed, Opening};
+
+/// Below so many bytes that nobody needs, a file is left as it is.
+const WORTH_COMPACTING: usize = 64 << 10;
+
+/// Opens or makes the journal at `path` for this boot. What comes back is at its end, locked, and whole.
+pub(crate) fn open(path: &Path, boot_id: &str) -> Result<(File, Vec<Life>), JournalError> {
+    let cannot = |doing| move |source| JournalError::Io { doing, path: path.to_owned(), source };
+    let mut file = lock(path)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(cannot("read"))?;
+    let (mut lives, end) = read(path, &bytes)?;
+    if end < bytes.len() {
+        tracing::warn!(bytes = bytes.len() - end, "the end of the journal was never finished; it is cut off");
+        bytes.truncate(end);
+        file.set_len(u64::try_from(end).expect("a file's length")).map_err(cannot("cut the end of"))?;
+    }
+    if end == 0 {
+        bytes.extend_from_slice(&record::file_header());
+        file.write_all(&bytes).map_err(cannot("begin"))?;
+    }
+    let needed = lives.needed();
+    let kept: usize = FILE_HEADER + needed.iter().map(ExactSizeIterator::len).sum::<usize>();
+    if bytes.len() - kept > kept.max(WORTH_COMPACTING) {
+        let mut compacted = record::file_header().to_vec();
+        needed.into_iter().for_each(|part| compacted.extend_from_slice(&bytes[part]));
+        file = replace(path, &compacted).map_err(cannot("compact"))?;
+        tracing::info!(before = bytes.len(), after = compacted.len(), "the journal was compacted");
+    }
+    file.seek(SeekFrom::End(0)).map_err(cannot("find the end of"))?;
+    if lives.boot_id.as_deref() != Some(boot_id) {
+        let mut boot = Vec::new();
+        record::frame(&Entry::Boot { boot_id: boot_id.to_owned() }, &mut boot);
+        file.write_all(&boot).map_err(cannot("note the boot in"))?;
+        lives.boot_id = Some(boot_id.to_owned());
+    }
+    // Before anything is appended: what was read must still be there after a crash, and so must the file itself.
+    file.sync_all().and_then(|()| sync_directory(path)).map_err(cannot("sync"))?;
+    Ok((file, lives.into_lives()))
+}
+
+/// Reads every record. Answers the lives and where the sound part ends.
+fn read(path: &Path, bytes: &[u8]) -> Result<(Lives, usize), JournalError> {
+    let mut lives = Lives::default();
+    // A journal whose very first write was cut short holds nothing yet.
+    if bytes.len() < FILE_HEADER && record::file_header().starts_with(bytes) {
+        return Ok((lives, 0));
+    }
+    match record::read_file_header(bytes) {
+        Opening::Ours => {}
+        Opening::Newer(version) => return Err(JournalError::Newer { path: path.to_owned(), version }),
+        Opening::Foreign => return Err(JournalError::Foreign { path: path.to_owned() }),
+    }
+    let mut offset = FILE_HEADER;
+    while offset < bytes.len() {
+        let damaged = |what: String| JournalError::Damaged { path: path.to_owned(), offset, what };
+        match record::unframe(&bytes[offset..], offset) {
+            Framed::Sound(payload, length) => {
+                let entry = record::read(payload).map_err(|error| damaged(error.to_string()))?;
+                lives.take(entry, offset..offset + length);
+                offset += length;
+            }
+            Framed::Torn => break,
+            Framed::Damaged => return Err(damaged("its checksum does not match".to_owned())),
+            Framed::Newer(version) => {
+                return Err(JournalError::Newer { path: path.to_owned(), version: version.into() });
+            }
+        }
+    }
+    Ok((lives, offset))
+}
+
+/// Opens the file for us alone, and makes sure that it is still the one of that name.
+fn lock(path: &Path) -> Result<File, JournalError> {
+    let cannot = |source| JournalError::Io { doing: "open", path: path.to_owned(), source };
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(cannot)?;
+    let in_use = || JournalError::InUse { path: path.to_owned() };
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(in_use()),
+        Err(TryLockError::Error(source)) => return Err(cannot(source)),
+    }
+    let (ours, named) = (file.metadata().map_err(cannot)?, fs::metadata(path).map_err(cannot)?);
+    if (ours.dev(), ours.ino()) == (named.dev(), named.ino()) { Ok(file) } else { Err(in_use()) }
+}
+
+/// Puts a new file in the place of the old one: whole and durable before it gets the name, locked before that too.
+fn replace(path: &Path, content: &[u8]) -> io::Result<File> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".new");
+    let draft = PathBuf::from(draft);
+    let mut options = OpenOptions::new();
+    let mut file = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    file.try_lock()?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&draft, path)?;
+    Ok(file)
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
+}

@@ -1,0 +1,250 @@
+//! The writer: records are queued in order, and one thread makes them durable together.
+//!
+//! Appending never waits. Whoever awaits an [`Appended`] makes the thread write and sync at once, and everything queued by
+//! then rides along; what nobody awaits is written and synced a moment later. The first failure is the last word: after it
+//! nothing more is written, and everyone is told.
+
+use std::fs::File;
+use std::future::Future;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use crate::life::Life;
+use crate::record::{self, Entry, Record};
+
+/// How long a record that nobody awaits may stay in memory.
+const LAZY: Duration = Duration::from_millis(50);
+
+/// Why the journal cannot be opened or written.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Someone else writes it.
+    #[error(
+        "the journal {} is in use by another process; stop that one first, or give this one a data directory of its own",
+        path.display()
+    )]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is from the future.
+    #[error(
+        "the journal {} has records of version {version}, which this version cannot read; use the version that wrote it",
+        path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// The version found.
+        version: u32,
+    },
+    /// It is something else.
+    #[error("{} is not a journal; move it away to start with an empty one", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is not what was written.
+    #[error(
+        "the journal {} is damaged at byte {offset} ({what}); restore a copy of it, or move it away to forget all pods",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where the record starts that cannot be believed.
+        offset: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The system did not let us.
+    #[error("cannot {doing} the journal {}", path.display())]
+    Io {
+        /// What we were doing.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: std::io::Error,
+    },
+}
+
+/// The open journal. Cheap to clone; the last clone dropped writes what is left and closes the file.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    writer: Arc<Writer>,
+}
+
+impl Journal {
+    /// Opens the journal, or makes it. A record that was never finished is cut off the end; anything else that is wrong is
+    /// an error. Answers every life that was not forgotten, in the order they began.
+    pub async fn open(path: &Path, boot_id: &str) -> Result<(Self, Vec<Life>), JournalError> {
+        let (owned, boot_id) = (path.to_owned(), boot_id.to_owned());
+        let opening = tokio::task::spawn_blocking(move || crate::file::open(&owned, &boot_id));
+        let (file, lives) = opening.await.unwrap_or_else(|gone| std::panic::resume_unwind(gone.into_panic()))?;
+        let shared = Arc::new(Shared::default());
+        let serving = Arc::clone(&shared);
+        let path = path.to_owned();
+        let thread = std::thread::Builder::new()
+            .name("journal".to_owned())
+            .spawn(move || serving.serve(file, &path))
+            .expect("a thread can be started while the process starts");
+        Ok((Self { writer: Arc::new(Writer { shared, thread: Some(thread) }) }, lives))
+    }
+
+    /// Queues a record behind all before it, and returns at once.
+    pub fn append(&self, record: Record) -> Appended {
+        let shared = &self.writer.shared;
+        let mut queue = shared.lock();
+        queue.appended += 1;
+        if queue.failure.is_none() {
+            record::frame(&Entry::Of(record), &mut queue.bytes);
+            if queue.first_since.is_none() {
+                queue.first_since = Some(Instant::now());
+                shared.changed.notify_one();
+            }
+        }
+        Appended { number: queue.appended, shared: Arc::clone(shared), answer: None }
+    }
+}
+
+/// Resolves once its record, and so every record before it, is durable. Awaiting it makes that happen now; dropping it
+/// leaves it for later.
+#[derive(Debug)]
+#[must_use = "await it where the record must be durable, drop it where it need not be"]
+pub struct Appended {
+    number: u64,
+    shared: Arc<Shared>,
+    answer: Option<oneshot::Receiver<Durable>>,
+}
+
+type Durable = Result<(), Arc<JournalError>>;
+
+impl Future for Appended {
+    type Output = Durable;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Durable> {
+        let this = &mut *self;
+        let answer = match &mut this.answer {
+            Some(answer) => answer,
+            None => {
+                let mut queue = this.shared.lock();
+                if queue.synced >= this.number {
+                    return Poll::Ready(Ok(()));
+                }
+                if let Some(failure) = &queue.failure {
+                    return Poll::Ready(Err(Arc::clone(failure)));
+                }
+                let (tell, answer) = oneshot::channel();
+                queue.waiting.push((this.number, tell));
+                this.shared.changed.notify_one();
+                this.answer.insert(answer)
+            }
+        };
+        Pin::new(answer).poll(context).map(|answer| answer.expect("the writer answers everyone before it ends"))
+    }
+}
+
+/// Ends the thread when the last handle goes.
+#[derive(Debug)]
+struct Writer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.shared.lock().closing = true;
+        self.shared.changed.notify_one();
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
+            tracing::error!("the journal's writer ended in a panic");
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// Framed records that are not in the file yet.
+    bytes: Vec<u8>,
+    /// When the oldest of them came.
+    first_since: Option<Instant>,
+    /// How many records were ever appended, and how many of them are durable.
+    appended: u64,
+    synced: u64,
+    waiting: Vec<(u64, oneshot::Sender<Durable>)>,
+    failure: Option<Arc<JournalError>>,
+    closing: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // The queue is whole between any two statements, so a panic elsewhere does not make it unusable.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serve(&self, mut file: File, path: &Path) {
+        while let Some((bytes, up_to)) = self.next_group() {
+            let written = file.write_all(&bytes).and_then(|()| file.sync_data());
+            let outcome = written.map_err(|source| {
+                tracing::error!(path = %path.display(), error = %source, "cannot write to the journal");
+                Arc::new(JournalError::Io { doing: "write to", path: path.to_owned(), source })
+            });
+            self.settle(up_to, outcome);
+        }
+    }
+
+    /// Waits for something to write: until someone asks for it, or the oldest record has waited long enough.
+    fn next_group(&self) -> Option<(Vec<u8>, u64)> {
+        let mut queue = self.lock();
+        loop {
+            let overdue = queue.first_since.map(|since| LAZY.saturating_sub(since.elapsed()));
+            if !queue.bytes.is_empty()
+                && (queue.closing || !queue.waiting.is_empty() || overdue == Some(Duration::ZERO))
+            {
+                queue.first_since = None;
+                return Some((std::mem::take(&mut queue.bytes), queue.appended));
+            }
+            if queue.closing {
+                return None;
+            }
+            queue = match overdue {
+                Some(left) => self.changed.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    fn settle(&self, up_to: u64, outcome: Durable) {
+        let mut queue = self.lock();
+        let answered: Vec<_> = match &outcome {
+            Ok(()) => {
+                queue.synced = up_to;
+                queue.waiting.extract_if(.., |(number, _)| *number <= up_to).collect()
+            }
+            Err(failure) => {
+                queue.failure = Some(Arc::clone(failure));
+                queue.bytes = Vec::new();
+                queue.first_since = None;
+                queue.waiting.drain(..).collect()
+            }
+        };
+        drop(queue);
+        for (_, tell) in answered {
+            // Nobody there any more is fine: the record is as durable as it is.
+            let _ = tell.send(outcome.clone());
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What is written: records, and the frame each one travels in.
+//!
+//! ```text
+//! file    magic (8) · version (4) · crc32 (4) · record · record · …
+//! record  length (4) · version (1) · check (2) · crc32 (4) · payload (length)
+//! ```
+//!
+//! `check` guards length and version, so that a damaged length is not taken for a record that was never finished; `crc32`
+//! guards them and the payload. All numbers are little-endian.
+
+use lifecycle::{Effect, Input, Moment, PodSpec, Wall};
+
+use crate::wire::{Wire, WireError, whole, wire_enum};
+
+/// The first bytes of every journal.
+const MAGIC: &[u8; 8] = b"adieu-jl";
+/// The version of the file: raised when a record is framed in another way.
+const FILE_VERSION: u32 = 1;
+/// The version of a record: raised when a payload is written in another way.
+const RECORD_VERSION: u8 = 1;
+
+/// The length of what comes before the first record.
+pub(crate) const FILE_HEADER: usize = 16;
+const HEADER: usize = 11;
+
+/// One thing worth remembering about a pod.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Record {
+    /// The node took the pod on. Its life begins.
+    Adopted {
+        /// The pod's UID, which every later record of this life repeats.
+        uid: String,
+        /// `metadata.namespace`.
+        namespace: String,
+        /// `metadata.name`.
+        name: String,
+        /// What it asks for.
+        spec: PodSpec,
+        /// When; like every moment it belongs to the boot the journal was opened in.
+        at: Moment,
+    },
+    /// Its worker was told something and answered.
+    Step {
+        /// Which pod.
+        uid: String,
+        /// When, to reckon with.
+        at: Moment,
+        /// When, to show.
+        wall: Wall,
+        /// What the worker was told.
+        input: Input,
+        /// What it answered.
+        effects: Vec<Effect>,
+    },
+    /// Nothing of it needs to be remembered any more.
+    Forgotten {
+        /// Which pod.
+        uid: String,
+    },
+}
+
+/// A record as it stands in the file: one of a pod, or the journal's own note of the boot all that follow belong to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Entry {
+    Boot { boot_id: String },
+    Of(Record),
+}
+
+wire_enum!(Record {
+    2 Adopted { uid, namespace, name, spec, at };
+    3 Step { uid, at, wall, input, effects };
+    4 Forgotten { uid };
+});
+
+const BOOT: u8 = 1;
+
+impl Wire for Entry {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Boot { boot_id } => {
+                out.push(BOOT);
+                boot_id.put(out);
+            }
+            Self::Of(record) => record.put(out),
+        }
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, WireError> {
+        if input.first() == Some(&BOOT) {
+            *input = &input[1..];
+            return Ok(Self::Boot { boot_id: String::take(input)? });
+        }
+        Record::take(input).map(Self::Of)
+    }
+}
+
+/// What stands at the front of some bytes of a journal.
+#[derive(Debug)]
+pub(crate) enum Framed<'a> {
+    /// A sound payload, and how many bytes it took with its frame.
+    Sound(&'a [u8], usize),
+    /// The beginning of a record that was never finished.
+    Torn,
+    /// Something else.
+    Damaged,
+    /// A record of a version from the future.
+    Newer(u8),
+}
+
+/// Appends a record in its frame.
+pub(crate) fn frame(entry: &Entry, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER]);
+    entry.put(out);
+    let length = u32::try_from(out.len() - start - HEADER).expect("a record is shorter than 4 GiB");
+    let (header, payload) = out[start..].split_at_mut(HEADER);
+    header[..4].copy_from_slice(&length.to_le_bytes());
+    header[4] = RECORD_VERSION;
+    let check = check(&header[..5]);
+    header[5..7].copy_from_slice(&check.to_le_bytes());
+    let sum = sum(&header[..5], payload);
+    header[7..].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Looks at the record at the front of `bytes`, which reach to the end of the file and start at `offset` in it.
+pub(crate) fn unframe(bytes: &[u8], offset: usize) -> Framed<'_> {
+    let damaged = || if ends_in_empty_sectors(bytes, offset) { Framed::Torn } else { Framed::Damaged };
+    let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else { return Framed::Torn };
+    let [l0, l1, l2, l3, version, c0, c1, s0, s1, s2, s3] = *header;
+    if u16::from_le_bytes([c0, c1]) != check(&header[..5]) {
+        return damaged();
+    }
+    if version > RECORD_VERSION {
+        return Framed::Newer(version);
+    }
+    let length = u32::from_le_bytes([l0, l1, l2, l3]);
+    let Some(payload) = usize::try_from(length).ok().and_then(|length| rest.get(..length)) else { return Framed::Torn };
+    if u32::from_le_bytes([s0, s1, s2, s3]) != sum(&header[..5], payload) {
+        return damaged();
+    }
+    Framed::Sound(payload, HEADER + payload.len())
+}
+
+/// After a loss of power a file may be as long as it should be and yet end in sectors that were never written.
+fn ends_in_empty_sectors(bytes: &[u8], offset: usize) -> bool {
+    const SECTOR: usize = 512;
+    let end = offset + bytes.len();
+    let written = offset + bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    written == offset || written.next_multiple_of(SECTOR) < end
+}
+
+/// What a sound payload says.
+pub(crate) fn read(payload: &[u8]) -> Result<Entry, WireError> {
+    whole(payload)
+}
+
+/// The beginning of a journal.
+pub(crate) fn file_header() -> [u8; FILE_HEADER] {
+    let mut header = [0; FILE_HEADER];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..12].copy_from_slice(&FILE_VERSION.to_le_bytes());
+    let sum = crc32fast::hash(&header[..12]);
+    header[12..].copy_from_slice(&sum.to_le_bytes());
+    header
+}
+
+/// What the beginning of a file says about it.
+pub(crate) enum Opening {
+    Ours,
+    /// From the future.
+    Newer(u32),
+    /// Not a journal, or a damaged one.
+    Foreign,
+}
+
+pub(crate) fn read_file_header(bytes: &[u8]) -> Opening {
+    let Some(header) = bytes.first_chunk::<FILE_HEADER>() else { return Opening::Foreign };
+    if *header == file_header() {
+        return Opening::Ours;
+    }
+    let [.., v0, v1, v2, v3, s0, s1, s2, s3] = *header;
+    let version = u32::from_le_bytes([v0, v1, v2, v3]);
+    let sound = u32::from_le_bytes([s0, s1, s2, s3]) == crc32fast::hash(&header[..12]);
+    if header.starts_with(MAGIC) && sound && version > FILE_VERSION {
+        Opening::Newer(version)
+    } else {
+        Opening::Foreign
+    }
+}
+
+fn check(guarded: &[u8]) -> u16 {
+    let [low, high, ..] = crc32fast::hash(guarded).to_le_bytes();
+    u16::from_le_bytes([low, high])
+}
+
+fn sum(header: &[u8], payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(header);
+    hasher.update(payload);
+    hasher.finalize()
+}

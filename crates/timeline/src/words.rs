@@ -1,0 +1,82 @@
+//! How each word of the workers' vocabulary is written. A tag once used is never given to another word.
+
+use lifecycle::{
+    ContainerName, ContainerReport, ContainerSpec, DeleteSighting, Delivery, Effect, Event, EventKind, Exit, Hook,
+    HookKind, HookOutcome, HookReport, Input, Instance, KillCause, Moment, PodSpec, Probe, Readiness, RestartPolicy,
+    Role, RuntimeReport, SeenContainer, Signal, Wall,
+};
+
+use crate::wire::{Wire, WireError, wire_enum, wire_struct};
+
+impl Wire for Moment {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.as_millis().put(out);
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, WireError> {
+        u64::take(input).map(Self::from_millis)
+    }
+}
+
+wire_struct!(Wall(millis));
+wire_struct!(ContainerName(name));
+wire_struct!(Signal(number));
+wire_struct!(Instance { name, attempt });
+
+wire_struct!(PodSpec { containers, restart, grace });
+wire_struct!(ContainerSpec { name, role, pre_stop, post_start, stop_signal, readiness });
+wire_enum!(Role { 1 Init; 2 Sidecar; 3 Main; 4 Ephemeral; });
+wire_enum!(RestartPolicy { 1 Always; 2 OnFailure; 3 Never; });
+wire_enum!(Hook { 1 Exec; 2 HttpGet; 3 Sleep(span); });
+wire_enum!(Readiness { 1 WhileRunning; 2 WhenProbed; });
+
+wire_enum!(Input {
+    1 Begin;
+    2 ImageReady { container, stop_signal };
+    3 ImageFailed { container, reason, message };
+    4 SandboxReady;
+    5 SandboxFailed { message };
+    6 Started { instance, wall };
+    7 StartFailed { instance, reason, message };
+    8 Exited { instance, exit };
+    9 HookFinished { instance, kind, outcome };
+    10 SignalAnswered { instance, signal, delivery };
+    11 ProbeChanged { instance, probe, passing };
+    12 DeleteRequested { grace, sighting };
+    13 ObjectGone;
+    14 KillRequested { cause, grace };
+    15 SandboxRemoved;
+    16 SandboxRemovalFailed { message };
+    17 ObjectDeleted;
+    18 ObjectDeleteFailed { message };
+    19 AgentRestarted { report };
+    20 TimePassed;
+});
+wire_struct!(Exit { code, signal, oom, wall, seen });
+wire_enum!(HookKind { 1 PreStop; 2 PostStart; });
+wire_enum!(HookOutcome { 1 Succeeded; 2 Failed { message }; 3 Cancelled; });
+wire_enum!(Delivery { 1 Delivered; 2 AlreadyGone; });
+wire_enum!(Probe { 1 Readiness; 2 Liveness; 3 Startup; });
+wire_enum!(DeleteSighting { 1 Live; 2 Found { left }; });
+wire_enum!(KillCause { 1 Evicted { message }; 2 Preempted; 3 NodeShutdown; 4 ConfigRemoved; 5 Orphaned; });
+wire_struct!(RuntimeReport { sandbox, containers, hooks });
+wire_struct!(ContainerReport { instance, seen });
+wire_enum!(SeenContainer { 1 Running { wall }; 2 Exited { exit }; });
+wire_struct!(HookReport { instance, kind, outcome });
+
+wire_enum!(Effect {
+    1 PullImage { container };
+    2 CancelPull { container };
+    3 CreateSandbox;
+    4 StartContainer { instance };
+    5 RunHook { instance, kind };
+    6 CancelHook { instance, kind };
+    7 SendSignal { instance, signal };
+    8 KillContainer { instance };
+    9 RemoveSandbox;
+    10 PublishStatus;
+    11 Emit(event);
+    12 DeleteObject;
+    13 Finish;
+});
+wire_struct!(Event { container, kind, reason, message });
+wire_enum!(EventKind { 1 Normal; 2 Warning; });
