@@ -27,7 +27,7 @@ pub(crate) fn open(path: &Path, boot_id: &str) -> Result<(File, Vec<Life>), Jour
     }
     if end == 0 {
         bytes.extend_from_slice(&record::file_header());
-        file.write_all(&bytes).map_err(cannot("begin"))?;
+        file.rewind().and_then(|()| file.write_all(&bytes)).map_err(cannot("begin"))?;
     }
     let needed = lives.needed();
     let kept: usize = FILE_HEADER + needed.iter().map(ExactSizeIterator::len).sum::<usize>();

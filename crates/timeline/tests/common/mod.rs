@@ -1,0 +1,158 @@
+//! A life with one of everything in it.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::time::Duration;
+
+use lifecycle::{
+    ContainerName, ContainerReport, ContainerSpec, DeleteSighting, Delivery, Effect, Event, EventKind, Exit, Hook,
+    HookKind, HookOutcome, HookReport, Input, Instance, KillCause, Moment, PodSpec, Probe, Readiness, RestartPolicy,
+    Role, RuntimeReport, SeenContainer, Signal, Wall,
+};
+use timeline::Record;
+
+pub(crate) const BOOT: &str = "6f1c1f7e-0000-4000-8000-000000000001";
+
+pub(crate) fn name() -> ContainerName {
+    ContainerName("app".to_owned())
+}
+
+pub(crate) fn instance(attempt: u32) -> Instance {
+    Instance { name: name(), attempt }
+}
+
+pub(crate) fn exit() -> Exit {
+    Exit { code: 143, signal: Some(Signal::TERM), oom: false, wall: Wall(1_700_000_000_123), seen: true }
+}
+
+pub(crate) fn spec() -> PodSpec {
+    let container = |role, hook, stop_signal, readiness| ContainerSpec {
+        name: name(),
+        role,
+        pre_stop: hook,
+        post_start: hook,
+        stop_signal,
+        readiness,
+    };
+    PodSpec {
+        containers: vec![
+            container(Role::Init, None, None, Readiness::WhileRunning),
+            container(Role::Sidecar, Some(Hook::Exec), Some(Signal(34)), Readiness::WhenProbed),
+            container(Role::Main, Some(Hook::HttpGet), None, Readiness::WhenProbed),
+            container(Role::Ephemeral, Some(Hook::Sleep(Duration::from_millis(1500))), None, Readiness::WhileRunning),
+        ],
+        restart: RestartPolicy::OnFailure,
+        grace: Duration::from_secs(30),
+    }
+}
+
+/// Every input, and every variant of what inputs hold.
+pub(crate) fn inputs() -> Vec<Input> {
+    let message = || "because ü".to_owned();
+    let (container, first, again) = (name(), instance(0), instance(1));
+    let mut inputs = vec![
+        Input::Begin,
+        Input::ImageReady { container: container.clone(), stop_signal: None },
+        Input::ImageReady { container: container.clone(), stop_signal: Some(Signal(3)) },
+        Input::ImageFailed { container, reason: "ErrImagePull".to_owned(), message: message() },
+        Input::SandboxReady,
+        Input::SandboxFailed { message: message() },
+        Input::Started { instance: first.clone(), wall: Wall(-5) },
+        Input::StartFailed { instance: again.clone(), reason: "StartError".to_owned(), message: message() },
+        Input::Exited { instance: first.clone(), exit: exit() },
+        Input::Exited { instance: again, exit: Exit { code: 0, signal: None, oom: true, wall: Wall(0), seen: false } },
+        Input::DeleteRequested { grace: Duration::from_secs(30), sighting: DeleteSighting::Live },
+        Input::DeleteRequested {
+            grace: Duration::from_millis(1500),
+            sighting: DeleteSighting::Found { left: Duration::new(u64::MAX, 999_999_999) },
+        },
+        Input::ObjectGone,
+        Input::SandboxRemoved,
+        Input::SandboxRemovalFailed { message: message() },
+        Input::ObjectDeleted,
+        Input::ObjectDeleteFailed { message: message() },
+        Input::AgentRestarted { report: RuntimeReport::default() },
+        Input::AgentRestarted { report: report() },
+        Input::TimePassed,
+    ];
+    for kind in [HookKind::PreStop, HookKind::PostStart] {
+        for outcome in [HookOutcome::Succeeded, HookOutcome::Failed { message: message() }, HookOutcome::Cancelled] {
+            inputs.push(Input::HookFinished { instance: first.clone(), kind, outcome });
+        }
+    }
+    for delivery in [Delivery::Delivered, Delivery::AlreadyGone] {
+        inputs.push(Input::SignalAnswered { instance: first.clone(), signal: Signal::TERM, delivery });
+    }
+    for (probe, passing) in [(Probe::Readiness, true), (Probe::Liveness, false), (Probe::Startup, true)] {
+        inputs.push(Input::ProbeChanged { instance: first.clone(), probe, passing });
+    }
+    for (cause, grace) in [
+        (KillCause::Evicted { message: message() }, None),
+        (KillCause::Preempted, Some(Duration::ZERO)),
+        (KillCause::NodeShutdown, Some(Duration::from_secs(10))),
+        (KillCause::ConfigRemoved, None),
+        (KillCause::Orphaned, Some(Duration::from_secs(1))),
+    ] {
+        inputs.push(Input::KillRequested { cause, grace });
+    }
+    inputs
+}
+
+fn report() -> RuntimeReport {
+    RuntimeReport {
+        sandbox: true,
+        containers: vec![
+            ContainerReport { instance: instance(0), seen: SeenContainer::Exited { exit: exit() } },
+            ContainerReport { instance: instance(1), seen: SeenContainer::Running { wall: Wall(7) } },
+        ],
+        hooks: vec![
+            HookReport { instance: instance(1), kind: HookKind::PostStart, outcome: Some(HookOutcome::Succeeded) },
+            HookReport { instance: instance(1), kind: HookKind::PreStop, outcome: None },
+        ],
+    }
+}
+
+/// Every effect.
+pub(crate) fn effects() -> Vec<Effect> {
+    let instance = instance(0);
+    let kind = HookKind::PreStop;
+    let event = |container, kind| Event {
+        container,
+        kind,
+        reason: "Killing".to_owned(),
+        message: "Stopping container app".to_owned(),
+    };
+    vec![
+        Effect::PullImage { container: name() },
+        Effect::CancelPull { container: name() },
+        Effect::CreateSandbox,
+        Effect::StartContainer { instance: instance.clone() },
+        Effect::RunHook { instance: instance.clone(), kind },
+        Effect::CancelHook { instance: instance.clone(), kind },
+        Effect::SendSignal { instance: instance.clone(), signal: Signal::TERM },
+        Effect::KillContainer { instance },
+        Effect::RemoveSandbox,
+        Effect::PublishStatus,
+        Effect::Emit(event(Some(name()), EventKind::Normal)),
+        Effect::Emit(event(None, EventKind::Warning)),
+        Effect::DeleteObject,
+        Effect::Finish,
+    ]
+}
+
+pub(crate) fn adopted(uid: &str) -> Record {
+    Record::Adopted {
+        uid: uid.to_owned(),
+        namespace: "default".to_owned(),
+        name: "web".to_owned(),
+        spec: spec(),
+        at: Moment::from_millis(1000),
+    }
+}
+
+pub(crate) fn step(uid: &str, millis: u64, input: Input, effects: Vec<Effect>) -> Record {
+    Record::Step { uid: uid.to_owned(), at: Moment::from_millis(millis), wall: Wall(1), input, effects }
+}
+
+pub(crate) fn forgotten(uid: &str) -> Record {
+    Record::Forgotten { uid: uid.to_owned() }
+}
