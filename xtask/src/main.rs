@@ -1,15 +1,25 @@
 //! The chores of the tree, one subcommand each.
 
+mod scenarios;
 mod schema_table;
+mod sources;
+mod tidy;
+
+use std::env;
+use std::path::Path;
 
 use anyhow::{Result, bail};
-use std::env;
+
+const CHORES: &str = "tidy (papers and tree agree), scenarios (which are shown by which tests), schema-table";
 
 fn main() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."));
     let mut arguments = env::args().skip(1);
     match arguments.next().as_deref() {
+        Some("tidy") => tidy::run(root),
+        Some("scenarios") => scenarios::run(root),
         Some("schema-table") => schema_table::run(arguments),
-        Some(other) => bail!("no chore is called {other:?}; try: schema-table"),
-        None => bail!("which chore? try: schema-table"),
+        Some(other) => bail!("no chore is called {other:?}; try: {CHORES}"),
+        None => bail!("which chore? try: {CHORES}"),
     }
 }

@@ -137,9 +137,6 @@ impl Tables {
         } else if field.has_strategy("merge") {
             write!(line, ".merged(\"{}\")", field.merge_key.as_deref().unwrap_or_default())?;
         }
-        if field.has_strategy("retainKeys") {
-            line.push_str(".retaining()");
-        }
         if let Some(default) = field.default.as_ref().filter(|_| field.json == "protocol") {
             write!(line, ".defaulting({default})")?;
         }

@@ -167,7 +167,13 @@ impl<R: Runtime> Hands<R> {
             id: container_id(instance),
             pod_ip: facts.pod_ip.clone().unwrap_or_else(|| facts.host_ip.clone()),
         };
-        if let Some(running) = probing::start(container, instance, target, self.body.inbox.clone()) {
+        let body = Arc::downgrade(&self.body);
+        let tell = move |event| {
+            if let Some(body) = body.upgrade() {
+                body.tools.recorder.record(&lock(&body.facts).pod, event);
+            }
+        };
+        if let Some(running) = probing::start(container, instance, target, self.body.inbox.clone(), tell) {
             self.probes.insert(instance.clone(), running);
         }
     }

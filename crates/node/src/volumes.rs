@@ -2,7 +2,7 @@
 //!
 //! What cannot be made yet is said aloud, never ignored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -156,32 +156,42 @@ fn secret_files(secret: Secret) -> BTreeMap<String, Vec<u8>> {
 pub async fn lookups(client: &kube::Client, pod: &Pod) -> kube::Result<Lookups> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let mut lookups = Lookups::default();
-    let spec = pod.spec.as_ref();
-    let all = spec.into_iter().flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers));
-    for container in all {
-        let from = container.env_from.iter().flatten();
-        let maps = from.clone().filter_map(|f| Some(f.config_map_ref.as_ref()?.name.clone()));
-        let secrets = from.filter_map(|f| Some(f.secret_ref.as_ref()?.name.clone()));
-        let keyed = container.env.iter().flatten().filter_map(|e| e.value_from.as_ref());
-        let map_keys = keyed.clone().filter_map(|v| Some(v.config_map_key_ref.as_ref()?.name.clone()));
-        let secret_keys = keyed.filter_map(|v| Some(v.secret_key_ref.as_ref()?.name.clone()));
-        let text = |files: BTreeMap<String, Vec<u8>>| {
-            files.into_iter().filter_map(|(k, v)| Some((k, String::from_utf8(v).ok()?))).collect()
-        };
-        for name in maps.chain(map_keys) {
-            let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-            if let Some(found) = api.get_opt(&name).await? {
-                lookups.config_maps.insert(name, text(config_map_files(found)));
-            }
+    let (maps, secrets) = environment_sources(pod);
+    for name in maps {
+        let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+        if let Some(found) = api.get_opt(&name).await? {
+            lookups.config_maps.insert(name, as_text(config_map_files(found)));
         }
-        for name in secrets.chain(secret_keys) {
-            let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-            if let Some(found) = api.get_opt(&name).await? {
-                lookups.secrets.insert(name, text(secret_files(found)));
-            }
+    }
+    for name in secrets {
+        let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        if let Some(found) = api.get_opt(&name).await? {
+            lookups.secrets.insert(name, as_text(secret_files(found)));
         }
     }
     Ok(lookups)
+}
+
+/// The names of the ConfigMaps and of the Secrets that environments refer to.
+fn environment_sources(pod: &Pod) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut maps, mut secrets) = (BTreeSet::new(), BTreeSet::new());
+    let spec = pod.spec.as_ref();
+    for container in spec.into_iter().flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers)) {
+        for from in container.env_from.iter().flatten() {
+            maps.extend(from.config_map_ref.as_ref().map(|r| r.name.clone()));
+            secrets.extend(from.secret_ref.as_ref().map(|r| r.name.clone()));
+        }
+        for from in container.env.iter().flatten().filter_map(|e| e.value_from.as_ref()) {
+            maps.extend(from.config_map_key_ref.as_ref().map(|r| r.name.clone()));
+            secrets.extend(from.secret_key_ref.as_ref().map(|r| r.name.clone()));
+        }
+    }
+    (maps, secrets)
+}
+
+/// Environments hold text; what is none is left out.
+fn as_text(files: BTreeMap<String, Vec<u8>>) -> BTreeMap<String, String> {
+    files.into_iter().filter_map(|(k, v)| Some((k, String::from_utf8(v).ok()?))).collect()
 }
 
 async fn get<K>(client: &kube::Client, namespace: &str, object: &str, volume: &str) -> Result<Option<K>, VolumeError>

@@ -1,0 +1,119 @@
+//! How fast a pod comes and goes, measured through the API of any cluster: Adieu's or somebody else's.
+//!
+//! Every figure is taken by a client that watches, so that it means what a user would see:
+//!
+//! ```text
+//!  create ──▶ Ready on a watch
+//!  delete ──▶ the container's TERM handler, heard through its log
+//!  the handler's last word in the log ──▶ the object gone on a watch
+//! ```
+//!
+//! Figures go to standard output as a table, or as JSON with `-o json`. With `--pid`, the resident memory of those
+//! processes is added. Compare two clusters by running it against both, on one machine, one after the other.
+
+mod memory;
+mod pod;
+mod stats;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::json;
+
+use crate::pod::Trial;
+use crate::stats::Figures;
+
+#[derive(Parser, Debug)]
+#[command(about = "Measures how pods come and go, through the API of any cluster")]
+struct Args {
+    /// The cluster to measure [default: $KUBECONFIG]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The image to run; it must have a shell and be present on the node
+    #[arg(long, default_value = "busybox")]
+    image: String,
+    /// How many pods to run one after the other
+    #[arg(long, default_value_t = 20)]
+    rounds: usize,
+    /// How many pods to create and delete at once
+    #[arg(long, default_value_t = 50)]
+    crowd: usize,
+    /// Processes whose memory counts (the control plane and agents of the cluster, if they run here)
+    #[arg(long, value_name = "PID")]
+    pid: Vec<i32>,
+    /// `json` for programs
+    #[arg(short, long, default_value = "table", value_parser = ["table", "json"])]
+    output: String,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let args = Args::parse();
+    // Nothing else in this program speaks TLS, so nobody else has chosen.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = client(&args).await?;
+    let idle = memory::resident_kib(&args.pid)?;
+
+    let mut alone = Figures::default();
+    for round in 0..args.rounds {
+        eprint!("\rone by one: {}/{}", round + 1, args.rounds);
+        alone.add(Trial::new(&client, &args.image, &format!("bench-{round}")).run().await?);
+    }
+    eprintln!();
+    let (all_ready, all_gone) = crowd(&client, &args).await?;
+
+    let report = json!({
+        "createToReadyMs": alone.summary(|t| t.create_to_ready),
+        "deleteToSignalMs": alone.summary(|t| t.delete_to_signal),
+        "exitToGoneMs": alone.summary(|t| t.exit_to_gone),
+        "crowd": { "pods": args.crowd, "allReadyMs": millis(all_ready), "allGoneMs": millis(all_gone) },
+        "idleResidentKiB": idle,
+    });
+    if args.output == "json" {
+        println!("{report:#}");
+        return Ok(());
+    }
+    println!("{:34} {:>9} {:>9}", "", "p50 ms", "p99 ms");
+    for (label, key) in [
+        ("create -> Ready on a watch", "createToReadyMs"),
+        ("delete -> stop signal in the container", "deleteToSignalMs"),
+        ("exit -> gone on a watch", "exitToGoneMs"),
+    ] {
+        println!("{label:38} {:>5} {:>9}", report[key]["p50"], report[key]["p99"]);
+    }
+    println!("{:38} {:>5}", format!("{} pods at once -> all Ready", args.crowd), millis(all_ready));
+    println!("{:38} {:>5}", format!("{} pods at once -> all gone", args.crowd), millis(all_gone));
+    if let Some(idle) = idle {
+        println!("{:38} {:>5} MiB", "resident memory, idle", idle / 1024);
+    }
+    Ok(())
+}
+
+/// Many pods at once: until the last is Ready, and until the last is gone.
+async fn crowd(client: &kube::Client, args: &Args) -> Result<(Duration, Duration)> {
+    eprintln!("{} at once", args.crowd);
+    let trials: Vec<Trial> =
+        (0..args.crowd).map(|n| Trial::new(client, &args.image, &format!("bench-crowd-{n}"))).collect();
+    let begun = Instant::now();
+    futures::future::try_join_all(trials.iter().map(Trial::come)).await?;
+    let all_ready = begun.elapsed();
+    let begun = Instant::now();
+    futures::future::try_join_all(trials.iter().map(Trial::go)).await?;
+    Ok((all_ready, begun.elapsed()))
+}
+
+async fn client(args: &Args) -> Result<kube::Client> {
+    let kubeconfig = match &args.kubeconfig {
+        Some(path) => Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?,
+        None => Kubeconfig::read().context("no kubeconfig; name one with --kubeconfig")?,
+    };
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
+}
+
+fn millis(duration: Duration) -> u128 {
+    duration.as_millis()
+}

@@ -1,0 +1,224 @@
+//! Which probes a run of a container gets, and where their news goes.
+//!
+//! [`crate::probes`] knows how to ask; this file knows whom, and tells the pod's worker.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Probe as ApiProbe};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use lifecycle::{Event, EventKind, Input, Instance, Probe};
+use runtime::{ContainerId, ExecSpec, PodUid, Runtime};
+use tokio::io::AsyncReadExt;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::probes::{
+    Attempt, ExecAnswer, HttpGet, ProbeAction, ProbeNews, ProbeTiming, attempt, hook_http_get, run_probe_loop,
+};
+
+/// How much of what a probe's program writes is kept.
+const OUTPUT_MOST: u64 = 10 * 1024;
+
+/// Where a run is to be asked.
+pub struct Target<R: Runtime> {
+    /// Who can run a program in it.
+    pub runtime: Arc<R>,
+    /// Its pod.
+    pub pod: PodUid,
+    /// Its run.
+    pub id: ContainerId,
+    /// Where it listens.
+    pub pod_ip: String,
+}
+
+/// The probes of one run; dropped, they end.
+pub struct Running {
+    readiness: Option<JoinSet<()>>,
+    others: JoinSet<()>,
+}
+
+impl Running {
+    /// A pod that leaves is asked whether traffic may come, and nothing else.
+    pub fn keep_only_readiness(&mut self) {
+        self.others.abort_all();
+        // Readiness may have waited for the start; what never started is not ready, which is already known.
+        if self.readiness.is_none() {
+            self.readiness = Some(JoinSet::new());
+        }
+    }
+}
+
+/// Starts the probes of a run; `None` if it has none. `tell` takes an event for people.
+pub fn start<R: Runtime>(
+    container: &Container,
+    instance: &Instance,
+    target: Target<R>,
+    inbox: mpsc::Sender<Input>,
+    tell: impl Fn(Event) + Clone + Send + Sync + 'static,
+) -> Option<Running> {
+    let target = Arc::new(target);
+    let watch = |kind: Probe, probe: &Option<ApiProbe>| {
+        let probe = probe.as_ref()?;
+        let action = action(probe, container, &target.pod_ip)?;
+        Some(Watch {
+            kind,
+            timing: timing(probe),
+            action,
+            target: target.clone(),
+            instance: instance.clone(),
+            inbox: inbox.clone(),
+        })
+    };
+    let startup = watch(Probe::Startup, &container.startup_probe);
+    let liveness = watch(Probe::Liveness, &container.liveness_probe);
+    let readiness = watch(Probe::Readiness, &container.readiness_probe);
+    if startup.is_none() && liveness.is_none() && readiness.is_none() {
+        return None;
+    }
+    let mut running = Running { readiness: None, others: JoinSet::new() };
+    match startup {
+        None => {
+            if let Some(watch) = readiness {
+                running.readiness.get_or_insert_default().spawn(watch.run(tell.clone()));
+            }
+            if let Some(watch) = liveness {
+                running.others.spawn(watch.run(tell));
+            }
+        }
+        // Until it has started, a container is asked nothing else.
+        Some(startup) => {
+            running.others.spawn(async move {
+                startup.run(tell.clone()).await;
+                let mut after = JoinSet::new();
+                for watch in [liveness, readiness].into_iter().flatten() {
+                    after.spawn(watch.run(tell.clone()));
+                }
+                while after.join_next().await.is_some() {}
+            });
+        }
+    }
+    Some(running)
+}
+
+struct Watch<R: Runtime> {
+    kind: Probe,
+    timing: ProbeTiming,
+    action: ProbeAction,
+    target: Arc<Target<R>>,
+    instance: Instance,
+    inbox: mpsc::Sender<Input>,
+}
+
+impl<R: Runtime> Watch<R> {
+    async fn run(self, tell: impl Fn(Event)) {
+        let (told, mut news) = mpsc::channel(4);
+        let asking = run_probe_loop(self.kind, self.timing, || self.ask(), told);
+        let hearing = async {
+            while let Some(news) = news.recv().await {
+                self.hear(news, &tell).await;
+            }
+        };
+        tokio::join!(asking, hearing);
+    }
+
+    async fn hear(&self, news: ProbeNews, tell: &impl Fn(Event)) {
+        let word = match self.kind {
+            Probe::Readiness => "Readiness",
+            Probe::Liveness => "Liveness",
+            Probe::Startup => "Startup",
+        };
+        let unhealthy = |message: String| Event {
+            container: Some(self.instance.name.clone()),
+            kind: EventKind::Warning,
+            reason: "Unhealthy".to_owned(),
+            message,
+        };
+        match news {
+            ProbeNews::Changed { passing } => {
+                let input = Input::ProbeChanged { instance: self.instance.clone(), probe: self.kind, passing };
+                // A driver that is gone needs no news.
+                let _ = self.inbox.send(input).await;
+            }
+            ProbeNews::Failed { output } => tell(unhealthy(format!("{word} probe failed: {output}"))),
+            ProbeNews::Errored { message } => {
+                tell(unhealthy(format!("{word} probe errored and resulted in unknown state: {message}")));
+            }
+        }
+    }
+
+    async fn ask(&self) -> Attempt {
+        attempt(&self.action, self.timing.timeout, |command| self.exec(command)).await
+    }
+
+    async fn exec(&self, command: Vec<String>) -> Result<ExecAnswer, String> {
+        let spec = ExecSpec { command, tty: false, stdin: false, stdout: true, stderr: true };
+        let session = self
+            .target
+            .runtime
+            .exec(&self.target.pod, &self.target.id, &spec)
+            .await
+            .map_err(|error| crate::hands::words(&error))?;
+        let mut output = Vec::new();
+        for end in [session.stdout, session.stderr].into_iter().flatten() {
+            let receiver = tokio::net::unix::pipe::Receiver::from_owned_fd(end).map_err(|error| error.to_string())?;
+            receiver.take(OUTPUT_MOST).read_to_end(&mut output).await.map_err(|error| error.to_string())?;
+        }
+        let code = session.exit.await.map_err(|_| "the program's exit was lost".to_owned())?;
+        Ok(ExecAnswer { code, output: String::from_utf8_lossy(&output).into_owned() })
+    }
+}
+
+fn timing(probe: &ApiProbe) -> ProbeTiming {
+    let seconds = |value: Option<i32>, default: u64| {
+        Duration::from_secs(value.and_then(|v| u64::try_from(v).ok()).unwrap_or(default))
+    };
+    let count = |value: Option<i32>, default: u32| value.and_then(|v| u32::try_from(v).ok()).unwrap_or(default);
+    ProbeTiming {
+        initial_delay: seconds(probe.initial_delay_seconds, 0),
+        period: seconds(probe.period_seconds, 10),
+        timeout: seconds(probe.timeout_seconds, 1),
+        success_threshold: count(probe.success_threshold, 1),
+        failure_threshold: count(probe.failure_threshold, 3),
+    }
+}
+
+fn action(probe: &ApiProbe, container: &Container, pod_ip: &str) -> Option<ProbeAction> {
+    if let Some(exec) = &probe.exec {
+        return Some(ProbeAction::Exec(exec.command.clone().unwrap_or_default()));
+    }
+    if let Some(get) = &probe.http_get {
+        return http_get(get, container, pod_ip).map(ProbeAction::HttpGet);
+    }
+    let socket = probe.tcp_socket.as_ref()?;
+    let host = socket.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| pod_ip.to_owned());
+    Some(ProbeAction::TcpSocket { host, port: port(&socket.port, container)? })
+}
+
+fn http_get(get: &HTTPGetAction, container: &Container, pod_ip: &str) -> Option<HttpGet> {
+    Some(HttpGet {
+        host: get.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| pod_ip.to_owned()),
+        port: port(&get.port, container)?,
+        path: get.path.clone().unwrap_or_else(|| "/".to_owned()),
+        scheme: get.scheme.clone().unwrap_or_default(),
+        headers: get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect(),
+    })
+}
+
+/// A port by number, or by the name the container gave it.
+fn port(port: &IntOrString, container: &Container) -> Option<u16> {
+    let number = match port {
+        IntOrString::Int(number) => *number,
+        IntOrString::String(name) => match name.parse() {
+            Ok(number) => number,
+            Err(_) => container.ports.iter().flatten().find(|p| p.name.as_ref() == Some(name))?.container_port,
+        },
+    };
+    u16::try_from(number).ok().filter(|n| *n > 0)
+}
+
+/// Sends the request of a lifecycle hook; any answer at all is a success.
+pub async fn hook_request(get: &HTTPGetAction, container: &Container, pod_ip: &str) -> Result<(), String> {
+    let get = http_get(get, container, pod_ip).ok_or_else(|| "the hook's port is not valid".to_owned())?;
+    hook_http_get(&get).await.map(drop).map_err(|error| crate::hands::words(&error))
+}

@@ -1,0 +1,171 @@
+//! One running `adieu up`, on its own folder, port, ranges and name.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::{adieu, workspace};
+
+/// How long an instance may take to say that it is ready before a test gives up on it.
+const READY: Duration = Duration::from_secs(20);
+
+/// Instances of one test process get different ranges; processes differ by their id.
+static NEXT: AtomicU8 = AtomicU8::new(0);
+
+/// The shipped binary, running.
+pub struct Instance {
+    dir: TempDir,
+    api: String,
+    pod_cidr: String,
+    node_name: String,
+    child: Option<Child>,
+}
+
+impl Instance {
+    /// Starts a new instance with the busybox and nginx images loaded.
+    pub async fn start() -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
+        let mut instance = Self {
+            api: format!("127.0.0.1:{}", free_port()?),
+            pod_cidr: format!("10.{}.0.0/16", 100 + (std::process::id() % 20) * 7 + u32::from(NEXT.fetch_add(1, Ordering::Relaxed) % 7)),
+            node_name: format!("node-{}", dir.path().file_name().context("a name")?.to_string_lossy().to_lowercase()),
+            dir,
+            child: None,
+        };
+        for image in ["busybox", "nginx"] {
+            let archive = workspace().join(format!("target/images/{image}.tar"));
+            ensure!(archive.exists(), "{} is missing; run scripts/setup test", archive.display());
+            let output = instance.adieu(&["image", "load"]).arg(&archive).output().await?;
+            ensure!(output.status.success(), "image load: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        instance.up().await?;
+        Ok(instance)
+    }
+
+    /// Starts the process (again), and waits for its ready line.
+    pub async fn up(&mut self) -> Result<()> {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.log())?;
+        let mut child = self
+            .adieu(&["up", "-v"])
+            .args(["--api", &self.api, "--pod-cidr", &self.pod_cidr, "--node-name", &self.node_name])
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .with_context(|| format!("cannot run {}; build it with scripts/build", adieu().display()))?;
+        let mut lines = BufReader::new(child.stdout.take().context("piped")?).lines();
+        let ready = async {
+            while let Some(line) = lines.next_line().await? {
+                if line.contains("ready") {
+                    return Ok(());
+                }
+            }
+            bail!("adieu up ended: {}", fs::read_to_string(self.log()).unwrap_or_default())
+        };
+        tokio::time::timeout(READY, ready).await.context("adieu up is not ready in time")??;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Ends the process as a crash would.
+    pub async fn kill_9(&mut self) -> Result<()> {
+        let mut child = self.child.take().context("it runs")?;
+        child.start_kill()?;
+        child.wait().await?;
+        Ok(())
+    }
+
+    /// Asks the process to stop and leave the pods running.
+    pub async fn stop(&mut self) -> Result<()> {
+        let mut child = self.child.take().context("it runs")?;
+        let pid = rustix::process::Pid::from_raw(i32::try_from(child.id().context("it runs")?)?).context("a pid")?;
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        let status = child.wait().await?;
+        ensure!(status.success(), "adieu up ended with {status}");
+        Ok(())
+    }
+
+    /// Runs `adieu down`; answers what it printed.
+    pub async fn down(&mut self) -> Result<String> {
+        let output = self.adieu(&["down"]).output().await?;
+        ensure!(output.status.success(), "adieu down: {}", String::from_utf8_lossy(&output.stderr));
+        if let Some(mut child) = self.child.take() {
+            let status = child.wait().await?;
+            ensure!(status.success(), "adieu up ended with {status} after adieu down");
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// The shipped binary, told about this instance's folder.
+    pub fn adieu(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(adieu());
+        command.args(words).arg("--data-dir").arg(self.dir.path()).kill_on_drop(true);
+        command
+    }
+
+    /// A client that speaks as the administrator, by the kubeconfig that people use.
+    pub async fn client(&self) -> Result<kube::Client> {
+        // Other crates may have chosen a provider already; any will do.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        Ok(kube::Client::try_from(config)?)
+    }
+
+    /// The folder that holds everything it owns.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The random id that is part of every global name it uses.
+    pub fn id(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.dir.path().join("instance"))?.trim().to_owned())
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.dir.path().join("admin.kubeconfig")
+    }
+
+    /// The range its pods get addresses from.
+    pub fn pod_cidr(&self) -> &str {
+        &self.pod_cidr
+    }
+
+    /// What it logged.
+    pub fn log(&self) -> PathBuf {
+        self.dir.path().join("up.log")
+    }
+}
+
+impl Drop for Instance {
+    /// A failed test leaves nothing behind either: the process is killed, then `adieu down` ends its pods.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- log of adieu up ---\n{}", fs::read_to_string(self.log()).unwrap_or_default());
+        }
+        if let Some(mut child) = self.child.take() {
+            let _ = child.start_kill();
+            while matches!(child.try_wait(), Ok(None)) {
+                std::thread::yield_now();
+            }
+        }
+        let _ = std::process::Command::new(adieu())
+            .args(["down", "--data-dir"])
+            .arg(self.dir.path())
+            .stdout(Stdio::null())
+            .status();
+    }
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

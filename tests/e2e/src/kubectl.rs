@@ -1,0 +1,98 @@
+//! Stock kubectl, in every version this machine has.
+
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::process::{Child, Command};
+
+use crate::{Instance, workspace};
+
+/// One kubectl, pointed at one instance.
+pub struct Kubectl {
+    program: PathBuf,
+    kubeconfig: PathBuf,
+    /// kubectl caches discovery here; fresh for each.
+    cache: TempDir,
+}
+
+impl Kubectl {
+    /// Debian's kubectl 1.20, and the machine's own if it has another.
+    pub fn all(instance: &Instance) -> Result<Vec<Self>> {
+        let debian = workspace().join("target/tools/kubectl-1.20/usr/bin/kubectl");
+        ensure!(debian.exists(), "{} is missing; run scripts/setup test", debian.display());
+        let others = ["/usr/bin/kubectl", "/usr/local/bin/kubectl"].map(PathBuf::from);
+        let found = std::iter::once(debian).chain(others.into_iter().filter(|path| path.exists()));
+        found.map(|program| Self::of(program, instance)).collect()
+    }
+
+    /// The newest one there is.
+    pub fn newest(instance: &Instance) -> Result<Self> {
+        Self::all(instance)?.pop().context("there is at least Debian's")
+    }
+
+    fn of(program: PathBuf, instance: &Instance) -> Result<Self> {
+        Ok(Self { program, kubeconfig: instance.kubeconfig(), cache: tempfile::tempdir()? })
+    }
+
+    /// Which one this is, for messages.
+    pub fn name(&self) -> String {
+        self.program.display().to_string()
+    }
+
+    /// A command, not yet run.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .args(words)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("HOME", self.cache.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        command
+    }
+
+    /// Runs and answers what it printed; fails with what it complained about.
+    pub async fn run(&self, words: &[&str]) -> Result<String> {
+        let output = self.command(words).output().await?;
+        check(words, &output)?;
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Runs with text on standard input.
+    pub async fn run_with(&self, words: &[&str], input: &str) -> Result<String> {
+        let mut child = self.command(words).stdin(Stdio::piped()).spawn()?;
+        let mut stdin = child.stdin.take().context("piped")?;
+        stdin.write_all(input.as_bytes()).await?;
+        drop(stdin);
+        let output = child.wait_with_output().await?;
+        check(words, &output)?;
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// Starts and leaves it running (`get -w`, `logs -f`).
+    pub fn spawn(&self, words: &[&str]) -> Result<Child> {
+        Ok(self.command(words).spawn()?)
+    }
+
+    /// `kubectl apply -f -`.
+    pub async fn apply(&self, manifest: &serde_json::Value) -> Result<String> {
+        self.run_with(&["apply", "-f", "-"], &manifest.to_string()).await
+    }
+}
+
+fn check(words: &[&str], output: &Output) -> Result<()> {
+    ensure!(
+        output.status.success(),
+        "kubectl {}: {}\n{}{}",
+        words.join(" "),
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! A folder that a pod and a test both see: how a test learns what happened inside a container, and when.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::fs::inotify;
+use tempfile::TempDir;
+use tokio::io::unix::AsyncFd;
+
+/// The folder, mounted at `/shared` in pods made by [`crate::pods::busybox`].
+pub struct Shared {
+    dir: TempDir,
+}
+
+impl Shared {
+    /// An empty folder with a FIFO called `gate` in it.
+    pub fn new() -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("adieu-shared-").tempdir()?;
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            dir.path().join("gate"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o666),
+            0,
+        )?;
+        Ok(Self { dir })
+    }
+
+    /// Where it is on the host.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// The lines of a file in it; none if it is not there.
+    pub fn lines(&self, file: &str) -> Vec<String> {
+        fs::read_to_string(self.dir.path().join(file)).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+
+    /// Waits until `file` has at least `count` lines, told by the kernel.
+    pub async fn wait_lines(&self, file: &str, count: usize) -> Result<Vec<String>> {
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)?;
+        inotify::add_watch(
+            &watch,
+            self.dir.path(),
+            inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE | inotify::WatchFlags::CLOSE_WRITE,
+        )?;
+        let changes = AsyncFd::new(watch)?;
+        let wait = async {
+            loop {
+                let lines = self.lines(file);
+                if lines.len() >= count {
+                    return Ok(lines);
+                }
+                let mut ready = changes.readable().await?;
+                let mut buffer = [0; 4096];
+                while rustix::io::read(ready.get_inner(), &mut buffer).is_ok() {}
+                ready.clear_ready();
+            }
+        };
+        let outcome = tokio::time::timeout(Duration::from_secs(20), wait).await;
+        outcome.with_context(|| format!("{file} has not {count} lines: {:?}", self.lines(file)))?
+    }
+
+    /// Lets whoever reads `/shared/gate` in the container go on. Blocks until somebody reads.
+    pub async fn open_gate(&self) -> Result<()> {
+        let path = self.dir.path().join("gate");
+        tokio::task::spawn_blocking(move || fs::OpenOptions::new().write(true).open(path)?.write_all(b"go\n")).await??;
+        Ok(())
+    }
+}

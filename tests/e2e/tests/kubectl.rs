@@ -1,0 +1,170 @@
+//! One pod, its whole life, told by stock kubectl: Debian's 1.20 (SPDY exec, empty OpenAPI v2) and a newer one where present.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use e2e::pods::{PodWatch, SOON, busybox, terminated};
+use e2e::{Instance, Kubectl, Shared};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::process::ChildStdout;
+
+/// Says hello, then waits for TERM and says goodbye.
+const POLITE: &str = "trap 'echo goodbye; exit 0' TERM; echo hello; sleep 1000 & wait";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busybox_pod_lives_and_leaves() -> Result<()> {
+    let instance = Instance::start().await?;
+    for kubectl in Kubectl::all(&instance)? {
+        whole_life(&instance, &kubectl).await.with_context(|| kubectl.name())?;
+    }
+    instance_log_is_clean(&instance)
+}
+
+async fn whole_life(instance: &Instance, kubectl: &Kubectl) -> Result<()> {
+    let shared = Shared::new()?;
+    let manifest = busybox("polite", 30, POLITE, &shared);
+    let mut watching = kubectl.spawn(&["get", "pods", "-w", "--output-watch-events=true"])?;
+    let mut seen = lines(watching.stdout.take().unwrap());
+
+    assert_eq!(kubectl.apply(&manifest).await?, "pod/polite created\n");
+    PodWatch::on(&instance.client().await?, "polite").await?.ready().await?;
+    assert_eq!(kubectl.apply(&manifest).await?, "pod/polite unchanged\n");
+
+    let table = kubectl.run(&["get", "pod", "polite"]).await?;
+    ensure!(table.contains("polite   1/1     Running   0"), "get: {table}");
+    let wide = kubectl.run(&["get", "pod", "polite", "-o", "wide"]).await?;
+    let object: Value = serde_json::from_str(&kubectl.run(&["get", "pod", "polite", "-o", "json"]).await?)?;
+    let (ip, node) = (object["status"]["podIP"].as_str().unwrap(), object["spec"]["nodeName"].as_str().unwrap());
+    ensure!(wide.contains(ip) && wide.contains(node), "get -o wide: {wide}");
+    let yaml = kubectl.run(&["get", "pod", "polite", "-o", "yaml"]).await?;
+    ensure!(yaml.contains("phase: Running") && yaml.contains("terminationGracePeriodSeconds: 30"), "{yaml}");
+    let described = kubectl.run(&["describe", "pod", "polite"]).await?;
+    for word in ["Successfully assigned default/polite", "Started container app", "Container ID:"] {
+        ensure!(described.contains(word) || described.contains("Container started"), "describe lacks {word:?}: {described}");
+    }
+
+    exec(kubectl).await?;
+
+    let mut following = kubectl.spawn(&["logs", "-f", "polite"])?;
+    let mut log = lines(following.stdout.take().unwrap());
+    assert_eq!(next(&mut log).await?, "hello");
+    ensure!(kubectl.run(&["delete", "pod", "polite"]).await?.starts_with("pod \"polite\" deleted"), "delete says so");
+    assert_eq!(next(&mut log).await?, "goodbye");
+    ensure!(following.wait().await?.success(), "logs -f ends well");
+
+    let mut words = Vec::new();
+    while !words.iter().any(|line: &String| line.contains("DELETED")) {
+        words.push(next(&mut seen).await?);
+    }
+    let story = words.join("\n");
+    for word in ["ADDED", "ContainerCreating", "Running", "Terminating", "DELETED"] {
+        ensure!(story.contains(word), "get -w lacks {word}:\n{story}");
+    }
+    let gone = kubectl.run(&["get", "pod", "polite"]).await.unwrap_err().to_string();
+    ensure!(gone.contains("Error from server (NotFound): pods \"polite\" not found"), "{gone}");
+    Ok(())
+}
+
+/// [NT-91] in part: exec runs beside the first process, with its exit code, with and without a terminal and input.
+async fn exec(kubectl: &Kubectl) -> Result<()> {
+    let hostname = kubectl.run(&["exec", "polite", "--", "hostname"]).await?;
+    assert_eq!(hostname, "polite\n");
+    let echoed = kubectl.run_with(&["exec", "-i", "polite", "--", "cat"], "through the pipe\n").await?;
+    assert_eq!(echoed, "through the pipe\n");
+    let failed = kubectl.command(&["exec", "polite", "--", "sh", "-c", "echo no >&2; exit 7"]).output().await?;
+    assert_eq!(failed.status.code(), Some(7), "{}", String::from_utf8_lossy(&failed.stderr));
+    ensure!(String::from_utf8_lossy(&failed.stderr).starts_with("no\n"), "stderr comes through");
+    let terminal = kubectl.run(&["exec", "-t", "polite", "--", "tty"]).await?;
+    assert_eq!(terminal, "/dev/pts/0\r\n");
+    let absent = kubectl.command(&["exec", "polite", "--", "no-such-program"]).output().await?;
+    ensure!(!absent.status.success(), "a program that is not there cannot run");
+    ensure!(String::from_utf8_lossy(&absent.stderr).contains("no-such-program"), "{absent:?}");
+    Ok(())
+}
+
+/// [NT-88] The image's own stop signal: nginx gets QUIT, finishes what it was doing, and exits 0.
+#[tokio::test(flavor = "multi_thread")]
+async fn nginx_serves_and_is_stopped_by_its_images_signal() -> Result<()> {
+    let instance = Instance::start().await?;
+    let kubectl = Kubectl::newest(&instance)?;
+    let client = instance.client().await?;
+    let mut watch = PodWatch::on(&client, "web").await?;
+    let manifest = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web" },
+        "spec": { "containers": [{ "name": "nginx", "image": "nginx", "ports": [{ "containerPort": 80 }],
+            "readinessProbe": { "httpGet": { "path": "/", "port": 80 }, "periodSeconds": 1 } }] },
+    });
+    kubectl.apply(&manifest).await?;
+    watch.ready().await?;
+    let ip = watch.last.as_ref().and_then(|p| p.status.as_ref()?.pod_ip.clone()).context("an address")?;
+    ensure!(get(&ip).await?.starts_with("HTTP/1.1 200"), "nginx answers");
+
+    // An idle connection is closed by a graceful stop (QUIT) and would be cut by a fast one (TERM) just the same, but
+    // only QUIT makes nginx log a graceful shutdown.
+    let mut following = kubectl.spawn(&["logs", "-f", "web"])?;
+    let mut log = following.stdout.take().context("piped")?;
+    kubectl.run(&["delete", "pod", "web"]).await?;
+    let (_, last) = watch.gone(SOON).await?;
+    let mut text = String::new();
+    log.read_to_string(&mut text).await?;
+    ensure!(text.contains("signal 3 (SIGQUIT) received"), "nginx was stopped by QUIT: {text}");
+    let end = terminated(&last).context("the container ended")?;
+    assert_eq!((end.exit_code, end.reason.as_deref()), (0, Some("Completed")));
+    assert_eq!(last.status.unwrap().phase.as_deref(), Some("Succeeded"));
+    Ok(())
+}
+
+async fn get(ip: &str) -> Result<String> {
+    let mut stream = TcpStream::connect((ip, 80)).await?;
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n").await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+/// [NT-23] [AD-26] A long grace shown as `Terminating`, cut short by a second delete, although TERM is ignored.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_delete_with_a_shorter_grace_takes_effect_at_once() -> Result<()> {
+    let instance = Instance::start().await?;
+    for kubectl in Kubectl::all(&instance)? {
+        let shared = Shared::new()?;
+        let script = "trap 'echo TERM >> /shared/log' TERM; echo up >> /shared/log; while :; do sleep 1000 & wait $!; done";
+        let mut watch = PodWatch::on(&instance.client().await?, "stubborn").await?;
+        kubectl.apply(&busybox("stubborn", 210, script, &shared)).await?;
+        watch.ready().await?;
+        shared.wait_lines("log", 1).await?;
+
+        kubectl.run(&["delete", "pod", "stubborn", "--wait=false"]).await?;
+        let table = kubectl.run(&["get", "pod", "stubborn"]).await?;
+        ensure!(table.contains("1/1     Terminating"), "{}: {table}", kubectl.name());
+        assert_eq!(shared.wait_lines("log", 2).await?[1], "TERM");
+
+        let asked = Instant::now();
+        kubectl.run(&["delete", "pod", "stubborn", "--grace-period=1"]).await?;
+        let (gone, last) = watch.gone(SOON).await?;
+        let took = gone - asked;
+        ensure!(took < Duration::from_secs(2), "{}: gone after {took:?}", kubectl.name());
+        assert_eq!(terminated(&last).unwrap().exit_code, 137);
+        assert_eq!(shared.lines("log").len(), 2, "the stop signal is sent once");
+    }
+    Ok(())
+}
+
+fn lines(stdout: ChildStdout) -> Lines<BufReader<ChildStdout>> {
+    BufReader::new(stdout).lines()
+}
+
+async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Result<String> {
+    tokio::time::timeout(SOON, lines.next_line()).await.context("no line in time")??.context("the output ended")
+}
+
+/// Nothing went wrong that nobody noticed.
+fn instance_log_is_clean(instance: &Instance) -> Result<()> {
+    let log = std::fs::read_to_string(instance.log())?;
+    let bad: Vec<&str> = log.lines().filter(|line| line.contains("ERROR") || line.contains("panicked")).collect();
+    ensure!(bad.is_empty(), "the log complains: {bad:#?}");
+    Ok(())
+}

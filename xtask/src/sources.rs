@@ -1,0 +1,51 @@
+//! The Rust files of the tree, and the little that the chores need to know of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// Every Rust file below `root` that is ours, with its text; paths are relative to `root`.
+pub fn rust_files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let mut files = Vec::new();
+    for top in ["app", "bench", "crates", "tests", "xtask"] {
+        collect(root, &root.join(top), &mut files)?;
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn collect(root: &Path, dir: &Path, files: &mut Vec<(PathBuf, String)>) -> Result<()> {
+    for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect(root, &path, files)?;
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+            files.push((path.strip_prefix(root).unwrap_or(&path).to_owned(), text));
+        }
+    }
+    Ok(())
+}
+
+/// The name of the function that a line declares.
+pub fn function_name(line: &str) -> Option<&str> {
+    let line = line.trim_start_matches("pub ").trim_start_matches("async ");
+    line.strip_prefix("fn ")?.split(['(', '<']).next()
+}
+
+/// The names of all functions marked as tests.
+pub fn test_names(text: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut marked = false;
+    for line in text.lines().map(str::trim) {
+        if line == "#[test]" || line.starts_with("#[tokio::test") {
+            marked = true;
+        } else if let Some(name) = function_name(line) {
+            if std::mem::take(&mut marked) {
+                names.push(name.to_owned());
+            }
+        }
+    }
+    names
+}

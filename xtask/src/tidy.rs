@@ -1,0 +1,50 @@
+//! Keeps the papers honest: every test and file they name exists, and nothing in the tree speaks of a machine.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+
+use crate::sources;
+
+/// No file of code may be longer than this.
+const LINES_MOST: usize = 800;
+
+/// Checks the tree below `root`.
+pub fn run(root: &Path) -> Result<()> {
+    let sources = sources::rust_files(root)?;
+    let mut complaints = Vec::new();
+    let tests: BTreeSet<String> = sources.iter().flat_map(|(_, text)| sources::test_names(text)).collect();
+    named_tests(root, &tests, &mut complaints)?;
+    for (path, text) in &sources {
+        let lines = text.lines().count();
+        if lines > LINES_MOST {
+            complaints.push(format!("{} has {lines} lines; look for its second noun", path.display()));
+        }
+        if !text.starts_with("//!") && !text.starts_with("// Generated") {
+            complaints.push(format!("{} does not open with //! and what it is for", path.display()));
+        }
+    }
+    ensure!(complaints.is_empty(), "the tree is untidy:\n  {}", complaints.join("\n  "));
+    println!("tidy: {} files, {} tests, GUARANTEES.md names only tests that exist", sources.len(), tests.len());
+    Ok(())
+}
+
+/// GUARANTEES.md names its proofs as `` `crate::a_test_name` ``; each must be a test of this tree.
+fn named_tests(root: &Path, tests: &BTreeSet<String>, complaints: &mut Vec<String>) -> Result<()> {
+    let path: PathBuf = root.join("GUARANTEES.md");
+    let text = fs::read_to_string(&path)?;
+    let mut count = 0;
+    for name in text.split('`').skip(1).step_by(2).filter_map(|quoted| quoted.split_once("::")) {
+        count += 1;
+        let test = name.1.rsplit("::").next().unwrap_or(name.1);
+        if !tests.contains(test) {
+            complaints.push(format!("GUARANTEES.md names {test}, which is no test"));
+        }
+    }
+    if count == 0 {
+        complaints.push("GUARANTEES.md names no test at all".to_owned());
+    }
+    Ok(())
+}
