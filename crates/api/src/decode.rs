@@ -7,11 +7,13 @@
 use serde_json::Value;
 
 use crate::kinds::{Kind, group_version};
-use crate::quantity;
+use crate::schema;
 use crate::status::{Cause, Status};
 
 mod body;
+mod canonical;
 mod delete_options;
+mod mismatch;
 mod unknown;
 
 pub use body::{Body, read_body};
@@ -64,7 +66,7 @@ pub fn decode_object(
     let sent = read_body(content_type, body, kind.kind)?;
     check_type(kind, &sent.api_version, &sent.kind)?;
     let (value, mut complaints) =
-        canonical(kind, &sent.value).map_err(|cause| Status::bad_request(cannot_be_handled(kind, &cause)))?;
+        survivors(kind, &sent.value).map_err(|cause| Status::bad_request(cannot_be_handled(kind, &cause)))?;
     // Protobuf knows no names, so there is nothing to complain about.
     if sent.is_protobuf {
         return Ok(Decoded { value, warnings: Vec::new() });
@@ -86,7 +88,7 @@ pub fn normalise(kind: &Kind, value: Value, validation: FieldValidation) -> Resu
     check_type(kind, &api_version, &name)?;
     let refused =
         |cause: String| Status::invalid_of("", "", "", vec![Cause::invalid("patch", sent.to_string(), &cause)]);
-    let (value, complaints) = canonical(kind, &sent).map_err(refused)?;
+    let (value, complaints) = survivors(kind, &sent).map_err(refused)?;
     match validation {
         FieldValidation::Strict if !complaints.is_empty() => Err(refused(strict_error(&complaints))),
         FieldValidation::Ignore => Ok(Decoded { value, warnings: Vec::new() }),
@@ -128,79 +130,21 @@ fn group_word(kind: &Kind) -> &str {
 }
 
 /// What survives the typed view, canonical, and what was sent in vain.
-fn canonical(kind: &Kind, sent: &Value) -> Result<(Value, Vec<String>), String> {
+fn survivors(kind: &Kind, sent: &Value) -> Result<(Value, Vec<String>), String> {
     let mut sent = if sent.is_null() { Value::Object(serde_json::Map::new()) } else { sent.clone() };
+    let message = schema::message_of(kind.group, kind.version, kind.kind);
     // Before the typed view: a client may write `cpu: 1`, the type wants a string.
-    for pattern in kind.quantities {
-        quantity::canonicalise_at(&mut sent, pattern)?;
+    if let (Some(message), Some(object)) = (message, sent.as_object_mut()) {
+        canonical::rewrite(message, object, "")?;
     }
-    let mut kept = kind.rules.typed(sent.clone()).map_err(|error| type_error(kind, &sent, &error))?;
+    let mut kept = kind.rules.typed(sent.clone()).map_err(|error| {
+        let found = message.zip(sent.as_object()).and_then(|(message, object)| mismatch::find(message, object, ""));
+        found.unwrap_or_else(|| format!("json: {error}"))
+    })?;
     body::take_type(&mut kept);
     let mut complaints = Vec::new();
     unknown::compare(&sent, &kept, "", &mut complaints);
-    drop_empty(&mut kept);
     Ok((kept, complaints))
-}
-
-/// `metadata` maps and lists that hold nothing are the same as none, and lists elsewhere too: upstream leaves them
-/// out when it writes, so an object must not change by being read back.
-fn drop_empty(object: &mut Value) {
-    if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        meta.retain(|key, value| {
-            let empty = match &*value {
-                Value::Object(map) => map.is_empty(),
-                Value::Array(list) => list.is_empty() && key != "managedFields",
-                Value::String(text) => text.is_empty(),
-                Value::Null | Value::Bool(_) | Value::Number(_) => false,
-            };
-            !empty
-        });
-    }
-    for part in ["spec", "status"] {
-        if let Some(value) = object.get_mut(part) {
-            drop_empty_lists(value);
-        }
-    }
-}
-
-fn drop_empty_lists(value: &mut Value) {
-    match value {
-        Value::Object(map) => {
-            map.retain(|key, child| key == "containers" || child.as_array().is_none_or(|list| !list.is_empty()));
-            map.values_mut().for_each(drop_empty_lists);
-        }
-        Value::Array(list) => list.iter_mut().for_each(drop_empty_lists),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
-}
-
-/// Finds the field that the typed view stumbled over, by leaving one out at a time.
-fn type_error(kind: &Kind, sent: &Value, error: &serde_json::Error) -> String {
-    let mut path: Vec<String> = Vec::new();
-    let mut here = String::new();
-    while let Some((key, pointer)) = children(sent, &here).into_iter().find(|(_, pointer)| {
-        let mut without = sent.clone();
-        if let Some(slot) = without.pointer_mut(pointer) {
-            *slot = Value::Null;
-        }
-        kind.rules.typed(without).is_ok()
-    }) {
-        path.push(key);
-        here = pointer;
-    }
-    let path = path.concat();
-    let path = path.trim_start_matches('.');
-    if path.is_empty() { format!("json: {error}") } else { format!("json: {path}: {error}") }
-}
-
-fn children(root: &Value, at: &str) -> Vec<(String, String)> {
-    match root.pointer(at) {
-        Some(Value::Object(map)) => {
-            map.keys().map(|k| (format!(".{k}"), format!("{at}/{}", k.replace('~', "~0").replace('/', "~1")))).collect()
-        }
-        Some(Value::Array(list)) => (0..list.len()).map(|i| (format!("[{i}]"), format!("{at}/{i}"))).collect(),
-        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) | None => Vec::new(),
-    }
 }
 
 /// `apps/v1` into group and version.

@@ -40,8 +40,6 @@ pub struct Kind {
     pub(crate) collection: &'static str,
     /// Field selectors beyond `metadata.name` and `metadata.namespace`, each with the path it reads.
     pub(crate) fields: &'static [(&'static str, &'static str)],
-    /// Where quantities live; `[]` is every element, `{}` every value of a map.
-    pub(crate) quantities: &'static [&'static str],
     pub(crate) rules: &'static dyn Rules,
 }
 
@@ -144,7 +142,6 @@ const PLAIN: Kind = Kind {
     update_needs_version: false,
     collection: "",
     fields: &[],
-    quantities: &[],
     rules: &rules::plain::ConfigMapRules,
 };
 
@@ -205,7 +202,6 @@ pub static KINDS: &[Kind] = &[
         subresources: &[core("status", "Node", STATUS_VERBS)],
         collection: "nodes",
         fields: &[("spec.unschedulable", "spec.unschedulable")],
-        quantities: &["status.capacity.{}", "status.allocatable.{}"],
         rules: &rules::node::NodeRules,
         ..PLAIN
     },
@@ -238,18 +234,6 @@ pub static KINDS: &[Kind] = &[
             ("status.podIP", "status.podIP"),
             ("status.podIPs", ""),
             ("status.nominatedNodeName", "status.nominatedNodeName"),
-        ],
-        quantities: &[
-            "spec.containers[].resources.limits.{}",
-            "spec.containers[].resources.requests.{}",
-            "spec.initContainers[].resources.limits.{}",
-            "spec.initContainers[].resources.requests.{}",
-            "spec.resources.limits.{}",
-            "spec.resources.requests.{}",
-            "spec.overhead.{}",
-            "spec.volumes[].emptyDir.sizeLimit",
-            "spec.containers[].env[].valueFrom.resourceFieldRef.divisor",
-            "spec.initContainers[].env[].valueFrom.resourceFieldRef.divisor",
         ],
         rules: &rules::pod::PodRules,
         ..PLAIN

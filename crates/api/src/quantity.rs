@@ -6,8 +6,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde_json::Value;
-
 /// The family of suffixes a quantity was written in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
@@ -150,46 +148,9 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// Rewrites every quantity that `pattern` reaches; names the first field that holds none.
-pub(crate) fn canonicalise_at(object: &mut Value, pattern: &str) -> Result<(), String> {
-    walk(object, pattern, "")
-}
-
-fn walk(value: &mut Value, pattern: &str, path: &str) -> Result<(), String> {
-    if pattern.is_empty() {
-        let text = match &*value {
-            Value::String(text) => text.clone(),
-            Value::Number(number) => number.to_string(),
-            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return Ok(()),
-        };
-        let quantity: Quantity = text.parse().map_err(|e: NotAQuantity| format!("{path}: {e}"))?;
-        *value = Value::from(quantity.to_string());
-        return Ok(());
-    }
-    let (step, rest) = pattern.split_once('.').unwrap_or((pattern, ""));
-    if step == "{}" {
-        for (key, child) in value.as_object_mut().into_iter().flatten() {
-            walk(child, rest, &format!("{path}.{key}"))?;
-        }
-        return Ok(());
-    }
-    let (key, each) = step.strip_suffix("[]").map_or((step, false), |key| (key, true));
-    let Some(child) = value.get_mut(key) else { return Ok(()) };
-    let path = if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-    if !each {
-        return walk(child, rest, &path);
-    }
-    for (index, element) in child.as_array_mut().into_iter().flatten().enumerate() {
-        walk(element, rest, &format!("{path}[{index}]"))?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -226,15 +187,5 @@ mod tests {
         let q = |s: &str| s.parse::<Quantity>().unwrap();
         assert_eq!((q("1500m").ceil(), q("1Gi").ceil(), q("100u").milli_ceil()), (2, 1 << 30, 1));
         assert!(q("1") == q("1000m") && q("1Ki") > q("1k"));
-    }
-
-    #[test]
-    fn patterns_reach_lists_and_maps_and_name_what_is_wrong() {
-        let mut pod = json!({"spec": {"containers": [{"resources": {"limits": {"cpu": 0.5, "memory": "1024Mi"}}}]}});
-        canonicalise_at(&mut pod, "spec.containers[].resources.limits.{}").unwrap();
-        assert_eq!(pod["spec"]["containers"][0]["resources"]["limits"], json!({"cpu": "500m", "memory": "1Gi"}));
-        pod["spec"]["containers"][0]["resources"]["limits"]["cpu"] = json!("lots");
-        let error = canonicalise_at(&mut pod, "spec.containers[].resources.limits.{}").unwrap_err();
-        assert!(error.starts_with("spec.containers[0].resources.limits.cpu: quantities must match"), "{error}");
     }
 }

@@ -377,3 +377,100 @@ impl Cause {
         out
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::find;
+
+    fn pods() -> &'static Kind {
+        find("", "v1", "pods").unwrap()
+    }
+
+    fn leases() -> &'static Kind {
+        find("coordination.k8s.io", "v1", "leases").unwrap()
+    }
+
+    /// [AD-11] [AD-12]
+    #[test]
+    fn a_missing_object_is_named_with_its_resource() {
+        assert_eq!(
+            Status::not_found(pods(), "p1").to_json(),
+            json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "message": "pods \"p1\" not found", "reason": "NotFound",
+                "details": {"name": "p1", "kind": "pods"}, "code": 404,
+            })
+        );
+        let lease = Status::not_found(leases(), "l").to_json();
+        assert_eq!(lease["message"], "leases.coordination.k8s.io \"l\" not found");
+        assert_eq!(lease["details"], json!({"name": "l", "group": "coordination.k8s.io", "kind": "leases"}));
+    }
+
+    /// [AD-39]
+    #[test]
+    fn a_taken_name_says_whether_its_holder_is_leaving() {
+        let status = Status::already_exists(pods(), "p4", true);
+        assert_eq!(status.message, "object is being deleted: pods \"p4\" already exists");
+        assert_eq!((status.code, status.reason), (409, "AlreadyExists"));
+        assert_eq!(Status::already_exists(pods(), "p4", false).message, "pods \"p4\" already exists");
+    }
+
+    /// [AD-71] (the sentence)
+    #[test]
+    fn a_terminating_namespace_is_a_cause() {
+        let status = Status::namespace_terminating(pods(), "p", "nsa").to_json();
+        assert_eq!(
+            status["message"],
+            "pods \"p\" is forbidden: unable to create new content in namespace nsa because it is being terminated"
+        );
+        assert_eq!(
+            status["details"]["causes"],
+            json!([{"reason": "NamespaceTerminating", "message": "namespace nsa is being terminated",
+                    "field": "metadata.namespace"}])
+        );
+    }
+
+    /// [AD-41] (the answer)
+    #[test]
+    fn a_plain_delete_answers_the_uid_and_no_code() {
+        let kind = find("", "v1", "configmaps").unwrap();
+        assert_eq!(
+            Status::success(kind, "c", "u").to_json(),
+            json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+                "details": {"name": "c", "kind": "configmaps", "uid": "u"},
+            })
+        );
+    }
+
+    #[test]
+    fn a_retry_header_is_sent_only_when_there_is_something_to_wait_for() {
+        assert_eq!(Status::too_many_requests("busy", 0).retry_after(), None);
+        assert_eq!(Status::too_many_requests("busy", 10).retry_after(), Some(10));
+        let future = Status::too_large_resource_version(900, 866);
+        assert_eq!(future.message, "Timeout: Too large resource version: 900, current: 866");
+        assert_eq!(future.retry_after(), Some(1));
+    }
+
+    #[test]
+    fn an_expired_list_can_carry_a_token() {
+        let mut status = Status::expired("The resourceVersion for the provided list is too old.");
+        status.metadata_continue = Some("t".to_owned());
+        assert_eq!(status.to_json()["metadata"], json!({"continue": "t"}));
+    }
+
+    #[test]
+    fn causes_speak_like_upstream() {
+        assert_eq!(Cause::required("a", "").message, "Required value");
+        assert_eq!(Cause::required("a", "why").message, "Required value: why");
+        assert_eq!(Cause::invalid("a", "x", "odd").message, "Invalid value: \"x\": odd");
+        assert_eq!(Cause::duplicate("a", "x").message, "Duplicate value: \"x\"");
+        assert_eq!(
+            Cause::not_supported("a", "x", &["A", "B"]).message,
+            "Unsupported value: \"x\": supported values: \"A\", \"B\""
+        );
+        assert_eq!(Cause::too_long("a", 5).message, "Too long: may not be more than 5 bytes");
+    }
+}

@@ -30,14 +30,12 @@ pub fn decode_delete_options(
 /// Reads options that are already a value, such as the `deleteOptions` of an eviction.
 pub(crate) fn from_value(value: &Value) -> Result<DeleteOptions, Status> {
     let text = |value: &Value| value.as_str().filter(|s| !s.is_empty()).map(str::to_owned);
-    let grace_seconds = match &value["gracePeriodSeconds"] {
-        Value::Null => None,
-        number => Some(number.as_i64().ok_or_else(|| wrong_type("gracePeriodSeconds", number))?),
-    };
-    let orphan_dependents = match &value["orphanDependents"] {
-        Value::Null => None,
-        flag => Some(flag.as_bool().ok_or_else(|| wrong_type("orphanDependents", flag))?),
-    };
+    let set = |key: &'static str| value.get(key).filter(|v| !v.is_null()).map(|v| (key, v));
+    let grace_seconds = set("gracePeriodSeconds")
+        .map(|(key, number)| number.as_i64().ok_or_else(|| wrong_type(key, number)))
+        .transpose()?;
+    let orphan_dependents =
+        set("orphanDependents").map(|(key, flag)| flag.as_bool().ok_or_else(|| wrong_type(key, flag))).transpose()?;
     let dry_run: Vec<&str> = value["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     checked(
         DeleteOptions {

@@ -11,7 +11,6 @@ pub(crate) enum Rule {
     /// The same without dots, 63.
     Label,
     /// Anything that can be one segment of a path.
-    #[expect(dead_code, reason = "RBAC kinds are named by it")]
     PathSegment,
 }
 

@@ -110,6 +110,10 @@ impl Rules for LeaseRules {
         typed_as::<Lease>(object)
     }
 
+    fn name_rule(&self) -> names::Rule {
+        names::Rule::PathSegment
+    }
+
     fn default(&self, object: &mut Value) {
         crate::meta::child_mut(object, "spec");
     }
