@@ -5,6 +5,7 @@ use alloc::string::String;
 use crate::{ContainerName, HookKind, Instance, Signal};
 
 /// One act asked for.
+#[allow(missing_docs, reason = "a variant's sentence names its fields")]
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Effect {
     /// Make the image present. Answered by `ImageReady` or `ImageFailed`.

@@ -7,6 +7,7 @@ use core::time::Duration;
 use crate::{ContainerName, Instance, Signal, Wall};
 
 /// One fact.
+#[allow(missing_docs, reason = "a variant's sentence names its fields")]
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Input {
     /// The node was told to run this pod. The first input of every life.
@@ -76,6 +77,7 @@ pub enum HookKind {
 }
 
 /// How a hook ended.
+#[allow(missing_docs, reason = "a variant's sentence names its fields")]
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum HookOutcome {
     /// It did what it was for.
@@ -107,6 +109,7 @@ pub enum Probe {
 }
 
 /// How a deletion came to our notice.
+#[allow(missing_docs, reason = "a variant's sentence names its fields")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DeleteSighting {
     /// On the watch, as it happened: the grace counts from now.
@@ -117,6 +120,7 @@ pub enum DeleteSighting {
 }
 
 /// Why the node itself ends a pod.
+#[allow(missing_docs, reason = "a variant's sentence names its fields")]
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum KillCause {
     /// The node is short of something.
@@ -152,6 +156,7 @@ pub struct ContainerReport {
 }
 
 /// What is known of a container after a restart of the agent.
+#[allow(missing_docs, reason = "a variant's sentence names its fields")]
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum SeenContainer {
     /// Its process runs since then.

@@ -193,7 +193,7 @@ impl PodWorker {
             if let Run::Running(running) = &mut container.run {
                 running.blame = Some(Waiting { reason: "PostStartHookError".into(), message: Some(message) });
             }
-            container.begin_stop(now, Some(grace), None, "FailedPostStartHook".into(), out);
+            container.begin_stop(now, now + grace, "FailedPostStartHook".into(), out);
         }
     }
 
@@ -214,7 +214,7 @@ impl PodWorker {
                 format!("Container {name} failed {word} probe, will be restarted")
             }
         };
-        container.begin_stop(now, Some(grace), None, killing, out);
+        container.begin_stop(now, now + grace, killing, out);
     }
 
     fn sandbox_ready(&mut self) {

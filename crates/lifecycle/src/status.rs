@@ -72,6 +72,7 @@ pub struct ContainerStatus {
 }
 
 /// Where a container stands.
+#[allow(missing_docs, reason = "a variant's sentence names its fields")]
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum ContainerState {
     /// Not running, and why.

@@ -9,6 +9,7 @@
 //! because a probe or its postStart hook failed (the deadline is its own, or the pod's if that comes first).
 
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -25,8 +26,8 @@ const KILL_PATIENCE: Duration = Duration::from_secs(5);
 /// How far the stop of a running container has come.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Stop {
-    /// Set when this container alone is being stopped.
-    own_deadline: Option<Moment>,
+    /// The deadline it began with. The pod's may come to lie before it, never after it.
+    deadline: Moment,
     step: Step,
 }
 
@@ -48,11 +49,7 @@ impl Stop {
     }
 
     fn deadline(&self, pod_deadline: Option<Moment>) -> Moment {
-        match (self.own_deadline, pod_deadline) {
-            (Some(own), Some(pod)) => own.min(pod),
-            (Some(only), None) | (None, Some(only)) => only,
-            (None, None) => unreachable!("a stop has its own deadline unless its pod has one"),
-        }
+        pod_deadline.map_or(self.deadline, |pod| self.deadline.min(pod))
     }
 
     pub(crate) fn hook_finished(&mut self, name: &ContainerName, outcome: HookOutcome, out: &mut Vec<Effect>) {
@@ -114,15 +111,8 @@ impl Stop {
 }
 
 impl Container {
-    /// Sets a running container on its way out. `own_grace` is given when it goes alone.
-    pub(crate) fn begin_stop(
-        &mut self,
-        now: Moment,
-        own_grace: Option<Duration>,
-        pod_deadline: Option<Moment>,
-        killing: alloc::string::String,
-        out: &mut Vec<Effect>,
-    ) {
+    /// Sets a running container on its way out; `killing` is what people are told.
+    pub(crate) fn begin_stop(&mut self, now: Moment, deadline: Moment, killing: String, out: &mut Vec<Effect>) {
         let instance = self.instance();
         let Run::Running(running) = &mut self.run else { return };
         if running.stop.is_some() {
@@ -132,13 +122,14 @@ impl Container {
         if running.post_start.take().is_some() {
             out.push(Effect::CancelHook { instance: instance.clone(), kind: HookKind::PostStart });
         }
-        let mut stop = Stop { own_deadline: own_grace.map(|grace| now + grace), step: Step::Turn };
         // A container that came up after the deadline has no time left for a hook.
-        if self.spec.pre_stop.is_some() && now < stop.deadline(pod_deadline) {
+        let step = if self.spec.pre_stop.is_some() && now < deadline {
             out.push(Effect::RunHook { instance, kind: HookKind::PreStop });
-            stop.step = Step::Hook(HookRun::asked(now));
-        }
-        running.stop = Some(stop);
+            Step::Hook(HookRun::asked(now))
+        } else {
+            Step::Turn
+        };
+        running.stop = Some(Stop { deadline, step });
     }
 
     /// Takes a stop that has begun as far as time and order allow.

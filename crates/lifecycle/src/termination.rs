@@ -194,7 +194,7 @@ impl PodWorker {
         let (deadline, being_made) = (termination.budget.deadline(), sandbox.is_being_made());
         for container in &mut self.containers {
             let killing = format!("Stopping container {}", container.spec.name);
-            container.begin_stop(now, None, Some(deadline), killing, out);
+            container.begin_stop(now, deadline, killing, out);
         }
         let turns: Vec<bool> = (0..self.containers.len()).map(|index| self.is_its_turn(index)).collect();
         for (container, its_turn) in self.containers.iter_mut().zip(turns) {

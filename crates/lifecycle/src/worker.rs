@@ -123,8 +123,12 @@ impl PodWorker {
 
     /// Does what time and facts have made possible. A phase that is done is followed by the next one at once.
     fn advance(&mut self, now: Moment, out: &mut Vec<Effect>) {
-        self.advance_living(now, out);
-        self.advance_ending(now, out);
+        if let Phase::Living { .. } = self.phase {
+            self.advance_living(now, out);
+        }
+        if let Phase::Ending { .. } = self.phase {
+            self.advance_ending(now, out);
+        }
         self.advance_departure(now, out);
         if self.phase.overdue_at().is_some_and(|at| now >= at) {
             let step = self.blocking_step();

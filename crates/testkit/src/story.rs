@@ -1,0 +1,339 @@
+//! The last third of a story: it happens, and we look at how it went.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use lifecycle::{
+    ContainerState, ContainerStatus, DeleteSighting, Effect, Event, Input, Moment, PodPhase, PodStatus, PodWorker,
+    Terminated,
+};
+
+use crate::given::{What, When};
+use crate::golden;
+use crate::laws::Laws;
+use crate::words;
+use crate::world::{Happening, World};
+
+/// The moment a story begins on the machine's clock. Not zero, so that nothing works by luck.
+const BEGIN: Moment = Moment::from_millis(1_000_000);
+/// No story goes on for longer than this.
+const HORIZON: Duration = Duration::from_secs(24 * 3600);
+
+/// A story that has happened.
+#[derive(Debug)]
+pub struct Story {
+    lines: Vec<Line>,
+    events: Vec<Event>,
+    statuses: Vec<(Duration, PodStatus)>,
+    worker: PodWorker,
+}
+
+#[derive(Clone, Debug)]
+struct Line {
+    at: Duration,
+    text: String,
+    asked: bool,
+    shown: bool,
+}
+
+/// A story while it happens.
+struct Telling {
+    when: When,
+    world: World,
+    worker: PodWorker,
+    laws: Laws,
+    journal: Vec<(Moment, Input)>,
+    /// What the API said while the agent was away.
+    missed: Vec<(Moment, Input)>,
+    agent_alive: bool,
+    shown: bool,
+    story: Vec<Line>,
+    events: Vec<Event>,
+    statuses: Vec<(Duration, PodStatus)>,
+}
+
+impl Story {
+    pub(crate) fn of(when: When) -> Self {
+        let worker = PodWorker::new(when.given.spec());
+        let mut telling = Telling {
+            world: World::new(when.given.clone(), BEGIN),
+            worker,
+            laws: Laws::default(),
+            journal: Vec::new(),
+            missed: Vec::new(),
+            agent_alive: true,
+            shown: when.from_the_start,
+            story: Vec::new(),
+            events: Vec::new(),
+            statuses: Vec::new(),
+            when,
+        };
+        telling.happen();
+        let Telling { story, events, statuses, worker, .. } = telling;
+        Self { lines: story, events, statuses, worker }
+    }
+
+    /// Checks every line that is shown.
+    #[track_caller]
+    pub fn then_timeline(self, expected: &str) -> Self {
+        let told: Vec<String> = self.timeline().lines().map(squeezed).collect();
+        let expected: Vec<String> = expected.lines().map(squeezed).filter(|line| !line.is_empty()).collect();
+        assert!(told == expected, "the story went otherwise:\n{}", self.timeline());
+        self
+    }
+
+    /// Checks every line that is shown against `dir/name.txt`; `UPDATE_TIMELINES=1` writes it instead.
+    #[track_caller]
+    pub fn then_golden(self, dir: &str, name: &str) -> Self {
+        golden::check(dir, name, &self.timeline());
+        self
+    }
+
+    /// That line was told at that time, and at no other.
+    #[track_caller]
+    pub fn then_at(self, at: Duration, text: &str) -> Self {
+        let times: Vec<Duration> = self.times_of(text);
+        assert_eq!(times, [at], "`{text}` in\n{}", self.timeline());
+        self
+    }
+
+    /// That line was never told.
+    #[track_caller]
+    pub fn then_never(self, text: &str) -> Self {
+        assert!(self.times_of(text).is_empty(), "`{text}` in\n{}", self.timeline());
+        self
+    }
+
+    /// The pod was over by then: the worker finished.
+    #[track_caller]
+    pub fn then_finished_by(self, at: Duration) -> Self {
+        let times = self.times_of("finish");
+        assert!(
+            self.worker.is_finished() && times.len() == 1 && times[0] <= at,
+            "finished by {at:?}?\n{}",
+            self.timeline()
+        );
+        self
+    }
+
+    /// The last phase others saw.
+    #[track_caller]
+    pub fn then_phase(self, phase: PodPhase) -> Self {
+        assert_eq!(self.status().phase, phase, "in\n{}", self.timeline());
+        self
+    }
+
+    /// The pod's reason, as others saw it last.
+    #[track_caller]
+    pub fn then_reason(self, reason: Option<&str>) -> Self {
+        assert_eq!(self.status().reason.as_deref(), reason, "in\n{}", self.timeline());
+        self
+    }
+
+    /// How a container ended, as others saw it last.
+    #[track_caller]
+    pub fn then_exit(self, name: &str, code: i32, reason: &str) -> Self {
+        let ended = self.ended(name);
+        assert_eq!((ended.exit_code, ended.reason.as_str()), (code, reason), "{name} in\n{}", self.timeline());
+        self
+    }
+
+    /// An event was told, and how often.
+    #[track_caller]
+    pub fn then_events(self, count: usize, reason: &str, message: &str) -> Self {
+        let found = self.events.iter().filter(|event| event.reason == reason && event.message == message).count();
+        assert_eq!(found, count, "{reason}: {message} among {:#?}", self.events);
+        self
+    }
+
+    /// No event of that reason was told.
+    #[track_caller]
+    pub fn then_no_event(self, reason: &str) -> Self {
+        assert!(!self.events.iter().any(|event| event.reason == reason), "{reason} among {:#?}", self.events);
+        self
+    }
+
+    /// Looks at the status others could see at that time.
+    #[track_caller]
+    pub fn then_status_at(self, at: Duration, look: impl FnOnce(&PodStatus)) -> Self {
+        let seen = self.statuses.iter().rev().find(|(when, _)| *when <= at).expect("the story had begun");
+        look(&seen.1);
+        self
+    }
+
+    /// The status in the end.
+    pub fn status(&self) -> PodStatus {
+        self.worker.status()
+    }
+
+    /// One container in the end.
+    #[track_caller]
+    pub fn container(&self, name: &str) -> ContainerStatus {
+        let status = self.status();
+        status.containers.into_iter().find(|container| container.name.0 == name).expect("a given container")
+    }
+
+    /// The lines that are shown.
+    pub fn timeline(&self) -> String {
+        let mut text = String::new();
+        for line in self.lines.iter().filter(|line| line.shown) {
+            let at = format!("{}.{:03}", line.at.as_secs(), line.at.subsec_millis());
+            let arrow = if line.asked { "  -> " } else { "" };
+            writeln!(text, "{at:>8}  {arrow}{}", line.text).expect("writing to a string does not fail");
+        }
+        text
+    }
+
+    #[track_caller]
+    fn ended(&self, name: &str) -> Terminated {
+        match self.container(name).state {
+            ContainerState::Terminated(ended) => ended,
+            other @ (ContainerState::Running { .. } | ContainerState::Waiting(_)) => {
+                panic!("{name} has not ended but is {other:?} in\n{}", self.timeline())
+            }
+        }
+    }
+
+    fn times_of(&self, text: &str) -> Vec<Duration> {
+        self.lines.iter().filter(|line| line.text == text).map(|line| line.at).collect()
+    }
+}
+
+impl Telling {
+    fn happen(&mut self) {
+        self.tell(Input::Begin, None);
+        // Whatever comes up without taking time is up at the zero of the story.
+        while self.world.next_at() == Some(BEGIN) {
+            self.step();
+        }
+        self.shown = true;
+        for turn in self.when.turns.clone() {
+            self.world.schedule(turn.at, Happening::Turn(turn.what));
+        }
+        while self.step() {}
+    }
+
+    /// Lets the next thing happen; false when nothing ever will.
+    fn step(&mut self) -> bool {
+        let wake = self.worker.next_wake().filter(|_| self.agent_alive);
+        let at = match (self.world.next_at(), &wake) {
+            (None, None) => return false,
+            (Some(at), None) => at,
+            (Some(at), Some(wake)) => at.min(wake.at),
+            (None, Some(wake)) => wake.at,
+        };
+        if at > BEGIN + HORIZON {
+            return false;
+        }
+        if self.world.next_at() == Some(at) {
+            let happening = self.world.next().expect("it is due");
+            self.live_through(happening);
+        } else if let Some(wake) = wake {
+            self.world.pass_to(at);
+            self.tell(Input::TimePassed, Some(wake.reason.to_string()));
+        }
+        true
+    }
+
+    fn live_through(&mut self, happening: Happening) {
+        let input = match happening {
+            Happening::Answer(input) => Some(input),
+            Happening::SandboxMade => Some(self.world.sandbox_made()),
+            Happening::Starts(instance) => Some(self.world.starts(instance)),
+            Happening::Exits(instance, code, signal) => self.world.exits(instance, code, signal),
+            Happening::HookEnds(instance, kind, outcome) => self.world.hook_ends(&instance, kind, outcome),
+            Happening::Turn(What::Told(input)) => {
+                if !self.agent_alive {
+                    self.missed.push((self.world.now(), input.clone()));
+                }
+                Some(input)
+            }
+            Happening::Turn(What::AgentDies { back_after }) => {
+                self.agent_dies(back_after);
+                None
+            }
+            Happening::Turn(What::SandboxLost) => {
+                self.world.lose_sandbox();
+                self.note("sandbox vanishes", false, true);
+                None
+            }
+            Happening::AgentBack => {
+                self.agent_returns();
+                None
+            }
+        };
+        if let Some(input) = input.filter(|_| self.agent_alive) {
+            self.tell(input, None);
+        }
+    }
+
+    fn agent_dies(&mut self, back_after: Duration) {
+        self.note("agent dies", false, true);
+        self.agent_alive = false;
+        self.world.agent_dies();
+        self.world.schedule(back_after, Happening::AgentBack);
+    }
+
+    /// A new agent reads the journal, and finds in the API what happened meanwhile.
+    fn agent_returns(&mut self) {
+        self.agent_alive = true;
+        let mut rebuilt = PodWorker::new(self.when.given.spec());
+        for (at, input) in &self.journal {
+            rebuilt.handle(*at, input.clone());
+        }
+        assert_eq!(rebuilt, self.worker, "the journal tells the same life again");
+        self.worker = rebuilt;
+        let report = self.world.report();
+        self.tell(Input::AgentRestarted { report }, None);
+        for (at, input) in std::mem::take(&mut self.missed) {
+            let input = if let Input::DeleteRequested { grace, sighting: _ } = input {
+                let left = (at + grace).since(self.world.now());
+                Input::DeleteRequested { grace, sighting: DeleteSighting::Found { left } }
+            } else {
+                input
+            };
+            self.tell(input, None);
+        }
+    }
+
+    fn tell(&mut self, input: Input, words: Option<String>) {
+        let (now, before) = (self.world.now(), self.worker.clone());
+        self.journal.push((now, input.clone()));
+        let effects = self.worker.handle(now, input.clone());
+        self.laws.observe(now, &input, &effects, &self.worker);
+        self.statuses.push((now - BEGIN, self.worker.status()));
+        let request = matches!(input, Input::DeleteRequested { .. } | Input::KillRequested { .. } | Input::ObjectGone);
+        let silent = matches!(input, Input::SignalAnswered { .. });
+        let changed = before != self.worker || effects.iter().any(|effect| self.is_told(effect));
+        self.note(&words.unwrap_or_else(|| words::of_input(&input)), false, request || (changed && !silent));
+        for effect in effects {
+            if self.when.dies_instead_of(&words::of_effect(&effect)) {
+                let back_after = self.when.crash.take().expect("it is about to crash").1;
+                self.agent_dies(back_after);
+                return;
+            }
+            if let Effect::Emit(event) = &effect {
+                self.events.push(event.clone());
+            }
+            if matches!(effect, Effect::DeleteObject | Effect::Finish) {
+                assert!(!self.world.anyone_alive(), "a process outlived its pod");
+            }
+            let told = self.is_told(&effect);
+            self.note(&words::of_effect(&effect), true, told);
+            self.world.perform(&effect);
+        }
+    }
+
+    fn is_told(&self, effect: &Effect) -> bool {
+        self.when.with_events || !matches!(effect, Effect::Emit(_) | Effect::PublishStatus)
+    }
+
+    fn note(&mut self, text: &str, asked: bool, shown: bool) {
+        let at = self.world.now() - BEGIN;
+        self.story.push(Line { at, text: text.into(), asked, shown: shown && self.shown });
+    }
+}
+
+fn squeezed(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
