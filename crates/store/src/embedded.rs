@@ -216,3 +216,100 @@ fn answer_all(verdicts: Vec<(oneshot::Sender<Answer>, Verdict)>, changes: &[Chan
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn open(path: &Path) -> (Embedded, View) {
+        Embedded::open(path, Window::default()).unwrap()
+    }
+
+    fn create(log: &mut Embedded, view: &View, name: &str) -> Answer {
+        let key = Key::new("pods", "default", name);
+        let (answer, mut answered) = oneshot::channel();
+        let steps = vec![Step::Put { key: key.clone(), value: json!({}) }];
+        log.serve_group(vec![Request { key, expect: Expect::Absent, steps, answer }], view);
+        answered.try_recv().unwrap()
+    }
+
+    fn names(view: &View) -> Vec<String> {
+        view.list("pods", "", None).unwrap().items.iter().map(|object| object.key.name.to_string()).collect()
+    }
+
+    #[test]
+    fn a_group_that_failed_but_reached_the_disk_is_taken_back_and_its_revision_not_used_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store");
+        let (mut log, view) = open(&path);
+        let first = create(&mut log, &view, "a").unwrap()[0].revision();
+        // The commit arrives, but its answer does not: what a sync that fails at the very end looks like.
+        let lost = Object::stamped(Key::new("pods", "default", "lost"), first.next(), json!({}));
+        log.commit(&[Change::Added(Arc::new(lost))], &view).unwrap();
+        log.disk = None;
+        let second = create(&mut log, &view, "b").unwrap()[0].revision();
+        assert!(second > first.next(), "{second}");
+        drop(log);
+        let (_log, reopened) = open(&path);
+        assert_eq!(names(&reopened), ["a", "b"]);
+        assert_eq!(reopened.revision(), second);
+    }
+
+    #[test]
+    fn a_log_that_someone_else_wrote_to_meanwhile_takes_no_more_writes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("store");
+        let (mut log, view) = open(&path);
+        create(&mut log, &view, "a").unwrap();
+        log.disk = None;
+        let (mut other, its_view) = open(&path);
+        create(&mut other, &its_view, "theirs").unwrap();
+        drop(other);
+        for _ in 0..3 {
+            match create(&mut log, &view, "b") {
+                Err(WriteError::Log(error)) => assert!(error.to_string().contains("another process"), "{error}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        drop(log);
+        assert_eq!(names(&open(&path).1), ["a", "theirs"]);
+    }
+
+    #[test]
+    fn within_a_group_each_request_sees_the_ones_before_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut log, view) = open(&directory.path().join("store"));
+        let key = Key::new("pods", "default", "a");
+        let put = |n: u64| Step::Put { key: key.clone(), value: json!({ "n": n }) };
+        let first = view.revision().next();
+        let cases = [
+            (Expect::Absent, vec![put(1)]),
+            (Expect::Absent, vec![put(2)]),
+            (Expect::Revision(first), vec![put(1)]),
+            (Expect::Revision(first), vec![Step::Delete { key: key.clone() }]),
+            (Expect::Revision(first), vec![put(3)]),
+            (Expect::Absent, vec![put(4)]),
+        ];
+        let (requests, answers): (Vec<_>, Vec<_>) = cases
+            .into_iter()
+            .map(|(expect, steps)| {
+                let (answer, answered) = oneshot::channel();
+                (Request { key: key.clone(), expect, steps, answer }, answered)
+            })
+            .unzip();
+        log.serve_group(requests, &view);
+        let told: Vec<_> = answers
+            .into_iter()
+            .map(|mut answered| match answered.try_recv().unwrap() {
+                Ok(changes) => changes.iter().map(|change| format!("@{}", change.revision())).collect::<String>(),
+                Err(WriteError::Conflict(stored)) => format!("conflict {:?}", stored.map(|object| object.revision.0)),
+                Err(error @ WriteError::Log(_)) => panic!("{error:?}"),
+            })
+            .collect();
+        assert_eq!(told, ["@2", "conflict Some(2)", "", "@3", "conflict None", "@4"]);
+    }
+}

@@ -78,8 +78,7 @@ impl View {
     pub(crate) fn list(&self, collection: &str, namespace: &str, at: Option<Revision>) -> Result<Page, HistoryError> {
         let state = self.read();
         let Some(at) = at else { return Ok(state.page(collection, namespace)) };
-        let forgotten = state.check(collection, at)?;
-        debug_assert!(forgotten <= at);
+        state.check(collection, at)?;
         let Some(collection) = state.collections.get(collection) else {
             return Ok(Page { items: Vec::new(), revision: at });
         };
@@ -214,7 +213,8 @@ impl State {
         }
     }
 
-    fn check(&self, collection: &str, asked: Revision) -> Result<Revision, HistoryError> {
+    /// Whether everything after `asked` is known.
+    fn check(&self, collection: &str, asked: Revision) -> Result<(), HistoryError> {
         let oldest = self.collections.get(collection).map_or(self.floor, |collection| collection.forgotten);
         if asked > self.revision {
             return Err(HistoryError::Future { asked, newest: self.revision });
@@ -222,7 +222,7 @@ impl State {
         if asked < oldest {
             return Err(HistoryError::Compacted { asked, oldest });
         }
-        Ok(oldest)
+        Ok(())
     }
 
     fn page(&self, collection: &str, namespace: &str) -> Page {

@@ -314,6 +314,7 @@ fn appender() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let (journal, lives) = Journal::open(&file(), BOOT).await.unwrap();
+        let mut pods = tokio::task::JoinSet::new();
         for pod in 0..8_u64 {
             let uid = format!("u{pod}");
             let life = lives.iter().find(|life| life.uid == uid);
@@ -322,7 +323,7 @@ fn appender() {
                 drop(journal.append(adopted(&uid)));
             }
             let journal = journal.clone();
-            tokio::spawn(async move {
+            pods.spawn(async move {
                 loop {
                     // One that nobody awaits, then one that is awaited.
                     drop(journal.append(step(&uid, at + 1, Input::TimePassed, vec![])));
@@ -332,7 +333,8 @@ fn appender() {
                 }
             });
         }
-        std::future::pending::<()>().await;
+        // Nobody listening any more ends a pod, and so the process.
+        pods.join_next().await.unwrap().unwrap()
     });
 }
 
