@@ -168,6 +168,20 @@ mod tests {
         assert_eq!(Compress::new(Compression::fast(), true).set_dictionary(&DICTIONARY).unwrap(), 0xe3c6_a7c2);
     }
 
+    /// The three header blocks of `kubectl` 1.20 running `exec POD -- echo hi`, as captured.
+    #[test]
+    fn the_blocks_of_a_real_client_are_read() {
+        let blocks: [&[u8]; 3] = [
+            b"\x78\xf9\xe3\xc6\xa7\xc2\x62\x60\x60\x60\x04\xa7\xb3\x92\xa2\xd4\xc4\x5c\x68\x51\xc2\x9a\x0a\x0a\x68\0\0\0\0\xff\xff",
+            b"\xc2\x2a\xc5\x56\x5c\x92\x92\x5f\x5a\x02\0\0\0\xff\xff",
+            b"\xc2\x29\x97\x5a\x54\x04\0\0\0\xff\xff",
+        ];
+        let mut reader = HeaderReader::new();
+        for (block, name) in blocks.iter().zip(["error", "stdout", "stderr"]) {
+            assert_eq!(reader.read(block).unwrap(), [("streamtype".to_owned(), name.to_owned())]);
+        }
+    }
+
     #[test]
     fn blocks_survive_the_wire_one_after_the_other() {
         let (mut writer, mut reader) = (HeaderWriter::new(), HeaderReader::new());
