@@ -138,6 +138,14 @@ impl Story {
         self
     }
 
+    /// How the run before the current one ended, as others saw it last.
+    #[track_caller]
+    pub fn then_exit_of_last_run(self, name: &str, code: i32) -> Self {
+        let last = self.container(name).last.map(|last| last.exit_code);
+        assert_eq!(last, Some(code), "{name} in\n{}", self.timeline());
+        self
+    }
+
     /// An event was told, and how often.
     #[track_caller]
     pub fn then_events(self, count: usize, reason: &str, message: &str) -> Self {
@@ -302,10 +310,16 @@ impl Telling {
         let effects = self.worker.handle(now, input.clone());
         self.laws.observe(now, &input, &effects, &self.worker);
         self.statuses.push((now - BEGIN, self.worker.status()));
-        let request = matches!(input, Input::DeleteRequested { .. } | Input::KillRequested { .. } | Input::ObjectGone);
+        let headline = matches!(
+            input,
+            Input::DeleteRequested { .. }
+                | Input::KillRequested { .. }
+                | Input::ObjectGone
+                | Input::AgentRestarted { .. }
+        );
         let silent = matches!(input, Input::SignalAnswered { .. });
         let changed = before != self.worker || effects.iter().any(|effect| self.is_told(effect));
-        self.note(&words.unwrap_or_else(|| words::of_input(&input)), false, request || (changed && !silent));
+        self.note(&words.unwrap_or_else(|| words::of_input(&input)), false, headline || (changed && !silent));
         for effect in effects {
             if self.when.dies_instead_of(&words::of_effect(&effect)) {
                 let back_after = self.when.crash.take().expect("it is about to crash").1;

@@ -185,6 +185,7 @@ impl World {
         self.sandbox = false;
         self.containers.retain(|_, seen| matches!(seen, SeenContainer::Exited { .. }));
         self.hooks.clear();
+        self.queue.retain(|_, happening| !matches!(happening, Happening::Starts(_)));
     }
 
     /// What the runtime knows.
