@@ -142,7 +142,7 @@ const PLAIN: Kind = Kind {
     update_needs_version: false,
     collection: "",
     fields: &[],
-    rules: &rules::plain::ConfigMapRules,
+    rules: &rules::data::ConfigMapRules,
 };
 
 /// Every kind we serve, in the order discovery lists them.
@@ -153,7 +153,7 @@ pub static KINDS: &[Kind] = &[
         singular: "configmap",
         short_names: &["cm"],
         collection: "configmaps",
-        rules: &rules::plain::ConfigMapRules,
+        rules: &rules::data::ConfigMapRules,
         ..PLAIN
     },
     Kind {
@@ -244,7 +244,7 @@ pub static KINDS: &[Kind] = &[
         singular: "secret",
         collection: "secrets",
         fields: &[("type", "type")],
-        rules: &rules::plain::SecretRules,
+        rules: &rules::data::SecretRules,
         ..PLAIN
     },
     Kind {
@@ -254,7 +254,7 @@ pub static KINDS: &[Kind] = &[
         short_names: &["sa"],
         delete_returns_object: true,
         collection: "serviceaccounts",
-        rules: &rules::plain::ServiceAccountRules,
+        rules: &rules::account::ServiceAccountRules,
         ..PLAIN
     },
     Kind {
@@ -265,7 +265,7 @@ pub static KINDS: &[Kind] = &[
         create_on_update: true,
         update_needs_version: true,
         collection: "leases.coordination.k8s.io",
-        rules: &rules::plain::LeaseRules,
+        rules: &rules::lease::LeaseRules,
         ..PLAIN
     },
 ];

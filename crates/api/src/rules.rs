@@ -13,12 +13,14 @@ use crate::kinds::Kind;
 use crate::meta;
 use crate::status::{Cause, Status};
 
+pub(crate) mod account;
+pub(crate) mod data;
 pub(crate) mod event;
+pub(crate) mod lease;
 pub(crate) mod metadata;
 pub(crate) mod names;
 pub(crate) mod namespace;
 pub(crate) mod node;
-pub(crate) mod plain;
 pub(crate) mod pod;
 
 pub use pod::binding::bind;
@@ -37,8 +39,11 @@ pub(crate) trait Rules: Sync {
     /// Fills in what was left out; also runs on updates.
     fn default(&self, _object: &mut Value) {}
 
-    /// What only a create does: initial status, and what upstream's admission adds.
-    fn before_create(&self, _object: &mut Value, _now: Timestamp) {}
+    /// What only a create does: initial status, and what upstream's admission adds. What admission refuses comes
+    /// back as the sentence of a 403.
+    fn before_create(&self, _object: &mut Value) -> Result<(), String> {
+        Ok(())
+    }
 
     /// What only an update of the main resource does: fields that have their own endpoint are put back.
     fn before_update(&self, _old: &Value, _new: &mut Value) {}
@@ -95,7 +100,7 @@ pub fn prepare_create(
         meta::set_generation(object, 1);
     }
     kind.rules.default(object);
-    kind.rules.before_create(object, now);
+    kind.rules.before_create(object).map_err(|text| Status::forbidden(kind, meta::name(object), &text))?;
 
     let mut causes = Vec::new();
     metadata::validate(object, kind.rules.name_rule(), &mut causes);

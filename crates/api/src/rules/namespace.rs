@@ -1,6 +1,5 @@
 //! Namespaces: always labelled with their own name, born `Active`, held by `spec.finalizers`.
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 
@@ -27,7 +26,7 @@ impl Rules for NamespaceRules {
         }
     }
 
-    fn before_create(&self, object: &mut Value, _now: Timestamp) {
+    fn before_create(&self, object: &mut Value) -> Result<(), String> {
         object["status"] = json!({ "phase": "Active" });
         let spec = meta::child_mut(object, "spec");
         let finalizers = spec.entry("finalizers").or_insert_with(|| json!([]));
@@ -36,6 +35,7 @@ impl Rules for NamespaceRules {
         {
             list.push(json!("kubernetes"));
         }
+        Ok(())
     }
 
     /// The list has its own endpoint, `finalize`.

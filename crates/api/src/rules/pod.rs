@@ -1,6 +1,5 @@
 //! Pods: defaults, validation, what may change later, and how they are bound and evicted.
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
@@ -8,6 +7,7 @@ use super::{Rules, names, typed_as};
 use crate::meta;
 use crate::status::Cause;
 
+mod admission;
 pub(crate) mod binding;
 mod container;
 mod defaults;
@@ -29,9 +29,10 @@ impl Rules for PodRules {
         defaults::apply(object);
     }
 
-    fn before_create(&self, object: &mut Value, _now: Timestamp) {
-        defaults::admit(object);
+    fn before_create(&self, object: &mut Value) -> Result<(), String> {
+        admission::admit(object)?;
         object["status"] = json!({ "phase": "Pending", "qosClass": qos::class(object) });
+        Ok(())
     }
 
     /// Set once by admission; a client that leaves them out does not mean to remove them.

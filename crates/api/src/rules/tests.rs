@@ -159,6 +159,34 @@ fn a_class_is_guaranteed_only_when_everything_is_limited() {
     assert_eq!(class(json!({})), "BestEffort");
 }
 
+#[test]
+fn a_priority_comes_from_a_class_that_exists() {
+    let with = |key: &str, value: Value| {
+        let mut object = small_pod();
+        object["spec"][key] = value;
+        try_create("pods", object)
+    };
+    assert_eq!(with("priorityClassName", json!("system-node-critical")).unwrap().0["spec"]["priority"], 2_000_001_000);
+    let error = with("priorityClassName", json!("gold")).unwrap_err();
+    assert_eq!(error.message, "pods \"p\" is forbidden: no PriorityClass with name gold was found");
+    assert_eq!(with("priority", json!(7)).unwrap_err().code, 403);
+    assert_eq!(with("priority", json!(0)).unwrap().0["spec"]["priority"], 0);
+}
+
+#[test]
+fn tolerations_that_are_there_are_not_added_again() {
+    let mut object = small_pod();
+    object["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    assert_eq!(create("pods", object)["spec"]["tolerations"], json!([{"operator": "Exists"}]));
+}
+
+#[test]
+fn a_lease_keeps_its_microseconds() {
+    let lease = create("leases", json!({"metadata": {"name": "w1"}, "spec": {"renewTime": "2026-11-15T18:00:00Z"}}));
+    assert_eq!(lease["spec"], json!({"renewTime": "2026-11-15T18:00:00.000000Z"}));
+    assert!(try_create("leases", json!({"metadata": {"name": "a/b"}})).is_err());
+}
+
 /// [AD-10]
 #[test]
 fn a_negative_grace_reads_as_one_second() {

@@ -1,4 +1,4 @@
-//! What a pod says when it says nothing (api-surface 18), and what upstream's admission adds to a new one (18.1).
+//! What a pod says when it says nothing (api-surface 18).
 
 use serde_json::{Map, Value, json};
 
@@ -37,39 +37,6 @@ pub(super) fn apply(pod: &mut Value) {
             spec.insert("serviceAccount".to_owned(), json!(name));
         }
         _ => {}
-    }
-}
-
-/// What a new pod gets that an old one does not: account, tolerations, priority.
-pub(super) fn admit(pod: &mut Value) {
-    let spec = meta::child_mut(pod, "spec");
-    put(spec, "serviceAccountName", "default");
-    let account = text(spec, "serviceAccountName");
-    spec.insert("serviceAccount".to_owned(), json!(account));
-    put(spec, "preemptionPolicy", "PreemptLowerPriority");
-    put(spec, "priority", priority(&text(spec, "priorityClassName")));
-    let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
-    let Some(tolerations) = tolerations.as_array_mut() else { return };
-    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
-        if !tolerations.iter().any(|t| tolerates_eviction(t, key)) {
-            tolerations
-                .push(json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300 }));
-        }
-    }
-}
-
-fn tolerates_eviction(toleration: &Value, key: &str) -> bool {
-    let is =
-        |field: &str, value: &str| matches!(toleration[field].as_str(), None | Some("")) || toleration[field] == value;
-    is("key", key) && is("effect", "NoExecute")
-}
-
-/// The two classes that exist everywhere.
-fn priority(class: &str) -> i64 {
-    match class {
-        "system-node-critical" => 2_000_001_000,
-        "system-cluster-critical" => 2_000_000_000,
-        _ => 0,
     }
 }
 
@@ -182,13 +149,13 @@ fn tag_is_latest(image: &str) -> bool {
 }
 
 /// Sets what is absent (or the empty string, which upstream cannot tell from absent).
-fn put(map: &mut Map<String, Value>, key: &str, value: impl Into<Value>) {
+pub(super) fn put(map: &mut Map<String, Value>, key: &str, value: impl Into<Value>) {
     let absent = map.get(key).is_none_or(|v| v.is_null() || v == "");
     if absent {
         map.insert(key.to_owned(), value.into());
     }
 }
 
-fn text(map: &Map<String, Value>, key: &str) -> String {
+pub(super) fn text(map: &Map<String, Value>, key: &str) -> String {
     map.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
 }

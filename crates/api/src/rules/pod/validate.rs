@@ -34,6 +34,10 @@ pub(super) fn spec(spec: &Value, causes: &mut Vec<Cause>) {
         let text = "must be between 1 and 2147483647, inclusive";
         causes.push(Cause::invalid("spec.activeDeadlineSeconds", seconds, text));
     }
+    if word(spec, "dnsPolicy") == "None" && list(&spec["dnsConfig"], "nameservers").is_empty() {
+        let text = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+        causes.push(Cause::required("spec.dnsConfig.nameservers", text));
+    }
     named(spec, "nodeName", names::subdomain, causes);
     named(spec, "serviceAccountName", names::subdomain, causes);
     named(spec, "schedulerName", names::qualified, causes);

@@ -1,7 +1,6 @@
-//! Kinds with few rules: ConfigMaps, Secrets, ServiceAccounts, Leases.
+//! ConfigMaps and Secrets: bytes under good keys, of a bounded size, and final once they are said to be.
 
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::{Map, Value, json};
 
 use super::{Rules, names, typed_as};
@@ -92,40 +91,5 @@ fn validate_immutable(old: &Value, new: &Value, fields: &[&str], causes: &mut Ve
     }
     for field in fields.iter().filter(|field| old[**field] != new[**field]) {
         causes.push(Cause::forbidden(*field, "field is immutable when `immutable` is set"));
-    }
-}
-
-pub(crate) struct ServiceAccountRules;
-
-impl Rules for ServiceAccountRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
-        typed_as::<ServiceAccount>(object)
-    }
-}
-
-pub(crate) struct LeaseRules;
-
-impl Rules for LeaseRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
-        typed_as::<Lease>(object)
-    }
-
-    fn name_rule(&self) -> names::Rule {
-        names::Rule::PathSegment
-    }
-
-    fn default(&self, object: &mut Value) {
-        crate::meta::child_mut(object, "spec");
-    }
-
-    fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
-        let spec = &object["spec"];
-        if let Some(seconds) = spec["leaseDurationSeconds"].as_i64().filter(|s| *s <= 0) {
-            causes.push(Cause::invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));
-        }
-        if let Some(count) = spec["leaseTransitions"].as_i64().filter(|n| *n < 0) {
-            let text = "must be greater than or equal to 0";
-            causes.push(Cause::invalid("spec.leaseTransitions", count, text));
-        }
     }
 }
