@@ -92,13 +92,13 @@ fn fill(message: &'static Message, bytes: &[u8], object: &mut Map<String, Value>
 
 fn fill_field(field: &'static Field, payload: Payload<'_>, object: &mut Map<String, Value>) -> Result<(), Malformed> {
     match field.shape {
-        Shape::Inline => match field.of {
-            Type::Msg(message) => fill(message, payload.bytes()?, object)?,
-            _ => unreachable!("only messages are inlined"),
-        },
-        Shape::One { .. } => match field.of {
-            Type::Msg(message) => fill(message, payload.bytes()?, child(object, field.name))?,
-            scalar => match value(scalar, payload)?.filter(|value| is_kept(field, value)) {
+        Shape::Inline => {
+            let message = field.message().expect("only messages are inlined");
+            fill(message, payload.bytes()?, object)?;
+        }
+        Shape::One { .. } => match field.message() {
+            Some(message) => fill(message, payload.bytes()?, child(object, field.name))?,
+            None => match value(field.of, payload)?.filter(|value| is_kept(field, value)) {
                 Some(value) => drop(object.insert(field.name.to_owned(), value)),
                 None => drop(object.remove(field.name)),
             },

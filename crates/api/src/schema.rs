@@ -34,8 +34,8 @@ pub(crate) struct Field {
     pub(crate) shape: Shape,
     pub(crate) of: Type,
     pub(crate) presence: Presence,
-    /// What strategic merge does with a list or a map.
-    pub(crate) merge: Merge,
+    /// What strategic merge does with a list or an object.
+    pub(crate) strategy: Strategy,
     /// The value a list key has when an element does not name it.
     pub(crate) default: Option<&'static str>,
 }
@@ -91,14 +91,6 @@ pub(crate) enum Presence {
     Always,
 }
 
-/// What strategic merge does with a field.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Merge {
-    pub(crate) strategy: Strategy,
-    /// `$retainKeys` is meaningful for the objects in here.
-    pub(crate) retain_keys: bool,
-}
-
 /// How a list or an object in a strategic patch meets the one that is there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strategy {
@@ -138,18 +130,21 @@ impl Message {
     }
 }
 
+impl Type {
+    /// The message, for values that are objects with known fields.
+    pub(crate) fn message(self) -> Option<&'static Message> {
+        if let Self::Msg(message) = self { Some(message) } else { None }
+    }
+}
+
 impl Field {
     const fn new(number: u32, name: &'static str, shape: Shape, of: Type) -> Self {
-        let merge = Merge { strategy: Strategy::Default, retain_keys: false };
-        Self { number, name, shape, of, presence: Presence::Optional, merge, default: None }
+        Self { number, name, shape, of, presence: Presence::Optional, strategy: Strategy::Default, default: None }
     }
 
     /// The message its values are made of, if they are objects with known fields.
     pub(crate) fn message(&self) -> Option<&'static Message> {
-        match self.of {
-            Type::Msg(message) => Some(message),
-            _ => None,
-        }
+        self.of.message()
     }
 
     const fn omitted(mut self) -> Self {
@@ -165,7 +160,9 @@ impl Field {
     const fn atomic(mut self) -> Self {
         self.shape = match self.shape {
             Shape::Map { .. } => Shape::Map { atomic: true },
-            _ => Shape::One { atomic: true },
+            Shape::One { .. } | Shape::Inline | Shape::List | Shape::Set | Shape::Keyed(_) => {
+                Shape::One { atomic: true }
+            }
         };
         self
     }
@@ -181,17 +178,12 @@ impl Field {
     }
 
     const fn merged(mut self, key: &'static str) -> Self {
-        self.merge.strategy = Strategy::List(key);
+        self.strategy = Strategy::List(key);
         self
     }
 
     const fn replaced(mut self) -> Self {
-        self.merge.strategy = Strategy::Replace;
-        self
-    }
-
-    const fn retaining(mut self) -> Self {
-        self.merge.retain_keys = true;
+        self.strategy = Strategy::Replace;
         self
     }
 

@@ -116,7 +116,7 @@ static APPS_DEPLOYMENT_SPEC: Message = message("DeploymentSpec", &[
     one(1, "replicas", Int),
     one(2, "selector", Msg(&META_LABEL_SELECTOR)),
     one(3, "template", Msg(&CORE_POD_TEMPLATE_SPEC)).always(),
-    one(4, "strategy", Msg(&APPS_DEPLOYMENT_STRATEGY)).always().retaining(),
+    one(4, "strategy", Msg(&APPS_DEPLOYMENT_STRATEGY)).always(),
     one(5, "minReadySeconds", Int).omitted(),
     one(6, "revisionHistoryLimit", Int),
     one(7, "paused", Bool).omitted(),
@@ -1545,7 +1545,7 @@ static CORE_POD_SECURITY_CONTEXT: Message = message("PodSecurityContext", &[
 ]);
 
 static CORE_POD_SPEC: Message = message("PodSpec", &[
-    list(1, "volumes", Msg(&CORE_VOLUME)).keyed(&["name"]).merged("name").retaining(),
+    list(1, "volumes", Msg(&CORE_VOLUME)).keyed(&["name"]).merged("name"),
     list(2, "containers", Msg(&CORE_CONTAINER)).always().keyed(&["name"]).merged("name"),
     one(3, "restartPolicy", Str).omitted(),
     one(4, "terminationGracePeriodSeconds", Int),
@@ -1583,7 +1583,7 @@ static CORE_POD_SPEC: Message = message("PodSpec", &[
     one(36, "os", Msg(&CORE_POD_OS)),
     one(37, "hostUsers", Bool),
     list(38, "schedulingGates", Msg(&CORE_POD_SCHEDULING_GATE)).keyed(&["name"]).merged("name"),
-    list(39, "resourceClaims", Msg(&CORE_POD_RESOURCE_CLAIM)).keyed(&["name"]).merged("name").retaining(),
+    list(39, "resourceClaims", Msg(&CORE_POD_RESOURCE_CLAIM)).keyed(&["name"]).merged("name"),
     one(40, "resources", Msg(&CORE_RESOURCE_REQUIREMENTS)),
     one(41, "hostnameOverride", Str),
     one(43, "schedulingGroup", Msg(&CORE_POD_SCHEDULING_GROUP)),
@@ -1604,7 +1604,7 @@ static CORE_POD_STATUS: Message = message("PodStatus", &[
     list(12, "podIPs", Msg(&CORE_POD_IP)).keyed(&["ip"]).merged("ip"),
     list(13, "ephemeralContainerStatuses", Msg(&CORE_CONTAINER_STATUS)),
     one(14, "resize", Str).omitted(),
-    list(15, "resourceClaimStatuses", Msg(&CORE_POD_RESOURCE_CLAIM_STATUS)).keyed(&["name"]).merged("name").retaining(),
+    list(15, "resourceClaimStatuses", Msg(&CORE_POD_RESOURCE_CLAIM_STATUS)).keyed(&["name"]).merged("name"),
     list(16, "hostIPs", Msg(&CORE_HOST_IP)).merged("ip"),
     one(17, "observedGeneration", Int).omitted(),
     one(18, "extendedResourceClaimStatus", Msg(&CORE_POD_EXTENDED_RESOURCE_CLAIM_STATUS)),

@@ -1,0 +1,104 @@
+//! JSON patch (RFC 6902): operations, one after the other, all or nothing.
+
+use json_patch::{Patch, PatchOperation, patch_unsafe};
+use serde_json::Value;
+
+use super::unprocessable;
+use crate::status::Status;
+
+/// More operations than this are refused (api-surface, appendix).
+const MOST_OPERATIONS: usize = 10_000;
+
+/// What all copies of one patch may add, in bytes of JSON. Without a bound, few operations could double an object often
+/// enough to fill the memory.
+const MOST_COPIED: usize = 3 << 20;
+
+/// Applies the operations in `body`. After an error `document` is in no particular state.
+pub(super) fn patch(document: &mut Value, body: &[u8]) -> Result<(), Status> {
+    let Patch(operations) =
+        serde_json::from_slice(body).map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))?;
+    if operations.len() > MOST_OPERATIONS {
+        let text = format!(
+            "Request entity is too large: The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {}",
+            operations.len()
+        );
+        return Err(Status::new(413, "RequestEntityTooLarge", text));
+    }
+    let mut copied = 0;
+    for operation in &operations {
+        if let PatchOperation::Copy(copy) = operation {
+            copied += document.pointer(copy.from.as_str()).map_or(0, |source| source.to_string().len());
+            if copied > MOST_COPIED {
+                return Err(unprocessable());
+            }
+        }
+        patch_unsafe(document, std::slice::from_ref(operation)).map_err(|_failed| unprocessable())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    fn patched(mut document: Value, operations: &Value) -> Result<Value, Status> {
+        patch(&mut document, operations.to_string().as_bytes())?;
+        Ok(document)
+    }
+
+    #[test]
+    fn operations_are_applied_in_order() {
+        let operations = json!([
+            {"op": "test", "path": "/a", "value": 1},
+            {"op": "add", "path": "/list/-", "value": "c"},
+            {"op": "copy", "from": "/a", "path": "/b"},
+            {"op": "replace", "path": "/a", "value": 2},
+            {"op": "move", "from": "/b", "path": "/c~1d"},
+            {"op": "remove", "path": "/list/0"},
+        ]);
+        let result = patched(json!({"a": 1, "list": ["a", "b"]}), &operations).unwrap();
+        assert_eq!(result, json!({"a": 2, "c/d": 1, "list": ["b", "c"]}));
+    }
+
+    #[test]
+    fn a_failed_test_and_a_missing_path_are_unprocessable() {
+        for operations in [
+            json!([{"op": "test", "path": "/a", "value": 2}]),
+            json!([{"op": "remove", "path": "/nowhere"}]),
+            json!([{"op": "replace", "path": "/x/y", "value": 1}]),
+            json!([{"op": "add", "path": "/a/b/c", "value": 1}]),
+            json!([{"op": "add", "path": "/list/7", "value": 1}]),
+            json!([{"op": "remove", "path": "/list/-"}]),
+        ] {
+            let refusal = patched(json!({"a": 1, "list": []}), &operations).unwrap_err();
+            assert_eq!((refusal.code, refusal.reason), (422, "Invalid"), "{operations}");
+            assert_eq!(refusal.message, "the server rejected our request due to an error in our request");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_list_of_operations_is_a_bad_request() {
+        for body in [json!({"a": 1}), json!([{"op": "fly", "path": "/a"}]), json!(["add"])] {
+            assert_eq!(patched(json!({}), &body).unwrap_err().code, 400, "{body}");
+        }
+        assert_eq!(patch(&mut json!({}), b"[").unwrap_err().code, 400);
+    }
+
+    #[test]
+    fn too_many_operations_and_exploding_copies_are_refused() {
+        let add = json!({"op": "add", "path": "/a", "value": 1});
+        let most = Value::Array(vec![add.clone(); 10_000]);
+        assert_eq!(patched(json!({}), &most).unwrap(), json!({"a": 1}));
+        let more = Value::Array(vec![add; 10_001]);
+        let refusal = patched(json!({}), &more).unwrap_err();
+        assert_eq!(refusal.code, 413);
+        assert!(refusal.message.ends_with("The allowed maximum operations in a JSON patch is 10000, got 10001"));
+
+        let doubling: Vec<Value> =
+            (0..40).map(|n| json!({"op": "copy", "from": "", "path": format!("/copy{n}")})).collect();
+        assert_eq!(patched(json!({"a": "x"}), &Value::Array(doubling)).unwrap_err().code, 422);
+    }
+}
