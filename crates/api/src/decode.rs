@@ -1,7 +1,7 @@
 //! Request bodies: JSON, YAML or protobuf in, one canonical JSON value out.
 //!
-//! A body is read into a plain value first ([`body`]); the typed view of its kind then says what survives. Whatever
-//! was sent and did not survive is an unknown field ([`unknown`]). The survivors are what is stored: times in their
+//! A body is read into a plain value first ([`read_body`]); the typed view of its kind then says what survives. Whatever
+//! was sent and did not survive is an unknown field. The survivors are what is stored: times in their
 //! one spelling, quantities canonical, empty metadata maps gone, `kind` and `apiVersion` left to the frame.
 
 use serde_json::Value;

@@ -305,7 +305,12 @@ fn hooks_must_fit_and_a_stop_signal_needs_an_os() {
         with(json!({"stopSignal": "SIGUSR1"}), None).unwrap_err()[0].0,
         "spec.containers[0].lifecycle.stopSignal"
     );
-    assert_eq!(with(json!({"stopSignal": "SIGUSR1"}), Some("linux")), Ok(()));
+    for signal in ["SIGUSR1", "SIGRTMIN", "SIGRTMIN+15", "SIGRTMAX-1"] {
+        assert_eq!(with(json!({"stopSignal": signal}), Some("linux")), Ok(()), "{signal}");
+    }
+    for nonsense in ["TERM", "SIGRTMIN+16", "SIGRTMAX+1", "SIGODD"] {
+        assert!(with(json!({"stopSignal": nonsense}), Some("linux")).is_err(), "{nonsense}");
+    }
 }
 
 #[test]

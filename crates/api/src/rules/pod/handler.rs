@@ -8,6 +8,26 @@ use crate::status::Cause;
 const PROBE_ACTIONS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "grpc"];
 const HOOK_ACTIONS: [&str; 4] = ["exec", "httpGet", "tcpSocket", "sleep"];
 
+/// What a stop signal may be, besides the real-time ones.
+#[rustfmt::skip]
+const SIGNALS: [&str; 34] = [
+    "SIGABRT", "SIGALRM", "SIGBUS", "SIGCHLD", "SIGCLD", "SIGCONT", "SIGFPE", "SIGHUP", "SIGILL", "SIGINT", "SIGIO",
+    "SIGIOT", "SIGKILL", "SIGPIPE", "SIGPOLL", "SIGPROF", "SIGPWR", "SIGQUIT", "SIGSEGV", "SIGSTKFLT", "SIGSTOP",
+    "SIGSYS", "SIGTERM", "SIGTRAP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG", "SIGUSR1", "SIGUSR2", "SIGVTALRM",
+    "SIGWINCH", "SIGXCPU", "SIGXFSZ",
+];
+
+/// `SIGTERM`, `SIGRTMIN+3`, `SIGRTMAX-14`.
+fn is_signal(name: &str) -> bool {
+    let offset = |text: &str, sign: char, most: u8| {
+        text.is_empty()
+            || text.strip_prefix(sign).and_then(|n| n.parse::<u8>().ok()).is_some_and(|n| (1..=most).contains(&n))
+    };
+    SIGNALS.contains(&name)
+        || name.strip_prefix("SIGRTMIN").is_some_and(|rest| offset(rest, '+', 15))
+        || name.strip_prefix("SIGRTMAX").is_some_and(|rest| offset(rest, '-', 14))
+}
+
 /// What is wrong with the probe at `field`; `which` is `livenessProbe` and so on.
 pub(super) fn probe(probe: &Value, which: &str, field: &str, causes: &mut Vec<Cause>) {
     action(probe, &PROBE_ACTIONS, field, causes);
@@ -56,8 +76,8 @@ pub(super) fn lifecycle(lifecycle: &Value, spec: &Value, field: &str, causes: &m
         let field = format!("{field}.stopSignal");
         if word(&spec["os"], "name").is_empty() {
             causes.push(Cause::forbidden(field, "may not be set for containers with empty `spec.os.name`"));
-        } else if !signal.starts_with("SIG") {
-            causes.push(Cause::not_supported(field, signal, &["SIGTERM", "SIGKILL", "SIGINT", "SIGQUIT", "SIGHUP"]));
+        } else if !is_signal(signal) {
+            causes.push(Cause::not_supported(field, signal, &SIGNALS));
         }
     }
 }
