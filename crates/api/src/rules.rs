@@ -1,6 +1,6 @@
 //! What the server does to an object before it is stored: defaults, strategy, validation.
 //!
-//! [`prepare_create`] and [`prepare_update`] are the two doors; behind them every kind has one [`Rules`]. Order is
+//! [`prepare_create`] and [`prepare_update`] are the two doors; behind them every kind has one `Rules`. Order is
 //! upstream's: system fields, defaults, strategy (and what upstream leaves to admission), validation of everything
 //! at once.
 
