@@ -68,3 +68,42 @@ impl GraceBudget {
         Self { deadline: self.deadline.min(other.deadline), asked_at: other.asked_at }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn at(seconds: u64) -> Moment {
+        Moment::from_millis(seconds * 1000)
+    }
+    const fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_found_deletion_has_what_is_left_but_a_second_at_least_and_its_grace_at_most() {
+        let left = |left, grace| GraceBudget::found(at(100), secs(left), secs(grace)).left(at(100));
+        assert_eq!(left(12, 30), secs(12));
+        assert_eq!(left(0, 30), secs(1));
+        assert_eq!(left(31, 30), secs(30));
+        assert_eq!(left(5, 0), secs(1));
+    }
+
+    #[test]
+    fn a_found_deletion_is_shortened_from_its_own_request() {
+        // Asked at 82 for 30 s; a grace of 20 s therefore ends at 102.
+        let budget = GraceBudget::found(at(100), secs(12), secs(30));
+        assert_eq!(budget.shortened_to(at(100), secs(20)).deadline(), at(102));
+        assert_eq!(budget.shortened_to(at(100), secs(30)).deadline(), at(112));
+    }
+
+    #[test]
+    fn a_budget_only_shrinks_and_always_leaves_a_second() {
+        let budget = GraceBudget::starting(at(100), secs(300));
+        assert_eq!(budget.shortened_to(at(120), secs(10)).deadline(), at(121));
+        assert_eq!(budget.shortened_to(at(120), secs(600)), budget);
+        assert_eq!(budget.overridden(at(120), secs(10)).deadline(), at(130));
+        assert_eq!(budget.overridden(at(120), secs(0)).deadline(), at(121));
+        assert!(budget.is_spent(at(400)) && !budget.is_spent(at(399)));
+    }
+}

@@ -81,15 +81,15 @@ impl PodWorker {
 
     /// Does what is due and what has become possible; moves on when the pod is done.
     pub(crate) fn advance_living(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        if self.is_complete() {
+            self.begin_ending(Termination::completed(now, self.grace), out);
+            return;
+        }
         for container in &mut self.containers {
             container.image.advance(&container.spec.name, now, out);
             container.advance_post_start(now);
             container.advance_stop(now, None, true, out);
             container.end_back_off(now);
-        }
-        if self.is_complete() {
-            self.begin_ending(Termination::completed(now, self.grace), out);
-            return;
         }
         let Phase::Living { sandbox } = &mut self.phase else { return };
         match sandbox {
@@ -119,7 +119,7 @@ impl PodWorker {
     }
 
     /// Nothing remains to be run: all mains ended for good, or an init container did and not well.
-    fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         let ended = |container: &Container| matches!(container.run, Run::Ended);
         let mut mains = self.containers.iter().filter(|container| container.spec.role == Role::Main).peekable();
         let mains_done = mains.peek().is_some() && mains.all(ended);

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use crate::container::{Container, EndedRun, Run};
 use crate::phase::{Phase, Sandbox};
 use crate::restart::Errand;
+use crate::termination::Termination;
 use crate::{
     Effect, Event, EventKind, HookKind, HookReport, Instance, Moment, PodWorker, Role, RuntimeReport, SeenContainer,
 };
@@ -19,7 +20,6 @@ impl PodWorker {
     pub(crate) fn reattach_living(&mut self, now: Moment, report: &RuntimeReport, out: &mut Vec<Effect>) {
         let policy = self.restart;
         for container in &mut self.containers {
-            container.image.reattach(&container.spec.name, out);
             if let Some(ended) = container.reattach(now, report, false, out) {
                 container.restart_if_due(now, policy, ended, out);
             }
@@ -28,6 +28,14 @@ impl PodWorker {
             if let Some(outcome) = outcome {
                 self.hook_finished(now, instance, *kind, outcome.clone(), out);
             }
+        }
+        if self.is_complete() {
+            self.begin_ending(Termination::completed(now, self.grace), out);
+            self.reattach_ending_sandbox(report);
+            return;
+        }
+        for container in &mut self.containers {
+            container.image.reattach(&container.spec.name, out);
         }
         let Phase::Living { sandbox } = &mut self.phase else { return };
         match (&mut *sandbox, report.sandbox) {
@@ -58,8 +66,12 @@ impl PodWorker {
                 container.hook_finished(*kind, outcome.clone(), out);
             }
         }
+        self.reattach_ending_sandbox(report);
+    }
+
+    /// Whoever was making a sandbox is gone; what it left is removed with the rest.
+    fn reattach_ending_sandbox(&mut self, report: &RuntimeReport) {
         if let Phase::Ending { sandbox, .. } = &mut self.phase {
-            // Whoever was making a sandbox is gone; what it left is removed with the rest.
             *sandbox = if report.sandbox { Sandbox::Ready } else { Sandbox::Unasked };
         }
     }

@@ -7,6 +7,7 @@
 //!
 //! This crate knows no kernel and no API: it proves what is decided, not how it is done.
 
+pub mod dice;
 pub mod given;
 pub mod golden;
 pub mod laws;
@@ -15,6 +16,7 @@ pub mod story;
 pub mod words;
 pub mod world;
 
+pub use dice::Dice;
 pub use given::{Given, When, given_pod};
 pub use laws::Laws;
 pub use script::{HookScript, ImageScript, Script, exits_on_term, fails_on_term};

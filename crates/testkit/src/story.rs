@@ -107,12 +107,7 @@ impl Story {
     /// The pod was over by then: the worker finished.
     #[track_caller]
     pub fn then_finished_by(self, at: Duration) -> Self {
-        let times = self.times_of("finish");
-        assert!(
-            self.worker.is_finished() && times.len() == 1 && times[0] <= at,
-            "finished by {at:?}?\n{}",
-            self.timeline()
-        );
+        assert!(self.finished_at().is_some_and(|end| end <= at), "finished by {at:?}?\n{}", self.timeline());
         self
     }
 
@@ -169,6 +164,11 @@ impl Story {
         self
     }
 
+    /// When the worker had nothing more to do, ever.
+    pub fn finished_at(&self) -> Option<Duration> {
+        self.times_of("finish").first().copied().filter(|_| self.worker.is_finished())
+    }
+
     /// The status in the end.
     pub fn status(&self) -> PodStatus {
         self.worker.status()
@@ -218,7 +218,7 @@ impl Telling {
         for turn in self.when.turns.clone() {
             self.world.schedule(turn.at, Happening::Turn(turn.what));
         }
-        while self.step() {}
+        while !self.worker.is_finished() && self.step() {}
     }
 
     /// Lets the next thing happen; false when nothing ever will.

@@ -242,6 +242,10 @@ impl World {
 
     fn start(&mut self, instance: &Instance) {
         assert!(!self.is_running(instance), "{instance} was started twice");
+        // The runtime goes on with a start although the agent that asked is gone; the next one asks for the same.
+        if self.queue.values().any(|happening| matches!(happening, Happening::Starts(other) if other == instance)) {
+            return;
+        }
         let takes = self.given.start_takes;
         match self.actor(&instance.name).script {
             Script::CannotStart { reason } => {
