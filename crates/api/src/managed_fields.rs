@@ -7,6 +7,8 @@
 pub(crate) mod set;
 pub(crate) mod walk;
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -176,31 +178,33 @@ fn put_raw(object: &mut Value, entries: Value) {
     crate::meta::meta_mut(object).insert("managedFields".to_owned(), entries);
 }
 
-/// Folds the oldest plain writers of one version into one entry, until few enough are left.
+/// Folds the oldest plain writers of each version into one entry, until few enough are left.
 fn fold_oldest(entries: &mut Vec<Entry>) {
-    let updaters = |entries: &[Entry]| entries.iter().filter(|e| e.operation == Operation::Update).count();
-    while updaters(entries) > MOST_UPDATERS {
-        let mut oldest: Vec<usize> =
-            (0..entries.len()).filter(|at| entries[*at].operation == Operation::Update).collect();
-        oldest.sort_by(|a, b| {
-            let key = |at: usize| (&entries[at].time, &entries[at].manager);
-            key(*a).cmp(&key(*b))
-        });
-        // The first two of the same version, oldest first; without such a pair nothing can be folded.
-        let pair = oldest.iter().enumerate().find_map(|(n, second)| {
-            let first =
-                oldest[..n].iter().find(|first| entries[**first].api_version == entries[*second].api_version)?;
-            Some((*first, *second))
-        });
-        let Some((first, second)) = pair else { return };
-        let younger = entries[second].clone();
-        let bucket = &mut entries[first];
-        bucket.fields.unite(&younger.fields);
-        ANCIENT.clone_into(&mut bucket.manager);
-        bucket.subresource.clear();
-        bucket.time = younger.time;
-        entries.remove(second);
+    let (mut updaters, appliers): (Vec<_>, Vec<_>) =
+        entries.drain(..).partition(|entry| entry.operation == Operation::Update);
+    *entries = appliers;
+    updaters.sort_by(|a, b| (&a.time, &a.manager).cmp(&(&b.time, &b.manager)));
+    let mut excess = updaters.len().saturating_sub(MOST_UPDATERS);
+    // Where the oldest writer of a version stands; younger ones of that version are folded into it.
+    let mut oldest: BTreeMap<String, usize> = BTreeMap::new();
+    for entry in updaters {
+        if excess > 0 {
+            if let Some(&at) = oldest.get(&entry.api_version) {
+                fold(&mut entries[at], &entry);
+                excess -= 1;
+                continue;
+            }
+            oldest.insert(entry.api_version.clone(), entries.len());
+        }
+        entries.push(entry);
     }
+}
+
+fn fold(older: &mut Entry, younger: &Entry) {
+    ANCIENT.clone_into(&mut older.manager);
+    older.subresource.clear();
+    older.time.clone_from(&younger.time);
+    older.fields.unite(&younger.fields);
 }
 
 #[cfg(test)]

@@ -244,6 +244,21 @@ mod tests {
     }
 
     #[test]
+    fn a_name_means_one_field_also_across_inlined_messages() {
+        fn names(message: &'static Message) -> Vec<&'static str> {
+            let inlined = |field: &'static Field| (field.shape == Shape::Inline).then(|| field.message()).flatten();
+            message.fields.iter().flat_map(|field| inlined(field).map_or_else(|| vec![field.name], names)).collect()
+        }
+        fn descend(message: &'static Message) {
+            let mut found = names(message);
+            found.sort_unstable();
+            assert!(found.is_sorted_by(|a, b| a < b), "{}: {found:?}", message.name);
+            message.fields.iter().filter_map(Field::message).for_each(descend);
+        }
+        table::ROOTS.iter().for_each(|root| descend(root.message));
+    }
+
+    #[test]
     fn no_message_contains_itself_and_numbers_are_sorted() {
         // The protobuf reader descends as deep as the table does, so a loop would let a body choose the depth.
         fn descend(message: &'static Message, above: &mut Vec<&'static str>) {
