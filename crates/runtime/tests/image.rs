@@ -39,7 +39,8 @@ fn xattr(path: &Path, name: &str) -> Option<Vec<u8>> {
 fn a_docker_archive_is_found_by_every_name_it_goes_by() {
     let (_dir, store) = store();
     let layers = [Layer::new().file("hello", "world").tar()];
-    let process = json!({ "Entrypoint": ["/bin/sh"], "Cmd": ["-c", "true"], "Env": ["A=1"], "User": "7", "StopSignal": "QUIT" });
+    let process =
+        json!({ "Entrypoint": ["/bin/sh"], "Cmd": ["-c", "true"], "Env": ["A=1"], "User": "7", "StopSignal": "QUIT" });
     let loaded = load(&store, &docker(&["busybox:1.36", "localhost:5000/a/b"], &layers, process)).unwrap();
 
     let [image] = loaded.as_slice() else { panic!("{loaded:?}") };
@@ -145,7 +146,16 @@ fn whiteouts_hide_what_lower_layers_have() {
         .file("implied/above", "2")
         .file(".wh..wh.plnk", "bookkeeping")
         .tar();
-    load(&store, &docker_with(&["w"], &[lower.clone(), upper.clone()], &[gzip(&lower), zstd(&upper)], &config(&[lower, upper], json!({})))).unwrap();
+    load(
+        &store,
+        &docker_with(
+            &["w"],
+            &[lower.clone(), upper.clone()],
+            &[gzip(&lower), zstd(&upper)],
+            &config(&[lower, upper], json!({})),
+        ),
+    )
+    .unwrap();
 
     let stored = store.find("w").unwrap();
     let gone = fs::symlink_metadata(top(&stored).join("gone")).unwrap();
@@ -194,7 +204,12 @@ fn compression_inside_and_outside_makes_no_difference() {
     for (plain, stored) in
         [(&layer, layer.clone()), (&layer, gzip(&layer)), (&layer, zstd(&layer)), (&padded, gzip(&padded))]
     {
-        let made = docker_with(&["x"], &[plain.clone()], &[stored], &config(&[plain.clone()], json!({})));
+        let made = docker_with(
+            &["x"],
+            std::slice::from_ref(plain),
+            &[stored],
+            &config(std::slice::from_ref(plain), json!({})),
+        );
         for outer in [made.clone(), gzip(&made), zstd(&made)] {
             let (_dir, store) = store();
             load(&store, &outer).unwrap();
@@ -208,7 +223,7 @@ fn an_oci_archive_is_named_by_its_annotations_and_its_digest() {
     let (_dir, store) = store();
     let layer = Layer::new().file("a", "1").tar();
     let mut layout = Layout::default();
-    let manifest = layout.image(&config(&[layer.clone()], json!({})), &[gzip(&layer)]);
+    let manifest = layout.image(&config(std::slice::from_ref(&layer), json!({})), &[gzip(&layer)]);
     let digest = manifest["digest"].as_str().unwrap().to_owned();
     let made = layout
         .list(manifest.clone(), json!({ "org.opencontainers.image.ref.name": "quay.io/team/web:v1" }))
@@ -228,11 +243,11 @@ fn an_index_of_many_machines_gives_the_image_for_this_one() {
     let (_dir, store) = store();
     let (here, there) = (Layer::new().file("arch", "amd64").tar(), Layer::new().file("arch", "arm64").tar());
     let mut layout = Layout::default();
-    let mut arm_config = config(&[there.clone()], json!({}));
+    let mut arm_config = config(std::slice::from_ref(&there), json!({}));
     arm_config["architecture"] = json!("arm64");
     let mut arm = layout.image(&arm_config, &[gzip(&there)]);
     arm["platform"] = json!({ "os": "linux", "architecture": "arm64", "variant": "v8" });
-    let mut amd = layout.image(&config(&[here.clone()], json!({})), &[gzip(&here)]);
+    let mut amd = layout.image(&config(std::slice::from_ref(&here), json!({})), &[gzip(&here)]);
     amd["platform"] = json!({ "os": "linux", "architecture": "amd64" });
     let nested = layout.nested(&[arm.clone(), amd]);
     let named = json!({ "io.containerd.image.name": "docker.io/library/many:1" });
@@ -256,16 +271,16 @@ fn an_index_of_many_machines_gives_the_image_for_this_one() {
 #[test]
 fn what_does_not_match_its_digest_is_refused() {
     let layer = Layer::new().file("a", "1").tar();
-    let good = config(&[layer.clone()], json!({}));
+    let good = config(std::slice::from_ref(&layer), json!({}));
     let other = Layer::new().file("a", "2").tar();
 
     let (_dir, store) = store();
-    let error = load(&store, &docker_with(&["x"], &[layer.clone()], &[other], &good)).unwrap_err();
+    let error = load(&store, &docker_with(&["x"], std::slice::from_ref(&layer), &[other], &good)).unwrap_err();
     assert!(matches!(&error, ImageError::Mismatch { what, .. } if what == "an unpacked layer"), "{error}");
 
     for part in ["manifest", "config", "layer"] {
         let mut layout = Layout::default();
-        let manifest = layout.image(&good, &[layer.clone()]);
+        let manifest = layout.image(&good, std::slice::from_ref(&layer));
         let damaged = match part {
             "manifest" => manifest.clone(),
             "config" => json!({ "digest": Digest::of(good.to_string().as_bytes()) }),
@@ -279,7 +294,9 @@ fn what_does_not_match_its_digest_is_refused() {
         (format!("{}.json", Digest::of(b"something else").hex()), good.to_string().as_bytes()),
         (
             "manifest.json".into(),
-            json!([{ "Config": format!("{}.json", Digest::of(b"something else").hex()), "Layers": ["l"] }]).to_string().as_bytes(),
+            json!([{ "Config": format!("{}.json", Digest::of(b"something else").hex()), "Layers": ["l"] }])
+                .to_string()
+                .as_bytes(),
         ),
         ("l".into(), &layer),
     ]);
@@ -305,16 +322,28 @@ fn hostile_layers_are_refused_and_write_nothing_outside() {
         ("absolute", Layer::new().file(&format!("{outside_text}/new"), "x"), "absolute"),
         ("through an absolute link", symlink(&outside_text).file("exit/new", "x"), "symbolic link"),
         ("through a climbing link", symlink(up).file("exit/new", "x"), "symbolic link"),
-        ("through two links", symlink(up).link(EntryType::Symlink, "second", "exit").file("second/new", "x"), "symbolic link"),
+        (
+            "through two links",
+            symlink(up).link(EntryType::Symlink, "second", "exit").file("second/new", "x"),
+            "symbolic link",
+        ),
         ("a folder through a link", symlink(&outside_text).directory("exit/folder"), "symbolic link"),
         ("a link through a link", symlink(&outside_text).link(EntryType::Symlink, "exit/l", "x"), "symbolic link"),
         ("through a process link", symlink("/proc/self/root").file("exit/tmp/new", "x"), "symbolic link"),
-        ("through a loop", Layer::new().link(EntryType::Symlink, "a", "b").link(EntryType::Symlink, "b", "a").file("a/x", ""), "symbolic link"),
+        (
+            "through a loop",
+            Layer::new().link(EntryType::Symlink, "a", "b").link(EntryType::Symlink, "b", "a").file("a/x", ""),
+            "symbolic link",
+        ),
         ("through a link to nowhere", symlink("nowhere").file("exit/new", "x"), "leads nowhere"),
         ("below a file", Layer::new().file("f", "").file("f/x", ""), "not a directory"),
         ("hard link, absolute", Layer::new().link(EntryType::Link, "l", &treasure), "absolute"),
         ("hard link, climbing", Layer::new().link(EntryType::Link, "l", &format!("{up}/treasure")), "leads out"),
-        ("hard link through a link", symlink(&outside_text).link(EntryType::Link, "l", "exit/treasure"), "symbolic link"),
+        (
+            "hard link through a link",
+            symlink(&outside_text).link(EntryType::Link, "l", "exit/treasure"),
+            "symbolic link",
+        ),
         ("hard link to nothing", Layer::new().link(EntryType::Link, "l", "absent"), "does not hold"),
         ("hard link to nothing below", Layer::new().link(EntryType::Link, "l", "absent/file"), "does not hold"),
         ("hard link to a folder", Layer::new().directory("d").link(EntryType::Link, "l", "d"), "to a directory"),
@@ -325,7 +354,11 @@ fn hostile_layers_are_refused_and_write_nothing_outside() {
         ("opaque through a link", symlink(&outside_text).file("exit/.wh..wh..opq", ""), "symbolic link"),
         ("a file for the root", Layer::new().file("./", "x"), "root directory"),
         ("a link for the root", Layer::new().link(EntryType::Symlink, ".", &outside_text), "root directory"),
-        ("nobody's", Layer::new().entry(EntryType::Regular, "f", "", b"", |header| header.set_uid(u64::from(u32::MAX))), "cannot exist"),
+        (
+            "nobody's",
+            Layer::new().entry(EntryType::Regular, "f", "", b"", |header| header.set_uid(u64::from(u32::MAX))),
+            "cannot exist",
+        ),
         ("an unknown kind", Layer::new().entry(EntryType::new(b'Q'), "f", "", b"", |_| {}), "of a kind"),
     ];
     let before = snapshot(&outside);
@@ -393,9 +426,17 @@ fn bombs_end_at_the_limit() {
     let zeros = "\0".repeat(9 << 20);
     let large = Layer::new().file("zeros", &zeros).tar();
     let many = (0..101).fold(Layer::new(), |layer, number| layer.file(&format!("f{number}"), "")).tar();
-    let header = Layer::new().entry(EntryType::GNULongName, "././@LongLink", "", &vec![b'a'; 5 << 20], |_| {}).file("x", "").tar();
+    let header = Layer::new()
+        .entry(EntryType::GNULongName, "././@LongLink", "", &vec![b'a'; 5 << 20], |_| {})
+        .file("x", "")
+        .tar();
     for (case, layer) in [("large", &large), ("many", &many), ("header", &header)] {
-        let made = docker_with(&["x"], &[layer.clone()], &[gzip(layer)], &config(&[layer.clone()], json!({})));
+        let made = docker_with(
+            &["x"],
+            std::slice::from_ref(layer),
+            &[gzip(layer)],
+            &config(std::slice::from_ref(layer), json!({})),
+        );
         let error = load(&store, &made).expect_err(case);
         assert!(matches!(error, ImageError::TooLarge { .. }), "{case}: {error}");
     }
@@ -442,7 +483,9 @@ fn layers_are_shared_and_a_name_moves_to_the_newest_image() {
     let (_dir, store) = store();
     let base = Layer::new().file("base", "1").tar();
     let load_one = |name: &str, top: &str| {
-        load(&store, &docker(&[name], &[base.clone(), Layer::new().file("top", top).tar()], json!({}))).unwrap().remove(0)
+        load(&store, &docker(&[name], &[base.clone(), Layer::new().file("top", top).tar()], json!({})))
+            .unwrap()
+            .remove(0)
     };
     let old = load_one("app:1", "old");
     let new = load_one("app:1", "new");
@@ -527,16 +570,14 @@ fn a_damaged_image_is_left_out_and_loading_repairs_it() {
     let record = root.join("images").join(&hex).with_extension("json");
     let blob = root.join("blobs/sha256").join(&hex);
     let layer = store.find("x").unwrap().layers[0].parent().unwrap().to_owned();
-    let damages: [&dyn Fn(); 3] = [
-        &|| fs::write(&record, "{").unwrap(),
-        &|| fs::write(&blob, "{}").unwrap(),
-        &|| fs::remove_dir_all(&layer).unwrap(),
-    ];
+    let damages: [&dyn Fn(); 3] = [&|| fs::write(&record, "{").unwrap(), &|| fs::write(&blob, "{}").unwrap(), &|| {
+        fs::remove_dir_all(&layer).unwrap()
+    }];
     for damage in damages {
         damage();
         let reopened = ImageStore::open(&root).unwrap();
         assert!(matches!(reopened.find("x"), Err(ImageError::Absent { .. })));
-        assert_eq!(load(&reopened, &made).unwrap(), [image.clone()]);
+        assert_eq!(load(&reopened, &made).unwrap(), std::slice::from_ref(&image));
         assert!(reopened.find("x").is_ok());
     }
 }

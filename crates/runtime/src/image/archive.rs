@@ -71,7 +71,8 @@ impl Archive {
     fn walk(file: File, path: &Path) -> Result<Self, ImageError> {
         let length = file.metadata().map_err(ImageError::store("read", path))?.len();
         let file = Arc::new(file);
-        let not_a_tar = |error: io::Error| ImageError::NotAnArchive { why: format!("it does not read as tar ({error})") };
+        let not_a_tar =
+            |error: io::Error| ImageError::NotAnArchive { why: format!("it does not read as tar ({error})") };
         let allowance = Allowance::new(HEADERS_BYTES_MAX);
         let section = Section::new(file.clone(), 0, length);
         let mut tar = tar::Archive::new(Metered { inner: section, allowance: &allowance });
@@ -214,9 +215,9 @@ impl Archive {
             return Err(ImageError::TooLarge { what: format!("member {name:?}"), limit_bytes: DOCUMENT_BYTES_MAX });
         }
         let mut raw = Vec::new();
-        section.read_to_end(&mut raw).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => ImageError::Broken { why: "it ends too early".into() },
-            _ => ImageError::Input { source: error },
+        section.read_to_end(&mut raw).map_err(|source| match source.kind() == io::ErrorKind::UnexpectedEof {
+            true => ImageError::Broken { why: "it ends too early".into() },
+            false => ImageError::Input { source },
         })?;
         Ok(raw)
     }
@@ -276,7 +277,9 @@ fn names_of(descriptor: &Descriptor, digest: Digest) -> Vec<ImageName> {
 
 /// A name that does not read costs the image that name, not its place: it can still be found by its id.
 fn readable(name: &str) -> Option<ImageName> {
-    name.parse().inspect_err(|error| tracing::warn!(%error, "the archive gives an image a name that is passed over")).ok()
+    name.parse()
+        .inspect_err(|error| tracing::warn!(%error, "the archive gives an image a name that is passed over"))
+        .ok()
 }
 
 fn wrong_platform(found: impl IntoIterator<Item = String>) -> ImageError {

@@ -122,8 +122,9 @@ mod tests {
             r#""config":{},"#,
             r#""config":{"User":"","Env":null,"Cmd":null,"WorkingDir":"","StopSignal":""},"#,
         ] {
-            let json =
-                format!(r#"{{"architecture":"amd64","os":"linux",{config}"rootfs":{{"type":"layers","diff_ids":[]}}}}"#);
+            let json = format!(
+                r#"{{"architecture":"amd64","os":"linux",{config}"rootfs":{{"type":"layers","diff_ids":[]}}}}"#
+            );
             assert_eq!(read(&json).unwrap().config, ImageConfig::default(), "{json}");
         }
     }

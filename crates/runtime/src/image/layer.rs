@@ -114,6 +114,10 @@ impl Unpacking<'_> {
             EntryType::Char => tree.node(&path, FileType::CharacterDevice, device(entry)?, &attributes)?,
             EntryType::Block => tree.node(&path, FileType::BlockDevice, device(entry)?, &attributes)?,
             EntryType::Fifo => tree.node(&path, FileType::Fifo, (0, 0), &attributes)?,
+            // Headers for other entries were read with those entries; one that stands alone is as odd as an unknown kind.
+            EntryType::GNULongName | EntryType::GNULongLink | EntryType::XGlobalHeader | EntryType::XHeader => {
+                return Err(TreeError::Refused("is a header of nothing"));
+            }
             _ => return Err(TreeError::Refused("is of a kind that no layer should hold")),
         }
         Ok(0)
@@ -134,9 +138,7 @@ impl Unpacking<'_> {
                 what: format!("a header in layer {}", self.layer),
                 limit_bytes: HEADER_BYTES_MAX,
             },
-            Some(spent) => {
-                ImageError::TooLarge { what: format!("layer {}", self.layer), limit_bytes: spent.limit }
-            }
+            Some(spent) => ImageError::TooLarge { what: format!("layer {}", self.layer), limit_bytes: spent.limit },
             None => ImageError::Layer { layer: self.layer, why: error.to_string() },
         }
     }

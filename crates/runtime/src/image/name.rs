@@ -209,8 +209,30 @@ mod tests {
     fn what_no_registry_would_take_is_refused_with_a_reason() {
         let long = "a".repeat(300);
         for written in [
-            "", ":", "/", "a/", "/a", "a//b", "a:", "a:.x", "a: ", "A", "a/B", "a..b", "a___b", "-a", "a-", "a b",
-            "localhost:x/a", "exa_mple.com/a", "a@sha256:12", "a@md5:00", "a\n", "../a", HEX, &long,
+            "",
+            ":",
+            "/",
+            "a/",
+            "/a",
+            "a//b",
+            "a:",
+            "a:.x",
+            "a: ",
+            "A",
+            "a/B",
+            "a..b",
+            "a___b",
+            "-a",
+            "a-",
+            "a b",
+            "localhost:x/a",
+            "exa_mple.com/a",
+            "a@sha256:12",
+            "a@md5:00",
+            "a\n",
+            "../a",
+            HEX,
+            &long,
         ] {
             let error = written.parse::<ImageName>().unwrap_err().to_string();
             assert!(error.starts_with("image name ") && error.len() > 30, "{written:?}: {error}");

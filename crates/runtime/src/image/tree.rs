@@ -130,7 +130,13 @@ impl Tree {
     }
 
     /// Makes a device node or a named pipe.
-    pub(super) fn node(&mut self, path: &Path, kind: FileType, device: (u32, u32), attributes: &Attributes) -> Result<()> {
+    pub(super) fn node(
+        &mut self,
+        path: &Path,
+        kind: FileType,
+        device: (u32, u32),
+        attributes: &Attributes,
+    ) -> Result<()> {
         let place = self.vacant(path)?;
         let device = rustix::fs::makedev(device.0, device.1);
         rustix::fs::mknodat(place.parent, place.name, kind, Mode::from_raw_mode(0o600), device)?;

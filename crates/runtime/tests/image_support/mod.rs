@@ -91,8 +91,7 @@ pub fn docker_with(names: &[&str], layers: &[Vec<u8>], stored: &[Vec<u8>], confi
     let config_name = format!("{}.json", Digest::of(config.as_bytes()).hex());
     let layer_names: Vec<_> = layers.iter().map(|layer| format!("{}.tar", Digest::of(layer).hex())).collect();
     let manifest = json!([{ "Config": config_name, "RepoTags": names, "Layers": layer_names }]);
-    let mut members: Vec<_> =
-        layer_names.iter().cloned().zip(stored.iter().map(|layer| layer.as_slice())).collect();
+    let mut members: Vec<_> = layer_names.iter().cloned().zip(stored.iter().map(|layer| layer.as_slice())).collect();
     let manifest = manifest.to_string();
     members.push((config_name, config.as_bytes()));
     members.push(("manifest.json".into(), manifest.as_bytes()));

@@ -1,0 +1,250 @@
+//! The pod network: every pod has an address of its own, routed point to point, with no bridge in between.
+//!
+//! Links, addresses and routes are made over netlink; no other program is called. What is not here: translation of
+//! addresses for the outside world, host ports and Services, which belong to the proxy.
+//!
+//! Requests to the kernel are answered in the thread that makes them, and some take tens of milliseconds under a lock
+//! that the whole machine shares. So the network has a thread of its own, and nobody else ever waits for that lock.
+
+mod book;
+mod cidr;
+mod error;
+mod host;
+mod pod;
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rtnetlink::{Handle, RouteMessageBuilder};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use self::book::AddressBook;
+pub use self::cidr::{InvalidPodCidr, PodCidr};
+pub use self::error::NetworkError;
+use self::error::{kernel, settled};
+use self::host::{Link, Names};
+use self::pod::Wiring;
+use crate::contract::PodUid;
+
+/// A namespace takes its links along when it ends, usually within a tenth of this. A link that is still there
+/// afterwards belongs to a namespace that lives on.
+const LINK_OUTLIVES_POD_MAX: Duration = Duration::from_secs(1);
+
+/// The pod network of one instance. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Network {
+    inner: Arc<Inner>,
+    thread: Arc<Thread>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    names: Names,
+    range: PodCidr,
+    mtu: u32,
+    host: Handle,
+    book: Mutex<AddressBook>,
+    /// How many changes of the book are known to be on disk.
+    synced: tokio::sync::Mutex<u64>,
+    /// One for each released link that has yet to vanish.
+    reapers: Mutex<JoinSet<()>>,
+}
+
+impl Network {
+    /// Opens the network of `instance`, whose record of addresses is in `dir`, and makes the node ready for pods.
+    ///
+    /// Pods that are wired already stay so. The network works in the network namespace of the calling thread.
+    pub async fn open(dir: &Path, instance: &str, pod_cidr: PodCidr) -> Result<Self, NetworkError> {
+        let thread = Arc::new(Thread::start()?);
+        let (dir, names) = (dir.to_owned(), Names::of(instance));
+        let inner = thread.run(async move {
+            let failed = |source| NetworkError::Kernel { doing: "open a netlink socket".into(), source };
+            let (connection, host, _) = rtnetlink::new_connection().map_err(failed)?;
+            tokio::spawn(connection);
+            let create = |source| NetworkError::Book { doing: "create", path: dir.clone(), source };
+            std::fs::create_dir_all(&dir).map_err(create)?;
+            let book = AddressBook::open(&dir.join("addresses"), pod_cidr)?;
+            let mtu = host::prepare(&host, &names, pod_cidr).await?;
+            let inner = Arc::new(Inner {
+                names,
+                range: pod_cidr,
+                mtu,
+                host,
+                book: Mutex::new(book),
+                synced: tokio::sync::Mutex::new(0),
+                reapers: Mutex::new(JoinSet::new()),
+            });
+            inner.reap_leftovers().await?;
+            Ok(inner)
+        });
+        Ok(Self { inner: inner.await?, thread })
+    }
+
+    /// Gives the pod an address that is its own until it is released, and wires it to the namespace in the file
+    /// `netns`. Asking again gives the same answer, and completes what was left unfinished.
+    pub async fn attach(&self, pod: &PodUid, netns: &Path) -> Result<Ipv4Addr, NetworkError> {
+        let (inner, pod, netns) = (self.inner.clone(), pod.clone(), netns.to_owned());
+        self.thread.run(async move { inner.attach(&pod, &netns).await }).await
+    }
+
+    /// Takes the pod's address back; it rests before another pod gets it. The pod's link goes with its namespace, or
+    /// a little later if that lives on. A pod without an address is released already.
+    pub async fn release(&self, pod: &PodUid) -> Result<(), NetworkError> {
+        let (inner, pod) = (self.inner.clone(), pod.clone());
+        self.thread.run(async move { inner.release(&pod).await }).await
+    }
+
+    /// Removes all links, routes and addresses of this instance from the machine, and nothing of anyone else's. The
+    /// network is of no use afterwards until it is opened again.
+    pub async fn tear_down(&self) -> Result<(), NetworkError> {
+        let inner = self.inner.clone();
+        self.thread.run(async move { inner.tear_down().await }).await
+    }
+
+    /// The pod's address, if it has one.
+    pub fn address(&self, pod: &PodUid) -> Option<Ipv4Addr> {
+        self.inner.book().address(pod)
+    }
+
+    /// What the names of all host-side links of this instance begin with.
+    pub fn link_prefix(&self) -> &str {
+        &self.inner.names.prefix
+    }
+}
+
+impl Inner {
+    async fn attach(&self, pod: &PodUid, netns: &Path) -> Result<Ipv4Addr, NetworkError> {
+        let address = self.book().lease(pod)?;
+        let wiring = Wiring {
+            host: &self.host,
+            names: &self.names,
+            node: self.range.node_address(),
+            address,
+            mtu: self.mtu,
+            alias: format!("pod {}", pod.0),
+        };
+        // Disk and kernel work side by side; nobody is told before both are done.
+        let (synced, wired) = tokio::join!(self.sync(), wiring.complete(netns));
+        synced.and(wired).map(|()| address)
+    }
+
+    async fn release(self: &Arc<Self>, pod: &PodUid) -> Result<(), NetworkError> {
+        let Some(address) = self.book().release(pod)? else { return Ok(()) };
+        self.sync().await?;
+        if let Some(link) = Link::find(&self.host, &self.names.link(address)).await? {
+            self.reap(link, address, LINK_OUTLIVES_POD_MAX);
+        }
+        Ok(())
+    }
+
+    async fn tear_down(&self) -> Result<(), NetworkError> {
+        self.reapers().abort_all();
+        let mut failures = host::remove(&self.host, &self.names, self.range).await;
+        let pods = self.book().pods();
+        failures.extend(pods.iter().filter_map(|pod| self.book().release(pod).err()));
+        failures.extend(self.sync().await.err());
+        match failures.is_empty() {
+            true => Ok(()),
+            false => Err(NetworkError::TearDown { failures }),
+        }
+    }
+
+    /// Whoever ran before may have died between releasing an address and seeing its link vanish.
+    async fn reap_leftovers(self: &Arc<Self>) -> Result<(), NetworkError> {
+        for link in Link::all(&self.host).await? {
+            let Some(address) = self.names.address(&link.name, self.range) else { continue };
+            if !self.book().is_leased(address) {
+                self.reap(link, address, Duration::ZERO);
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts the pod's route, and removes its link after a while if it is still there. By number: another pod may have
+    /// the same address, and so a link of the same name, by then.
+    fn reap(self: &Arc<Self>, link: Link, address: Ipv4Addr, after: Duration) {
+        let inner = self.clone();
+        let mut reapers = self.reapers();
+        while reapers.try_join_next().is_some() {}
+        reapers.spawn(async move {
+            if let Err(error) = inner.cut_and_remove(&link, address, after).await {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(link = link.name, error, "link of a pod that is gone stays behind");
+            }
+        });
+    }
+
+    async fn cut_and_remove(&self, link: &Link, address: Ipv4Addr, after: Duration) -> Result<(), NetworkError> {
+        let route = RouteMessageBuilder::<Ipv4Addr>::new();
+        let mut route = route.destination_prefix(address, 32).output_interface(link.index).build();
+        route.header.scope = rtnetlink::packet_route::route::RouteScope::NoWhere;
+        route.header.protocol = rtnetlink::packet_route::route::RouteProtocol::Unspec;
+        let cut = self.host.route().del(route).execute().await;
+        settled(cut, &[libc::ESRCH, libc::ENODEV]).map_err(kernel(format!("remove the route to {address}")))?;
+        tokio::time::sleep(after).await;
+        match Link::find(&self.host, &link.name).await? {
+            Some(found) if found.index == link.index => found.remove(&self.host).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns when every change made before is on disk. Changes made meanwhile share one sync.
+    async fn sync(&self) -> Result<(), NetworkError> {
+        let (wanted, _) = self.book().unsynced()?;
+        let mut synced = self.synced.lock().await;
+        if *synced >= wanted {
+            return Ok(());
+        }
+        let (covered, file) = self.book().unsynced()?;
+        let done = tokio::task::spawn_blocking(move || file.sync_data()).await.map_err(|_| NetworkError::NotRunning)?;
+        done.map_err(|source| NetworkError::Book { doing: "sync", path: self.book().path().to_owned(), source })?;
+        *synced = covered;
+        Ok(())
+    }
+
+    fn book(&self) -> MutexGuard<'_, AddressBook> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reapers(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.reapers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The thread that asks the kernel, and waits for it.
+#[derive(Debug)]
+struct Thread(Option<Runtime>);
+
+impl Thread {
+    fn start() -> Result<Self, NetworkError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(2)
+            .thread_name("pod-network")
+            .enable_all()
+            .build();
+        let failed = |source| NetworkError::Kernel { doing: "start the thread of the pod network".into(), source };
+        Ok(Self(Some(runtime.map_err(failed)?)))
+    }
+
+    /// Runs to the end even if the caller stops waiting: half a link helps nobody.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, NetworkError>> + Send + 'static,
+    ) -> Result<T, NetworkError> {
+        let runtime = self.0.as_ref().ok_or(NetworkError::NotRunning)?;
+        runtime.spawn(work).await.map_err(|_| NetworkError::NotRunning)?
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        // Waiting for the thread here could block an async caller.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

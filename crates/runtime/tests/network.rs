@@ -1,0 +1,372 @@
+//! The pod network against a real kernel, each test on a host of its own that vanishes with it.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(missing_docs, unreachable_pub, reason = "tests")]
+
+mod network_support;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use network_support::{PodNamespace, inventory, ip, on_a_host};
+use runtime::PodUid;
+use runtime::network::{Network, NetworkError};
+
+const PORT: u16 = 8080;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn pod(name: &str) -> PodUid {
+    PodUid(format!("0b5e2c1e-uid-of-{name}"))
+}
+
+async fn open(dir: &Path) -> Network {
+    open_as(dir, "instance-1", "10.86.0.0/16").await.unwrap()
+}
+
+async fn open_as(dir: &Path, instance: &str, range: &str) -> Result<Network, NetworkError> {
+    Network::open(dir, instance, range.parse().unwrap()).await
+}
+
+/// Waits for what the kernel does in its own time.
+async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}; {:#?}", inventory());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Listens and answers every connection with the address it came from.
+fn serve(address: Ipv4Addr) {
+    let listener = TcpListener::bind((address, PORT)).unwrap();
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().map(Result::unwrap) {
+            let from = connection.peer_addr().unwrap().ip().to_string();
+            connection.write_all(from.as_bytes()).unwrap();
+        }
+    });
+}
+
+/// Connects, and returns the address that the other side saw.
+fn call(address: Ipv4Addr) -> std::io::Result<String> {
+    let mut connection = TcpStream::connect_timeout(&SocketAddr::from((address, PORT)), PATIENCE)?;
+    let mut from = String::new();
+    connection.read_to_string(&mut from)?;
+    Ok(from)
+}
+
+#[test]
+fn pods_and_node_reach_each_other_under_their_own_addresses() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let network = open(dir.path()).await;
+        let (a, b) = (PodNamespace::new(), PodNamespace::new());
+        let at_a = network.attach(&pod("a"), a.path()).await.unwrap();
+        let at_b = network.attach(&pod("b"), b.path()).await.unwrap();
+        let node = Ipv4Addr::new(10, 86, 0, 1);
+        assert_eq!((at_a, at_b), (Ipv4Addr::new(10, 86, 0, 2), Ipv4Addr::new(10, 86, 0, 3)));
+        assert_eq!(network.address(&pod("a")), Some(at_a));
+        assert_eq!(network.address(&pod("c")), None);
+
+        a.run(move || serve(at_a));
+        serve(node);
+        assert_eq!(call(at_a).unwrap(), node.to_string(), "node to pod: probes come from the first address");
+        assert_eq!(a.run(move || call(node)).unwrap(), at_a.to_string(), "pod to node");
+        assert_eq!(b.run(move || call(at_a)).unwrap(), at_b.to_string(), "pod to pod");
+        assert_eq!(a.run(move || call(at_a)).unwrap(), at_a.to_string(), "pod to itself");
+        b.run(|| serve(Ipv4Addr::LOCALHOST));
+        assert_eq!(b.run(|| call(Ipv4Addr::LOCALHOST)).unwrap(), "127.0.0.1", "loopback inside the pod");
+    });
+}
+
+#[test]
+fn what_is_meant_for_a_pod_that_is_not_there_fails_at_once() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let network = open(dir.path()).await;
+        let namespace = PodNamespace::new();
+        network.attach(&pod("a"), namespace.path()).await.unwrap();
+        let start = Instant::now();
+        for error in [call(Ipv4Addr::new(10, 86, 9, 9)), namespace.run(|| call(Ipv4Addr::new(10, 86, 9, 9)))] {
+            assert!(error.is_err());
+        }
+        assert!(start.elapsed() < PATIENCE / 2, "refused by a route, not by patience");
+    });
+}
+
+#[test]
+fn a_pod_cannot_speak_under_another_address() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let network = open(dir.path()).await;
+        let (a, b) = (PodNamespace::new(), PodNamespace::new());
+        let at_a = network.attach(&pod("a"), a.path()).await.unwrap();
+        let at_b = network.attach(&pod("b"), b.path()).await.unwrap();
+        let node = Ipv4Addr::new(10, 86, 0, 1);
+        let heard = std::net::UdpSocket::bind((node, PORT)).unwrap();
+        heard.set_read_timeout(Some(PATIENCE)).unwrap();
+        b.run(move || {
+            ip(&["addr", "add", &format!("{at_a}/32"), "dev", "eth0"]);
+            for (from, word) in [(at_a, b"forged"), (at_b, b"honest")] {
+                std::net::UdpSocket::bind((from, 0)).unwrap().send_to(word, (node, PORT)).unwrap();
+            }
+        });
+        let mut word = [0; 6];
+        let (_, from) = heard.recv_from(&mut word).unwrap();
+        assert_eq!((&word, from.ip()), (b"honest", at_b.into()), "the forged one was sent first and must be lost");
+    });
+}
+
+#[test]
+fn attaching_again_changes_nothing() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let network = open(dir.path()).await;
+        let namespace = PodNamespace::new();
+        let first = network.attach(&pod("a"), namespace.path()).await.unwrap();
+        let (host, inside) = (inventory(), namespace.run(inventory));
+        for _ in 0..3 {
+            assert_eq!(network.attach(&pod("a"), namespace.path()).await.unwrap(), first);
+        }
+        assert_eq!((inventory(), namespace.run(inventory)), (host, inside));
+    });
+}
+
+#[test]
+fn what_a_crash_left_half_done_is_completed() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let network = open(dir.path()).await;
+        let namespace = PodNamespace::new();
+        let address = network.attach(&pod("a"), namespace.path()).await.unwrap();
+        let (host, inside) = (inventory(), namespace.run(inventory));
+        let link = format!("{}0a560002", network.link_prefix());
+        let link = link.as_str();
+        let damages: [(&str, &[&str]); 4] = [
+            ("no route", &["route", "del", "10.86.0.2/32", "dev", link]),
+            ("host side down", &["link", "set", link, "down"]),
+            ("no neighbour", &["neigh", "flush", "dev", link, "nud", "permanent"]),
+            ("no link", &["link", "del", link]),
+        ];
+        for (damage, arguments) in damages {
+            ip(arguments);
+            assert_eq!(network.attach(&pod("a"), namespace.path()).await.unwrap(), address);
+            assert_eq!((inventory(), namespace.run(inventory)), (host.clone(), inside.clone()), "{damage}");
+        }
+        // A link of the same name that leads elsewhere, as one does whose pod is gone but whose namespace is not yet.
+        ip(&["link", "del", link]);
+        ip(&["link", "add", link, "type", "veth", "peer", "name", "elsewhere"]);
+        assert_eq!(network.attach(&pod("a"), namespace.path()).await.unwrap(), address);
+        assert_eq!(inventory(), host);
+        namespace.run(move || serve(address));
+        assert!(call(address).is_ok());
+    });
+}
+
+#[test]
+fn a_restart_of_the_agent_is_not_noticed() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let network = open(dir.path()).await;
+        let (a, b) = (PodNamespace::new(), PodNamespace::new());
+        let at_a = network.attach(&pod("a"), a.path()).await.unwrap();
+        a.run(move || serve(at_a));
+        let before = inventory();
+        drop(network);
+
+        let network = open(dir.path()).await;
+        assert_eq!(inventory(), before);
+        assert_eq!(network.address(&pod("a")), Some(at_a));
+        assert!(call(at_a).is_ok());
+        assert_eq!(network.attach(&pod("b"), b.path()).await.unwrap(), Ipv4Addr::new(10, 86, 0, 3));
+        network.release(&pod("b")).await.unwrap();
+        drop(network);
+        let network = open(dir.path()).await;
+        let c = PodNamespace::new();
+        assert_eq!(network.attach(&pod("c"), c.path()).await.unwrap(), Ipv4Addr::new(10, 86, 0, 4), "3 rests");
+    });
+}
+
+#[test]
+fn a_released_link_goes_with_its_namespace_or_after_it() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let network = open(dir.path()).await;
+        let bare = inventory();
+        let short_lived = PodNamespace::new();
+        let long_lived = PodNamespace::new();
+        let at_short = network.attach(&pod("short"), short_lived.path()).await.unwrap();
+        network.attach(&pod("long"), long_lived.path()).await.unwrap();
+
+        drop(short_lived);
+        network.release(&pod("short")).await.unwrap();
+        network.release(&pod("short")).await.unwrap();
+        assert_eq!(network.address(&pod("short")), None);
+        assert!(call(at_short).is_err(), "no way to a pod that is gone");
+        network.release(&pod("long")).await.unwrap();
+        eventually("both links are gone, though one namespace lives on", || inventory() == bare).await;
+        assert_eq!(long_lived.run(inventory).links, ["lo"]);
+    });
+}
+
+#[test]
+fn a_link_left_by_a_crash_between_release_and_removal_is_found() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let network = open(dir.path()).await;
+        let bare = inventory();
+        let (gone, stays) = (PodNamespace::new(), PodNamespace::new());
+        network.attach(&pod("gone"), gone.path()).await.unwrap();
+        let at = network.attach(&pod("stays"), stays.path()).await.unwrap();
+        network.release(&pod("gone")).await.unwrap();
+        drop(network);
+        let network = open(dir.path()).await;
+        eventually("the leftover is gone", || inventory().links.len() == bare.links.len() + 1).await;
+        stays.run(move || serve(at));
+        assert!(call(at).is_ok());
+        drop(network);
+    });
+}
+
+#[test]
+fn an_address_can_be_used_again_while_the_old_link_still_stands() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let network = open_as(dir.path(), "tiny", "10.86.0.0/30").await.unwrap();
+        let (old, new) = (PodNamespace::new(), PodNamespace::new());
+        let address = network.attach(&pod("old"), old.path()).await.unwrap();
+        assert!(matches!(network.attach(&pod("new"), new.path()).await, Err(NetworkError::Exhausted { .. })));
+        network.release(&pod("old")).await.unwrap();
+        assert_eq!(network.attach(&pod("new"), new.path()).await.unwrap(), address);
+        new.run(move || serve(address));
+        // The reaper of the old link wakes up in the meantime, and must leave the new one alone.
+        let end = Instant::now() + Duration::from_millis(1500);
+        while Instant::now() < end {
+            assert!(call(address).is_ok());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(old.run(inventory).links, ["lo"]);
+    });
+}
+
+#[test]
+fn tear_down_leaves_nothing_and_touches_nobody_else() {
+    on_a_host(async || {
+        let untouched = inventory();
+        let (dir_1, dir_2) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let one = open_as(dir_1.path(), "one", "10.86.0.0/16").await.unwrap();
+        let two = open_as(dir_2.path(), "two", "10.96.0.0/16").await.unwrap();
+        assert_ne!(one.link_prefix(), two.link_prefix());
+        let namespaces: Vec<_> = (0..6).map(|_| PodNamespace::new()).collect();
+        for (number, namespace) in namespaces.iter().enumerate() {
+            let network = if number % 2 == 0 { &one } else { &two };
+            network.attach(&pod(&number.to_string()), namespace.path()).await.unwrap();
+        }
+        let at_1 = one.address(&pod("0")).unwrap();
+        let at_2 = two.address(&pod("1")).unwrap();
+        namespaces[0].run(move || serve(at_1));
+        namespaces[1].run(move || serve(at_2));
+        assert_eq!(namespaces[0].run(move || call(at_2)).unwrap(), at_1.to_string(), "instances reach each other");
+
+        one.tear_down().await.unwrap();
+        one.tear_down().await.unwrap();
+        assert_eq!(one.address(&pod("0")), None);
+        let left = inventory();
+        assert!(!left.links.iter().any(|link| link.starts_with(one.link_prefix())), "{left:#?}");
+        assert!(!format!("{left:?}").contains("10.86."), "{left:#?}");
+        assert!(call(at_2).is_ok(), "the other instance is untouched");
+
+        two.tear_down().await.unwrap();
+        let left = inventory();
+        assert_eq!((left.links, left.routes), (untouched.links, untouched.routes));
+        assert!(!format!("{:?}", left.addresses).contains("10."), "{:?}", left.addresses);
+
+        let one = open_as(dir_1.path(), "one", "10.86.0.0/16").await.unwrap();
+        assert!(one.attach(&pod("0"), namespaces[0].path()).await.is_ok(), "and it can be opened again");
+    });
+}
+
+#[test]
+fn a_range_that_is_in_use_is_refused_with_a_way_out() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = async |range: &str, by: &str| {
+            let error = open_as(dir.path(), "late", range).await.unwrap_err().to_string();
+            assert!(error.contains("is not free") && error.contains(by) && error.contains("--pod-cidr"), "{error}");
+        };
+        ip(&["link", "add", "lan0", "type", "veth", "peer", "name", "lan1"]);
+        ip(&["addr", "add", "10.86.7.1/24", "dev", "lan0"]);
+        refused("10.86.0.0/16", "lan0").await;
+        ip(&["addr", "del", "10.86.7.1/24", "dev", "lan0"]);
+        ip(&["link", "set", "lan0", "up"]);
+        ip(&["route", "add", "10.86.7.0/24", "dev", "lan0"]);
+        refused("10.86.0.0/16", "10.86.7.0/24").await;
+        ip(&["route", "del", "10.86.7.0/24"]);
+
+        let first_dir = tempfile::tempdir().unwrap();
+        let first = open_as(first_dir.path(), "first", "10.86.0.0/16").await.unwrap();
+        refused("10.86.0.0/16", &format!("lo:{}", first.link_prefix())).await;
+        // A wider route, as a company network has, is no hindrance: the pod range is the better match.
+        ip(&["route", "add", "10.0.0.0/8", "dev", "lan0"]);
+        open_as(dir.path(), "late", "10.96.0.0/16").await.unwrap();
+    });
+}
+
+#[test]
+fn pods_take_the_mtu_of_the_uplink() {
+    on_a_host(async || {
+        for (name, mtu, metric) in [("slow0", "1300", "200"), ("fast0", "1400", "100")] {
+            ip(&["link", "add", name, "mtu", mtu, "type", "veth", "peer", "name", &format!("{name}p")]);
+            ip(&["link", "set", name, "up"]);
+            ip(&["route", "add", "default", "dev", name, "metric", metric]);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let network = open(dir.path()).await;
+        let namespace = PodNamespace::new();
+        network.attach(&pod("a"), namespace.path()).await.unwrap();
+        let show = |link: String| ip(&["-o", "link", "show", &link]);
+        let outer = show(format!("{}0a560002", network.link_prefix()));
+        let inner = namespace.run(move || show("eth0".into()));
+        for shown in [outer, inner] {
+            assert!(shown.contains("mtu 1400"), "{shown}");
+        }
+    });
+}
+
+#[test]
+fn a_namespace_that_is_not_one_is_told_so() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let network = open(dir.path()).await;
+        for path in ["/nowhere", "/dev/null"] {
+            let error = network.attach(&pod("a"), Path::new(path)).await.unwrap_err();
+            assert!(matches!(&error, NetworkError::Namespace { .. }) && error.to_string().contains(path), "{error}");
+        }
+        network.release(&pod("a")).await.unwrap();
+    });
+}
+
+#[test]
+fn many_pods_at_once_get_different_addresses() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let network = open(dir.path()).await;
+        let namespaces: Vec<_> = (0..40).map(|_| PodNamespace::new()).collect();
+        let attached = namespaces.iter().enumerate().map(|(number, namespace)| {
+            let network = network.clone();
+            async move { network.attach(&pod(&number.to_string()), namespace.path()).await.unwrap() }
+        });
+        let addresses = futures::future::join_all(attached).await;
+        let mut distinct = addresses.clone();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), 40);
+        drop(network);
+        let network = open(dir.path()).await;
+        for (number, address) in addresses.iter().enumerate() {
+            assert_eq!(network.address(&pod(&number.to_string())), Some(*address), "every answer was durable");
+        }
+    });
+}
