@@ -2,7 +2,7 @@
 //!
 //! Every write leaves a trace. A plain write ([`track_update`]) owns what it changed and takes it from everybody else; an
 //! apply ([`crate::patch::apply`]) owns what its document lists. This file keeps the entries: how they are read,
-//! written, ordered and bounded. [`set`] is the sets of fields they hold, [`walk`] finds fields in objects.
+//! written, ordered and bounded. `set` is the sets of fields they hold, `walk` finds fields in objects.
 
 pub(crate) mod set;
 pub(crate) mod walk;

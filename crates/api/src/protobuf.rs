@@ -1,4 +1,4 @@
-//! Protobuf request bodies, read straight into JSON by one generic reader over [`crate::schema`].
+//! Protobuf request bodies, read straight into JSON by one generic reader over `schema`.
 //!
 //! Typed clients send every built-in kind this way and have no fallback (api-surface 1). Bodies are only read: every
 //! such client accepts JSON answers. Unknown fields are skipped, as the format wants; anything malformed is a 400.

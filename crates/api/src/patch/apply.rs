@@ -7,7 +7,7 @@
 //!  record   the manager owns exactly what its document says
 //! ```
 //!
-//! [`check`] refuses documents that do not fit the kind; [`merge`] puts values together and takes them apart. The
+//! `check` refuses documents that do not fit the kind; `merge` puts values together and takes them apart. The
 //! owners are kept in [`crate::managed_fields`].
 
 mod check;

@@ -1,6 +1,6 @@
 //! The four ways to change an object by saying only what changes.
 //!
-//! [`patch`] is for the three that carry a change ([`json`], [`merge`], [`strategic`]); [`apply`] is for the one that
+//! [`patch`] is for the three that carry a change (`json`, `merge`, `strategic`); [`apply`] is for the one that
 //! carries a wish and remembers who wished it. All are pure: an object and a body in, an object out. What comes out has
 //! not been checked: [`crate::normalise`] and [`crate::prepare_update`] follow.
 

@@ -260,3 +260,42 @@ fn documents_that_do_not_fit_are_refused() {
     let kind = by_kind("", "v1", "ConfigMap").unwrap();
     assert_eq!(apply(kind, None, b"a: [", &options("m1")).unwrap_err().code, 400);
 }
+
+/// Three managers applying at random: nobody can lose what they said, nothing ownerless stays, and saying it again
+/// changes nothing.
+#[test]
+fn random_wishes_of_several_managers_settle() {
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move |bound: u64| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed >> 11) % bound
+    };
+    let mut current: Option<Value> = None;
+    let mut wishes: [Vec<u64>; 3] = Default::default();
+    for round in 0..600 {
+        let who = usize::try_from(random(3)).unwrap();
+        let wish: Vec<u64> = (0..6).filter(|_| random(2) == 0).collect();
+        let env: Vec<Value> =
+            wish.iter().map(|key| json!({"name": format!("K{key}"), "value": random(2).to_string()})).collect();
+        let document = pod(&json!({"containers": [{"name": "a", "image": "a", "env": env}]}));
+        let options = ApplyOptions { force: true, ..options(["m0", "m1", "m2"][who]) };
+        let object = applied(current.as_ref(), &document, &options).unwrap();
+        assert_eq!(applied(Some(&object), &document, &options).unwrap(), object, "round {round}");
+        for wished in &env {
+            assert!(held(&object).contains(wished), "round {round}: {wished}");
+        }
+        // A forced apply may have taken the value from the others, never the element.
+        wishes[who] = wish;
+        let expected: std::collections::BTreeSet<String> =
+            wishes.iter().flatten().map(|key| format!("K{key}")).collect();
+        let names = held(&object).iter().map(|env| env["name"].as_str().unwrap().to_owned()).collect();
+        assert_eq!(expected, names, "round {round}");
+        current = Some(object);
+    }
+}
+
+fn held(pod: &Value) -> &[Value] {
+    pod["spec"]["containers"][0]["env"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
