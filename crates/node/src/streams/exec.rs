@@ -23,6 +23,8 @@ const CHUNK: usize = 32 * 1024;
 /// What a process wrote before its end is already in the pipe, so this much silence after the end means that
 /// only a process it left behind still holds the other side, and that one is not waited for.
 const LINGER: Duration = Duration::from_millis(500);
+/// The most that a pipe can hold unless someone enlarged it beyond the system's limit for users.
+const DRAIN_MAX: usize = 1 << 20;
 /// How often an otherwise silent connection is written to, to notice a client that went away without a word.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -142,6 +144,30 @@ impl Ends {
             stderr: take(&mut session.stderr)?.map(Output::new).transpose()?,
         })
     }
+
+    /// Passes on what is left in the pipes. On a busy machine the silence may have been our own.
+    async fn drain(&self, channels: &mut impl Channels, buffer: &mut [u8]) -> io::Result<()> {
+        for (output, source) in [(&self.stdout, Source::Stdout), (&self.stderr, Source::Stderr)] {
+            let Some(output) = output else { continue };
+            // No more than a pipe holds: what comes beyond is not from the process that ended.
+            let mut left = DRAIN_MAX;
+            while let Some(read) = output.read_now(buffer) {
+                left = left.saturating_sub(*read.as_ref().unwrap_or(&0));
+                if !pass_on(channels, source, read.map(|count| &buffer[..count])).await? || left == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Passes a chunk on; false if it was the end.
+async fn pass_on(channels: &mut impl Channels, source: Source, read: io::Result<&[u8]>) -> io::Result<bool> {
+    match read {
+        Ok([]) | Err(_) => Ok(false),
+        Ok(chunk) => channels.send(source, chunk).await.map(|()| true),
+    }
 }
 
 async fn converse<C: Containers>(
@@ -183,25 +209,26 @@ async fn converse<C: Containers>(
                     pending.clear();
                 }
             },
-            read = read(ends.stdout.as_ref(), &mut out), if ends.stdout.is_some() => match read {
-                Ok(0) | Err(_) => ends.stdout = None,
-                Ok(count) => {
-                    channels.send(Source::Stdout, &out[..count]).await?;
-                    quiet_until = Instant::now() + LINGER;
+            read = read(ends.stdout.as_ref(), &mut out), if ends.stdout.is_some() => {
+                if !pass_on(channels, Source::Stdout, read.map(|count| &out[..count])).await? {
+                    ends.stdout = None;
                 }
-            },
-            read = read(ends.stderr.as_ref(), &mut err), if ends.stderr.is_some() => match read {
-                Ok(0) | Err(_) => ends.stderr = None,
-                Ok(count) => {
-                    channels.send(Source::Stderr, &err[..count]).await?;
-                    quiet_until = Instant::now() + LINGER;
+                quiet_until = Instant::now() + LINGER;
+            }
+            read = read(ends.stderr.as_ref(), &mut err), if ends.stderr.is_some() => {
+                if !pass_on(channels, Source::Stderr, read.map(|count| &err[..count])).await? {
+                    ends.stderr = None;
                 }
-            },
+                quiet_until = Instant::now() + LINGER;
+            }
             code = &mut exit, if exited.is_none() => {
                 exited = Some(code);
                 quiet_until = Instant::now() + LINGER;
             }
-            () = tokio::time::sleep_until(quiet_until), if exited.is_some() => break,
+            () = tokio::time::sleep_until(quiet_until), if exited.is_some() => {
+                ends.drain(channels, &mut out).await?;
+                break;
+            }
             _ = keep_alive.tick() => channels.keep_alive().await?,
         }
     }

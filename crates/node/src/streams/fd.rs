@@ -24,11 +24,14 @@ impl Output {
 
     /// Reads what there is; 0 means that nobody holds the other end any more.
     pub(super) async fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = |fd: &OwnedFd| Ok(rustix::io::read(fd, &mut *buffer)?);
-        match self.0.async_io(Interest::READABLE, read).await {
-            // The master of a terminal answers so once the last process has closed the other side.
-            Err(error) if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => Ok(0),
-            other => other,
+        self.0.async_io(Interest::READABLE, |fd| read(fd, buffer)).await
+    }
+
+    /// Reads what there is this very moment, whatever the reactor has heard; `None` if that is nothing.
+    pub(super) fn read_now(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        match read(self.0.get_ref(), buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            other => Some(other),
         }
     }
 }
@@ -51,6 +54,14 @@ pub(super) fn registered(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<
         reason = "its successor is `unsafe` for types that lie about their descriptor; `OwnedFd` cannot"
     )]
     AsyncFd::with_interest(fd, interest)
+}
+
+fn read(fd: &OwnedFd, buffer: &mut [u8]) -> io::Result<usize> {
+    match rustix::io::read(fd, buffer) {
+        // The master of a terminal answers so once the last process has closed the other side.
+        Err(Errno::IO) => Ok(0),
+        other => Ok(other?),
+    }
 }
 
 fn non_blocking(fd: OwnedFd) -> io::Result<OwnedFd> {
