@@ -92,14 +92,12 @@ fn allowed(identity: &Identity, attributes: &Attributes<'_>) -> bool {
 
 fn grants(rules: &[Rule], attributes: &Attributes<'_>) -> bool {
     let Target::Resource { group, resource, subresource, .. } = attributes.target else { return false };
-    let is_named = |entry: &&str| match entry.split_once('/') {
+    let is_named = |entry: &&'static str| match entry.split_once('/') {
         Some((parent, child)) => parent == resource && child == subresource,
         None => **entry == *resource && subresource.is_empty(),
     };
     rules.iter().any(|rule| {
-        rule.verbs.contains(&attributes.verb)
-            && rule.groups.contains(&group)
-            && rule.resources.iter().any(|entry| is_named(&entry))
+        rule.verbs.contains(&attributes.verb) && rule.groups.contains(&group) && rule.resources.iter().any(is_named)
     })
 }
 

@@ -57,7 +57,7 @@ pub(crate) async fn create(
         let now = Timestamp::now();
         let warnings = api::prepare_create(kind, &mut object, creation.namespace, now, random::uid(), random::suffix)?;
         if let Some(manager) = creation.manager {
-            crate::state::track_update(kind, None, &mut object, manager, &kind.api_version(), None, now);
+            api::track_update(kind, None, &mut object, manager, &kind.api_version(), None, now);
         }
         if creation.dry_run {
             return dry_run(state, creation, object).map(|shown| (shown, warnings));

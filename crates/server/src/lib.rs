@@ -29,6 +29,7 @@ mod logs_exec;
 mod namespaces;
 mod negotiate;
 mod node;
+mod patch;
 pub mod pki;
 mod query;
 mod random;

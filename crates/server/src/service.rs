@@ -23,7 +23,7 @@ use crate::query::Query;
 use crate::request::{Address, Request, Verb};
 use crate::state::State;
 use crate::{
-    binding, collection, create, delete, discovery, get, health, list, logs_exec, random, respond, update, watch,
+    binding, collection, create, delete, discovery, get, health, list, logs_exec, patch, random, respond, update, watch,
 };
 
 /// A request that is not a stream or a watch must be answered within this.
@@ -140,7 +140,7 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
         (Verb::Watch, None) => watch::handle(state, request),
         (Verb::Create, None) => create::handle(state, request).await,
         (Verb::Update, None | Some("status" | "finalize")) => update::handle(state, request).await,
-        (Verb::Patch, None) => Err(Status::method_not_allowed()),
+        (Verb::Patch, None | Some("status")) => patch::handle(state, request).await,
         (Verb::Delete, None) => delete::handle(state, request).await,
         (Verb::DeleteCollection, None) => collection::handle(state, request).await,
         // The table may name more than is served yet.

@@ -32,15 +32,3 @@ pub(crate) fn log_failure(error: WriteError) -> Status {
     tracing::error!(error = %error, source, "the store refused a write");
     Status::internal(&format!("{error}: {source}"))
 }
-
-#[allow(clippy::too_many_arguments, reason = "tmp")]
-pub(crate) fn track_update(
-    _: &Kind,
-    _: Option<&serde_json::Value>,
-    _: &mut serde_json::Value,
-    _: &str,
-    _: &str,
-    _: Option<&str>,
-    _: jiff::Timestamp,
-) {
-}

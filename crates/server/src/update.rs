@@ -62,7 +62,7 @@ pub(crate) fn successor(request: &Request, old: &Value, new: &mut Value) -> Resu
     let subresource = request.subresource_name();
     let warnings = api::prepare_update(kind, subresource, old, new)?;
     let manager = request.field_manager();
-    crate::state::track_update(kind, Some(old), new, manager, &kind.api_version(), subresource, Timestamp::now());
+    api::track_update(kind, Some(old), new, manager, &kind.api_version(), subresource, Timestamp::now());
     Ok(warnings)
 }
 

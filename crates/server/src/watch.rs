@@ -3,6 +3,7 @@
 //! A line is the event's type around the stored object's own bytes; only a synthetic event (an object that starts or
 //! stops matching) or another form (table, metadata) is built anew.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -219,8 +220,8 @@ impl Lines {
         out.extend_from_slice(br#"","object":"#);
         match self.form {
             Form::Object | Form::Discovery { .. } => {
-                let made = json.is_none().then(|| respond::to_bytes(value)).unwrap_or_default();
-                respond::write_framed(out, self.kind.kind, &self.kind.api_version(), json.unwrap_or(&made));
+                let json = json.map_or_else(|| Cow::Owned(respond::to_bytes(value)), Cow::Borrowed);
+                respond::write_framed(out, self.kind.kind, &self.kind.api_version(), &json);
             }
             Form::Table { version } => {
                 let first = std::mem::take(&mut self.first);

@@ -22,7 +22,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
+use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certificate};
 
 pub use kubeconfig::write_kubeconfig;
 
@@ -253,18 +253,16 @@ fn still_good(pair: &Pair, now: SystemTime, ca: Option<&Pair>, names: &BTreeSet<
 }
 
 fn authority_key(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {
-    certificate.iter_extensions().find_map(|extension| match extension.parsed_extension() {
-        x509_parser::extensions::ParsedExtension::AuthorityKeyIdentifier(id) => {
-            id.key_identifier.as_ref().map(|key| key.0.to_vec())
-        }
-        _ => None,
+    certificate.iter_extensions().find_map(|extension| {
+        let ParsedExtension::AuthorityKeyIdentifier(id) = extension.parsed_extension() else { return None };
+        id.key_identifier.as_ref().map(|key| key.0.to_vec())
     })
 }
 
 fn subject_key(certificate: &X509Certificate<'_>) -> Option<Vec<u8>> {
-    certificate.iter_extensions().find_map(|extension| match extension.parsed_extension() {
-        x509_parser::extensions::ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
-        _ => None,
+    certificate.iter_extensions().find_map(|extension| {
+        let ParsedExtension::SubjectKeyIdentifier(id) = extension.parsed_extension() else { return None };
+        Some(id.0.to_vec())
     })
 }
 
@@ -274,14 +272,13 @@ fn subject_names(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
         .value
         .general_names
         .iter()
-        .filter_map(|name| match name {
-            GeneralName::DNSName(name) => Some((*name).to_owned()),
-            GeneralName::IPAddress(bytes) => match bytes.len() {
-                4 => <[u8; 4]>::try_from(*bytes).ok().map(|b| IpAddr::from(b).to_string()),
-                16 => <[u8; 16]>::try_from(*bytes).ok().map(|b| IpAddr::from(b).to_string()),
-                _ => None,
-            },
-            _ => None,
+        .filter_map(|name| {
+            if let GeneralName::DNSName(name) = name {
+                return Some((*name).to_owned());
+            }
+            let GeneralName::IPAddress(bytes) = name else { return None };
+            let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+            v4.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from)).ok().map(|address| address.to_string())
         })
         .collect()
 }

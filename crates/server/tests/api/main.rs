@@ -1,0 +1,13 @@
+//! The API as a client meets it: every test drives the real service over a real store, in process or over TLS.
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
+
+mod client;
+mod deletion;
+mod harness;
+mod lists;
+mod namespaces;
+mod objects;
+mod patches;
+mod streams;
+mod transport;
+mod watches;

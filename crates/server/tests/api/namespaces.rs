@@ -1,0 +1,180 @@
+//! Namespaces: what they hold, and how they leave.
+
+use serde_json::{Value, json};
+
+use crate::harness::{Api, Events, configmap, pod, version};
+
+async fn until(events: &mut Events, wanted: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        let event = events.next().await.expect("the watch goes on");
+        if wanted(&event) {
+            return event;
+        }
+    }
+}
+
+fn named(event: &Value, kind: &str, name: &str) -> bool {
+    event["type"] == kind && event["object"]["metadata"]["name"] == name
+}
+
+async fn namespace(api: &Api, name: &str) -> Value {
+    api.post("/api/v1/namespaces", &json!({ "metadata": { "name": name } })).await.expect(201)
+}
+
+/// Appendix 19.
+#[tokio::test]
+async fn every_namespace_has_its_account_and_the_ca() {
+    let api = Api::start().await;
+    for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+        api.get(&format!("/api/v1/namespaces/{name}")).await.expect(200);
+        api.get(&format!("/api/v1/namespaces/{name}/serviceaccounts/default")).await.expect(200);
+    }
+    let mut accounts = api.watch("/api/v1/serviceaccounts?watch=1").await;
+    let mut maps = api.watch("/api/v1/configmaps?watch=1").await;
+    namespace(&api, "team").await;
+    until(&mut accounts, |event| event["object"]["metadata"]["namespace"] == "team").await;
+    api.server.publish_root_ca("PEM");
+    for _ in 0..5 {
+        let event = maps.next().await.unwrap();
+        assert_eq!(event["object"]["data"]["ca.crt"], "PEM");
+    }
+    // Both are put back.
+    api.delete("/api/v1/namespaces/team/serviceaccounts/default").await.expect(200);
+    until(&mut accounts, |event| event["type"] == "DELETED").await;
+    until(&mut accounts, |event| named(event, "ADDED", "default")).await;
+    let path = "/api/v1/namespaces/team/configmaps/kube-root-ca.crt";
+    let mut map = api.get(path).await.expect(200);
+    map["data"] = json!({ "ca.crt": "forged" });
+    api.put(path, &map).await.expect(200);
+    until(&mut maps, |event| event["object"]["data"]["ca.crt"] == "forged").await;
+    until(&mut maps, |event| event["object"]["data"]["ca.crt"] == "PEM").await;
+}
+
+/// [AD-70] [AD-71]
+#[tokio::test]
+async fn a_namespace_waits_for_its_pods_and_then_takes_everything_along() {
+    let api = Api::start().await;
+    let made = namespace(&api, "team").await;
+    let base = "/api/v1/namespaces/team";
+    api.post(&format!("{base}/configmaps"), &configmap("settings")).await.expect(201);
+    api.post(&format!("{base}/pods"), &pod("p")).await.expect(201);
+    let binding = json!({ "target": { "kind": "Node", "name": "n1" } });
+    api.post(&format!("{base}/pods/p/binding"), &binding).await.expect(201);
+
+    let mut events = api.watch(&format!("/api/v1/namespaces?watch=1&resourceVersion={}", version(&made))).await;
+    let mut pods = api.watch(&format!("/api/v1/pods?watch=1&resourceVersion={}", api.store.revision().0)).await;
+    let answer = api.delete(base).await.expect(200);
+    assert_eq!((answer["kind"].as_str(), answer["status"]["phase"].as_str()), (Some("Namespace"), Some("Terminating")));
+    assert!(answer["metadata"].get("deletionGracePeriodSeconds").is_none());
+    let leaving = until(&mut pods, |event| event["type"] == "MODIFIED").await;
+    assert_eq!(leaving["object"]["metadata"]["deletionGracePeriodSeconds"], 30, "pods go with their own grace");
+    // The namespace says what it waits for.
+    let waiting = until(&mut events, |event| !event["object"]["status"]["conditions"].is_null()).await;
+    let conditions = waiting["object"]["status"]["conditions"].as_array().unwrap();
+    let content = conditions.iter().find(|c| c["type"] == "NamespaceContentRemaining").unwrap();
+    assert_eq!((content["status"].as_str(), content["reason"].as_str()), (Some("True"), Some("SomeResourcesRemain")));
+    api.get(&format!("{base}/configmaps/settings")).await.expect(200);
+    // Nothing new comes in, except news about the pods that are leaving; what is there can still be changed.
+    let refused = api.post(&format!("{base}/configmaps"), &configmap("late")).await.expect(403);
+    assert_eq!(
+        refused["message"],
+        "configmaps \"late\" is forbidden: unable to create new content in namespace team because it is being \
+         terminated"
+    );
+    assert_eq!(refused["details"]["causes"][0]["reason"], "NamespaceTerminating");
+    let mut changed = configmap("settings");
+    changed["data"] = json!({ "a": "2" });
+    api.put(&format!("{base}/configmaps/settings"), &changed).await.expect(200);
+    let event = json!({ "metadata": { "name": "p.1", "namespace": "team" }, "reason": "Killing", "type": "Normal",
+        "involvedObject": { "kind": "Pod", "name": "p", "namespace": "team" } });
+    api.post(&format!("{base}/events"), &event).await.expect(201);
+    // [AD-62]
+    let eviction = json!({ "metadata": { "name": "p" } });
+    api.post(&format!("{base}/pods/p/eviction"), &eviction).await.expect(403);
+    assert_eq!(api.delete(base).await.expect(200)["status"]["phase"], "Terminating");
+
+    let last = json!({ "gracePeriodSeconds": 0 });
+    api.delete_with(&format!("{base}/pods/p"), &last).await.expect(200);
+    let gone = until(&mut events, |event| named(event, "DELETED", "team")).await;
+    assert_eq!(gone["object"]["spec"]["finalizers"], json!(["kubernetes"]), "the last stored state");
+    api.get(base).await.expect(404);
+    for resource in ["pods", "configmaps", "events", "serviceaccounts"] {
+        let list = api.get(&format!("{base}/{resource}")).await.expect(200);
+        assert_eq!(list["items"], json!([]), "{resource}");
+    }
+    // The name is free again.
+    namespace(&api, "team").await;
+}
+
+/// [AD-72]
+#[tokio::test]
+async fn some_namespaces_stay() {
+    let api = Api::start().await;
+    for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+        let status = api.delete(&format!("/api/v1/namespaces/{name}")).await.expect(403);
+        assert_eq!(status["message"], format!("namespaces \"{name}\" is forbidden: this namespace may not be deleted"));
+    }
+}
+
+/// [AD-73]
+#[tokio::test]
+async fn a_namespace_with_another_finalizer_waits_for_it() {
+    let api = Api::start().await;
+    let mut sent = json!({ "metadata": { "name": "held" } });
+    sent["spec"] = json!({ "finalizers": ["x.io/y"] });
+    let made = api.post("/api/v1/namespaces", &sent).await.expect(201);
+    let mut events = api.watch(&format!("/api/v1/namespaces?watch=1&resourceVersion={}", version(&made))).await;
+    api.delete("/api/v1/namespaces/held").await.expect(200);
+    let emptied = until(&mut events, |event| event["object"]["spec"]["finalizers"] == json!(["x.io/y"])).await;
+    let mut free = emptied["object"].clone();
+    free["spec"]["finalizers"] = json!([]);
+    api.put("/api/v1/namespaces/held/finalize", &free).await.expect(200);
+    until(&mut events, |event| named(event, "DELETED", "held")).await;
+}
+
+/// A namespace that was leaving when the server stopped leaves when it starts again.
+#[tokio::test]
+async fn a_new_server_finishes_what_the_old_one_began() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.redb");
+    let start = || async {
+        let store = store::Store::open(&path).await.unwrap();
+        let config = server::ServerConfig {
+            store: store.clone(),
+            advertise: ([127, 0, 0, 1], 6443).into(),
+            version: crate::harness::VERSION.to_owned(),
+            nodes: std::sync::Arc::new(server::NoNodes),
+        };
+        (server::Server::new(config).await.unwrap(), store)
+    };
+    let key = |name: &str| store::Key { collection: "namespaces".into(), namespace: "".into(), name: name.into() };
+    {
+        let (server, store) = start().await;
+        let value = json!({ "metadata": { "name": "team", "uid": "u", "deletionTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": { "finalizers": ["kubernetes"] }, "status": { "phase": "Terminating" } });
+        // As a crash would leave it: stored, and nobody told.
+        drop(server);
+        let step = store::Step::Put { key: key("team"), value };
+        store.write(&key("team"), store::Expect::Absent, vec![step]).await.unwrap();
+    }
+    let (_server, store) = reopen(start).await;
+    let (page, mut watch) = store.list_and_watch("namespaces", "");
+    if page.items.iter().any(|namespace| &*namespace.key.name == "team") {
+        loop {
+            let change = watch.next().await.unwrap();
+            if matches!(&change, store::Change::Deleted { last, .. } if &*last.key.name == "team") {
+                break;
+            }
+        }
+    }
+    assert!(store.get(&key("team")).is_none());
+}
+
+/// The old server's tasks let go of the store when they are next polled, so the file may be locked for a moment.
+async fn reopen<F, T>(start: impl Fn() -> F) -> T
+where
+    F: Future<Output = T>,
+{
+    tokio::task::yield_now().await;
+    start().await
+}

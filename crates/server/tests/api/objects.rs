@@ -1,0 +1,336 @@
+//! Create, update, status, conflicts, refusals.
+
+use http::Method;
+use serde_json::{Value, json};
+use server::Identity;
+
+use crate::harness::{Api, configmap, pod, version};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+
+#[tokio::test]
+async fn a_created_object_is_the_servers_own() {
+    let api = Api::start().await;
+    let mut sent = pod("p");
+    sent["metadata"]["uid"] = json!("mine");
+    sent["metadata"]["deletionTimestamp"] = json!("2020-01-01T00:00:00Z");
+    sent["metadata"]["generation"] = json!(7);
+    let answer = api.post(PODS, &sent).await;
+    assert_eq!(answer.headers["cache-control"], "no-cache, private");
+    assert_eq!(answer.headers["audit-id"].len(), 36);
+    assert_eq!(answer.headers["content-type"], "application/json");
+    let made = answer.expect(201);
+    assert_eq!((made["kind"].as_str(), made["apiVersion"].as_str()), (Some("Pod"), Some("v1")));
+    let metadata = &made["metadata"];
+    assert_ne!(metadata["uid"], "mine");
+    assert_eq!((metadata["namespace"].as_str(), metadata["generation"].as_i64()), (Some("default"), Some(1)));
+    assert!(metadata.get("deletionTimestamp").is_none());
+    assert_eq!(made["status"]["phase"], "Pending");
+    assert_eq!(api.get(&format!("{PODS}/p")).await.expect(200), made);
+    let taken = api.post(PODS, &pod("p")).await.expect(409);
+    assert_eq!(taken["message"], "pods \"p\" already exists");
+}
+
+/// Appendix 16.
+#[tokio::test]
+async fn a_generated_name_is_a_new_one_each_time() {
+    let api = Api::start().await;
+    let sent = json!({ "metadata": { "generateName": "web-" } });
+    let mut names = std::collections::BTreeSet::new();
+    for _ in 0..5 {
+        let made = api.post(MAPS, &sent).await.expect(201);
+        let name = made["metadata"]["name"].as_str().unwrap().to_owned();
+        assert!(name.starts_with("web-") && name.len() == 9, "{name}");
+        names.insert(name);
+    }
+    assert_eq!(names.len(), 5);
+    api.post(&format!("{MAPS}?dryRun=All"), &sent).await.expect(201);
+    let listed = api.get(MAPS).await.expect(200);
+    let generated =
+        listed["items"].as_array().unwrap().iter().filter(|map| map["metadata"].get("generateName").is_some());
+    assert_eq!(generated.count(), 5, "a dry run stores nothing");
+}
+
+#[tokio::test]
+async fn creates_that_make_no_sense_are_refused() {
+    let api = Api::start().await;
+    let missing = api.post("/api/v1/namespaces/nonens/pods", &pod("p")).await.expect(404);
+    assert_eq!(missing["message"], "namespaces \"nonens\" not found");
+    let mut elsewhere = configmap("x");
+    elsewhere["metadata"]["namespace"] = json!("kube-system");
+    let status = api.post(MAPS, &elsewhere).await.expect(400);
+    assert_eq!(
+        status["message"],
+        "the namespace of the provided object does not match the namespace sent on the request"
+    );
+    let mut versioned = configmap("x");
+    versioned["metadata"]["resourceVersion"] = json!("5");
+    let status = api.post(MAPS, &versioned).await.expect(500);
+    assert_eq!(status["message"], "resourceVersion should not be set on objects to be created");
+    let mut nameless = pod("p");
+    nameless["spec"]["containers"][0].as_object_mut().unwrap().remove("image");
+    let status = api.post(PODS, &nameless).await.expect(422);
+    assert!(status["message"].as_str().unwrap().contains("spec.containers[0].image: Required value"), "{status}");
+    assert_eq!(status["details"]["kind"], "Pod");
+}
+
+#[tokio::test]
+async fn unknown_fields_are_dropped_warned_about_or_refused() {
+    let api = Api::start().await;
+    let mut sent = pod("p");
+    sent["spec"]["contaners"] = json!([]);
+    let strict = api.post(&format!("{PODS}?fieldValidation=Strict"), &sent).await.expect(400);
+    let message = strict["message"].as_str().unwrap();
+    assert!(message.contains("strict decoding error: unknown field \"spec.contaners\""), "{message}");
+    let warned = api.post(PODS, &sent).await;
+    assert_eq!(warned.warnings(), [r#"299 - "unknown field \"spec.contaners\"""#]);
+    assert!(warned.expect(201)["spec"].get("contaners").is_none());
+    sent["metadata"]["name"] = json!("q");
+    let ignored = api.post(&format!("{PODS}?fieldValidation=Ignore"), &sent).await;
+    assert!(ignored.warnings().is_empty());
+}
+
+#[tokio::test]
+async fn yaml_is_read_and_other_formats_are_415() {
+    let api = Api::start().await;
+    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: yam\ndata:\n  a: b\n";
+    let made = api.send(Method::POST, MAPS, &[("content-type", "application/yaml")], yaml).await.expect(201);
+    assert_eq!(made["data"]["a"], "b");
+    let status = api.send(Method::POST, MAPS, &[("content-type", "application/cbor")], yaml).await.expect(415);
+    assert_eq!(status["reason"], "UnsupportedMediaType");
+    let bare = api.send(Method::POST, MAPS, &[], configmap("bare").to_string()).await;
+    bare.expect(201);
+    api.send(Method::POST, MAPS, &[], "{").await.expect(400);
+    let refused = api.send(Method::GET, MAPS, &[("accept", "application/cbor")], "").await.expect(406);
+    assert_eq!(
+        refused["message"],
+        "only the following media types are accepted: application/json, application/yaml, \
+         application/vnd.kubernetes.protobuf"
+    );
+}
+
+/// Appendix 1: `kubectl create namespace` sends protobuf.
+#[tokio::test]
+async fn a_protobuf_body_is_read_and_answered_in_json() {
+    let api = Api::start().await;
+    let metadata = [b"\x0a\x04team".as_slice()].concat();
+    let namespace = [&[0x0a, u8::try_from(metadata.len()).unwrap()], metadata.as_slice()].concat();
+    let types = [b"\x0a\x02v1".as_slice(), b"\x12\x09Namespace"].concat();
+    let mut body = b"k8s\0".to_vec();
+    body.extend([&[0x0a, u8::try_from(types.len()).unwrap()], types.as_slice()].concat());
+    body.extend([&[0x12, u8::try_from(namespace.len()).unwrap()], namespace.as_slice()].concat());
+    let headers = [
+        ("content-type", "application/vnd.kubernetes.protobuf"),
+        ("accept", "application/vnd.kubernetes.protobuf,application/json"),
+    ];
+    let path = "/api/v1/namespaces?fieldManager=kubectl-create&fieldValidation=Strict";
+    let made = api.send(Method::POST, path, &headers, body).await.expect(201);
+    assert_eq!((made["kind"].as_str(), made["metadata"]["name"].as_str()), (Some("Namespace"), Some("team")));
+    assert_eq!(made["status"]["phase"], "Active");
+    assert_eq!(made["spec"]["finalizers"], json!(["kubernetes"]));
+    let unmagic = api.send(Method::POST, path, &headers, "{}").await;
+    unmagic.expect(400);
+}
+
+/// Appendix 15 and 17.
+#[tokio::test]
+async fn an_update_needs_the_newest_version_or_none() {
+    let api = Api::start().await;
+    let first = api.post(MAPS, &configmap("x")).await.expect(201);
+    let path = format!("{MAPS}/x");
+    let mut second = first.clone();
+    second["data"] = json!({ "a": "2" });
+    let updated = api.put(&path, &second).await.expect(200);
+    assert!(version(&updated) > version(&first));
+    let stale = api.put(&path, &second).await.expect(409);
+    assert_eq!(
+        stale["message"],
+        "Operation cannot be fulfilled on configmaps \"x\": the object has been modified; please apply your changes \
+         to the latest version and try again"
+    );
+    assert_eq!(stale["reason"], "Conflict");
+    let mut events = api.watch(&format!("{MAPS}?watch=1&resourceVersion={}", version(&updated))).await;
+    let same = api.put(&path, &updated).await.expect(200);
+    assert_eq!(same, updated, "a write that changes nothing is none");
+    let unconditional = api.put(&path, &configmap("x")).await.expect(200);
+    assert!(version(&unconditional) > version(&updated));
+    let event = events.next().await.unwrap();
+    assert_eq!(version(&event["object"]), version(&unconditional), "and no event");
+
+    let mut other = configmap("y");
+    other["metadata"]["name"] = json!("y");
+    let status = api.put(&path, &other).await.expect(400);
+    assert_eq!(status["message"], "the name of the object (y) does not match the name on the URL (x)");
+    let mut recreated = configmap("x");
+    recreated["metadata"]["uid"] = json!("another");
+    assert_eq!(api.put(&path, &recreated).await.expect(409)["reason"], "Conflict");
+    api.put(&format!("{MAPS}/none"), &configmap("none")).await.expect(404);
+}
+
+#[tokio::test]
+async fn a_lease_is_made_by_put_and_then_needs_its_version() {
+    let api = Api::start().await;
+    let lease = json!({ "metadata": { "name": "l" }, "spec": { "holderIdentity": "me" } });
+    let made = api.put(&format!("{LEASES}/l"), &lease).await.expect(201);
+    assert_eq!(made["apiVersion"], "coordination.k8s.io/v1");
+    let status = api.put(&format!("{LEASES}/l"), &lease).await.expect(422);
+    assert!(
+        status["message"].as_str().unwrap().contains("metadata.resourceVersion: Invalid value: 0: must be specified")
+    );
+    let mut next = made.clone();
+    next["spec"]["holderIdentity"] = json!("you");
+    api.put(&format!("{LEASES}/l"), &next).await.expect(200);
+    let listed = api.get("/apis/coordination.k8s.io/v1/leases").await.expect(200);
+    assert_eq!((listed["kind"].as_str(), listed["items"].as_array().unwrap().len()), (Some("LeaseList"), 1));
+}
+
+#[tokio::test]
+async fn status_and_spec_have_their_own_doors() {
+    let api = Api::start().await;
+    let pod = api.running_pod("p", |_| {}).await;
+    assert_eq!(pod["status"]["phase"], "Running");
+    assert_eq!(pod["spec"]["nodeName"], "n1");
+    let conditions = pod["status"]["conditions"].as_array().unwrap();
+    assert!(conditions.iter().any(|c| c["type"] == "PodScheduled" && c["status"] == "True"));
+    let mut both = pod.clone();
+    both["status"]["phase"] = json!("Failed");
+    both["metadata"]["labels"] = json!({ "a": "b" });
+    let main = api.put(&format!("{PODS}/p"), &both).await.expect(200);
+    assert_eq!(
+        (main["status"]["phase"].as_str(), main["metadata"]["labels"]["a"].as_str()),
+        (Some("Running"), Some("b"))
+    );
+    let mut status = main.clone();
+    status["status"]["phase"] = json!("Failed");
+    status["spec"]["containers"][0]["image"] = json!("other");
+    let status = api.put(&format!("{PODS}/p/status"), &status).await.expect(200);
+    assert_eq!(status["status"]["phase"], "Failed");
+    assert_eq!(status["spec"]["containers"][0]["image"], "busybox");
+    assert_eq!(api.get(&format!("{PODS}/p/status")).await.expect(200), status);
+    let again = json!({ "target": { "kind": "Node", "name": "n2" } });
+    let bound = api.post(&format!("{PODS}/p/binding"), &again).await.expect(409);
+    assert!(bound["message"].as_str().unwrap().contains("pod p is already assigned to node \"n1\""), "{bound}");
+}
+
+#[tokio::test]
+async fn racing_writers_all_get_through() {
+    let api = std::sync::Arc::new(Api::start().await);
+    api.post(MAPS, &configmap("x")).await.expect(201);
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..20 {
+        let api = std::sync::Arc::clone(&api);
+        writers.spawn(async move {
+            let mut map = configmap("x");
+            map["data"] = json!({ "a": format!("{writer}") });
+            api.put(&format!("{MAPS}/x"), &map).await.expect(200)
+        });
+    }
+    let written = writers.join_all().await;
+    let versions: std::collections::BTreeSet<u64> = written.iter().map(version).collect();
+    assert_eq!(versions.len(), 20);
+}
+
+#[tokio::test]
+async fn too_long_a_body_is_413() {
+    let api = Api::start().await;
+    let mut map = configmap("x");
+    map["data"]["a"] = json!("x".repeat(3 * 1024 * 1024));
+    let status = api.post(MAPS, &map).await.expect(413);
+    assert_eq!(status["reason"], "RequestEntityTooLarge");
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_404_and_what_cannot_be_done_is_405() {
+    let api = Api::start().await;
+    let status = api.get("/api/v1/namespaces/default/widgets").await.expect(404);
+    assert_eq!(status["message"], "the server could not find the requested resource");
+    api.get("/nothing/here").await.expect(404);
+    api.get("/apis/apps/v9/namespaces/default/deployments").await.expect(404);
+    api.send(Method::PUT, PODS, &[], "").await.expect(405);
+    api.send(Method::POST, "/healthz", &[], "").await.expect(405);
+}
+
+/// Appendix 22, and the sentences of section 9.
+#[tokio::test]
+async fn each_user_gets_what_is_theirs() {
+    let api = Api::start().await;
+    let ask = |identity: Option<Identity>, method: Method, path: &'static str| {
+        let service = match identity {
+            Some(identity) => api.server.service_as(identity),
+            None => api.server.service(),
+        };
+        let api = &api;
+        async move { api.send_as(service, method, path, &[], "").await }
+    };
+    for path in ["/healthz", "/livez", "/readyz", "/version", "/readyz/ping", "/healthz?verbose"] {
+        assert_eq!(ask(None, Method::GET, path).await.code, 200, "{path}");
+    }
+    let anonymous = ask(None, Method::GET, "/api/v1/pods").await.expect(403);
+    assert_eq!(
+        anonymous["message"],
+        "pods is forbidden: User \"system:anonymous\" cannot list resource \"pods\" in API group \"\" at the cluster \
+         scope"
+    );
+    let path = ask(None, Method::GET, "/apis").await.expect(403);
+    assert_eq!(path["message"], "forbidden: User \"system:anonymous\" cannot get path \"/apis\"");
+    assert_eq!(ask(None, Method::GET, "/api/v1/nonsense").await.code, 403, "nobody learns what is not there");
+    let token = [("authorization", "Bearer abc")];
+    let bad = api.send_as(api.server.service(), Method::GET, "/api/v1/pods", &token, "").await.expect(401);
+    assert_eq!((bad["reason"].as_str(), bad["message"].as_str()), (Some("Unauthorized"), Some("Unauthorized")));
+
+    let node = || Some(Identity::node("n1"));
+    assert_eq!(ask(node(), Method::GET, "/api/v1/pods").await.code, 200);
+    assert_eq!(ask(node(), Method::GET, "/apis").await.code, 200);
+    let refused = ask(node(), Method::DELETE, "/api/v1/namespaces/default").await.expect(403);
+    assert_eq!(
+        refused["message"],
+        "namespaces \"default\" is forbidden: User \"system:node:n1\" cannot delete resource \"namespaces\" in API \
+         group \"\" in the namespace \"default\""
+    );
+    // A header makes nobody anybody.
+    let forged = [("impersonate-user", "kubernetes-admin"), ("x-remote-group", "system:masters")];
+    let forged = api.send_as(api.server.service(), Method::GET, "/api/v1/pods", &forged, "").await;
+    assert_eq!(forged.code, 403);
+}
+
+/// Appendix 13 and 20: discovery in both its forms, and enough OpenAPI for kubectl.
+#[tokio::test]
+async fn clients_can_find_their_way() {
+    let api = Api::start().await;
+    assert_eq!(api.get("/api").await.expect(200)["versions"], json!(["v1"]));
+    let legacy = api.get("/api/v1").await.expect(200);
+    let eviction = legacy["resources"].as_array().unwrap().iter().find(|r| r["name"] == "pods/eviction").unwrap();
+    assert_eq!((eviction["group"].as_str(), eviction["version"].as_str()), (Some("policy"), Some("v1")));
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+    let aggregated = api.send(Method::GET, "/api", &[("accept", accept)], "").await;
+    let media = aggregated.headers["content-type"].to_str().unwrap().to_owned();
+    assert!(media.contains("as=APIGroupDiscoveryList"), "{media}");
+    let tag = aggregated.headers["etag"].to_str().unwrap().to_owned();
+    let names = |document: &Value| -> Vec<String> {
+        let resources = document["items"][0]["versions"][0]["resources"].as_array().unwrap();
+        resources.iter().map(|r| r["resource"].as_str().unwrap().to_owned()).collect()
+    };
+    for name in names(&aggregated.expect(200)) {
+        assert!(legacy["resources"].as_array().unwrap().iter().any(|r| r["name"] == json!(name)), "{name}");
+    }
+    let again = api.send(Method::GET, "/api", &[("accept", accept), ("if-none-match", &tag)], "").await;
+    assert_eq!((again.code, again.text.as_str()), (304, ""));
+    assert_eq!(api.get("/apis/coordination.k8s.io").await.expect(200)["kind"], "APIGroup");
+    api.get("/apis/nothing.io").await.expect(404);
+
+    let index = api.get("/openapi/v3").await.expect(200);
+    let url = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
+    let document = api.get(&url).await.expect(200);
+    assert!(document["paths"].as_object().unwrap().values().all(|path| path.get("patch").is_some()));
+    let old = [("accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")];
+    let old = api.send(Method::GET, "/openapi/v2", &old, "").await;
+    assert_eq!(old.code, 200);
+    assert_eq!(old.headers["content-type"], "application/com.github.proto-openapi.spec.v2@v1.0+protobuf");
+    let version = api.get("/version").await.expect(200);
+    assert_eq!(
+        (version["minor"].as_str(), version["gitVersion"].as_str()),
+        (Some("36"), Some(crate::harness::VERSION))
+    );
+}

@@ -1,0 +1,170 @@
+//! The same API over real TLS connections.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use serde_json::Value;
+use server::pki::{self, Pki};
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::harness::{Api, configmap};
+
+/// A server behind TLS on a free port.
+pub struct Tls {
+    pub address: SocketAddr,
+    pub pki: Pki,
+    stop: Option<oneshot::Sender<()>>,
+    serving: JoinHandle<std::io::Result<()>>,
+    _dir: TempDir,
+}
+
+impl Tls {
+    pub async fn serve(api: &Api) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = pki::ensure(&dir.path().join("pki"), &["127.0.0.1".to_owned()]).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let (server, tls) = (api.server.clone(), pki.server_config().unwrap());
+        let serving = tokio::spawn(async move { server.serve(listener, tls, async { drop(stopped.await) }).await });
+        Self { address, pki, stop: Some(stop), serving, _dir: dir }
+    }
+
+    pub fn admin(&self) -> (String, String) {
+        let (certificate, key) = self.pki.admin_pem();
+        (certificate.to_owned(), key.to_owned())
+    }
+}
+
+/// A TLS connection with the given client certificate, speaking `protocol`.
+pub async fn connect(tls: &Tls, client: Option<(String, String)>, protocol: &[u8]) -> TlsStream<TcpStream> {
+    try_connect(tls, client, protocol).await.unwrap()
+}
+
+async fn try_connect(
+    tls: &Tls,
+    client: Option<(String, String)>,
+    protocol: &[u8],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(tls.pki.ca_pem().as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots);
+    let mut config = match client {
+        Some((certificate, key)) => {
+            let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()];
+            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap()
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![protocol.to_vec()];
+    let stream = TcpStream::connect(tls.address).await?;
+    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("kubernetes.default.svc").unwrap(), stream).await
+}
+
+fn get(path: &str) -> Request<Full<Bytes>> {
+    Request::get(path).header("host", "localhost").body(Full::default()).unwrap()
+}
+
+async fn json(response: http::Response<Incoming>) -> (u16, Value) {
+    let code = response.status().as_u16();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    (code, serde_json::from_slice(&bytes).unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&bytes))))
+}
+
+async fn http1(tls: &Tls, client: Option<(String, String)>, path: &str) -> (u16, Value) {
+    let stream = connect(tls, client, b"http/1.1").await;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    json(sender.send_request(get(path)).await.unwrap()).await
+}
+
+#[tokio::test]
+async fn the_certificate_says_who_is_asking() {
+    let api = Api::start().await;
+    let tls = Tls::serve(&api).await;
+    let pods = "/api/v1/namespaces/default/pods";
+    assert_eq!(http1(&tls, Some(tls.admin()), pods).await.0, 200);
+    assert_eq!(http1(&tls, None, "/readyz").await, (200, Value::from("ok")));
+    let (code, status) = http1(&tls, None, pods).await;
+    assert_eq!(code, 403);
+    assert!(status["message"].as_str().unwrap().contains("User \"system:anonymous\""), "{status}");
+    let node = tls.pki.client_certificate("system:node:n1", Some("system:nodes")).unwrap();
+    assert_eq!(http1(&tls, Some(node.clone()), pods).await.0, 200);
+    let (code, status) = http1(&tls, Some(node), "/metrics").await;
+    assert_eq!(
+        (code, status["message"].as_str().unwrap()),
+        (403, "forbidden: User \"system:node:n1\" cannot get path \"/metrics\"")
+    );
+}
+
+#[tokio::test]
+async fn a_certificate_of_another_authority_does_not_get_in() {
+    let api = Api::start().await;
+    let tls = Tls::serve(&api).await;
+    let other = tempfile::tempdir().unwrap();
+    let other = pki::ensure(other.path(), &[]).unwrap();
+    let (certificate, key) = other.admin_pem();
+    let forged = Some((certificate.to_owned(), key.to_owned()));
+    let refused = match try_connect(&tls, forged, b"http/1.1").await {
+        Err(_) => true,
+        // TLS 1.3 clients learn of the refusal with the first read.
+        Ok(stream) => {
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(connection);
+            sender.send_request(get("/api/v1/pods")).await.is_err()
+        }
+    };
+    assert!(refused);
+}
+
+/// HTTP/2: many requests and a watch share a connection; events arrive while it stays open.
+#[tokio::test]
+async fn events_are_sent_at_once_over_http2_and_end_with_the_server() {
+    let api = Api::start().await;
+    let mut tls = Tls::serve(&api).await;
+    let stream = connect(&tls, Some(tls.admin()), b"h2").await;
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let base = format!("https://{}", tls.address);
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let from = api.store.revision().0;
+    let watch = Request::get(format!("{base}{maps}?watch=1&resourceVersion={from}")).body(Full::<Bytes>::default());
+    let response = tokio::time::timeout(Duration::from_secs(5), sender.send_request(watch.unwrap()))
+        .await
+        .expect("the answer begins before the first event")
+        .unwrap();
+    let mut body = response.into_body();
+    for name in ["x", "y"] {
+        let create = Request::post(format!("{base}{maps}")).body(Full::new(Bytes::from(configmap(name).to_string())));
+        assert_eq!(json(sender.send_request(create.unwrap()).await.unwrap()).await.0, 201);
+        let frame = tokio::time::timeout(Duration::from_secs(5), body.frame()).await.unwrap().unwrap().unwrap();
+        let event: Value = serde_json::from_slice(&frame.into_data().unwrap()).unwrap();
+        assert_eq!((event["type"].as_str(), event["object"]["metadata"]["name"].as_str()), (Some("ADDED"), Some(name)));
+    }
+    let asked = std::time::Instant::now();
+    tls.stop.take().unwrap().send(()).unwrap();
+    // A clean end: no more data, and no error.
+    let rest = tokio::time::timeout(Duration::from_secs(5), body.collect()).await.unwrap().unwrap();
+    assert_eq!(rest.to_bytes(), "");
+    tls.serving.await.unwrap().unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(3), "an idle connection does not hold the server up");
+    assert!(TcpStream::connect(tls.address).await.is_err());
+}
