@@ -1,4 +1,7 @@
 //! What a worker asks for. Each effect is performed by the node; its result comes back as an input.
+//!
+//! After a restart of the agent, what was not answered and is not known to the runtime is asked for again. An effect
+//! may therefore be asked for twice, and doing it twice must come to the same as doing it once.
 
 use alloc::string::String;
 

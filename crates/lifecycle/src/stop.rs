@@ -191,7 +191,7 @@ impl Container {
                     out.push(Effect::RunHook { instance, kind: HookKind::PreStop });
                 }
             }
-            (step, hook) => {
+            (step @ (Step::Turn | Step::Signalled { .. } | Step::Killed { .. }), hook) => {
                 // A hook that was given up on should not be running.
                 if hook.is_some_and(|hook| hook.outcome.is_none()) {
                     out.push(Effect::CancelHook { instance: instance.clone(), kind: HookKind::PreStop });

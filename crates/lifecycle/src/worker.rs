@@ -85,6 +85,14 @@ impl PodWorker {
         self.phase.termination().map(|termination| termination.budget.deadline())
     }
 
+    /// True once no process of the pod remains and its sandbox was seen to be gone.
+    pub fn is_at_rest(&self) -> bool {
+        match &self.phase {
+            Phase::New | Phase::Living { .. } | Phase::Ending { .. } | Phase::Clearing { .. } => false,
+            Phase::Resting { .. } | Phase::Deleting { .. } | Phase::Gone { .. } => true,
+        }
+    }
+
     /// True once `Finish` was asked: the worker may be forgotten.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Gone { .. })

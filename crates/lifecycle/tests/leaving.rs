@@ -252,6 +252,18 @@ fn a_start_that_fails_during_termination_counts_as_gone() {
         .then_phase(PodPhase::Failed);
 }
 
+/// [NT-51]: a pod that waits for something that does not exist leaves without it.
+#[test]
+fn a_pod_that_could_never_be_created_leaves_at_once() {
+    given_pod()
+        .container("app", Script::CannotStart { reason: "CreateContainerConfigError" })
+        .when_left_alone()
+        .deleted_at(secs(15), secs(30))
+        .told()
+        .then_phase(PodPhase::Failed)
+        .then_finished_by(millis(15_010));
+}
+
 /// [NT-61]: an exit is shown when it is seen, not at the end.
 #[test]
 fn an_exit_is_shown_at_once() {
@@ -348,7 +360,7 @@ fn readiness_counts_during_termination_and_liveness_does_not() {
         .then_events(1, "Killing", "Stopping container app");
 }
 
-/// [NT-115] [NT-165] [NT-4]: an evicted pod is unready at once, Failed whatever its exit codes, and stays.
+/// [NT-115] [NT-120] [NT-165] [NT-4]: an evicted pod is unready at once, Failed whatever its exit codes, and stays.
 #[test]
 fn an_evicted_pod_stays_failed_with_its_reason() {
     let message = "The node was low on resource: memory. ";

@@ -1,6 +1,6 @@
 //! What survives the death of the agent: node-termination 9.2 and 11 J.
 
-use lifecycle::{ContainerState, Hook, KillCause, PodPhase, RestartPolicy};
+use lifecycle::{ContainerState, Hook, KillCause, PodPhase, Probe, RestartPolicy};
 use testkit::{HookScript, ImageScript, Script, Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
 
 const TIMELINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/timelines");
@@ -173,6 +173,20 @@ fn a_running_pod_is_untouched() {
             assert!(status.ready.holds && status.initialized.holds);
             assert!(status.containers.iter().all(|container| container.attempt == 0));
         });
+}
+
+/// [NT-114]: readiness does not flap.
+#[test]
+fn readiness_survives() {
+    given_pod()
+        .container("app", exits_on_term(secs(1)))
+        .readiness_probe()
+        .when_left_alone()
+        .probe_at(secs(2), "app", Probe::Readiness, true)
+        .agent_away(secs(10), secs(20))
+        .told()
+        .then_status_at(secs(1), |status| assert!(!status.ready.holds))
+        .then_status_at(secs(20), |status| assert!(status.ready.holds));
 }
 
 /// [NT-140]: a pod that is done is not run again.
