@@ -3,6 +3,16 @@
 //! The node speaks to [`Runtime`]; [`embedded::Embedded`] is the implementation that needs nothing but a
 //! kernel. A CRI implementation can fill the same trait. This crate is the one home of `unsafe`.
 
+mod cgroup;
+mod container;
 pub mod contract;
+pub mod embedded;
+pub mod image;
+pub mod network;
+pub mod shim;
+pub mod signals;
+mod sys;
+mod wire;
 
 pub use contract::*;
+pub use embedded::{Embedded, EmbeddedConfig};

@@ -1,0 +1,322 @@
+//! Control groups: the v2 hierarchy says who belongs to a container and ends them all; limits go wherever this
+//! kernel keeps the controllers.
+//!
+//! ```text
+//! adieu-<instance>/<pod uid>/shim               the pod's shim
+//! adieu-<instance>/<pod uid>/<name>.<attempt>   one run of a container; hooks have a group of their own below it
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::container::{Doing, SetupError, words};
+use crate::contract::Resources;
+
+const V1_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
+const CPU_PERIOD_US: u64 = 100_000;
+
+/// Where this machine keeps its control groups.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Hierarchies {
+    /// Where cgroup2 is mounted.
+    v2: PathBuf,
+    /// Where each v1 controller we use is mounted; empty on a machine with cgroup2 only.
+    v1: BTreeMap<String, PathBuf>,
+}
+
+impl Hierarchies {
+    /// Reads the mounts of this process.
+    pub(crate) fn detect() -> io::Result<Self> {
+        Self::from_mounts(&fs::read_to_string("/proc/self/mountinfo")?).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::Unsupported, "no cgroup2 hierarchy is mounted below /sys/fs/cgroup")
+        })
+    }
+
+    fn from_mounts(mountinfo: &str) -> Option<Self> {
+        let mut v2 = None;
+        let mut v1 = BTreeMap::new();
+        for line in mountinfo.lines() {
+            // ID PARENT DEV ROOT TARGET OPTIONS .. - TYPE SOURCE SUPER_OPTIONS
+            let Some((left, right)) = line.split_once(" - ") else { continue };
+            let (Some(target), mut right) = (left.split(' ').nth(4), right.split(' ')) else { continue };
+            match right.next() {
+                Some("cgroup2") => v2 = v2.or_else(|| Some(PathBuf::from(target))),
+                Some("cgroup") => {
+                    let options = right.nth(1).unwrap_or_default();
+                    for controller in options.split(',').filter(|option| V1_CONTROLLERS.contains(option)) {
+                        v1.insert(controller.to_owned(), PathBuf::from(target));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Some(Self { v2: v2?, v1 })
+    }
+
+    /// The group of an instance: the parent of all its pods.
+    pub(crate) fn instance(&self, instance: &str) -> Group {
+        Group { hierarchies: self.clone(), path: PathBuf::from(format!("adieu-{instance}")) }
+    }
+}
+
+/// One name in every hierarchy.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct Group {
+    hierarchies: Hierarchies,
+    path: PathBuf,
+}
+
+impl Group {
+    /// The group of this name below.
+    pub(crate) fn below(&self, name: &str) -> Self {
+        Self { hierarchies: self.hierarchies.clone(), path: self.path.join(name) }
+    }
+
+    /// Its directory in the v2 hierarchy.
+    pub(crate) fn v2(&self) -> PathBuf {
+        self.hierarchies.v2.join(&self.path)
+    }
+
+    /// Makes it in the v2 hierarchy, with controllers for its children where cgroup2 has any.
+    pub(crate) fn make(&self) -> io::Result<()> {
+        let path = self.v2();
+        fs::create_dir_all(&path)?;
+        if self.hierarchies.v1.is_empty() {
+            // From the top down, as each level can only pass on what it was given. A refusal shows as a limit
+            // that cannot be applied.
+            let mut level = self.hierarchies.v2.clone();
+            for part in std::iter::once(Path::new("")).chain(self.path.iter().map(Path::new)) {
+                level.push(part);
+                for controller in V1_CONTROLLERS {
+                    let _ = write_to(&level.join("cgroup.subtree_control"), &format!("+{controller}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills every process in it and below it.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        kill(&self.v2())
+    }
+
+    /// Whether any process lives in it or below it.
+    pub(crate) fn is_populated(&self) -> bool {
+        is_populated(&self.v2())
+    }
+
+    /// Removes it and everything below it, in every hierarchy; waits at most about `patience` for each to settle.
+    pub(crate) fn remove(&self, patience: Duration) -> io::Result<()> {
+        let roots = std::iter::once(&self.hierarchies.v2).chain(self.hierarchies.v1.values());
+        let mut first_error = None;
+        for root in roots {
+            if let Err(error) = remove_tree(&root.join(&self.path), patience) {
+                first_error = first_error.or(Some(error));
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+}
+
+/// The group of one run of a container, with its limits.
+#[derive(Debug)]
+pub(crate) struct ContainerCgroup {
+    group: Group,
+    /// v1 groups its processes have to join by themselves.
+    v1: Vec<PathBuf>,
+    memory_is_counted: Option<PathBuf>,
+    /// Limits this machine could not apply, in words.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl ContainerCgroup {
+    /// Makes the group and sets its limits; a limit that cannot be had is a warning, never a failed start.
+    pub(crate) fn make(group: Group, limits: &Resources) -> Result<Self, SetupError> {
+        fs::create_dir_all(group.v2()).doing(|| "make the container's cgroup".to_owned())?;
+        let mut made = Self { group, v1: Vec::new(), memory_is_counted: None, warnings: Vec::new() };
+        made.limit(limits);
+        Ok(made)
+    }
+
+    fn limit(&mut self, limits: &Resources) {
+        let v1 = !self.group.hierarchies.v1.is_empty();
+        if let Some(bytes) = limits.memory_bytes {
+            self.set("memory", if v1 { "memory.limit_in_bytes" } else { "memory.max" }, &bytes.to_string());
+            if !v1 {
+                self.set("memory", "memory.oom.group", "1");
+            }
+        }
+        if let Some(millis) = limits.cpu_limit_millis {
+            // The kernel refuses quotas below a thousandth of a second.
+            let quota = (millis * CPU_PERIOD_US / 1000).max(1000);
+            if v1 {
+                self.set("cpu", "cpu.cfs_period_us", &CPU_PERIOD_US.to_string());
+                self.set("cpu", "cpu.cfs_quota_us", &quota.to_string());
+            } else {
+                self.set("cpu", "cpu.max", &format!("{quota} {CPU_PERIOD_US}"));
+            }
+        }
+        if let Some(millis) = limits.cpu_request_millis {
+            let shares = (millis * 1024 / 1000).clamp(2, 262_144);
+            if v1 {
+                self.set("cpu", "cpu.shares", &shares.to_string());
+            } else {
+                self.set("cpu", "cpu.weight", &(1 + (shares - 2) * 9999 / 262_142).to_string());
+            }
+        }
+        if let Some(most) = limits.pids {
+            self.set("pids", "pids.max", &most.to_string());
+        }
+    }
+
+    fn set(&mut self, controller: &str, file: &str, value: &str) {
+        let directory = match self.group.hierarchies.v1.get(controller) {
+            Some(root) => root.join(&self.group.path),
+            None if self.group.hierarchies.v1.is_empty() => self.group.v2(),
+            None => {
+                self.warnings.push(format!("{file}={value} is not applied: no {controller} controller"));
+                return;
+            }
+        };
+        let written = fs::create_dir_all(&directory).and_then(|()| write_to(&directory.join(file), value));
+        if let Err(error) = written {
+            self.warnings.push(format!("{file}={value} is not applied: {}", words(&error)));
+            return;
+        }
+        if controller == "memory" {
+            self.memory_is_counted = Some(directory.clone());
+        }
+        if self.group.hierarchies.v1.contains_key(controller) && !self.v1.contains(&directory) {
+            self.v1.push(directory);
+        }
+    }
+
+    /// Its v2 directory, to be cloned into.
+    pub(crate) fn open(&self) -> io::Result<OwnedFd> {
+        open(&self.group.v2())
+    }
+
+    /// Its directory in the v2 hierarchy.
+    pub(crate) fn v2(&self) -> PathBuf {
+        self.group.v2()
+    }
+
+    /// Moves the calling process into the v1 groups that carry limits.
+    pub(crate) fn join_v1(&self) -> Result<(), SetupError> {
+        self.v1.iter().try_for_each(|directory| {
+            write_to(&directory.join("cgroup.procs"), "0").doing(|| format!("join {}", directory.display()))
+        })
+    }
+
+    /// Whether cgroup2 holds all controllers of this machine.
+    pub(crate) fn is_unified(&self) -> bool {
+        self.group.hierarchies.v1.is_empty()
+    }
+
+    /// Kills every process in it.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        self.group.kill()
+    }
+
+    /// Whether any process lives in it.
+    pub(crate) fn is_populated(&self) -> bool {
+        self.group.is_populated()
+    }
+
+    /// Whether the kernel killed something in it for want of memory.
+    pub(crate) fn met_oom(&self) -> bool {
+        let Some(directory) = &self.memory_is_counted else { return false };
+        let file = if self.is_unified() { "memory.events" } else { "memory.oom_control" };
+        let text = fs::read_to_string(directory.join(file)).unwrap_or_default();
+        text.lines().filter_map(|line| line.strip_prefix("oom_kill ")).any(|count| count.trim() != "0")
+    }
+
+    /// Removes it; what is still settling is left to the removal of the pod.
+    pub(crate) fn remove(&self) {
+        let _ = self.group.remove(Duration::ZERO);
+    }
+}
+
+/// Opens a group's directory, to be cloned into.
+pub(crate) fn open(directory: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(directory, flags, Mode::empty())?)
+}
+
+/// Kills everything in a v2 group and below it; an absent group has nobody left to kill.
+pub(crate) fn kill(directory: &Path) -> io::Result<()> {
+    match write_to(&directory.join("cgroup.kill"), "1") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
+/// Whether any process lives in a v2 group or below it.
+pub(crate) fn is_populated(directory: &Path) -> bool {
+    fs::read_to_string(directory.join("cgroup.events")).is_ok_and(|text| text.contains("populated 1"))
+}
+
+fn write_to(file: &Path, value: &str) -> io::Result<()> {
+    fs::OpenOptions::new().write(true).open(file)?.write_all(value.as_bytes())
+}
+
+/// Removes a group and the groups below it. The kernel may call one busy for a few milliseconds after the last exit.
+fn remove_tree(directory: &Path, patience: Duration) -> io::Result<()> {
+    let Ok(entries) = fs::read_dir(directory) else { return Ok(()) };
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_tree(&entry.path(), patience)?;
+        }
+    }
+    let mut wait = Duration::from_micros(200);
+    loop {
+        match fs::remove_dir(directory) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && wait < patience => {
+                std::thread::sleep(wait);
+                wait *= 2;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            done => return done,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    const HYBRID: &str = "\
+24 1 0:22 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755
+25 24 0:23 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+26 24 0:24 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+27 24 0:25 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+";
+
+    #[test]
+    fn hybrid_and_unified_machines_are_told_apart() {
+        let hybrid = Hierarchies::from_mounts(HYBRID).unwrap();
+        assert_eq!(hybrid.v2, Path::new("/sys/fs/cgroup/unified"));
+        assert_eq!(hybrid.v1["cpu"], Path::new("/sys/fs/cgroup/cpu,cpuacct"));
+        assert_eq!(hybrid.v1.len(), 2);
+        let unified = Hierarchies::from_mounts("30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n").unwrap();
+        assert!(unified.v1.is_empty());
+        assert_eq!(Hierarchies::from_mounts("30 1 0:26 / /proc rw - proc proc rw\n"), None);
+    }
+
+    #[test]
+    fn a_limit_without_its_controller_is_a_warning() {
+        let hierarchies = Hierarchies { v2: "/nowhere".into(), v1: [("cpu".into(), "/nowhere/cpu".into())].into() };
+        let group = hierarchies.instance("x");
+        let mut cgroup = ContainerCgroup { group, v1: vec![], memory_is_counted: None, warnings: vec![] };
+        cgroup.limit(&Resources { pids: Some(7), ..Resources::default() });
+        assert_eq!(cgroup.warnings, ["pids.max=7 is not applied: no pids controller"]);
+    }
+}

@@ -1,0 +1,162 @@
+//! Which capabilities a container's processes may have.
+
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use serde::{Deserialize, Serialize};
+
+use super::{Doing, SetupError};
+use crate::contract::ContainerSpec;
+
+/// In the kernel's order: the index is the number.
+const NAMES: [&str; 41] = [
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "DAC_READ_SEARCH",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "SETGID",
+    "SETUID",
+    "SETPCAP",
+    "LINUX_IMMUTABLE",
+    "NET_BIND_SERVICE",
+    "NET_BROADCAST",
+    "NET_ADMIN",
+    "NET_RAW",
+    "IPC_LOCK",
+    "IPC_OWNER",
+    "SYS_MODULE",
+    "SYS_RAWIO",
+    "SYS_CHROOT",
+    "SYS_PTRACE",
+    "SYS_PACCT",
+    "SYS_ADMIN",
+    "SYS_BOOT",
+    "SYS_NICE",
+    "SYS_RESOURCE",
+    "SYS_TIME",
+    "SYS_TTY_CONFIG",
+    "MKNOD",
+    "LEASE",
+    "AUDIT_WRITE",
+    "AUDIT_CONTROL",
+    "SETFCAP",
+    "MAC_OVERRIDE",
+    "MAC_ADMIN",
+    "SYSLOG",
+    "WAKE_ALARM",
+    "BLOCK_SUSPEND",
+    "AUDIT_READ",
+    "PERFMON",
+    "BPF",
+    "CHECKPOINT_RESTORE",
+];
+
+/// What containers get unless told otherwise, as everywhere else.
+const DEFAULT: [&str; 14] = [
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FSETID",
+    "FOWNER",
+    "MKNOD",
+    "NET_RAW",
+    "SETGID",
+    "SETUID",
+    "SETFCAP",
+    "SETPCAP",
+    "NET_BIND_SERVICE",
+    "SYS_CHROOT",
+    "KILL",
+    "AUDIT_WRITE",
+];
+
+/// A set of capabilities, one bit each, in the kernel's numbering.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Capabilities(pub(crate) u64);
+
+impl Capabilities {
+    /// The defaults plus what is added minus what is dropped; adding a name beats dropping `ALL`.
+    pub(crate) fn of(spec: &ContainerSpec) -> Self {
+        if spec.privileged {
+            return Self::all();
+        }
+        let mut set = DEFAULT.iter().filter_map(|name| bit(name)).fold(0, |set, bit| set | bit);
+        if names(&spec.cap_add).any(|name| name == "ALL") {
+            set = Self::all().0;
+        }
+        if names(&spec.cap_drop).any(|name| name == "ALL") {
+            set = 0;
+        }
+        set |= names(&spec.cap_add).filter_map(|name| bit(&name)).fold(0, |set, bit| set | bit);
+        set &= !names(&spec.cap_drop).filter_map(|name| bit(&name)).fold(0, |set, bit| set | bit);
+        Self(set)
+    }
+
+    /// Every capability this code knows by name.
+    pub(crate) fn all() -> Self {
+        Self((1 << NAMES.len()) - 1)
+    }
+
+    /// Whether the named capability is in the set.
+    pub(crate) fn has(self, name: &str) -> bool {
+        bit(name).is_some_and(|bit| self.0 & bit != 0)
+    }
+
+    /// Takes everything else out of reach of this process and all it becomes.
+    pub(crate) fn limit(self) -> Result<(), SetupError> {
+        for number in 0..64 {
+            let one = CapabilitySet::from_bits_retain(1 << number);
+            // The kernel says which numbers exist: the first unknown one ends the list.
+            let Ok(held) = rustix::thread::capability_is_in_bounding_set(one) else { break };
+            if held && self.0 & (1 << number) == 0 {
+                rustix::thread::remove_capability_from_bounding_set(one)
+                    .doing(|| format!("drop capability {number}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes these the capabilities of this process: effective and permitted, none inheritable.
+    pub(crate) fn assume(self) -> Result<(), SetupError> {
+        let now = rustix::thread::capabilities(None).doing(|| "read own capabilities".to_owned())?;
+        let set = CapabilitySet::from_bits_retain(self.0) & now.permitted;
+        rustix::thread::set_capabilities(
+            None,
+            CapabilitySets { effective: set, permitted: set, inheritable: CapabilitySet::empty() },
+        )
+        .doing(|| "set capabilities".to_owned())
+    }
+}
+
+fn names(written: &[String]) -> impl Iterator<Item = String> + '_ {
+    written.iter().map(|name| {
+        let upper = name.to_ascii_uppercase();
+        upper.strip_prefix("CAP_").map(str::to_owned).unwrap_or(upper)
+    })
+}
+
+fn bit(name: &str) -> Option<u64> {
+    NAMES.iter().position(|known| *known == name).map(|number| 1 << number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::tests::spec;
+    use super::*;
+
+    #[test]
+    fn the_default_set_is_the_usual_fourteen() {
+        assert_eq!(Capabilities::of(&spec()).0, 0xa804_25fb);
+    }
+
+    #[test]
+    fn add_and_drop_are_honoured_with_and_without_prefix() {
+        let spec = ContainerSpec {
+            cap_drop: vec!["ALL".into()],
+            cap_add: vec!["CAP_NET_BIND_SERVICE".into(), "sys_time".into()],
+            ..spec()
+        };
+        let set = Capabilities::of(&spec);
+        assert!(set.has("NET_BIND_SERVICE") && set.has("SYS_TIME"));
+        assert_eq!(set.0.count_ones(), 2);
+    }
+}

@@ -1,0 +1,128 @@
+//! The first process of a container.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::pipe::PipeFlags;
+use rustix::thread::UnshareFlags;
+
+use super::identity::Identity;
+use super::last_steps::LastSteps;
+use super::mounts::{self, Root};
+use super::plan::ContainerPlan;
+use super::progress::{self, Progress};
+use super::stdio::{self, ChildEnds};
+use super::{Doing, SetupError, rootfs};
+use crate::cgroup::ContainerCgroup;
+use crate::shim::records::PodDir;
+use crate::sys::process::Spawned;
+use crate::sys::{descriptors, mount, process, signal};
+
+/// A first process on its way; [`Progress`] messages tell how far it is.
+#[derive(Debug)]
+pub(crate) struct Created {
+    pub(crate) process: Spawned,
+    pub(crate) progress: OwnedFd,
+    /// Read ends to be kept in the log; a terminal's master comes by [`Progress::Terminal`] instead.
+    pub(crate) output: Option<(OwnedFd, OwnedFd)>,
+    /// Held so that the container's standard input stays open.
+    pub(crate) stdin: Option<OwnedFd>,
+    /// Filters to be installed in every exec too.
+    pub(crate) seccomp: Vec<Vec<u8>>,
+}
+
+/// Starts making a container: clones this process into the container's cgroup and namespaces.
+///
+/// The pod's network, IPC and host name namespaces are the shim's own, so the child has them by birth.
+pub(crate) fn create(pod: &PodDir, plan: &ContainerPlan, cgroup: &ContainerCgroup) -> Result<Created, SetupError> {
+    let mut seccomp = Vec::new();
+    for file in &plan.seccomp {
+        seccomp.push(std::fs::read(file).doing(|| format!("read seccomp filter {}", file.display()))?);
+    }
+    let (ours, theirs) = progress::channel()?;
+    let streams = if plan.spec.tty { None } else { Some(pipes(plan.spec.stdin)?) };
+    let (ends, output, stdin) = match streams {
+        Some(streams) => (Some(streams.child), Some(streams.output), streams.stdin),
+        None => (None, None, None),
+    };
+    let directory = cgroup.open().doing(|| "open the container's cgroup".to_owned())?;
+    let namespaces = libc::CLONE_NEWPID | libc::CLONE_NEWNS;
+    let process = process::clone_into(namespaces, directory.as_fd(), || {
+        let error = match stdio::lay_out(ends.as_ref(), theirs.as_fd(), None) {
+            Ok(()) => set_up(pod, plan, cgroup, &seccomp),
+            Err(error) => error,
+        };
+        progress::tell(descriptors::agreed(stdio::PROGRESS), &Progress::Failed { message: error.0 });
+        1
+    })
+    .doing(|| "clone".to_owned())?;
+    Ok(Created { process, progress: ours, output, stdin, seccomp })
+}
+
+/// Runs in the child; returns only with the reason why the program does not run.
+fn set_up(pod: &PodDir, plan: &ContainerPlan, cgroup: &ContainerCgroup, seccomp: &[Vec<u8>]) -> SetupError {
+    match enter_container(pod, plan, cgroup) {
+        Ok(identity) => LastSteps {
+            argv: &plan.argv,
+            env: &plan.env,
+            cwd: &plan.cwd,
+            make_cwd: true,
+            identity: &identity,
+            capabilities: plan.capabilities,
+            no_new_privileges: plan.spec.no_new_privileges,
+            seccomp,
+        }
+        .take(),
+        Err(error) => error,
+    }
+}
+
+fn enter_container(pod: &PodDir, plan: &ContainerPlan, cgroup: &ContainerCgroup) -> Result<Identity, SetupError> {
+    signal::reset_all().doing(|| "reset signals".to_owned())?;
+    rustix::process::setsid().doing(|| "make a session".to_owned())?;
+    let _ = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    cgroup.join_v1()?;
+    // Only after joining: the namespace's root is wherever the process stands.
+    mount::unshare(UnshareFlags::NEWCGROUP).doing(|| "make a cgroup namespace".to_owned())?;
+    let root = rootfs::mount(&pod.container(&plan.spec.id).path, &plan.layers, plan.spec.privileged)?;
+    let root = Root(root);
+    mounts::mount_all(&root, pod, plan, cgroup.is_unified())?;
+    rootfs::enter(&root.0, plan.spec.read_only_root)?;
+    let identity = Identity::resolve(&plan.user, &plan.spec)?;
+    let progress = descriptors::agreed(stdio::PROGRESS);
+    progress::tell(progress, &Progress::Identity(identity.clone()));
+    if plan.spec.tty {
+        stdio::open_terminal(&identity, progress)?;
+    } else {
+        stdio::give_to(&identity);
+    }
+    Ok(identity)
+}
+
+struct Pipes {
+    child: ChildEnds,
+    output: (OwnedFd, OwnedFd),
+    stdin: Option<OwnedFd>,
+}
+
+fn pipes(keep_stdin: bool) -> Result<Pipes, SetupError> {
+    let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).doing(|| "make a pipe".to_owned());
+    let (stdout, stdout_end) = pipe()?;
+    let (stderr, stderr_end) = pipe()?;
+    for read_end in [&stdout, &stderr] {
+        rustix::io::ioctl_fionbio(read_end, true).doing(|| "make a pipe non-blocking".to_owned())?;
+    }
+    let (stdin_end, stdin) = if keep_stdin {
+        let (read, write) = pipe()?;
+        (read, Some(write))
+    } else {
+        (null()?, None)
+    };
+    let child = ChildEnds { stdin: stdin_end, stdout: stdout_end, stderr: stderr_end };
+    Ok(Pipes { child, output: (stdout, stderr), stdin })
+}
+
+/// A stream that says nothing and forgets everything.
+pub(crate) fn null() -> Result<OwnedFd, SetupError> {
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()).doing(|| "open /dev/null".to_owned())
+}

@@ -1,0 +1,199 @@
+//! What is mounted inside a container, and what is hidden or read-only there.
+//!
+//! Every target is resolved once, inside the new root, to a descriptor that is then mounted upon: a symbolic
+//! link in an image or volume cannot lead a mount out of the container.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags};
+
+use super::plan::ContainerPlan;
+use super::rootfs::{attach, o_path};
+use super::{Doing, SetupError, devices};
+use crate::contract::Mount;
+use crate::shim::records::PodDir;
+use crate::sys::mount::set_attributes;
+
+const MASKED: [&str; 13] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+    "/sys/kernel/debug",
+];
+const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+const NOTHING_SPECIAL: MountAttrFlags =
+    MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV).union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
+
+/// Mounts everything a container sees besides its image.
+pub(crate) fn mount_all(
+    root: &Root,
+    pod: &PodDir,
+    plan: &ContainerPlan,
+    cgroup2_is_whole: bool,
+) -> Result<(), SetupError> {
+    let privileged = plan.spec.privileged;
+    root.mount_new("proc", "/proc", NOTHING_SPECIAL, &[])?;
+    let dev = [("mode", "755"), ("size", "65536k")];
+    root.mount_new("tmpfs", "/dev", MountAttrFlags::MOUNT_ATTR_NOSUID, &dev)?;
+    let no_suid_no_exec = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let pts = [("mode", "0620"), ("ptmxmode", "0666"), ("gid", "5")];
+    root.mount_new("devpts", "/dev/pts", no_suid_no_exec, &pts)?;
+    root.mount_new("mqueue", "/dev/mqueue", NOTHING_SPECIAL, &[])?;
+    root.bind(&pod.shm(), "/dev/shm", 0)?;
+    devices::make(root, privileged)?;
+    let read_only = if privileged { MountAttrFlags::empty() } else { MountAttrFlags::MOUNT_ATTR_RDONLY };
+    root.mount_new("sysfs", "/sys", NOTHING_SPECIAL | read_only, &[])?;
+    if cgroup2_is_whole {
+        root.mount_new("cgroup2", "/sys/fs/cgroup", NOTHING_SPECIAL | read_only, &[])?;
+    }
+    for (source, target) in
+        [(pod.hosts(), "/etc/hosts"), (pod.hostname(), "/etc/hostname"), (pod.resolv_conf(), "/etc/resolv.conf")]
+    {
+        root.bind(&source, target, libc::MOUNT_ATTR_NODEV)?;
+    }
+    if let Some(target) = &plan.spec.termination_message_path {
+        root.bind(&pod.container(&plan.spec.id).termination_message(), target, libc::MOUNT_ATTR_NODEV)?;
+    }
+    // Shorter paths first: a mount must not cover what was mounted below it.
+    let mut mounts: Vec<&Mount> = plan.spec.mounts.iter().collect();
+    mounts.sort_by_key(|mount| mount.target.split('/').filter(|part| !part.is_empty()).count());
+    for mount in mounts {
+        root.mount_volume(mount, privileged)?;
+    }
+    if !privileged {
+        READ_ONLY.iter().try_for_each(|path| root.make_read_only(path))?;
+        MASKED.iter().try_for_each(|path| root.mask(path))?;
+    }
+    Ok(())
+}
+
+/// A container's root before it is entered.
+#[derive(Debug)]
+pub(crate) struct Root(pub(crate) OwnedFd);
+
+impl Root {
+    /// Opens a path inside the root; `..` and links stay inside it.
+    pub(crate) fn find(&self, path: &str) -> rustix::io::Result<OwnedFd> {
+        let path = path.trim_start_matches('/');
+        let path = if path.is_empty() { "." } else { path };
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        loop {
+            // The kernel answers EAGAIN when something was renamed during a `..`.
+            match rustix::fs::openat2(&self.0, path, o_path(), Mode::empty(), resolve) {
+                Err(Errno::AGAIN) => {}
+                found => return found,
+            }
+        }
+    }
+
+    /// Opens a path inside the root, making it (and what leads there) if it is missing.
+    pub(crate) fn find_or_make(&self, path: &str, directory: bool) -> Result<OwnedFd, SetupError> {
+        let doing = || format!("make mount point {path}");
+        match self.find(path) {
+            Err(Errno::NOENT) => {}
+            found => return found.doing(doing),
+        }
+        let (parent, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+        if matches!(name, "" | "." | "..") {
+            return Err(SetupError::new(doing(), Errno::INVAL));
+        }
+        let parent = self.find_or_make(parent, true)?;
+        if directory {
+            rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)).doing(doing)?;
+        } else {
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::WRONLY;
+            rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644)).doing(doing)?;
+        }
+        rustix::fs::openat(&parent, name, o_path() | OFlags::NOFOLLOW, Mode::empty()).doing(doing)
+    }
+
+    /// Mounts a fresh file system.
+    fn mount_new(
+        &self,
+        kind: &str,
+        target: &str,
+        attributes: MountAttrFlags,
+        options: &[(&str, &str)],
+    ) -> Result<(), SetupError> {
+        let made = || -> rustix::io::Result<OwnedFd> {
+            let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+            rustix::mount::fsconfig_set_string(context.as_fd(), "source", kind)?;
+            for (key, value) in options {
+                rustix::mount::fsconfig_set_string(context.as_fd(), *key, *value)?;
+            }
+            rustix::mount::fsconfig_create(context.as_fd())?;
+            rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+        };
+        let mount = made().doing(|| format!("make {kind} for {target}"))?;
+        attach(mount, self.find_or_make(target, true)?)
+    }
+
+    /// Shows a file or directory of the host at `target`.
+    fn bind(&self, source: &Path, target: &str, attributes: u64) -> Result<(), SetupError> {
+        let doing = || format!("bind {} to {target}", source.display());
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        let mount = rustix::mount::open_tree(CWD, source, flags).doing(doing)?;
+        let stat = rustix::fs::fstat(&mount).doing(doing)?;
+        if attributes != 0 {
+            set_attributes(&mount, attributes, 0, true).doing(doing)?;
+        }
+        let directory = FileType::from_raw_mode(stat.st_mode).is_dir();
+        attach(mount, self.find_or_make(target, directory)?)
+    }
+
+    fn mount_volume(&self, mount: &Mount, privileged: bool) -> Result<(), SetupError> {
+        let read_only = if mount.read_only { libc::MOUNT_ATTR_RDONLY } else { 0 };
+        match &mount.source {
+            Some(source) => {
+                self.bind(source, &mount.target, read_only | if privileged { 0 } else { libc::MOUNT_ATTR_NODEV })
+            }
+            None => {
+                let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+                attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, mount.read_only);
+                self.mount_new("tmpfs", &mount.target, attributes, &[("mode", "1777")])
+            }
+        }
+    }
+
+    /// Makes a part of the tree read-only by mounting it onto itself. What does not exist needs no protection.
+    fn make_read_only(&self, path: &str) -> Result<(), SetupError> {
+        let doing = || format!("make {path} read-only");
+        let Ok(target) = self.find(path) else { return Ok(()) };
+        let mount = clone_of(&target).doing(doing)?;
+        set_attributes(&mount, libc::MOUNT_ATTR_RDONLY, 0, true).doing(doing)?;
+        attach(mount, target)
+    }
+
+    /// Hides a file behind `/dev/null`, a directory behind an empty one.
+    fn mask(&self, path: &str) -> Result<(), SetupError> {
+        let doing = || format!("mask {path}");
+        let Ok(target) = self.find(path) else { return Ok(()) };
+        let stat = rustix::fs::fstat(&target).doing(doing)?;
+        if FileType::from_raw_mode(stat.st_mode).is_dir() {
+            return self.mount_new("tmpfs", path, NOTHING_SPECIAL | MountAttrFlags::MOUNT_ATTR_RDONLY, &[]);
+        }
+        let null = self.find("/dev/null").doing(doing)?;
+        attach(clone_of(&null).doing(doing)?, target)
+    }
+}
+
+fn clone_of(tree: impl AsFd) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    rustix::mount::open_tree(tree, "", flags)
+}

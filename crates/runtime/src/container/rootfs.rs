@@ -1,0 +1,91 @@
+//! The root file system: layers under a writable top, mounted in the child's own mount namespace only.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::CWD;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags,
+};
+
+use super::{Doing, SetupError};
+use crate::sys::mount::set_attributes;
+
+/// Where the new root is mounted before it becomes the root; also the names of the overlay's parts.
+const ROOT: &str = "rootfs";
+
+/// Cuts the mounts of this process off from the host's, and mounts the layers at `dir/rootfs`. Returns the new root.
+///
+/// `dir` becomes the working directory: the overlay's own directories are then short relative names, which matters
+/// because `fsconfig` takes at most 255 bytes.
+pub(crate) fn mount(dir: &Path, layers: &[PathBuf], privileged: bool) -> Result<OwnedFd, SetupError> {
+    rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)
+        .doing(|| "make the mount namespace private".to_owned())?;
+    rustix::process::chdir(dir).doing(|| format!("enter {}", dir.display()))?;
+    for part in [ROOT, "upper", "work", "empty"] {
+        fs::create_dir_all(part).doing(|| format!("make {part}"))?;
+    }
+    // Device nodes an image brings along are not to be opened; /dev has the ones a container may have.
+    let attributes = if privileged { MountAttrFlags::empty() } else { MountAttrFlags::MOUNT_ATTR_NODEV };
+    let empty = [PathBuf::from("empty")];
+    let layers = if layers.is_empty() { &empty } else { layers };
+    match overlay(layers, attributes) {
+        Ok(mount) => attach(&mount, rustix::fs::open(ROOT, o_path(), rustix::fs::Mode::empty()).doing(root)?)?,
+        // Kernels before 6.7 know no `lowerdir+`, and long paths do not fit into it.
+        Err(_) => overlay_by_mount(layers, privileged)?,
+    }
+    rustix::fs::open(ROOT, o_path(), rustix::fs::Mode::empty()).doing(root)
+}
+
+fn root() -> String {
+    "open the new root".to_owned()
+}
+
+pub(crate) fn o_path() -> rustix::fs::OFlags {
+    rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC
+}
+
+fn overlay(layers: &[PathBuf], attributes: MountAttrFlags) -> rustix::io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_set_string(context.as_fd(), "source", "overlay")?;
+    for layer in layers {
+        rustix::mount::fsconfig_set_string(context.as_fd(), "lowerdir+", layer)?;
+    }
+    rustix::mount::fsconfig_set_string(context.as_fd(), "upperdir", "upper")?;
+    rustix::mount::fsconfig_set_string(context.as_fd(), "workdir", "work")?;
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+fn overlay_by_mount(layers: &[PathBuf], privileged: bool) -> Result<(), SetupError> {
+    let lower: Vec<_> = layers
+        .iter()
+        .map(|layer| layer.to_string_lossy().replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,"))
+        .collect();
+    let options = format!("lowerdir={},upperdir=upper,workdir=work", lower.join(":"));
+    let options = std::ffi::CString::new(options).map_err(|_| SetupError("zero byte in a layer's path".to_owned()))?;
+    let flags = if privileged { MountFlags::empty() } else { MountFlags::NODEV };
+    rustix::mount::mount("overlay", ROOT, "overlay", flags, options.as_c_str()).doing(|| "mount overlay".to_owned())
+}
+
+/// Puts a detached mount onto what `target` refers to; no path is resolved again.
+pub(crate) fn attach(mount: impl AsFd, target: impl AsFd) -> Result<(), SetupError> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    rustix::mount::move_mount(mount, "", target, "", flags).doing(|| "attach mount".to_owned())
+}
+
+/// Makes `root` the root of this process, with nothing of the host behind it.
+pub(crate) fn enter(root: impl AsFd, read_only: bool) -> Result<(), SetupError> {
+    rustix::process::fchdir(&root).doing(|| "enter the new root".to_owned())?;
+    rustix::process::pivot_root(".", ".").doing(|| "pivot root".to_owned())?;
+    // The old root now covers the new one: detaching it uncovers the container.
+    rustix::mount::unmount(".", UnmountFlags::DETACH).doing(|| "leave the old root".to_owned())?;
+    rustix::process::chdir("/").doing(|| "enter /".to_owned())?;
+    let root = rustix::fs::openat(CWD, "/", o_path(), rustix::fs::Mode::empty()).doing(|| "open /".to_owned())?;
+    set_attributes(&root, 0, libc::MS_PRIVATE, true).doing(|| "make mounts private".to_owned())?;
+    if read_only {
+        set_attributes(&root, libc::MOUNT_ATTR_RDONLY, 0, false).doing(|| "make the root read-only".to_owned())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! The agent's connection to one shim.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{oneshot, watch};
+use tokio::task::AbortHandle;
+
+use crate::shim::protocol::{Answer, Ask, Request, Told};
+use crate::sys::watch::watch;
+use crate::wire::{self, Received};
+
+/// A shim that is alive says hello within milliseconds.
+const HELLO_WAIT_MAX: Duration = Duration::from_secs(5);
+const SOCKET: &str = "shim.sock";
+
+/// A connection; dropping it hangs up.
+#[derive(Debug)]
+pub(super) struct Link {
+    connection: Arc<Connection>,
+    reader: AbortHandle,
+    closed: watch::Receiver<bool>,
+    /// The shim itself.
+    pub(super) pid: i32,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: AsyncFd<OwnedFd>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    asked: u64,
+    answers: BTreeMap<u64, oneshot::Sender<(Answer, Vec<OwnedFd>)>>,
+    execs: BTreeMap<u64, oneshot::Sender<u8>>,
+    closed: bool,
+}
+
+/// The answer to an exec.
+pub(super) struct ExecAnswer {
+    pub(super) answer: Answer,
+    pub(super) streams: Vec<OwnedFd>,
+    pub(super) exit: oneshot::Receiver<u8>,
+}
+
+impl Link {
+    /// Connects to the shim of a pod and waits for its hello. `hear` is called with all it tells unasked, and with
+    /// `None` when it is gone.
+    pub(super) async fn connect(pod: &Path, hear: impl Fn(Option<Told>) + Send + 'static) -> io::Result<Self> {
+        let socket = open_socket()?;
+        at_socket(pod, |address| rustix::net::connect(&socket, address))?;
+        wire::widen(&socket);
+        let connection = Arc::new(Connection {
+            socket: watch(socket, Interest::READABLE | Interest::WRITABLE)?,
+            waiting: Mutex::default(),
+        });
+        let hello = tokio::time::timeout(HELLO_WAIT_MAX, connection.next())
+            .await
+            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the shim does not say hello"))??;
+        let Some((Told::Hello { pid }, _)) = hello else {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the shim ended before its hello"));
+        };
+        let (closing, closed) = watch::channel(false);
+        let reader = tokio::spawn({
+            let connection = connection.clone();
+            async move {
+                while let Ok(Some((told, fds))) = connection.next().await {
+                    if let Some(told) = connection.dispatch(told, fds) {
+                        hear(Some(told));
+                    }
+                }
+                connection.close();
+                closing.send_replace(true);
+                hear(None);
+            }
+        });
+        Ok(Self { connection, reader: reader.abort_handle(), closed, pid })
+    }
+
+    /// Asks, and waits for the answer. `None` when the shim went away instead of answering.
+    pub(super) async fn ask(&self, request: Request) -> Option<Answer> {
+        let (sender, receiver) = oneshot::channel();
+        let number = self.connection.waiting()?.number(sender);
+        self.connection.send(&Ask { number, request }).await?;
+        receiver.await.ok().map(|(answer, _)| answer)
+    }
+
+    /// Asks for an exec.
+    pub(super) async fn exec(&self, request: Request) -> Option<ExecAnswer> {
+        let (sender, receiver) = oneshot::channel();
+        let (exit_sender, exit) = oneshot::channel();
+        let number = {
+            let mut waiting = self.connection.waiting()?;
+            let number = waiting.number(sender);
+            // Registered before asking: a short program may end before its answer is looked at.
+            waiting.execs.insert(number, exit_sender);
+            number
+        };
+        self.connection.send(&Ask { number, request }).await?;
+        let (answer, streams) = receiver.await.ok()?;
+        Some(ExecAnswer { answer, streams, exit })
+    }
+
+    /// Waits until the shim is gone.
+    pub(super) async fn closed(&self) {
+        let mut closed = self.closed.clone();
+        let _ = closed.wait_for(|closed| *closed).await;
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+impl Connection {
+    /// What is waited for; `None` once the shim is gone.
+    fn waiting(&self) -> Option<std::sync::MutexGuard<'_, Waiting>> {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.closed { None } else { Some(waiting) }
+    }
+
+    fn close(&self) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        *waiting = Waiting { closed: true, ..Waiting::default() };
+    }
+
+    async fn next(&self) -> io::Result<Option<(Told, Vec<OwnedFd>)>> {
+        loop {
+            let mut ready = self.socket.readable().await?;
+            match wire::receive(self.socket.get_ref())? {
+                Received::Message(told, fds) => return Ok(Some((told, fds))),
+                Received::Nothing => ready.clear_ready(),
+                Received::Closed => return Ok(None),
+            }
+        }
+    }
+
+    async fn send(&self, ask: &Ask) -> Option<()> {
+        let sent = self.socket.async_io(Interest::WRITABLE, |socket| wire::send(socket, ask, &[])).await;
+        sent.ok()
+    }
+
+    /// Hands an answer to whoever waits for it; returns what nobody in particular waits for.
+    fn dispatch(&self, told: Told, fds: Vec<OwnedFd>) -> Option<Told> {
+        let mut waiting = self.waiting()?;
+        match told {
+            Told::Answer { number, answer } => {
+                if answer != Answer::Exec {
+                    waiting.execs.remove(&number);
+                }
+                if let Some(asker) = waiting.answers.remove(&number) {
+                    // Whoever stopped waiting hangs up by dropping what it would have been given.
+                    let _ = asker.send((answer, fds));
+                }
+                None
+            }
+            Told::ExecEnded { number, code } => {
+                if let Some(exit) = waiting.execs.remove(&number) {
+                    let _ = exit.send(code);
+                }
+                None
+            }
+            Told::Hello { .. } => None,
+            told @ (Told::Exited { .. } | Told::HookEnded { .. }) => Some(told),
+        }
+    }
+}
+
+impl Waiting {
+    fn number(&mut self, asker: oneshot::Sender<(Answer, Vec<OwnedFd>)>) -> u64 {
+        self.asked += 1;
+        self.answers.insert(self.asked, asker);
+        self.asked
+    }
+}
+
+/// A socket that listens in the pod's directory, to be handed to its shim.
+pub(super) fn listen(pod: &Path) -> io::Result<OwnedFd> {
+    let socket = open_socket()?;
+    match std::fs::remove_file(pod.join(SOCKET)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    at_socket(pod, |address| rustix::net::bind(&socket, address))?;
+    rustix::net::listen(&socket, 64)?;
+    Ok(socket)
+}
+
+fn open_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+/// The address of a pod's socket, however long its path: addresses have room for 107 bytes only.
+fn at_socket(pod: &Path, act: impl FnOnce(&SocketAddrUnix) -> rustix::io::Result<()>) -> io::Result<()> {
+    let directory = rustix::fs::open(pod, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let address = SocketAddrUnix::new(format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd()))?;
+    Ok(act(&address)?)
+}

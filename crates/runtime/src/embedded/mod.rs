@@ -1,0 +1,246 @@
+//! The runtime that needs nothing but a kernel: our own shims, images and pod network behind [`Runtime`].
+//!
+//! State is on disk before anything is done about it, and shims outlive this process, so an agent that dies at any
+//! moment finds everything again by [`Embedded::open`] on the same directory. Read next: `reattach`, `remove`.
+
+mod link;
+mod pod;
+mod program;
+mod reattach;
+mod remove;
+mod run;
+mod sandbox;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::cgroup::{Group, Hierarchies};
+use crate::contract::{
+    ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, Image, PodReport, PodUid, Runtime, RuntimeError,
+    RuntimeEvent, Sandbox, SandboxSpec,
+};
+use crate::image::ImageStore;
+use crate::network::{Network, PodCidr};
+use crate::shim::records::is_plain;
+use pod::{Pod, system};
+use program::ShimProgram;
+
+type Result<T> = std::result::Result<T, RuntimeError>;
+
+/// A termination message is at most this long; of a longer one the end counts.
+const LAST_WORDS_BYTES_MAX: u64 = 4096;
+
+/// Where and as whom the runtime works.
+#[derive(Clone, Debug)]
+pub struct EmbeddedConfig {
+    /// All it keeps is below this directory: `images`, `network`, `pods`, `seccomp`.
+    pub data_dir: PathBuf,
+    /// Made with the directory, part of every name that is global to the machine.
+    pub instance: String,
+    /// The addresses pods get.
+    pub pod_cidr: PodCidr,
+    /// The program that serves as shim when called `PROGRAM shim DIR`; normally `/proc/self/exe`.
+    pub shim_program: PathBuf,
+}
+
+/// The embedded runtime. Dropping it leaves every pod running.
+#[derive(Debug)]
+pub struct Embedded {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    data_dir: PathBuf,
+    group: Group,
+    program: ShimProgram,
+    images: ImageStore,
+    network: Network,
+    pods: Mutex<BTreeMap<PodUid, Arc<Pod>>>,
+    events: mpsc::UnboundedSender<RuntimeEvent>,
+    receiver: Mutex<Option<mpsc::UnboundedReceiver<RuntimeEvent>>>,
+    /// What may go on after the answer was given; `tear_down` waits for it.
+    background: Mutex<JoinSet<()>>,
+}
+
+impl Embedded {
+    /// Opens the runtime in its directory, joins every shim that is alive and buries the pods of those that are not.
+    /// Ends that happened meanwhile are among the first events.
+    pub async fn open(config: EmbeddedConfig) -> Result<Self> {
+        let doing = || system("cannot open the runtime");
+        if !is_plain(&config.instance) {
+            return Err(doing()(format!("{:?} cannot be part of a name", config.instance).into()));
+        }
+        let pods = config.data_dir.join("pods");
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&pods)
+            .map_err(|error| system(format!("cannot make {}", pods.display()))(error.into()))?;
+        let hierarchies = Hierarchies::detect().map_err(|error| doing()(error.into()))?;
+        let group = hierarchies.instance(&config.instance);
+        group.make().map_err(|error| system("cannot make a control group")(error.into()))?;
+        let program = ShimProgram::open(&config.shim_program)
+            .map_err(|error| system(format!("cannot use {} as shim", config.shim_program.display()))(error.into()))?;
+        let images = ImageStore::open(&config.data_dir.join("images"))?;
+        let network = Network::open(&config.data_dir.join("network"), &config.instance, config.pod_cidr)
+            .await
+            .map_err(|error| system("cannot open the pod network")(error.into()))?;
+        let (events, receiver) = mpsc::unbounded_channel();
+        let inner = Arc::new(Inner {
+            data_dir: config.data_dir,
+            group,
+            program,
+            images,
+            network,
+            pods: Mutex::default(),
+            events,
+            receiver: Mutex::new(Some(receiver)),
+            background: Mutex::default(),
+        });
+        inner.reattach().await?;
+        Ok(Self { inner })
+    }
+
+    /// The images of this runtime, to load more.
+    pub fn image_store(&self) -> &ImageStore {
+        &self.inner.images
+    }
+
+    /// The pod network of this runtime.
+    pub fn network(&self) -> &Network {
+        &self.inner.network
+    }
+}
+
+impl Inner {
+    fn pods(&self) -> std::sync::MutexGuard<'_, BTreeMap<PodUid, Arc<Pod>>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, uid: &PodUid) -> Result<Arc<Pod>> {
+        self.pods().get(uid).cloned().ok_or_else(|| RuntimeError::NoSandbox { pod: uid.0.clone() })
+    }
+
+    /// The pod of this UID, known from now on.
+    fn find_or_add(&self, uid: &PodUid) -> Result<Arc<Pod>> {
+        if !is_plain(&uid.0) {
+            return Err(system(format!("pod UID {:?} cannot be used", uid.0))("it cannot be part of a name".into()));
+        }
+        let make = || {
+            let path = self.data_dir.join("pods").join(&uid.0);
+            Arc::new(Pod::new(uid.clone(), path, self.group.below(&uid.0)))
+        };
+        Ok(self.pods().entry(uid.clone()).or_insert_with(make).clone())
+    }
+
+    fn dir_of(&self, uid: &PodUid) -> crate::shim::records::PodDir {
+        crate::shim::records::PodDir { path: self.data_dir.join("pods").join(&uid.0) }
+    }
+
+    /// Lets work go on behind an answer.
+    fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let mut background = self.background.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that are done are let go of, so that the set stays as small as the work at hand.
+        while background.try_join_next().is_some() {}
+        background.spawn(work);
+    }
+}
+
+/// Runs blocking work off the async threads.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> std::result::Result<T, Box<dyn std::error::Error + Send + Sync>> {
+    Ok(tokio::task::spawn_blocking(work).await??)
+}
+
+impl Runtime for Embedded {
+    fn events(&self) -> Option<mpsc::UnboundedReceiver<RuntimeEvent>> {
+        self.inner.receiver.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    async fn inventory(&self) -> Result<Vec<PodReport>> {
+        let pods: Vec<_> = self.inner.pods().values().cloned().collect();
+        let reports = blocking(move || Ok(pods.iter().filter_map(|pod| pod.report()).collect()));
+        reports.await.map_err(system("cannot read the pods' records"))
+    }
+
+    async fn ensure_image(&self, name: &str) -> Result<Image> {
+        let (images, name) = (self.inner.images.clone(), name.to_owned());
+        let found = blocking(move || Ok(images.find(&name))).await.map_err(system("cannot look for the image"))?;
+        Ok(found?.image)
+    }
+
+    async fn images(&self) -> Result<Vec<Image>> {
+        let images = self.inner.images.clone();
+        blocking(move || Ok(images.list())).await.map_err(system("cannot list images"))
+    }
+
+    async fn create_sandbox(&self, spec: &SandboxSpec) -> Result<Sandbox> {
+        self.inner.create_sandbox(spec).await
+    }
+
+    async fn start_container(&self, pod: &PodUid, spec: &ContainerSpec) -> Result<i64> {
+        self.inner.start_container(pod, spec).await
+    }
+
+    async fn signal(&self, pod: &PodUid, id: &ContainerId, signal: u8) -> Result<Delivery> {
+        self.inner.signal(pod, id, signal).await
+    }
+
+    async fn kill(&self, pod: &PodUid, id: &ContainerId) -> Result<()> {
+        self.inner.kill(pod, id).await
+    }
+
+    async fn exec(&self, pod: &PodUid, id: &ContainerId, spec: &ExecSpec) -> Result<ExecSession> {
+        self.inner.exec(pod, id, spec).await
+    }
+
+    fn resize(&self, session: &ExecSession, columns: u16, rows: u16) -> Result<()> {
+        let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        match session.stdout.as_ref().or(session.stdin.as_ref()) {
+            Some(terminal) => rustix::termios::tcsetwinsize(terminal, size)
+                .map_err(|errno| system("cannot set the terminal's size")(std::io::Error::from(errno).into())),
+            None => Ok(()),
+        }
+    }
+
+    async fn run_hook(&self, pod: &PodUid, id: &ContainerId, hook: &str, command: &[String]) -> Result<()> {
+        self.inner.run_hook(pod, id, hook, command).await
+    }
+
+    async fn cancel_hook(&self, pod: &PodUid, id: &ContainerId, hook: &str) -> Result<()> {
+        self.inner.cancel_hook(pod, id, hook).await
+    }
+
+    fn log_path(&self, pod: &PodUid, id: &ContainerId) -> PathBuf {
+        self.inner.dir_of(pod).log(id)
+    }
+
+    async fn termination_message(&self, pod: &PodUid, id: &ContainerId) -> Option<String> {
+        let file = self.inner.dir_of(pod).container(id).termination_message();
+        let read = blocking(move || {
+            let mut file = std::fs::File::open(file)?;
+            let length = file.metadata()?.len();
+            file.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_BYTES_MAX)))?;
+            let mut bytes = Vec::new();
+            file.take(LAST_WORDS_BYTES_MAX).read_to_end(&mut bytes)?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        });
+        read.await.ok().filter(|message| !message.is_empty())
+    }
+
+    async fn remove_sandbox(&self, pod: &PodUid) -> Result<()> {
+        self.inner.remove_sandbox(pod).await
+    }
+
+    async fn tear_down(&self) -> Result<()> {
+        self.inner.tear_down().await
+    }
+}

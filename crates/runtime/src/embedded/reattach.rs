@@ -1,0 +1,71 @@
+//! Finding everything again: after a restart of the agent, and after the death of a shim.
+
+use std::sync::Arc;
+
+use super::pod::{Pod, system};
+use super::{Inner, Result};
+use crate::contract::PodUid;
+use crate::shim::records::{self, SandboxRecord};
+
+/// Directories of pods that are on their way out begin with this, so that their UID is free again.
+pub(super) const LEAVING: &str = ".leaving-";
+
+impl Inner {
+    /// Joins every pod found on disk; finishes removals that were begun.
+    pub(super) async fn reattach(self: &Arc<Self>) -> Result<()> {
+        let directory = self.data_dir.join("pods");
+        let entries = std::fs::read_dir(&directory)
+            .map_err(|error| system(format!("cannot read {}", directory.display()))(error.into()))?;
+        let mut rejoined = Vec::new();
+        for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+            if name.starts_with(LEAVING) {
+                self.delete_in_background(directory.join(name));
+                continue;
+            }
+            let pod = self.find_or_add(&PodUid(name))?;
+            rejoined.push(self.rejoin(pod));
+        }
+        futures::future::join_all(rejoined).await;
+        Ok(())
+    }
+
+    async fn rejoin(self: &Arc<Self>, pod: Arc<Pod>) {
+        let asked = records::read::<SandboxRecord>(&pod.dir.sandbox()).is_some();
+        if pod.dir.removing().exists() || !asked {
+            if let Err(error) = self.remove_sandbox(&pod.uid).await {
+                tracing::error!(uid = %pod.uid.0, %error, "cannot finish the removal of a pod");
+            }
+            return;
+        }
+        let _changing = pod.changing.lock().await;
+        self.join_or_bury(&pod).await;
+    }
+
+    /// The connection to a shim was lost while it was needed.
+    pub(super) async fn shim_lost(self: Arc<Self>, uid: &PodUid) {
+        let Ok(pod) = self.find(uid) else { return };
+        let _changing = pod.changing.lock().await;
+        if !pod.is_removed() {
+            pod.set_link(None);
+            self.join_or_bury(&pod).await;
+        }
+    }
+
+    /// Connects to a pod's shim. If it is dead, ends what it left and gives every run an end on disk.
+    ///
+    /// Connecting comes first and reading the disk second: a shim records before it tells, so nothing falls between.
+    async fn join_or_bury(self: &Arc<Self>, pod: &Arc<Pod>) {
+        if let Err(error) = self.connect(pod).await {
+            tracing::warn!(uid = %pod.uid.0, %error, "the pod's shim is gone; ending the pod");
+            if let Err(error) = pod.end_all().await {
+                tracing::error!(uid = %pod.uid.0, %error, "cannot end a pod without shim");
+            }
+            if let Err(error) = pod.record_unseen_ends() {
+                tracing::error!(uid = %pod.uid.0, %error, "cannot record the ends of a pod without shim");
+            }
+        }
+        for event in pod.recorded_events() {
+            let _ = self.events.send(event);
+        }
+    }
+}

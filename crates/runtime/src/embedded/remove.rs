@@ -1,0 +1,98 @@
+//! Taking a pod away, and the runtime itself.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use super::pod::{Pod, system};
+use super::reattach::LEAVING;
+use super::{Inner, Result, blocking};
+use crate::contract::PodUid;
+use crate::shim::protocol::Request;
+
+/// A shim ends its containers and itself within milliseconds; afterwards the pod's group is killed as a whole.
+const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long the kernel may take to let go of an empty control group.
+const CGROUP_PATIENCE: Duration = Duration::from_millis(500);
+
+impl Inner {
+    pub(super) async fn remove_sandbox(self: &Arc<Self>, uid: &PodUid) -> Result<()> {
+        let Ok(pod) = self.find(uid) else { return Ok(()) };
+        let _changing = pod.changing.lock().await;
+        if pod.is_removed() {
+            return Ok(());
+        }
+        // From here on the removal is finished by whoever opens this directory next.
+        match std::fs::write(pod.dir.removing(), "") {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(system("cannot begin the removal of the pod")(error.into()));
+            }
+            _ => {}
+        }
+        self.end(&pod).await.map_err(|error| system("cannot end the pod's processes")(error.into()))?;
+        let released = self.network.release(uid).await;
+        released.map_err(|error| system("cannot release the pod's address")(error.into()))?;
+        let of = pod.clone();
+        let leaving = blocking(move || {
+            of.group.remove(CGROUP_PATIENCE)?;
+            leave(&of)
+        });
+        let leaving = leaving.await.map_err(system("cannot remove the pod's control groups and files"))?;
+        pod.set_removed();
+        pod.set_link(None);
+        self.pods().remove(uid);
+        if let Some(path) = leaving {
+            self.delete_in_background(path);
+        }
+        Ok(())
+    }
+
+    async fn end(&self, pod: &Arc<Pod>) -> io::Result<()> {
+        if let Some(link) = pod.link() {
+            // By its own shim first, which collects every process; what does not follow is killed below.
+            let _ = tokio::time::timeout(SHUTDOWN_WAIT_MAX, async {
+                link.ask(Request::Shutdown).await;
+                link.closed().await;
+            })
+            .await;
+        }
+        pod.end_all().await
+    }
+
+    /// Deletes a directory that nobody needs any more.
+    pub(super) fn delete_in_background(&self, path: PathBuf) {
+        self.in_background(async move {
+            let shown = path.display().to_string();
+            if let Err(error) = blocking(move || std::fs::remove_dir_all(path)).await {
+                tracing::warn!(path = shown, error, "cannot delete the files of a removed pod");
+            }
+        });
+    }
+
+    pub(super) async fn tear_down(self: &Arc<Self>) -> Result<()> {
+        let mut background = std::mem::take(&mut *self.background.lock().unwrap_or_else(PoisonError::into_inner));
+        while background.join_next().await.is_some() {}
+        let network = self.network.tear_down().await;
+        let group = self.group.clone();
+        let groups = blocking(move || group.remove(CGROUP_PATIENCE)).await;
+        // Both are tried whatever becomes of the other; the first failure is the answer.
+        if let (Err(_), Err(error)) = (&network, &groups) {
+            tracing::error!(error, "cannot remove the control groups");
+        }
+        network.map_err(|error| system("cannot tear the pod network down")(error.into()))?;
+        groups.map_err(system("cannot remove the control groups"))
+    }
+}
+
+/// Frees the pod's name; what is left to delete is then nobody's.
+fn leave(pod: &Pod) -> io::Result<Option<PathBuf>> {
+    let path = &pod.dir.path;
+    let stamp = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+    let leaving = path.with_file_name(format!("{LEAVING}{}-{stamp}", pod.uid.0));
+    match std::fs::rename(path, &leaving) {
+        Ok(()) => Ok(Some(leaving)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

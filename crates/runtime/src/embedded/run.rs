@@ -1,0 +1,156 @@
+//! What is asked of running pods: containers, signals, execs, hooks.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use super::link::{ExecAnswer, Link};
+use super::pod::{Pod, system};
+use super::{Inner, Result, blocking};
+use crate::container::plan::ContainerPlan;
+use crate::container::seccomp;
+use crate::contract::{ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, PodUid, RuntimeError};
+use crate::shim::protocol::{Answer, Request};
+use crate::shim::records::{self, SandboxRecord, StartedRecord, is_plain};
+
+impl Inner {
+    fn link_of(&self, uid: &PodUid) -> Result<(Arc<Pod>, Arc<Link>)> {
+        let pod = self.find(uid)?;
+        let link = pod.link().ok_or_else(|| RuntimeError::NoSandbox { pod: uid.0.clone() })?;
+        Ok((pod, link))
+    }
+
+    async fn ask(&self, uid: &PodUid, id: &ContainerId, request: Request) -> Result<Answer> {
+        let (_, link) = self.link_of(uid)?;
+        match link.ask(request).await {
+            Some(Answer::NotRunning) => Err(RuntimeError::NoContainer { container: id.global(uid) }),
+            Some(Answer::Refused { message }) => Err(RuntimeError::Start { message }),
+            Some(answer) => Ok(answer),
+            None => Err(RuntimeError::NoSandbox { pod: uid.0.clone() }),
+        }
+    }
+
+    pub(super) async fn start_container(self: &Arc<Self>, uid: &PodUid, spec: &ContainerSpec) -> Result<i64> {
+        check_names(&[&spec.id.name])?;
+        let pod = self.find(uid)?;
+        let dir = pod.dir.container(&spec.id);
+        if let Some(started) = records::read::<StartedRecord>(&dir.started()) {
+            return Ok(started.wall_ms);
+        }
+        let (inner, of, asked) = (self.clone(), pod.clone(), spec.clone());
+        let written = blocking(move || Ok(inner.write_plan(&of, &asked)));
+        written.await.map_err(system("cannot plan the container"))??;
+        match self.ask(uid, &spec.id, Request::Start { id: spec.id.clone() }).await {
+            Ok(Answer::Started { wall_ms, warnings }) => {
+                for warning in warnings {
+                    tracing::warn!(uid = %uid.0, container = %spec.id.name, warning, "limit not applied");
+                }
+                Ok(wall_ms)
+            }
+            Ok(answer) => Err(unexpected(&answer)),
+            Err(error) => {
+                // It never ran: nothing of it is to be found by an inventory or to be in the way of the next attempt.
+                if matches!(error, RuntimeError::Start { .. }) {
+                    let _ = blocking(move || fs::remove_dir_all(&dir.path)).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes everything the shim needs before it is asked.
+    fn write_plan(&self, pod: &Pod, spec: &ContainerSpec) -> Result<()> {
+        let image = self.images.find(&spec.image_id)?;
+        let record: SandboxRecord =
+            records::read(&pod.dir.sandbox()).ok_or_else(|| RuntimeError::NoSandbox { pod: pod.uid.0.clone() })?;
+        let mut plan = ContainerPlan::merge(spec, &image.config, &image.layers, &record.spec.hostname);
+        if plan.argv.is_empty() {
+            return Err(RuntimeError::Start { message: "no command specified".to_owned() });
+        }
+        let system = |error: std::io::Error| system("cannot write the container's plan")(error.into());
+        if !spec.privileged {
+            let filters = seccomp::ensure(&self.data_dir.join("seccomp"), plan.capabilities).map_err(system)?;
+            plan = plan.filtered_by(&filters);
+        }
+        let dir = pod.dir.container(&spec.id);
+        if spec.termination_message_path.is_some() {
+            let file = dir.termination_message();
+            fs::create_dir_all(&dir.path)
+                .and_then(|()| fs::write(&file, ""))
+                .and_then(|()| fs::set_permissions(&file, fs::Permissions::from_mode(0o666)))
+                .map_err(system)?;
+        }
+        fs::create_dir_all(&dir.path).and_then(|()| records::write(&dir.plan(), &plan)).map_err(system)
+    }
+
+    pub(super) async fn signal(&self, uid: &PodUid, id: &ContainerId, signal: u8) -> Result<Delivery> {
+        let pod = self.find(uid)?;
+        if pod.dir.container(id).exit().exists() {
+            return Ok(Delivery::AlreadyGone);
+        }
+        match self.ask(uid, id, Request::Signal { id: id.clone(), signal }).await? {
+            Answer::Signalled(delivery) => Ok(delivery),
+            answer => Err(unexpected(&answer)),
+        }
+    }
+
+    pub(super) async fn kill(&self, uid: &PodUid, id: &ContainerId) -> Result<()> {
+        let pod = self.find(uid)?;
+        if pod.dir.container(id).exit().exists() {
+            return Ok(());
+        }
+        self.ask(uid, id, Request::Kill { id: id.clone() }).await.map(drop)
+    }
+
+    pub(super) async fn exec(&self, uid: &PodUid, id: &ContainerId, spec: &ExecSpec) -> Result<ExecSession> {
+        let (_, link) = self.link_of(uid)?;
+        let answered = link.exec(Request::Exec { id: id.clone(), spec: spec.clone() }).await;
+        let ExecAnswer { answer, streams, exit } =
+            answered.ok_or_else(|| RuntimeError::NoSandbox { pod: uid.0.clone() })?;
+        match answer {
+            Answer::Exec => session(spec, streams, exit),
+            Answer::NotRunning => Err(RuntimeError::NoContainer { container: id.global(uid) }),
+            Answer::Refused { message } => Err(RuntimeError::Start { message }),
+            answer @ (Answer::Done | Answer::Started { .. } | Answer::Signalled(_)) => Err(unexpected(&answer)),
+        }
+    }
+
+    pub(super) async fn run_hook(&self, uid: &PodUid, id: &ContainerId, hook: &str, command: &[String]) -> Result<()> {
+        check_names(&[hook])?;
+        let request = Request::RunHook { id: id.clone(), hook: hook.to_owned(), command: command.to_vec() };
+        self.ask(uid, id, request).await.map(drop)
+    }
+
+    pub(super) async fn cancel_hook(&self, uid: &PodUid, id: &ContainerId, hook: &str) -> Result<()> {
+        check_names(&[hook])?;
+        self.ask(uid, id, Request::CancelHook { id: id.clone(), hook: hook.to_owned() }).await.map(drop)
+    }
+}
+
+fn session(spec: &ExecSpec, streams: Vec<OwnedFd>, exit: tokio::sync::oneshot::Receiver<u8>) -> Result<ExecSession> {
+    let mut streams = streams.into_iter();
+    if spec.tty {
+        let master = streams.next();
+        let copy = master.as_ref().map(OwnedFd::try_clone).transpose();
+        let stdin = copy.map_err(|error| system("cannot keep the terminal")(error.into()))?;
+        return Ok(ExecSession { stdin, stdout: master, stderr: None, exit });
+    }
+    let mut take = |wanted: bool| if wanted { streams.next() } else { None };
+    let (stdin, stdout, stderr) = (take(spec.stdin), take(spec.stdout), take(spec.stderr));
+    Ok(ExecSession { stdin, stdout, stderr, exit })
+}
+
+fn check_names(names: &[&str]) -> Result<()> {
+    names.iter().try_for_each(|name| {
+        if is_plain(name) {
+            Ok(())
+        } else {
+            Err(system(format!("name {name:?} cannot be used"))("it cannot be part of a path".into()))
+        }
+    })
+}
+
+fn unexpected(answer: &Answer) -> RuntimeError {
+    system("the shim answered something else")(format!("{answer:?}").into())
+}

@@ -1,0 +1,79 @@
+//! Making a sandbox: records first, then the shim that is it, then its network.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+use super::link::{self, Link};
+use super::pod::{Pod, system};
+use super::{Inner, Result, blocking};
+use crate::contract::{PodUid, RuntimeEvent, Sandbox, SandboxSpec};
+use crate::shim::protocol::Told;
+
+impl Inner {
+    /// Makes the sandbox, completes a half-made one, or answers with the one that is there.
+    pub(super) async fn create_sandbox(self: &Arc<Self>, spec: &SandboxSpec) -> Result<Sandbox> {
+        let pod = self.find_or_add(&spec.uid)?;
+        let _changing = pod.changing.lock().await;
+        let link = match (pod.link(), pod.ready()) {
+            (Some(_), Some(sandbox)) => return Ok(sandbox),
+            (Some(link), None) => link,
+            (None, _) => {
+                self.start_shim(&pod, spec).await?;
+                pod.link().ok_or_else(|| system("the shim ended at once")("connection lost".into()))?
+            }
+        };
+        let ip = if spec.host_network {
+            None
+        } else {
+            let namespace = PathBuf::from(format!("/proc/{}/ns/net", link.pid));
+            let address = self.network.attach(&spec.uid, &namespace).await;
+            Some(IpAddr::V4(address.map_err(|error| system("cannot connect the pod to the network")(error.into()))?))
+        };
+        pod.complete(spec, ip).map_err(|error| system("cannot record the sandbox")(error.into()))
+    }
+
+    async fn start_shim(self: &Arc<Self>, pod: &Arc<Pod>, spec: &SandboxSpec) -> Result<()> {
+        // A former shim of this pod may have left processes behind.
+        pod.end_all().await.map_err(|error| system("cannot end what is left of the pod")(error.into()))?;
+        let (inner, of, asked) = (self.clone(), pod.clone(), spec.clone());
+        let started = blocking(move || {
+            of.prepare(&asked)?;
+            let listener = link::listen(&of.dir.path)?;
+            inner.program.start(&of.dir, &of.group, &listener)
+        });
+        let shim = started.await.map_err(system("cannot start the pod's shim"))?;
+        pod.set_child(shim.pidfd);
+        let connected = self.connect(pod).await;
+        connected.map_err(|error| match pod.last_words() {
+            Some(words) => system(format!("cannot make the sandbox: {words}"))(error.into()),
+            None => system("cannot make the sandbox")(error.into()),
+        })
+    }
+
+    /// Connects to a pod's shim and passes on what it tells.
+    pub(super) async fn connect(self: &Arc<Self>, pod: &Arc<Pod>) -> std::io::Result<()> {
+        let (inner, uid) = (Arc::downgrade(self), pod.uid.clone());
+        let link = Link::connect(&pod.dir.path, move |told| hear(&inner, &uid, told)).await?;
+        pod.set_link(Some(link));
+        Ok(())
+    }
+}
+
+fn hear(inner: &Weak<Inner>, pod: &PodUid, told: Option<Told>) {
+    let Some(inner) = inner.upgrade() else { return };
+    let pod = pod.clone();
+    // Nobody listening is fine: the disk remembers.
+    let _ = match told {
+        Some(Told::Exited { id, exit }) => inner.events.send(RuntimeEvent::Exited { pod, id, exit }),
+        Some(Told::HookEnded { id, hook, outcome }) => {
+            inner.events.send(RuntimeEvent::HookEnded { pod, id, hook, outcome })
+        }
+        Some(Told::Hello { .. } | Told::Answer { .. } | Told::ExecEnded { .. }) => Ok(()),
+        None => {
+            let of = inner.clone();
+            inner.in_background(async move { of.shim_lost(&pod).await });
+            Ok(())
+        }
+    };
+}

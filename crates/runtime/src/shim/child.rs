@@ -1,0 +1,93 @@
+//! What a shim knows of its containers and of each child it has.
+
+use std::os::fd::OwnedFd;
+
+use crate::cgroup::ContainerCgroup;
+use crate::container::exec::Host;
+use crate::container::identity::Identity;
+use crate::container::plan::ContainerPlan;
+use crate::contract::{ContainerId, ExitRecord};
+use crate::shim::logs::{Log, Pump};
+use crate::sys::process::Spawned;
+
+/// A container that has not been reported as exited.
+#[derive(Debug)]
+pub(super) struct Container {
+    pub(super) plan: ContainerPlan,
+    pub(super) cgroup: ContainerCgroup,
+    pub(super) process: Spawned,
+    pub(super) identity: Option<Identity>,
+    pub(super) seccomp: Vec<Vec<u8>>,
+    pub(super) log: Log,
+    pub(super) pumps: Vec<Pump>,
+    /// Held so that standard input stays open.
+    pub(super) _stdin: Option<OwnedFd>,
+    pub(super) phase: Phase,
+}
+
+/// Where a container stands.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Phase {
+    /// Being set up; signals wait until there is a program to take them. Left when `execve` succeeds or fails.
+    Starting { signals: Vec<u8> },
+    /// Its program runs. Left when its first process is collected.
+    Running,
+    /// Its first process ended. Left when nothing else of it lives and the record is on disk.
+    Ending(ExitRecord),
+}
+
+impl Container {
+    /// What an exec needs to join it; `None` unless it runs.
+    pub(super) fn host(&self) -> Option<Host<'_>> {
+        use std::os::fd::AsFd;
+        match &self.phase {
+            Phase::Running => Some(Host {
+                plan: &self.plan,
+                identity: self.identity.as_ref()?,
+                first_process: self.process.pidfd.as_fd(),
+                cgroup: &self.cgroup,
+                seccomp: &self.seccomp,
+            }),
+            Phase::Starting { .. } | Phase::Ending(_) => None,
+        }
+    }
+}
+
+/// A connection and the number of the request it waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Asker {
+    pub(super) client: u64,
+    pub(super) number: u64,
+}
+
+/// A process this shim made.
+#[derive(Debug)]
+pub(super) struct Child {
+    pub(super) role: Role,
+    /// Open until `execve` or the child's end.
+    pub(super) progress: Option<OwnedFd>,
+    /// It said that only `execve` is left.
+    pub(super) ready: bool,
+    pub(super) failure: Option<String>,
+    /// Who waits to hear that it runs.
+    pub(super) askers: Vec<Asker>,
+    /// To be passed on with the answer.
+    pub(super) streams: Vec<OwnedFd>,
+}
+
+impl Child {
+    pub(super) fn new(role: Role, progress: OwnedFd) -> Self {
+        Self { role, progress: Some(progress), ready: false, failure: None, askers: Vec::new(), streams: Vec::new() }
+    }
+}
+
+/// What a child is for.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) enum Role {
+    /// The first process of a container.
+    First(ContainerId),
+    /// An exec, for whoever asked.
+    Exec(Asker),
+    /// A hook, for whoever will be there to hear of it.
+    Hook { id: ContainerId, hook: String, cancelled: bool },
+}

@@ -1,0 +1,188 @@
+//! How things end: children are collected, records written, and only then is anyone told.
+//!
+//! Every child is collected, known or not. A pid namespace's first process cannot be collected while any process
+//! of its namespace is left uncollected, so one forgotten exec would keep its container "running" for ever.
+
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::child::{Child, Phase, Role};
+use super::logs::Pump;
+use super::protocol::{Answer, Told};
+use super::records::{self, StartedRecord, wall_ms};
+use super::requests::deliver;
+use super::serve::Shim;
+use crate::container::progress::Progress;
+use crate::contract::{ContainerId, ExitRecord, HookRecord};
+use crate::sys::process::{Ended, collect_any};
+use crate::wire::{self, Received};
+
+impl Shim {
+    /// Collects all children that have ended.
+    pub(super) fn collect(&mut self) {
+        self.acknowledge_signals();
+        while let Some(ended) = collect_any() {
+            // What it said before it ended comes first: a short-lived program still has run.
+            self.progress(ended.pid);
+            if let Some(child) = self.children.remove(&ended.pid) {
+                self.child_ended(child, ended);
+            }
+        }
+    }
+
+    /// Reads what a child says on its way to `execve`.
+    pub(super) fn progress(&mut self, pid: i32) {
+        while let Some(child) = self.children.get_mut(&pid)
+            && let Some(channel) = &child.progress
+        {
+            match wire::receive::<Progress>(channel) {
+                Ok(Received::Message(step, fds)) => self.step(pid, step, fds),
+                Ok(Received::Nothing) => return,
+                Ok(Received::Closed) | Err(_) => {
+                    child.progress = None;
+                    if child.ready && child.failure.is_none() {
+                        self.program_runs(pid);
+                    }
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, pid: i32, step: Progress, fds: Vec<OwnedFd>) {
+        let Some(child) = self.children.get_mut(&pid) else { return };
+        let container = match &child.role {
+            Role::First(id) => self.containers.get_mut(id),
+            Role::Exec(_) | Role::Hook { .. } => None,
+        };
+        match (step, container) {
+            (Progress::Ready, _) => child.ready = true,
+            (Progress::Failed { message }, _) => child.failure = Some(message),
+            (Progress::Identity(identity), Some(container)) => container.identity = Some(identity),
+            (Progress::Terminal, Some(container)) => {
+                for master in fds {
+                    let _ = rustix::io::ioctl_fionbio(&master, true);
+                    container.pumps.push(Pump::new("stdout", master));
+                }
+            }
+            (Progress::Terminal, None) => child.streams = fds,
+            (Progress::Identity(_), None) => {}
+        }
+    }
+
+    /// `execve` closed a child's channel: its program runs.
+    fn program_runs(&mut self, pid: i32) {
+        let Some(child) = self.children.get_mut(&pid) else { return };
+        let (askers, streams) = (std::mem::take(&mut child.askers), std::mem::take(&mut child.streams));
+        match child.role.clone() {
+            Role::First(id) => {
+                let Some(container) = self.containers.get_mut(&id) else { return };
+                let started = StartedRecord { wall_ms: wall_ms() };
+                if let Err(error) = records::write(&self.pod.container(&id).started(), &started) {
+                    eprintln!("cannot record the start of {}.{}: {error}", id.name, id.attempt);
+                }
+                if let Phase::Starting { signals } = std::mem::replace(&mut container.phase, Phase::Running) {
+                    for signal in signals {
+                        deliver(container, signal);
+                    }
+                }
+                let warnings = container.cgroup.warnings.clone();
+                for asker in askers {
+                    self.answer(asker, Answer::Started { wall_ms: started.wall_ms, warnings: warnings.clone() });
+                }
+            }
+            Role::Exec(asker) => {
+                let fds: Vec<_> = streams.iter().map(AsFd::as_fd).collect();
+                self.tell(asker.client, &Told::Answer { number: asker.number, answer: Answer::Exec }, &fds);
+            }
+            Role::Hook { .. } => {}
+        }
+    }
+
+    fn child_ended(&mut self, child: Child, ended: Ended) {
+        // Never having been ready, it was ended by someone else before there was a program.
+        let failure = match (child.failure, child.ready) {
+            (Some(message), _) => Some(message),
+            (None, true) => None,
+            (None, false) => Some(format!("ended with code {} while it was being set up", ended.code)),
+        };
+        match (child.role, failure) {
+            (Role::First(id), Some(message)) => {
+                if let Some(container) = self.containers.remove(&id) {
+                    container.cgroup.remove();
+                }
+                for asker in child.askers {
+                    self.answer(asker, Answer::Refused { message: message.clone() });
+                }
+            }
+            (Role::First(id), None) => {
+                if let Some(container) = self.containers.get_mut(&id) {
+                    container.phase = Phase::Ending(ExitRecord {
+                        code: ended.code,
+                        signal: ended.signal,
+                        oom: container.cgroup.met_oom(),
+                        wall_ms: wall_ms(),
+                        seen: true,
+                    });
+                }
+            }
+            (Role::Exec(asker), Some(message)) => self.answer(asker, Answer::Refused { message }),
+            (Role::Exec(asker), None) => {
+                let told = Told::ExecEnded { number: asker.number, code: ended.code };
+                self.tell(asker.client, &told, &[]);
+            }
+            (Role::Hook { id, hook, cancelled }, failure) => {
+                let outcome = match failure {
+                    _ if cancelled && ended.signal == Some(9) => HookRecord::Cancelled,
+                    Some(message) => HookRecord::Failed { message },
+                    None => HookRecord::Exited { code: ended.code },
+                };
+                self.hook_ended(&id, &hook, outcome);
+            }
+        }
+    }
+
+    /// Records how a hook ended, then tells everyone.
+    pub(super) fn hook_ended(&mut self, id: &ContainerId, hook: &str, outcome: HookRecord) {
+        if let Some(container) = self.containers.get(id) {
+            // Busy if the hook left something running, which is then the container's to keep.
+            let _ = fs::remove_dir(container.cgroup.v2().join(format!("hook-{hook}")));
+        }
+        if let Err(error) = records::write_durably(&self.pod.container(id).hook_outcome(hook), &outcome) {
+            eprintln!("cannot record the outcome of hook {hook}: {error}");
+        }
+        self.announce(&Told::HookEnded { id: id.clone(), hook: hook.to_owned(), outcome });
+    }
+
+    /// Reports containers whose first process has ended, once nothing else of them lives.
+    pub(super) fn settle_ended(&mut self) {
+        let ending: Vec<_> = self
+            .containers
+            .iter()
+            .filter_map(|(id, container)| match &container.phase {
+                Phase::Ending(exit) => Some((id.clone(), *exit)),
+                Phase::Starting { .. } | Phase::Running => None,
+            })
+            .collect();
+        for (id, exit) in ending {
+            let Some(container) = self.containers.get_mut(&id) else { continue };
+            if container.cgroup.is_populated() {
+                let _ = container.cgroup.kill();
+                continue;
+            }
+            // Output precedes the end: nobody is left to write more of it.
+            for pump in &mut container.pumps {
+                while pump.run(&mut container.log) {}
+                pump.close(&mut container.log);
+            }
+            if let Err(error) = records::write_durably(&self.pod.container(&id).exit(), &exit) {
+                // Told only once it is recorded; the next round tries again.
+                eprintln!("cannot record the exit of {}.{}: {error}", id.name, id.attempt);
+                continue;
+            }
+            self.announce(&Told::Exited { id: id.clone(), exit });
+            if let Some(container) = self.containers.remove(&id) {
+                container.cgroup.remove();
+            }
+        }
+    }
+}

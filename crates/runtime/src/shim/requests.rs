@@ -1,0 +1,187 @@
+//! What a shim does when asked.
+
+use super::child::{Asker, Child, Container, Phase, Role};
+use super::logs::{Log, Pump};
+use super::protocol::{Answer, Ask, Request, Told};
+use super::records::{self, StartedRecord, directory_name};
+use super::serve::Shim;
+use crate::cgroup::{self, ContainerCgroup};
+use crate::container::plan::ContainerPlan;
+use crate::container::{Doing, SetupError, create, exec};
+use crate::contract::{ContainerId, Delivery, ExecSpec, HookRecord};
+use crate::sys::signal;
+
+impl Shim {
+    pub(super) fn handle(&mut self, client: u64, ask: Ask) {
+        let asker = Asker { client, number: ask.number };
+        match ask.request {
+            Request::Start { id } => self.start(asker, &id),
+            Request::Signal { id, signal } => {
+                let answer = self.signal(&id, signal);
+                self.answer(asker, answer);
+            }
+            Request::Kill { id } => {
+                let killed = self.containers.get(&id).map_or(Ok(()), |container| container.cgroup.kill());
+                self.answer(asker, done(killed.doing(|| "kill the container's cgroup".to_owned())));
+            }
+            Request::Exec { id, spec } => self.exec(asker, &id, &spec),
+            Request::RunHook { id, hook, command } => self.run_hook(asker, &id, &hook, command),
+            Request::CancelHook { id, hook } => self.cancel_hook(asker, &id, &hook),
+            Request::Shutdown => {
+                self.closing = true;
+                for container in self.containers.values() {
+                    let _ = container.cgroup.kill();
+                }
+                self.answer(asker, Answer::Done);
+            }
+        }
+    }
+
+    fn start(&mut self, asker: Asker, id: &ContainerId) {
+        // Asked before, by this agent or by one that died: the answer is the same.
+        if let Some(started) = records::read::<StartedRecord>(&self.pod.container(id).started()) {
+            return self.answer(asker, Answer::Started { wall_ms: started.wall_ms, warnings: Vec::new() });
+        }
+        if let Some(container) = self.containers.get(id) {
+            if let Some(child) = self.children.get_mut(&container.process.pid) {
+                child.askers.push(asker);
+            }
+            return;
+        }
+        if let Err(error) = self.make_container(asker, id) {
+            self.answer(asker, Answer::Refused { message: error.0 });
+        }
+    }
+
+    fn make_container(&mut self, asker: Asker, id: &ContainerId) -> Result<(), SetupError> {
+        if self.closing {
+            return Err(SetupError("the pod is being removed".to_owned()));
+        }
+        let directory = self.pod.container(id);
+        let plan: ContainerPlan = records::read(&directory.plan())
+            .ok_or_else(|| SetupError(format!("cannot read {}", directory.plan().display())))?;
+        let log = Log::open(&self.pod.log(id)).doing(|| "open the log".to_owned())?;
+        let group = self.record.cgroup.below(&directory_name(id));
+        let cgroup = ContainerCgroup::make(group, &plan.spec.resources)?;
+        let created = match create::create(&self.pod, &plan, &cgroup) {
+            Ok(created) => created,
+            Err(error) => {
+                cgroup.remove();
+                return Err(error);
+            }
+        };
+        let mut child = Child::new(Role::First(id.clone()), created.progress);
+        child.askers.push(asker);
+        self.children.insert(created.process.pid, child);
+        let pumps = created
+            .output
+            .map(|(stdout, stderr)| vec![Pump::new("stdout", stdout), Pump::new("stderr", stderr)])
+            .unwrap_or_default();
+        self.containers.insert(
+            id.clone(),
+            Container {
+                plan,
+                cgroup,
+                process: created.process,
+                identity: None,
+                seccomp: created.seccomp,
+                log,
+                pumps,
+                _stdin: created.stdin,
+                phase: Phase::Starting { signals: Vec::new() },
+            },
+        );
+        Ok(())
+    }
+
+    fn signal(&mut self, id: &ContainerId, number: u8) -> Answer {
+        let Some(container) = self.containers.get_mut(id) else {
+            let known = self.pod.container(id).exit().exists();
+            return if known { Answer::Signalled(Delivery::AlreadyGone) } else { Answer::NotRunning };
+        };
+        match &mut container.phase {
+            Phase::Starting { signals } => {
+                signals.push(number);
+                Answer::Signalled(Delivery::Delivered)
+            }
+            Phase::Ending(_) => Answer::Signalled(Delivery::AlreadyGone),
+            Phase::Running => deliver(container, number),
+        }
+    }
+
+    fn exec(&mut self, asker: Asker, id: &ContainerId, spec: &ExecSpec) {
+        let Some(host) = self.containers.get(id).and_then(Container::host) else {
+            return self.answer(asker, Answer::NotRunning);
+        };
+        match exec::join(&host, &host.cgroup.v2(), spec) {
+            Ok(joined) => {
+                let mut child = Child::new(Role::Exec(asker), joined.progress);
+                child.askers.push(asker);
+                child.streams = joined.streams;
+                self.children.insert(joined.process.pid, child);
+            }
+            Err(error) => self.answer(asker, Answer::Refused { message: error.0 }),
+        }
+    }
+
+    fn run_hook(&mut self, asker: Asker, id: &ContainerId, hook: &str, command: Vec<String>) {
+        let directory = self.pod.container(id);
+        if let Some(outcome) = records::read::<HookRecord>(&directory.hook_outcome(hook)) {
+            self.answer(asker, Answer::Done);
+            let told = Told::HookEnded { id: id.clone(), hook: hook.to_owned(), outcome };
+            return self.tell(asker.client, &told, &[]);
+        }
+        if directory.hook_asked(hook).exists() {
+            return self.answer(asker, Answer::Done);
+        }
+        let Some(host) = self.containers.get(id).and_then(Container::host) else {
+            return self.answer(asker, Answer::NotRunning);
+        };
+        // Its own group below the container's: ending the hook ends all it started, and nothing else.
+        let group = host.cgroup.v2().join(format!("hook-{hook}"));
+        let asked = std::fs::create_dir_all(directory.path.join("hooks"))
+            .and_then(|()| std::fs::create_dir_all(&group))
+            .and_then(|()| records::write(&directory.hook_asked(hook), &command))
+            .doing(|| "record that the hook was asked for".to_owned());
+        if asked.is_err() {
+            return self.answer(asker, done(asked));
+        }
+        let spec = ExecSpec { command, tty: false, stdin: false, stdout: false, stderr: false };
+        let joined = exec::join(&host, &group, &spec);
+        self.answer(asker, Answer::Done);
+        match joined {
+            Ok(joined) => {
+                let role = Role::Hook { id: id.clone(), hook: hook.to_owned(), cancelled: false };
+                self.children.insert(joined.process.pid, Child::new(role, joined.progress));
+            }
+            Err(error) => self.hook_ended(id, hook, HookRecord::Failed { message: error.0 }),
+        }
+    }
+
+    fn cancel_hook(&mut self, asker: Asker, id: &ContainerId, hook: &str) {
+        let mut killed = Ok(());
+        for child in self.children.values_mut() {
+            if let Role::Hook { id: of, hook: name, cancelled } = &mut child.role
+                && (&*of, name.as_str()) == (id, hook)
+                && let Some(container) = self.containers.get(id)
+            {
+                *cancelled = true;
+                killed = cgroup::kill(&container.cgroup.v2().join(format!("hook-{hook}")));
+            }
+        }
+        self.answer(asker, done(killed.doing(|| "kill the hook".to_owned())));
+    }
+}
+
+/// Sends a signal to a container's first process.
+pub(super) fn deliver(container: &Container, number: u8) -> Answer {
+    match signal::send(&container.process.pidfd, number) {
+        Ok(()) => Answer::Signalled(Delivery::Delivered),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Answer::Signalled(Delivery::AlreadyGone),
+        Err(error) => Answer::Refused { message: SetupError::new(format!("send signal {number}"), error).0 },
+    }
+}
+
+fn done(result: Result<(), SetupError>) -> Answer {
+    result.map_or_else(|error| Answer::Refused { message: error.0 }, |()| Answer::Done)
+}

@@ -1,0 +1,155 @@
+//! The loop: one thread that waits for children, requests and output.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::SocketFlags;
+
+use super::child::{Child, Container, Phase};
+use super::protocol::{Answer, Ask, Told};
+use super::records::{PodDir, SandboxRecord};
+use crate::container::SetupError;
+use crate::contract::ContainerId;
+use crate::wire::{self, Received};
+
+/// How soon to look again at a container whose last processes are still on their way out.
+const SETTLING: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
+/// Everything one shim knows.
+#[derive(Debug)]
+pub(super) struct Shim {
+    pub(super) pod: PodDir,
+    pub(super) record: SandboxRecord,
+    listener: OwnedFd,
+    signals: OwnedFd,
+    clients: BTreeMap<u64, OwnedFd>,
+    clients_seen: u64,
+    pub(super) containers: BTreeMap<ContainerId, Container>,
+    pub(super) children: BTreeMap<i32, Child>,
+    /// Nothing new is started; the shim exits when the last child is collected.
+    pub(super) closing: bool,
+}
+
+/// Whom a wake-up is for.
+#[derive(Clone, PartialEq, Debug)]
+enum Waker {
+    Listener,
+    Signals,
+    Client(u64),
+    Progress(i32),
+    Output(ContainerId, usize),
+}
+
+impl Shim {
+    pub(super) fn new(pod: PodDir, record: SandboxRecord, listener: OwnedFd, signals: OwnedFd) -> Self {
+        Self {
+            pod,
+            record,
+            listener,
+            signals,
+            clients: BTreeMap::new(),
+            clients_seen: 0,
+            containers: BTreeMap::new(),
+            children: BTreeMap::new(),
+            closing: false,
+        }
+    }
+
+    /// Serves until the pod is shut down and everything in it has ended.
+    pub(super) fn serve(mut self) -> Result<(), SetupError> {
+        loop {
+            for waker in self.wait()? {
+                match waker {
+                    Waker::Listener => self.accept(),
+                    Waker::Signals => self.collect(),
+                    Waker::Client(client) => self.hear(client),
+                    Waker::Progress(pid) => self.progress(pid),
+                    Waker::Output(id, stream) => {
+                        if let Some(container) = self.containers.get_mut(&id) {
+                            container.pumps[stream].run(&mut container.log);
+                        }
+                    }
+                }
+            }
+            self.settle_ended();
+            if self.closing && self.children.is_empty() && self.containers.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<Vec<Waker>, SetupError> {
+        let mut sources: Vec<(Waker, BorrowedFd<'_>)> =
+            vec![(Waker::Signals, self.signals.as_fd()), (Waker::Listener, self.listener.as_fd())];
+        for (pid, child) in &self.children {
+            sources.extend(child.progress.as_ref().map(|channel| (Waker::Progress(*pid), channel.as_fd())));
+        }
+        for (id, container) in &self.containers {
+            for (stream, pump) in container.pumps.iter().enumerate() {
+                sources.extend(pump.source().map(|source| (Waker::Output(id.clone(), stream), source)));
+            }
+        }
+        sources.extend(self.clients.iter().map(|(client, socket)| (Waker::Client(*client), socket.as_fd())));
+        let settling = self.containers.values().any(|container| matches!(container.phase, Phase::Ending(_)));
+        let mut polled: Vec<_> = sources.iter().map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        match rustix::event::poll(&mut polled, settling.then_some(&SETTLING)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(SetupError::new("poll", errno)),
+        }
+        let woken: Vec<bool> = polled.iter().map(|poll| !poll.revents().is_empty()).collect();
+        Ok(sources.into_iter().zip(woken).filter(|(_, woken)| *woken).map(|((waker, _), _)| waker).collect())
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else { return };
+        // The directory keeps others out; this keeps them out should its mode ever be changed.
+        if rustix::net::sockopt::socket_peercred(&socket).is_ok_and(|peer| peer.uid == rustix::process::geteuid()) {
+            wire::widen(&socket);
+            self.clients_seen += 1;
+            self.clients.insert(self.clients_seen, socket);
+            let pid = rustix::process::getpid().as_raw_nonzero().get();
+            self.tell(self.clients_seen, &Told::Hello { pid }, &[]);
+        }
+    }
+
+    /// Takes every request that waits on a connection.
+    fn hear(&mut self, client: u64) {
+        while let Some(socket) = self.clients.get(&client) {
+            match wire::receive::<Ask>(socket) {
+                Ok(Received::Message(ask, _)) => self.handle(client, ask),
+                Ok(Received::Nothing) => return,
+                Ok(Received::Closed) | Err(_) => {
+                    self.clients.remove(&client);
+                }
+            }
+        }
+    }
+
+    /// Tells one client. Whoever does not keep up is dropped: it can connect again and read the disk.
+    pub(super) fn tell(&mut self, client: u64, told: &Told, fds: &[BorrowedFd<'_>]) {
+        if let Some(socket) = self.clients.get(&client)
+            && wire::send(socket, told, fds).is_err()
+        {
+            self.clients.remove(&client);
+        }
+    }
+
+    /// Tells everyone.
+    pub(super) fn announce(&mut self, told: &Told) {
+        for client in self.clients.keys().copied().collect::<Vec<_>>() {
+            self.tell(client, told, &[]);
+        }
+    }
+
+    pub(super) fn answer(&mut self, asker: super::child::Asker, answer: Answer) {
+        self.tell(asker.client, &Told::Answer { number: asker.number, answer }, &[]);
+    }
+
+    /// Empties the signal descriptor: one wake-up may stand for many children.
+    pub(super) fn acknowledge_signals(&self) {
+        let mut buffer = [0u8; 1024];
+        while rustix::io::read(&self.signals, &mut buffer).is_ok_and(|count| count == buffer.len()) {}
+    }
+}

@@ -1,0 +1,10 @@
+//! The calls no safe wrapper exists for: processes made with `clone3`, signal state, mount attributes, `execve`.
+//!
+//! All `unsafe` of the runtime's core is in this folder, each block with the reason why it is sound.
+
+pub(crate) mod descriptors;
+pub(crate) mod mount;
+pub(crate) mod process;
+pub(crate) mod program;
+pub(crate) mod signal;
+pub(crate) mod watch;

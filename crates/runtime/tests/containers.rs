@@ -1,0 +1,423 @@
+//! One container at a time: how it starts, what it sees, how it ends.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{code_of, exec_spec, on_a_machine, read_all};
+use runtime::{ContainerSpec, Delivery, Mount, Runtime, RuntimeError};
+
+const TERM: u8 = 15;
+
+#[test]
+fn a_program_runs_writes_its_log_and_its_exit_code_is_known() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "echo out; echo err >&2; printf unfinished; exit 7").await;
+        let exit = machine.exit(&pod, &id).await;
+        assert_eq!((exit.code, exit.signal, exit.seen, exit.oom), (7, None, true, false));
+        let log = machine.log(&pod, &id);
+        assert!(log.contains("stdout F out\n") && log.contains("stderr F err\n"), "{log}");
+        assert!(log.contains("stdout F unfinished\n"), "the log is complete before the exit is told: {log}");
+        let first = std::fs::read_to_string(machine.runtime().log_path(&pod, &id)).unwrap();
+        assert!(first.starts_with("20") && first.as_bytes()[29] == b'Z', "CRI format: {first}");
+        machine
+    });
+}
+
+#[test]
+fn asking_twice_is_answered_like_asking_once() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        assert_eq!(machine.sandbox("pod-1").await, pod);
+        let spec = machine.spec("app", "echo once; sleep 1000").await;
+        let first = machine.runtime().start_container(&pod, &spec).await.unwrap();
+        assert_eq!(machine.runtime().start_container(&pod, &spec).await.unwrap(), first);
+        machine.logged(&pod, &spec.id, "once").await;
+        machine.runtime().kill(&pod, &spec.id).await.unwrap();
+        assert_eq!(machine.exit(&pod, &spec.id).await.code, 137);
+        machine.runtime().kill(&pod, &spec.id).await.unwrap();
+        assert_eq!(machine.runtime().start_container(&pod, &spec).await.unwrap(), first);
+        assert_eq!(machine.log(&pod, &spec.id), "stdout F once\n");
+        assert_eq!(machine.runtime().signal(&pod, &spec.id, TERM).await.unwrap(), Delivery::AlreadyGone);
+        machine.runtime().remove_sandbox(&pod).await.unwrap();
+        machine.runtime().remove_sandbox(&pod).await.unwrap();
+        assert_eq!(machine.report(&pod).await, None);
+        machine.sandbox("pod-1").await;
+        machine
+    });
+}
+
+#[test]
+fn a_program_that_handles_term_decides_its_own_end() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let script = "trap 'echo bye; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
+        let id = machine.start(&pod, "app", script).await;
+        machine.logged(&pod, &id, "ready").await;
+        assert_eq!(machine.runtime().signal(&pod, &id, TERM).await.unwrap(), Delivery::Delivered);
+        assert_eq!(machine.exit(&pod, &id).await.code, 3);
+        assert_eq!(machine.log(&pod, &id), "stdout F ready\nstdout F bye\n");
+        machine
+    });
+}
+
+/// [NT-90]
+#[test]
+fn only_the_first_process_gets_the_signal() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let script = "sh -c 'trap \"echo child got it\" TERM; echo child; while :; do sleep 0.02; done' & \
+                      trap 'sleep 0.1; exit 0' TERM; while :; do sleep 0.02; done";
+        let id = machine.start(&pod, "app", script).await;
+        machine.logged(&pod, &id, "child").await;
+        machine.runtime().signal(&pod, &id, TERM).await.unwrap();
+        machine.exit(&pod, &id).await;
+        assert_eq!(machine.log(&pod, &id), "stdout F child\n");
+        machine
+    });
+}
+
+#[test]
+fn a_program_that_ignores_term_runs_on_until_it_is_killed() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "trap 'echo no' TERM; echo ready; while :; do sleep 0.02; done").await;
+        machine.logged(&pod, &id, "ready").await;
+        assert_eq!(machine.runtime().signal(&pod, &id, TERM).await.unwrap(), Delivery::Delivered);
+        machine.logged(&pod, &id, "stdout F no").await;
+        assert_eq!(machine.report(&pod).await.unwrap().containers[0].exit, None);
+        machine.runtime().kill(&pod, &id).await.unwrap();
+        let exit = machine.exit(&pod, &id).await;
+        assert_eq!((exit.code, exit.signal), (137, Some(9)));
+        machine
+    });
+}
+
+/// [NT-88]
+#[test]
+fn the_stop_signal_of_the_image_is_known_and_delivered() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let image = machine.runtime().ensure_image(common::IMAGE).await.unwrap();
+        assert_eq!(image.stop_signal, Some(3));
+        let script = "trap 'exit 33' QUIT; echo ready; while :; do sleep 0.02; done";
+        let id = machine.start(&pod, "app", script).await;
+        machine.logged(&pod, &id, "ready").await;
+        machine.runtime().signal(&pod, &id, image.stop_signal.unwrap()).await.unwrap();
+        assert_eq!(machine.exit(&pod, &id).await.code, 33);
+        machine
+    });
+}
+
+#[test]
+fn nothing_that_escaped_the_first_process_outlives_the_container() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let script = "for i in 1 2 3; do setsid nohup sleep 1000 & done; echo ready; while :; do sleep 0.02; done";
+        let id = machine.start(&pod, "app", script).await;
+        machine.logged(&pod, &id, "ready").await;
+        common::eventually("all processes", || machine.processes(&pod).len() >= 5).await;
+        machine.runtime().kill(&pod, &id).await.unwrap();
+        machine.exit(&pod, &id).await;
+        assert_eq!(machine.processes(&pod), [machine.shim_of(&pod)], "only the shim is left when the exit is told");
+        machine
+    });
+}
+
+#[test]
+fn a_program_that_cannot_run_is_refused_in_words() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        for (command, words) in [
+            ("nope", r#"exec: "nope": executable file not found in $PATH"#),
+            ("/bin/nope", r#"exec: "/bin/nope": no such file or directory"#),
+            ("/bin/not-executable", r#"exec: "/bin/not-executable": permission denied"#),
+            ("not-executable", r#"exec: "not-executable": permission denied"#),
+            ("no-interpreter", r#"exec: "no-interpreter": its interpreter or loader is missing"#),
+        ] {
+            let spec = ContainerSpec { command: vec![command.into()], ..machine.spec("app", "").await };
+            let error = machine.runtime().start_container(&pod, &spec).await.unwrap_err();
+            assert!(matches!(error, RuntimeError::Start { .. }), "{error:?}");
+            assert_eq!(error.to_string(), words);
+        }
+        let unknown = ContainerSpec { image_id: "no/such:image".into(), ..machine.spec("app", "").await };
+        let error = machine.runtime().start_container(&pod, &unknown).await.unwrap_err();
+        assert!(matches!(error, RuntimeError::ImageAbsent { .. }), "{error:?}");
+        assert_eq!(machine.report(&pod).await.unwrap().containers, [], "what never ran is not reported");
+        assert_eq!(machine.processes(&pod), [machine.shim_of(&pod)]);
+        machine
+    });
+}
+
+#[test]
+fn a_container_is_confined() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "cat /proc/self/status; sleep 1000").await;
+        machine.logged(&pod, &id, "Seccomp:").await;
+        let (status, _) = machine.exec(&pod, &id, "cat /proc/self/status").await;
+        for status in [machine.log(&pod, &id), status] {
+            for line in [
+                "CapEff:\t00000000a80425fb",
+                "CapBnd:\t00000000a80425fb",
+                "CapInh:\t0000000000000000",
+                "Seccomp:\t2",
+                "SigBlk:\t0000000000000000",
+                "SigIgn:\t0000000000000000",
+            ] {
+                assert!(status.contains(line), "{line} in {status}");
+            }
+        }
+        for (script, expected) in [
+            ("cat /proc/kcore | wc -c", "0\n"),
+            ("ls /sys/firmware | wc -l", "0\n"),
+            ("echo x > /proc/sys/kernel/hostname", "Read-only file system"),
+            ("mount -t tmpfs x /tmp", "Operation not permitted"),
+            ("unshare -m true", "Operation not permitted"),
+            ("mknod /tmp/disk b 8 0", "Operation not permitted"),
+            ("mknod /tmp/fifo p && echo made", "made"),
+            ("ls /proc/self/fd | sort | head -n 4", "0\n1\n2\n3\n"),
+            ("cat /proc/1/comm", "sh\n"),
+            ("cat /proc/self/cgroup | grep 0::", "0::/\n"),
+            ("cat /etc/hostname; hostname", "story-host\nstory-host\n"),
+            ("cat /etc/resolv.conf", "nameserver 10.99.0.1\n"),
+            ("grep story-host /etc/hosts", "story-host"),
+            (
+                "env | grep -e FROM_IMAGE -e HOSTNAME -e HOME | sort",
+                "FROM_IMAGE=yes\nHOME=/root\nHOSTNAME=story-host\n",
+            ),
+            ("pwd", "/work\n"),
+            ("echo x > /dev/null && head -c 3 /dev/zero | wc -c", "3\n"),
+        ] {
+            let (output, _) = machine.exec(&pod, &id, script).await;
+            assert!(output.contains(expected), "{script}: {output}");
+        }
+        machine
+    });
+}
+
+#[test]
+fn a_user_by_name_writes_to_its_streams_and_nowhere_else() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let script = "id; echo named > /dev/stdout; echo $HOME; touch /etc/x; grep NoNewPrivs /proc/self/status";
+        let spec = ContainerSpec {
+            user: Some(1000),
+            no_new_privileges: true,
+            read_only_root: true,
+            ..machine.spec("app", script).await
+        };
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        machine.exit(&pod, &spec.id).await;
+        let log = machine.log(&pod, &spec.id);
+        for line in
+            ["uid=1000(user) gid=1000(user) groups=1000(user),2000(extra)", "F named", "F /home/user", "NoNewPrivs:\t1"]
+        {
+            assert!(log.contains(line), "{line} in {log}");
+        }
+        assert!(log.contains("Read-only file system"), "{log}");
+        machine
+    });
+}
+
+#[test]
+fn volumes_show_up_where_they_were_asked_for_and_stay_inside() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let volume = machine.dir.path().join("volume");
+        std::fs::create_dir(&volume).unwrap();
+        std::fs::write(volume.join("from-host"), "hello\n").unwrap();
+        // A link in the image or volume that points outside leads to the same place inside.
+        std::os::unix::fs::symlink("/etc", volume.join("trap")).unwrap();
+        let file = machine.dir.path().join("file");
+        std::fs::write(&file, "single\n").unwrap();
+        let mount = |source: Option<&std::path::Path>, target: &str, read_only| Mount {
+            source: source.map(Into::into),
+            target: target.into(),
+            read_only,
+        };
+        let script = "cat /data/from-host /single; echo x > /data/back; echo y > /ro/no; echo z > /scratch/z; \
+                      cat /etc/inside/from-host; ls /data";
+        let spec = ContainerSpec {
+            mounts: vec![
+                mount(Some(&volume), "/data/trap/inside", false),
+                mount(Some(&volume), "/data", false),
+                mount(Some(&volume), "/ro", true),
+                mount(Some(&file), "/single", true),
+                mount(None, "/scratch", false),
+            ],
+            ..machine.spec("app", script).await
+        };
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        machine.exit(&pod, &spec.id).await;
+        let log = machine.log(&pod, &spec.id);
+        assert_eq!(log.matches("stdout F hello").count(), 2, "{log}");
+        assert!(log.contains("stdout F single") && log.contains("can't create /ro/no: Read-only"), "{log}");
+        assert_eq!(std::fs::read_to_string(volume.join("back")).unwrap(), "x\n");
+        assert!(!std::path::Path::new("/etc/inside").exists(), "the host is untouched");
+        machine
+    });
+}
+
+#[test]
+fn a_terminal_makes_the_log_one_stream() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let spec = ContainerSpec { tty: true, ..machine.spec("app", "tty; echo err >&2; echo $TERM; exit 4").await };
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        assert_eq!(machine.exit(&pod, &spec.id).await.code, 4);
+        let log = machine.log(&pod, &spec.id).replace('\r', "");
+        assert_eq!(log, "stdout F /dev/pts/0\nstdout F err\nstdout F xterm\n");
+        machine
+    });
+}
+
+#[test]
+fn the_last_words_of_a_container_are_kept() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let spec = ContainerSpec {
+            user: Some(1000),
+            ..machine.spec("app", "(seq 1 5000; echo the end) > /dev/termination-log; exit 1").await
+        };
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        machine.exit(&pod, &spec.id).await;
+        let message = machine.runtime().termination_message(&pod, &spec.id).await.unwrap();
+        assert_eq!(message.len(), 4096);
+        assert!(message.ends_with("5000\nthe end\n"));
+        let silent = machine.start(&pod, "silent", "true").await;
+        machine.exit(&pod, &silent).await;
+        assert_eq!(machine.runtime().termination_message(&pod, &silent).await, None);
+        machine
+    });
+}
+
+#[test]
+fn limits_are_applied_and_an_oom_is_told() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let mut spec = machine.spec("app", "dd if=/dev/zero of=/dev/null bs=200M count=1; exit 9").await;
+        spec.resources.memory_bytes = Some(32 << 20);
+        spec.resources.cpu_limit_millis = Some(500);
+        spec.resources.cpu_request_millis = Some(100);
+        spec.resources.pids = Some(50);
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        let exit = machine.exit(&pod, &spec.id).await;
+        assert!(exit.oom, "{exit:?} {}", machine.log(&pod, &spec.id));
+        machine
+    });
+}
+
+#[test]
+fn exec_passes_streams_and_code() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "sleep 1000").await;
+        let mut spec = exec_spec(&["sh", "-c", "cat; echo problem >&2; exit 42"]);
+        spec.stdin = true;
+        let session = machine.runtime().exec(&pod, &id, &spec).await.unwrap();
+        rustix::io::write(session.stdin.as_ref().unwrap(), b"to and fro\n").unwrap();
+        drop(session.stdin);
+        assert_eq!(read_all(session.stdout.unwrap()).await, "to and fro\n");
+        assert_eq!(read_all(session.stderr.unwrap()).await, "problem\n");
+        assert_eq!(session.exit.await.unwrap(), 42);
+        machine
+    });
+}
+
+#[test]
+fn exec_with_a_terminal_has_its_size_and_one_stream() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "sleep 1000").await;
+        let mut spec = exec_spec(&["sh", "-c", "tty; read word; echo \"<$word>\" >&2; stty size; exit 5"]);
+        (spec.tty, spec.stdin, spec.stderr) = (true, true, false);
+        let session = machine.runtime().exec(&pod, &id, &spec).await.unwrap();
+        assert!(session.stderr.is_none());
+        machine.runtime().resize(&session, 132, 43).unwrap();
+        rustix::io::write(session.stdin.as_ref().unwrap(), b"hello\n").unwrap();
+        let output = read_all(session.stdout.unwrap()).await;
+        assert!(output.contains("/dev/pts/0") && output.contains("<hello>") && output.contains("43 132"), "{output}");
+        assert_eq!(session.exit.await.unwrap(), 5);
+        machine
+    });
+}
+
+/// [NT-91]
+#[test]
+fn a_failed_exec_does_not_keep_its_container_from_ending() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.02; done").await;
+        machine.logged(&pod, &id, "ready").await;
+        for tty in [false, true] {
+            let spec = runtime::ExecSpec { tty, ..exec_spec(&["nope"]) };
+            let error = machine.runtime().exec(&pod, &id, &spec).await.unwrap_err();
+            assert_eq!(error.to_string(), r#"exec: "nope": executable file not found in $PATH"#);
+        }
+        // One that ended uncollected by its own parent, one that still runs.
+        assert_eq!(machine.exec(&pod, &id, "exit 1").await.1, 1);
+        let long = machine.runtime().exec(&pod, &id, &exec_spec(&["sleep", "1000"])).await.unwrap();
+        machine.runtime().signal(&pod, &id, TERM).await.unwrap();
+        assert_eq!(machine.exit(&pod, &id).await.code, 0);
+        assert_eq!(code_of(long).await, 137, "an exec ends with its container");
+        let gone = machine.runtime().exec(&pod, &id, &exec_spec(&["true"])).await.unwrap_err();
+        assert!(matches!(gone, RuntimeError::NoContainer { .. }), "{gone:?}");
+        machine
+    });
+}
+
+#[test]
+fn containers_of_a_pod_share_its_network_but_not_their_files() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let other_pod = machine.sandbox("pod-2").await;
+        let first = machine.start(&pod, "one", "sleep 1000").await;
+        let second = machine.start(&pod, "two", "sleep 1000").await;
+        let stranger = machine.start(&other_pod, "one", "sleep 1000").await;
+        let spaces = "for n in net ipc uts mnt pid cgroup; do readlink /proc/self/ns/$n; done";
+        let (one, _) = machine.exec(&pod, &first, spaces).await;
+        let (two, _) = machine.exec(&pod, &second, spaces).await;
+        let (three, _) = machine.exec(&other_pod, &stranger, spaces).await;
+        let same: Vec<_> = one.lines().zip(two.lines()).map(|(one, two)| one == two).collect();
+        assert_eq!(same, [true, true, true, false, false, false]);
+        assert!(one.lines().zip(three.lines()).all(|(one, three)| one != three));
+        let host = std::fs::read_link("/proc/self/ns/net").unwrap();
+        assert_ne!(one.lines().next().unwrap(), host.to_str().unwrap());
+        assert_eq!(machine.exec(&pod, &first, "echo shared > /dev/shm/x; echo own > /tmp/x").await.1, 0);
+        assert_eq!(machine.exec(&pod, &second, "cat /dev/shm/x; cat /tmp/x 2>/dev/null").await.0, "shared\n");
+        machine
+    });
+}
+
+#[test]
+fn start_and_stop_take_milliseconds() {
+    on_a_machine(|mut machine| async {
+        let warm = machine.sandbox("warm").await;
+        let id = machine.start(&warm, "app", "true").await;
+        machine.exit(&warm, &id).await;
+        let (mut starts, mut stops) = (Vec::new(), Vec::new());
+        for run in 0..10 {
+            let script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.001; done";
+            let spec = machine.spec("app", script).await;
+            let begun = Instant::now();
+            let pod = machine.sandbox(&format!("pod-{run}")).await;
+            machine.runtime().start_container(&pod, &spec).await.unwrap();
+            starts.push(begun.elapsed());
+            machine.logged(&pod, &spec.id, "ready").await;
+            let begun = Instant::now();
+            machine.runtime().signal(&pod, &spec.id, TERM).await.unwrap();
+            machine.exit(&pod, &spec.id).await;
+            stops.push(begun.elapsed());
+        }
+        starts.sort();
+        stops.sort();
+        println!("sandbox and start: {starts:?}\nTERM to exit: {stops:?}");
+        // The budgets are 15 ms and 2 ms; a shared machine gets room, a lost factor of ten is still noticed.
+        assert!(starts[5] < Duration::from_millis(150), "{starts:?}");
+        assert!(stops[5] < Duration::from_millis(50), "{stops:?}");
+        machine
+    });
+}

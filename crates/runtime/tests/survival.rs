@@ -1,0 +1,201 @@
+//! What outlives whom: agents die and return, shims die, hooks go on.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{eventually, on_a_machine};
+use runtime::{HookRecord, Runtime, RuntimeError};
+
+const TERM: u8 = 15;
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+#[test]
+fn a_running_container_is_untouched_by_a_restart_of_the_agent() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let script = "trap 'exit 3' TERM; echo ready; while :; do sleep 0.02; done";
+        let id = machine.start(&pod, "app", script).await;
+        machine.logged(&pod, &id, "ready").await;
+        let before = machine.report(&pod).await.unwrap();
+        let processes = machine.processes(&pod);
+        machine.agent_dies();
+        machine.agent_returns().await;
+        assert_eq!(machine.report(&pod).await.unwrap(), before);
+        assert!(before.alive);
+        assert!(processes.iter().take(2).all(|pid| machine.processes(&pod).contains(pid)));
+        assert_eq!(machine.exec(&pod, &id, "echo still here").await, ("still here\n".to_owned(), 0));
+        machine.runtime().signal(&pod, &id, TERM).await.unwrap();
+        let exit = machine.exit(&pod, &id).await;
+        assert_eq!((exit.code, exit.seen), (3, true));
+        machine
+    });
+}
+
+/// [NT-149]
+#[test]
+fn an_exit_that_happened_while_the_agent_was_away_is_known_and_told() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let (go, mount) = machine.signpost();
+        let mut spec = machine.spec("app", "while ! [ -e /signpost/go ]; do sleep 0.01; done; exit 6").await;
+        spec.mounts.push(mount);
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        machine.agent_dies();
+        std::fs::write(go, "").unwrap();
+        let exit_file = machine.dir.path().join("pods/pod-1/containers/app.0/exit.json");
+        eventually("the exit on disk", || exit_file.exists()).await;
+        machine.agent_returns().await;
+        let exit = machine.exit(&pod, &spec.id).await;
+        assert_eq!((exit.code, exit.seen), (6, true));
+        assert_eq!(machine.report(&pod).await.unwrap().containers[0].exit, Some(exit));
+        machine
+    });
+}
+
+/// [NT-147] A hook runs on while the agent is away; its outcome is there when it returns, and it is not run again.
+#[test]
+fn a_hook_goes_on_without_the_agent_and_is_never_run_twice() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let (go, mount) = machine.signpost();
+        let mut spec = machine.spec("app", "sleep 1000").await;
+        spec.mounts.push(mount);
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        let id = spec.id;
+        let script = "echo ran >> /tmp/count; while ! [ -e /signpost/go ]; do sleep 0.01; done; exit 4";
+        let script = words(&["sh", "-c", script]);
+        machine.runtime().run_hook(&pod, &id, "preStop", &script).await.unwrap();
+        machine.runtime().run_hook(&pod, &id, "preStop", &script).await.unwrap();
+        let report = machine.report(&pod).await.unwrap();
+        assert_eq!((report.hooks.len(), &report.hooks[0].outcome), (1, &None));
+        machine.agent_dies();
+        std::fs::write(go, "").unwrap();
+        let outcome = machine.dir.path().join("pods/pod-1/containers/app.0/hooks/preStop.json");
+        eventually("the outcome on disk", || outcome.exists()).await;
+        machine.agent_returns().await;
+        assert_eq!(machine.hook(&pod, "preStop").await, HookRecord::Exited { code: 4 });
+        machine.runtime().run_hook(&pod, &id, "preStop", &script).await.unwrap();
+        assert_eq!(machine.exec(&pod, &id, "cat /tmp/count").await.0, "ran\n");
+        assert_eq!(machine.report(&pod).await.unwrap().hooks[0].outcome, Some(HookRecord::Exited { code: 4 }));
+        machine
+    });
+}
+
+#[test]
+fn a_cancelled_hook_ends_with_all_it_started_and_nothing_else() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "sleep 1000").await;
+        let quiet = machine.processes(&pod).len();
+        let script = words(&["sh", "-c", "setsid sleep 1000 & setsid sleep 1000 & wait"]);
+        machine.runtime().run_hook(&pod, &id, "slow", &script).await.unwrap();
+        eventually("the hook's children", || machine.processes(&pod).len() == quiet + 3).await;
+        machine.runtime().cancel_hook(&pod, &id, "slow").await.unwrap();
+        assert_eq!(machine.hook(&pod, "slow").await, HookRecord::Cancelled);
+        eventually("the hook's children gone", || machine.processes(&pod).len() == quiet).await;
+        assert_eq!(machine.report(&pod).await.unwrap().containers[0].exit, None);
+        machine.runtime().cancel_hook(&pod, &id, "slow").await.unwrap();
+        machine
+    });
+}
+
+#[test]
+fn a_hook_that_cannot_run_has_failed_and_one_is_not_run_in_a_container_that_ended() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "sleep 1000").await;
+        machine.runtime().run_hook(&pod, &id, "bad", &words(&["nope"])).await.unwrap();
+        let HookRecord::Failed { message } = machine.hook(&pod, "bad").await else { panic!("it failed") };
+        assert!(message.contains("executable file not found"), "{message}");
+        machine.runtime().run_hook(&pod, &id, "cut-short", &words(&["sleep", "1000"])).await.unwrap();
+        machine.runtime().kill(&pod, &id).await.unwrap();
+        assert_eq!(machine.exit(&pod, &id).await.code, 137);
+        assert_eq!(machine.hook(&pod, "cut-short").await, HookRecord::Exited { code: 137 });
+        let late = machine.runtime().run_hook(&pod, &id, "late", &words(&["true"])).await.unwrap_err();
+        assert!(matches!(late, RuntimeError::NoContainer { .. }), "{late:?}");
+        machine
+    });
+}
+
+#[test]
+fn when_a_shim_dies_its_pod_ends_and_says_that_nobody_saw_it() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "sleep 1000").await;
+        let done = machine.start(&pod, "done", "exit 2").await;
+        machine.exit(&pod, &done).await;
+        machine.runtime().run_hook(&pod, &id, "preStop", &words(&["sleep", "1000"])).await.unwrap();
+        kill(machine.shim_of(&pod));
+        let exit = machine.exit(&pod, &id).await;
+        assert_eq!((exit.code, exit.seen), (137, false));
+        assert!(matches!(machine.hook(&pod, "preStop").await, HookRecord::Failed { .. }));
+        assert_eq!(machine.processes(&pod), Vec::<i32>::new());
+        let report = machine.report(&pod).await.unwrap();
+        assert!(!report.alive);
+        let codes: Vec<_> = report.containers.iter().map(|one| one.exit.unwrap()).map(|e| (e.code, e.seen)).collect();
+        assert_eq!(codes, [(137, false), (2, true)]);
+        let refused = machine.runtime().signal(&pod, &id, TERM).await;
+        assert_eq!(refused.unwrap(), runtime::Delivery::AlreadyGone);
+        // The pod may be given a new sandbox; what ended stays known.
+        machine.sandbox("pod-1").await;
+        let again = runtime::ContainerSpec {
+            id: runtime::ContainerId { name: "app".into(), attempt: 1 },
+            ..machine.spec("app", "exit 0").await
+        };
+        machine.runtime().start_container(&pod, &again).await.unwrap();
+        assert_eq!(machine.exit(&pod, &again.id).await.code, 0);
+        assert_eq!(machine.report(&pod).await.unwrap().containers.len(), 3);
+        machine
+    });
+}
+
+#[test]
+fn a_shim_that_died_while_the_agent_was_away_is_noticed_at_once() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "sleep 1000").await;
+        let shim = machine.shim_of(&pod);
+        machine.agent_dies();
+        kill(shim);
+        machine.agent_returns().await;
+        let report = machine.report(&pod).await.unwrap();
+        assert!(!report.alive);
+        let exit = report.containers[0].exit.unwrap();
+        assert_eq!((exit.code, exit.seen), (137, false));
+        assert_eq!(machine.exit(&pod, &id).await, exit);
+        assert_eq!(machine.processes(&pod), Vec::<i32>::new());
+        machine
+    });
+}
+
+#[test]
+fn what_was_half_made_or_half_removed_is_completed() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let leaving = machine.sandbox("pod-2").await;
+        machine.start(&leaving, "app", "sleep 1000").await;
+        machine.agent_dies();
+        let pods = machine.dir.path().join("pods");
+        // As if the agent had died before the network was there, in the middle of a removal, and before any record.
+        std::fs::remove_file(pods.join("pod-1/ready.json")).unwrap();
+        std::fs::write(pods.join("pod-2/removing"), "").unwrap();
+        std::fs::create_dir(pods.join("pod-3")).unwrap();
+        std::fs::create_dir(pods.join(".leaving-pod-4-1")).unwrap();
+        machine.agent_returns().await;
+        let known: Vec<_> = machine.runtime().inventory().await.unwrap().into_iter().map(|r| r.spec.uid).collect();
+        assert_eq!(known, [pod.clone()]);
+        assert_eq!(machine.processes(&leaving), Vec::<i32>::new());
+        machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "exit 0").await;
+        assert_eq!(machine.exit(&pod, &id).await.code, 0);
+        machine
+    });
+}
+
+fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
