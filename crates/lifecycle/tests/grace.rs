@@ -251,7 +251,7 @@ fn a_force_delete_hurries_a_deletion() {
         .then_finished_by(millis(6_010));
 }
 
-/// [NT-44] [NT-46] and example G22: no grace is shorter than a second, no notice shorter than two.
+/// [NT-46] and example G22: no grace is shorter than a second, no notice shorter than two.
 #[test]
 fn a_grace_of_one_kills_after_two() {
     given_pod()

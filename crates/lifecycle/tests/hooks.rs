@@ -119,7 +119,7 @@ fn a_delete_cancels_a_hanging_post_start() {
         .then_no_event("FailedPostStartHook");
 }
 
-/// [NT-65] [NT-79]: the second container starts after the hook of the first.
+/// [NT-79]: the second container starts after the hook of the first.
 #[test]
 fn a_post_start_hook_holds_back_the_next_container() {
     given_pod()

@@ -379,7 +379,7 @@ fn an_evicted_pod_stays_failed_with_its_reason() {
     assert_eq!(story.status().message.as_deref(), Some(message));
 }
 
-/// [NT-152] [NT-162]: the words for the other ends that the node causes.
+/// Node-termination 6.7: the words for the other ends that the node causes.
 #[test]
 fn every_kill_of_the_node_has_its_words() {
     let words = |cause: KillCause| {

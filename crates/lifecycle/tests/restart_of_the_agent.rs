@@ -326,6 +326,21 @@ fn a_start_that_came_through_is_taken_over() {
         .then_status_at(secs(6), |status| assert!(status.ready.holds));
 }
 
+/// The same for a pod that is leaving: it is stopped, and nothing of it is begun.
+#[test]
+fn a_start_that_came_through_is_stopped_when_leaving() {
+    given_pod()
+        .container("app", exits_on_term(secs(1)))
+        .post_start(Hook::Exec, HookScript::Takes(secs(1)))
+        .start_takes(secs(2))
+        .when_deleted(secs(30))
+        .agent_away(secs(1), secs(5))
+        .told()
+        .then_never("run postStart of app")
+        .then_at(secs(5), "TERM to app")
+        .then_finished_by(millis(6_010));
+}
+
 /// A start that was never carried out, of a pod that is leaving, is not carried out.
 #[test]
 fn a_start_that_never_happened_is_forgotten_when_leaving() {
