@@ -1,11 +1,10 @@
 //! The way from the API server to the node in the same process: a pipe in memory that speaks HTTP/1.1.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use node::streams::{Containers, serve_connection};
-use server::{NodeDialer, Stream};
+use server::{Dialing, NodeDialer, Stream};
 
 /// How much may be under way in the pipe.
 const PIPE: usize = 64 * 1024;
@@ -30,7 +29,7 @@ impl<C: Containers> LocalNode<C> {
 }
 
 impl<C: Containers> NodeDialer for LocalNode<C> {
-    fn dial(&self, node: &str) -> Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send + '_>> {
+    fn dial<'a>(&'a self, node: &'a str) -> Dialing<'a> {
         let known = node == self.name;
         Box::pin(async move {
             let containers = self.containers.get().filter(|_| known).ok_or_else(|| {

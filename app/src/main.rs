@@ -17,9 +17,8 @@ use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     // The shim is this same binary. It must stay small and single-threaded, so it comes before everything else.
-    let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == "shim") {
-        return runtime::shim::run(words);
+    if let Some(code) = runtime::shim::run_if_asked() {
+        return code;
     }
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args),

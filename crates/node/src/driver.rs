@@ -33,17 +33,16 @@ pub struct Driver<R: Runtime> {
 }
 
 impl<R: Runtime> Driver<R> {
-    /// A driver for `worker`, which may be new or rebuilt from the journal; `at_rest` if its sandbox is already gone.
+    /// A driver for `worker`, which may be new or rebuilt from the journal.
     pub fn new(
         uid: String,
         worker: PodWorker,
         inbox: mpsc::Receiver<Input>,
         journal: Journal,
         hands: Hands<R>,
-        at_rest: bool,
     ) -> (Self, watch::Receiver<Progress>) {
         let (progress, seen) =
-            watch::channel(Progress { status: worker.status(), at_rest, deadline: worker.deadline() });
+            watch::channel(Progress { status: worker.status(), at_rest: worker.is_at_rest(), deadline: worker.deadline() });
         (Self { uid, worker, inbox, journal, hands, progress }, seen)
     }
 
@@ -71,7 +70,7 @@ impl<R: Runtime> Driver<R> {
                 self.hands.perform(effect, &self.worker);
             }
             // After acting, so that whoever hears "at rest" finds the last status already handed in.
-            self.tell(&input, before.is_terminating());
+            self.tell(before.is_terminating());
         }
     }
 
@@ -92,17 +91,17 @@ impl<R: Runtime> Driver<R> {
         Ok(())
     }
 
-    fn tell(&self, input: &Input, was_terminating: bool) {
+    fn tell(&self, was_terminating: bool) {
         if !was_terminating && self.worker.is_terminating() {
             info!(deadline = ?self.worker.deadline(), "leaving");
         }
         let status = self.worker.status();
         let deadline = self.worker.deadline();
-        let removed = matches!(input, Input::SandboxRemoved);
+        let at_rest = self.worker.is_at_rest();
         self.progress.send_modify(|p| {
             p.status = status;
             p.deadline = deadline;
-            p.at_rest = p.at_rest || removed;
+            p.at_rest = at_rest;
         });
     }
 

@@ -26,6 +26,9 @@ use crate::translate::pod_spec::{pod_spec, seconds};
 use crate::translate::status::Facts;
 use client::Sight;
 
+/// The exit code of a process that was killed.
+const KILLED: u8 = 128 + 9;
+
 /// How many facts may wait for one driver.
 const INBOX: usize = 1024;
 
@@ -150,8 +153,7 @@ impl<R: Runtime> Pods<R> {
             None => facts.pod.status.as_ref().and_then(|s| s.pod_ip.clone()),
         };
         info!(uid, pod = life.name, steps = life.steps.len(), "a pod's life goes on");
-        let at_rest = life.steps.iter().any(|(_, _, input, _)| matches!(input, Input::SandboxRemoved));
-        let inbox = self.begin(&uid, worker, facts, at_rest);
+        let inbox = self.begin(&uid, worker, facts);
         let report = report.map(runtime_report).unwrap_or_default();
         let _ = inbox.send(Input::AgentRestarted { report }).await;
     }
@@ -167,12 +169,12 @@ impl<R: Runtime> Pods<R> {
         drop(self.journal.append(Record::Forgotten { uid: uid.to_owned() }));
     }
 
-    fn begin(&mut self, uid: &str, worker: PodWorker, facts: Facts, at_rest: bool) -> mpsc::Sender<Input> {
+    fn begin(&mut self, uid: &str, worker: PodWorker, facts: Facts) -> mpsc::Sender<Input> {
         let (inbox, told) = mpsc::channel(INBOX);
         let facts = Arc::new(Mutex::new(facts));
         let hands = Hands::new(self.tools.clone(), facts.clone(), inbox.clone());
         let flush = hands.flush();
-        let (driver, progress) = Driver::new(uid.to_owned(), worker, told, self.journal.clone(), hands, at_rest);
+        let (driver, progress) = Driver::new(uid.to_owned(), worker, told, self.journal.clone(), hands);
         let entry = PodEntry { uid: PodUid(uid.to_owned()), facts, progress, flush };
         lock(&self.directory).insert(uid.to_owned(), entry.clone());
         self.drivers.insert(uid.to_owned(), Handle { inbox: inbox.clone(), entry, told: None });
@@ -275,7 +277,7 @@ impl<R: Runtime> Pods<R> {
             start: Some(timeline::wall_now()),
             ..Facts::default()
         };
-        let inbox = self.begin(uid, PodWorker::new(spec), facts, false);
+        let inbox = self.begin(uid, PodWorker::new(spec), facts);
         // A pod that is already leaving when it is first seen never begins.
         if pod.metadata.deletion_timestamp.is_none() {
             let _ = inbox.send(Input::Begin).await;
@@ -368,6 +370,8 @@ fn hook_kind(name: &str) -> Option<HookKind> {
 fn hook_outcome(record: &HookRecord) -> HookOutcome {
     match record {
         HookRecord::Exited { code: 0 } => HookOutcome::Succeeded,
+        // Nobody but the end of its container kills a hook, and the kernel tells of the hook first: that is no failure.
+        HookRecord::Exited { code: KILLED } => HookOutcome::Cancelled,
         HookRecord::Exited { code } => HookOutcome::Failed { message: format!("it ended with exit code {code}") },
         HookRecord::Failed { message } => HookOutcome::Failed { message: message.clone() },
         HookRecord::Cancelled => HookOutcome::Cancelled,

@@ -9,6 +9,7 @@ use e2e::{Instance, Kubectl, Shared};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::Value;
+use tokio::io::AsyncReadExt;
 
 /// Notes every TERM in the shared log and goes on.
 const IGNORES_TERM: &str =
@@ -120,7 +121,8 @@ async fn a_force_delete_removes_the_object_at_once_and_the_containers_soon() -> 
     let (gone, _) = watch.gone(SOON).await?;
     ensure!(gone - asked < Duration::from_secs(1), "the object stayed for {:?}", gone - asked);
     let mut alive = tokio::fs::File::from_std(alive);
-    let ended = tokio::time::timeout(SOON, tokio::io::AsyncReadExt::read_to_end(&mut alive, &mut Vec::new()));
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(SOON, alive.read_to_end(&mut rest));
     ended.await.context("the container outlives its pod")??;
     let took = asked.elapsed();
     ensure!(took >= Duration::from_secs(2), "no time between TERM and KILL: {took:?}");
