@@ -55,10 +55,12 @@ pub(crate) async fn create(
     for _ in 0..NAME_TRIES {
         let mut object = value.clone();
         let now = Timestamp::now();
-        let warnings = api::prepare_create(kind, &mut object, creation.namespace, now, random::uid(), random::suffix)?;
+        // A writer owns what it sent. What the server adds belongs to nobody, so that a later apply without it does
+        // not take it away.
         if let Some(manager) = creation.manager {
             api::track_update(kind, None, &mut object, manager, &kind.api_version(), None, now);
         }
+        let warnings = api::prepare_create(kind, &mut object, creation.namespace, now, random::uid(), random::suffix)?;
         if creation.dry_run {
             return dry_run(state, creation, object).map(|shown| (shown, warnings));
         }

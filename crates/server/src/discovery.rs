@@ -14,7 +14,9 @@ use crate::negotiate::{Accept, Form};
 use crate::respond;
 use crate::state::State;
 
-const OPENAPI_V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// Clients ask with an `@` or a dot; only the dot is a media type that Go's parser takes in an answer.
+const OPENAPI_V2_ASKED: [&str; 2] = ["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", OPENAPI_V2_PROTOBUF];
+const OPENAPI_V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 pub(crate) fn handle(
     state: &State,
@@ -89,8 +91,8 @@ fn tagged(headers: &HeaderMap, media: &'static str, bytes: Vec<u8>) -> Response<
 
 /// Clients from before OpenAPI v3 want the v2 document, as protobuf; an empty one makes them trust the server.
 fn openapi_v2(headers: &HeaderMap) -> Response<Body> {
-    let accepts = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    if accepts.into_iter().any(|accept| accept.contains(OPENAPI_V2_PROTOBUF)) {
+    let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    if accepted.any(|accept| OPENAPI_V2_ASKED.iter().any(|asked| accept.contains(asked))) {
         respond::with_type(StatusCode::OK, OPENAPI_V2_PROTOBUF, documents::openapi_v2_empty_protobuf())
     } else {
         respond::json(StatusCode::OK, respond::to_bytes(&documents::openapi_v2_empty()))

@@ -64,7 +64,7 @@ pub(crate) async fn log(state: &State, request: &Request) -> Result<Response<Bod
 }
 
 /// `pods/exec`, `pods/attach` and `pods/portforward`. `parts` are the client's own, upgrade and all.
-pub(crate) async fn stream(state: &State, request: &Request, mut parts: Parts) -> Result<Response<Body>, Status> {
+pub(crate) async fn stream(state: &State, request: &Request, parts: &mut Parts) -> Result<Response<Body>, Status> {
     let subresource = request.subresource_name().unwrap_or_default();
     let pod = find(state, request)?;
     let node = word(&pod.value["spec"]["nodeName"]).to_owned();

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{DeleteOptions, KINDS, Kind, Status};
 use jiff::Timestamp;
@@ -25,6 +26,8 @@ use crate::{change, delete};
 /// Namespaces that exist from the first start.
 const INITIAL: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 const ROOT_CA: &str = "kube-root-ca.crt";
+/// Pause after a failure, which only a store that takes no writes can cause.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Recorded as the writer of what the server makes by itself.
 const MANAGER: &str = "adieu";
 
@@ -52,13 +55,21 @@ pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
                 () = stop.cancelled() => return,
                 // Told the CA: every namespace is to have it.
                 () = state.root_ca_set.notified() => true,
-                Some(_) = leaving.tasks.join_next(), if !leaving.tasks.is_empty() => false,
+                Some(ended) = leaving.tasks.join_next(), if !leaving.tasks.is_empty() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "a namespace was not seen through to its end");
+                    }
+                    false
+                }
                 found = namespaces.next() => match found {
                     Some(Change::Added(namespace) | Change::Modified { after: namespace, .. }) => {
                         consider(&state, &namespace, &mut leaving).await;
                         false
                     }
-                    Some(Change::Deleted { .. }) => false,
+                    Some(Change::Deleted { last, .. }) => {
+                        leaving.started.remove(api::meta::uid(&last.value));
+                        false
+                    }
                     None => true,
                 },
                 found = accounts.next() => restore(&state, found, "default").await,
@@ -87,7 +98,12 @@ async fn consider(state: &Arc<State>, namespace: &Object, leaving: &mut Leaving)
     let uid = api::meta::uid(&namespace.value).to_owned();
     if leaving.started.insert(uid.clone()) {
         let (state, name) = (Arc::clone(state), name.to_owned());
-        leaving.tasks.spawn(async move { report(&name, leave(&state, &name, &uid).await) });
+        leaving.tasks.spawn(async move {
+            while let Err(error) = leave(&state, &name, &uid).await {
+                tracing::warn!(namespace = name, %error, "the namespace cannot leave yet");
+                tokio::time::sleep(RETRY_AFTER).await;
+            }
+        });
     }
 }
 

@@ -23,8 +23,13 @@ use crate::identity::Identity;
 use crate::request::Stopping;
 use crate::service::ApiService;
 
-/// A client must finish its TLS handshake, and send a request's headers, within this.
+/// A client must finish its TLS handshake within this.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long an HTTP/1.1 connection may wait for the headers of its next request.
+const IDLE: Duration = Duration::from_secs(90);
+/// How often a silent HTTP/2 client is asked whether it is still there, and how long it may take to say so.
+const PING: Duration = Duration::from_secs(30);
+const PONG: Duration = Duration::from_secs(20);
 /// How long connections may take to finish once the server stops.
 const DRAIN: Duration = Duration::from_secs(5);
 /// Pause after a failed accept, which usually means that the process is out of file descriptors.
@@ -100,8 +105,10 @@ async fn connection(
         request
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HANDSHAKE);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
+    let mut http2 = builder.http2();
+    http2.timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX);
+    http2.keep_alive_interval(PING).keep_alive_timeout(PONG);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(service));
     tokio::pin!(connection);
     let result = tokio::select! {

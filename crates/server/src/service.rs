@@ -80,7 +80,8 @@ where
     let mut response = match outcome {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => {
-            tracing::debug!(%method, path, code = status.code, message = status.message, "request refused");
+            // Not the message: it may quote what was sent.
+            tracing::debug!(%method, path, code = status.code, reason = status.reason, "request refused");
             respond::status(&status)
         }
         Err(_panic) => {
@@ -116,12 +117,16 @@ where
             authorize(&identity, &address.attributes(verb))?;
             let takes_over = logs_exec::is_stream(&parts.method, &address.subresource);
             let has_body = !takes_over && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
-            let body = if has_body { body::read(sent).await? } else { Bytes::new() };
-            let request = Request::new(&parts, address, verb, query, identity, body)?;
-            if takes_over {
-                return logs_exec::stream(state, &request, parts).await;
-            }
-            match tokio::time::timeout(TIME_LIMIT, route(state, &request)).await {
+            // Only the answer's beginning is limited; a watch or a log may go on for as long as it likes.
+            let answer = async {
+                let body = if has_body { body::read(sent).await? } else { Bytes::new() };
+                let request = Request::new(&parts, address, verb, query, identity, body)?;
+                match takes_over {
+                    true => logs_exec::stream(state, &request, &mut parts).await,
+                    false => route(state, &request).await,
+                }
+            };
+            match tokio::time::timeout(TIME_LIMIT, answer).await {
                 Ok(answer) => answer,
                 Err(_) => Err(Status::timeout("request did not complete within the allotted timeout")),
             }

@@ -31,6 +31,8 @@ use crate::table::{self, Include};
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Watches without a limit of their own live once to twice this long.
 const DEFAULT_LIFE: Duration = Duration::from_secs(30 * 60);
+/// No watch lives longer, whatever it asks for.
+const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 /// About how much of the initial state goes into one frame.
 const FRAME: usize = 64 * 1024;
 
@@ -63,12 +65,19 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
     };
 
     let life = match query.number("timeoutSeconds")? {
-        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()).min(LONGEST_LIFE),
         Some(_) | None => random::jittered(DEFAULT_LIFE),
     };
     let now = Instant::now();
     let stream = Stream {
-        lines: Lines { kind: request.kind, form, include: Include::parse(query)?, selection, first: true },
+        lines: Lines {
+            kind: request.kind,
+            api_version: request.kind.api_version(),
+            form,
+            include: Include::parse(query)?,
+            selection,
+            first: true,
+        },
         initial,
         watch,
         bookmarks,
@@ -178,6 +187,7 @@ impl Stream {
 /// How changes become lines.
 struct Lines {
     kind: &'static Kind,
+    api_version: String,
     form: Form,
     include: Include,
     selection: Selection,
@@ -221,7 +231,7 @@ impl Lines {
         match self.form {
             Form::Object | Form::Discovery { .. } => {
                 let json = json.map_or_else(|| Cow::Owned(respond::to_bytes(value)), Cow::Borrowed);
-                respond::write_framed(out, self.kind.kind, &self.kind.api_version(), &json);
+                respond::write_framed(out, self.kind.kind, &self.api_version, &json);
             }
             Form::Table { version } => {
                 let first = std::mem::take(&mut self.first);
@@ -249,6 +259,6 @@ impl Lines {
     }
 
     fn bare(&self, metadata: Value) -> Value {
-        json!({ "kind": self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata })
+        json!({ "kind": self.kind.kind, "apiVersion": self.api_version, "metadata": metadata })
     }
 }

@@ -327,7 +327,7 @@ async fn clients_can_find_their_way() {
     let old = [("accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")];
     let old = api.send(Method::GET, "/openapi/v2", &old, "").await;
     assert_eq!(old.code, 200);
-    assert_eq!(old.headers["content-type"], "application/com.github.proto-openapi.spec.v2@v1.0+protobuf");
+    assert_eq!(old.headers["content-type"], "application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
     let version = api.get("/version").await.expect(200);
     assert_eq!(
         (version["minor"].as_str(), version["gitVersion"].as_str()),

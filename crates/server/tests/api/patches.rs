@@ -124,6 +124,22 @@ async fn writers_are_remembered_by_their_names() {
     assert_eq!(managers, ["kubectl-create", "tester"], "the program's own name, from its User-Agent");
 }
 
+/// What `kubectl apply --server-side` does to an object it first applied the old way: it renames the owner, and applies.
+#[tokio::test]
+async fn what_the_server_added_survives_an_apply_by_the_creator() {
+    let api = Api::start().await;
+    let document = crate::harness::pod("p");
+    let made = api.post(&format!("{PODS}?fieldManager=kubectl-client-side-apply"), &document).await.expect(201);
+    let path = format!("{PODS}/p");
+    let renamed = json!([
+        { "op": "replace", "path": "/metadata/managedFields/0/manager", "value": "kubectl" },
+        { "op": "replace", "path": "/metadata/managedFields/0/operation", "value": "Apply" },
+    ]);
+    patch(&api, "json-patch+json", &path, &renamed).await.expect(200);
+    let applied = patch(&api, "apply-patch+yaml", &format!("{path}?fieldManager=kubectl"), &document).await.expect(200);
+    assert_eq!(applied["spec"], made["spec"]);
+}
+
 #[tokio::test]
 async fn a_dry_run_of_a_patch_stores_nothing() {
     let api = Api::start().await;
