@@ -44,3 +44,45 @@ fn last_seen(event: &Value) -> Timestamp {
     let told = times.iter().filter_map(|time| time.as_str()).filter_map(api::time::parse).max();
     told.max(api::meta::creation_timestamp(event)).unwrap_or(Timestamp::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::sync::OnceLock;
+
+    use serde_json::json;
+    use store::{Expect, Step, Store};
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::request::key;
+
+    #[tokio::test]
+    async fn events_go_an_hour_after_they_were_last_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(&dir.path().join("store.redb")).await.unwrap();
+        let state = State {
+            store: store.clone(),
+            advertise: ([127, 0, 0, 1], 6443).into(),
+            version: String::new(),
+            nodes: Arc::new(crate::NoNodes),
+            root_ca: OnceLock::new(),
+            root_ca_set: Notify::new(),
+        };
+        for (name, created, seen) in [
+            ("old", "2026-01-01T10:00:00Z", "2026-01-01T10:00:00Z"),
+            ("recurring", "2026-01-01T10:00:00Z", "2026-01-01T11:30:00Z"),
+            ("new", "2026-01-01T11:30:00Z", "2026-01-01T11:30:00Z"),
+        ] {
+            let key = key(core_kind("events"), "default", name);
+            let value = json!({ "metadata": { "name": name, "creationTimestamp": created }, "lastTimestamp": seen });
+            let put = Step::Put { key: key.clone(), value };
+            store.write(&key, Expect::Absent, vec![put]).await.unwrap();
+        }
+        expire_once(&state, "2026-01-01T12:00:00Z".parse().unwrap()).await;
+        let left = store.list("events", "", None).unwrap().items;
+        let left: Vec<&str> = left.iter().map(|event| &*event.key.name).collect();
+        assert_eq!(left, ["new", "recurring"]);
+    }
+}

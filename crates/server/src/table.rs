@@ -66,12 +66,16 @@ fn assemble(version: &str, metadata: Value, columns: Option<Value>, rows: Vec<Va
 }
 
 fn row(kind: &Kind, object: &Value, now: Timestamp, include: Include) -> Value {
-    let cells = api::table::cells(kind, object, now);
-    match include {
-        Include::Nothing => json!({ "cells": cells }),
-        Include::Metadata => json!({ "cells": cells, "object": partial(object) }),
-        Include::Object => json!({ "cells": cells, "object": whole(kind, object) }),
+    let mut row = json!({ "cells": api::table::cells(kind, object, now) });
+    if let Some(conditions) = api::table::row_conditions(kind, object) {
+        row["conditions"] = conditions;
     }
+    match include {
+        Include::Nothing => {}
+        Include::Metadata => row["object"] = partial(object),
+        Include::Object => row["object"] = whole(kind, object),
+    }
+    row
 }
 
 /// `PartialObjectMetadata`.

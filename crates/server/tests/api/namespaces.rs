@@ -157,7 +157,7 @@ async fn a_new_server_finishes_what_the_old_one_began() {
         let step = store::Step::Put { key: key("team"), value };
         store.write(&key("team"), store::Expect::Absent, vec![step]).await.unwrap();
     }
-    let (_server, store) = reopen(start).await;
+    let (_server, store) = start().await;
     let (page, mut watch) = store.list_and_watch("namespaces", "");
     if page.items.iter().any(|namespace| &*namespace.key.name == "team") {
         loop {
@@ -168,13 +168,4 @@ async fn a_new_server_finishes_what_the_old_one_began() {
         }
     }
     assert!(store.get(&key("team")).is_none());
-}
-
-/// The old server's tasks let go of the store when they are next polled, so the file may be locked for a moment.
-async fn reopen<F, T>(start: impl Fn() -> F) -> T
-where
-    F: Future<Output = T>,
-{
-    tokio::task::yield_now().await;
-    start().await
 }

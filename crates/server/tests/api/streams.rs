@@ -129,6 +129,15 @@ async fn a_node_that_is_not_there_is_an_internal_error() {
 }
 
 #[tokio::test]
+async fn a_handler_that_breaks_answers_500_and_the_server_goes_on() {
+    let api = Api::with_nodes(Arc::new(PipeNode(|_| panic!("a bug on the way to the node")))).await;
+    running(&api, "p", &["app"]).await;
+    let status = api.get(&format!("{PODS}/p/log")).await.expect(500);
+    assert_eq!(status["reason"], "InternalError");
+    api.get(&format!("{PODS}/p")).await.expect(200);
+}
+
+#[tokio::test]
 async fn exec_needs_a_command_a_node_a_living_pod_and_an_upgrade() {
     let api = Api::with_nodes(node(Asked::default())).await;
     running(&api, "p", &["app"]).await;
