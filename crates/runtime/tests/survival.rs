@@ -110,7 +110,9 @@ fn a_hook_that_cannot_run_has_failed_and_one_is_not_run_in_a_container_that_ende
         machine.runtime().run_hook(&pod, &id, "bad", &words(&["nope"])).await.unwrap();
         let HookRecord::Failed { message } = machine.hook(&pod, "bad").await else { panic!("it failed") };
         assert!(message.contains("executable file not found"), "{message}");
-        machine.runtime().run_hook(&pod, &id, "cut-short", &words(&["sleep", "1000"])).await.unwrap();
+        let hook = words(&["sh", "-c", "touch /tmp/begun; sleep 1000"]);
+        machine.runtime().run_hook(&pod, &id, "cut-short", &hook).await.unwrap();
+        assert_eq!(machine.exec(&pod, &id, "while ! [ -e /tmp/begun ]; do sleep 0.01; done").await.1, 0);
         machine.runtime().kill(&pod, &id).await.unwrap();
         assert_eq!(machine.exit(&pod, &id).await.code, 137);
         assert_eq!(machine.hook(&pod, "cut-short").await, HookRecord::Exited { code: 137 });
@@ -132,7 +134,7 @@ fn when_a_shim_dies_its_pod_ends_and_says_that_nobody_saw_it() {
         let exit = machine.exit(&pod, &id).await;
         assert_eq!((exit.code, exit.seen), (137, false));
         assert!(matches!(machine.hook(&pod, "preStop").await, HookRecord::Failed { .. }));
-        assert_eq!(machine.processes(&pod), Vec::<i32>::new());
+        eventually("no process left", || machine.processes(&pod).is_empty()).await;
         let report = machine.report(&pod).await.unwrap();
         assert!(!report.alive);
         let codes: Vec<_> = report.containers.iter().map(|one| one.exit.unwrap()).map(|e| (e.code, e.seen)).collect();
@@ -166,7 +168,7 @@ fn a_shim_that_died_while_the_agent_was_away_is_noticed_at_once() {
         let exit = report.containers[0].exit.unwrap();
         assert_eq!((exit.code, exit.seen), (137, false));
         assert_eq!(machine.exit(&pod, &id).await, exit);
-        assert_eq!(machine.processes(&pod), Vec::<i32>::new());
+        eventually("no process left", || machine.processes(&pod).is_empty()).await;
         machine
     });
 }
@@ -186,7 +188,7 @@ fn what_was_half_made_or_half_removed_is_completed() {
         std::fs::create_dir(pods.join(".leaving-pod-4-1")).unwrap();
         machine.agent_returns().await;
         let known: Vec<_> = machine.runtime().inventory().await.unwrap().into_iter().map(|r| r.spec.uid).collect();
-        assert_eq!(known, [pod.clone()]);
+        assert_eq!(known, std::slice::from_ref(&pod));
         assert_eq!(machine.processes(&leaving), Vec::<i32>::new());
         machine.sandbox("pod-1").await;
         let id = machine.start(&pod, "app", "exit 0").await;

@@ -16,6 +16,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -35,6 +36,8 @@ type Result<T> = std::result::Result<T, RuntimeError>;
 
 /// A termination message is at most this long; of a longer one the end counts.
 const LAST_WORDS_BYTES_MAX: u64 = 4096;
+/// How long the kernel may take to let go of an empty control group.
+const CGROUP_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Where and as whom the runtime works.
 #[derive(Clone, Debug)]

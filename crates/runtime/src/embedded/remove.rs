@@ -7,14 +7,12 @@ use std::time::Duration;
 
 use super::pod::{Pod, system};
 use super::reattach::LEAVING;
-use super::{Inner, Result, blocking};
+use super::{CGROUP_PATIENCE, Inner, Result, blocking};
 use crate::contract::PodUid;
 use crate::shim::protocol::Request;
 
 /// A shim ends its containers and itself within milliseconds; afterwards the pod's group is killed as a whole.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(2);
-/// How long the kernel may take to let go of an empty control group.
-const CGROUP_PATIENCE: Duration = Duration::from_millis(500);
 
 impl Inner {
     pub(super) async fn remove_sandbox(self: &Arc<Self>, uid: &PodUid) -> Result<()> {

@@ -91,7 +91,11 @@ impl Inner {
         }
         match self.ask(uid, id, Request::Signal { id: id.clone(), signal }).await? {
             Answer::Signalled(delivery) => Ok(delivery),
-            answer => Err(unexpected(&answer)),
+            answer @ (Answer::Done
+            | Answer::Started { .. }
+            | Answer::Exec
+            | Answer::NotRunning
+            | Answer::Refused { .. }) => Err(unexpected(&answer)),
         }
     }
 

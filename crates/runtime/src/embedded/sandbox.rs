@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use super::link::{self, Link};
 use super::pod::{Pod, system};
-use super::{Inner, Result, blocking};
+use super::{CGROUP_PATIENCE, Inner, Result, blocking};
 use crate::contract::{PodUid, RuntimeEvent, Sandbox, SandboxSpec};
 use crate::shim::protocol::Told;
 
@@ -38,6 +38,8 @@ impl Inner {
         pod.end_all().await.map_err(|error| system("cannot end what is left of the pod")(error.into()))?;
         let (inner, of, asked) = (self.clone(), pod.clone(), spec.clone());
         let started = blocking(move || {
+            // Made anew: the kernel kills whatever is cloned into a group that was killed before its parent was.
+            of.group.remove(CGROUP_PATIENCE)?;
             of.prepare(&asked)?;
             let listener = link::listen(&of.dir.path)?;
             inner.program.start(&of.dir, &of.group, &listener)

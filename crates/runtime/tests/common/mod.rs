@@ -284,12 +284,14 @@ pub async fn code_of(session: ExecSession) -> u8 {
     tokio::time::timeout(PATIENCE, session.exit).await.expect("an exit").expect("a code")
 }
 
+/// The processes that live in a control group of the v2 hierarchy; a zombie has ended and only waits to be collected.
 fn processes_in(cgroup: &str) -> Vec<i32> {
     let pids = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let reads = |pid: i32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     pids.filter(|pid| {
-        std::fs::read_to_string(format!("/proc/{pid}/cgroup"))
-            .is_ok_and(|text| text.lines().any(|line| line.starts_with("0::") && line.contains(cgroup)))
+        let member = reads(*pid, "cgroup").lines().any(|line| line.starts_with("0::") && line.contains(cgroup));
+        member && !reads(*pid, "status").contains("State:\tZ")
     })
     .collect()
 }
@@ -330,8 +332,8 @@ fn busybox_layer() -> Vec<u8> {
     file(&mut layer, "bin/busybox", &busybox, 0o755);
     for applet in [
         "cat", "chmod", "dd", "echo", "env", "false", "grep", "head", "hostname", "id", "kill", "ln", "ls", "mkdir",
-        "mknod", "mount", "nc", "nohup", "ps", "pwd", "readlink", "seq", "setsid", "sh", "sleep", "sort", "stty",
-        "touch", "true", "tty", "unshare", "wc",
+        "mknod", "mount", "nc", "ps", "pwd", "readlink", "seq", "setsid", "sh", "sleep", "sort", "stty", "touch",
+        "true", "tty", "unshare", "wc",
     ] {
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(tar::EntryType::Symlink);
