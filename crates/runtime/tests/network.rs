@@ -204,8 +204,9 @@ fn a_released_link_goes_with_its_namespace_or_after_it() {
         network.release(&pod("short")).await.unwrap();
         network.release(&pod("short")).await.unwrap();
         assert_eq!(network.address(&pod("short")), None);
-        assert!(call(at_short).is_err(), "no way to a pod that is gone");
         network.release(&pod("long")).await.unwrap();
+        eventually("the routes are cut", || inventory().routes == bare.routes).await;
+        assert!(call(at_short).is_err(), "no way to a pod that is gone");
         eventually("both links are gone, though one namespace lives on", || inventory() == bare).await;
         assert_eq!(long_lived.run(inventory).links, ["lo"]);
     });

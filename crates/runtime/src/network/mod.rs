@@ -17,8 +17,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rtnetlink::{Handle, RouteMessageBuilder};
-use tokio::runtime::Runtime;
+use rtnetlink::RouteMessageBuilder;
+use rtnetlink::packet_route::route::{RouteMessage, RouteProtocol, RouteScope};
+use tokio::runtime::{Handle, Runtime};
 use tokio::task::JoinSet;
 
 use self::book::AddressBook;
@@ -45,12 +46,13 @@ struct Inner {
     names: Names,
     range: PodCidr,
     mtu: u32,
-    host: Handle,
+    host: rtnetlink::Handle,
     book: Mutex<AddressBook>,
     /// How many changes of the book are known to be on disk.
     synced: tokio::sync::Mutex<u64>,
     /// One for each released link that has yet to vanish.
     reapers: Mutex<JoinSet<()>>,
+    thread: Handle,
 }
 
 impl Network {
@@ -76,6 +78,7 @@ impl Network {
                 book: Mutex::new(book),
                 synced: tokio::sync::Mutex::new(0),
                 reapers: Mutex::new(JoinSet::new()),
+                thread: Handle::current(),
             });
             inner.reap_leftovers().await?;
             Ok(inner)
@@ -93,8 +96,10 @@ impl Network {
     /// Takes the pod's address back; it rests before another pod gets it. The pod's link goes with its namespace, or
     /// a little later if that lives on. A pod without an address is released already.
     pub async fn release(&self, pod: &PodUid) -> Result<(), NetworkError> {
-        let (inner, pod) = (self.inner.clone(), pod.clone());
-        self.thread.run(async move { inner.release(&pod).await }).await
+        // Not on the network's thread: a pod that is gone need not wait for links that are going.
+        let Some(address) = self.inner.book().release(pod)? else { return Ok(()) };
+        self.inner.reap(address, LINK_OUTLIVES_POD_MAX);
+        self.inner.sync().await
     }
 
     /// Removes all links, routes and addresses of this instance from the machine, and nothing of anyone else's. The
@@ -131,15 +136,6 @@ impl Inner {
         synced.and(wired).map(|()| address)
     }
 
-    async fn release(self: &Arc<Self>, pod: &PodUid) -> Result<(), NetworkError> {
-        let Some(address) = self.book().release(pod)? else { return Ok(()) };
-        self.sync().await?;
-        if let Some(link) = Link::find(&self.host, &self.names.link(address)).await? {
-            self.reap(link, address, LINK_OUTLIVES_POD_MAX);
-        }
-        Ok(())
-    }
-
     async fn tear_down(&self) -> Result<(), NetworkError> {
         self.reapers().abort_all();
         let mut failures = host::remove(&self.host, &self.names, self.range).await;
@@ -157,36 +153,42 @@ impl Inner {
         for link in Link::all(&self.host).await? {
             let Some(address) = self.names.address(&link.name, self.range) else { continue };
             if !self.book().is_leased(address) {
-                self.reap(link, address, Duration::ZERO);
+                self.reap(address, Duration::ZERO);
             }
         }
         Ok(())
     }
 
-    /// Cuts the pod's route, and removes its link after a while if it is still there. By number: another pod may have
-    /// the same address, and so a link of the same name, by then.
-    fn reap(self: &Arc<Self>, link: Link, address: Ipv4Addr, after: Duration) {
+    /// Cuts the route to an address that was released, and removes its link after a while if it is still there. In
+    /// the background: all of this waits for a lock that the end of namespaces holds for long.
+    fn reap(self: &Arc<Self>, address: Ipv4Addr, after: Duration) {
         let inner = self.clone();
         let mut reapers = self.reapers();
         while reapers.try_join_next().is_some() {}
-        reapers.spawn(async move {
-            if let Err(error) = inner.cut_and_remove(&link, address, after).await {
+        let reaping = async move {
+            if let Err(error) = inner.cut_and_remove(address, after).await {
                 let error: &dyn std::error::Error = &error;
-                tracing::warn!(link = link.name, error, "link of a pod that is gone stays behind");
+                tracing::warn!(%address, error, "link of a pod that is gone stays behind");
             }
-        });
+        };
+        reapers.spawn_on(reaping, &self.thread);
     }
 
-    async fn cut_and_remove(&self, link: &Link, address: Ipv4Addr, after: Duration) -> Result<(), NetworkError> {
-        let route = RouteMessageBuilder::<Ipv4Addr>::new();
-        let mut route = route.destination_prefix(address, 32).output_interface(link.index).build();
-        route.header.scope = rtnetlink::packet_route::route::RouteScope::NoWhere;
-        route.header.protocol = rtnetlink::packet_route::route::RouteProtocol::Unspec;
-        let cut = self.host.route().del(route).execute().await;
+    async fn cut_and_remove(&self, address: Ipv4Addr, after: Duration) -> Result<(), NetworkError> {
+        let name = self.names.link(address);
+        let Some(link) = Link::find(&self.host, &name).await? else { return Ok(()) };
+        // A lease comes before its link. So if the address has a new holder, the link may be theirs; and if it is not,
+        // they remove it.
+        if self.book().is_leased(address) {
+            return Ok(());
+        }
+        let cut = self.host.route().del(route_through(&link, address)).execute().await;
         settled(cut, &[libc::ESRCH, libc::ENODEV]).map_err(kernel(format!("remove the route to {address}")))?;
         tokio::time::sleep(after).await;
-        match Link::find(&self.host, &link.name).await? {
-            Some(found) if found.index == link.index => found.remove(&self.host).await,
+        match Link::find(&self.host, &name).await? {
+            Some(found) if found.index == link.index && !self.book().is_leased(address) => {
+                found.remove(&self.host).await
+            }
             _ => Ok(()),
         }
     }
@@ -212,6 +214,16 @@ impl Inner {
     fn reapers(&self) -> MutexGuard<'_, JoinSet<()>> {
         self.reapers.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Any route to the address through that link, whoever made it.
+fn route_through(link: &Link, address: Ipv4Addr) -> RouteMessage {
+    RouteMessageBuilder::<Ipv4Addr>::new()
+        .destination_prefix(address, 32)
+        .output_interface(link.index)
+        .scope(RouteScope::NoWhere)
+        .protocol(RouteProtocol::Unspec)
+        .build()
 }
 
 /// The thread that asks the kernel, and waits for it.
