@@ -44,7 +44,7 @@ pub fn run(args: &DownArgs) -> Result<()> {
 
 async fn alone(instance: Instance) -> Result<()> {
     let config = Config::recall(&instance.dir)?;
-    let platform = Platform::start(&config, &instance).await?;
+    let platform = Platform::start(&config, &instance, None).await?;
     let (told, mut lines) = mpsc::unbounded_channel::<String>();
     let printing = tokio::spawn(async move {
         while let Some(line) = lines.recv().await {

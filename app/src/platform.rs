@@ -28,8 +28,8 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// Starts every part, in the order in which they need each other.
-    pub async fn start(config: &Config, instance: &Instance) -> Result<Self> {
+    /// Starts every part, in the order in which they need each other. `root_ca` is what pods are to trust.
+    pub async fn start(config: &Config, instance: &Instance, root_ca: Option<&str>) -> Result<Self> {
         let dir = &instance.dir;
         let store = Store::open(&dir.join("store.redb")).await.context("cannot open the store")?;
         let dialer = Arc::new(LocalNode::<NodeContainers<Embedded>>::new(config.node_name.clone()));
@@ -42,6 +42,9 @@ impl Platform {
         })
         .await
         .context("cannot start the API server")?;
+        if let Some(pem) = root_ca {
+            server.publish_root_ca(pem);
+        }
         let runtime = Embedded::open(EmbeddedConfig {
             data_dir: dir.clone(),
             instance: instance.id.clone(),

@@ -46,7 +46,8 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
     let keys = pki::ensure(&instance.dir.join("pki"), &[config.node_name.clone(), address.ip().to_string()])
         .context("cannot make the certificates")?;
     let control = Control::open(&instance.dir).context("cannot open the control socket")?;
-    let mut platform = Platform::start(&Config { api: Some(address), ..config.clone() }, &instance).await?;
+    let resolved = Config { api: Some(address), ..config.clone() };
+    let mut platform = Platform::start(&resolved, &instance, Some(keys.ca_pem())).await?;
     let kubeconfig = instance.dir.join("admin.kubeconfig");
     keys.write_admin_kubeconfig(&kubeconfig, &format!("https://{address}")).context("cannot write the kubeconfig")?;
 

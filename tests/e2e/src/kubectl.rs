@@ -74,6 +74,17 @@ impl Kubectl {
         Ok(String::from_utf8(output.stdout)?)
     }
 
+    /// Runs on a terminal of its own, which `script` makes; answers what was shown there.
+    pub async fn run_in_terminal(&self, words: &[&str]) -> Result<String> {
+        let line = format!("{} {}", self.program.display(), words.join(" "));
+        let mut command = Command::new("script");
+        command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+        command.env("KUBECONFIG", &self.kubeconfig).env("HOME", self.cache.path()).stdin(Stdio::null());
+        let output = command.kill_on_drop(true).output().await?;
+        check(words, &output)?;
+        Ok(String::from_utf8(output.stdout)?)
+    }
+
     /// Starts and leaves it running (`get -w`, `logs -f`).
     pub fn spawn(&self, words: &[&str]) -> Result<Child> {
         Ok(self.command(words).spawn()?)
