@@ -293,11 +293,18 @@ pub trait Runtime: Send + Sync + 'static {
     /// Kills everything in the container, what escaped its first process included.
     fn kill(&self, pod: &PodUid, id: &ContainerId) -> impl Future<Output = Result<()>> + Send;
     /// Runs a program in a running container, with its streams.
-    fn exec(&self, pod: &PodUid, id: &ContainerId, spec: &ExecSpec) -> impl Future<Output = Result<ExecSession>> + Send;
+    fn exec(&self, pod: &PodUid, id: &ContainerId, spec: &ExecSpec)
+    -> impl Future<Output = Result<ExecSession>> + Send;
     /// Sets the size of an exec's terminal.
     fn resize(&self, session: &ExecSession, columns: u16, rows: u16) -> Result<()>;
     /// Starts a program as a hook: a child of the shim, never started twice under one name, its outcome recorded.
-    fn run_hook(&self, pod: &PodUid, id: &ContainerId, hook: &str, command: &[String]) -> impl Future<Output = Result<()>> + Send;
+    fn run_hook(
+        &self,
+        pod: &PodUid,
+        id: &ContainerId,
+        hook: &str,
+        command: &[String],
+    ) -> impl Future<Output = Result<()>> + Send;
     /// Ends a hook that still runs.
     fn cancel_hook(&self, pod: &PodUid, id: &ContainerId, hook: &str) -> impl Future<Output = Result<()>> + Send;
     /// The log file of a run (CRI format: `TIME STREAM F|P LINE`); may not exist yet.

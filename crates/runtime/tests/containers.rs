@@ -396,6 +396,37 @@ fn containers_of_a_pod_share_its_network_but_not_their_files() {
 }
 
 #[test]
+fn a_privileged_container_is_not_confined() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let spec = ContainerSpec { privileged: true, ..machine.spec("app", "sleep 1000").await };
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        let script = "mount -t tmpfs x /tmp && echo mounted; grep Seccomp: /proc/self/status; ls /dev/kmsg";
+        let (output, code) = machine.exec(&pod, &spec.id, script).await;
+        assert_eq!((output.as_str(), code), ("mounted\nSeccomp:\t0\n/dev/kmsg\n", 0));
+        machine
+    });
+}
+
+#[test]
+fn pods_reach_each_other_by_address_and_their_containers_by_localhost() {
+    on_a_machine(|machine| async {
+        let server = machine.sandbox("server").await;
+        let client = machine.sandbox("client").await;
+        let address = machine.report(&server).await.unwrap().sandbox.ip.unwrap();
+        let first = machine.start(&server, "one", "while :; do echo hello | nc -l -p 8080; done").await;
+        let beside = machine.start(&server, "two", "sleep 1000").await;
+        let far = machine.start(&client, "app", "sleep 1000").await;
+        let ask = |address: &str| format!("until nc -w 2 {address} 8080 < /dev/null; do sleep 0.01; done");
+        assert_eq!(machine.exec(&server, &beside, &ask("127.0.0.1")).await.0.lines().next_back(), Some("hello"));
+        let answer = machine.exec(&client, &far, &ask(&address.to_string())).await.0;
+        assert_eq!(answer.lines().next_back(), Some("hello"));
+        machine.runtime().kill(&server, &first).await.unwrap();
+        machine
+    });
+}
+
+#[test]
 fn start_and_stop_take_milliseconds() {
     on_a_machine(|mut machine| async {
         let warm = machine.sandbox("warm").await;

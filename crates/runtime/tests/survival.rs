@@ -20,12 +20,12 @@ fn a_running_container_is_untouched_by_a_restart_of_the_agent() {
         let id = machine.start(&pod, "app", script).await;
         machine.logged(&pod, &id, "ready").await;
         let before = machine.report(&pod).await.unwrap();
-        let processes = machine.processes(&pod);
+        let shim = machine.shim_of(&pod);
         machine.agent_dies();
         machine.agent_returns().await;
         assert_eq!(machine.report(&pod).await.unwrap(), before);
         assert!(before.alive);
-        assert!(processes.iter().take(2).all(|pid| machine.processes(&pod).contains(pid)));
+        assert_eq!(machine.shim_of(&pod), shim);
         assert_eq!(machine.exec(&pod, &id, "echo still here").await, ("still here\n".to_owned(), 0));
         machine.runtime().signal(&pod, &id, TERM).await.unwrap();
         let exit = machine.exit(&pod, &id).await;
@@ -193,6 +193,18 @@ fn what_was_half_made_or_half_removed_is_completed() {
         machine.sandbox("pod-1").await;
         let id = machine.start(&pod, "app", "exit 0").await;
         assert_eq!(machine.exit(&pod, &id).await.code, 0);
+        machine
+    });
+}
+
+#[test]
+fn the_program_of_a_shim_cannot_be_written_through_the_shim() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let open = || std::fs::OpenOptions::new().write(true).open(format!("/proc/{}/exe", machine.shim_of(&pod)));
+        let refused = open().unwrap_err().kind();
+        let read_only = [std::io::ErrorKind::ReadOnlyFilesystem, std::io::ErrorKind::ExecutableFileBusy];
+        assert!(read_only.contains(&refused), "{refused}");
         machine
     });
 }

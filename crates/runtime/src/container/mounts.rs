@@ -34,6 +34,9 @@ const MASKED: [&str; 13] = [
 ];
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
+/// As many links in a row as the kernel follows.
+const LINKS_MAX: usize = 40;
+
 const NOTHING_SPECIAL: MountAttrFlags =
     MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV).union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
 
@@ -101,23 +104,35 @@ impl Root {
 
     /// Opens a path inside the root, making it (and what leads there) if it is missing.
     pub(crate) fn find_or_make(&self, path: &str, directory: bool) -> Result<OwnedFd, SetupError> {
-        let doing = || format!("make mount point {path}");
+        self.make(path, directory, LINKS_MAX).doing(|| format!("make mount point {path}"))
+    }
+
+    fn make(&self, path: &str, directory: bool, links_left: usize) -> rustix::io::Result<OwnedFd> {
         match self.find(path) {
             Err(Errno::NOENT) => {}
-            found => return found.doing(doing),
+            found => return found,
         }
-        let (parent, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+        let (above, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
         if matches!(name, "" | "." | "..") {
-            return Err(SetupError::new(doing(), Errno::INVAL));
+            return Err(Errno::INVAL);
         }
-        let parent = self.find_or_make(parent, true)?;
-        if directory {
-            rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755)).doing(doing)?;
+        let parent = self.make(above, true, links_left)?;
+        let made = if directory {
+            rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))
         } else {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::WRONLY;
-            rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644)).doing(doing)?;
+            rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644)).map(drop)
+        };
+        match made {
+            // A link that leads nowhere, such as an image's /etc/resolv.conf: what it names is made, inside the root.
+            Err(Errno::EXIST) if links_left > 0 => {
+                let link = rustix::fs::readlinkat(&parent, name, Vec::new())?;
+                let link = link.to_str().map_err(|_| Errno::INVAL)?;
+                let named = if link.starts_with('/') { link.to_owned() } else { format!("{above}/{link}") };
+                self.make(&named, directory, links_left - 1)
+            }
+            made => made.and_then(|()| rustix::fs::openat(&parent, name, o_path() | OFlags::NOFOLLOW, Mode::empty())),
         }
-        rustix::fs::openat(&parent, name, o_path() | OFlags::NOFOLLOW, Mode::empty()).doing(doing)
     }
 
     /// Mounts a fresh file system.

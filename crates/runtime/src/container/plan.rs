@@ -1,6 +1,6 @@
 //! What the agent hands to the shim for one container: image and specification merged, nothing left to look up.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -53,11 +53,6 @@ impl ContainerPlan {
             capabilities: Capabilities::of(spec),
             seccomp: Vec::new(),
         }
-    }
-
-    /// The same plan under these filters.
-    pub(crate) fn filtered_by(self, seccomp: &[PathBuf]) -> Self {
-        Self { seccomp: seccomp.iter().map(|file| Path::new(file).to_owned()).collect(), ..self }
     }
 }
 

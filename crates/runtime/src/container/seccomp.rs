@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -115,22 +116,37 @@ const AF_VSOCK: u64 = 40;
 /// Persona of ordinary programs, of 32-bit ones, without address randomisation, and the question "which?".
 const PERSONAS: [u64; 5] = [0, 8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// Makes sure that the filters for these capabilities are on disk in `dir`, and says where.
-pub(crate) fn ensure(dir: &Path, capabilities: Capabilities) -> io::Result<Vec<PathBuf>> {
-    // Only the capabilities that open calls make a difference.
-    let name: Vec<_> =
-        BY_CAPABILITY.iter().filter(|(name, _)| capabilities.has(name)).map(|(name, _)| name.to_lowercase()).collect();
-    let name = format!("{}-{}", env!("CARGO_PKG_VERSION"), name.join("-"));
-    let files = [dir.join(format!("{name}.allow")), dir.join(format!("{name}.refuse"))];
-    if files.iter().all(|file| file.exists()) {
-        return Ok(files.to_vec());
+/// The filters of this instance, on disk where shims can read them.
+#[derive(Debug)]
+pub(crate) struct Filters {
+    dir: PathBuf,
+    made: Mutex<BTreeMap<u64, Vec<PathBuf>>>,
+}
+
+impl Filters {
+    /// Filters that are kept in `dir`, which is made when first needed.
+    pub(crate) fn new(dir: PathBuf) -> Self {
+        Self { dir, made: Mutex::default() }
     }
-    fs::create_dir_all(dir)?;
-    let programs = compile(capabilities).map_err(io::Error::other)?;
-    for (file, program) in files.iter().zip(programs) {
-        crate::shim::records::replace(file, &bytes(&program))?;
+
+    /// The filters for these capabilities, in the order they are to be installed. Compiled once; named by their
+    /// content, so that an upgraded agent and a shim of old never mean different filters by one name.
+    pub(crate) fn for_capabilities(&self, capabilities: Capabilities) -> io::Result<Vec<PathBuf>> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(files) = made.get(&capabilities.0) {
+            return Ok(files.clone());
+        }
+        fs::create_dir_all(&self.dir)?;
+        let mut files = Vec::new();
+        for program in compile(capabilities).map_err(io::Error::other)? {
+            let bytes = bytes(&program);
+            let file = self.dir.join(format!("{}.bpf", crate::image::Digest::of(&bytes).hex()));
+            crate::shim::records::replace(&file, &bytes)?;
+            files.push(file);
+        }
+        made.insert(capabilities.0, files.clone());
+        Ok(files)
     }
-    Ok(files.to_vec())
 }
 
 fn compile(capabilities: Capabilities) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
@@ -208,10 +224,11 @@ mod tests {
     #[test]
     fn files_are_shared_by_containers_that_need_the_same() {
         let dir = tempfile::tempdir().unwrap();
-        let usual = ensure(dir.path(), Capabilities::of(&spec())).unwrap();
-        let same = ensure(dir.path(), Capabilities::of(&spec())).unwrap();
-        let other = ensure(dir.path(), Capabilities::all()).unwrap();
-        assert_eq!(usual, same);
+        let filters = Filters::new(dir.path().join("seccomp"));
+        let usual = filters.for_capabilities(Capabilities::of(&spec())).unwrap();
+        let fewer = filters.for_capabilities(Capabilities(Capabilities::of(&spec()).0 & !1)).unwrap();
+        let other = filters.for_capabilities(Capabilities::all()).unwrap();
+        assert_eq!(usual, fewer, "CHOWN opens no call");
         assert_ne!(usual, other);
         assert!(fs::read(&usual[0]).unwrap().len().is_multiple_of(8));
     }

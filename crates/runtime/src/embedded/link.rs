@@ -111,6 +111,11 @@ impl Link {
         Some(ExecAnswer { answer, streams, exit })
     }
 
+    /// Whether the shim is known to be gone.
+    pub(super) fn is_closed(&self) -> bool {
+        *self.closed.borrow()
+    }
+
     /// Waits until the shim is gone.
     pub(super) async fn closed(&self) {
         let mut closed = self.closed.clone();

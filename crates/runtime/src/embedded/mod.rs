@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::cgroup::{Group, Hierarchies};
+use crate::container::seccomp::Filters;
 use crate::contract::{
     ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, Image, PodReport, PodUid, Runtime, RuntimeError,
     RuntimeEvent, Sandbox, SandboxSpec,
@@ -64,6 +65,7 @@ struct Inner {
     group: Group,
     program: ShimProgram,
     images: ImageStore,
+    filters: Filters,
     network: Network,
     pods: Mutex<BTreeMap<PodUid, Arc<Pod>>>,
     events: mpsc::UnboundedSender<RuntimeEvent>,
@@ -97,6 +99,7 @@ impl Embedded {
             .map_err(|error| system("cannot open the pod network")(error.into()))?;
         let (events, receiver) = mpsc::unbounded_channel();
         let inner = Arc::new(Inner {
+            filters: Filters::new(config.data_dir.join("seccomp")),
             data_dir: config.data_dir,
             group,
             program,

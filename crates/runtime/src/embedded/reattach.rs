@@ -41,13 +41,14 @@ impl Inner {
         self.join_or_bury(&pod).await;
     }
 
-    /// The connection to a shim was lost while it was needed.
-    pub(super) async fn shim_lost(self: Arc<Self>, uid: &PodUid) {
-        let Ok(pod) = self.find(uid) else { return };
+    /// The connection to a shim was lost.
+    pub(super) async fn shim_lost(self: Arc<Self>, pod: &Arc<Pod>) {
         let _changing = pod.changing.lock().await;
-        if !pod.is_removed() {
+        // Meanwhile the pod may have been removed, or been given another shim.
+        let lost = pod.link().is_some_and(|link| link.is_closed());
+        if lost && !pod.is_removed() {
             pod.set_link(None);
-            self.join_or_bury(&pod).await;
+            self.join_or_bury(pod).await;
         }
     }
 

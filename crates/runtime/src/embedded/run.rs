@@ -9,23 +9,22 @@ use super::link::{ExecAnswer, Link};
 use super::pod::{Pod, system};
 use super::{Inner, Result, blocking};
 use crate::container::plan::ContainerPlan;
-use crate::container::seccomp;
 use crate::contract::{ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, PodUid, RuntimeError};
 use crate::shim::protocol::{Answer, Request};
 use crate::shim::records::{self, SandboxRecord, StartedRecord, is_plain};
 
 impl Inner {
-    fn link_of(&self, uid: &PodUid) -> Result<(Arc<Pod>, Arc<Link>)> {
-        let pod = self.find(uid)?;
-        let link = pod.link().ok_or_else(|| RuntimeError::NoSandbox { pod: uid.0.clone() })?;
-        Ok((pod, link))
+    fn link_of(&self, uid: &PodUid) -> Result<Arc<Link>> {
+        self.find(uid)?.link().ok_or_else(|| RuntimeError::NoSandbox { pod: uid.0.clone() })
     }
 
     async fn ask(&self, uid: &PodUid, id: &ContainerId, request: Request) -> Result<Answer> {
-        let (_, link) = self.link_of(uid)?;
+        let link = self.link_of(uid)?;
+        let starts = matches!(request, Request::Start { .. });
         match link.ask(request).await {
             Some(Answer::NotRunning) => Err(RuntimeError::NoContainer { container: id.global(uid) }),
-            Some(Answer::Refused { message }) => Err(RuntimeError::Start { message }),
+            Some(Answer::Refused { message }) if starts => Err(RuntimeError::Start { message }),
+            Some(Answer::Refused { message }) => Err(system("the pod's shim could not do it")(message.into())),
             Some(answer) => Ok(answer),
             None => Err(RuntimeError::NoSandbox { pod: uid.0.clone() }),
         }
@@ -70,8 +69,7 @@ impl Inner {
         }
         let system = |error: std::io::Error| system("cannot write the container's plan")(error.into());
         if !spec.privileged {
-            let filters = seccomp::ensure(&self.data_dir.join("seccomp"), plan.capabilities).map_err(system)?;
-            plan = plan.filtered_by(&filters);
+            plan.seccomp = self.filters.for_capabilities(plan.capabilities).map_err(system)?;
         }
         let dir = pod.dir.container(&spec.id);
         if spec.termination_message_path.is_some() {
@@ -108,7 +106,7 @@ impl Inner {
     }
 
     pub(super) async fn exec(&self, uid: &PodUid, id: &ContainerId, spec: &ExecSpec) -> Result<ExecSession> {
-        let (_, link) = self.link_of(uid)?;
+        let link = self.link_of(uid)?;
         let answered = link.exec(Request::Exec { id: id.clone(), spec: spec.clone() }).await;
         let ExecAnswer { answer, streams, exit } =
             answered.ok_or_else(|| RuntimeError::NoSandbox { pod: uid.0.clone() })?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use super::link::{self, Link};
 use super::pod::{Pod, system};
 use super::{CGROUP_PATIENCE, Inner, Result, blocking};
-use crate::contract::{PodUid, RuntimeEvent, Sandbox, SandboxSpec};
+use crate::contract::{RuntimeEvent, Sandbox, SandboxSpec};
 use crate::shim::protocol::Told;
 
 impl Inner {
@@ -55,27 +55,25 @@ impl Inner {
 
     /// Connects to a pod's shim and passes on what it tells.
     pub(super) async fn connect(self: &Arc<Self>, pod: &Arc<Pod>) -> std::io::Result<()> {
-        let (inner, uid) = (Arc::downgrade(self), pod.uid.clone());
-        let link = Link::connect(&pod.dir.path, move |told| hear(&inner, &uid, told)).await?;
+        let (inner, of) = (Arc::downgrade(self), Arc::downgrade(pod));
+        let link = Link::connect(&pod.dir.path, move |told| hear(&inner, &of, told)).await?;
         pod.set_link(Some(link));
         Ok(())
     }
 }
 
-fn hear(inner: &Weak<Inner>, pod: &PodUid, told: Option<Told>) {
-    let Some(inner) = inner.upgrade() else { return };
-    let pod = pod.clone();
-    // Nobody listening is fine: the disk remembers.
-    let _ = match told {
-        Some(Told::Exited { id, exit }) => inner.events.send(RuntimeEvent::Exited { pod, id, exit }),
-        Some(Told::HookEnded { id, hook, outcome }) => {
-            inner.events.send(RuntimeEvent::HookEnded { pod, id, hook, outcome })
-        }
-        Some(Told::Hello { .. } | Told::Answer { .. } | Told::ExecEnded { .. }) => Ok(()),
+fn hear(inner: &Weak<Inner>, pod: &Weak<Pod>, told: Option<Told>) {
+    let (Some(inner), Some(of)) = (inner.upgrade(), pod.upgrade()) else { return };
+    let pod = of.uid.clone();
+    let event = match told {
+        Some(Told::Exited { id, exit }) => RuntimeEvent::Exited { pod, id, exit },
+        Some(Told::HookEnded { id, hook, outcome }) => RuntimeEvent::HookEnded { pod, id, hook, outcome },
+        Some(Told::Hello { .. } | Told::Answer { .. } | Told::ExecEnded { .. }) => return,
         None => {
-            let of = inner.clone();
-            inner.in_background(async move { of.shim_lost(&pod).await });
-            Ok(())
+            let mending = inner.clone();
+            return inner.in_background(async move { mending.shim_lost(&of).await });
         }
     };
+    // Nobody listening is fine: the disk remembers.
+    let _ = inner.events.send(event);
 }

@@ -340,6 +340,10 @@ fn busybox_layer() -> Vec<u8> {
         header.set_size(0);
         layer.append_link(&mut header, format!("bin/{applet}"), "busybox").unwrap();
     }
+    let mut dangling = tar::Header::new_gnu();
+    dangling.set_entry_type(tar::EntryType::Symlink);
+    dangling.set_size(0);
+    layer.append_link(&mut dangling, "etc/resolv.conf", "../run/stub/resolv.conf").unwrap();
     file(&mut layer, "etc/passwd", b"root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n", 0o644);
     file(&mut layer, "etc/group", b"root:x:0:\nuser:x:1000:\nextra:x:2000:user\n", 0o644);
     file(&mut layer, "bin/no-interpreter", b"#!/nowhere\n", 0o755);
