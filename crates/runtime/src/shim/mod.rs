@@ -4,7 +4,7 @@
 //! IPC and host name namespaces, containers are born into them, and they vanish with the last process of the pod.
 //! It collects every child, keeps output flowing into logs and writes exits to disk before it tells of them.
 //!
-//! Read next: [`protocol`] for what it can be asked, `serve` for its loop, `reaper` for how things end.
+//! Read next: `protocol` for what it can be asked, `serve` for its loop, `reaper` for how things end.
 
 mod child;
 pub(crate) mod logs;

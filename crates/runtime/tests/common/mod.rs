@@ -237,10 +237,25 @@ impl Machine {
 impl Drop for Machine {
     /// A story that failed ends its processes too.
     fn drop(&mut self) {
-        for group in self.cgroups() {
-            let _ = std::fs::write(group.join("cgroup.kill"), "1");
+        let begun = Instant::now();
+        while let groups = self.cgroups()
+            && !groups.is_empty()
+            && begun.elapsed() < Duration::from_secs(2)
+        {
+            for group in groups {
+                let _ = std::fs::write(group.join("cgroup.kill"), "1");
+                remove_groups(&group);
+            }
         }
     }
+}
+
+/// Removes empty control groups, the innermost first.
+fn remove_groups(group: &Path) {
+    for below in std::fs::read_dir(group).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir()) {
+        remove_groups(&below.path());
+    }
+    let _ = std::fs::remove_dir(group);
 }
 
 pub fn sandbox_spec(uid: &str) -> SandboxSpec {
