@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 const REMEMBERED: &str = "config.json";
 
 /// What this build calls itself where Kubernetes asks: its own version behind the API version it serves.
-pub const VERSION: &str = concat!("v1.36.4+adieu.", env!("CARGO_PKG_VERSION"));
+pub(crate) const VERSION: &str = concat!("v1.36.4+adieu.", env!("CARGO_PKG_VERSION"));
 
 /// Everything an instance needs to know.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub(crate) struct Config {
     /// The folder that holds all it owns.
     pub data_dir: PathBuf,
     /// Where the API listens; `None` when nobody is to be served (`adieu down` without a running instance).
@@ -30,13 +30,14 @@ pub struct Config {
 
 impl Config {
     /// Resolves `args`, or says everything that is wrong with them.
-    pub fn resolve(args: &UpArgs) -> Result<Self> {
+    pub(crate) fn resolve(args: &UpArgs) -> Result<Self> {
         let mut mistakes = Vec::new();
         let pod_cidr = args.pod_cidr.parse::<PodCidr>().map_err(|error| mistakes.push(format!("--pod-cidr: {error}")));
         let node_name = args.node_name.clone().map_or_else(host_name, Ok);
-        let node_name = node_name.and_then(valid_name).map_err(|error| mistakes.push(format!("--node-name: {error:#}")));
-        let data_dir = std::path::absolute(&args.data_dir.path)
-            .map_err(|error| mistakes.push(format!("--data-dir: {error}")));
+        let node_name =
+            node_name.and_then(valid_name).map_err(|error| mistakes.push(format!("--node-name: {error:#}")));
+        let data_dir =
+            std::path::absolute(&args.data_dir.path).map_err(|error| mistakes.push(format!("--data-dir: {error}")));
         match (pod_cidr, node_name, data_dir) {
             (Ok(pod_cidr), Ok(node_name), Ok(data_dir)) => {
                 Ok(Self { data_dir, api: Some(args.api), pod_cidr, node_name })
@@ -46,7 +47,7 @@ impl Config {
     }
 
     /// Keeps what a later `adieu down` must know if this process is gone by then.
-    pub fn remember(&self) -> Result<()> {
+    pub(crate) fn remember(&self) -> Result<()> {
         let text = json!({ "podCidr": self.pod_cidr.to_string(), "nodeName": self.node_name });
         let temporary = self.data_dir.join(".config.json");
         std::fs::write(&temporary, text.to_string())
@@ -55,7 +56,7 @@ impl Config {
     }
 
     /// What the last instance on `dir` was started with; it is not to serve anyone.
-    pub fn recall(dir: &Path) -> Result<Self> {
+    pub(crate) fn recall(dir: &Path) -> Result<Self> {
         let path = dir.join(REMEMBERED);
         let doing = || format!("cannot read {}; run `adieu up` on the folder once more", path.display());
         let text = std::fs::read(&path).with_context(doing)?;
@@ -70,7 +71,7 @@ impl Config {
     }
 
     /// The node's address: where the API listens if that is one address, else loopback.
-    pub fn node_address(&self) -> IpAddr {
+    pub(crate) fn node_address(&self) -> IpAddr {
         match self.api {
             Some(address) if !address.ip().is_unspecified() => address.ip(),
             _ => IpAddr::from([127, 0, 0, 1]),
@@ -99,7 +100,7 @@ fn valid_name(name: String) -> Result<String> {
 }
 
 /// The images below `data_dir`.
-pub fn image_store(data_dir: &Path) -> Result<ImageStore> {
+pub(crate) fn image_store(data_dir: &Path) -> Result<ImageStore> {
     let dir = data_dir.join("images");
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot use {}", dir.display()))?;
     Ok(ImageStore::open(&dir)?)

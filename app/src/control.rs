@@ -14,32 +14,32 @@ const DOWN: &str = "down";
 const DONE: &str = "done";
 
 /// Someone who asked this instance to go down and waits to hear how it goes.
-pub struct Asker {
+pub(crate) struct Asker {
     stream: UnixStream,
 }
 
 impl Asker {
     /// Tells one line. An asker who left is not waited for.
-    pub async fn tell(&mut self, line: &str) {
+    pub(crate) async fn tell(&mut self, line: &str) {
         let _ = self.stream.write_all(format!("{line}\n").as_bytes()).await;
     }
 
     /// Tells that everything is done.
-    pub async fn done(mut self) {
+    pub(crate) async fn done(mut self) {
         self.tell(DONE).await;
         let _ = self.stream.shutdown().await;
     }
 }
 
 /// The socket of a running instance.
-pub struct Control {
+pub(crate) struct Control {
     listener: UnixListener,
     path: PathBuf,
 }
 
 impl Control {
     /// Listens in `dir`; the folder's lock makes sure that nobody else does.
-    pub fn open(dir: &Path) -> io::Result<Self> {
+    pub(crate) fn open(dir: &Path) -> io::Result<Self> {
         let path = dir.join(SOCKET);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -50,7 +50,7 @@ impl Control {
     }
 
     /// Waits until someone asks for the end.
-    pub async fn asked_down(&self) -> io::Result<Asker> {
+    pub(crate) async fn asked_down(&self) -> io::Result<Asker> {
         loop {
             let (stream, _) = self.listener.accept().await?;
             let mut reader = AsyncReader::new(stream);
@@ -70,7 +70,7 @@ impl Drop for Control {
 }
 
 /// Asks the instance on `dir` to go down, showing its progress to `out`. `false` if none answers there.
-pub fn ask_down(dir: &Path, out: &mut impl Write) -> Result<bool> {
+pub(crate) fn ask_down(dir: &Path, out: &mut impl Write) -> Result<bool> {
     let Ok(mut stream) = StdStream::connect(dir.join(SOCKET)) else { return Ok(false) };
     writeln!(stream, "{DOWN}").context("the running instance does not listen")?;
     for line in BufReader::new(stream).lines() {

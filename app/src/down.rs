@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::up::log_at;
 
 /// Asks the running instance, or does it alone if none runs on the folder.
-pub fn run(args: &DownArgs) -> Result<()> {
+pub(crate) fn run(args: &DownArgs) -> Result<()> {
     let dir = std::path::absolute(&args.data_dir.path)?;
     let mut out = io::stdout();
     if !Instance::exists(&dir) {
@@ -59,7 +59,7 @@ async fn alone(instance: Instance) -> Result<()> {
 }
 
 /// Ends everything for someone who asked over the control socket.
-pub async fn end_everything(platform: &Platform, mut asker: Asker) -> Result<()> {
+pub(crate) async fn end_everything(platform: &Platform, mut asker: Asker) -> Result<()> {
     let (told, mut lines) = mpsc::unbounded_channel::<String>();
     let telling = async {
         while let Some(line) = lines.recv().await {

@@ -8,13 +8,13 @@ use tower::Service;
 
 /// The API as one user.
 #[derive(Clone, Debug)]
-pub struct As<S> {
+pub(crate) struct As<S> {
     service: S,
     identity: Identity,
 }
 
 /// A client of `service` that speaks as `user`, a member of `groups`.
-pub fn client<S, B>(service: S, user: &str, groups: &[&str]) -> kube::Client
+pub(crate) fn client<S, B>(service: S, user: &str, groups: &[&str]) -> kube::Client
 where
     S: Service<Request<kube::client::Body>, Response = http::Response<B>> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -22,8 +22,7 @@ where
     B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
     B::Error: Into<tower::BoxError>,
 {
-    let identity =
-        Identity { user: user.to_owned(), groups: groups.iter().map(|g| (*g).to_owned()).collect() };
+    let identity = Identity { user: user.to_owned(), groups: groups.iter().map(|g| (*g).to_owned()).collect() };
     kube::Client::new(As { service, identity }, "default")
 }
 

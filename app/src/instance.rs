@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, flock};
 
 /// The folder, locked for this process. The lock goes with the process, however it ends.
 #[derive(Debug)]
-pub struct Instance {
+pub(crate) struct Instance {
     /// The folder.
     pub dir: PathBuf,
     /// Random, made with the folder; short enough for the name of a network link.
@@ -19,7 +19,7 @@ pub struct Instance {
 
 impl Instance {
     /// Takes the folder, or says who has it.
-    pub fn take(dir: &Path) -> Result<Self> {
+    pub(crate) fn take(dir: &Path) -> Result<Self> {
         match Self::try_take(dir)? {
             Some(instance) => Ok(instance),
             None => bail!(
@@ -30,7 +30,7 @@ impl Instance {
     }
 
     /// Takes the folder unless another process has it.
-    pub fn try_take(dir: &Path) -> Result<Option<Self>> {
+    pub(crate) fn try_take(dir: &Path) -> Result<Option<Self>> {
         let describe = || format!("cannot use the folder {}", dir.display());
         fs::create_dir_all(dir).with_context(describe)?;
         let path = dir.join("lock");
@@ -45,7 +45,7 @@ impl Instance {
     }
 
     /// True if someone made an instance here before.
-    pub fn exists(dir: &Path) -> bool {
+    pub(crate) fn exists(dir: &Path) -> bool {
         dir.join("instance").exists()
     }
 }

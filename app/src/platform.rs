@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use node::{Node, NodeConfig};
 use node::containers::NodeContainers;
+use node::{Node, NodeConfig};
 use runtime::embedded::{Embedded, EmbeddedConfig};
 use server::{Server, ServerConfig};
 use store::Store;
@@ -17,7 +17,7 @@ use crate::instance::Instance;
 use crate::local_node::LocalNode;
 
 /// A running instance, not yet serving anyone outside this process.
-pub struct Platform {
+pub(crate) struct Platform {
     /// The API.
     pub server: Server,
     /// The node.
@@ -29,19 +29,14 @@ pub struct Platform {
 
 impl Platform {
     /// Starts every part, in the order in which they need each other. `root_ca` is what pods are to trust.
-    pub async fn start(config: &Config, instance: &Instance, root_ca: Option<&str>) -> Result<Self> {
+    pub(crate) async fn start(config: &Config, instance: &Instance, root_ca: Option<&str>) -> Result<Self> {
         let dir = &instance.dir;
         let store = Store::open(&dir.join("store.redb")).await.context("cannot open the store")?;
         let dialer = Arc::new(LocalNode::<NodeContainers<Embedded>>::new(config.node_name.clone()));
         let advertise = config.api.unwrap_or_else(|| SocketAddr::from((config.node_address(), 6443)));
-        let server = Server::new(ServerConfig {
-            store,
-            advertise,
-            version: VERSION.to_owned(),
-            nodes: dialer.clone(),
-        })
-        .await
-        .context("cannot start the API server")?;
+        let server = Server::new(ServerConfig { store, advertise, version: VERSION.to_owned(), nodes: dialer.clone() })
+            .await
+            .context("cannot start the API server")?;
         if let Some(pem) = root_ca {
             server.publish_root_ca(pem);
         }
@@ -78,7 +73,7 @@ impl Platform {
     }
 
     /// Stops every part and leaves the pods as they are.
-    pub async fn stop(mut self) {
+    pub(crate) async fn stop(mut self) {
         self.controllers.shutdown().await;
         self.node.stop().await;
     }

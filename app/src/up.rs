@@ -17,7 +17,7 @@ use crate::instance::Instance;
 use crate::platform::Platform;
 
 /// Runs until a signal, `adieu down`, or a failure.
-pub fn run(args: &UpArgs) -> Result<()> {
+pub(crate) fn run(args: &UpArgs) -> Result<()> {
     let config = Config::resolve(args)?;
     log_at(args.verbose);
     let instance = Instance::take(&config.data_dir)?;
@@ -54,12 +54,14 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
     let (stop_serving, stopped) = oneshot::channel::<()>();
     let server = platform.server.clone();
     let tls = keys.server_config().context("cannot use the certificates")?;
-    let serving = tokio::spawn(async move {
-        server.serve(listener, tls, async { drop(stopped.await) }).await
-    });
-    println!("adieu is ready: node {} at https://{address}", config.node_name);
-    println!("  export KUBECONFIG={}", kubeconfig.display());
-    io::stdout().flush()?;
+    let serving = tokio::spawn(async move { server.serve(listener, tls, async { drop(stopped.await) }).await });
+    // Whoever started us may not be listening any more; that is no reason to end.
+    let ready = format!(
+        "adieu is ready: node {} at https://{address}\n  export KUBECONFIG={}\n",
+        config.node_name,
+        kubeconfig.display()
+    );
+    let _ = io::stdout().write_all(ready.as_bytes()).and_then(|()| io::stdout().flush());
 
     let stop = tokio::select! {
         stop = told_to_stop(&control) => stop?,
@@ -89,7 +91,7 @@ async fn told_to_stop(control: &Control) -> Result<Stop> {
 }
 
 /// Logs go to standard error: a handful of lines per pod by default.
-pub fn log_at(verbose: u8) {
+pub(crate) fn log_at(verbose: u8) {
     let level = match verbose {
         0 => tracing::Level::WARN,
         1 => tracing::Level::INFO,

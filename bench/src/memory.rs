@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 
 /// The resident memory of all `pids` together; `None` if there are none.
-pub fn resident_kib(pids: &[i32]) -> Result<Option<u64>> {
+pub(crate) fn resident_kib(pids: &[i32]) -> Result<Option<u64>> {
     if pids.is_empty() {
         return Ok(None);
     }

@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 const LAST_WORD: &str = "leaving";
 
 /// A pod to be measured.
-pub struct Trial {
+pub(crate) struct Trial {
     api: Api<Pod>,
     image: String,
     name: String,
@@ -23,7 +23,7 @@ pub struct Trial {
 
 /// What was measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Times {
+pub(crate) struct Times {
     /// From the request to create to Ready on a watch.
     pub create_to_ready: Duration,
     /// From the request to delete to the handler's word in the log.
@@ -34,12 +34,12 @@ pub struct Times {
 
 impl Trial {
     /// A pod called `name` in the namespace `default`.
-    pub fn new(client: &kube::Client, image: &str, name: &str) -> Self {
+    pub(crate) fn new(client: &kube::Client, image: &str, name: &str) -> Self {
         Self { api: Api::namespaced(client.clone(), "default"), image: image.to_owned(), name: name.to_owned() }
     }
 
     /// The whole life.
-    pub async fn run(&self) -> Result<Times> {
+    pub(crate) async fn run(&self) -> Result<Times> {
         let create_to_ready = self.come().await?;
         let params = LogParams { follow: true, ..LogParams::default() };
         let mut log = self.api.log_stream(&self.name, &params).await?.lines();
@@ -73,7 +73,7 @@ impl Trial {
     }
 
     /// Creates the pod and waits until it is Ready.
-    pub async fn come(&self) -> Result<Duration> {
+    pub(crate) async fn come(&self) -> Result<Duration> {
         let mut events = self.watch().await?;
         let script = format!("trap 'echo {LAST_WORD}; exit 0' TERM; echo here; sleep 1000000 & wait");
         let pod: Pod = serde_json::from_value(json!({
@@ -100,7 +100,7 @@ impl Trial {
     }
 
     /// Deletes the pod and waits until it is gone.
-    pub async fn go(&self) -> Result<()> {
+    pub(crate) async fn go(&self) -> Result<()> {
         let mut events = self.watch().await?;
         self.api.delete(&self.name, &DeleteParams::default()).await?;
         let gone = async {

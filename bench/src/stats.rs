@@ -8,18 +8,18 @@ use crate::pod::Times;
 
 /// Everything measured so far.
 #[derive(Default, Debug)]
-pub struct Figures {
+pub(crate) struct Figures {
     all: Vec<Times>,
 }
 
 impl Figures {
     /// One more.
-    pub fn add(&mut self, times: Times) {
+    pub(crate) fn add(&mut self, times: Times) {
         self.all.push(times);
     }
 
     /// The median and the 99th percentile of one of the figures, in milliseconds with one decimal.
-    pub fn summary(&self, which: impl Fn(&Times) -> Duration) -> Value {
+    pub(crate) fn summary(&self, which: impl Fn(&Times) -> Duration) -> Value {
         let mut sorted: Vec<Duration> = self.all.iter().map(which).collect();
         sorted.sort_unstable();
         json!({ "p50": percentile(&sorted, 50), "p99": percentile(&sorted, 99), "count": sorted.len() })

@@ -14,7 +14,7 @@ use crate::sources;
 const CATALOGUE: [(&str, usize); 3] = [("NT", 165), ("AD", 89), ("TR", 112)];
 
 /// Prints every id with its tests, and how many of each catalogue are shown.
-pub fn run(root: &Path) -> Result<()> {
+pub(crate) fn run(root: &Path) -> Result<()> {
     let mut shown: BTreeMap<(String, usize), Vec<String>> = BTreeMap::new();
     for (path, text) in sources::rust_files(root)? {
         let mut ids = Vec::new();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 /// Every Rust file below `root` that is ours, with its text; paths are relative to `root`.
-pub fn rust_files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
+pub(crate) fn rust_files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut files = Vec::new();
     for top in ["app", "bench", "crates", "tests", "xtask"] {
         collect(root, &root.join(top), &mut files)?;
@@ -29,22 +29,22 @@ fn collect(root: &Path, dir: &Path, files: &mut Vec<(PathBuf, String)>) -> Resul
 }
 
 /// The name of the function that a line declares.
-pub fn function_name(line: &str) -> Option<&str> {
+pub(crate) fn function_name(line: &str) -> Option<&str> {
     let line = line.trim_start_matches("pub ").trim_start_matches("async ");
     line.strip_prefix("fn ")?.split(['(', '<']).next()
 }
 
 /// The names of all functions marked as tests.
-pub fn test_names(text: &str) -> Vec<String> {
+pub(crate) fn test_names(text: &str) -> Vec<String> {
     let mut names = Vec::new();
     let mut marked = false;
     for line in text.lines().map(str::trim) {
         if line == "#[test]" || line.starts_with("#[tokio::test") {
             marked = true;
-        } else if let Some(name) = function_name(line) {
-            if std::mem::take(&mut marked) {
-                names.push(name.to_owned());
-            }
+        } else if let Some(name) = function_name(line)
+            && std::mem::take(&mut marked)
+        {
+            names.push(name.to_owned());
         }
     }
     names

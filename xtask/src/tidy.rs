@@ -12,7 +12,7 @@ use crate::sources;
 const LINES_MOST: usize = 800;
 
 /// Checks the tree below `root`.
-pub fn run(root: &Path) -> Result<()> {
+pub(crate) fn run(root: &Path) -> Result<()> {
     let sources = sources::rust_files(root)?;
     let mut complaints = Vec::new();
     let tests: BTreeSet<String> = sources.iter().flat_map(|(_, text)| sources::test_names(text)).collect();

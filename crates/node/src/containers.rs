@@ -24,11 +24,14 @@ impl<R: Runtime> NodeContainers<R> {
     }
 
     fn pod(&self, which: &ContainerRef) -> Result<PodEntry, StreamError> {
-        let found = lock(&self.directory).values().find(|entry| {
-            let facts = lock(&entry.facts);
-            let meta = &facts.pod.metadata;
-            meta.name.as_deref() == Some(&which.pod) && meta.namespace.as_deref() == Some(&which.namespace)
-        }).cloned();
+        let found = lock(&self.directory)
+            .values()
+            .find(|entry| {
+                let facts = lock(&entry.facts);
+                let meta = &facts.pod.metadata;
+                meta.name.as_deref() == Some(&which.pod) && meta.namespace.as_deref() == Some(&which.namespace)
+            })
+            .cloned();
         found.ok_or_else(|| StreamError::not_found(format!("pod {:?} is not on this node", which.pod)))
     }
 
@@ -68,7 +71,10 @@ impl<R: Runtime> Containers for NodeContainers<R> {
 
     async fn exec(&self, which: &ContainerRef, spec: ExecSpec) -> Result<ExecSession, StreamError> {
         let (entry, id) = self.running(which)?;
-        self.runtime.exec(&entry.uid, &id, &spec).await.map_err(|error| StreamError::internal("cannot run this in the container", error))
+        self.runtime
+            .exec(&entry.uid, &id, &spec)
+            .await
+            .map_err(|error| StreamError::internal("cannot run this in the container", error))
     }
 
     fn resize(&self, session: &ExecSession, columns: u16, rows: u16) {
@@ -109,9 +115,8 @@ fn ended(mut progress: watch::Receiver<Progress>, id: ContainerId) -> watch::Rec
     let (told, ended) = watch::channel(false);
     tokio::spawn(async move {
         let over = |progress: &Progress| {
-            find(progress, &id.name).is_none_or(|c| {
-                c.attempt > id.attempt || !matches!(c.state, ContainerState::Running { .. })
-            })
+            find(progress, &id.name)
+                .is_none_or(|c| c.attempt > id.attempt || !matches!(c.state, ContainerState::Running { .. }))
         };
         tokio::select! {
             // A pod that is gone is over too.

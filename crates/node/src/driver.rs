@@ -41,8 +41,11 @@ impl<R: Runtime> Driver<R> {
         journal: Journal,
         hands: Hands<R>,
     ) -> (Self, watch::Receiver<Progress>) {
-        let (progress, seen) =
-            watch::channel(Progress { status: worker.status(), at_rest: worker.is_at_rest(), deadline: worker.deadline() });
+        let (progress, seen) = watch::channel(Progress {
+            status: worker.status(),
+            at_rest: worker.is_at_rest(),
+            deadline: worker.deadline(),
+        });
         (Self { uid, worker, inbox, journal, hands, progress }, seen)
     }
 
@@ -106,8 +109,9 @@ impl<R: Runtime> Driver<R> {
     }
 
     async fn finish(mut self) -> Result<(), Arc<JournalError>> {
-        self.hands.let_go().await;
+        // First the memory, then the files: files that a crash leaves behind are swept at the next start.
         self.journal.append(Record::Forgotten { uid: self.uid.clone() }).await?;
+        self.hands.let_go().await;
         self.progress.send_modify(|p| p.at_rest = true);
         info!("gone");
         Ok(())

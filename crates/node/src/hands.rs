@@ -123,19 +123,16 @@ impl<R: Runtime> Hands<R> {
 
     /// Keeps probes in step with what was seen: they begin with a run and end with it.
     pub fn attend(&mut self, input: &Input, worker: &PodWorker) {
-        match input {
-            Input::Started { instance, .. } => self.probe(instance),
-            Input::Exited { instance, .. } => {
-                self.probes.remove(instance);
-            }
-            Input::AgentRestarted { report } => {
-                for container in &report.containers {
-                    if matches!(container.seen, lifecycle::SeenContainer::Running { .. }) {
-                        self.probe(&container.instance);
-                    }
+        if let Input::Started { instance, .. } = input {
+            self.probe(instance);
+        } else if let Input::Exited { instance, .. } = input {
+            self.probes.remove(instance);
+        } else if let Input::AgentRestarted { report } = input {
+            for container in &report.containers {
+                if matches!(container.seen, lifecycle::SeenContainer::Running { .. }) {
+                    self.probe(&container.instance);
                 }
             }
-            _ => {}
         }
         if worker.is_terminating() {
             for running in self.probes.values_mut() {
@@ -155,6 +152,9 @@ impl<R: Runtime> Hands<R> {
         self.tasks.shutdown().await;
         if let Err(error) = self.body.tools.manifests.forget(&self.body.uid.0).await {
             warn!(%error, "the pod's files could not be removed");
+        }
+        if let Err(error) = self.body.tools.runtime.forget_logs(&self.body.uid).await {
+            warn!(error = words(&error), "the pod's logs could not be removed");
         }
     }
 
@@ -260,10 +260,15 @@ impl<R: Runtime> Body<R> {
             Err(error) => {
                 let (reason, message) = match &error {
                     RuntimeError::ImageName { .. } => ("InvalidImageName", words(&error)),
-                    _ if never => {
-                        ("ErrImageNeverPull", format!("Container image {name:?} is not present with pull policy of Never"))
-                    }
-                    _ => ("ErrImagePull", words(&error)),
+                    _ if never => (
+                        "ErrImageNeverPull",
+                        format!("Container image {name:?} is not present with pull policy of Never"),
+                    ),
+                    RuntimeError::ImageAbsent { .. }
+                    | RuntimeError::NoSandbox { .. }
+                    | RuntimeError::NoContainer { .. }
+                    | RuntimeError::Start { .. }
+                    | RuntimeError::System { .. } => ("ErrImagePull", words(&error)),
                 };
                 self.tell(Input::ImageFailed { container, reason: reason.to_owned(), message }).await;
             }

@@ -43,6 +43,16 @@ impl Manifests {
         Ok(serde_json::from_slice(&text)?)
     }
 
+    /// The UIDs of all pods that something is kept for.
+    pub async fn all(&self) -> io::Result<Vec<String>> {
+        let mut uids = Vec::new();
+        let mut entries = fs::read_dir(&self.dir).await?;
+        while let Some(entry) = entries.next_entry().await? {
+            uids.extend(entry.file_name().into_string());
+        }
+        Ok(uids)
+    }
+
     /// Forgets a pod and its volumes. What is already gone stays gone.
     pub async fn forget(&self, uid: &str) -> io::Result<()> {
         match fs::remove_dir_all(self.pod_dir(uid)).await {

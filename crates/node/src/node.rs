@@ -18,8 +18,8 @@ use crate::events::Recorder;
 use crate::hands::Tools;
 use crate::heartbeat;
 use crate::manifest::Manifests;
-use crate::publisher::Flush;
 use crate::pods::{Command, Directory, PodEntry, Pods};
+use crate::publisher::Flush;
 
 /// What a node needs to know of itself.
 #[derive(Clone, Debug)]

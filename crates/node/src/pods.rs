@@ -109,7 +109,25 @@ impl<R: Runtime> Pods<R> {
             warn!(uid, "a sandbox that nobody remembers is removed");
             pods.discard(&uid).await;
         }
+        pods.sweep().await;
         Ok(pods)
+    }
+
+    /// Files of pods that were forgotten just before a crash.
+    async fn sweep(&self) {
+        let kept = self.tools.manifests.all().await.unwrap_or_default();
+        for uid in kept.iter().filter(|uid| !self.drivers.contains_key(*uid)) {
+            self.forget_files(uid).await;
+        }
+    }
+
+    async fn forget_files(&self, uid: &str) {
+        if let Err(error) = self.tools.manifests.forget(uid).await {
+            warn!(uid, %error, "the pod's files could not be removed");
+        }
+        if let Err(error) = self.tools.runtime.forget_logs(&PodUid(uid.to_owned())).await {
+            warn!(uid, error = words(&error), "the pod's logs could not be removed");
+        }
     }
 
     /// Routes facts until the node stops (all senders gone) or the journal fails.
@@ -152,6 +170,12 @@ impl<R: Runtime> Pods<R> {
             Some(report) => report.sandbox.ip.map(|ip| ip.to_string()),
             None => facts.pod.status.as_ref().and_then(|s| s.pod_ip.clone()),
         };
+        for container in report.iter().flat_map(|r| &r.containers) {
+            facts.image_ids.insert(container.id.name.clone(), container.image_id.clone());
+            if let Some(words) = self.tools.runtime.termination_message(&PodUid(uid.clone()), &container.id).await {
+                facts.last_words.insert(instance(&container.id), words);
+            }
+        }
         info!(uid, pod = life.name, steps = life.steps.len(), "a pod's life goes on");
         let inbox = self.begin(&uid, worker, facts);
         let report = report.map(runtime_report).unwrap_or_default();
@@ -162,9 +186,7 @@ impl<R: Runtime> Pods<R> {
         if let Err(error) = self.tools.runtime.remove_sandbox(&PodUid(uid.to_owned())).await {
             warn!(uid, error = words(&error), "a sandbox could not be removed");
         }
-        if let Err(error) = self.tools.manifests.forget(uid).await {
-            warn!(uid, %error, "the pod's files could not be removed");
-        }
+        self.forget_files(uid).await;
         // The next start compacts the record away; until then it is a life that ended.
         drop(self.journal.append(Record::Forgotten { uid: uid.to_owned() }));
     }
@@ -206,8 +228,12 @@ impl<R: Runtime> Pods<R> {
             Sight::Listed(pods) => {
                 let listed: HashSet<String> = pods.iter().filter_map(|p| p.metadata.uid.clone()).collect();
                 self.finished.retain(|uid| listed.contains(uid));
-                let gone: Vec<_> =
-                    self.drivers.iter().filter(|(uid, _)| !listed.contains(*uid)).map(|(_, h)| h.inbox.clone()).collect();
+                let gone: Vec<_> = self
+                    .drivers
+                    .iter()
+                    .filter(|(uid, _)| !listed.contains(*uid))
+                    .map(|(_, h)| h.inbox.clone())
+                    .collect();
                 for inbox in gone {
                     let _ = inbox.send(Input::ObjectGone).await;
                 }
@@ -231,10 +257,10 @@ impl<R: Runtime> Pods<R> {
         if self.finished.contains(&uid) {
             return;
         }
-        if !self.drivers.contains_key(&uid) {
-            if is_terminal(&pod) || !self.takes_on_pods || !self.adopt(&uid, &pod).await {
-                return;
-            }
+        if !self.drivers.contains_key(&uid)
+            && (is_terminal(&pod) || !self.takes_on_pods || !self.adopt(&uid, &pod).await)
+        {
+            return;
         }
         let Some(handle) = self.drivers.get_mut(&uid) else { return };
         let deletion = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);

@@ -153,7 +153,7 @@ async fn write_status(
 ) -> kube::Result<()> {
     let Some(status) = status else { return Ok(()) };
     let new = {
-        let facts = crate::hands::lock(&facts);
+        let facts = crate::hands::lock(facts);
         api_status(status, &facts, last.as_ref().or(facts.pod.status.as_ref()), timeline::wall_now())
     };
     if last.as_ref() == Some(&new) {

@@ -124,7 +124,11 @@ fn select(
 ) -> Result<BTreeMap<String, Vec<u8>>, VolumeError> {
     let optional = optional == Some(true);
     let Some(data) = found else {
-        return if optional { Ok(BTreeMap::new()) } else { Err(missing(volume, format!("{what} {object:?} not found"))) };
+        return if optional {
+            Ok(BTreeMap::new())
+        } else {
+            Err(missing(volume, format!("{what} {object:?} not found")))
+        };
     };
     let Some(items) = items else { return Ok(data) };
     let mut chosen = BTreeMap::new();

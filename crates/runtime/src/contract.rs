@@ -223,6 +223,8 @@ pub struct PodReport {
 pub struct ContainerReport {
     /// Which run.
     pub id: ContainerId,
+    /// The image it runs.
+    pub image_id: String,
     /// When it was started, wall clock, milliseconds.
     pub started_wall_ms: i64,
     /// How it ended; `None` while it runs.
@@ -288,7 +290,7 @@ pub trait Runtime: Send + Sync + 'static {
     fn create_sandbox(&self, spec: &SandboxSpec) -> impl Future<Output = Result<Sandbox>> + Send;
     /// Creates and starts a container; returns when its program runs (or was refused by exec). Wall clock, milliseconds.
     fn start_container(&self, pod: &PodUid, spec: &ContainerSpec) -> impl Future<Output = Result<i64>> + Send;
-    /// Sends a signal to the container's first process, by pidfd.
+    /// Sends a signal to the container's first process, by pidfd; the same signal a second time is not sent again.
     fn signal(&self, pod: &PodUid, id: &ContainerId, signal: u8) -> impl Future<Output = Result<Delivery>> + Send;
     /// Kills everything in the container, what escaped its first process included.
     fn kill(&self, pod: &PodUid, id: &ContainerId) -> impl Future<Output = Result<()>> + Send;
@@ -311,9 +313,12 @@ pub trait Runtime: Send + Sync + 'static {
     fn log_path(&self, pod: &PodUid, id: &ContainerId) -> PathBuf;
     /// The container's last words, at most the last 4096 bytes; `None` if it left none.
     fn termination_message(&self, pod: &PodUid, id: &ContainerId) -> impl Future<Output = Option<String>> + Send;
-    /// Kills and removes everything of the pod: processes, mounts, namespaces, cgroups, addresses, files.
+    /// Kills and removes everything of the pod: processes, mounts, namespaces, cgroups, addresses, and all files but
+    /// its logs, which can be read until the pod is forgotten.
     /// Returns when no process of it is left; slow kernel work behind that goes on in the background.
     fn remove_sandbox(&self, pod: &PodUid) -> impl Future<Output = Result<()>> + Send;
+    /// Deletes the logs of a pod whose sandbox is gone.
+    fn forget_logs(&self, pod: &PodUid) -> impl Future<Output = Result<()>> + Send;
     /// Removes what the runtime keeps between pods (links, rules, routes, cgroup roots). For `adieu down`.
     fn tear_down(&self) -> impl Future<Output = Result<()>> + Send;
 }

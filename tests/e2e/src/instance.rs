@@ -36,7 +36,10 @@ impl Instance {
         let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
         let mut instance = Self {
             api: format!("127.0.0.1:{}", free_port()?),
-            pod_cidr: format!("10.{}.0.0/16", 100 + (std::process::id() % 20) * 7 + u32::from(NEXT.fetch_add(1, Ordering::Relaxed) % 7)),
+            pod_cidr: format!(
+                "10.{}.0.0/16",
+                100 + (std::process::id() % 20) * 7 + u32::from(NEXT.fetch_add(1, Ordering::Relaxed) % 7)
+            ),
             node_name: format!("node-{}", dir.path().file_name().context("a name")?.to_string_lossy().to_lowercase()),
             dir,
             child: None,

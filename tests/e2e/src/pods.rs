@@ -75,7 +75,8 @@ impl PodWatch {
             }
         };
         let outcome = tokio::time::timeout(SOON, seen).await;
-        outcome.with_context(|| format!("not seen in time: {what}; last {:?}", self.last.as_ref().map(|p| &p.status)))?
+        outcome
+            .with_context(|| format!("not seen in time: {what}; last {:?}", self.last.as_ref().map(|p| &p.status)))?
     }
 
     /// Waits until the pod is Ready.

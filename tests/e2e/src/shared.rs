@@ -47,6 +47,7 @@ impl Shared {
             self.dir.path(),
             inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE | inotify::WatchFlags::CLOSE_WRITE,
         )?;
+        #[expect(deprecated, reason = "the replacement is unsafe, and this descriptor is ours alone")]
         let changes = AsyncFd::new(watch)?;
         let wait = async {
             loop {
@@ -67,7 +68,8 @@ impl Shared {
     /// Lets whoever reads `/shared/gate` in the container go on. Blocks until somebody reads.
     pub async fn open_gate(&self) -> Result<()> {
         let path = self.dir.path().join("gate");
-        tokio::task::spawn_blocking(move || fs::OpenOptions::new().write(true).open(path)?.write_all(b"go\n")).await??;
+        tokio::task::spawn_blocking(move || fs::OpenOptions::new().write(true).open(path)?.write_all(b"go\n"))
+            .await??;
         Ok(())
     }
 }

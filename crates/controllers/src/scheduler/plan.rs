@@ -118,17 +118,19 @@ mod tests {
     fn a_pod_that_fits_nowhere_is_told_why() {
         let pods = [pod("a", json!({ "containers": [], "nodeSelector": { "disk": "x" } }))];
         let nodes = [node("n1", "True"), node("n2", "False")];
-        let why = "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) were not ready.";
+        let why =
+            "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) were not ready.";
         assert_eq!(plan(pods.iter(), nodes.iter()), [Placement::Nowhere { pod: "a".into(), why: why.into() }]);
-        assert!(matches!(&plan(pods.iter(), [].iter())[0], Placement::Nowhere { why, .. } if why.starts_with("no nodes")));
+        assert!(
+            matches!(&plan(pods.iter(), [].iter())[0], Placement::Nowhere { why, .. } if why.starts_with("no nodes"))
+        );
     }
 
     #[test]
     fn bound_leaving_gated_and_foreign_pods_are_left_alone() {
         let mut leaving = pod("a", json!({ "containers": [] }));
-        leaving.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
-            jiff::Timestamp::UNIX_EPOCH,
-        ));
+        leaving.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
         let pods = [
             leaving,
             pod("b", json!({ "containers": [], "schedulerName": "mine" })),

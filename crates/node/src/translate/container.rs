@@ -131,14 +131,16 @@ fn value_from(
     lookups: &Lookups,
     facts: &RunFacts,
 ) -> Result<Option<String>, ConfigError> {
-    let keyed = |what: &str, all: &BTreeMap<String, BTreeMap<String, String>>, name: &str, key: &str, optional| {
-        match all.get(name).map(|data| data.get(key)) {
+    let keyed =
+        |what: &str, all: &BTreeMap<String, BTreeMap<String, String>>, name: &str, key: &str, optional| match all
+            .get(name)
+            .map(|data| data.get(key))
+        {
             Some(Some(value)) => Ok(Some(value.clone())),
             _ if optional == Some(true) => Ok(None),
             None => Err(ConfigError::Missing(format!("{what} {name:?} not found"))),
             Some(None) => Err(ConfigError::Missing(format!("couldn't find key {key} in {what} {name}"))),
-        }
-    };
+        };
     if let Some(r) = &source.config_map_key_ref {
         return keyed("configmap", &lookups.config_maps, &r.name, &r.key, r.optional);
     }

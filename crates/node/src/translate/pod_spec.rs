@@ -42,10 +42,10 @@ fn container_spec(container: &Container, role: Role) -> Result<ContainerSpec, Sp
     let lifecycle = container.lifecycle.as_ref();
     let stop_signal = match lifecycle.and_then(|l| l.stop_signal.as_deref()) {
         None => None,
-        Some(name) => Some(Signal(runtime::signals::signal_from_name(name).ok_or_else(|| SpecError::StopSignal {
-            container: container.name.clone(),
-            signal: name.to_owned(),
-        })?)),
+        Some(name) => Some(Signal(
+            runtime::signals::signal_from_name(name)
+                .ok_or_else(|| SpecError::StopSignal { container: container.name.clone(), signal: name.to_owned() })?,
+        )),
     };
     Ok(ContainerSpec {
         name: ContainerName(container.name.clone()),

@@ -115,10 +115,7 @@ fn container(status: &ContainerStatus, facts: &Facts) -> ApiContainer {
             false,
         ),
         ContainerState::Running { since } => (
-            ApiState {
-                running: Some(ContainerStateRunning { started_at: api_time(*since) }),
-                ..ApiState::default()
-            },
+            ApiState { running: Some(ContainerStateRunning { started_at: api_time(*since) }), ..ApiState::default() },
             true,
         ),
         ContainerState::Terminated(ended) => (terminated(name, ended, facts), ended.started.is_some()),

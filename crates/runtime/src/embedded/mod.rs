@@ -29,6 +29,7 @@ use crate::contract::{
 };
 use crate::image::ImageStore;
 use crate::network::{Network, PodCidr};
+use crate::shim::records::PodDir;
 use crate::shim::records::is_plain;
 use pod::{Pod, system};
 use program::ShimProgram;
@@ -146,8 +147,8 @@ impl Inner {
         Ok(self.pods().entry(uid.clone()).or_insert_with(make).clone())
     }
 
-    fn dir_of(&self, uid: &PodUid) -> crate::shim::records::PodDir {
-        crate::shim::records::PodDir { path: self.data_dir.join("pods").join(&uid.0) }
+    fn dir_of(&self, uid: &PodUid) -> PodDir {
+        PodDir { path: self.data_dir.join("pods").join(&uid.0) }
     }
 
     /// Lets work go on behind an answer.
@@ -226,7 +227,12 @@ impl Runtime for Embedded {
     }
 
     fn log_path(&self, pod: &PodUid, id: &ContainerId) -> PathBuf {
-        self.inner.dir_of(pod).log(id)
+        let kept = PodDir { path: self.inner.kept_logs(pod) }.log(id);
+        if kept.exists() { kept } else { self.inner.dir_of(pod).log(id) }
+    }
+
+    async fn forget_logs(&self, pod: &PodUid) -> Result<()> {
+        self.inner.forget_logs(pod).await
     }
 
     async fn termination_message(&self, pod: &PodUid, id: &ContainerId) -> Option<String> {

@@ -13,6 +13,7 @@ use tokio::io::Interest;
 
 use super::link::Link;
 use crate::cgroup::Group;
+use crate::container::plan::ContainerPlan;
 use crate::contract::{
     ContainerReport, ExitRecord, HookRecord, HookReport, PodReport, PodUid, RuntimeError, RuntimeEvent, Sandbox,
     SandboxSpec,
@@ -122,7 +123,9 @@ impl Pod {
             let exit: Option<ExitRecord> = records::read(&dir.exit());
             let started = records::read::<StartedRecord>(&dir.started()).map(|started| started.wall_ms);
             let Some(started_wall_ms) = started.or(exit.map(|exit| exit.wall_ms)) else { continue };
-            report.containers.push(ContainerReport { id: id.clone(), started_wall_ms, exit });
+            let plan: Option<ContainerPlan> = records::read(&dir.plan());
+            let image_id = plan.map(|plan| plan.spec.image_id).unwrap_or_default();
+            report.containers.push(ContainerReport { id: id.clone(), image_id, started_wall_ms, exit });
             for hook in dir.hooks() {
                 let outcome = records::read(&dir.hook_outcome(&hook));
                 report.hooks.push(HookReport { id: id.clone(), hook, outcome });

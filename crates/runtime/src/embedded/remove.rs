@@ -1,7 +1,7 @@
 //! Taking a pod away, and the runtime itself.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -32,8 +32,10 @@ impl Inner {
         let released = self.network.release(uid).await;
         released.map_err(|error| system("cannot release the pod's address")(error.into()))?;
         let of = pod.clone();
+        let kept = self.kept_logs(uid);
         let leaving = blocking(move || {
             of.group.remove(CGROUP_PATIENCE)?;
+            keep_logs(&of, &kept)?;
             leave(&of)
         });
         let leaving = leaving.await.map_err(system("cannot remove the pod's control groups and files"))?;
@@ -44,6 +46,20 @@ impl Inner {
             self.delete_in_background(path);
         }
         Ok(())
+    }
+
+    /// Where the logs of a pod are once its sandbox is gone; laid out like the pod's own directory.
+    pub(super) fn kept_logs(&self, uid: &PodUid) -> PathBuf {
+        self.data_dir.join("logs").join(&uid.0)
+    }
+
+    pub(super) async fn forget_logs(&self, uid: &PodUid) -> Result<()> {
+        let path = self.kept_logs(uid);
+        let deleted = blocking(move || match std::fs::remove_dir_all(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        });
+        deleted.await.map_err(system("cannot delete the pod's logs"))
     }
 
     async fn end(&self, pod: &Arc<Pod>) -> io::Result<()> {
@@ -81,6 +97,22 @@ impl Inner {
         network.map_err(|error| system("cannot tear the pod network down")(error.into()))?;
         groups.map_err(system("cannot remove the control groups"))
     }
+}
+
+/// Sets the pod's logs aside: people read them after the end. Logs of an earlier sandbox of the pod are joined, not lost.
+fn keep_logs(pod: &Pod, kept: &Path) -> io::Result<()> {
+    let logs = pod.dir.path.join("logs");
+    let Ok(containers) = std::fs::read_dir(&logs) else { return Ok(()) };
+    for container in containers {
+        let container = container?;
+        let target = kept.join("logs").join(container.file_name());
+        std::fs::create_dir_all(&target)?;
+        for run in std::fs::read_dir(container.path())? {
+            let run = run?;
+            std::fs::rename(run.path(), target.join(run.file_name()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Frees the pod's name; what is left to delete is then nobody's.

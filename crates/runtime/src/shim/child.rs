@@ -1,5 +1,6 @@
 //! What a shim knows of its containers and of each child it has.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use crate::cgroup::ContainerCgroup;
@@ -23,6 +24,8 @@ pub(super) struct Container {
     /// Held so that standard input stays open.
     pub(super) _stdin: Option<OwnedFd>,
     pub(super) phase: Phase,
+    /// Signals it was sent. An agent that did not live to hear the answer asks again, and is answered the same.
+    pub(super) sent: BTreeSet<u8>,
 }
 
 /// Where a container stands.

@@ -10,6 +10,7 @@ use crate::container::plan::ContainerPlan;
 use crate::container::{Doing, SetupError, create, exec};
 use crate::contract::{ContainerId, Delivery, ExecSpec, HookRecord};
 use crate::sys::signal;
+use std::collections::BTreeSet;
 
 impl Shim {
     pub(super) fn handle(&mut self, client: u64, ask: Ask) {
@@ -89,6 +90,7 @@ impl Shim {
                 pumps,
                 _stdin: created.stdin,
                 phase: Phase::Starting { signals: Vec::new() },
+                sent: BTreeSet::new(),
             },
         );
         Ok(())
@@ -101,7 +103,9 @@ impl Shim {
         };
         match &mut container.phase {
             Phase::Starting { signals } => {
-                signals.push(number);
+                if !signals.contains(&number) {
+                    signals.push(number);
+                }
                 Answer::Signalled(Delivery::Delivered)
             }
             Phase::Ending(_) => Answer::Signalled(Delivery::AlreadyGone),
@@ -173,10 +177,16 @@ impl Shim {
     }
 }
 
-/// Sends a signal to a container's first process.
-pub(super) fn deliver(container: &Container, number: u8) -> Answer {
+/// Sends a signal to a container's first process, once: like every verb, asking twice is asking once.
+pub(super) fn deliver(container: &mut Container, number: u8) -> Answer {
+    if container.sent.contains(&number) {
+        return Answer::Signalled(Delivery::Delivered);
+    }
     match signal::send(&container.process.pidfd, number) {
-        Ok(()) => Answer::Signalled(Delivery::Delivered),
+        Ok(()) => {
+            container.sent.insert(number);
+            Answer::Signalled(Delivery::Delivered)
+        }
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Answer::Signalled(Delivery::AlreadyGone),
         Err(error) => Answer::Refused { message: SetupError::new(format!("send signal {number}"), error).0 },
     }
