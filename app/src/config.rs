@@ -1,6 +1,8 @@
 //! What was written on the command line, resolved and typed; every mistake is reported at once.
 
+use std::fs::DirBuilder;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -102,6 +104,7 @@ fn valid_name(name: String) -> Result<String> {
 /// The images below `data_dir`.
 pub(crate) fn image_store(data_dir: &Path) -> Result<ImageStore> {
     let dir = data_dir.join("images");
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot use {}", dir.display()))?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+    made.with_context(|| format!("cannot use {}", dir.display()))?;
     Ok(ImageStore::open(&dir)?)
 }

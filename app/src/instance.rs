@@ -1,7 +1,8 @@
 //! One instance on one folder: its lock, and the id that is part of every name it uses on the machine.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -31,8 +32,12 @@ impl Instance {
 
     /// Takes the folder unless another process has it.
     pub(crate) fn try_take(dir: &Path) -> Result<Option<Self>> {
+        if !rustix::process::geteuid().is_root() {
+            bail!("containers need root: run this as root, or with sudo");
+        }
         let describe = || format!("cannot use the folder {}", dir.display());
-        fs::create_dir_all(dir).with_context(describe)?;
+        // Keys, secrets and sockets live here: nobody else's business.
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(describe)?;
         let path = dir.join("lock");
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path).with_context(describe)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {

@@ -26,11 +26,13 @@ impl<R: Runtime> NodeContainers<R> {
     fn pod(&self, which: &ContainerRef) -> Result<PodEntry, StreamError> {
         let found = lock(&self.directory)
             .values()
-            .find(|entry| {
+            .filter(|entry| {
                 let facts = lock(&entry.facts);
                 let meta = &facts.pod.metadata;
                 meta.name.as_deref() == Some(&which.pod) && meta.namespace.as_deref() == Some(&which.namespace)
             })
+            // A pod that was force deleted may still be leaving under the name of its successor.
+            .max_by_key(|entry| lock(&entry.facts).pod.metadata.creation_timestamp.as_ref().map(|t| t.0))
             .cloned();
         found.ok_or_else(|| StreamError::not_found(format!("pod {:?} is not on this node", which.pod)))
     }
