@@ -118,7 +118,8 @@ pub fn always<W: Worker>() -> Vec<Property<PodModel<W>>> {
         SidecarsLast,
         KillInTime,
         TrueStatus,
-        QuietEnd
+        QuietEnd,
+        BarrierFirst
     );
     all.push(Property::always(Law::NoDeadEnd.sentence(), |model: &PodModel<W>, state| {
         let mut steps = Vec::new();

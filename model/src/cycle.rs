@@ -8,6 +8,9 @@ use stateright::Model;
 use crate::model::{PodModel, State};
 use crate::worker::Worker;
 
+/// States are large and there are many; two hashes of 64 bits stand for one.
+type Name = (u64, u64);
+
 enum Mark {
     OnTheWay,
     Done,
@@ -16,10 +19,9 @@ enum Mark {
 /// Walks every run of a model depth first; true if one comes back to a state it was in.
 pub fn has_cycle<W: Worker>(model: &PodModel<W>) -> bool {
     let hasher = RandomState::new();
-    // States are large and there are many; two hashes of 64 bits stand for one.
-    let name = |state: &State<W>| (hasher.hash_one(state), hasher.hash_one((state, 1_u8)));
-    let mut marks: HashMap<(u64, u64), Mark> = HashMap::new();
-    let mut way: Vec<((u64, u64), Vec<State<W>>)> = Vec::new();
+    let name = |state: &State<W>| -> Name { (hasher.hash_one(state), hasher.hash_one((state, 1_u8))) };
+    let mut marks: HashMap<Name, Mark> = HashMap::new();
+    let mut way: Vec<(Name, Vec<State<W>>)> = Vec::new();
     for first in model.init_states() {
         marks.insert(name(&first), Mark::OnTheWay);
         way.push((name(&first), model.next_states(&first)));

@@ -1,6 +1,8 @@
 //! Workers broken on purpose: each brings back a bug that others have had, and each must be caught.
 
-use lifecycle::{DeleteSighting, Effect, HookKind, Input, Instance, Moment, PodSpec, PodWorker, RuntimeReport, Signal};
+use lifecycle::{
+    BarrierMode, DeleteSighting, Effect, HookKind, Input, Instance, Moment, PodSpec, PodWorker, RuntimeReport, Signal,
+};
 
 use crate::laws::Law;
 use crate::worker::{Make, Worker};
@@ -42,11 +44,13 @@ pub enum Flaw {
     SwallowsExit,
     /// A finished worker goes on publishing.
     TalksOn,
+    /// Hooks and signals go out while connections still come.
+    IgnoresBarrier,
 }
 
 impl Flaw {
     /// All of them, each with the law that it breaks.
-    pub const ALL: [(Self, Law); 17] = [
+    pub const ALL: [(Self, Law); 18] = [
         (Self::KillsAtOnce, Law::NoEarlyKill),
         (Self::GivesNoNotice, Law::Notice),
         (Self::GraceBeginsAnew, Law::DeadlineFalls),
@@ -64,6 +68,7 @@ impl Flaw {
         (Self::FreezesStatus, Law::TrueStatus),
         (Self::SwallowsExit, Law::NoDeadEnd),
         (Self::TalksOn, Law::QuietEnd),
+        (Self::IgnoresBarrier, Law::BarrierFirst),
     ];
 
     /// Makes workers that have it.
@@ -90,7 +95,8 @@ impl Flaw {
             SparesEverybody,
             FreezesStatus,
             SwallowsExit,
-            TalksOn
+            TalksOn,
+            IgnoresBarrier
         )
     }
 }
@@ -109,7 +115,11 @@ pub struct Flawed {
 
 impl Flawed {
     fn new(flaw: Flaw, spec: PodSpec) -> Self {
-        let worker = PodWorker::new(spec.clone());
+        let mut asked = spec.clone();
+        if flaw == Flaw::IgnoresBarrier {
+            asked.drain.barrier = BarrierMode::Off;
+        }
+        let worker = PodWorker::new(asked);
         Self { worker, flaw, spec, before: None, held_back: None, signalled: None }
     }
 
@@ -188,9 +198,8 @@ impl Flawed {
     /// What the bug makes of what the worker asks for.
     fn spoil(&mut self, now: Moment, told: &Input, was_terminating: bool, effects: &mut Vec<Effect>) {
         let signal = Signal::TERM;
-        let signalled = effects.iter().find_map(|effect| match effect {
-            Effect::SendSignal { instance, .. } => Some(instance.clone()),
-            _ => None,
+        let signalled = effects.iter().find_map(|effect| {
+            if let Effect::SendSignal { instance, .. } = effect { Some(instance.clone()) } else { None }
         });
         match (self.flaw, told) {
             (Flaw::KillsAtOnce, Input::SignalAnswered { instance, .. }) => {
@@ -209,9 +218,12 @@ impl Flawed {
             (Flaw::IgnoresHook, _) => {
                 let hooks: Vec<Instance> = effects
                     .iter()
-                    .filter_map(|effect| match effect {
-                        Effect::RunHook { instance, kind: HookKind::PreStop } => Some(instance.clone()),
-                        _ => None,
+                    .filter_map(|effect| {
+                        if let Effect::RunHook { instance, kind: HookKind::PreStop } = effect {
+                            Some(instance.clone())
+                        } else {
+                            None
+                        }
                     })
                     .collect();
                 effects.extend(hooks.into_iter().map(|instance| Effect::SendSignal { instance, signal }));

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use lifecycle::{ContainerState, Effect, HookKind, Moment, PodPhase, PodSpec, PodWorker, Role};
+use lifecycle::{ContainerState, Effect, Hook, HookKind, Moment, PodPhase, PodSpec, PodWorker, Role};
 
 use crate::process::{Asked, HookLife, Life};
 use crate::promise::Promise;
 use crate::step::Index;
+use crate::traffic::{Answer, Traffic};
 use crate::world::{Object, Sandbox, World, position};
 
 /// A law.
@@ -30,11 +31,12 @@ pub enum Law {
     TrueStatus,
     QuietEnd,
     NoDeadEnd,
+    BarrierFirst,
 }
 
 impl Law {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NoEarlyKill,
         Self::Notice,
         Self::DeadlineFalls,
@@ -51,6 +53,7 @@ impl Law {
         Self::TrueStatus,
         Self::QuietEnd,
         Self::NoDeadEnd,
+        Self::BarrierFirst,
     ];
 
     /// The law in one sentence.
@@ -72,6 +75,7 @@ impl Law {
             Self::TrueStatus => "the status shows every exit at once, and no end before it is true",
             Self::QuietEnd => "nothing is asked for after the end",
             Self::NoDeadEnd => "every run reaches Gone",
+            Self::BarrierFirst => "no hook and no stop signal before the barrier has its evidence, or its cap",
         }
     }
 
@@ -99,6 +103,10 @@ impl Broken {
 }
 
 const NOTICE: Duration = Duration::from_secs(2);
+/// How long evidence about traffic is waited for, and what is kept back of the grace, if a pod does not say.
+const CAP: Duration = Duration::from_secs(5);
+const RESERVE: Duration = Duration::from_secs(2);
+const SETTLE_CAP: Duration = Duration::from_secs(1);
 
 /// An ask is looked at before it is carried out.
 pub fn judge_ask(broken: &mut Broken, spec: &PodSpec, world: &World, promise: Option<Promise>, ask: &Effect) {
@@ -118,8 +126,14 @@ pub fn judge_ask(broken: &mut Broken, spec: &PodSpec, world: &World, promise: Op
             let index = position(spec, &instance.name.0);
             let process = world.process(index);
             broken.demand(Law::SignalOnce, matches!(process.signal, Asked::No | Asked::Doubtful));
-            let in_hook = matches!(process.pre_stop, HookLife::Running(_)) && process.life == Life::Running;
+            let in_hook = process.life == Life::Running
+                && match (process.pre_stop, spec.containers[usize::from(index)].pre_stop) {
+                    (HookLife::Running(_), _) => true,
+                    (HookLife::Alone(since), Some(Hook::Sleep(length))) => now < since + length,
+                    (HookLife::Alone(_) | HookLife::Idle | HookLife::Ended(..), _) => false,
+                };
             broken.demand(Law::HookFirst, !in_hook || spent(index));
+            broken.demand(Law::BarrierFirst, barrier_is_open(spec, world, promise));
             if promise.is_some() && spec.containers[usize::from(index)].role == Role::Sidecar {
                 broken.demand(Law::SidecarsLast, spent(index) || !must_wait(spec, world, index));
             }
@@ -128,6 +142,8 @@ pub fn judge_ask(broken: &mut Broken, spec: &PodSpec, world: &World, promise: Op
             let index = position(spec, &instance.name.0);
             let process = world.process(index);
             broken.demand(Law::HookOnce, process.hook(*kind) == HookLife::Idle);
+            let released = *kind == HookKind::PostStart || barrier_is_open(spec, world, promise);
+            broken.demand(Law::BarrierFirst, released);
             broken.demand(Law::HookEnds, *kind == HookKind::PostStart || !spent(index));
             broken.demand(Law::NoStart, *kind == HookKind::PreStop || promise.is_none());
         }
@@ -161,7 +177,7 @@ pub fn judge_state(
         broken.demand(Law::DeadlineKept, worker.deadline() == promise.map(|promise| promise.deadline));
     }
     for (index, process) in (0..).zip(&world.processes) {
-        if process.life != Life::Running || !process.start_told {
+        if process.life != Life::Running || !process.start_told || world.clearing {
             continue;
         }
         let Some(deadline) = due(world, promise, index).filter(|deadline| world.now >= *deadline) else { continue };
@@ -176,6 +192,9 @@ pub fn judge_state(
     let over = matches!(status.phase, PodPhase::Succeeded | PodPhase::Failed);
     broken.demand(Law::TrueStatus, !over || !world.anyone_alive());
     for (process, shown) in world.processes.iter().zip(&status.containers) {
+        if worker.is_at_rest() {
+            break;
+        }
         if let (Life::Exited(code), true, Some(_)) = (process.life, process.exit_told, promise) {
             let told = matches!(&shown.state, ContainerState::Terminated(ended) if ended.exit_code == i32::from(code));
             broken.demand(Law::TrueStatus, told);
@@ -187,6 +206,16 @@ pub fn judge_state(
 fn due(world: &World, promise: Option<Promise>, index: Index) -> Option<Moment> {
     let own = world.process(index).own_deadline;
     own.into_iter().chain(promise.map(|promise| promise.deadline)).min()
+}
+
+/// Whether the traffic of the pod lets hooks and signals go out.
+fn barrier_is_open(spec: &PodSpec, world: &World, promise: Option<Promise>) -> bool {
+    let (Some(promise), Traffic { guarded: true, cut, settled, settling_since, .. }) = (promise, world.traffic) else {
+        return true;
+    };
+    let cap = promise.barrier_cap(spec.drain.barrier_cap.unwrap_or(CAP), spec.drain.reserve.unwrap_or(RESERVE));
+    let settled = settled == Answer::Told || settling_since.is_some_and(|since| world.now >= since + SETTLE_CAP);
+    world.heard == Object::Gone || world.now >= cap || (cut == Answer::Told && settled)
 }
 
 /// Whether somebody is alive whom that sidecar serves.

@@ -20,5 +20,6 @@ pub mod model;
 pub mod process;
 pub mod promise;
 pub mod step;
+pub mod traffic;
 pub mod worker;
 pub mod world;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lifecycle::{Hook, HookKind, Input, Moment, PodSpec, Role};
+use lifecycle::{BestEvidence, Effect, Hook, HookKind, Input, Moment, PodSpec, Role, Routes, TrafficNews};
 use stateright::{Model, Property};
 
 use crate::bounds::Bounds;
@@ -24,6 +24,8 @@ pub struct PodModel<W> {
     pub bounds: Bounds,
     /// Whether the pod's coming up is played in every order, or once and quickly.
     pub cold: bool,
+    /// Whether connections reach the pod, and a sibling can take them.
+    pub routed: bool,
     /// How a worker is made.
     pub make: Make<W>,
 }
@@ -101,6 +103,9 @@ impl<W: Worker> PodModel<W> {
         may(world.agent && left.crashes > 0, What::Crash);
         may(!world.agent && left.losses > 0 && world.sandbox == Sandbox::There, What::SandboxLost);
         may(!world.agent, What::Returns);
+        if world.agent {
+            world.traffic.answers().for_each(|answer| may(true, answer));
+        }
         for arrived in (0..).take(world.news.len()) {
             may(true, What::Arrives(arrived));
         }
@@ -151,6 +156,7 @@ impl<W: Worker> PodModel<W> {
     pub fn step(&self, from: &State<W>, Step { what, how }: Step) -> Option<State<W>> {
         let mut state = from.clone();
         state.pay(what, how);
+        #[allow(clippy::wildcard_enum_match_arm, reason = "everything else simply happens")]
         match what {
             What::Crash => {
                 state.crash(&self.spec);
@@ -176,8 +182,11 @@ impl<W: Worker> PodModel<W> {
         match (outcome, how) {
             (Outcome::Silence, _) | (_, How::Unheard) => {}
             (Outcome::News(news), How::Late) => state.world.send(news),
-            (Outcome::Input(_), How::Late) => return None,
-            (Outcome::News(news), How::Told | How::Cut(_)) => {
+            (Outcome::Input(_), How::Late | How::Twice) => return None,
+            (Outcome::News(news), How::Told | How::Twice | How::Cut(_)) => {
+                if how == How::Twice {
+                    state.world.send(news);
+                }
                 let input = state.world.told(&self.spec, news);
                 state.tell(&self.spec, input, cut(how));
             }
@@ -200,7 +209,7 @@ impl<W: Worker> PodModel<W> {
 fn cut(how: How) -> Option<u8> {
     match how {
         How::Cut(performed) => Some(performed),
-        How::Told | How::Late | How::Unheard => None,
+        How::Told | How::Late | How::Twice | How::Unheard => None,
     }
 }
 
@@ -218,8 +227,12 @@ impl<W: Worker> State<W> {
     fn tell(&mut self, spec: &PodSpec, input: Input, cut: Option<u8>) {
         let (now, deadline) = (self.world.now, self.worker.inner().deadline());
         let finished = self.worker.inner().is_finished();
-        self.promise = Promise::after(self.promise, now, &input, spec.grace);
+        let before = self.promise;
+        self.promise = Promise::after(before, now, &input, spec.grace);
         let asks = self.worker.handle(now, input);
+        if before.is_none() && self.promise.is_some() {
+            self.world.traffic.guarded = self.world.traffic.routed && self.world.serves(spec);
+        }
         if self.promise.is_none() && self.worker.inner().is_terminating() {
             self.promise = Some(Promise::of_completion(now, spec.grace));
         }
@@ -227,7 +240,7 @@ impl<W: Worker> State<W> {
         let (mut performed, mut cut_off) = (0, false);
         for ask in &asks {
             judge_ask(&mut self.broken, spec, &self.world, self.promise, ask);
-            if matches!(ask, lifecycle::Effect::Emit(_) | lifecycle::Effect::PublishStatus) {
+            if matches!(ask, Effect::Emit(_) | Effect::PublishStatus) {
                 continue;
             }
             if cut.is_some_and(|most| performed >= most) {
@@ -236,6 +249,9 @@ impl<W: Worker> State<W> {
             } else {
                 self.world.perform(spec, ask);
                 performed += 1;
+            }
+            if self.promise.is_some() && matches!(ask, Effect::RemoveSandbox) {
+                self.world.clearing = true;
             }
         }
         if cut_off {
@@ -271,6 +287,9 @@ impl<W: Worker> State<W> {
             | What::HookEnds(..)
             | What::Removed
             | What::ObjectDeleted
+            | What::CutDone
+            | What::Settled
+            | What::Drained
             | What::Arrives(_)
             | What::Looks
             | What::Wake
@@ -284,7 +303,7 @@ impl<W: Worker> State<W> {
             self.left.crashes = self.left.crashes.saturating_sub(1);
         }
         let waits = matches!(what, What::Wake | What::Pause) && self.world.is_pressed();
-        if how == How::Late || waits {
+        if matches!(how, How::Late | How::Twice) || waits {
             self.left.late = self.left.late.saturating_sub(1);
         }
     }
@@ -297,12 +316,16 @@ impl<W: Worker> Model for PodModel<W> {
     fn init_states(&self) -> Vec<State<W>> {
         let mut state = State {
             worker: (self.make)(self.spec.clone()),
-            world: World::new(&self.spec),
+            world: World::new(&self.spec, self.routed),
             left: self.bounds,
             promise: None,
             broken: Broken::default(),
         };
         state.tell(&self.spec, Input::Begin, None);
+        if self.routed {
+            let routes = Routes { best: BestEvidence::Divert, busy: true, ..Routes::default() };
+            state.tell(&self.spec, Input::Traffic(TrafficNews::Routed(routes)), None);
+        }
         if !self.cold {
             self.come_up(&mut state);
         }
@@ -328,6 +351,9 @@ impl<W: Worker> Model for PodModel<W> {
             let is_news = matches!(what, What::Starts(_) | What::Exits(..) | What::HookEnds(..));
             if is_news && state.left.late > 0 {
                 add(How::Late);
+            }
+            if (is_news || matches!(what, What::Arrives(_))) && state.left.late > 0 {
+                add(How::Twice);
             }
             let is_quiet = matches!(what, What::Crash | What::Pause);
             if state.left.crashes > 0 && !is_quiet {

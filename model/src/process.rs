@@ -67,6 +67,8 @@ pub enum HookLife {
     Idle,
     /// It runs since then.
     Running(Moment),
+    /// A sleep that began then, and whose agent died: it goes on, but nobody will tell.
+    Alone(Moment),
     /// It ended in that way; `told` once the worker knows.
     Ended(Ending, bool),
 }
@@ -154,7 +156,7 @@ impl Process {
     pub fn hook_report(&self, instance: Instance, kind: HookKind) -> Option<HookReport> {
         let outcome = match self.hook(kind) {
             HookLife::Idle => return None,
-            HookLife::Running(_) => None,
+            HookLife::Running(_) | HookLife::Alone(_) => None,
             HookLife::Ended(ending, _) => Some(ending.outcome()),
         };
         Some(HookReport { instance, kind, outcome })

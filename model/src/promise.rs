@@ -49,6 +49,13 @@ impl Promise {
         }
     }
 
+    /// Until when evidence about traffic may be waited for at most (traffic-and-rollouts 3.3).
+    pub fn barrier_cap(&self, cap: Duration, reserve: Duration) -> Moment {
+        let grace = self.deadline - self.asked_at;
+        let reserve = reserve.min(grace);
+        (self.asked_at + cap.min(grace - reserve)).min(self.deadline.before(reserve))
+    }
+
     fn by_user(now: Moment, grace: Duration, sighting: DeleteSighting) -> Self {
         let grace = grace.max(SECOND);
         let left = match sighting {

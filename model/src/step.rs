@@ -54,6 +54,12 @@ pub enum What {
     ObjectDeleted,
     /// The API refused it.
     DeleteRefused,
+    /// New connections are kept away.
+    CutDone,
+    /// No connection waits to be accepted.
+    Settled,
+    /// No connection is open any more.
+    Drained,
     /// News that was late arrives.
     Arrives(Index),
     /// The agent looks at the API again after it was away.
@@ -77,6 +83,8 @@ pub enum How {
     Told,
     /// It will be told later.
     Late,
+    /// It is told at once, and later again.
+    Twice,
     /// It is told, but the agent dies when only so many of its asks were carried out.
     Cut(u8),
     /// There is nobody to tell, or nothing to be told.

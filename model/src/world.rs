@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use lifecycle::{
-    DeleteSighting, Delivery, Effect, Hook, HookKind, Input, Instance, KillCause, Moment, PodSpec, Probe, RuntimeReport,
+    DeleteSighting, Delivery, Effect, Hook, HookKind, Input, Instance, KillCause, Moment, PodSpec, Probe, Role,
+    RuntimeReport,
 };
 
 use crate::process::{Asked, Ending, HookLife, Image, Life, Process, WALL, exit};
 use crate::step::{Index, What};
+use crate::traffic::Traffic;
 
 /// The grace of the first deletion.
 pub const DELETE_GRACE: Duration = Duration::from_secs(4);
@@ -35,6 +37,10 @@ pub struct World {
     pub deleting: bool,
     /// News on its way, in no order.
     pub news: Vec<News>,
+    /// The pod's traffic.
+    pub traffic: Traffic,
+    /// The worker asked for the sandbox of a leaving pod to be removed, and with it for whoever may still start.
+    pub clearing: bool,
 }
 
 /// A sandbox.
@@ -87,7 +93,7 @@ pub enum Outcome {
 
 impl World {
     /// A world in which nothing happened yet.
-    pub fn new(spec: &PodSpec) -> Self {
+    pub fn new(spec: &PodSpec, routed: bool) -> Self {
         Self {
             now: Moment::from_millis(0),
             agent: true,
@@ -97,6 +103,8 @@ impl World {
             heard: Object::Stays,
             deleting: false,
             news: Vec::new(),
+            traffic: Traffic { routed, ..Traffic::default() },
+            clearing: false,
         }
     }
 
@@ -114,10 +122,16 @@ impl World {
         self.processes.iter().any(Process::may_be_alive)
     }
 
+    /// A main container is known to run.
+    pub fn serves(&self, spec: &PodSpec) -> bool {
+        let known = |process: &Process| process.life == Life::Running && process.start_told;
+        self.processes.iter().zip(&spec.containers).any(|(it, container)| container.role == Role::Main && known(it))
+    }
+
     /// Does what the worker asked for.
     pub fn perform(&mut self, spec: &PodSpec, effect: &Effect) {
         let now = self.now;
-        #[allow(clippy::wildcard_enum_match_arm, reason = "the rest changes nothing here")]
+        #[allow(clippy::wildcard_enum_match_arm, reason = "the rest is about traffic, or changes nothing here")]
         match effect {
             Effect::PullImage { container } => {
                 let process = self.process_mut(position(spec, &container.0));
@@ -156,7 +170,7 @@ impl World {
             }
             Effect::RemoveSandbox => self.sandbox = Sandbox::Going,
             Effect::DeleteObject => self.deleting = true,
-            _ => {}
+            other => self.traffic.perform(now, other),
         }
     }
 
@@ -259,6 +273,9 @@ impl World {
                 self.deleting = false;
                 Input::ObjectDeleteFailed { message: message() }
             }
+            What::CutDone => self.traffic.cut_done(),
+            What::Settled => self.traffic.settle(),
+            What::Drained => self.traffic.drain(),
             What::Arrives(at) => return Outcome::News(self.news.remove(usize::from(at))),
             What::Looks => match self.object {
                 Object::Gone => Input::ObjectGone,
@@ -282,15 +299,18 @@ impl World {
     /// The agent dies, and with it the news, and the hooks it was busy with itself.
     pub fn agent_dies(&mut self, spec: &PodSpec) {
         self.agent = false;
+        self.traffic.agent_dies();
         self.news.clear();
         for (process, container) in self.processes.iter_mut().zip(&spec.containers) {
             for (hook, life) in
                 [(container.pre_stop, &mut process.pre_stop), (container.post_start, &mut process.post_start)]
             {
-                if !matches!(hook, Some(Hook::Exec)) && matches!(life, HookLife::Running(_) | HookLife::Ended(_, false))
-                {
-                    *life = HookLife::Idle;
-                }
+                *life = match (hook, *life) {
+                    (Some(Hook::Exec), life) => life,
+                    (Some(Hook::Sleep(_)), HookLife::Running(since)) => HookLife::Alone(since),
+                    (_, HookLife::Running(_) | HookLife::Ended(_, false)) => HookLife::Idle,
+                    (_, life @ (HookLife::Idle | HookLife::Alone(_) | HookLife::Ended(_, true))) => life,
+                };
             }
             if process.signal == Asked::Yes {
                 process.signal = Asked::Doubtful;
