@@ -35,6 +35,8 @@ pub(crate) struct Termination {
     pub(crate) barrier: Barrier,
     /// The worst that had to be done so far.
     pub(crate) pace: Pace,
+    /// Its object was deleted by force while it may still have run.
+    pub(crate) forced: bool,
     told_overdue: bool,
 }
 
@@ -79,7 +81,8 @@ impl Termination {
     }
 
     pub(crate) fn forced(now: Moment) -> Self {
-        Self::new(GraceBudget::starting(now, Duration::ZERO), Cause::Deleted, Object::Gone)
+        let forced = Self::new(GraceBudget::starting(now, Duration::ZERO), Cause::Deleted, Object::Gone);
+        Self { forced: true, ..forced }
     }
 
     /// Killed by the node, with a grace of its own or its pod's. A pod that nobody claims has the least there is.
@@ -110,20 +113,7 @@ impl Termination {
 
     fn new(budget: GraceBudget, cause: Cause, object: Object) -> Self {
         let (declared, barrier) = (None, Barrier::none());
-        Self { budget, cause, object, declared, barrier, pace: Pace::OnTime, told_overdue: false }
-    }
-
-    /// Deleted by force: the user wants it gone, and nobody looks at it any more.
-    pub(crate) fn is_forced(&self) -> bool {
-        match self.cause {
-            Cause::Killed(KillCause::ConfigRemoved | KillCause::Orphaned) => false,
-            Cause::Completed
-            | Cause::Deleted
-            | Cause::Killed(_)
-            | Cause::DeadlineExceeded
-            | Cause::Declared
-            | Cause::Rejected { .. } => self.object == Object::Gone,
-        }
+        Self { budget, cause, object, declared, barrier, pace: Pace::OnTime, forced: false, told_overdue: false }
     }
 
     /// It had to be treated like this, or worse.
@@ -202,7 +192,7 @@ fn around<'a>(
     routes: Routes,
     containers: &'a [Container],
 ) -> Around<'a> {
-    Around { now, budget: termination.budget, drain, routes, containers, forced: termination.is_forced() }
+    Around { now, budget: termination.budget, drain, routes, containers, forced: termination.forced }
 }
 
 impl PodWorker {
@@ -268,7 +258,10 @@ impl PodWorker {
             Input::DeleteRequested { grace, sighting } => {
                 self.also(|leaving| leaving.also_deleted(now, grace, sighting))
             }
-            Input::ObjectGone => self.also(|leaving| leaving.also_forced(now)),
+            Input::ObjectGone => self.also(|leaving| {
+                leaving.also_forced(now);
+                leaving.forced = true;
+            }),
             Input::KillRequested { cause, grace } => self.also(|leaving| leaving.also_killed(now, &cause, grace)),
             Input::TerminalPhaseSeen { succeeded } => {
                 self.also(|leaving| leaving.declared = leaving.declared.or(Some(terminal_phase(succeeded))));

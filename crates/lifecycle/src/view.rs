@@ -60,7 +60,7 @@ impl PodWorker {
         let lost = |container: &Container| container.is_lost() || matches!(container.run, Run::Asked | Run::Running(_));
         if self.containers.iter().any(lost) {
             Verdict::Lost
-        } else if leaving.is_forced() {
+        } else if leaving.forced {
             Verdict::Forced
         } else {
             match leaving.pace {
