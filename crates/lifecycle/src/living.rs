@@ -148,7 +148,9 @@ impl PodWorker {
 
     /// Until when it may be active.
     fn active_until(&self) -> Option<Moment> {
-        self.began_at.zip(self.active_deadline).map(|(began, deadline)| began + deadline)
+        self.began_at
+            .zip(self.active_deadline)
+            .map(|(began, deadline)| began + deadline.saturating_sub(self.active_before))
     }
 
     /// The node will not have this pod: what runs of it leaves with its full grace.

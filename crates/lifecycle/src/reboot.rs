@@ -4,6 +4,8 @@
 //! the wall clock how much time went by, and says which old moment is the present one; everything else is moved by the
 //! same distance. What then lies before the boot lies at the boot: it is past, and that is all that matters of it.
 
+use core::time::Duration;
+
 use crate::container::Run;
 use crate::phase::{Phase, Sandbox};
 use crate::{Moment, PodWorker};
@@ -22,10 +24,20 @@ impl Shift {
     }
 }
 
+impl Shift {
+    /// How long before the new boot an old moment lies.
+    fn lost(self, moment: Moment) -> Duration {
+        self.was.since(moment).saturating_sub(self.is.since(Moment::default()))
+    }
+}
+
 impl PodWorker {
     /// Moves everything that is remembered of time. What became of the containers is told separately.
     pub(crate) fn rebase(&mut self, shift: Shift) {
-        self.began_at.iter_mut().for_each(|began| shift.apply(began));
+        if let Some(began) = &mut self.began_at {
+            self.active_before += shift.lost(*began);
+            shift.apply(began);
+        }
         self.detour.rebase(shift);
         self.waiters.iter_mut().for_each(|waiter| waiter.rebase(shift));
         for container in &mut self.containers {

@@ -31,6 +31,8 @@ pub struct PodWorker {
     pub(crate) active_deadline: Option<Duration>,
     /// When it was begun, if it was.
     pub(crate) began_at: Option<Moment>,
+    /// How long it was active before this boot.
+    pub(crate) active_before: Duration,
     pub(crate) drain: DrainSpec,
     pub(crate) routes: Routes,
     pub(crate) detour: Detour,
@@ -51,6 +53,7 @@ impl PodWorker {
             initialized: false,
             active_deadline: spec.active_deadline,
             began_at: None,
+            active_before: Duration::ZERO,
             drain: spec.drain,
             routes: Routes::default(),
             detour: Detour::None,

@@ -285,7 +285,7 @@ fn a_pod_that_becomes_the_last_one_serves_again() {
         .then_at(millis(12_005), "TERM to app");
 }
 
-/// [TR-36] [TR-39]: where nothing can be diverted, every proxy's word is waited for, and one that never comes is not.
+/// [TR-36]: where nothing can be diverted, every proxy's word is waited for, and one that never comes is not.
 #[test]
 fn every_proxy_has_to_let_go() {
     let stateful = || served(Routes { best: BestEvidence::Acks, ..SHARED }).when_deleted(secs(30));
@@ -462,7 +462,7 @@ fn the_application_ends_its_drain() {
         .then_finished_by(millis(40_010));
 }
 
-/// [TR-55] [TR-56]: what does not count is not counted: the rules hear of those that do, and of nobody else.
+/// What does not count is not counted: the rules hear of those that do, and of nobody else.
 #[test]
 fn connections_that_do_not_count_hold_nobody() {
     room(Some(0), DrainSpec::default())
