@@ -7,6 +7,7 @@
 use core::time::Duration;
 
 use crate::Moment;
+use crate::reboot::Shift;
 
 /// No pod is given less than this, however it is asked to leave.
 pub const LEAST_GRACE: Duration = Duration::from_secs(1);
@@ -33,6 +34,16 @@ impl GraceBudget {
         Self { asked_at: now.before(grace - left), deadline: now + left }
     }
 
+    /// When it was first asked for; what later requests of the same user count from.
+    pub fn asked_at(&self) -> Moment {
+        self.asked_at
+    }
+
+    /// The whole of it.
+    pub fn grace(&self) -> Duration {
+        self.deadline.since(self.asked_at)
+    }
+
     /// When it is spent.
     pub fn deadline(&self) -> Moment {
         self.deadline
@@ -41,6 +52,11 @@ impl GraceBudget {
     /// Whether nothing of it is left.
     pub fn is_spent(&self, now: Moment) -> bool {
         now >= self.deadline
+    }
+
+    pub(crate) fn rebase(&mut self, shift: Shift) {
+        shift.apply(&mut self.asked_at);
+        shift.apply(&mut self.deadline);
     }
 
     /// What is left of it.

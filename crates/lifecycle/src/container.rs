@@ -17,11 +17,13 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::image::Image;
+use crate::reboot::Shift;
 use crate::restart::BackOff;
 use crate::stop::Stop;
+use crate::wake::Soonest;
 use crate::{
     ContainerSpec, Effect, Event, Exit, Hook, HookKind, HookOutcome, Instance, Moment, Probe, Readiness, Signal,
-    Terminated, Waiting, Wake, WakeReason, Wall,
+    Terminated, Waiting, WakeReason, Wall,
 };
 
 /// What is said of a container that nobody can find.
@@ -37,6 +39,8 @@ pub(crate) const LOST_TERMINATED: &str = "The container could not be located whe
 pub(crate) struct Container {
     pub(crate) spec: ContainerSpec,
     pub(crate) image: Image,
+    /// The stop signal of the image that the latest run was made from.
+    image_signal: Option<Signal>,
     /// The run that `run` speaks of, if it speaks of one.
     pub(crate) attempt: u32,
     pub(crate) run: Run,
@@ -71,6 +75,10 @@ pub(crate) struct Running {
     /// Its postStart hook, while that runs.
     pub(crate) post_start: Option<HookRun>,
     pub(crate) probed_ready: bool,
+    /// Its startup probe has passed.
+    pub(crate) came_up: bool,
+    /// It is stopped to make room for another image, and runs again whatever its pod's policy.
+    pub(crate) replaced: bool,
     /// What to show after it ends, if it ends for a reason of its own.
     pub(crate) blame: Option<Waiting>,
     /// Its way out, once it is on it.
@@ -95,6 +103,11 @@ impl HookRun {
         self.sleeps_until.is_some_and(|until| now >= until)
     }
 
+    pub(crate) fn rebase(&mut self, shift: Shift) {
+        shift.apply(&mut self.asked_at);
+        self.sleeps_until.iter_mut().for_each(|until| shift.apply(until));
+    }
+
     pub(crate) fn sleeps_until(&self) -> Option<Moment> {
         self.sleeps_until
     }
@@ -117,6 +130,28 @@ impl HookRun {
 pub(crate) struct EndedRun {
     pub(crate) ran_for: Duration,
     pub(crate) blame: Option<Waiting>,
+    /// It was stopped to run another image.
+    pub(crate) replaced: bool,
+}
+
+impl EndedRun {
+    /// A run that was never seen to run.
+    pub(crate) fn unseen(blame: Option<Waiting>) -> Self {
+        Self { ran_for: Duration::ZERO, blame, replaced: false }
+    }
+}
+
+impl Running {
+    /// What it leaves behind when it ends now.
+    fn ends(self, now: Moment) -> EndedRun {
+        EndedRun { ran_for: now - self.seen_at, blame: self.blame, replaced: self.replaced }
+    }
+
+    pub(crate) fn rebase(&mut self, shift: Shift) {
+        shift.apply(&mut self.seen_at);
+        self.post_start.iter_mut().for_each(|hook| hook.rebase(shift));
+        self.stop.iter_mut().for_each(|stop| stop.rebase(shift));
+    }
 }
 
 impl Container {
@@ -124,6 +159,7 @@ impl Container {
         Self {
             spec,
             image: Image::Unwanted,
+            image_signal: None,
             attempt: 0,
             run: Run::Unstarted,
             back_off: BackOff::default(),
@@ -156,26 +192,34 @@ impl Container {
         self.newest.is_some() || matches!(self.run, Run::Running(_))
     }
 
-    /// Running, and its postStart hook is through.
+    /// Running, and its postStart hook and startup probe are through.
     pub(crate) fn is_started(&self) -> bool {
-        matches!(&self.run, Run::Running(running) if running.post_start.is_none())
+        matches!(&self.run, Run::Running(running)
+            if running.post_start.is_none() && (running.came_up || !self.spec.probes.startup))
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        match (&self.run, self.spec.readiness) {
+        let probed = match (&self.run, self.spec.readiness) {
             (Run::Running(running), Readiness::WhenProbed) => running.probed_ready,
-            (_, Readiness::WhileRunning | Readiness::WhenProbed) => self.is_started(),
-        }
+            (_, Readiness::WhileRunning | Readiness::WhenProbed) => true,
+        };
+        probed && self.is_started()
     }
 
-    /// The stop signal in force: the pod's word, the image's, or TERM.
+    /// The stop signal in force: the pod's word, the image's that the run was made from, or TERM.
     pub(crate) fn stop_signal(&self) -> Signal {
-        self.spec.stop_signal.or(self.image.stop_signal()).unwrap_or(Signal::TERM)
+        self.spec.stop_signal.or(self.image_signal).or(self.image.stop_signal()).unwrap_or(Signal::TERM)
+    }
+
+    /// Whether that is known: there is a run, or an image to make one from.
+    pub(crate) fn knows_stop_signal(&self) -> bool {
+        self.image.is_ready() || matches!(self.run, Run::Running(_))
     }
 
     /// Asks for the next run.
     pub(crate) fn ask_to_start(&mut self, out: &mut Vec<Effect>) {
         self.attempt = self.next_attempt();
+        self.image_signal = self.image.stop_signal();
         self.run = Run::Asked;
         out.push(Effect::StartContainer { instance: self.instance() });
     }
@@ -193,6 +237,8 @@ impl Container {
             seen_at: now,
             post_start: hook,
             probed_ready: false,
+            came_up: false,
+            replaced: false,
             blame: None,
             stop: None,
         });
@@ -221,12 +267,12 @@ impl Container {
             Run::Running(running) => {
                 self.end_hooks(&running, out);
                 self.record(Terminated::seen(self.attempt, Some(running.since), exit));
-                Some(EndedRun { ran_for: now - running.seen_at, blame: running.blame })
+                Some(running.ends(now))
             }
             // The end overtook the news of the start.
             Run::Asked => {
                 self.record(Terminated::seen(self.attempt, None, exit));
-                Some(EndedRun { ran_for: Duration::ZERO, blame: None })
+                Some(EndedRun::unseen(None))
             }
             other @ (Run::Unstarted | Run::Waiting { .. } | Run::Ended) => {
                 self.run = other;
@@ -241,11 +287,9 @@ impl Container {
         let (started, ended) = match core::mem::replace(&mut self.run, Run::Ended) {
             Run::Running(running) => {
                 self.end_hooks(&running, out);
-                (Some(running.since), EndedRun { ran_for: now - running.seen_at, blame: running.blame })
+                (Some(running.since), running.ends(now))
             }
-            Run::Asked | Run::Unstarted | Run::Waiting { .. } | Run::Ended => {
-                (None, EndedRun { ran_for: Duration::ZERO, blame: None })
-            }
+            Run::Asked | Run::Unstarted | Run::Waiting { .. } | Run::Ended => (None, EndedRun::unseen(None)),
         };
         let message = if terminating { LOST_TERMINATED } else { LOST_LIVING };
         self.record(Terminated {
@@ -304,8 +348,14 @@ impl Container {
                 running.probed_ready = passing;
                 None
             }
+            (Probe::Startup, true) => {
+                running.came_up = true;
+                None
+            }
+            // Nobody is asked whether it lives before it came up.
+            (Probe::Liveness, false) if self.spec.probes.startup && !running.came_up => None,
             (Probe::Liveness | Probe::Startup, false) => running.stop.is_none().then_some(probe),
-            (Probe::Liveness | Probe::Startup, true) => None,
+            (Probe::Liveness, true) => None,
         }
     }
 
@@ -317,15 +367,13 @@ impl Container {
     }
 
     /// When there is something to do about it while its pod lives.
-    pub(crate) fn living_wakes(&self, wakes: &mut Vec<Wake>) {
+    pub(crate) fn living_wakes(&self, wakes: &mut Soonest) {
         let name = &self.spec.name;
         match &self.run {
-            Run::Waiting { until, .. } => {
-                wakes.push(Wake { at: *until, reason: WakeReason::BackOffEnds(name.clone()) })
-            }
+            Run::Waiting { until, .. } => wakes.consider(*until, || WakeReason::BackOffEnds(name.clone())),
             Run::Running(running) => {
                 if let Some(at) = running.post_start.and_then(|hook| hook.sleeps_until()) {
-                    wakes.push(Wake { at, reason: WakeReason::SleepEnds(name.clone()) });
+                    wakes.consider(at, || WakeReason::SleepEnds(name.clone()));
                 }
                 if let Some(stop) = &running.stop {
                     stop.wakes(name, None, wakes);

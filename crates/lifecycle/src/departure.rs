@@ -4,9 +4,11 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use crate::phase::Phase;
+use crate::reboot::Shift;
 use crate::restart::Errand;
 use crate::termination::{Object, Termination};
-use crate::{Effect, Event, Input, Moment, PodWorker, SeenContainer, Wake, WakeReason};
+use crate::wake::Soonest;
+use crate::{Effect, Event, Input, Moment, PodWorker, SeenContainer, TrafficNews, WakeReason};
 
 impl PodWorker {
     /// A pod without processes is told something while its sandbox is being removed.
@@ -23,7 +25,11 @@ impl PodWorker {
                 self.also(|leaving| leaving.also_deleted(now, grace, sighting))
             }
             Input::ObjectGone => self.also(|leaving| leaving.also_forced(now)),
-            Input::KillRequested { cause: _, grace } => self.also(|leaving| leaving.also_killed(now, grace)),
+            Input::KillRequested { cause, grace } => self.also(|leaving| leaving.also_killed(now, &cause, grace)),
+            Input::GenerationSeen { generation } => self.generation = Some(generation),
+            Input::KillAwaited { ticket } => self.kill_awaited(now, ticket, out),
+            Input::Rebooted { was } => self.rebase(Shift { was, is: now }),
+            Input::Traffic(news) => self.late_traffic(now, news, out),
             // The record of an exit may turn up for a container that was taken for lost.
             Input::Exited { instance, exit } => {
                 if let Some(container) = self.current(&instance) {
@@ -42,9 +48,13 @@ impl PodWorker {
                 removal.asked_anew();
                 out.push(Effect::RemoveSandbox);
             }
-            // Told twice; pulls, sandboxes and starts that were given up: the removal takes whatever they made;
+            // The phase is ours to tell by now, and the spec nobody's concern; told twice; pulls, sandboxes and starts
+            // that were given up: the removal takes whatever they made;
             // hooks, signals and probes of containers that are dead; a DELETE that was not asked yet; wakes.
-            Input::Begin
+            Input::SpecChanged { .. }
+            | Input::TerminalPhaseSeen { .. }
+            | Input::Rejected { .. }
+            | Input::Begin
             | Input::ImageReady { .. }
             | Input::ImageFailed { .. }
             | Input::SandboxReady
@@ -71,10 +81,22 @@ impl PodWorker {
                 self.also(|leaving| leaving.also_forced(now));
                 self.depart(out);
             }
-            // There is nobody left to kill.
-            Input::KillRequested { .. } => {}
+            // There is nobody left to kill, but perhaps nobody to stay for either.
+            Input::KillRequested { cause, grace } => {
+                self.also(|leaving| leaving.also_killed(now, &cause, grace));
+                if self.phase.termination().is_some_and(|leaving| leaving.object == Object::Gone) {
+                    self.depart(out);
+                }
+            }
+            Input::GenerationSeen { generation } => self.generation = Some(generation),
+            Input::KillAwaited { ticket } => self.kill_awaited(now, ticket, out),
+            Input::Rebooted { was } => self.rebase(Shift { was, is: now }),
+            Input::Traffic(news) => self.late_traffic(now, news, out),
             // All that the node had to do was seen to be done; whatever comes is late.
-            Input::Begin
+            Input::SpecChanged { .. }
+            | Input::TerminalPhaseSeen { .. }
+            | Input::Rejected { .. }
+            | Input::Begin
             | Input::ImageReady { .. }
             | Input::ImageFailed { .. }
             | Input::SandboxReady
@@ -110,9 +132,16 @@ impl PodWorker {
                 delete.asked_anew();
                 out.push(Effect::DeleteObject);
             }
+            Input::KillAwaited { ticket } => self.kill_awaited(now, ticket, out),
+            Input::Rebooted { was } => self.rebase(Shift { was, is: now }),
             // A shorter grace changes nothing for a pod without processes; the rest is late.
             Input::DeleteRequested { .. }
             | Input::KillRequested { .. }
+            | Input::SpecChanged { .. }
+            | Input::GenerationSeen { .. }
+            | Input::TerminalPhaseSeen { .. }
+            | Input::Rejected { .. }
+            | Input::Traffic(_)
             | Input::Begin
             | Input::ImageReady { .. }
             | Input::ImageFailed { .. }
@@ -131,10 +160,17 @@ impl PodWorker {
     }
 
     /// A worker whose life is over is told something.
-    pub(crate) fn handle_gone(input: &Input) {
+    pub(crate) fn handle_gone(&mut self, now: Moment, input: &Input, out: &mut Vec<Effect>) {
         match input {
+            Input::KillAwaited { ticket } => self.kill_awaited(now, *ticket, out),
             // All late: `Finish` was asked, and is asked only once.
-            Input::Begin
+            Input::SpecChanged { .. }
+            | Input::GenerationSeen { .. }
+            | Input::TerminalPhaseSeen { .. }
+            | Input::Rejected { .. }
+            | Input::Traffic(_)
+            | Input::Rebooted { .. }
+            | Input::Begin
             | Input::ImageReady { .. }
             | Input::ImageFailed { .. }
             | Input::SandboxReady
@@ -175,7 +211,7 @@ impl PodWorker {
     }
 
     /// When there is something to do about a pod without processes.
-    pub(crate) fn departure_wakes(&self, wakes: &mut Vec<Wake>) {
+    pub(crate) fn departure_wakes(&self, wakes: &mut Soonest) {
         let (errand, reason) = match &self.phase {
             Phase::Clearing { removal, .. } => (removal, WakeReason::RemovalRetry),
             Phase::Deleting { delete, .. } => (delete, WakeReason::DeleteRetry),
@@ -183,7 +219,15 @@ impl PodWorker {
                 return;
             }
         };
-        wakes.extend(errand.again_at().map(|at| Wake { at, reason }));
+        if let Some(at) = errand.again_at() {
+            wakes.consider(at, || reason);
+        }
+    }
+
+    /// A pod without processes has no traffic, but may have been released too early: that is worth telling.
+    fn late_traffic(&mut self, now: Moment, news: TrafficNews, out: &mut Vec<Effect>) {
+        let enough = self.drain.enough;
+        self.also(|leaving| leaving.barrier.told(now, enough, news, out));
     }
 
     /// The node's work is done: what remains depends on the object alone.

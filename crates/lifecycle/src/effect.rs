@@ -5,7 +5,7 @@
 
 use alloc::string::String;
 
-use crate::{ContainerName, HookKind, Instance, Signal};
+use crate::{ContainerName, Cut, HookKind, Instance, Moment, Signal};
 
 /// One act asked for.
 #[allow(missing_docs, reason = "a variant's sentence names its fields")]
@@ -38,6 +38,29 @@ pub enum Effect {
     DeleteObject,
     /// The life is over; nothing more will be asked. The worker may be forgotten.
     Finish,
+    /// Keep new connections away. Answered by `TrafficNews::CutDone`, and by further evidence as it comes.
+    CutTraffic { how: Cut },
+    /// Tell when no connection waits to be accepted. Answered by `TrafficNews::Settled`.
+    AwaitSettled,
+    /// Tell the application that its connections are waited for, and until when.
+    NotifyDrain { until: Moment },
+    /// Tell how many connections are open, now and whenever that changes. Answered by `TrafficNews::Connections`.
+    WatchConnections,
+    /// Let new connections come again.
+    RestoreTraffic,
+    /// Tell whoever holds this ticket how the kill went.
+    KillAnswered { ticket: u64, outcome: KillOutcome },
+}
+
+/// How a kill that somebody waited for went.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum KillOutcome {
+    /// No process remains.
+    Stopped,
+    /// It takes longer than it may; it goes on.
+    Overran,
+    /// Nobody asked this pod to leave.
+    NotAsked,
 }
 
 /// Something worth telling people, as a Kubernetes Event.
@@ -61,6 +84,10 @@ impl Event {
     /// Something about a container that someone may want to look at.
     pub fn warning(container: &ContainerName, reason: &str, message: String) -> Self {
         Self { container: Some(container.clone()), kind: EventKind::Warning, reason: reason.into(), message }
+    }
+    /// Something about the whole pod that is as it should be.
+    pub fn pod_normal(reason: &str, message: String) -> Self {
+        Self { container: None, kind: EventKind::Normal, reason: reason.into(), message }
     }
     /// Something about the whole pod that someone may want to look at.
     pub fn pod_warning(reason: &str, message: String) -> Self {

@@ -5,8 +5,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::reboot::Shift;
 use crate::restart::BackOff;
-use crate::{ContainerName, Effect, Event, EventKind, Moment, Signal, Waiting, Wake, WakeReason};
+use crate::wake::Soonest;
+use crate::{ContainerName, Effect, Event, EventKind, Moment, Signal, Waiting, WakeReason};
 
 /// Where the image of a container stands.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -125,13 +127,20 @@ impl Image {
         }
     }
 
+    pub(crate) fn rebase(&mut self, shift: Shift) {
+        if let Self::Pulling { failed: Some(failure) } | Self::Failed(failure) = self {
+            shift.apply(&mut failure.retry_at);
+            failure.back_off_at.iter_mut().for_each(|at| shift.apply(at));
+        }
+    }
+
     /// When there is something to do about it.
-    pub(crate) fn wakes(&self, container: &ContainerName, wakes: &mut Vec<Wake>) {
+    pub(crate) fn wakes(&self, container: &ContainerName, wakes: &mut Soonest) {
         let Self::Failed(failure) = self else { return };
         if let Some(at) = failure.back_off_at {
-            wakes.push(Wake { at, reason: WakeReason::PullBackOffShown(container.clone()) });
+            wakes.consider(at, || WakeReason::PullBackOffShown(container.clone()));
         }
-        wakes.push(Wake { at: failure.retry_at, reason: WakeReason::PullRetry(container.clone()) });
+        wakes.consider(failure.retry_at, || WakeReason::PullRetry(container.clone()));
     }
 
     /// What it makes its container wait for, if there is more to say than "creating".

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::{ContainerName, Instance, Signal, Wall};
+use crate::{ContainerName, ContainerSpec, Instance, Moment, Signal, TrafficNews, Wall};
 
 /// One fact.
 #[allow(missing_docs, reason = "a variant's sentence names its fields")]
@@ -50,6 +50,32 @@ pub enum Input {
     AgentRestarted { report: RuntimeReport },
     /// Nothing happened, but a wake was asked for.
     TimePassed,
+    /// The pod's spec was changed in one of the few ways that it may be.
+    SpecChanged { change: SpecChange },
+    /// The newest `metadata.generation` that was seen.
+    GenerationSeen { generation: i64 },
+    /// Somebody else wrote a terminal phase: `Succeeded`, or `Failed`.
+    TerminalPhaseSeen { succeeded: bool },
+    /// The node will not have this pod. `reason` is the API's word (`NodeShutdown`, `OutOfcpu`, …).
+    Rejected { reason: String, message: String },
+    /// Somebody waits for the kill of this pod to be over; `KillAnswered` tells them.
+    KillAwaited { ticket: u64 },
+    /// Something about the pod's traffic.
+    Traffic(TrafficNews),
+    /// The machine was booted anew. What was `was` on the old clock is now on the new one.
+    Rebooted { was: Moment },
+}
+
+/// What may change in the spec of a pod that was begun.
+#[allow(missing_docs, reason = "a variant's sentence names its fields")]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum SpecChange {
+    /// A container is to run another image.
+    Image { container: ContainerName },
+    /// An ephemeral container was added.
+    Ephemeral { spec: ContainerSpec },
+    /// `activeDeadlineSeconds`.
+    ActiveDeadline { deadline: Option<Duration> },
 }
 
 /// How a container's first process ended.
@@ -133,6 +159,8 @@ pub enum KillCause {
     ConfigRemoved,
     /// Nobody claims it.
     Orphaned,
+    /// It used more than it was allowed to; its own fault, so no disruption of it.
+    OverLimit { message: String },
 }
 
 /// What the runtime knows of a pod when the agent returns.

@@ -10,33 +10,49 @@ extern crate alloc;
 
 pub mod budget;
 pub mod effect;
+pub mod eviction;
 pub mod input;
+pub mod message;
+pub mod shutdown;
 pub mod spec;
 pub mod status;
+pub mod succession;
 pub mod time;
+pub mod traffic;
 pub mod wake;
 pub mod worker;
 
+mod barrier;
 mod container;
 mod departure;
+mod detour;
+mod fingerprint;
 mod image;
 mod living;
 mod phase;
 mod reattach;
+mod reboot;
 mod restart;
 mod stop;
 mod termination;
 mod view;
+mod waiter;
 
 pub use budget::{GraceBudget, LEAST_GRACE};
-pub use effect::{Effect, Event, EventKind};
+pub use effect::{Effect, Event, EventKind, KillOutcome};
+pub use eviction::Pressure;
 pub use input::{
     ContainerReport, DeleteSighting, Delivery, Exit, HookKind, HookOutcome, HookReport, Input, KillCause, Probe,
-    RuntimeReport, SeenContainer,
+    RuntimeReport, SeenContainer, SpecChange,
 };
-pub use spec::{ContainerName, ContainerSpec, Hook, Instance, PodSpec, Readiness, RestartPolicy, Role, Signal};
-pub use status::{Condition, ContainerState, ContainerStatus, PodPhase, PodStatus, Terminated, Waiting};
+pub use shutdown::{Leaver, PriorityBudget, Shutdown, ShutdownBudgets, ShutdownStep};
+pub use spec::{
+    ContainerName, ContainerSpec, Hook, Instance, PodSpec, ProbeSpec, Readiness, RestartPolicy, Role, Signal,
+};
+pub use status::{Condition, ContainerState, ContainerStatus, PodPhase, PodStatus, Terminated, Verdict, Waiting};
 pub use stop::LEAST_NOTICE;
+pub use succession::{Admission, Source, Succession};
 pub use time::{Moment, Wall};
+pub use traffic::{BarrierMode, BestEvidence, Cut, DrainSpec, LastEndpoint, Release, Routes, TrafficNews};
 pub use wake::{Wake, WakeReason};
 pub use worker::PodWorker;

@@ -10,15 +10,20 @@ use alloc::vec::Vec;
 use crate::budget::LEAST_GRACE;
 use crate::container::{Container, EndedRun, Run};
 use crate::phase::{Phase, Sandbox};
+use crate::reboot::Shift;
 use crate::restart::Errand;
-use crate::termination::Termination;
+use crate::stop::Gate;
+use crate::termination::{Termination, terminal_phase};
+use crate::wake::Soonest;
 use crate::{
-    Effect, Event, HookKind, HookOutcome, Input, Instance, Moment, PodWorker, Probe, RestartPolicy, Role, Waiting, Wake,
+    ContainerName, Effect, Event, HookKind, HookOutcome, Input, Instance, Moment, PodWorker, Probe, RestartPolicy,
+    Role, SpecChange, Waiting, WakeReason,
 };
 
 impl PodWorker {
     /// The pod is to be run: everything that does not depend on anything else is asked for at once.
-    pub(crate) fn begin_living(&mut self, out: &mut Vec<Effect>) {
+    pub(crate) fn begin_living(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        self.began_at = Some(now);
         out.push(Effect::CreateSandbox);
         for container in &mut self.containers {
             container.image.pull(&container.spec.name, out);
@@ -67,12 +72,22 @@ impl PodWorker {
             Input::SignalAnswered { instance, signal, delivery: _ } => self.signal_answered(&instance, signal),
             Input::ProbeChanged { instance, probe, passing } => self.probe_changed(now, &instance, probe, passing, out),
             Input::DeleteRequested { grace, sighting } => {
-                self.begin_ending(Termination::deleted(now, grace, sighting), out);
+                self.begin_ending(now, Termination::deleted(now, grace, sighting), out);
             }
-            Input::ObjectGone => self.begin_ending(Termination::forced(now), out),
+            Input::ObjectGone => self.begin_ending(now, Termination::forced(now), out),
             Input::KillRequested { cause, grace } => {
-                self.begin_ending(Termination::killed(now, cause, grace.unwrap_or(self.grace)), out);
+                self.begin_ending(now, Termination::killed(now, cause, grace, self.grace), out);
             }
+            Input::TerminalPhaseSeen { succeeded } => {
+                let phase = terminal_phase(succeeded);
+                self.begin_ending(now, Termination::declared(now, self.grace, phase), out);
+            }
+            Input::Rejected { reason, message } => self.rejected(now, reason, message, out),
+            Input::SpecChanged { change } => self.spec_changed(now, change, out),
+            Input::GenerationSeen { generation } => self.generation = Some(generation),
+            Input::KillAwaited { ticket } => self.kill_awaited(now, ticket, out),
+            Input::Traffic(news) => self.living_traffic(news),
+            Input::Rebooted { was } => self.rebase(Shift { was, is: now }),
             Input::AgentRestarted { report } => self.reattach_living(now, &report, out),
             // Told twice; answers to a DELETE that was never asked; wakes (`advance_living` looks).
             Input::Begin | Input::ObjectDeleted | Input::ObjectDeleteFailed { .. } | Input::TimePassed => {}
@@ -82,15 +97,24 @@ impl PodWorker {
     /// Does what is due and what has become possible; moves on when the pod is done.
     pub(crate) fn advance_living(&mut self, now: Moment, out: &mut Vec<Effect>) {
         if self.is_complete() {
-            self.begin_ending(Termination::completed(now, self.grace), out);
+            self.begin_ending(now, Termination::completed(now, self.grace), out);
             return;
         }
+        if self.active_until().is_some_and(|until| now >= until) {
+            let message = "Pod was active on the node longer than the specified deadline";
+            out.push(Effect::Emit(Event::pod_normal("DeadlineExceeded", message.into())));
+            self.begin_ending(now, Termination::overdue(now, self.grace), out);
+            return;
+        }
+        let gate = if self.detour.holds(now) { Gate::Shut } else { Gate::Open { without_sleep: false } };
         for container in &mut self.containers {
             container.image.advance(&container.spec.name, now, out);
             container.advance_post_start(now);
+            container.leave_gate(now, None, gate, out);
             container.advance_stop(now, None, true, out);
             container.end_back_off(now);
         }
+        self.advance_detour(now, out);
         let Phase::Living { sandbox } = &mut self.phase else { return };
         match sandbox {
             Sandbox::Asked(errand) => {
@@ -109,12 +133,63 @@ impl PodWorker {
     }
 
     /// When there is something to do about a living pod.
-    pub(crate) fn living_wakes(&self, wakes: &mut Vec<Wake>) {
+    pub(crate) fn living_wakes(&self, wakes: &mut Soonest) {
         let Phase::Living { sandbox } = &self.phase else { return };
-        wakes.extend(sandbox.wake());
+        sandbox.wakes(wakes);
+        self.detour.wakes(wakes);
+        if let Some(until) = self.active_until() {
+            wakes.consider(until, || WakeReason::ActiveDeadline);
+        }
         for container in &self.containers {
             container.image.wakes(&container.spec.name, wakes);
             container.living_wakes(wakes);
+        }
+    }
+
+    /// Until when it may be active.
+    fn active_until(&self) -> Option<Moment> {
+        self.began_at
+            .zip(self.active_deadline)
+            .map(|(began, deadline)| began + deadline.saturating_sub(self.active_before))
+    }
+
+    /// The node will not have this pod: what runs of it leaves with its full grace.
+    pub(crate) fn rejected(&mut self, now: Moment, reason: String, message: String, out: &mut Vec<Effect>) {
+        out.push(Effect::Emit(Event::pod_warning(&reason, message.clone())));
+        self.begin_ending(now, Termination::rejected(now, self.grace, reason, message), out);
+    }
+
+    fn spec_changed(&mut self, now: Moment, change: SpecChange, out: &mut Vec<Effect>) {
+        match change {
+            SpecChange::ActiveDeadline { deadline } => self.active_deadline = deadline,
+            SpecChange::Ephemeral { spec } => {
+                if self.named(&spec.name).is_none() {
+                    let mut container = Container::new(spec);
+                    container.image.pull(&container.spec.name, out);
+                    self.containers.push(container);
+                }
+            }
+            SpecChange::Image { container } => {
+                let grace = self.grace.max(LEAST_GRACE);
+                let Some(container) = self.named(&container) else { return };
+                if matches!(container.run, Run::Ended) {
+                    return;
+                }
+                container.image.give_up(&container.spec.name, out);
+                container.image.pull(&container.spec.name, out);
+                let killing = match container.spec.role {
+                    Role::Main => {
+                        |name: &ContainerName| format!("Container {name} definition changed, will be restarted")
+                    }
+                    Role::Sidecar => |name: &ContainerName| format!("Init container {name} definition changed"),
+                    // A run to completion is not begun anew for another image.
+                    Role::Init | Role::Ephemeral => return,
+                };
+                if let Run::Running(running) = &mut container.run {
+                    running.replaced = true;
+                }
+                container.begin_stop(now + grace, killing, out);
+            }
         }
     }
 
@@ -171,8 +246,7 @@ impl PodWorker {
         container.start_failed(&reason, &message, out);
         let shown = Waiting { reason, message: Some(message) };
         if container.newest.as_ref().is_some_and(|newest| newest.attempt == attempt) {
-            let ended = EndedRun { ran_for: core::time::Duration::ZERO, blame: Some(shown) };
-            container.restart_if_due(now, policy, ended, out);
+            container.restart_if_due(now, policy, EndedRun::unseen(Some(shown)), out);
         } else {
             // Nothing ran, so the restart policy has no say: it is tried again until it works.
             container.run = Run::Waiting { until: now + container.back_off.after_failed_start(), shown };
@@ -193,28 +267,28 @@ impl PodWorker {
             if let Run::Running(running) = &mut container.run {
                 running.blame = Some(Waiting { reason: "PostStartHookError".into(), message: Some(message) });
             }
-            container.begin_stop(now, now + grace, "FailedPostStartHook".into(), out);
+            container.begin_stop(now + grace, |_| "FailedPostStartHook".into(), out);
         }
     }
 
     fn probe_changed(&mut self, now: Moment, instance: &Instance, probe: Probe, passing: bool, out: &mut Vec<Effect>) {
-        let (grace, policy) = (self.grace.max(LEAST_GRACE), self.restart);
+        let (grace, policy) = (self.grace, self.restart);
         let Some(container) = self.current(instance) else { return };
         let Some(failed) = container.probe_changed(probe, passing) else { return };
-        let word = match failed {
-            Probe::Liveness => "liveness",
-            Probe::Startup => "startup",
-            Probe::Readiness => "readiness",
+        let (word, own_grace) = match failed {
+            Probe::Liveness => ("liveness", container.spec.probes.liveness_grace),
+            Probe::Startup => ("startup", container.spec.probes.startup_grace),
+            Probe::Readiness => ("readiness", None),
         };
-        let name = &container.spec.name;
-        let killing = match (container.spec.role, policy) {
+        let grace = own_grace.unwrap_or(grace).max(LEAST_GRACE);
+        let (role, restarts) = (container.spec.role, policy != RestartPolicy::Never);
+        let killing = |name: &ContainerName| match (role, restarts) {
             (Role::Init | Role::Sidecar, _) => format!("Init container {name} failed {word} probe"),
-            (Role::Main | Role::Ephemeral, RestartPolicy::Never) => format!("Container {name} failed {word} probe"),
-            (Role::Main | Role::Ephemeral, RestartPolicy::Always | RestartPolicy::OnFailure) => {
-                format!("Container {name} failed {word} probe, will be restarted")
-            }
+            (Role::Main | Role::Ephemeral, false) => format!("Container {name} failed {word} probe"),
+            (Role::Main | Role::Ephemeral, true) => format!("Container {name} failed {word} probe, will be restarted"),
         };
-        container.begin_stop(now, now + grace, killing, out);
+        container.begin_stop(now + grace, killing, out);
+        self.ask_for_detour(now, grace, out);
     }
 
     fn sandbox_ready(&mut self) {
@@ -254,6 +328,11 @@ impl Container {
         ended: EndedRun,
         out: &mut Vec<Effect>,
     ) {
+        if ended.replaced {
+            // Asked for, not crashed: no back-off, and no question of policy.
+            self.run = Run::Unstarted;
+            return;
+        }
         let again = match (self.spec.role, policy) {
             (Role::Sidecar, _) => true,
             (Role::Ephemeral, _) | (Role::Init | Role::Main, RestartPolicy::Never) => false,

@@ -14,7 +14,8 @@
 
 use crate::restart::Errand;
 use crate::termination::Termination;
-use crate::{Moment, Wake, WakeReason};
+use crate::wake::Soonest;
+use crate::{Moment, WakeReason};
 
 /// Where a worker stands.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -55,11 +56,14 @@ impl Sandbox {
     }
 
     /// When there is something to do about it.
-    pub(crate) fn wake(&self) -> Option<Wake> {
-        match self {
-            Self::Asked(errand) => errand.again_at().map(|at| Wake { at, reason: WakeReason::SandboxRetry }),
-            Self::Replacing(errand) => errand.again_at().map(|at| Wake { at, reason: WakeReason::RemovalRetry }),
-            Self::Unasked | Self::Ready => None,
+    pub(crate) fn wakes(&self, wakes: &mut Soonest) {
+        let (errand, reason) = match self {
+            Self::Asked(errand) => (errand, WakeReason::SandboxRetry),
+            Self::Replacing(errand) => (errand, WakeReason::RemovalRetry),
+            Self::Unasked | Self::Ready => return,
+        };
+        if let Some(at) = errand.again_at() {
+            wakes.consider(at, || reason);
         }
     }
 }

@@ -8,11 +8,13 @@
 use alloc::vec::Vec;
 
 use crate::container::{Container, EndedRun, Run};
+use crate::detour::Detour;
 use crate::phase::{Phase, Sandbox};
 use crate::restart::Errand;
 use crate::termination::Termination;
 use crate::{
-    Effect, Event, EventKind, HookKind, HookReport, Instance, Moment, PodWorker, Role, RuntimeReport, SeenContainer,
+    Cut, Effect, Event, EventKind, HookKind, HookReport, Instance, Moment, PodWorker, Role, RuntimeReport,
+    SeenContainer,
 };
 
 impl PodWorker {
@@ -20,7 +22,7 @@ impl PodWorker {
     pub(crate) fn reattach_living(&mut self, now: Moment, report: &RuntimeReport, out: &mut Vec<Effect>) {
         let policy = self.restart;
         for container in &mut self.containers {
-            if let Some(ended) = container.reattach(now, report, false, out) {
+            if let Some(ended) = container.reattach(now, report, None, out) {
                 container.restart_if_due(now, policy, ended, out);
             }
         }
@@ -30,12 +32,15 @@ impl PodWorker {
             }
         }
         if self.is_complete() {
-            self.begin_ending(Termination::completed(now, self.grace), out);
+            self.begin_ending(now, Termination::completed(now, self.grace), out);
             self.reattach_ending_sandbox(report);
             return;
         }
         for container in &mut self.containers {
             container.image.reattach(&container.spec.name, out);
+        }
+        if let Detour::Asked { .. } = self.detour {
+            out.push(Effect::CutTraffic { how: Cut::Divert });
         }
         let Phase::Living { sandbox } = &mut self.phase else { return };
         match (&mut *sandbox, report.sandbox) {
@@ -58,8 +63,9 @@ impl PodWorker {
 
     /// A pod on its way out meets the runtime again.
     pub(crate) fn reattach_ending(&mut self, now: Moment, report: &RuntimeReport, out: &mut Vec<Effect>) {
+        let deadline = self.deadline();
         for container in &mut self.containers {
-            container.reattach(now, report, true, out);
+            container.reattach(now, report, deadline, out);
         }
         for HookReport { instance, kind, outcome } in &report.hooks {
             if let (Some(outcome), Some(container)) = (outcome, self.current(instance)) {
@@ -67,6 +73,9 @@ impl PodWorker {
             }
         }
         self.reattach_ending_sandbox(report);
+        if let Some(termination) = self.phase.termination() {
+            termination.barrier.reattach(out);
+        }
     }
 
     /// Whoever was making a sandbox is gone; what it left is removed with the rest.
@@ -95,14 +104,16 @@ impl PodWorker {
 }
 
 impl Container {
-    /// Takes over what the runtime knows. Returns what the run left behind if it turns out to be over.
+    /// Takes over what the runtime knows; `deadline` is that of a pod that is leaving. Returns what the run left behind
+    /// if it turns out to be over.
     fn reattach(
         &mut self,
         now: Moment,
         report: &RuntimeReport,
-        terminating: bool,
+        deadline: Option<Moment>,
         out: &mut Vec<Effect>,
     ) -> Option<EndedRun> {
+        let terminating = deadline.is_some();
         let seen = self.seen_in(report);
         match (&self.run, seen) {
             // The journal does not know this run at all: it is taken over as it is.
@@ -131,7 +142,7 @@ impl Container {
                 self.exited(now, *exit, out)
             }
             (Run::Running(_), Some((_, SeenContainer::Running { .. }))) => {
-                self.reattach_hooks(now, report, out);
+                self.reattach_hooks(now, report, deadline, out);
                 None
             }
             (Run::Running(_), None) => Some(self.lost(now, terminating, out)),
@@ -156,7 +167,7 @@ impl Container {
             .map(|container| (container.instance.attempt, &container.seen))
     }
 
-    fn reattach_hooks(&mut self, now: Moment, report: &RuntimeReport, out: &mut Vec<Effect>) {
+    fn reattach_hooks(&mut self, now: Moment, report: &RuntimeReport, deadline: Option<Moment>, out: &mut Vec<Effect>) {
         let instance = self.instance();
         let known = |kind: HookKind| report.hooks.iter().find(|hook| hook.instance == instance && hook.kind == kind);
         if let Run::Running(running) = &mut self.run
@@ -166,6 +177,6 @@ impl Container {
         {
             out.push(Effect::RunHook { instance: instance.clone(), kind: HookKind::PostStart });
         }
-        self.reattach_stop(now, known(HookKind::PreStop), out);
+        self.reattach_stop(now, known(HookKind::PreStop), deadline, out);
     }
 }

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use crate::Moment;
+use crate::reboot::Shift;
 
 /// The crash back-off of one container: at once, then 10 s doubling to 300 s, forgotten after 600 s of running.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -68,6 +69,10 @@ impl Errand {
     /// The answer to the latest try will never come, because whoever was asked is gone; the caller asks again.
     pub(crate) fn asked_anew(&mut self) {
         self.again_at = None;
+    }
+
+    pub(crate) fn rebase(&mut self, shift: Shift) {
+        self.again_at.iter_mut().for_each(|again_at| shift.apply(again_at));
     }
 
     /// When the next try is due, if the latest one failed.

@@ -5,6 +5,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
+use crate::DrainSpec;
+
 /// The name of a container inside its pod.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ContainerName(pub String);
@@ -68,6 +70,23 @@ pub struct PodSpec {
     pub restart: RestartPolicy,
     /// `terminationGracePeriodSeconds`.
     pub grace: Duration,
+    /// `activeDeadlineSeconds`: how long it may be active at all.
+    pub active_deadline: Option<Duration>,
+    /// What it asks for about traffic at its end.
+    pub drain: DrainSpec,
+}
+
+impl PodSpec {
+    /// A pod of these containers that asks for nothing special: always restarted, 30 s of grace.
+    pub fn new(containers: Vec<ContainerSpec>) -> Self {
+        Self {
+            containers,
+            restart: RestartPolicy::Always,
+            grace: Duration::from_secs(30),
+            active_deadline: None,
+            drain: DrainSpec::default(),
+        }
+    }
 }
 
 /// One container of a pod.
@@ -85,6 +104,34 @@ pub struct ContainerSpec {
     pub stop_signal: Option<Signal>,
     /// What makes it ready.
     pub readiness: Readiness,
+    /// What its other probes ask for.
+    pub probes: ProbeSpec,
+}
+
+impl ContainerSpec {
+    /// A container without hooks and probes.
+    pub fn new(name: &str, role: Role) -> Self {
+        Self {
+            name: ContainerName(name.into()),
+            role,
+            pre_stop: None,
+            post_start: None,
+            stop_signal: None,
+            readiness: Readiness::WhileRunning,
+            probes: ProbeSpec::default(),
+        }
+    }
+}
+
+/// What the startup and liveness probes of a container ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ProbeSpec {
+    /// There is a startup probe: the container counts as started once it has passed.
+    pub startup: bool,
+    /// The grace of a container that failed its startup probe, if it is not the pod's.
+    pub startup_grace: Option<Duration>,
+    /// The grace of a container that failed its liveness probe, if it is not the pod's.
+    pub liveness_grace: Option<Duration>,
 }
 
 /// The part a container plays in its pod.

@@ -2,6 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::{ContainerName, Exit, Role, Signal, Wall};
 
@@ -22,8 +23,40 @@ pub struct PodStatus {
     pub containers_ready: Condition,
     /// Traffic may come.
     pub ready: Condition,
+    /// The node ended the pod for reasons that are not the pod's (`DisruptionTarget`); once no process remains.
+    pub disruption: Option<Condition>,
+    /// New connections go elsewhere, or why they were not waited for; once the pod is leaving.
+    pub traffic_drained: Option<Condition>,
     /// One entry per container of the spec, in its order.
     pub containers: Vec<ContainerStatus>,
+    /// The newest generation of the object that was taken in.
+    pub observed_generation: Option<i64>,
+    /// How well it left, once no process remains.
+    pub verdict: Option<Verdict>,
+}
+
+/// How well a pod left.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Verdict {
+    /// Everything it asked for was given, and everyone left by themselves.
+    Clean,
+    /// Everyone left by themselves, but something was cut short: the grace, a hook, an order, a drain.
+    Hurried,
+    /// Somebody had to be killed, or the object was deleted by force.
+    Forced,
+    /// Of somebody it is not known how they ended.
+    Lost,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Clean => "clean",
+            Self::Hurried => "hurried",
+            Self::Forced => "forced",
+            Self::Lost => "lost",
+        })
+    }
 }
 
 /// A condition without its times: those are the node's to keep.

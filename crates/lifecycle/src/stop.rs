@@ -1,6 +1,7 @@
 //! The way out of one running container: hook, turn, stop signal, KILL.
 //!
 //! ```text
+//!  Held ──its traffic is gone, or deadline──▶ Hook
 //!  Hook ──done, failed, or deadline──▶ Turn ──its turn, or deadline──▶ Signalled ──deadline, and 2 s──▶ Killed
 //!    └───────────────────────────────────┴──────────── Exited ────────────┴───────────────────────────────┘
 //! ```
@@ -14,8 +15,10 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::container::{Container, HookRun, Run};
+use crate::reboot::Shift;
+use crate::wake::Soonest;
 use crate::{
-    ContainerName, Effect, Event, HookKind, HookOutcome, HookReport, Instance, Moment, Signal, Wake, WakeReason,
+    ContainerName, Effect, Event, Hook, HookKind, HookOutcome, HookReport, Instance, Moment, Signal, WakeReason,
 };
 
 /// No container is killed sooner than this after its stop signal.
@@ -31,8 +34,30 @@ pub(crate) struct Stop {
     step: Step,
 }
 
+/// Whether a container that is to be stopped may be disturbed yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Gate {
+    /// Its traffic has not gone yet.
+    Shut,
+    /// Hooks and signals may go out; a sleep that would only wait for what has already happened is left out.
+    Open { without_sleep: bool },
+}
+
+/// What had to be done to take a stop further.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Pace {
+    /// Nothing that was not asked for.
+    OnTime,
+    /// Something was cut short: its traffic, its hook, or its turn.
+    Hurried,
+    /// It had to be killed.
+    Killed,
+}
+
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Step {
+    /// Its pod's traffic has to go first. Left when it has, or at the deadline.
+    Held,
     /// Its preStop hook runs. Left when the hook ends, or at the deadline.
     Hook(HookRun),
     /// It may be signalled. Left when its turn comes, or at the deadline.
@@ -74,27 +99,27 @@ impl Stop {
     }
 
     /// When there is something to do about it.
-    pub(crate) fn wakes(&self, name: &ContainerName, pod_deadline: Option<Moment>, wakes: &mut Vec<Wake>) {
+    pub(crate) fn wakes(&self, name: &ContainerName, pod_deadline: Option<Moment>, wakes: &mut Soonest) {
         let deadline = self.deadline(pod_deadline);
-        let spent = match pod_deadline {
+        let spent = || match pod_deadline {
             Some(pod) if pod == deadline => WakeReason::GraceSpent,
             Some(_) | None => WakeReason::ContainerGraceSpent(name.clone()),
         };
         match &self.step {
             Step::Hook(hook) => {
                 if let Some(at) = hook.sleeps_until() {
-                    wakes.push(Wake { at, reason: WakeReason::SleepEnds(name.clone()) });
+                    wakes.consider(at, || WakeReason::SleepEnds(name.clone()));
                 }
-                wakes.push(Wake { at: deadline, reason: spent });
+                wakes.consider(deadline, spent);
             }
-            Step::Turn => wakes.push(Wake { at: deadline, reason: spent }),
+            Step::Held | Step::Turn => wakes.consider(deadline, spent),
             Step::Signalled { at, .. } => {
                 let floor = *at + LEAST_NOTICE;
-                let reason = if floor > deadline { WakeReason::FloorSpent(name.clone()) } else { spent };
-                wakes.push(Wake { at: deadline.max(floor), reason });
+                let reason = || if floor > deadline { WakeReason::FloorSpent(name.clone()) } else { spent() };
+                wakes.consider(deadline.max(floor), reason);
             }
             Step::Killed { again_at } => {
-                wakes.push(Wake { at: *again_at, reason: WakeReason::KillUnanswered(name.clone()) });
+                wakes.consider(*again_at, || WakeReason::KillUnanswered(name.clone()));
             }
         }
     }
@@ -102,34 +127,74 @@ impl Stop {
     /// What it waits for, in words.
     pub(crate) fn waits_for(&self) -> &'static str {
         match self.step {
+            Step::Held => "held until its traffic is gone",
             Step::Hook(_) => "in its preStop hook",
             Step::Turn => "waiting for its turn",
             Step::Signalled { .. } => "asked to exit",
             Step::Killed { .. } => "killed, exit not seen",
         }
     }
+
+    pub(crate) fn rebase(&mut self, shift: Shift) {
+        shift.apply(&mut self.deadline);
+        match &mut self.step {
+            Step::Held | Step::Turn => {}
+            Step::Hook(hook) => hook.rebase(shift),
+            Step::Signalled { at, .. } => shift.apply(at),
+            Step::Killed { again_at } => shift.apply(again_at),
+        }
+    }
 }
 
 impl Container {
     /// Sets a running container on its way out; `killing` is what people are told.
-    pub(crate) fn begin_stop(&mut self, now: Moment, deadline: Moment, killing: String, out: &mut Vec<Effect>) {
-        let instance = self.instance();
+    pub(crate) fn begin_stop(
+        &mut self,
+        deadline: Moment,
+        killing: impl FnOnce(&ContainerName) -> String,
+        out: &mut Vec<Effect>,
+    ) {
         let Run::Running(running) = &mut self.run else { return };
         if running.stop.is_some() {
             return;
         }
-        out.push(Effect::Emit(Event::normal(&instance.name, "Killing", killing)));
+        let name = &self.spec.name;
+        out.push(Effect::Emit(Event::normal(name, "Killing", killing(name))));
         if running.post_start.take().is_some() {
-            out.push(Effect::CancelHook { instance: instance.clone(), kind: HookKind::PostStart });
+            let instance = Instance { name: name.clone(), attempt: self.attempt };
+            out.push(Effect::CancelHook { instance, kind: HookKind::PostStart });
         }
-        // A container that came up after the deadline has no time left for a hook.
-        let step = if self.spec.pre_stop.is_some() && now < deadline {
-            out.push(Effect::RunHook { instance, kind: HookKind::PreStop });
-            Step::Hook(HookRun::asked(now))
-        } else {
-            Step::Turn
-        };
-        running.stop = Some(Stop { deadline, step });
+        running.stop = Some(Stop { deadline, step: Step::Held });
+    }
+
+    /// Begins the hook of a container that is held no longer.
+    pub(crate) fn leave_gate(
+        &mut self,
+        now: Moment,
+        pod_deadline: Option<Moment>,
+        gate: Gate,
+        out: &mut Vec<Effect>,
+    ) -> Pace {
+        let Run::Running(running) = &mut self.run else { return Pace::OnTime };
+        let Some(stop) = &mut running.stop else { return Pace::OnTime };
+        let spent = now >= stop.deadline(pod_deadline);
+        if !matches!(stop.step, Step::Held) || (gate == Gate::Shut && !spent) {
+            return Pace::OnTime;
+        }
+        let pointless = gate == Gate::Open { without_sleep: true };
+        stop.step = Step::Turn;
+        match self.spec.pre_stop {
+            // A container that came up after the deadline has no time left for a hook.
+            Some(_) if spent => return Pace::Hurried,
+            Some(Hook::Sleep(_)) if pointless => {}
+            Some(Hook::Exec | Hook::HttpGet | Hook::Sleep(_)) => {
+                let instance = Instance { name: self.spec.name.clone(), attempt: self.attempt };
+                out.push(Effect::RunHook { instance, kind: HookKind::PreStop });
+                stop.step = Step::Hook(HookRun::asked(now));
+            }
+            None => {}
+        }
+        Pace::OnTime
     }
 
     /// Takes a stop that has begun as far as time and order allow.
@@ -139,59 +204,81 @@ impl Container {
         pod_deadline: Option<Moment>,
         its_turn: bool,
         out: &mut Vec<Effect>,
-    ) {
-        let (instance, signal) = (self.instance(), self.stop_signal());
-        let Run::Running(running) = &mut self.run else { return };
-        let Some(stop) = &mut running.stop else { return };
+    ) -> Pace {
+        let signal = self.stop_signal();
+        let Run::Running(running) = &mut self.run else { return Pace::OnTime };
+        let Some(stop) = &mut running.stop else { return Pace::OnTime };
+        // Made only when something is asked for: most of the time there is nothing to do.
+        let (name, attempt) = (&self.spec.name, self.attempt);
+        let instance = || Instance { name: name.clone(), attempt };
         let deadline = stop.deadline(pod_deadline);
+        let spent = now >= deadline;
+        let mut pace = Pace::OnTime;
         if let Step::Hook(hook) = &stop.step {
             if hook.slept(now) {
                 stop.step = Step::Turn;
-            } else if now >= deadline {
-                out.push(Effect::CancelHook { instance: instance.clone(), kind: HookKind::PreStop });
+            } else if spent {
+                out.push(Effect::CancelHook { instance: instance(), kind: HookKind::PreStop });
                 let message = "PreStopHook timed out: it was still running when the grace period ended";
-                out.push(Effect::Emit(Event::warning(&instance.name, "FailedPreStopHook", message.into())));
+                out.push(Effect::Emit(Event::warning(name, "FailedPreStopHook", message.into())));
+                pace = Pace::Hurried;
                 stop.step = Step::Turn;
             }
         }
         if let Step::Turn = stop.step
-            && (its_turn || now >= deadline)
+            && (its_turn || spent)
         {
             let left = deadline.since(now).max(LEAST_NOTICE);
-            let message = format!("Sent {signal} to container {}, {left:?} before SIGKILL", instance.name);
-            out.push(Effect::SendSignal { instance: instance.clone(), signal });
-            out.push(Effect::Emit(Event::normal(&instance.name, "StopSignalSent", message)));
+            let message = format!("Sent {signal} to container {name}, {left:?} before SIGKILL");
+            out.push(Effect::SendSignal { instance: instance(), signal });
+            out.push(Effect::Emit(Event::normal(name, "StopSignalSent", message)));
+            if !its_turn {
+                pace = Pace::Hurried;
+            }
             stop.step = Step::Signalled { signal, at: now, answered: false };
         }
         match stop.step {
             Step::Signalled { at, .. } if now >= deadline.max(at + LEAST_NOTICE) => {
-                let message = format!("Sent SIGKILL to container {}: it did not exit in time", instance.name);
-                out.push(Effect::KillContainer { instance: instance.clone() });
-                out.push(Effect::Emit(Event::warning(&instance.name, "KillSent", message)));
+                let message = format!("Sent SIGKILL to container {name}: it did not exit in time");
+                out.push(Effect::KillContainer { instance: instance() });
+                out.push(Effect::Emit(Event::warning(name, "KillSent", message)));
                 stop.step = Step::Killed { again_at: now + KILL_PATIENCE };
+                pace = Pace::Killed;
             }
-            Step::Killed { again_at } if now >= again_at => {
-                out.push(Effect::KillContainer { instance });
-                stop.step = Step::Killed { again_at: now + KILL_PATIENCE };
+            Step::Killed { again_at } => {
+                if now >= again_at {
+                    out.push(Effect::KillContainer { instance: instance() });
+                    stop.step = Step::Killed { again_at: now + KILL_PATIENCE };
+                }
+                pace = Pace::Killed;
             }
-            Step::Hook(_) | Step::Turn | Step::Signalled { .. } | Step::Killed { .. } => {}
+            Step::Held | Step::Hook(_) | Step::Turn | Step::Signalled { .. } => {}
         }
+        pace
     }
 
     /// The agent came back and the container still runs: asks again for whatever may not have been done.
     /// `hook` is what the runtime knows of the preStop hook; how it ended, if it did, is told separately.
-    pub(crate) fn reattach_stop(&mut self, now: Moment, hook: Option<&HookReport>, out: &mut Vec<Effect>) {
+    pub(crate) fn reattach_stop(
+        &mut self,
+        now: Moment,
+        hook: Option<&HookReport>,
+        pod_deadline: Option<Moment>,
+        out: &mut Vec<Effect>,
+    ) {
         let instance = self.instance();
         let Run::Running(running) = &mut self.run else { return };
         let Some(stop) = &mut running.stop else { return };
+        let spent = now >= stop.deadline(pod_deadline);
         match (&mut stop.step, hook) {
             (Step::Hook(_), Some(_)) => {}
             (Step::Hook(run), None) => {
-                if self.spec.pre_stop.is_some_and(|hook| run.resume(hook)) {
+                // Nobody begins what has no time left: `advance_stop` gives such a hook up.
+                if self.spec.pre_stop.is_some_and(|hook| run.resume(hook)) && !spent {
                     out.push(Effect::RunHook { instance, kind: HookKind::PreStop });
                 }
             }
-            (step @ (Step::Turn | Step::Signalled { .. } | Step::Killed { .. }), hook) => {
+            (step @ (Step::Held | Step::Turn | Step::Signalled { .. } | Step::Killed { .. }), hook) => {
                 // A hook that was given up on should not be running.
                 if hook.is_some_and(|hook| hook.outcome.is_none()) {
                     out.push(Effect::CancelHook { instance: instance.clone(), kind: HookKind::PreStop });
@@ -214,7 +301,7 @@ impl Step {
                 out.push(Effect::KillContainer { instance });
                 *again_at = now + KILL_PATIENCE;
             }
-            Self::Signalled { answered: true, .. } | Self::Hook(_) | Self::Turn => {}
+            Self::Signalled { answered: true, .. } | Self::Held | Self::Hook(_) | Self::Turn => {}
         }
     }
 }

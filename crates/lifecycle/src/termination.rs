@@ -9,11 +9,18 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::container::Run;
+use crate::barrier::{Around, Barrier};
+use crate::budget::LEAST_GRACE;
+use crate::container::{Container, Run};
 use crate::phase::{Phase, Sandbox};
+use crate::reboot::Shift;
 use crate::restart::Errand;
-use crate::stop::LEAST_NOTICE;
-use crate::{DeleteSighting, Effect, Event, GraceBudget, Input, KillCause, Moment, PodWorker, Role, Wake, WakeReason};
+use crate::stop::{Gate, LEAST_NOTICE, Pace};
+use crate::wake::Soonest;
+use crate::{
+    DeleteSighting, DrainSpec, Effect, Event, GraceBudget, Input, KillCause, Moment, PodPhase, PodWorker, Role, Routes,
+    TrafficNews, WakeReason,
+};
 
 /// How a pod came to leave, and by when it must be gone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -22,6 +29,14 @@ pub(crate) struct Termination {
     /// The first cause; later ones may only shorten the budget.
     pub(crate) cause: Cause,
     pub(crate) object: Object,
+    /// The terminal phase that somebody else wrote, if somebody did before we could.
+    pub(crate) declared: Option<PodPhase>,
+    /// What its traffic still keeps from happening.
+    pub(crate) barrier: Barrier,
+    /// The worst that had to be done so far.
+    pub(crate) pace: Pace,
+    /// Its object was deleted by force while it may still have run.
+    pub(crate) forced: bool,
     told_overdue: bool,
 }
 
@@ -34,6 +49,12 @@ pub(crate) enum Cause {
     Deleted,
     /// The node wanted it to end.
     Killed(KillCause),
+    /// It was active for longer than it may be.
+    DeadlineExceeded,
+    /// Somebody else wrote that it is over.
+    Declared,
+    /// The node would not have it.
+    Rejected { reason: String, message: String },
 }
 
 /// What becomes of the API object when the node's work is done.
@@ -60,15 +81,44 @@ impl Termination {
     }
 
     pub(crate) fn forced(now: Moment) -> Self {
-        Self::new(GraceBudget::starting(now, Duration::ZERO), Cause::Deleted, Object::Gone)
+        let forced = Self::new(GraceBudget::starting(now, Duration::ZERO), Cause::Deleted, Object::Gone);
+        Self { forced: true, ..forced }
     }
 
-    pub(crate) fn killed(now: Moment, cause: KillCause, grace: Duration) -> Self {
-        Self::new(GraceBudget::starting(now, grace), Cause::Killed(cause), Object::Stays)
+    /// Killed by the node, with a grace of its own or its pod's. A pod that nobody claims has the least there is.
+    pub(crate) fn killed(now: Moment, cause: KillCause, grace: Option<Duration>, pods: Duration) -> Self {
+        let (fallback, object) = match cause {
+            KillCause::Orphaned => (LEAST_GRACE, Object::Gone),
+            KillCause::ConfigRemoved => (pods, Object::Gone),
+            KillCause::Evicted { .. }
+            | KillCause::OverLimit { .. }
+            | KillCause::Preempted
+            | KillCause::NodeShutdown => (pods, Object::Stays),
+        };
+        Self::new(GraceBudget::starting(now, grace.unwrap_or(fallback)), Cause::Killed(cause), object)
+    }
+
+    pub(crate) fn overdue(now: Moment, grace: Duration) -> Self {
+        Self::new(GraceBudget::starting(now, grace), Cause::DeadlineExceeded, Object::Stays)
+    }
+
+    pub(crate) fn declared(now: Moment, grace: Duration, phase: PodPhase) -> Self {
+        let declared = Self::new(GraceBudget::starting(now, grace), Cause::Declared, Object::Stays);
+        Self { declared: Some(phase), ..declared }
+    }
+
+    pub(crate) fn rejected(now: Moment, grace: Duration, reason: String, message: String) -> Self {
+        Self::new(GraceBudget::starting(now, grace), Cause::Rejected { reason, message }, Object::Stays)
     }
 
     fn new(budget: GraceBudget, cause: Cause, object: Object) -> Self {
-        Self { budget, cause, object, told_overdue: false }
+        let (declared, barrier) = (None, Barrier::none());
+        Self { budget, cause, object, declared, barrier, pace: Pace::OnTime, forced: false, told_overdue: false }
+    }
+
+    /// It had to be treated like this, or worse.
+    pub(crate) fn at_least(&mut self, pace: Pace) {
+        self.pace = self.pace.max(pace);
     }
 
     /// A pod that is leaving is deleted, perhaps again.
@@ -76,7 +126,7 @@ impl Termination {
         self.budget = match self.object {
             Object::Stays => self.budget.joined_by(delete_budget(now, grace, sighting)),
             // With the grace we know of, this leaves the deadline where it is, however the deletion was seen.
-            Object::Leaving => self.budget.shortened_to(now, grace),
+            Object::Leaving => self.shortened(self.budget.shortened_to(now, grace)),
             Object::Gone => return,
         };
         self.object = Object::Leaving;
@@ -88,11 +138,23 @@ impl Termination {
         self.object = Object::Gone;
     }
 
-    /// The node wants a pod that is leaving to end. Without a grace of its own it has nothing to add.
-    pub(crate) fn also_killed(&mut self, now: Moment, grace: Option<Duration>) {
+    /// The node wants a pod that is leaving to end. Without a grace of its own it has nothing to add; but a pod that
+    /// no manifest asks for any more has no object to stay behind for.
+    pub(crate) fn also_killed(&mut self, now: Moment, cause: &KillCause, grace: Option<Duration>) {
         if let Some(grace) = grace {
-            self.budget = self.budget.overridden(now, grace);
+            self.budget = self.shortened(self.budget.overridden(now, grace));
         }
+        if matches!(cause, KillCause::ConfigRemoved | KillCause::Orphaned) && self.object == Object::Stays {
+            self.object = Object::Gone;
+        }
+    }
+
+    /// A grace that shrinks under a pod that is already leaving hurries it.
+    fn shortened(&mut self, budget: GraceBudget) -> GraceBudget {
+        if budget.deadline() < self.budget.deadline() {
+            self.at_least(Pace::Hurried);
+        }
+        budget
     }
 
     pub(crate) fn overdue_at(&self) -> Option<Moment> {
@@ -110,6 +172,11 @@ impl Termination {
     }
 }
 
+/// The phase that somebody else wrote.
+pub(crate) fn terminal_phase(succeeded: bool) -> PodPhase {
+    if succeeded { PodPhase::Succeeded } else { PodPhase::Failed }
+}
+
 fn delete_budget(now: Moment, grace: Duration, sighting: DeleteSighting) -> GraceBudget {
     match sighting {
         DeleteSighting::Live => GraceBudget::starting(now, grace),
@@ -117,9 +184,20 @@ fn delete_budget(now: Moment, grace: Duration, sighting: DeleteSighting) -> Grac
     }
 }
 
+/// What a leaving pod's barrier needs to know of it.
+fn around<'a>(
+    now: Moment,
+    termination: &Termination,
+    drain: &'a DrainSpec,
+    routes: Routes,
+    containers: &'a [Container],
+) -> Around<'a> {
+    Around { now, budget: termination.budget, drain, routes, containers, forced: termination.forced }
+}
+
 impl PodWorker {
     /// Nothing starts from here on.
-    pub(crate) fn begin_ending(&mut self, termination: Termination, out: &mut Vec<Effect>) {
+    pub(crate) fn begin_ending(&mut self, now: Moment, mut termination: Termination, out: &mut Vec<Effect>) {
         let sandbox = match &self.phase {
             Phase::Living { sandbox } => sandbox.clone(),
             Phase::New
@@ -132,6 +210,14 @@ impl PodWorker {
         for container in &mut self.containers {
             container.give_up_starting(out);
         }
+        termination.barrier = match termination.cause {
+            // Its mains are done: nobody can connect to it any more.
+            Cause::Completed => Barrier::none(),
+            Cause::Deleted | Cause::Killed(_) | Cause::DeadlineExceeded | Cause::Declared | Cause::Rejected { .. } => {
+                let around = around(now, &termination, &self.drain, self.routes, &self.containers);
+                Barrier::begin(&around, out)
+            }
+        };
         self.phase = Phase::Ending { termination, sandbox };
     }
 
@@ -172,12 +258,29 @@ impl PodWorker {
             Input::DeleteRequested { grace, sighting } => {
                 self.also(|leaving| leaving.also_deleted(now, grace, sighting))
             }
-            Input::ObjectGone => self.also(|leaving| leaving.also_forced(now)),
-            Input::KillRequested { cause: _, grace } => self.also(|leaving| leaving.also_killed(now, grace)),
+            Input::ObjectGone => self.also(|leaving| {
+                leaving.also_forced(now);
+                leaving.forced = true;
+            }),
+            Input::KillRequested { cause, grace } => self.also(|leaving| leaving.also_killed(now, &cause, grace)),
+            Input::TerminalPhaseSeen { succeeded } => {
+                self.also(|leaving| leaving.declared = leaving.declared.or(Some(terminal_phase(succeeded))));
+            }
+            Input::Traffic(TrafficNews::Routed(routes)) => self.routes = routes,
+            Input::Traffic(news) => {
+                let enough = self.drain.enough;
+                self.also(|leaving| leaving.barrier.told(now, enough, news, out));
+            }
             Input::AgentRestarted { report } => self.reattach_ending(now, &report, out),
-            // Told twice; pulls that were given up; the removal of a sandbox that was being replaced (it is
+            Input::GenerationSeen { generation } => self.generation = Some(generation),
+            Input::KillAwaited { ticket } => self.kill_awaited(now, ticket, out),
+            Input::Rebooted { was } => self.rebase(Shift { was, is: now }),
+            // Nothing is run that was not run before, whatever the spec says now, and nothing is refused any more;
+            // told twice; pulls that were given up; the removal of a sandbox that was being replaced (it is
             // removed again); answers to a DELETE that was not asked yet; wakes (`advance_ending` looks).
-            Input::Begin
+            Input::SpecChanged { .. }
+            | Input::Rejected { .. }
+            | Input::Begin
             | Input::ImageReady { .. }
             | Input::ImageFailed { .. }
             | Input::SandboxRemoved
@@ -190,19 +293,36 @@ impl PodWorker {
 
     /// Takes every container as far on its way out as time and order allow; moves on when nothing can be alive.
     pub(crate) fn advance_ending(&mut self, now: Moment, out: &mut Vec<Effect>) {
-        let Phase::Ending { termination, sandbox } = &self.phase else { return };
+        let Phase::Ending { termination, sandbox } = &mut self.phase else { return };
         let (deadline, being_made) = (termination.budget.deadline(), sandbox.is_being_made());
+        let around = around(now, termination, &self.drain, self.routes, &self.containers);
+        let mut pace = Pace::OnTime;
+        termination.barrier.advance(&around, out);
+        if termination.barrier.was_cut_short() {
+            pace = Pace::Hurried;
+        }
+        let gate = match termination.barrier.is_open() {
+            false => Gate::Shut,
+            true => Gate::Open { without_sleep: self.drain.elide_sleep && termination.barrier.makes_sleep_pointless() },
+        };
         for container in &mut self.containers {
-            let killing = format!("Stopping container {}", container.spec.name);
-            container.begin_stop(now, deadline, killing, out);
+            container.begin_stop(deadline, |name| format!("Stopping container {name}"), out);
+            pace = pace.max(container.leave_gate(now, Some(deadline), gate, out));
         }
-        let turns: Vec<bool> = (0..self.containers.len()).map(|index| self.is_its_turn(index)).collect();
-        for (container, its_turn) in self.containers.iter_mut().zip(turns) {
-            container.advance_stop(now, Some(deadline), its_turn, out);
+        for index in 0..self.containers.len() {
+            let its_turn = self.is_its_turn(index);
+            pace = pace.max(self.containers[index].advance_stop(now, Some(deadline), its_turn, out));
         }
-        // A sandbox in the making is waited for, so that making and removing it do not race; but not for ever.
-        let may_clear = !being_made || now >= deadline;
-        if may_clear && !self.containers.iter().any(|container| container.may_be_alive()) {
+        self.also(|leaving| leaving.at_least(pace));
+        // A sandbox in the making is waited for, so that making and removing it do not race; but not for ever. Nor is
+        // a start that nobody answers: whatever it made goes with the sandbox.
+        let unanswered_until = deadline + LEAST_NOTICE;
+        let holds = |container: &Container| match container.run {
+            Run::Asked => now < unanswered_until,
+            Run::Running(_) => true,
+            Run::Unstarted | Run::Waiting { .. } | Run::Ended => false,
+        };
+        if (!being_made || now >= deadline) && !self.containers.iter().any(holds) {
             let Phase::Ending { termination, .. } = core::mem::replace(&mut self.phase, Phase::New) else { return };
             out.push(Effect::RemoveSandbox);
             self.phase = Phase::Clearing { termination, removal: Errand::default() };
@@ -232,19 +352,32 @@ impl PodWorker {
     }
 
     /// When there is something to do about a pod whose containers are on their way out.
-    pub(crate) fn ending_wakes(&self, wakes: &mut Vec<Wake>) {
+    pub(crate) fn ending_wakes(&self, wakes: &mut Soonest) {
         let Phase::Ending { termination, sandbox } = &self.phase else { return };
         let deadline = termination.budget.deadline();
+        // The moment is not asked for: a wake does not depend on when it is looked at.
+        let around = around(Moment::default(), termination, &self.drain, self.routes, &self.containers);
+        termination.barrier.wakes(&around, wakes);
+        let anyone_runs = self.containers.iter().any(|container| matches!(container.run, Run::Running(_)));
         for container in &self.containers {
-            if let Run::Running(running) = &container.run
-                && let Some(stop) = &running.stop
-            {
-                stop.wakes(&container.spec.name, Some(deadline), wakes);
+            let name = &container.spec.name;
+            match &container.run {
+                Run::Running(running) => {
+                    if let Some(stop) = &running.stop {
+                        stop.wakes(name, Some(deadline), wakes);
+                    }
+                }
+                // While somebody runs it changes nothing whether somebody else might.
+                Run::Asked if anyone_runs => {}
+                Run::Asked => {
+                    wakes.consider(deadline + LEAST_NOTICE, || WakeReason::StartUnanswered(name.clone()));
+                }
+                Run::Unstarted | Run::Waiting { .. } | Run::Ended => {}
             }
         }
         // Past the deadline a sandbox in the making keeps nobody; only a start that was not answered still does.
         if sandbox.is_being_made() && !self.containers.iter().any(|container| container.may_be_alive()) {
-            wakes.push(Wake { at: deadline, reason: WakeReason::GraceSpent });
+            wakes.consider(deadline, || WakeReason::GraceSpent);
         }
     }
 
@@ -259,6 +392,9 @@ impl PodWorker {
             Run::Unstarted | Run::Waiting { .. } | Run::Ended => None,
         });
         match &self.phase {
+            Phase::Ending { termination, .. } if !termination.barrier.is_open() => {
+                format!("it is {}", termination.barrier.waits_for())
+            }
             Phase::Clearing { .. } => "its sandbox could not be removed".into(),
             Phase::Deleting { .. } => "its object could not be deleted".into(),
             Phase::New | Phase::Living { .. } | Phase::Ending { .. } | Phase::Resting { .. } | Phase::Gone { .. } => {

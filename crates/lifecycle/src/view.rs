@@ -10,10 +10,14 @@ use alloc::vec::Vec;
 
 use crate::container::{Container, LOST, LOST_CODE, LOST_TERMINATED, Run};
 use crate::phase::{Phase, Sandbox};
+use crate::stop::Pace;
 use crate::termination::{Cause, Object, Termination};
 use crate::{
-    Condition, ContainerState, ContainerStatus, KillCause, PodPhase, PodStatus, PodWorker, Role, Terminated, Waiting,
+    Condition, ContainerState, ContainerStatus, KillCause, PodPhase, PodStatus, PodWorker, RestartPolicy, Role,
+    Terminated, Verdict, Waiting,
 };
+
+const SHUTDOWN: &str = "Pod was terminated in response to imminent node shutdown.";
 
 /// How final the picture is.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -39,15 +43,40 @@ impl PodWorker {
             initialized: self.initialized_condition(phase),
             ready: self.ready_condition(&containers_ready),
             containers_ready,
+            disruption: self.phase.termination().filter(|_| stage == Stage::Over).and_then(disruption),
+            traffic_drained: self.phase.termination().and_then(|leaving| leaving.barrier.condition()),
             containers,
+            observed_generation: self.generation,
+            verdict: self.phase.termination().filter(|_| stage == Stage::Over).map(|leaving| self.verdict(leaving)),
+        }
+    }
+
+    /// True once no process of the pod can be alive.
+    pub(crate) fn no_process_remains(&self) -> bool {
+        self.stage() == Stage::Over
+    }
+
+    fn verdict(&self, leaving: &Termination) -> Verdict {
+        let lost = |container: &Container| container.is_lost() || matches!(container.run, Run::Asked | Run::Running(_));
+        if self.containers.iter().any(lost) {
+            Verdict::Lost
+        } else if leaving.forced {
+            Verdict::Forced
+        } else {
+            match leaving.pace {
+                Pace::OnTime => Verdict::Clean,
+                Pace::Hurried => Verdict::Hurried,
+                Pace::Killed => Verdict::Forced,
+            }
         }
     }
 
     fn stage(&self) -> Stage {
         match &self.phase {
             Phase::New | Phase::Living { .. } | Phase::Ending { .. } => Stage::Open,
-            // A container that could not be found may yet run, until its sandbox is seen to be gone.
-            Phase::Clearing { .. } if self.containers.iter().any(Container::is_lost) => Stage::Open,
+            // A container that could not be found, or whose start was never answered, may yet run, until its sandbox
+            // is seen to be gone.
+            Phase::Clearing { .. } if self.containers.iter().any(|it| it.is_lost() || it.may_be_alive()) => Stage::Open,
             Phase::Clearing { .. } | Phase::Resting { .. } | Phase::Deleting { .. } | Phase::Gone { .. } => Stage::Over,
         }
     }
@@ -78,18 +107,30 @@ impl PodWorker {
 
     fn pod_phase(&self, stage: Stage) -> (PodPhase, Option<String>, Option<String>) {
         match (stage, self.phase.termination()) {
-            (Stage::Over, Some(termination)) => match verdict(&termination.cause) {
+            // What somebody else wrote is never written over.
+            (_, Some(Termination { declared: Some(phase), .. })) => (*phase, None, None),
+            // A static pod is not said to be over: it leaves with its manifest, and its mirror says nothing of it.
+            (_, Some(Termination { cause: Cause::Killed(KillCause::ConfigRemoved), .. }))
+                if !self.mains().all(|main| matches!(main.run, Run::Ended))
+                    || self.restart == RestartPolicy::Always =>
+            {
+                (self.open_phase(), None, None)
+            }
+            (Stage::Over, Some(termination)) => match words(&termination.cause) {
                 Some((reason, message)) => (PodPhase::Failed, Some(reason.into()), Some(message)),
                 None if self.has_initialized() && self.mains().all(Container::ended_well) => {
                     (PodPhase::Succeeded, None, None)
                 }
                 None => (PodPhase::Failed, None, None),
             },
-            (Stage::Open | Stage::Over, _) => {
-                let up = self.has_initialized() && self.mains().all(Container::ever_ran);
-                (if up { PodPhase::Running } else { PodPhase::Pending }, None, None)
-            }
+            (Stage::Open | Stage::Over, _) => (self.open_phase(), None, None),
         }
+    }
+
+    /// The phase of a pod that is not over.
+    fn open_phase(&self) -> PodPhase {
+        let up = self.has_initialized() && self.mains().all(Container::ever_ran);
+        if up { PodPhase::Running } else { PodPhase::Pending }
     }
 
     fn initialized_condition(&self, phase: PodPhase) -> Condition {
@@ -118,9 +159,11 @@ impl PodWorker {
     /// deletion timestamp tells others to look elsewhere.
     fn ready_condition(&self, containers_ready: &Condition) -> Condition {
         match self.phase.termination() {
-            Some(Termination { cause: Cause::Killed(_), object: Object::Stays, .. }) if containers_ready.holds => {
-                condition(false, "PodFailed", None)
-            }
+            Some(Termination {
+                cause: Cause::Killed(_) | Cause::DeadlineExceeded | Cause::Rejected { .. },
+                object: Object::Stays,
+                ..
+            }) if containers_ready.holds => condition(false, "PodFailed", None),
             Some(_) | None => containers_ready.clone(),
         }
     }
@@ -167,7 +210,7 @@ impl PodWorker {
             last: last.cloned(),
             ready: container.is_ready(),
             started: container.is_started(),
-            stop_signal: container.image.is_ready().then(|| container.stop_signal()),
+            stop_signal: container.knows_stop_signal().then(|| container.stop_signal()),
         }
     }
 
@@ -201,17 +244,41 @@ impl Container {
 }
 
 /// What a node-originated kill says of the pod, whatever its exit codes (node-termination 6.7).
-fn verdict(cause: &Cause) -> Option<(&'static str, String)> {
+fn words(cause: &Cause) -> Option<(&str, String)> {
     match cause {
-        Cause::Killed(KillCause::Evicted { message }) => Some(("Evicted", message.clone())),
+        Cause::Killed(KillCause::Evicted { message } | KillCause::OverLimit { message }) => {
+            Some(("Evicted", message.clone()))
+        }
         Cause::Killed(KillCause::Preempted) => {
             Some(("Preempting", "Preempted in order to admit critical pod".to_owned()))
         }
-        Cause::Killed(KillCause::NodeShutdown) => {
-            Some(("Terminated", "Pod was terminated in response to imminent node shutdown.".to_owned()))
+        Cause::Killed(KillCause::NodeShutdown) => Some(("Terminated", SHUTDOWN.to_owned())),
+        Cause::DeadlineExceeded => {
+            let message = "Pod was active on the node longer than the specified deadline";
+            Some(("DeadlineExceeded", message.to_owned()))
         }
-        Cause::Killed(KillCause::ConfigRemoved | KillCause::Orphaned) | Cause::Deleted | Cause::Completed => None,
+        Cause::Rejected { reason, message } => Some((reason, format!("Pod was rejected: {message}"))),
+        Cause::Killed(KillCause::ConfigRemoved | KillCause::Orphaned)
+        | Cause::Deleted
+        | Cause::Completed
+        | Cause::Declared => None,
     }
+}
+
+/// What the node did to a pod for reasons that are not the pod's (node-termination 6.6).
+fn disruption(leaving: &Termination) -> Option<Condition> {
+    let message = match &leaving.cause {
+        Cause::Killed(KillCause::Evicted { message }) => message.clone(),
+        Cause::Killed(KillCause::Preempted) => "Pod was preempted by Kubelet to accommodate a critical pod.".to_owned(),
+        Cause::Killed(KillCause::NodeShutdown) => SHUTDOWN.to_owned(),
+        Cause::Killed(KillCause::OverLimit { .. } | KillCause::ConfigRemoved | KillCause::Orphaned)
+        | Cause::DeadlineExceeded
+        | Cause::Rejected { .. }
+        | Cause::Deleted
+        | Cause::Completed
+        | Cause::Declared => return None,
+    };
+    Some(condition(true, "TerminationByKubelet", Some(message)))
 }
 
 fn containers_ready(phase: PodPhase, containers: &[ContainerStatus]) -> Condition {

@@ -13,6 +13,23 @@ pub struct Wake {
     pub reason: WakeReason,
 }
 
+/// The soonest of all wakes that were considered; of two at the same moment, the first.
+#[derive(Debug, Default)]
+pub(crate) struct Soonest(Option<Wake>);
+
+impl Soonest {
+    /// Considers a wake. Its reason is only made if it matters.
+    pub(crate) fn consider(&mut self, at: Moment, reason: impl FnOnce() -> WakeReason) {
+        if self.0.as_ref().is_none_or(|soonest| at < soonest.at) {
+            self.0 = Some(Wake { at, reason: reason() });
+        }
+    }
+
+    pub(crate) fn into_wake(self) -> Option<Wake> {
+        self.0
+    }
+}
+
 /// Why a worker wants to be woken.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum WakeReason {
@@ -40,6 +57,24 @@ pub enum WakeReason {
     DeleteRetry,
     /// The pod should have been gone by now; people are told what it waits for.
     Overdue,
+    /// A start that was never answered is waited for no longer: the removal of the sandbox settles it.
+    StartUnanswered(ContainerName),
+    /// The pod has been active for as long as it may be.
+    ActiveDeadline,
+    /// Somebody who waits for a kill is told that it takes too long.
+    KillWaitEnds,
+    /// Evidence about traffic is waited for no longer.
+    BarrierCap,
+    /// Connections that wait to be accepted are waited for no longer.
+    SettleCap,
+    /// A stand-in for the last endpoint is waited for no longer.
+    ReplacementWait,
+    /// No connection was open for long enough to believe it.
+    ConnectionsGone,
+    /// Open connections are waited for no longer.
+    DrainBudgetSpent,
+    /// A detour for the restart of one container is waited for no longer.
+    DetourCap,
 }
 
 impl fmt::Display for WakeReason {
@@ -57,6 +92,15 @@ impl fmt::Display for WakeReason {
             Self::RemovalRetry => f.write_str("sandbox removal is tried again"),
             Self::DeleteRetry => f.write_str("final delete is tried again"),
             Self::Overdue => f.write_str("termination overdue"),
+            Self::StartUnanswered(name) => write!(f, "start of {name} was never answered"),
+            Self::ActiveDeadline => f.write_str("active deadline passed"),
+            Self::KillWaitEnds => f.write_str("kill takes too long for whoever waits"),
+            Self::BarrierCap => f.write_str("barrier cap passed"),
+            Self::SettleCap => f.write_str("settle cap passed"),
+            Self::ReplacementWait => f.write_str("no replacement came in time"),
+            Self::ConnectionsGone => f.write_str("no connection came back"),
+            Self::DrainBudgetSpent => f.write_str("drain budget spent"),
+            Self::DetourCap => f.write_str("detour cap passed"),
         }
     }
 }

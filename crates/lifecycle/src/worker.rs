@@ -9,10 +9,15 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::container::{Container, Run};
+use crate::detour::Detour;
+use crate::fingerprint::fingerprint;
 use crate::phase::Phase;
-use crate::termination::{Object, Termination};
+use crate::termination::{Cause, Object, Termination, terminal_phase};
+use crate::waiter::Waiter;
+use crate::wake::Soonest;
 use crate::{
-    ContainerName, Effect, Input, Instance, Moment, PodSpec, PodStatus, RestartPolicy, Signal, Wake, WakeReason,
+    ContainerName, DrainSpec, Effect, Input, Instance, KillCause, Moment, PodSpec, PodStatus, RestartPolicy, Routes,
+    Signal, TrafficNews, Wake, WakeReason,
 };
 
 /// Decides how one pod lives and leaves. Holds no handle to anything outside itself.
@@ -23,24 +28,48 @@ pub struct PodWorker {
     pub(crate) containers: Vec<Container>,
     /// Every init container has done its part since the sandbox was made.
     pub(crate) initialized: bool,
+    pub(crate) active_deadline: Option<Duration>,
+    /// When it was begun, if it was.
+    pub(crate) began_at: Option<Moment>,
+    /// How long it was active before this boot.
+    pub(crate) active_before: Duration,
+    pub(crate) drain: DrainSpec,
+    pub(crate) routes: Routes,
+    pub(crate) detour: Detour,
+    pub(crate) generation: Option<i64>,
+    pub(crate) waiters: Vec<Waiter>,
     pub(crate) phase: Phase,
+    /// The fingerprint of the status as it was after the latest input.
+    shown: u64,
 }
 
 impl PodWorker {
     /// A worker for a pod that nothing has happened to yet.
     pub fn new(spec: PodSpec) -> Self {
-        Self {
+        let mut worker = Self {
             restart: spec.restart,
             grace: spec.grace,
             containers: spec.containers.into_iter().map(Container::new).collect(),
             initialized: false,
+            active_deadline: spec.active_deadline,
+            began_at: None,
+            active_before: Duration::ZERO,
+            drain: spec.drain,
+            routes: Routes::default(),
+            detour: Detour::None,
+            generation: None,
+            waiters: Vec::new(),
             phase: Phase::New,
-        }
+            shown: 0,
+        };
+        worker.shown = fingerprint(&worker.view());
+        worker
     }
 
     /// Tells the worker one thing that happened; returns what to do about it.
     pub fn handle(&mut self, now: Moment, input: Input) -> Vec<Effect> {
-        let before = self.view();
+        // Most inputs change nothing, and then nothing is made: no status, no copy.
+        let before = fingerprint(self);
         let worth_showing = is_worth_showing(&input);
         let mut effects = Vec::new();
         let out = &mut effects;
@@ -51,23 +80,30 @@ impl PodWorker {
             Phase::Clearing { .. } => self.handle_clearing(now, input, out),
             Phase::Resting { .. } => self.handle_resting(now, input, out),
             Phase::Deleting { .. } => self.handle_deleting(now, input, out),
-            Phase::Gone { .. } => Self::handle_gone(&input),
+            Phase::Gone { .. } => self.handle_gone(now, &input, out),
         }
         self.advance(now, out);
-        if (worth_showing || self.view() != before) && self.has_an_audience() {
-            effects.push(Effect::PublishStatus);
+        if worth_showing || fingerprint(self) != before {
+            let shown = fingerprint(&self.view());
+            if (worth_showing || shown != self.shown) && self.has_an_audience() {
+                effects.push(Effect::PublishStatus);
+            }
+            self.shown = shown;
         }
         effects
     }
 
     /// When to come back if nothing else happens, and why.
     pub fn next_wake(&self) -> Option<Wake> {
-        let mut wakes = Vec::new();
+        let mut wakes = Soonest::default();
         self.living_wakes(&mut wakes);
         self.ending_wakes(&mut wakes);
         self.departure_wakes(&mut wakes);
-        wakes.extend(self.phase.overdue_at().map(|at| Wake { at, reason: WakeReason::Overdue }));
-        wakes.into_iter().min_by_key(|wake| wake.at)
+        self.waiter_wakes(&mut wakes);
+        if let Some(at) = self.phase.overdue_at() {
+            wakes.consider(at, || WakeReason::Overdue);
+        }
+        wakes.into_wake()
     }
 
     /// What others may see.
@@ -93,6 +129,12 @@ impl PodWorker {
         }
     }
 
+    /// False for a pod that was over before the node first saw it: what the API shows of it is better than what we
+    /// could say.
+    pub fn has_a_story(&self) -> bool {
+        self.began_at.is_some() || self.phase.termination().is_none_or(|leaving| leaving.cause != Cause::Declared)
+    }
+
     /// True once `Finish` was asked: the worker may be forgotten.
     pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Gone { .. })
@@ -101,16 +143,33 @@ impl PodWorker {
     /// A pod that was never begun is told something.
     fn handle_new(&mut self, now: Moment, input: Input, out: &mut Vec<Effect>) {
         match input {
-            Input::Begin => self.begin_living(out),
+            Input::Begin => self.begin_living(now, out),
             Input::DeleteRequested { grace, sighting } => {
-                self.begin_ending(Termination::deleted(now, grace, sighting), out);
+                self.begin_ending(now, Termination::deleted(now, grace, sighting), out);
             }
-            Input::ObjectGone => self.begin_ending(Termination::forced(now), out),
+            Input::ObjectGone => self.begin_ending(now, Termination::forced(now), out),
+            // A static pod that had to wait for its predecessor and is not wanted any more never was.
+            Input::KillRequested { cause: cause @ KillCause::ConfigRemoved, grace } => {
+                out.push(Effect::Finish);
+                self.phase = Phase::Gone { termination: Termination::killed(now, cause, grace, self.grace) };
+            }
             Input::KillRequested { cause, grace } => {
-                self.begin_ending(Termination::killed(now, cause, grace.unwrap_or(self.grace)), out);
+                self.begin_ending(now, Termination::killed(now, cause, grace, self.grace), out);
             }
-            // Nothing was asked yet, so nothing can be answered.
-            Input::ImageReady { .. }
+            // It was over before we saw it: only what it may have left behind is cleared away.
+            Input::TerminalPhaseSeen { succeeded } => {
+                let phase = terminal_phase(succeeded);
+                self.begin_ending(now, Termination::declared(now, self.grace, phase), out);
+            }
+            Input::Rejected { reason, message } => self.rejected(now, reason, message, out),
+            Input::GenerationSeen { generation } => self.generation = Some(generation),
+            Input::Traffic(TrafficNews::Routed(routes)) => self.routes = routes,
+            Input::KillAwaited { ticket } => self.kill_awaited(now, ticket, out),
+            // Nothing was asked yet, so nothing can be answered; nothing is remembered of time; the spec is read anew.
+            Input::SpecChanged { .. }
+            | Input::Traffic(_)
+            | Input::Rebooted { .. }
+            | Input::ImageReady { .. }
             | Input::ImageFailed { .. }
             | Input::SandboxReady
             | Input::SandboxFailed { .. }
@@ -138,6 +197,7 @@ impl PodWorker {
             self.advance_ending(now, out);
         }
         self.advance_departure(now, out);
+        self.advance_waiters(now, out);
         if self.phase.overdue_at().is_some_and(|at| now >= at) {
             let step = self.blocking_step();
             self.also(|leaving| leaving.tell_overdue(now, &step, out));
@@ -151,7 +211,7 @@ impl PodWorker {
             Phase::New | Phase::Living { .. } => true,
             Phase::Ending { termination, .. }
             | Phase::Clearing { termination, .. }
-            | Phase::Resting { termination } => termination.object != Object::Gone,
+            | Phase::Resting { termination } => termination.object != Object::Gone && self.has_a_story(),
             Phase::Deleting { .. } | Phase::Gone { .. } => false,
         }
     }
@@ -201,6 +261,13 @@ fn is_worth_showing(input: &Input) -> bool {
         | Input::SandboxRemovalFailed { .. }
         | Input::ObjectDeleted
         | Input::ObjectDeleteFailed { .. }
+        | Input::SpecChanged { .. }
+        | Input::GenerationSeen { .. }
+        | Input::TerminalPhaseSeen { .. }
+        | Input::Rejected { .. }
+        | Input::KillAwaited { .. }
+        | Input::Traffic(_)
+        | Input::Rebooted { .. }
         | Input::TimePassed => false,
     }
 }

@@ -1,6 +1,6 @@
 //! Ends of every kind, and what others see of them: node-termination 1, 6 and 11 A, C, H.
 
-use lifecycle::{ContainerState, DeleteSighting, Hook, Input, KillCause, PodPhase, Probe, RestartPolicy};
+use lifecycle::{ContainerState, DeleteSighting, Hook, Input, KillCause, PodPhase, Probe, RestartPolicy, Verdict};
 use testkit::{
     HookScript, ImageScript, Script, Script::IgnoresTerm, exits_on_term, fails_on_term, given_pod, millis, secs,
 };
@@ -225,18 +225,36 @@ fn a_container_that_comes_up_during_termination_is_stopped() {
         );
 }
 
-/// If it comes up after the deadline it has no time for a hook, but it has its two seconds.
+/// [NT-67]: if it comes up after the deadline it has no time for a hook, but it has its two seconds.
 #[test]
 fn a_container_that_comes_up_after_the_deadline_has_two_seconds() {
     given_pod()
         .container("app", IgnoresTerm)
         .pre_stop(Hook::Exec, HookScript::Takes(secs(2)))
-        .start_takes(secs(9))
+        .start_takes(secs(5))
         .when_deleted(secs(4))
         .told()
         .then_never("run preStop of app")
-        .then_at(secs(9), "TERM to app")
-        .then_at(secs(11), "KILL to app");
+        .then_at(secs(5), "TERM to app")
+        .then_at(secs(7), "KILL to app");
+}
+
+/// A start that nobody ever answers is waited for until the deadline and two seconds; the sandbox takes the rest along.
+#[test]
+fn a_start_that_is_never_answered_does_not_hold_the_pod_for_ever() {
+    given_pod()
+        .container("app", Script::StartUnanswered)
+        .sandbox_removal_fails(1)
+        .when_deleted(secs(4))
+        .told()
+        .then_at(secs(6), "start of app was never answered")
+        .then_status_at(millis(6_100), |status| {
+            assert_eq!((status.phase, status.verdict), (PodPhase::Pending, None), "it may yet run");
+        })
+        .then_finished_by(millis(6_210))
+        .then_exit("app", 137, "ContainerStatusUnknown")
+        .then_verdict(Verdict::Lost)
+        .then_phase(PodPhase::Failed);
 }
 
 /// A start that fails during termination counts as gone.
@@ -392,7 +410,10 @@ fn every_kill_of_the_node_has_its_words() {
         words(KillCause::NodeShutdown),
         failed("Terminated", "Pod was terminated in response to imminent node shutdown.")
     );
-    assert_eq!(words(KillCause::ConfigRemoved).0, PodPhase::Succeeded);
+    let over = KillCause::OverLimit {
+        message: "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ".into(),
+    };
+    assert_eq!(words(over).1, "Evicted");
 }
 
 /// A killed pod that is deleted afterwards leaves the API with its reason.

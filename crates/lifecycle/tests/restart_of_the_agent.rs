@@ -129,6 +129,18 @@ fn a_hook_that_was_never_started_is_started() {
     story.then_at(secs(3), "run preStop of app").then_at(secs(5), "TERM to app");
 }
 
+/// But not when its time is over: it would only be begun to be ended.
+#[test]
+fn a_hook_that_was_never_started_is_not_started_past_the_deadline() {
+    let story = given_pod()
+        .container("app", exits_on_term(secs(1)))
+        .pre_stop(Hook::Exec, HookScript::Takes(secs(2)))
+        .when_deleted(secs(60))
+        .agent_dies_before("run preStop of app", secs(70))
+        .told();
+    story.then_never("run preStop of app").then_at(secs(70), "TERM to app");
+}
+
 /// A signal that was written down but not answered is sent again, and its two seconds count from then.
 #[test]
 fn a_signal_that_was_not_answered_is_sent_again() {

@@ -148,11 +148,17 @@ fn acts_on_the_world(effect: &Effect) -> bool {
         | Effect::SendSignal { .. }
         | Effect::KillContainer { .. }
         | Effect::RemoveSandbox
+        | Effect::CutTraffic { .. }
+        | Effect::NotifyDrain { .. }
+        | Effect::RestoreTraffic
         | Effect::DeleteObject => true,
         Effect::PullImage { .. }
         | Effect::CancelPull { .. }
         | Effect::PublishStatus
         | Effect::Emit(_)
+        | Effect::AwaitSettled
+        | Effect::WatchConnections
+        | Effect::KillAnswered { .. }
         | Effect::Finish => false,
     }
 }

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{LifecycleHandler, Pod};
 use lifecycle::{
     ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, PodWorker, Signal,
-    Wall,
+    TrafficNews, Wall,
 };
 use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::events::Recorder;
 use crate::manifest::Manifests;
@@ -114,10 +114,21 @@ impl<R: Runtime> Hands<R> {
             Effect::PublishStatus => self.publisher.publish(worker.status()),
             Effect::Emit(event) => body.tools.recorder.record(&lock(&body.facts).pod, event),
             Effect::DeleteObject => {
-                self.publisher.publish(worker.status());
+                if worker.has_a_story() {
+                    self.publisher.publish(worker.status());
+                }
                 self.publisher.delete();
             }
             Effect::Finish => {}
+            // Nobody steers traffic yet: whoever asks is told so, and the rules go on without.
+            Effect::CutTraffic { .. } | Effect::AwaitSettled | Effect::WatchConnections => {
+                let news = TrafficNews::Failed { message: "this node does not steer traffic yet".to_owned() };
+                self.tasks.spawn(async move { body.tell(Input::Traffic(news)).await });
+            }
+            Effect::NotifyDrain { .. } | Effect::RestoreTraffic => {
+                warn!(?effect, "not supported yet: this node does not steer traffic");
+            }
+            Effect::KillAnswered { ticket, outcome } => info!(ticket, ?outcome, "whoever waited for the kill is told"),
         }
     }
 
@@ -248,6 +259,11 @@ impl<R: Runtime> Body<R> {
     async fn pull(&self, container: ContainerName) {
         let pod = self.pod();
         let wanted = find_container(&pod, &container.0);
+        if wanted.is_none() {
+            let message = "ephemeral containers are not run by this node yet".to_owned();
+            let reason = "CreateContainerError".to_owned();
+            return self.tell(Input::ImageFailed { container, reason, message }).await;
+        }
         let name = wanted.and_then(|c| c.image.clone()).unwrap_or_default();
         let never = wanted.and_then(|c| c.image_pull_policy.as_deref()) == Some("Never");
         match self.tools.runtime.ensure_image(&name).await {

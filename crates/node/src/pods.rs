@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{
-    ContainerReport, DeleteSighting, Exit, HookKind, HookOutcome, HookReport, Input, KillCause, PodWorker,
+    ContainerReport, DeleteSighting, Exit, HookKind, HookOutcome, HookReport, Input, KillCause, PodPhase, PodWorker,
     RuntimeReport, SeenContainer, Signal, Wall,
 };
 use runtime::{ExitRecord, HookRecord, PodReport, PodUid, Runtime, RuntimeEvent};
@@ -22,7 +22,7 @@ use tracing::{error, info, warn};
 use crate::driver::{Driver, Progress};
 use crate::hands::{Hands, Tools, hook_name, instance, lock, words};
 use crate::publisher::{Flush, SharedFacts};
-use crate::translate::pod_spec::{pod_spec, seconds};
+use crate::translate::pod_spec::{pod_spec, seconds, spec_changes};
 use crate::translate::status::Facts;
 use client::Sight;
 
@@ -97,13 +97,10 @@ impl<R: Runtime> Pods<R> {
         let mut reports: HashMap<String, PodReport> =
             pods.tools.runtime.inventory().await?.into_iter().map(|r| (r.spec.uid.0.clone(), r)).collect();
         for life in lives {
-            if life.boot_id == boot_id {
-                let report = reports.remove(&life.uid);
-                pods.resume(life, report).await;
-            } else {
-                // Its moments mean nothing any more and nothing of it can have survived: the API says what should be.
-                pods.discard(&life.uid).await;
-            }
+            // After another boot nothing of it can have survived, but what was decided about it still holds.
+            let report = reports.remove(&life.uid).filter(|_| life.boot_id == boot_id);
+            let rebooted = life.boot_id != boot_id;
+            pods.resume(life, report, rebooted).await;
         }
         for uid in reports.into_keys() {
             warn!(uid, "a sandbox that nobody remembers is removed");
@@ -151,7 +148,7 @@ impl<R: Runtime> Pods<R> {
         }
     }
 
-    async fn resume(&mut self, life: Life, report: Option<PodReport>) {
+    async fn resume(&mut self, life: Life, report: Option<PodReport>, rebooted: bool) {
         let uid = life.uid.clone();
         let pod = match self.tools.manifests.recall(&uid).await {
             Ok(pod) => pod,
@@ -165,6 +162,10 @@ impl<R: Runtime> Pods<R> {
             worker.handle(*at, input.clone());
         }
         let start = life.steps.first().map(|(_, wall, ..)| *wall);
+        let was = life.steps.last().filter(|_| rebooted).map(|(at, wall, ..)| {
+            let since = timeline::wall_now().0.saturating_sub(wall.0);
+            *at + Duration::from_millis(u64::try_from(since).unwrap_or(0))
+        });
         let mut facts = Facts { pod, host_ip: self.tools.host_ip.clone(), start, ..Facts::default() };
         facts.pod_ip = match &report {
             Some(report) => report.sandbox.ip.map(|ip| ip.to_string()),
@@ -178,6 +179,9 @@ impl<R: Runtime> Pods<R> {
         }
         info!(uid, pod = life.name, steps = life.steps.len(), "a pod's life goes on");
         let inbox = self.begin(&uid, worker, facts);
+        if let Some(was) = was {
+            let _ = inbox.send(Input::Rebooted { was }).await;
+        }
         let report = report.map(runtime_report).unwrap_or_default();
         let _ = inbox.send(Input::AgentRestarted { report }).await;
     }
@@ -257,15 +261,35 @@ impl<R: Runtime> Pods<R> {
         if self.finished.contains(&uid) {
             return;
         }
-        if !self.drivers.contains_key(&uid)
-            && (is_terminal(&pod) || !self.takes_on_pods || !self.adopt(&uid, &pod).await)
-        {
-            return;
+        if !self.drivers.contains_key(&uid) {
+            // A pod that is over is nobody's concern, unless it waits for the node to let it go.
+            let over = is_terminal(&pod) && pod.metadata.deletion_timestamp.is_none();
+            if over || !self.takes_on_pods || !self.adopt(&uid, &pod).await {
+                return;
+            }
         }
         let Some(handle) = self.drivers.get_mut(&uid) else { return };
         let deletion = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
         let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
-        lock(&handle.entry.facts).pod = pod;
+        // Our own word comes back as well; what the worker already says of itself is no news to it.
+        let ours = matches!(handle.entry.progress.borrow().status.phase, PodPhase::Succeeded | PodPhase::Failed);
+        if is_terminal(&pod) && !ours {
+            let succeeded = has_succeeded(&pod);
+            let _ = handle.inbox.send(Input::TerminalPhaseSeen { succeeded }).await;
+        }
+        let (changes, generation) = {
+            let mut facts = lock(&handle.entry.facts);
+            let changes = spec_changes(&facts.pod, &pod);
+            let generation = pod.metadata.generation.filter(|new| facts.pod.metadata.generation != Some(*new));
+            facts.pod = pod;
+            (changes, generation)
+        };
+        for change in changes {
+            let _ = handle.inbox.send(Input::SpecChanged { change }).await;
+        }
+        if let Some(generation) = generation {
+            let _ = handle.inbox.send(Input::GenerationSeen { generation }).await;
+        }
         let Some(deletion) = deletion else { return };
         if handle.told == Some((grace, deletion)) {
             return;
@@ -304,8 +328,10 @@ impl<R: Runtime> Pods<R> {
             ..Facts::default()
         };
         let inbox = self.begin(uid, PodWorker::new(spec), facts);
-        // A pod that is already leaving when it is first seen never begins.
-        if pod.metadata.deletion_timestamp.is_none() {
+        // A pod that is already over, or leaving, when it is first seen never begins.
+        if is_terminal(pod) {
+            let _ = inbox.send(Input::TerminalPhaseSeen { succeeded: has_succeeded(pod) }).await;
+        } else if pod.metadata.deletion_timestamp.is_none() {
             let _ = inbox.send(Input::Begin).await;
         }
         true
@@ -349,6 +375,10 @@ fn found(deletion: Timestamp) -> DeleteSighting {
 
 fn is_terminal(pod: &Pod) -> bool {
     matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"))
+}
+
+fn has_succeeded(pod: &Pod) -> bool {
+    pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Succeeded")
 }
 
 fn runtime_report(report: PodReport) -> RuntimeReport {

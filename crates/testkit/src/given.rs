@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use lifecycle::{
-    ContainerName, ContainerSpec, DeleteSighting, Hook, Input, Instance, KillCause, PodSpec, Probe, Readiness,
-    RestartPolicy, Role, Signal,
+    ContainerName, ContainerSpec, DeleteSighting, DrainSpec, Hook, Input, Instance, KillCause, PodSpec, Probe,
+    Readiness, RestartPolicy, Role, Routes, Signal, TrafficNews,
 };
 
-use crate::script::{HookScript, ImageScript, Script};
+use crate::script::{HookScript, ImageScript, Script, TrafficScript, exits_on_term};
 use crate::story::Story;
 
 /// A pod and how its parts behave.
@@ -20,6 +20,9 @@ pub struct Given {
     pub(crate) delete_failures: u32,
     pub(crate) sandbox_takes: Duration,
     pub(crate) start_takes: Duration,
+    pub(crate) active_deadline: Option<Duration>,
+    pub(crate) drain: DrainSpec,
+    pub(crate) traffic: TrafficScript,
 }
 
 /// One container and how it behaves.
@@ -33,6 +36,19 @@ pub(crate) struct Actor {
     pub(crate) image_stop_signal: Option<Signal>,
 }
 
+impl Actor {
+    pub(crate) fn well_behaved(spec: ContainerSpec) -> Self {
+        Self {
+            spec,
+            script: exits_on_term(Duration::from_millis(1)),
+            pre_stop: HookScript::NeverEnds,
+            post_start: HookScript::NeverEnds,
+            image: ImageScript::Present,
+            image_stop_signal: None,
+        }
+    }
+}
+
 /// A pod with a grace of 30 s, `restartPolicy: Always` and no containers yet.
 pub fn given_pod() -> Given {
     Given {
@@ -43,6 +59,9 @@ pub fn given_pod() -> Given {
         delete_failures: 0,
         sandbox_takes: Duration::ZERO,
         start_takes: Duration::ZERO,
+        active_deadline: None,
+        drain: DrainSpec::default(),
+        traffic: TrafficScript::default(),
     }
 }
 
@@ -120,6 +139,37 @@ impl Given {
     pub fn readiness_probe(self) -> Self {
         self.change(|actor| actor.spec.readiness = Readiness::WhenProbed)
     }
+    /// The latest container has a startup probe, with a grace of its own or not.
+    #[must_use]
+    pub fn startup_probe(self, grace: Option<Duration>) -> Self {
+        self.change(|actor| {
+            actor.spec.probes.startup = true;
+            actor.spec.probes.startup_grace = grace;
+        })
+    }
+    /// The latest container's liveness probe has a grace of its own.
+    #[must_use]
+    pub fn liveness_grace(self, grace: Duration) -> Self {
+        self.change(|actor| actor.spec.probes.liveness_grace = Some(grace))
+    }
+    /// With `activeDeadlineSeconds`.
+    #[must_use]
+    pub fn active_deadline(mut self, deadline: Duration) -> Self {
+        self.active_deadline = Some(deadline);
+        self
+    }
+    /// Asking this about traffic.
+    #[must_use]
+    pub fn drain(mut self, drain: DrainSpec) -> Self {
+        self.drain = drain;
+        self
+    }
+    /// Reached by traffic like this, which behaves as scripted.
+    #[must_use]
+    pub fn routed(mut self, routes: Routes, traffic: TrafficScript) -> Self {
+        self.traffic = TrafficScript { routes: Some(routes), ..traffic };
+        self
+    }
     /// Removing the sandbox fails that often.
     #[must_use]
     pub fn sandbox_removal_fails(mut self, times: u32) -> Self {
@@ -168,6 +218,8 @@ impl Given {
             containers: self.actors.iter().map(|actor| actor.spec.clone()).collect(),
             restart: self.restart,
             grace: self.grace,
+            active_deadline: self.active_deadline,
+            drain: self.drain.clone(),
         }
     }
 
@@ -177,21 +229,7 @@ impl Given {
     }
 
     fn actor(mut self, name: &str, role: Role, script: Script) -> Self {
-        self.actors.push(Actor {
-            spec: ContainerSpec {
-                name: ContainerName(name.into()),
-                role,
-                pre_stop: None,
-                post_start: None,
-                stop_signal: None,
-                readiness: Readiness::WhileRunning,
-            },
-            script,
-            pre_stop: HookScript::NeverEnds,
-            post_start: HookScript::NeverEnds,
-            image: ImageScript::Present,
-            image_stop_signal: None,
-        });
+        self.actors.push(Actor { script, ..Actor::well_behaved(ContainerSpec::new(name, role)) });
         self
     }
 
@@ -250,6 +288,16 @@ impl When {
     pub fn probe_at(self, at: Duration, name: &str, probe: Probe, passing: bool) -> Self {
         let instance = Instance { name: ContainerName(name.into()), attempt: 0 };
         self.told_at(at, Input::ProbeChanged { instance, probe, passing })
+    }
+    /// The worker is told something about traffic.
+    #[must_use]
+    pub fn traffic_at(self, at: Duration, news: TrafficNews) -> Self {
+        self.told_at(at, Input::Traffic(news))
+    }
+    /// Somebody begins to wait for the kill to be over.
+    #[must_use]
+    pub fn awaited_at(self, at: Duration, ticket: u64) -> Self {
+        self.told_at(at, Input::KillAwaited { ticket })
     }
     /// The worker is told something else.
     #[must_use]

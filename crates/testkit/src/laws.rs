@@ -1,6 +1,6 @@
 //! What holds after every single input, whatever the story.
 
-use lifecycle::{ContainerState, Effect, Input, Moment, PodPhase, PodWorker};
+use lifecycle::{ContainerState, Effect, Input, KillCause, Moment, PodPhase, PodWorker};
 
 /// Watches a worker from its first input on, and panics when it breaks a law.
 #[derive(Clone, Debug, Default)]
@@ -9,6 +9,10 @@ pub struct Laws {
     deadline: Option<Moment>,
     last_phase: Option<PodPhase>,
     finished: bool,
+    /// Somebody else wrote a terminal phase, whatever still runs.
+    declared: bool,
+    /// No manifest or nobody at all asks for it any more: it has no object to tell the truth with.
+    unclaimed: bool,
 }
 
 impl Laws {
@@ -16,7 +20,13 @@ impl Laws {
     #[track_caller]
     pub fn observe(&mut self, now: Moment, input: &Input, effects: &[Effect], worker: &PodWorker) {
         let asks = |wanted: fn(&Effect) -> bool| effects.iter().filter(|effect| wanted(effect)).count();
-        assert!(!self.finished || effects.is_empty(), "{effects:?} asked for after the end");
+        let only_answers = effects.iter().all(|effect| matches!(effect, Effect::KillAnswered { .. }));
+        assert!(!self.finished || only_answers, "{effects:?} asked for after the end");
+        self.declared |= matches!(input, Input::TerminalPhaseSeen { .. });
+        self.unclaimed |=
+            matches!(input, Input::KillRequested { cause: KillCause::ConfigRemoved | KillCause::Orphaned, .. });
+        // On another clock nothing can be compared.
+        self.deadline.take_if(|_| matches!(input, Input::Rebooted { .. }));
         assert!(!self.terminating || worker.is_terminating(), "no way back from {input:?}");
         if self.terminating || worker.is_terminating() {
             assert_eq!(asks(|effect| matches!(effect, Effect::StartContainer { .. })), 0, "a start while leaving");
@@ -31,9 +41,11 @@ impl Laws {
         let terminal = matches!(status.phase, PodPhase::Succeeded | PodPhase::Failed);
         if asks(|effect| matches!(effect, Effect::DeleteObject | Effect::Finish)) > 0 {
             assert_eq!(running, 0, "an object deleted over running containers");
-            assert!(terminal, "an object deleted in phase {:?}", status.phase);
+            assert!(terminal || self.unclaimed, "an object deleted in phase {:?}", status.phase);
         }
-        assert!(!terminal || running == 0, "a terminal phase over running containers");
+        assert!(!terminal || running == 0 || self.declared, "a terminal phase over running containers");
+        assert!(status.disruption.is_none() || terminal, "a disruption told before the end");
+        assert!(status.verdict.is_none() || running == 0, "a verdict over running containers");
         assert!(!terminal || !status.ready.holds, "ready in a terminal phase");
         if let Some(last @ (PodPhase::Succeeded | PodPhase::Failed)) = self.last_phase {
             assert_eq!(status.phase, last, "a terminal phase changed");

@@ -19,7 +19,7 @@ pub mod world;
 pub use dice::Dice;
 pub use given::{Given, When, given_pod};
 pub use laws::Laws;
-pub use script::{HookScript, ImageScript, Script, exits_on_term, fails_on_term};
+pub use script::{HookScript, ImageScript, Script, TrafficScript, exits_on_term, fails_on_term};
 pub use story::Story;
 
 use std::time::Duration;

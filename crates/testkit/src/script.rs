@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use lifecycle::Routes;
+
 /// How a container's process behaves. Every run of a container behaves alike.
 #[allow(missing_docs, reason = "a variant's sentence names its fields")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +18,8 @@ pub enum Script {
     ExitsAnyway { after: Duration, code: u8, on_term: u8 },
     /// Cannot be started, for that reason.
     CannotStart { reason: &'static str },
+    /// Nobody ever answers whether it was started.
+    StartUnanswered,
 }
 
 /// A well-behaved server: needs that long to drain after its stop signal, then exits with 0.
@@ -51,4 +55,24 @@ pub enum ImageScript {
     Takes(Duration),
     /// It cannot be had, for that reason.
     Fails { reason: &'static str },
+}
+
+/// How whoever routes traffic behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TrafficScript {
+    /// How the pod is reached, once it is up.
+    pub routes: Option<Routes>,
+    /// How long a cut takes; `None` if it fails.
+    pub cut_takes: Option<Duration>,
+    /// How long it takes until no connection waits to be accepted.
+    pub settle_takes: Duration,
+    /// How many connections are open when they are first counted; `None` if they cannot be counted.
+    pub open: Option<u32>,
+}
+
+impl Default for TrafficScript {
+    fn default() -> Self {
+        let (cut_takes, settle_takes) = (Some(Duration::from_millis(2)), Duration::from_millis(5));
+        Self { routes: None, cut_takes, settle_takes, open: Some(0) }
+    }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lifecycle::{
     ContainerState, ContainerStatus, DeleteSighting, Effect, Event, Input, Moment, PodPhase, PodStatus, PodWorker,
-    Terminated,
+    SpecChange, Terminated, TrafficNews, Verdict,
 };
 
 use crate::given::{What, When};
@@ -125,6 +125,28 @@ impl Story {
         self
     }
 
+    /// How well the pod left.
+    #[track_caller]
+    pub fn then_verdict(self, verdict: Verdict) -> Self {
+        assert_eq!(self.status().verdict, Some(verdict), "in\n{}", self.timeline());
+        self
+    }
+
+    /// What released the barrier, as others saw it last.
+    #[track_caller]
+    pub fn then_released_by(self, reason: &str) -> Self {
+        let drained = self.status().traffic_drained.and_then(|drained| drained.reason.filter(|_| drained.holds));
+        assert_eq!(drained.as_deref(), Some(reason), "in\n{}", self.timeline());
+        self
+    }
+
+    /// That line was told so often.
+    #[track_caller]
+    pub fn then_times(self, count: usize, text: &str) -> Self {
+        assert_eq!(self.times_of(text).len(), count, "`{text}` in\n{}", self.timeline());
+        self
+    }
+
     /// How a container ended, as others saw it last.
     #[track_caller]
     pub fn then_exit(self, name: &str, code: i32, reason: &str) -> Self {
@@ -210,6 +232,9 @@ impl Story {
 impl Telling {
     fn happen(&mut self) {
         self.tell(Input::Begin, None);
+        if let Some(routes) = self.when.given.traffic.routes {
+            self.tell(Input::Traffic(TrafficNews::Routed(routes)), None);
+        }
         // Whatever comes up without taking time is up at the zero of the story.
         while self.world.next_at() == Some(BEGIN) {
             self.step();
@@ -305,6 +330,9 @@ impl Telling {
     }
 
     fn tell(&mut self, input: Input, words: Option<String>) {
+        if let Input::SpecChanged { change: SpecChange::Ephemeral { spec } } = &input {
+            self.world.join(spec);
+        }
         let (now, before) = (self.world.now(), self.worker.clone());
         self.journal.push((now, input.clone()));
         let effects = self.worker.handle(now, input.clone());

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use lifecycle::{
-    DeleteSighting, Delivery, Effect, EventKind, HookKind, HookOutcome, Input, KillCause, Probe, RuntimeReport,
+    BestEvidence, Cut, DeleteSighting, Delivery, Effect, EventKind, HookKind, HookOutcome, Input, KillCause,
+    KillOutcome, Probe, Routes, RuntimeReport, SpecChange, TrafficNews,
 };
 
 /// What happened.
@@ -46,6 +47,7 @@ pub fn of_input(input: &Input) -> String {
                 KillCause::NodeShutdown => "node shuts down",
                 KillCause::ConfigRemoved => "manifest removed",
                 KillCause::Orphaned => "orphaned",
+                KillCause::OverLimit { .. } => "over its limit",
             };
             grace.map_or_else(|| cause.into(), |grace| format!("{cause}, grace {}", length(grace)))
         }
@@ -57,6 +59,37 @@ pub fn of_input(input: &Input) -> String {
             format!("agent is back{}", if *sandbox { "" } else { ", sandbox lost" })
         }
         Input::TimePassed => "time passed".into(),
+        Input::SpecChanged { change } => match change {
+            SpecChange::Image { container } => format!("image of {container} changed"),
+            SpecChange::Ephemeral { spec } => format!("ephemeral container {} added", spec.name),
+            SpecChange::ActiveDeadline { deadline: Some(deadline) } => {
+                format!("active deadline is {}", length(*deadline))
+            }
+            SpecChange::ActiveDeadline { deadline: None } => "active deadline lifted".into(),
+        },
+        Input::GenerationSeen { generation } => format!("generation {generation} seen"),
+        Input::TerminalPhaseSeen { succeeded: true } => "phase Succeeded seen".into(),
+        Input::TerminalPhaseSeen { succeeded: false } => "phase Failed seen".into(),
+        Input::Rejected { reason, .. } => format!("rejected: {reason}"),
+        Input::KillAwaited { ticket } => format!("kill awaited by {ticket}"),
+        Input::Traffic(news) => of_traffic(news),
+        Input::Rebooted { .. } => "machine booted anew".into(),
+    }
+}
+
+fn of_traffic(news: &TrafficNews) -> String {
+    match news {
+        TrafficNews::Routed(Routes { best: BestEvidence::Unrouted, .. }) => "not routed to".into(),
+        TrafficNews::Routed(Routes { last: true, .. }) => "last endpoint".into(),
+        TrafficNews::Routed(_) => "others can take its traffic".into(),
+        TrafficNews::CutDone { revision } => format!("cut done at revision {revision}"),
+        TrafficNews::Acked { acked, required } => format!("{acked} of {required} proxies let go"),
+        TrafficNews::Quiet => "no new connections".into(),
+        TrafficNews::Settled => "accept queues empty".into(),
+        TrafficNews::Connections { open } => format!("{open} connections open"),
+        TrafficNews::AppDone => "application says done".into(),
+        TrafficNews::Late { count } => format!("{count} late connections"),
+        TrafficNews::Failed { message } => format!("traffic layer failed: {message}"),
     }
 }
 
@@ -84,6 +117,21 @@ pub fn of_effect(effect: &Effect) -> String {
         }
         Effect::DeleteObject => "delete object".into(),
         Effect::Finish => "finish".into(),
+        Effect::CutTraffic { how: Cut::Divert } => "divert new connections".into(),
+        Effect::CutTraffic { how: Cut::Withdraw } => "withdraw from traffic".into(),
+        Effect::CutTraffic { how: Cut::Refuse } => "refuse new connections".into(),
+        Effect::AwaitSettled => "await empty accept queues".into(),
+        Effect::NotifyDrain { .. } => "tell the application to drain".into(),
+        Effect::WatchConnections => "count connections".into(),
+        Effect::RestoreTraffic => "restore traffic".into(),
+        Effect::KillAnswered { ticket, outcome } => {
+            let outcome = match outcome {
+                KillOutcome::Stopped => "stopped",
+                KillOutcome::Overran => "overran",
+                KillOutcome::NotAsked => "nobody asked",
+            };
+            format!("answer {ticket}: {outcome}")
+        }
     }
 }
 

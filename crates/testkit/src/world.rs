@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lifecycle::{
-    ContainerName, ContainerReport, Delivery, Effect, Exit, Hook, HookKind, HookOutcome, HookReport, Input, Instance,
-    Moment, RuntimeReport, SeenContainer, Signal, Wall,
+    ContainerName, ContainerReport, ContainerSpec, Delivery, Effect, Exit, Hook, HookKind, HookOutcome, HookReport,
+    Input, Instance, Moment, RuntimeReport, SeenContainer, Signal, TrafficNews, Wall,
 };
 
 use crate::given::{Actor, Given, What};
@@ -121,7 +121,30 @@ impl World {
                 };
                 self.schedule(SOON, Happening::Answer(answer));
             }
-            Effect::PublishStatus | Effect::Emit(_) | Effect::Finish => {}
+            Effect::CutTraffic { .. } => {
+                let (after, news) = match self.given.traffic.cut_takes {
+                    Some(after) => (after, TrafficNews::CutDone { revision: 7 }),
+                    None => (SOON, TrafficNews::Failed { message: "the kernel said no".into() }),
+                };
+                self.schedule(after, Happening::Answer(Input::Traffic(news)));
+            }
+            Effect::AwaitSettled => {
+                let news = Input::Traffic(TrafficNews::Settled);
+                self.schedule(self.given.traffic.settle_takes, Happening::Answer(news));
+            }
+            Effect::WatchConnections => {
+                let news = match self.given.traffic.open {
+                    Some(open) => TrafficNews::Connections { open },
+                    None => TrafficNews::Failed { message: "no sockets to be seen".into() },
+                };
+                self.schedule(SOON, Happening::Answer(Input::Traffic(news)));
+            }
+            Effect::NotifyDrain { .. }
+            | Effect::RestoreTraffic
+            | Effect::KillAnswered { .. }
+            | Effect::PublishStatus
+            | Effect::Emit(_)
+            | Effect::Finish => {}
         }
     }
 
@@ -138,7 +161,8 @@ impl World {
             Script::ExitsByItself { after, code } | Script::ExitsAnyway { after, code, .. } => {
                 self.schedule(after, Happening::Exits(instance.clone(), code, None));
             }
-            Script::IgnoresTerm | Script::ExitsOnTerm { .. } | Script::CannotStart { .. } => {}
+            Script::IgnoresTerm | Script::ExitsOnTerm { .. } | Script::CannotStart { .. } | Script::StartUnanswered => {
+            }
         }
         Input::Started { instance, wall }
     }
@@ -222,6 +246,13 @@ impl World {
         Wall(1_800_000_000_000 + i64::try_from(self.now.as_millis()).expect("a story is short"))
     }
 
+    /// A container joins the pod; it behaves well.
+    pub(crate) fn join(&mut self, spec: &ContainerSpec) {
+        if !self.given.actors.iter().any(|actor| actor.spec.name == spec.name) {
+            self.given.actors.push(Actor::well_behaved(spec.clone()));
+        }
+    }
+
     fn actor(&self, name: &ContainerName) -> &Actor {
         self.given.actors.iter().find(|actor| actor.spec.name == *name).expect("the worker knows only given containers")
     }
@@ -253,6 +284,7 @@ impl World {
                 let answer = Input::StartFailed { instance: instance.clone(), reason: reason.into(), message };
                 self.schedule(takes, Happening::Answer(answer));
             }
+            Script::StartUnanswered => {}
             Script::IgnoresTerm
             | Script::ExitsOnTerm { .. }
             | Script::ExitsByItself { .. }
@@ -293,10 +325,17 @@ impl World {
             self.schedule(SOON, Happening::Exits(instance, 137, Some(Signal::KILL)));
             return;
         }
-        match self.actor(&instance.name).script {
+        let actor = self.actor(&instance.name);
+        if signal != actor.spec.stop_signal.or(actor.image_stop_signal).unwrap_or(Signal::TERM) {
+            return;
+        }
+        match actor.script {
             Script::ExitsOnTerm { after, code } => self.schedule(after, Happening::Exits(instance, code, None)),
             Script::ExitsAnyway { on_term, .. } => self.schedule(SOON, Happening::Exits(instance, on_term, None)),
-            Script::IgnoresTerm | Script::ExitsByItself { .. } | Script::CannotStart { .. } => {}
+            Script::IgnoresTerm
+            | Script::ExitsByItself { .. }
+            | Script::CannotStart { .. }
+            | Script::StartUnanswered => {}
         }
     }
 

@@ -20,7 +20,8 @@ pub struct Life {
     pub spec: PodSpec,
     /// When the node took it on.
     pub adopted_at: Moment,
-    /// The boot in which it was taken on. Its moments count from there, so in another boot they mean nothing.
+    /// The boot that its newest record belongs to. In another boot its moments mean nothing until the worker is told
+    /// (`Input::Rebooted`), which is itself a record of that boot.
     pub boot_id: String,
     /// What its worker was told and answered, in order: when, when for people, what, and the answer.
     pub steps: Vec<(Moment, Wall, Input, Vec<Effect>)>,
@@ -63,6 +64,7 @@ impl Lives {
                 // A step of a life that is over came late, and is part of no life.
                 self.open.get(&uid).copied().map(|index| {
                     if let Some(life) = &mut self.lives[index] {
+                        life.boot_id = self.boot_id.clone().unwrap_or_default();
                         life.steps.push((at, wall, input, effects));
                     }
                     Part::Of(index)

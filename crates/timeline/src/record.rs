@@ -8,7 +8,7 @@
 //! `check` guards length and version, so that a damaged length is not taken for a record that was never finished; `crc32`
 //! guards them and the payload. All numbers are little-endian.
 
-use lifecycle::{Effect, Input, Moment, PodSpec, Wall};
+use lifecycle::{ContainerName, ContainerSpec, Effect, Input, Moment, PodSpec, Wall};
 
 use crate::wire::{Wire, WireError, whole, wire_enum};
 
@@ -17,7 +17,7 @@ const MAGIC: &[u8; 8] = b"adieu-jl";
 /// The version of the file: raised when a record is framed in another way.
 const FILE_VERSION: u32 = 1;
 /// The version of a record: raised when a payload is written in another way.
-const RECORD_VERSION: u8 = 1;
+const RECORD_VERSION: u8 = 2;
 
 /// The length of what comes before the first record.
 pub(crate) const FILE_HEADER: usize = 16;
@@ -60,6 +60,7 @@ pub enum Record {
 }
 
 /// A record as it stands in the file: one of a pod, or the journal's own note of the boot all that follow belong to.
+#[allow(clippy::large_enum_variant, reason = "almost all of them are records")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Entry {
     Boot { boot_id: String },
@@ -67,12 +68,14 @@ pub(crate) enum Entry {
 }
 
 wire_enum!(Record {
-    2 Adopted { uid, namespace, name, spec, at };
     3 Step { uid, at, wall, input, effects };
     4 Forgotten { uid };
+    5 Adopted { uid, namespace, name, spec, at };
 });
 
 const BOOT: u8 = 1;
+/// How `Adopted` was written before pods could ask for an active deadline, a drain and a grace of their probes.
+const ADOPTED_BEFORE: u8 = 2;
 
 impl Wire for Entry {
     fn put(&self, out: &mut Vec<u8>) {
@@ -89,8 +92,35 @@ impl Wire for Entry {
             *input = &input[1..];
             return Ok(Self::Boot { boot_id: String::take(input)? });
         }
+        if input.first() == Some(&ADOPTED_BEFORE) {
+            *input = &input[1..];
+            return Ok(Self::Of(Record::Adopted {
+                uid: Wire::take(input)?,
+                namespace: Wire::take(input)?,
+                name: Wire::take(input)?,
+                spec: spec_before(input)?,
+                at: Wire::take(input)?,
+            }));
+        }
         Record::take(input).map(Self::Of)
     }
+}
+
+/// A spec as version 1 wrote it.
+fn spec_before(input: &mut &[u8]) -> Result<PodSpec, WireError> {
+    let count = u32::take(input)?;
+    let mut containers = Vec::new();
+    for _ in 0..count {
+        let (name, role) = (ContainerName::take(input)?, Wire::take(input)?);
+        containers.push(ContainerSpec {
+            pre_stop: Wire::take(input)?,
+            post_start: Wire::take(input)?,
+            stop_signal: Wire::take(input)?,
+            readiness: Wire::take(input)?,
+            ..ContainerSpec::new(&name.0, role)
+        });
+    }
+    Ok(PodSpec { restart: Wire::take(input)?, grace: Wire::take(input)?, ..PodSpec::new(containers) })
 }
 
 /// What stands at the front of some bytes of a journal.
@@ -197,4 +227,47 @@ fn sum(header: &[u8], payload: &[u8]) -> u32 {
     hasher.update(header);
     hasher.update(payload);
     hasher.finalize()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use lifecycle::{Hook, Readiness, RestartPolicy, Role, Signal};
+
+    use super::*;
+
+    #[test]
+    fn a_pod_taken_on_by_version_1_is_read_with_defaults_for_what_it_could_not_say() {
+        let mut payload = vec![ADOPTED_BEFORE];
+        for text in ["u", "default", "web"] {
+            text.to_owned().put(&mut payload);
+        }
+        1u32.put(&mut payload);
+        ContainerName("app".to_owned()).put(&mut payload);
+        Role::Main.put(&mut payload);
+        Some(Hook::Exec).put(&mut payload);
+        None::<Hook>.put(&mut payload);
+        Some(Signal(3)).put(&mut payload);
+        Readiness::WhenProbed.put(&mut payload);
+        RestartPolicy::Never.put(&mut payload);
+        Duration::from_secs(7).put(&mut payload);
+        Moment::from_millis(9).put(&mut payload);
+        let container = ContainerSpec {
+            pre_stop: Some(Hook::Exec),
+            stop_signal: Some(Signal(3)),
+            readiness: Readiness::WhenProbed,
+            ..ContainerSpec::new("app", Role::Main)
+        };
+        let spec =
+            PodSpec { restart: RestartPolicy::Never, grace: Duration::from_secs(7), ..PodSpec::new(vec![container]) };
+        let expected = Record::Adopted {
+            uid: "u".to_owned(),
+            namespace: "default".to_owned(),
+            name: "web".to_owned(),
+            spec,
+            at: Moment::from_millis(9),
+        };
+        assert_eq!(read(&payload), Ok(Entry::Of(expected)));
+    }
 }

@@ -13,8 +13,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use lifecycle::{
-    ContainerReport, DeleteSighting, Delivery, Effect, Event, EventKind, Exit, HookKind, HookOutcome, HookReport,
-    Input, KillCause, Moment, Probe, RuntimeReport, SeenContainer, Signal,
+    BestEvidence, ContainerReport, Cut, DeleteSighting, Delivery, Effect, Event, EventKind, Exit, HookKind,
+    HookOutcome, HookReport, Input, KillCause, KillOutcome, Moment, Probe, Routes, RuntimeReport, SeenContainer,
+    Signal, SpecChange, TrafficNews,
 };
 
 use crate::Life;
@@ -85,6 +86,22 @@ pub fn input_words(input: &Input) -> String {
         Input::ObjectDeleteFailed { message } => format!("object cannot be deleted: {message}"),
         Input::AgentRestarted { report } => format!("agent came back, {}", report_words(report)),
         Input::TimePassed => "time passed".to_owned(),
+        Input::SpecChanged { change } => match change {
+            SpecChange::Image { container } => format!("{container} is to run another image"),
+            SpecChange::Ephemeral { spec } => format!("ephemeral container {} was added", spec.name),
+            SpecChange::ActiveDeadline { deadline: Some(deadline) } => {
+                format!("may be active for {}", span(*deadline))
+            }
+            SpecChange::ActiveDeadline { deadline: None } => "may be active for ever".to_owned(),
+        },
+        Input::GenerationSeen { generation } => format!("generation {generation} seen"),
+        Input::TerminalPhaseSeen { succeeded } => {
+            format!("somebody wrote that it {}", if *succeeded { "succeeded" } else { "failed" })
+        }
+        Input::Rejected { reason, message } => format!("refused by the node, {reason}: {message}"),
+        Input::KillAwaited { ticket } => format!("somebody (ticket {ticket}) waits for its end"),
+        Input::Traffic(news) => traffic_words(news),
+        Input::Rebooted { was: _ } => "machine was booted anew".to_owned(),
     }
 }
 
@@ -104,6 +121,21 @@ pub fn effect_words(effect: &Effect) -> String {
         Effect::Emit(event) => event_words(event),
         Effect::DeleteObject => "delete the object".to_owned(),
         Effect::Finish => "the end".to_owned(),
+        Effect::CutTraffic { how: Cut::Divert } => "send new connections elsewhere".to_owned(),
+        Effect::CutTraffic { how: Cut::Withdraw } => "take it off every list of endpoints".to_owned(),
+        Effect::CutTraffic { how: Cut::Refuse } => "refuse new connections".to_owned(),
+        Effect::AwaitSettled => "wait for connections that nobody accepted yet".to_owned(),
+        Effect::NotifyDrain { until: _ } => "tell the application that its connections are waited for".to_owned(),
+        Effect::WatchConnections => "count open connections".to_owned(),
+        Effect::RestoreTraffic => "let new connections come again".to_owned(),
+        Effect::KillAnswered { ticket, outcome } => {
+            let outcome = match outcome {
+                KillOutcome::Stopped => "no process remains",
+                KillOutcome::Overran => "it takes longer than it may",
+                KillOutcome::NotAsked => "nobody asked it to leave",
+            };
+            format!("tell ticket {ticket} that {outcome}")
+        }
     }
 }
 
@@ -158,6 +190,25 @@ fn cause_words(cause: &KillCause) -> String {
         KillCause::NodeShutdown => "node shuts down".to_owned(),
         KillCause::ConfigRemoved => "manifest is gone".to_owned(),
         KillCause::Orphaned => "nobody claims it".to_owned(),
+        KillCause::OverLimit { message } => format!("evicted for using too much: {message}"),
+    }
+}
+
+fn traffic_words(news: &TrafficNews) -> String {
+    match news {
+        TrafficNews::Routed(Routes { best: BestEvidence::Unrouted, .. }) => "no traffic is routed to it".to_owned(),
+        TrafficNews::Routed(Routes { last: true, .. }) => "nobody else can take its traffic".to_owned(),
+        TrafficNews::Routed(Routes { best: BestEvidence::Settled, .. }) => "its listeners can be watched".to_owned(),
+        TrafficNews::Routed(Routes { best: BestEvidence::Acks, .. }) => "every proxy can let go of it".to_owned(),
+        TrafficNews::Routed(Routes { best: BestEvidence::Divert, .. }) => "others can take its traffic".to_owned(),
+        TrafficNews::CutDone { revision } => format!("new connections go elsewhere, revision {revision}"),
+        TrafficNews::Acked { acked, required } => format!("{acked} of {required} proxies let go"),
+        TrafficNews::Quiet => "no new connection came for a while".to_owned(),
+        TrafficNews::Settled => "no connection waits to be accepted".to_owned(),
+        TrafficNews::Connections { open } => format!("{open} connections are open"),
+        TrafficNews::AppDone => "application has nothing left to wait for".to_owned(),
+        TrafficNews::Late { count } => format!("{count} connections came late"),
+        TrafficNews::Failed { message } => format!("traffic cannot be steered: {message}"),
     }
 }
 

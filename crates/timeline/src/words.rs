@@ -1,9 +1,10 @@
 //! How each word of the workers' vocabulary is written. A tag once used is never given to another word.
 
 use lifecycle::{
-    ContainerName, ContainerReport, ContainerSpec, DeleteSighting, Delivery, Effect, Event, EventKind, Exit, Hook,
-    HookKind, HookOutcome, HookReport, Input, Instance, KillCause, Moment, PodSpec, Probe, Readiness, RestartPolicy,
-    Role, RuntimeReport, SeenContainer, Signal, Wall,
+    BarrierMode, BestEvidence, ContainerName, ContainerReport, ContainerSpec, Cut, DeleteSighting, Delivery, DrainSpec,
+    Effect, Event, EventKind, Exit, Hook, HookKind, HookOutcome, HookReport, Input, Instance, KillCause, KillOutcome,
+    LastEndpoint, Moment, PodSpec, Probe, ProbeSpec, Readiness, RestartPolicy, Role, Routes, RuntimeReport,
+    SeenContainer, Signal, SpecChange, TrafficNews, Wall,
 };
 
 use crate::wire::{Wire, WireError, wire_enum, wire_struct};
@@ -22,8 +23,24 @@ wire_struct!(ContainerName(name));
 wire_struct!(Signal(number));
 wire_struct!(Instance { name, attempt });
 
-wire_struct!(PodSpec { containers, restart, grace });
-wire_struct!(ContainerSpec { name, role, pre_stop, post_start, stop_signal, readiness });
+wire_struct!(PodSpec { containers, restart, grace, active_deadline, drain });
+wire_struct!(ContainerSpec { name, role, pre_stop, post_start, stop_signal, readiness, probes });
+wire_struct!(ProbeSpec { startup, startup_grace, liveness_grace });
+wire_struct!(DrainSpec {
+    barrier,
+    barrier_cap,
+    reserve,
+    budget,
+    enough,
+    signal,
+    signal_to,
+    elide_sleep,
+    last_endpoint,
+    replacement_wait,
+    restart_barrier
+});
+wire_enum!(BarrierMode { 1 Auto; 2 Local; 3 Acks; 4 Quiet; 5 Off; });
+wire_enum!(LastEndpoint { 1 Serve; 2 Hold; 3 Reject; });
 wire_enum!(Role { 1 Init; 2 Sidecar; 3 Main; 4 Ephemeral; });
 wire_enum!(RestartPolicy { 1 Always; 2 OnFailure; 3 Never; });
 wire_enum!(Hook { 1 Exec; 2 HttpGet; 3 Sleep(span); });
@@ -50,14 +67,42 @@ wire_enum!(Input {
     18 ObjectDeleteFailed { message };
     19 AgentRestarted { report };
     20 TimePassed;
+    21 SpecChanged { change };
+    22 GenerationSeen { generation };
+    23 TerminalPhaseSeen { succeeded };
+    24 Rejected { reason, message };
+    25 KillAwaited { ticket };
+    26 Traffic(news);
+    27 Rebooted { was };
 });
+wire_enum!(SpecChange { 1 Image { container }; 2 Ephemeral { spec }; 3 ActiveDeadline { deadline }; });
+wire_enum!(TrafficNews {
+    1 Routed(routes);
+    2 CutDone { revision };
+    3 Acked { acked, required };
+    4 Quiet;
+    5 Settled;
+    6 Connections { open };
+    7 AppDone;
+    8 Late { count };
+    9 Failed { message };
+});
+wire_struct!(Routes { best, last, replaced, busy });
+wire_enum!(BestEvidence { 1 Unrouted; 2 Settled; 3 Acks; 4 Divert; });
 wire_struct!(Exit { code, signal, oom, wall, seen });
 wire_enum!(HookKind { 1 PreStop; 2 PostStart; });
 wire_enum!(HookOutcome { 1 Succeeded; 2 Failed { message }; 3 Cancelled; });
 wire_enum!(Delivery { 1 Delivered; 2 AlreadyGone; });
 wire_enum!(Probe { 1 Readiness; 2 Liveness; 3 Startup; });
 wire_enum!(DeleteSighting { 1 Live; 2 Found { left }; });
-wire_enum!(KillCause { 1 Evicted { message }; 2 Preempted; 3 NodeShutdown; 4 ConfigRemoved; 5 Orphaned; });
+wire_enum!(KillCause {
+    1 Evicted { message };
+    2 Preempted;
+    3 NodeShutdown;
+    4 ConfigRemoved;
+    5 Orphaned;
+    6 OverLimit { message };
+});
 wire_struct!(RuntimeReport { sandbox, containers, hooks });
 wire_struct!(ContainerReport { instance, seen });
 wire_enum!(SeenContainer { 1 Running { wall }; 2 Exited { exit }; });
@@ -77,6 +122,14 @@ wire_enum!(Effect {
     11 Emit(event);
     12 DeleteObject;
     13 Finish;
+    14 CutTraffic { how };
+    15 AwaitSettled;
+    16 NotifyDrain { until };
+    17 WatchConnections;
+    18 RestoreTraffic;
+    19 KillAnswered { ticket, outcome };
 });
+wire_enum!(Cut { 1 Divert; 2 Withdraw; 3 Refuse; });
+wire_enum!(KillOutcome { 1 Stopped; 2 Overran; 3 NotAsked; });
 wire_struct!(Event { container, kind, reason, message });
 wire_enum!(EventKind { 1 Normal; 2 Warning; });

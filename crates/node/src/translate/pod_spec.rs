@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
-use lifecycle::{ContainerName, ContainerSpec, Hook, PodSpec, Readiness, RestartPolicy, Role, Signal};
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, Probe as ApiProbe};
+use lifecycle::{
+    ContainerName, ContainerSpec, Hook, PodSpec, ProbeSpec, Readiness, RestartPolicy, Role, Signal, SpecChange,
+};
+
+use super::drain::drain_spec;
 
 /// Why a pod cannot be run as it is written.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +39,30 @@ pub fn pod_spec(pod: &Pod) -> Result<PodSpec, SpecError> {
             _ => RestartPolicy::Always,
         },
         grace: seconds(spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE_SECONDS)),
+        active_deadline: spec.active_deadline_seconds.map(seconds),
+        drain: drain_spec(pod),
     })
+}
+
+/// What may change in the spec of a pod that runs, and did.
+pub fn spec_changes(before: &Pod, after: &Pod) -> Vec<SpecChange> {
+    let (Some(old), Some(new)) = (&before.spec, &after.spec) else { return Vec::new() };
+    let mut changes = Vec::new();
+    for container in new.init_containers.iter().flatten().chain(&new.containers) {
+        let same_name = old.init_containers.iter().flatten().chain(&old.containers).find(|c| c.name == container.name);
+        if same_name.is_some_and(|c| c.image != container.image) {
+            changes.push(SpecChange::Image { container: ContainerName(container.name.clone()) });
+        }
+    }
+    for added in new.ephemeral_containers.iter().flatten() {
+        if !old.ephemeral_containers.iter().flatten().any(|c| c.name == added.name) {
+            changes.push(SpecChange::Ephemeral { spec: ContainerSpec::new(&added.name, Role::Ephemeral) });
+        }
+    }
+    if old.active_deadline_seconds != new.active_deadline_seconds {
+        changes.push(SpecChange::ActiveDeadline { deadline: new.active_deadline_seconds.map(seconds) });
+    }
+    changes
 }
 
 fn container_spec(container: &Container, role: Role) -> Result<ContainerSpec, SpecError> {
@@ -54,7 +81,16 @@ fn container_spec(container: &Container, role: Role) -> Result<ContainerSpec, Sp
         post_start: lifecycle.and_then(|l| l.post_start.as_ref()).map(hook_of),
         stop_signal,
         readiness: if container.readiness_probe.is_some() { Readiness::WhenProbed } else { Readiness::WhileRunning },
+        probes: ProbeSpec {
+            startup: container.startup_probe.is_some(),
+            startup_grace: grace_of(container.startup_probe.as_ref()),
+            liveness_grace: grace_of(container.liveness_probe.as_ref()),
+        },
     })
+}
+
+fn grace_of(probe: Option<&ApiProbe>) -> Option<Duration> {
+    probe.and_then(|probe| probe.termination_grace_period_seconds).map(seconds)
 }
 
 /// Which kind of hook. `tcpSocket` passes validation for old manifests' sake and fails when run, as a request that

@@ -6,7 +6,9 @@ use k8s_openapi::api::core::v1::{
     ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
     ContainerStatus as ApiContainer, HostIP, Pod, PodCondition, PodIP, PodStatus as ApiStatus,
 };
-use lifecycle::{Condition, ContainerState, ContainerStatus, Instance, PodPhase, PodStatus, Role, Terminated, Wall};
+use lifecycle::{
+    Condition, ContainerState, ContainerStatus, Instance, PodPhase, PodStatus, Role, Terminated, Wall, message,
+};
 use runtime::{ContainerId, PodUid};
 
 use super::{api_time, find_container};
@@ -33,8 +35,12 @@ pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>,
     let (init, main): (Vec<_>, Vec<_>) =
         status.containers.iter().partition(|c| matches!(c.role, Role::Init | Role::Sidecar));
     let to_api = |containers: Vec<&ContainerStatus>| -> Option<Vec<ApiContainer>> {
-        (!containers.is_empty()).then(|| containers.into_iter().map(|c| container(c, facts)).collect())
+        let words_most = message::share(status.containers.len());
+        (!containers.is_empty()).then(|| containers.into_iter().map(|c| container(c, facts, words_most)).collect())
     };
+    let (ephemeral, main): (Vec<_>, Vec<_>) = main.into_iter().partition(|c| c.role == Role::Ephemeral);
+    // Reason and message belong to a phase: while it stays, whoever wrote it, so do they.
+    let stored = before.filter(|b| b.phase.as_deref() == Some(phase(status.phase)));
     let mut main_statuses = to_api(main);
     if let Some(list) = &mut main_statuses {
         list.sort_by(|a, b| a.name.cmp(&b.name));
@@ -42,8 +48,9 @@ pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>,
     let ip = facts.pod_ip.clone();
     ApiStatus {
         phase: Some(phase(status.phase).to_owned()),
-        reason: status.reason.clone(),
-        message: status.message.clone(),
+        reason: status.reason.clone().or_else(|| stored.and_then(|b| b.reason.clone())),
+        message: status.message.clone().or_else(|| stored.and_then(|b| b.message.clone())),
+        ephemeral_container_statuses: to_api(ephemeral),
         conditions: Some(conditions(status, facts, before, now)),
         container_statuses: main_statuses,
         init_container_statuses: to_api(init),
@@ -52,7 +59,7 @@ pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>,
         pod_ips: ip.clone().map(|ip| vec![PodIP { ip }]),
         pod_ip: ip,
         start_time: before.and_then(|b| b.start_time.clone()).or_else(|| facts.start.and_then(api_time)),
-        observed_generation: facts.pod.metadata.generation,
+        observed_generation: status.observed_generation.or(facts.pod.metadata.generation),
         qos_class: facts.pod.status.as_ref().and_then(|s| s.qos_class.clone()),
         ..ApiStatus::default()
     }
@@ -77,8 +84,12 @@ fn conditions(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>, now
         ("ContainersReady", &status.containers_ready),
         ("PodScheduled", &scheduled),
     ];
+    let at_the_end = [("DisruptionTarget", &status.disruption), ("adieu.dev/TrafficDrained", &status.traffic_drained)];
+    let at_the_end = at_the_end.into_iter().filter_map(|(kind, condition)| Some((kind, condition.as_ref()?)));
+    let ours: Vec<_> = ours.into_iter().chain(at_the_end).collect();
     let mut all: Vec<PodCondition> = ours
-        .into_iter()
+        .iter()
+        .copied()
         .map(|(kind, condition)| {
             let word = if condition.holds { "True" } else { "False" };
             let old = stored.and_then(|list| list.iter().find(|c| c.type_ == kind));
@@ -100,7 +111,7 @@ fn conditions(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>, now
     all
 }
 
-fn container(status: &ContainerStatus, facts: &Facts) -> ApiContainer {
+fn container(status: &ContainerStatus, facts: &Facts, words_most: usize) -> ApiContainer {
     let name = &status.name.0;
     let id = |attempt: u32| Some(container_id(facts, name, attempt));
     let (state, ever_ran) = match &status.state {
@@ -118,7 +129,7 @@ fn container(status: &ContainerStatus, facts: &Facts) -> ApiContainer {
             ApiState { running: Some(ContainerStateRunning { started_at: api_time(*since) }), ..ApiState::default() },
             true,
         ),
-        ContainerState::Terminated(ended) => (terminated(name, ended, facts), ended.started.is_some()),
+        ContainerState::Terminated(ended) => (terminated(name, ended, facts, words_most), ended.started.is_some()),
     };
     let last_attempt = status.last.as_ref().map(|l| l.attempt);
     ApiContainer {
@@ -130,13 +141,13 @@ fn container(status: &ContainerStatus, facts: &Facts) -> ApiContainer {
         started: Some(status.started),
         restart_count: i32::try_from(status.attempt).unwrap_or(i32::MAX),
         state: Some(state),
-        last_state: Some(status.last.as_ref().map_or_else(ApiState::default, |l| terminated(name, l, facts))),
+        last_state: Some(status.last.as_ref().map_or_else(ApiState::default, |l| terminated(name, l, facts, words_most))),
         stop_signal: None,
         ..ApiContainer::default()
     }
 }
 
-fn terminated(name: &str, ended: &Terminated, facts: &Facts) -> ApiState {
+fn terminated(name: &str, ended: &Terminated, facts: &Facts, words_most: usize) -> ApiState {
     let instance = Instance { name: lifecycle::ContainerName(name.to_owned()), attempt: ended.attempt };
     let words = facts.last_words.get(&instance).cloned();
     ApiState {
@@ -144,7 +155,7 @@ fn terminated(name: &str, ended: &Terminated, facts: &Facts) -> ApiState {
             container_id: ended.started.map(|_| container_id(facts, name, ended.attempt)),
             exit_code: ended.exit_code,
             reason: Some(ended.reason.clone()),
-            message: ended.message.clone().or(words),
+            message: ended.message.clone().or(words).map(|text| message::cut(&text, words_most).to_owned()),
             started_at: ended.started.and_then(api_time),
             finished_at: ended.exit.and_then(|e| api_time(e.wall)),
             ..ContainerStateTerminated::default()

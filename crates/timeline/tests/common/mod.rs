@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use lifecycle::{
-    ContainerName, ContainerReport, ContainerSpec, DeleteSighting, Delivery, Effect, Event, EventKind, Exit, Hook,
-    HookKind, HookOutcome, HookReport, Input, Instance, KillCause, Moment, PodSpec, Probe, Readiness, RestartPolicy,
-    Role, RuntimeReport, SeenContainer, Signal, Wall,
+    BarrierMode, BestEvidence, ContainerName, ContainerReport, ContainerSpec, Cut, DeleteSighting, Delivery, DrainSpec,
+    Effect, Event, EventKind, Exit, Hook, HookKind, HookOutcome, HookReport, Input, Instance, KillCause, KillOutcome,
+    LastEndpoint, Moment, PodSpec, Probe, ProbeSpec, Readiness, RestartPolicy, Role, Routes, RuntimeReport,
+    SeenContainer, Signal, SpecChange, TrafficNews, Wall,
 };
 use timeline::Record;
 
@@ -32,6 +33,11 @@ pub(crate) fn spec() -> PodSpec {
         post_start: hook,
         stop_signal,
         readiness,
+        probes: ProbeSpec {
+            startup: stop_signal.is_some(),
+            startup_grace: stop_signal.map(|_| Duration::from_secs(60)),
+            liveness_grace: None,
+        },
     };
     PodSpec {
         containers: vec![
@@ -42,6 +48,15 @@ pub(crate) fn spec() -> PodSpec {
         ],
         restart: RestartPolicy::OnFailure,
         grace: Duration::from_secs(30),
+        active_deadline: Some(Duration::from_secs(600)),
+        drain: DrainSpec {
+            barrier: BarrierMode::Acks,
+            budget: Some(Duration::from_secs(1800)),
+            signal: Some(Signal(10)),
+            signal_to: Some(name()),
+            last_endpoint: LastEndpoint::Hold,
+            ..DrainSpec::default()
+        },
     }
 }
 
@@ -91,9 +106,47 @@ pub(crate) fn inputs() -> Vec<Input> {
         (KillCause::NodeShutdown, Some(Duration::from_secs(10))),
         (KillCause::ConfigRemoved, None),
         (KillCause::Orphaned, Some(Duration::from_secs(1))),
+        (KillCause::OverLimit { message: message() }, None),
     ] {
         inputs.push(Input::KillRequested { cause, grace });
     }
+    for change in [
+        SpecChange::Image { container: name() },
+        SpecChange::Ephemeral { spec: ContainerSpec::new("debug", Role::Ephemeral) },
+        SpecChange::ActiveDeadline { deadline: Some(Duration::from_secs(5)) },
+        SpecChange::ActiveDeadline { deadline: None },
+    ] {
+        inputs.push(Input::SpecChanged { change });
+    }
+    for (best, last) in [
+        (BestEvidence::Unrouted, false),
+        (BestEvidence::Settled, false),
+        (BestEvidence::Acks, false),
+        (BestEvidence::Divert, false),
+        (BestEvidence::Divert, true),
+    ] {
+        let routes = Routes { best, last, replaced: false, busy: true };
+        inputs.push(Input::Traffic(TrafficNews::Routed(routes)));
+    }
+    for news in [
+        TrafficNews::CutDone { revision: 77 },
+        TrafficNews::Acked { acked: 3, required: 4 },
+        TrafficNews::Quiet,
+        TrafficNews::Settled,
+        TrafficNews::Connections { open: 12 },
+        TrafficNews::AppDone,
+        TrafficNews::Late { count: 1 },
+        TrafficNews::Failed { message: message() },
+    ] {
+        inputs.push(Input::Traffic(news));
+    }
+    inputs.extend([
+        Input::GenerationSeen { generation: 4 },
+        Input::TerminalPhaseSeen { succeeded: true },
+        Input::Rejected { reason: "NodeShutdown".to_owned(), message: message() },
+        Input::KillAwaited { ticket: 9 },
+        Input::Rebooted { was: Moment::from_millis(5_000_000) },
+    ]);
     inputs
 }
 
@@ -136,6 +189,16 @@ pub(crate) fn effects() -> Vec<Effect> {
         Effect::Emit(event(None, EventKind::Warning)),
         Effect::DeleteObject,
         Effect::Finish,
+        Effect::CutTraffic { how: Cut::Divert },
+        Effect::CutTraffic { how: Cut::Withdraw },
+        Effect::CutTraffic { how: Cut::Refuse },
+        Effect::AwaitSettled,
+        Effect::NotifyDrain { until: Moment::from_millis(60_000) },
+        Effect::WatchConnections,
+        Effect::RestoreTraffic,
+        Effect::KillAnswered { ticket: 1, outcome: KillOutcome::Stopped },
+        Effect::KillAnswered { ticket: 2, outcome: KillOutcome::Overran },
+        Effect::KillAnswered { ticket: 3, outcome: KillOutcome::NotAsked },
     ]
 }
 

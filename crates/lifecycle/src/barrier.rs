@@ -1,0 +1,473 @@
+//! What stands between a pod that was asked to leave and its first hook or stop signal: its traffic.
+//!
+//! ```text
+//!  Holding ──a stand-in is ready──▶ Cutting ──evidence, or cap──▶ Draining ──nobody connected, or budget──▶ Open
+//!     └────── no stand-in in time ────────────────────────────────▶ ┘ (only with a drain budget)
+//! ```
+//!
+//! All of it happens inside the pod's grace: a reserve for hooks and the stop signal is kept back, every wait has a
+//! cap, and whatever goes wrong opens the barrier at that cap. A pod that nobody routes to passes without a wait.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::container::{Container, Run};
+use crate::reboot::Shift;
+use crate::wake::Soonest;
+use crate::{
+    BarrierMode, BestEvidence, Condition, Cut, DrainSpec, Effect, Event, GraceBudget, Hook, LastEndpoint, Moment,
+    Release, Role, Routes, TrafficNews, WakeReason,
+};
+
+/// How long evidence is waited for if nobody said.
+const CAP: Duration = Duration::from_secs(5);
+/// How long connections that nobody accepted yet are waited for.
+const SETTLE_CAP: Duration = Duration::from_secs(1);
+/// For how long nobody must be connected before that is believed.
+const FEW_FOR: Duration = Duration::from_millis(500);
+
+/// How far the traffic of a leaving pod has gone.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Barrier {
+    step: Step,
+    released: Option<Released>,
+    /// A wait ended because its time was over.
+    cut_short: bool,
+}
+
+/// How the wait for evidence ended.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Released {
+    reason: Release,
+    after: Duration,
+    acked: Option<(u32, u32)>,
+    late: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Step {
+    /// Hooks and signals may go out.
+    Open,
+    /// Nobody else can take the traffic. Left when somebody can, or when there is no more time to wait.
+    Holding,
+    /// New connections are being kept away. Left with evidence, or at the cap.
+    Cutting(Cutting),
+    /// Open connections are waited for. Left when few enough remain, or at the end of the budget.
+    Draining(Draining),
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Cutting {
+    since: Moment,
+    how: Cut,
+    cut: bool,
+    acked: Option<(u32, u32)>,
+    quiet: bool,
+    settle: Settle,
+    failure: Option<String>,
+}
+
+/// Connections that were made before the cut and not accepted yet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Settle {
+    Unasked,
+    Asked { since: Moment },
+    Done,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Draining {
+    since: Moment,
+    open: Option<u32>,
+    few_since: Option<Moment>,
+    /// The application said so, or nobody can count.
+    done: bool,
+}
+
+/// What a barrier needs to know of the pod it stands before.
+pub(crate) struct Around<'a> {
+    pub(crate) now: Moment,
+    pub(crate) budget: GraceBudget,
+    pub(crate) drain: &'a DrainSpec,
+    pub(crate) routes: Routes,
+    pub(crate) containers: &'a [Container],
+    /// The object was deleted by force.
+    pub(crate) forced: bool,
+}
+
+impl Around<'_> {
+    /// What is kept back for hooks and the stop signal (traffic-and-rollouts 3.3).
+    fn reserve(&self) -> Duration {
+        let grace = self.budget.grace();
+        let sleeps = self.containers.iter().filter_map(|container| match container.spec.pre_stop {
+            Some(Hook::Sleep(length)) => Some(length),
+            Some(Hook::Exec | Hook::HttpGet) | None => None,
+        });
+        let third = Duration::from_secs(grace.as_millis().div_ceil(3000).try_into().unwrap_or(u64::MAX));
+        let least = Duration::from_secs(2);
+        let reckoned = least
+            .max(third.min(Duration::from_secs(10)))
+            .max(sleeps.max().map_or(Duration::ZERO, |sleep| sleep + least));
+        self.drain.reserve.unwrap_or(reckoned).min(grace)
+    }
+
+    /// When hooks must have begun at the latest.
+    fn latest(&self) -> Moment {
+        self.budget.deadline().before(self.reserve())
+    }
+
+    fn cap(&self, since: Moment) -> Moment {
+        let room = self.budget.grace().saturating_sub(self.reserve());
+        (since + self.drain.barrier_cap.unwrap_or(CAP).min(room)).min(self.latest())
+    }
+
+    fn hold_until(&self) -> Moment {
+        let wanted = self.drain.replacement_wait.map(|wait| self.budget.asked_at() + wait);
+        wanted.map_or(self.latest(), |wanted| wanted.min(self.latest()))
+    }
+
+    fn drain_until(&self, since: Moment) -> Moment {
+        (since + self.drain.budget.unwrap_or(Duration::ZERO)).min(self.latest())
+    }
+
+    /// A main container was seen to run and not to end.
+    fn serves(&self) -> bool {
+        self.containers.iter().any(|it| it.spec.role == Role::Main && matches!(it.run, Run::Running(_)))
+    }
+
+    fn how_to_cut(&self) -> Cut {
+        match (self.drain.barrier, self.routes.best) {
+            (BarrierMode::Local, _) | (BarrierMode::Auto, BestEvidence::Divert) => Cut::Divert,
+            (BarrierMode::Auto | BarrierMode::Acks | BarrierMode::Quiet | BarrierMode::Off, _) => Cut::Withdraw,
+        }
+    }
+}
+
+impl Barrier {
+    /// For a pod whose traffic is nobody's concern: it has none, or is done.
+    pub(crate) fn none() -> Self {
+        Self { step: Step::Open, released: None, cut_short: false }
+    }
+
+    /// The pod was asked to leave.
+    pub(crate) fn begin(around: &Around<'_>, out: &mut Vec<Effect>) -> Self {
+        let mut barrier = Self::none();
+        if around.serves() {
+            barrier.enter(around, around.budget.asked_at(), out);
+            barrier.advance(around, out);
+        }
+        barrier
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.step, Step::Open)
+    }
+
+    /// A sleep before the stop signal has no purpose: what it would wait for is known to have happened.
+    pub(crate) fn makes_sleep_pointless(&self) -> bool {
+        self.released.as_ref().is_some_and(|released| released.reason.is_evidence())
+    }
+
+    pub(crate) fn was_cut_short(&self) -> bool {
+        self.cut_short
+    }
+
+    /// Decides what the pod's traffic calls for.
+    fn enter(&mut self, around: &Around<'_>, since: Moment, out: &mut Vec<Effect>) {
+        let Around { drain, routes, .. } = around;
+        if drain.barrier == BarrierMode::Off {
+            return self.release(around, Release::Off, out);
+        }
+        if routes.best == BestEvidence::Unrouted && drain.barrier != BarrierMode::Quiet {
+            return self.release(around, Release::NotSelected, out);
+        }
+        if !routes.last {
+            return self.cut(around.how_to_cut(), since, out);
+        }
+        match drain.last_endpoint {
+            LastEndpoint::Reject => self.cut(Cut::Refuse, since, out),
+            LastEndpoint::Serve | LastEndpoint::Hold if !routes.busy => {
+                self.release(around, Release::LastEndpoint, out);
+            }
+            LastEndpoint::Serve if !routes.replaced => self.release(around, Release::LastEndpoint, out),
+            LastEndpoint::Serve | LastEndpoint::Hold => {
+                let message = "Nobody else can take its connections yet: it goes on serving";
+                out.push(Effect::Emit(Event::pod_normal("DrainStarted", message.into())));
+                self.step = Step::Holding;
+            }
+        }
+    }
+
+    fn cut(&mut self, how: Cut, since: Moment, out: &mut Vec<Effect>) {
+        let message = "New connections are being kept away";
+        out.push(Effect::CutTraffic { how });
+        out.push(Effect::Emit(Event::pod_normal("DrainStarted", message.into())));
+        self.step = Step::Cutting(Cutting {
+            since,
+            how,
+            cut: false,
+            acked: None,
+            quiet: false,
+            settle: Settle::Unasked,
+            failure: None,
+        });
+    }
+
+    /// Told by whoever routes. How the pod is reached is the pod's to remember.
+    pub(crate) fn told(&mut self, now: Moment, enough: u32, news: TrafficNews, out: &mut Vec<Effect>) {
+        match (&mut self.step, news) {
+            (Step::Cutting(cutting), TrafficNews::CutDone { revision: _ }) => cutting.cut = true,
+            (Step::Cutting(cutting), TrafficNews::Acked { acked, required }) => cutting.acked = Some((acked, required)),
+            (Step::Cutting(cutting), TrafficNews::Quiet) => cutting.quiet = true,
+            (Step::Cutting(cutting), TrafficNews::Settled) => {
+                if let Settle::Asked { .. } = cutting.settle {
+                    cutting.settle = Settle::Done;
+                }
+            }
+            (Step::Cutting(cutting), TrafficNews::Failed { message }) => cutting.failure = Some(message),
+            (Step::Draining(draining), TrafficNews::Connections { open }) => {
+                draining.open = Some(open);
+                draining.few_since = (open <= enough).then(|| draining.few_since.unwrap_or(now));
+            }
+            (Step::Draining(draining), TrafficNews::AppDone) => draining.done = true,
+            (Step::Draining(draining), TrafficNews::Failed { message }) => {
+                // Nobody was ever seen to be connected, so there is nobody to wait for.
+                if draining.open.is_none() {
+                    draining.done = true;
+                }
+                let message = format!("Open connections cannot be counted: {message}");
+                out.push(Effect::Emit(Event::pod_warning("DrainFailed", message)));
+            }
+            (_, TrafficNews::Late { count }) => {
+                if let Some(released) = &mut self.released {
+                    released.late = count;
+                    let message = format!("{count} connections came after the barrier was released");
+                    out.push(Effect::Emit(Event::pod_warning("LateConnections", message)));
+                }
+            }
+            // Evidence for something else than what is waited for, or too late.
+            (
+                Step::Open | Step::Holding | Step::Cutting(_) | Step::Draining(_),
+                TrafficNews::Routed(_)
+                | TrafficNews::CutDone { .. }
+                | TrafficNews::Acked { .. }
+                | TrafficNews::Quiet
+                | TrafficNews::Settled
+                | TrafficNews::Connections { .. }
+                | TrafficNews::AppDone
+                | TrafficNews::Failed { .. },
+            ) => {}
+        }
+    }
+
+    /// Goes as far as time and evidence allow.
+    pub(crate) fn advance(&mut self, around: &Around<'_>, out: &mut Vec<Effect>) {
+        if around.forced && !self.is_open() {
+            if self.released.is_none() {
+                self.release(around, Release::Forced, out);
+            }
+            self.step = Step::Open;
+        }
+        if let Step::Holding = self.step {
+            if around.now >= around.hold_until() {
+                self.cut_short = true;
+                self.release(around, Release::Deadline, out);
+            } else if !around.routes.last {
+                self.enter(around, around.now, out);
+            }
+        }
+        if let Step::Cutting(cutting) = &mut self.step {
+            // Whoever was to take the traffic is gone: nothing may be taken from the last one.
+            if cutting.how == Cut::Divert && around.routes.last && around.drain.last_endpoint != LastEndpoint::Reject {
+                out.push(Effect::RestoreTraffic);
+                self.enter(around, around.now, out);
+            } else if let Some(reason) = cutting.advance(around, out) {
+                self.cut_short |= reason == Release::Deadline;
+                self.release(around, reason, out);
+            }
+        }
+        if let Step::Draining(draining) = &self.step {
+            let spent = around.now >= around.drain_until(draining.since);
+            let few = draining.few_since.is_some_and(|since| around.now >= since + FEW_FOR);
+            if few || draining.done || spent || !around.serves() {
+                self.cut_short |= spent && !few;
+                self.step = Step::Open;
+            }
+        }
+    }
+
+    fn release(&mut self, around: &Around<'_>, reason: Release, out: &mut Vec<Effect>) {
+        let after = around.now - around.budget.asked_at();
+        let (acked, failure) = match &self.step {
+            Step::Cutting(cutting) => (cutting.acked, cutting.failure.as_deref()),
+            Step::Open | Step::Holding | Step::Draining(_) => (None, None),
+        };
+        match reason {
+            Release::NotSelected | Release::Off | Release::Forced => {}
+            Release::Deadline => {
+                let why = failure.map(|failure| format!(": {failure}")).unwrap_or_default();
+                let message = format!("No evidence after {after:?} that new connections go elsewhere{why}");
+                out.push(Effect::Emit(Event::pod_warning("DrainDeadline", message)));
+            }
+            Release::LocalCut | Release::AllAcked | Release::Quiet | Release::LastEndpoint | Release::ShortGrace => {
+                let message = format!("Released after {after:?}: {reason}");
+                out.push(Effect::Emit(Event::pod_normal("DrainReleased", message)));
+            }
+        }
+        self.released = Some(Released { reason, after, acked, late: 0 });
+        self.step = Step::Open;
+        if around.drain.budget.is_some() && !around.forced && around.serves() {
+            self.wait_for_connections(around, out);
+        }
+    }
+
+    fn wait_for_connections(&mut self, around: &Around<'_>, out: &mut Vec<Effect>) {
+        let until = around.drain_until(around.now);
+        if until <= around.now {
+            return;
+        }
+        out.push(Effect::NotifyDrain { until });
+        let told = around.containers.iter().find(|container| match &around.drain.signal_to {
+            Some(name) => container.spec.name == *name,
+            None => container.spec.role == Role::Main,
+        });
+        if let (Some(signal), Some(container)) = (around.drain.signal, told)
+            && let Run::Running(_) = container.run
+        {
+            out.push(Effect::SendSignal { instance: container.instance(), signal });
+        }
+        out.push(Effect::WatchConnections);
+        self.step = Step::Draining(Draining { since: around.now, open: None, few_since: None, done: false });
+    }
+
+    /// The agent came back: what was not answered is asked again, what was told once is not told twice.
+    pub(crate) fn reattach(&self, out: &mut Vec<Effect>) {
+        match &self.step {
+            Step::Open | Step::Holding => {}
+            Step::Cutting(cutting) => {
+                out.push(Effect::CutTraffic { how: cutting.how });
+                if let Settle::Asked { .. } = cutting.settle {
+                    out.push(Effect::AwaitSettled);
+                }
+            }
+            Step::Draining(_) => out.push(Effect::WatchConnections),
+        }
+    }
+
+    /// When there is something to do about it.
+    pub(crate) fn wakes(&self, around: &Around<'_>, wakes: &mut Soonest) {
+        match &self.step {
+            Step::Open => {}
+            Step::Holding => wakes.consider(around.hold_until(), || WakeReason::ReplacementWait),
+            Step::Cutting(cutting) => {
+                if let Settle::Asked { since } = cutting.settle {
+                    wakes.consider(since + SETTLE_CAP, || WakeReason::SettleCap);
+                }
+                wakes.consider(around.cap(cutting.since), || WakeReason::BarrierCap);
+            }
+            Step::Draining(draining) => {
+                if let Some(since) = draining.few_since {
+                    wakes.consider(since + FEW_FOR, || WakeReason::ConnectionsGone);
+                }
+                wakes.consider(around.drain_until(draining.since), || WakeReason::DrainBudgetSpent);
+            }
+        }
+    }
+
+    /// What it waits for, in words.
+    pub(crate) fn waits_for(&self) -> &'static str {
+        match self.step {
+            Step::Open => "free to go",
+            Step::Holding => "serving until somebody can take its place",
+            Step::Cutting(_) => "waiting for new connections to go elsewhere",
+            Step::Draining(_) => "waiting for its connections to end",
+        }
+    }
+
+    /// What others see of it.
+    pub(crate) fn condition(&self) -> Option<Condition> {
+        let Some(Released { reason, after, acked, late }) = &self.released else {
+            let reason = match self.step {
+                Step::Open => return None,
+                Step::Holding => "WaitingForReplacement",
+                Step::Cutting(_) | Step::Draining(_) => "WaitingForEvidence",
+            };
+            return Some(Condition { holds: false, reason: Some(reason.into()), message: None });
+        };
+        let mut message = format!("after {after:?}");
+        if let Some((acked, required)) = acked {
+            message.push_str(&format!(", {acked} of {required} proxies let go"));
+        }
+        if let Step::Draining(Draining { open: Some(open), .. }) = self.step {
+            message.push_str(&format!(", {open} connections open"));
+        }
+        if *late > 0 {
+            message.push_str(&format!(", {late} connections came late"));
+        }
+        Some(Condition { holds: true, reason: Some(format!("{reason}")), message: Some(message) })
+    }
+
+    pub(crate) fn rebase(&mut self, shift: Shift) {
+        match &mut self.step {
+            Step::Open | Step::Holding => {}
+            Step::Cutting(cutting) => {
+                shift.apply(&mut cutting.since);
+                if let Settle::Asked { since } = &mut cutting.settle {
+                    shift.apply(since);
+                }
+            }
+            Step::Draining(draining) => {
+                shift.apply(&mut draining.since);
+                draining.few_since.iter_mut().for_each(|since| shift.apply(since));
+            }
+        }
+    }
+}
+
+impl Cutting {
+    /// What releases the pod, if anything does yet.
+    fn advance(&mut self, around: &Around<'_>, out: &mut Vec<Effect>) -> Option<Release> {
+        let evidence = self.evidence(around);
+        if let (Some(Release::LocalCut | Release::AllAcked), Settle::Unasked) = (evidence, self.settle) {
+            out.push(Effect::AwaitSettled);
+            self.settle = Settle::Asked { since: around.now };
+        }
+        let settled = match self.settle {
+            Settle::Unasked => false,
+            Settle::Asked { since } => around.now >= since + SETTLE_CAP,
+            Settle::Done => true,
+        };
+        let cap = around.cap(self.since);
+        match evidence {
+            Some(Release::Quiet) => evidence,
+            Some(_) if settled || around.now >= cap => evidence,
+            None if around.now >= cap && around.budget.grace() <= around.reserve() => Some(Release::ShortGrace),
+            None if around.now >= cap => Some(Release::Deadline),
+            Some(_) | None => None,
+        }
+    }
+
+    /// The best evidence there is that counts for this pod.
+    fn evidence(&self, around: &Around<'_>) -> Option<Release> {
+        let (cut, acks, quiet) = match (around.drain.barrier, around.routes.best) {
+            _ if self.how == Cut::Refuse => (true, true, true),
+            (BarrierMode::Auto, BestEvidence::Divert) => (true, true, true),
+            (BarrierMode::Auto, BestEvidence::Acks) => (false, true, true),
+            (BarrierMode::Auto, BestEvidence::Settled) => (true, false, true),
+            (BarrierMode::Auto, BestEvidence::Unrouted) => (true, true, true),
+            (BarrierMode::Local, _) => (true, false, false),
+            (BarrierMode::Acks, _) => (false, true, false),
+            (BarrierMode::Quiet, _) | (BarrierMode::Off, _) => (false, false, true),
+        };
+        let all_acked = self.acked.is_some_and(|(acked, required)| acked >= required);
+        if cut && self.cut {
+            Some(Release::LocalCut)
+        } else if acks && all_acked {
+            Some(Release::AllAcked)
+        } else {
+            (quiet && self.quiet).then_some(Release::Quiet)
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The order in which a node that stops lets its pods go: by priority, each group within its budget.
+//!
+//! ```text
+//!  group 0 ──all at rest, or its budget spent──▶ group 1 ─ … ─▶ Flushing ──statuses stored, or time over──▶ Over
+//! ```
+//!
+//! Groups are of ascending priority and come one after the other; a group without pods costs no time. Within a group all
+//! pods leave at once. Nothing here waits or acts: it is told, and answers what to do (node-termination 9.5).
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::Moment;
+use crate::eviction::CRITICAL;
+
+/// How long pods of a priority, and of those above it up to the next group, may take.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PriorityBudget {
+    /// The lowest priority of the group.
+    pub priority: i32,
+    /// How long the group may take.
+    pub budget: Duration,
+}
+
+/// The configured budgets of a shutdown, by ascending priority.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ShutdownBudgets(Vec<PriorityBudget>);
+
+impl ShutdownBudgets {
+    /// From a total and the tail of it that critical pods have. `None` if that leaves nothing to do.
+    pub fn from_totals(total: Duration, critical: Duration) -> Option<Self> {
+        if total.is_zero() || critical > total {
+            return None;
+        }
+        let ordinary = PriorityBudget { priority: 0, budget: total - critical };
+        Some(Self([ordinary, PriorityBudget { priority: CRITICAL, budget: critical }].into()))
+    }
+
+    /// From explicit groups. `None` if no group has any time.
+    pub fn from_groups(mut groups: Vec<PriorityBudget>) -> Option<Self> {
+        groups.sort_by_key(|group| group.priority);
+        groups.iter().any(|group| !group.budget.is_zero()).then_some(Self(groups))
+    }
+
+    /// All of it: what the machine must be asked to wait.
+    pub fn total(&self) -> Duration {
+        self.0.iter().map(|group| group.budget).sum()
+    }
+
+    /// The highest group that this priority reaches; below the lowest, the lowest.
+    fn group_of(&self, priority: i32) -> usize {
+        self.0.iter().rposition(|group| group.priority <= priority).unwrap_or(0)
+    }
+}
+
+/// A pod that has to leave.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Leaver {
+    /// Its UID.
+    pub uid: String,
+    /// Its priority.
+    pub priority: i32,
+    /// `terminationGracePeriodSeconds`.
+    pub grace: Duration,
+    /// Somebody will replace it, so its object goes as well.
+    pub controlled: bool,
+}
+
+/// What to do next.
+#[allow(missing_docs, reason = "a variant's sentence names its fields")]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum ShutdownStep {
+    /// Delete the object of this pod with that grace: it leaves its Services and the API.
+    Delete { uid: String, grace: Duration },
+    /// Kill this pod with that grace; its object stays.
+    Kill { uid: String, grace: Duration },
+    /// Store every status that is not stored yet, until then at the latest.
+    Flush { until: Moment },
+    /// Let the machine go down.
+    LetGo,
+    /// The machine stays up after all: the node is ready again.
+    Resume,
+}
+
+/// Why a pod is turned away meanwhile: `reason` and message.
+pub const REJECTION: (&str, &str) = ("NodeShutdown", "Pod was rejected as the node is shutting down.");
+
+/// A shutdown under way.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Shutdown {
+    budgets: ShutdownBudgets,
+    flush: Duration,
+    /// Those who have not left, by group.
+    groups: Vec<Vec<Leaver>>,
+    stage: Stage,
+    cancelled: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Stage {
+    /// This group leaves, until then at the latest.
+    Group {
+        index: usize,
+        until: Moment,
+    },
+    /// The last statuses are being stored.
+    Flushing {
+        until: Moment,
+    },
+    Over,
+}
+
+impl Shutdown {
+    /// The node stops. `flush` is kept for storing the last statuses.
+    pub fn begin(
+        now: Moment,
+        budgets: ShutdownBudgets,
+        flush: Duration,
+        pods: Vec<Leaver>,
+    ) -> (Self, Vec<ShutdownStep>) {
+        let mut groups: Vec<Vec<Leaver>> = budgets.0.iter().map(|_| Vec::new()).collect();
+        for pod in pods {
+            groups[budgets.group_of(pod.priority)].push(pod);
+        }
+        let mut shutdown =
+            Self { budgets, flush, groups, stage: Stage::Group { index: 0, until: now }, cancelled: false };
+        let mut steps = Vec::new();
+        shutdown.begin_group(now, 0, &mut steps);
+        (shutdown, steps)
+    }
+
+    /// A pod is at rest: nothing of it runs, and its sandbox and volumes are gone.
+    pub fn at_rest(&mut self, now: Moment, uid: &str) -> Vec<ShutdownStep> {
+        for group in &mut self.groups {
+            group.retain(|pod| pod.uid != uid);
+        }
+        self.advance(now)
+    }
+
+    /// Every status is stored.
+    pub fn flushed(&mut self, now: Moment) -> Vec<ShutdownStep> {
+        if let Stage::Flushing { until } = &mut self.stage {
+            *until = now;
+        }
+        self.advance(now)
+    }
+
+    /// The shutdown was called off. Pods that were asked to leave still do; those whose turn did not come stay.
+    pub fn cancelled(&mut self, now: Moment) -> Vec<ShutdownStep> {
+        self.cancelled = true;
+        if let Stage::Group { index, .. } = self.stage {
+            self.groups.truncate(index + 1);
+        }
+        self.advance(now)
+    }
+
+    /// Nothing happened, but a wake was asked for.
+    pub fn time_passed(&mut self, now: Moment) -> Vec<ShutdownStep> {
+        self.advance(now)
+    }
+
+    /// When to come back if nothing else happens.
+    pub fn next_wake(&self) -> Option<Moment> {
+        match self.stage {
+            Stage::Group { until, .. } | Stage::Flushing { until } => Some(until),
+            Stage::Over => None,
+        }
+    }
+
+    /// Whether the node takes on pods: not before a shutdown is called off and over.
+    pub fn takes_on_pods(&self) -> bool {
+        self.cancelled && self.stage == Stage::Over
+    }
+
+    fn advance(&mut self, now: Moment) -> Vec<ShutdownStep> {
+        let mut steps = Vec::new();
+        if let Stage::Group { index, until } = self.stage
+            && (now >= until || self.groups[index].is_empty())
+        {
+            self.begin_group(now, index + 1, &mut steps);
+        }
+        if let Stage::Flushing { until } = self.stage
+            && now >= until
+        {
+            self.stage = Stage::Over;
+            steps.push(if self.cancelled { ShutdownStep::Resume } else { ShutdownStep::LetGo });
+        }
+        steps
+    }
+
+    /// Begins the first group from `index` on that has any pods.
+    fn begin_group(&mut self, now: Moment, index: usize, steps: &mut Vec<ShutdownStep>) {
+        let next = self.groups.iter().enumerate().skip(index).find(|(_, group)| !group.is_empty());
+        let Some((index, group)) = next else {
+            let until = now + self.flush;
+            steps.push(ShutdownStep::Flush { until });
+            self.stage = Stage::Flushing { until };
+            return;
+        };
+        let budget = self.budgets.0[index].budget;
+        steps.extend(group.iter().map(|pod| {
+            let (uid, grace) = (pod.uid.clone(), pod.grace.min(budget));
+            if pod.controlled { ShutdownStep::Delete { uid, grace } } else { ShutdownStep::Kill { uid, grace } }
+        }));
+        self.stage = Stage::Group { index, until: now + budget };
+    }
+}

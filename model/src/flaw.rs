@@ -1,0 +1,244 @@
+//! Workers broken on purpose: each brings back a bug that others have had, and each must be caught.
+
+use lifecycle::{
+    BarrierMode, DeleteSighting, Effect, HookKind, Input, Instance, Moment, PodSpec, PodWorker, RuntimeReport, Signal,
+};
+
+use crate::laws::Law;
+use crate::worker::{Make, Worker};
+
+/// A bug.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Flaw {
+    /// The KILL follows the stop signal at once.
+    KillsAtOnce,
+    /// At a spent deadline, KILL comes together with the stop signal.
+    GivesNoNotice,
+    /// After a restart of the agent the grace begins anew.
+    GraceBeginsAnew,
+    /// A second, shorter deletion is ignored while the first one is being carried out.
+    IgnoresShrink,
+    /// A kill by the node is forgotten when the agent restarts.
+    ForgetsKill,
+    /// A later, ordinary request takes the place of a kill that was not yet carried out.
+    OverwritesKill,
+    /// A pull that was under way is waited for, and the container started.
+    StartsAnyway,
+    /// The object is deleted as soon as somebody asks for it.
+    DeletesEarly,
+    /// A hook that finished is run again after a restart of the agent.
+    RunsHookAgain,
+    /// The stop signal does not wait for the hook.
+    IgnoresHook,
+    /// A hook that overran is left running.
+    LeaksHook,
+    /// The stop signal is sent again after a restart of the agent.
+    SignalsAgain,
+    /// Sidecars are signalled together with everybody else.
+    IgnoresOrder,
+    /// Nobody is killed.
+    SparesEverybody,
+    /// An exit is shown only when something else happens.
+    FreezesStatus,
+    /// An exit during the hook is not noticed.
+    SwallowsExit,
+    /// A finished worker goes on publishing.
+    TalksOn,
+    /// Hooks and signals go out while connections still come.
+    IgnoresBarrier,
+}
+
+impl Flaw {
+    /// All of them, each with the law that it breaks.
+    pub const ALL: [(Self, Law); 18] = [
+        (Self::KillsAtOnce, Law::NoEarlyKill),
+        (Self::GivesNoNotice, Law::Notice),
+        (Self::GraceBeginsAnew, Law::DeadlineFalls),
+        (Self::IgnoresShrink, Law::DeadlineKept),
+        (Self::ForgetsKill, Law::KillRemembered),
+        (Self::OverwritesKill, Law::DeadlineKept),
+        (Self::StartsAnyway, Law::NoStart),
+        (Self::DeletesEarly, Law::RemovalLast),
+        (Self::RunsHookAgain, Law::HookOnce),
+        (Self::IgnoresHook, Law::HookFirst),
+        (Self::LeaksHook, Law::HookEnds),
+        (Self::SignalsAgain, Law::SignalOnce),
+        (Self::IgnoresOrder, Law::SidecarsLast),
+        (Self::SparesEverybody, Law::KillInTime),
+        (Self::FreezesStatus, Law::TrueStatus),
+        (Self::SwallowsExit, Law::NoDeadEnd),
+        (Self::TalksOn, Law::QuietEnd),
+        (Self::IgnoresBarrier, Law::BarrierFirst),
+    ];
+
+    /// Makes workers that have it.
+    pub fn make(self) -> Make<Flawed> {
+        macro_rules! makers {
+            ($($flaw:ident),*) => {
+                match self { $(Self::$flaw => |spec| Flawed::new(Self::$flaw, spec)),* }
+            };
+        }
+        makers!(
+            KillsAtOnce,
+            GivesNoNotice,
+            GraceBeginsAnew,
+            IgnoresShrink,
+            ForgetsKill,
+            OverwritesKill,
+            StartsAnyway,
+            DeletesEarly,
+            RunsHookAgain,
+            IgnoresHook,
+            LeaksHook,
+            SignalsAgain,
+            IgnoresOrder,
+            SparesEverybody,
+            FreezesStatus,
+            SwallowsExit,
+            TalksOn,
+            IgnoresBarrier
+        )
+    }
+}
+
+/// A worker with a bug.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Flawed {
+    worker: PodWorker,
+    flaw: Flaw,
+    spec: PodSpec,
+    /// What the worker was before something it will not remember.
+    before: Option<Box<PodWorker>>,
+    held_back: Option<Input>,
+    signalled: Option<Instance>,
+}
+
+impl Flawed {
+    fn new(flaw: Flaw, spec: PodSpec) -> Self {
+        let mut asked = spec.clone();
+        if flaw == Flaw::IgnoresBarrier {
+            asked.drain.barrier = BarrierMode::Off;
+        }
+        let worker = PodWorker::new(asked);
+        Self { worker, flaw, spec, before: None, held_back: None, signalled: None }
+    }
+
+    fn first_runs(&self) -> impl Iterator<Item = Instance> {
+        self.spec.containers.iter().map(|container| Instance { name: container.name.clone(), attempt: 0 })
+    }
+
+    fn in_hook(&self) -> bool {
+        self.signalled.is_none() && self.worker.is_terminating()
+    }
+}
+
+impl Worker for Flawed {
+    fn inner(&self) -> &PodWorker {
+        &self.worker
+    }
+
+    fn rebuilt(mut self) -> Self {
+        if matches!(self.flaw, Flaw::ForgetsKill | Flaw::RunsHookAgain)
+            && let Some(before) = self.before.take()
+        {
+            self.worker = *before;
+        }
+        self
+    }
+
+    fn handle(&mut self, now: Moment, mut input: Input) -> Vec<Effect> {
+        let told = input.clone();
+        let was_terminating = self.worker.is_terminating();
+        let mut effects = Vec::new();
+        match (self.flaw, &mut input) {
+            (Flaw::IgnoresShrink, Input::DeleteRequested { .. }) if was_terminating => return effects,
+            (Flaw::OverwritesKill, Input::KillRequested { .. }) if !was_terminating => {
+                self.before = Some(Box::new(self.worker.clone()));
+            }
+            (Flaw::OverwritesKill, Input::DeleteRequested { .. }) => {
+                if let Some(before) = self.before.take() {
+                    self.worker = *before;
+                }
+            }
+            (Flaw::ForgetsKill, Input::KillRequested { .. }) if !was_terminating => {
+                self.before = Some(Box::new(self.worker.clone()));
+            }
+            (Flaw::GraceBeginsAnew, Input::DeleteRequested { .. }) if !was_terminating => {
+                self.before = Some(Box::new(self.worker.clone()));
+            }
+            (Flaw::GraceBeginsAnew, Input::AgentRestarted { .. }) => {
+                if let Some(before) = &self.before {
+                    self.worker = (**before).clone();
+                    let grace = crate::world::DELETE_GRACE;
+                    let again = Input::DeleteRequested { grace, sighting: DeleteSighting::Live };
+                    effects.extend(self.worker.handle(now, again));
+                }
+            }
+            (Flaw::RunsHookAgain, Input::HookFinished { .. }) => self.before = Some(Box::new(self.worker.clone())),
+            (Flaw::RunsHookAgain, Input::AgentRestarted { report: RuntimeReport { hooks, .. } }) => hooks.clear(),
+            (Flaw::SwallowsExit, Input::Exited { .. }) if self.in_hook() => return effects,
+            (Flaw::FreezesStatus, Input::Exited { .. }) if self.held_back.is_none() => {
+                self.held_back = Some(told);
+                return effects;
+            }
+            (Flaw::FreezesStatus, _) => {
+                if let Some(held_back) = self.held_back.take() {
+                    effects.extend(self.worker.handle(now, held_back));
+                }
+            }
+            _ => {}
+        }
+        effects.extend(self.worker.handle(now, input));
+        self.spoil(now, &told, was_terminating, &mut effects);
+        effects
+    }
+}
+
+impl Flawed {
+    /// What the bug makes of what the worker asks for.
+    fn spoil(&mut self, now: Moment, told: &Input, was_terminating: bool, effects: &mut Vec<Effect>) {
+        let signal = Signal::TERM;
+        let signalled = effects.iter().find_map(|effect| {
+            if let Effect::SendSignal { instance, .. } = effect { Some(instance.clone()) } else { None }
+        });
+        match (self.flaw, told) {
+            (Flaw::KillsAtOnce, Input::SignalAnswered { instance, .. }) => {
+                effects.push(Effect::KillContainer { instance: instance.clone() });
+            }
+            (Flaw::GivesNoNotice, _) if self.worker.deadline().is_some_and(|deadline| now >= deadline) => {
+                effects.extend(signalled.clone().map(|instance| Effect::KillContainer { instance }));
+            }
+            (Flaw::StartsAnyway, Input::ImageReady { .. }) if was_terminating => {
+                effects.extend(self.first_runs().map(|instance| Effect::StartContainer { instance }));
+            }
+            (Flaw::StartsAnyway, _) => effects.retain(|effect| !matches!(effect, Effect::CancelPull { .. })),
+            (Flaw::DeletesEarly, Input::DeleteRequested { .. }) if !was_terminating => {
+                effects.push(Effect::DeleteObject);
+            }
+            (Flaw::IgnoresHook, _) => {
+                let hooks: Vec<Instance> = effects
+                    .iter()
+                    .filter_map(|effect| {
+                        if let Effect::RunHook { instance, kind: HookKind::PreStop } = effect {
+                            Some(instance.clone())
+                        } else {
+                            None
+                        }
+                    })
+                    .collect();
+                effects.extend(hooks.into_iter().map(|instance| Effect::SendSignal { instance, signal }));
+            }
+            (Flaw::LeaksHook, _) => effects.retain(|effect| !matches!(effect, Effect::CancelHook { .. })),
+            (Flaw::SignalsAgain, Input::AgentRestarted { .. }) if signalled.is_none() => {
+                effects.extend(self.signalled.clone().map(|instance| Effect::SendSignal { instance, signal }));
+            }
+            (Flaw::IgnoresOrder, _) if !was_terminating && self.worker.is_terminating() => {
+                effects.extend(self.first_runs().map(|instance| Effect::SendSignal { instance, signal }));
+            }
+            (Flaw::SparesEverybody, _) => effects.retain(|effect| !matches!(effect, Effect::KillContainer { .. })),
+            (Flaw::TalksOn, _) if self.worker.is_finished() => effects.push(Effect::PublishStatus),
+            _ => {}
+        }
+        self.signalled = signalled.or(self.signalled.take());
+    }
+}

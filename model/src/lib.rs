@@ -1,0 +1,25 @@
+//! Every interleaving of a small pod's life, played through the worker exactly as it ships.
+//!
+//! A [`model::State`] is the real `PodWorker` beside a small [`world`] (what really runs, what was answered, what the
+//! API holds). A [`step::Step`] is one thing that may happen next; the checker tries all of them, in every order,
+//! within the [`bounds`] of a model. After every step the [`laws`] are asked, and [`flaw`] shows that each of them
+//! can be broken. What the deadline should be is reckoned a second time, in [`promise`].
+//!
+//! What the world may do: answer late, out of order, or (across a crash of the agent) never; perform only the first
+//! of the effects it was asked for before the agent dies; go on while the agent is away. What it may not do: lose an
+//! answer to an agent that lives, or let a killed process run on for ever.
+#![forbid(unsafe_code)]
+
+pub mod bounds;
+pub mod catalogue;
+pub mod check;
+pub mod cycle;
+pub mod flaw;
+pub mod laws;
+pub mod model;
+pub mod process;
+pub mod promise;
+pub mod step;
+pub mod traffic;
+pub mod worker;
+pub mod world;

@@ -1,0 +1,374 @@
+//! The model: the worker and its world, every step that may come next, and what each step leads to.
+
+use std::time::Duration;
+
+use lifecycle::{BestEvidence, Effect, Hook, HookKind, Input, Moment, PodSpec, Role, Routes, TrafficNews};
+use stateright::{Model, Property};
+
+use crate::bounds::Bounds;
+use crate::laws::{Broken, Law, judge_ask, judge_state};
+use crate::process::{HookLife, Image, Life};
+use crate::promise::Promise;
+use crate::step::{How, Step, What};
+use crate::worker::{Make, Worker};
+use crate::world::{Object, Outcome, SHRUNK_GRACE, Sandbox, World};
+
+/// A pod, the bounds of what may happen to it, and a worker to look after it.
+#[derive(Clone, Debug)]
+pub struct PodModel<W> {
+    /// What to call it.
+    pub name: &'static str,
+    /// The pod.
+    pub spec: PodSpec,
+    /// How often each kind of thing may happen.
+    pub bounds: Bounds,
+    /// Whether the pod's coming up is played in every order, or once and quickly.
+    pub cold: bool,
+    /// Whether connections reach the pod, and a sibling can take them.
+    pub routed: bool,
+    /// How a worker is made.
+    pub make: Make<W>,
+}
+
+/// The worker and its world.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct State<W> {
+    /// The worker as it stands, which is also what its journal would give.
+    pub worker: W,
+    /// Everything else.
+    pub world: World,
+    /// What may still happen.
+    pub left: Bounds,
+    /// The deadline as it should be.
+    pub promise: Option<Promise>,
+    /// Laws broken on the way here.
+    pub broken: Broken,
+}
+
+/// A run that is not over by then never will be.
+const HORIZON: Moment = Moment::from_millis(90_000);
+const SECOND: Duration = Duration::from_secs(1);
+/// After how many performed asks an agent may die over one input.
+const CUTS: [u8; 2] = [0, 1];
+
+impl<W: Worker> PodModel<W> {
+    /// The state in which every container runs, reached in the quickest way.
+    fn come_up(&self, state: &mut State<W>) {
+        while let Some(what) = self.next_on_the_way_up(&state.world) {
+            *state = self.step(state, Step { what, how: How::Told }).expect("coming up is always possible");
+        }
+        while !state.world.news.is_empty() {
+            *state = self.step(state, Step { what: What::Arrives(0), how: How::Told }).expect("there is news");
+        }
+    }
+
+    fn next_on_the_way_up(&self, world: &World) -> Option<What> {
+        if world.sandbox == Sandbox::Making {
+            return Some(What::SandboxMade);
+        }
+        (0..).zip(world.processes.iter().zip(&self.spec.containers)).find_map(|(index, (process, container))| {
+            match (process.image, process.life, process.post_start) {
+                (Image::Pulling, _, _) => Some(What::Pulled(index)),
+                (_, Life::Starting, _) => Some(What::Starts(index)),
+                (_, Life::Running, HookLife::Running(_)) => Some(What::HookEnds(index, HookKind::PostStart, true)),
+                (_, Life::Running, _) if container.role == Role::Init => Some(What::Exits(index, 0)),
+                _ => None,
+            }
+        })
+    }
+
+    /// What may happen next, apart from what becomes of the news.
+    fn happenings(&self, state: &State<W>) -> Vec<What> {
+        let State { world, left, .. } = state;
+        let mut all = Vec::new();
+        let mut may = |possible: bool, what: What| {
+            if possible {
+                all.push(what);
+            }
+        };
+        let refusal = left.refusals > 0;
+        let shrinkable = matches!(world.object, Object::Leaving { grace, .. } if grace > SHRUNK_GRACE);
+        may(left.deletes > 0 && world.object == Object::Stays, What::Delete);
+        may(left.shrinks > 0 && shrinkable, What::Shrink);
+        may(left.forces > 0 && world.object != Object::Gone, What::Force);
+        may(left.shutdowns > 0 && world.agent, What::Shutdown);
+        may(left.evictions > 0 && world.agent, What::Evict);
+        may(world.sandbox == Sandbox::Making, What::SandboxMade);
+        may(world.sandbox == Sandbox::Making && refusal && world.agent, What::SandboxRefused);
+        may(world.sandbox == Sandbox::Going, What::Removed);
+        may(world.sandbox == Sandbox::Going && refusal && world.agent, What::RemovalRefused);
+        may(world.deleting, What::ObjectDeleted);
+        may(world.deleting && refusal && world.agent, What::DeleteRefused);
+        may(world.agent && world.object != world.heard, What::Looks);
+        may(world.agent && left.crashes > 0, What::Crash);
+        may(!world.agent && left.losses > 0 && world.sandbox == Sandbox::There, What::SandboxLost);
+        may(!world.agent, What::Returns);
+        if world.agent {
+            world.traffic.answers().for_each(|answer| may(true, answer));
+        }
+        for arrived in (0..).take(world.news.len()) {
+            may(true, What::Arrives(arrived));
+        }
+        for (index, (process, container)) in (0..).zip(world.processes.iter().zip(&self.spec.containers)) {
+            let running = process.life == Life::Running;
+            may(process.image == Image::Pulling && world.agent, What::Pulled(index));
+            may(process.image == Image::Pulling && world.agent && refusal, What::PullRefused(index));
+            may(process.life == Life::Starting && world.sandbox == Sandbox::There, What::Starts(index));
+            may(process.life == Life::Starting && world.agent && refusal, What::StartRefused(index));
+            let living = state.promise.is_none() && world.agent && process.own_deadline.is_none();
+            may(running && left.probes > 0 && living, What::ProbeFails(index));
+            match (running, process.killed, process.signalled_at) {
+                (true, true, _) => may(true, What::Exits(index, 137)),
+                (true, false, Some(_)) => may(true, What::Exits(index, 0)),
+                (true, false, None) => {
+                    let init = container.role == Role::Init;
+                    may(init || left.exits > 0, What::Exits(index, 0));
+                    may(left.exits > 0, What::Exits(index, 1));
+                }
+                (false, _, _) => {}
+            }
+            for (kind, hook) in [(HookKind::PreStop, container.pre_stop), (HookKind::PostStart, container.post_start)] {
+                let HookLife::Running(since) = process.hook(kind) else { continue };
+                match hook {
+                    Some(Hook::Sleep(length)) => may(world.now >= since + length, What::HookEnds(index, kind, true)),
+                    Some(Hook::Exec | Hook::HttpGet) | None => {
+                        may(true, What::HookEnds(index, kind, true));
+                        may(left.hook_failures > 0, What::HookEnds(index, kind, false));
+                    }
+                }
+            }
+        }
+        let moves = |to: Moment| to <= world.now || !world.is_pressed() || left.late > 0;
+        let due = self.next_due(state);
+        may(due.is_some_and(|due| due <= HORIZON && moves(due) && (world.agent || due > world.now)), What::Wake);
+        let later = world.now + SECOND;
+        may(left.pauses > 0 && due.is_some_and(|due| due > later) && moves(later), What::Pause);
+        all
+    }
+
+    /// When something is due: the worker wants to be woken, or a sleep ends.
+    fn next_due(&self, state: &State<W>) -> Option<Moment> {
+        let wake = state.worker.inner().next_wake().map(|wake| wake.at);
+        wake.into_iter().chain(state.world.sleep_ends(&self.spec).filter(|at| *at > state.world.now)).min()
+    }
+
+    /// Where a step leads, if it is possible.
+    pub fn step(&self, from: &State<W>, Step { what, how }: Step) -> Option<State<W>> {
+        let mut state = from.clone();
+        state.pay(what, how);
+        #[allow(clippy::wildcard_enum_match_arm, reason = "everything else simply happens")]
+        match what {
+            What::Crash => {
+                state.crash(&self.spec);
+                return Some(state);
+            }
+            What::Returns => {
+                let report = state.world.agent_returns(&self.spec);
+                state.tell(&self.spec, Input::AgentRestarted { report }, cut(how));
+                return (!matches!(how, How::Cut(_)) || !state.world.agent).then_some(state);
+            }
+            What::Pause => state.pass_to(from.world.now + SECOND),
+            What::Wake => {
+                let due = self.next_due(from)?;
+                state.pass_to(due.max(from.world.now));
+                if from.worker.inner().next_wake().is_none_or(|wake| wake.at > state.world.now) {
+                    // A sleep ended; its end is a step of its own.
+                    return matches!(how, How::Told | How::Unheard).then_some(state);
+                }
+            }
+            _ => {}
+        }
+        let outcome = state.world.happen(&self.spec, what);
+        match (outcome, how) {
+            (Outcome::Silence, _) | (_, How::Unheard) => {}
+            (Outcome::News(news), How::Late) => state.world.send(news),
+            (Outcome::Input(_), How::Late | How::Twice) => return None,
+            (Outcome::News(news), How::Told | How::Twice | How::Cut(_)) => {
+                if how == How::Twice {
+                    state.world.send(news);
+                }
+                let input = state.world.told(&self.spec, news);
+                state.tell(&self.spec, input, cut(how));
+            }
+            (Outcome::Input(input), How::Told | How::Cut(_)) => {
+                if matches!(what, What::Delete | What::Shrink | What::Force | What::Looks | What::ObjectDeleted) {
+                    state.world.heard = state.world.object;
+                }
+                state.tell(&self.spec, input, cut(how));
+            }
+        }
+        // An agent that had nothing left to do when it was to die did not die of it.
+        (!matches!(how, How::Cut(_)) || !state.world.agent).then_some(state)
+    }
+
+    fn is_over(&self, state: &State<W>) -> bool {
+        state.worker.inner().is_finished() && state.world.news.is_empty()
+    }
+}
+
+fn cut(how: How) -> Option<u8> {
+    match how {
+        How::Cut(performed) => Some(performed),
+        How::Told | How::Late | How::Twice | How::Unheard => None,
+    }
+}
+
+impl<W: Worker> State<W> {
+    fn crash(&mut self, spec: &PodSpec) {
+        self.world.agent_dies(spec);
+        self.worker = self.worker.clone().rebuilt();
+    }
+
+    fn pass_to(&mut self, at: Moment) {
+        self.world.now = at;
+    }
+
+    /// Tells the worker, and does what it asks for; only the first `cut` asks if the agent dies over it.
+    fn tell(&mut self, spec: &PodSpec, input: Input, cut: Option<u8>) {
+        let (now, deadline) = (self.world.now, self.worker.inner().deadline());
+        let finished = self.worker.inner().is_finished();
+        let before = self.promise;
+        self.promise = Promise::after(before, now, &input, spec.grace);
+        let asks = self.worker.handle(now, input);
+        if before.is_none() && self.promise.is_some() {
+            self.world.traffic.guarded = self.world.traffic.routed && self.world.serves(spec);
+        }
+        if self.promise.is_none() && self.worker.inner().is_terminating() {
+            self.promise = Some(Promise::of_completion(now, spec.grace));
+        }
+        self.broken.demand(Law::QuietEnd, !finished || asks.is_empty());
+        let (mut performed, mut cut_off) = (0, false);
+        for ask in &asks {
+            judge_ask(&mut self.broken, spec, &self.world, self.promise, ask);
+            if matches!(ask, Effect::Emit(_) | Effect::PublishStatus) {
+                continue;
+            }
+            if cut.is_some_and(|most| performed >= most) {
+                self.world.fail_to_perform(spec, ask);
+                cut_off = true;
+            } else {
+                self.world.perform(spec, ask);
+                performed += 1;
+            }
+            if self.promise.is_some() && matches!(ask, Effect::RemoveSandbox) {
+                self.world.clearing = true;
+            }
+        }
+        if cut_off {
+            self.crash(spec);
+        } else {
+            judge_state(&mut self.broken, &self.world, self.promise, deadline, self.worker.inner());
+        }
+    }
+
+    fn pay(&mut self, what: What, how: How) {
+        let left = &mut self.left;
+        let spent: Option<&mut u8> = match what {
+            What::Delete => Some(&mut left.deletes),
+            What::Shrink => Some(&mut left.shrinks),
+            What::Force => Some(&mut left.forces),
+            What::Shutdown => Some(&mut left.shutdowns),
+            What::Evict => Some(&mut left.evictions),
+            What::SandboxRefused
+            | What::PullRefused(_)
+            | What::StartRefused(_)
+            | What::RemovalRefused
+            | What::DeleteRefused => Some(&mut left.refusals),
+            What::Exits(index, _) if self.world.process(index).signalled_at.is_none() => Some(&mut left.exits),
+            What::HookEnds(_, _, false) => Some(&mut left.hook_failures),
+            What::ProbeFails(_) => Some(&mut left.probes),
+            What::Crash => Some(&mut left.crashes),
+            What::SandboxLost => Some(&mut left.losses),
+            What::Pause => Some(&mut left.pauses),
+            What::SandboxMade
+            | What::Pulled(_)
+            | What::Starts(_)
+            | What::Exits(..)
+            | What::HookEnds(..)
+            | What::Removed
+            | What::ObjectDeleted
+            | What::CutDone
+            | What::Settled
+            | What::Drained
+            | What::Arrives(_)
+            | What::Looks
+            | What::Wake
+            | What::Returns => None,
+        };
+        if let Some(spent) = spent {
+            // An init container's exit is free.
+            *spent = spent.saturating_sub(1);
+        }
+        if let How::Cut(_) = how {
+            self.left.crashes = self.left.crashes.saturating_sub(1);
+        }
+        let waits = matches!(what, What::Wake | What::Pause) && self.world.is_pressed();
+        if matches!(how, How::Late | How::Twice) || waits {
+            self.left.late = self.left.late.saturating_sub(1);
+        }
+    }
+}
+
+impl<W: Worker> Model for PodModel<W> {
+    type State = State<W>;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State<W>> {
+        let mut state = State {
+            worker: (self.make)(self.spec.clone()),
+            world: World::new(&self.spec, self.routed),
+            left: self.bounds,
+            promise: None,
+            broken: Broken::default(),
+        };
+        state.tell(&self.spec, Input::Begin, None);
+        if self.routed {
+            let routes = Routes { best: BestEvidence::Divert, busy: true, ..Routes::default() };
+            state.tell(&self.spec, Input::Traffic(TrafficNews::Routed(routes)), None);
+        }
+        if !self.cold {
+            self.come_up(&mut state);
+        }
+        vec![state]
+    }
+
+    fn actions(&self, state: &State<W>, steps: &mut Vec<Step>) {
+        if self.is_over(state) {
+            return;
+        }
+        let finished = state.worker.inner().is_finished();
+        for what in self.happenings(state) {
+            // The end is the end; only late news may still come.
+            if finished && !matches!(what, What::Arrives(_)) {
+                continue;
+            }
+            let mut add = |how| steps.push(Step { what, how });
+            if !state.world.agent && what != What::Returns {
+                add(How::Unheard);
+                continue;
+            }
+            add(How::Told);
+            let is_news = matches!(what, What::Starts(_) | What::Exits(..) | What::HookEnds(..));
+            if is_news && state.left.late > 0 {
+                add(How::Late);
+            }
+            if (is_news || matches!(what, What::Arrives(_))) && state.left.late > 0 {
+                add(How::Twice);
+            }
+            let is_quiet = matches!(what, What::Crash | What::Pause);
+            if state.left.crashes > 0 && !is_quiet {
+                CUTS.into_iter().for_each(|performed| add(How::Cut(performed)));
+            }
+        }
+    }
+
+    fn next_state(&self, from: &State<W>, step: Step) -> Option<State<W>> {
+        self.step(from, step)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        let mut all = crate::check::always();
+        all.extend(crate::check::sometimes(self));
+        all
+    }
+}

@@ -1,0 +1,145 @@
+//! No law is vacuous: for each there is a worker, broken as others were before it, that breaks it, and the shipped
+//! worker keeps it under the same bounds.
+
+use std::collections::BTreeSet;
+
+use lifecycle::{Hook, PodWorker, Role};
+use model::bounds::Bounds;
+use model::catalogue::{cold, container, hooked, routed, warm};
+use model::check::{explore, hunt};
+use model::flaw::Flaw;
+use model::laws::Law;
+use model::model::PodModel;
+use model::worker::{Make, Worker};
+
+/// The smallest pod and bounds under which a flaw shows.
+fn stage<W: Worker>(flaw: Flaw, make: Make<W>) -> PodModel<W> {
+    let plain = || vec![container("a", Role::Main)];
+    let with_hook = || vec![hooked("a", Role::Main, Hook::Exec)];
+    let with_sidecar = || vec![container("s", Role::Sidecar), container("a", Role::Main)];
+    let calm = Bounds::CALM;
+    match flaw {
+        Flaw::KillsAtOnce | Flaw::SparesEverybody | Flaw::FreezesStatus | Flaw::DeletesEarly => {
+            warm("plain", plain(), calm, make)
+        }
+        Flaw::TalksOn => warm("plain", plain(), Bounds { exits: 1, ..calm }, make),
+        Flaw::GivesNoNotice | Flaw::IgnoresHook | Flaw::LeaksHook => warm("hook", with_hook(), calm, make),
+        Flaw::SwallowsExit => warm("hook", with_hook(), Bounds { exits: 1, ..calm }, make),
+        Flaw::GraceBeginsAnew | Flaw::SignalsAgain => {
+            warm("crash", plain(), Bounds { crashes: 1, pauses: 1, ..calm }, make)
+        }
+        Flaw::RunsHookAgain => warm("hook, crash", with_hook(), Bounds { crashes: 1, ..calm }, make),
+        Flaw::IgnoresShrink => warm("shrink", plain(), Bounds { shrinks: 1, ..calm }, make),
+        Flaw::ForgetsKill => warm("kill, crash", plain(), Bounds { shutdowns: 1, crashes: 1, ..calm }, make),
+        Flaw::OverwritesKill => warm("kill, delete", plain(), Bounds { shutdowns: 1, ..calm }, make),
+        Flaw::StartsAnyway => cold("comes up", plain(), calm, make),
+        Flaw::IgnoresBarrier => routed("barrier", plain(), calm, make),
+        Flaw::IgnoresOrder => warm("sidecar", with_sidecar(), calm, make),
+    }
+}
+
+fn is_caught(flaw: Flaw) {
+    let (_, law) = Flaw::ALL.into_iter().find(|(known, _)| *known == flaw).expect("listed");
+    let healthy = explore(stage(flaw, PodWorker::new as Make<PodWorker>), 1);
+    let broken_law = healthy.failures.iter().find(|failure| !failure.trace.is_empty());
+    assert!(broken_law.is_none(), "the shipped worker: {broken_law:?}");
+    let trace = hunt(stage(flaw, flaw.make()), law);
+    assert!(trace.is_some_and(|trace| !trace.is_empty()), "{flaw:?} should break: {}", law.sentence());
+}
+
+#[test]
+fn every_law_has_a_worker_that_breaks_it() {
+    let broken: BTreeSet<&str> = Flaw::ALL.iter().map(|(_, law)| law.sentence()).collect();
+    let all: BTreeSet<&str> = Law::ALL.iter().map(|law| law.sentence()).collect();
+    assert_eq!(broken, all);
+}
+
+#[test]
+fn a_kill_right_after_the_stop_signal_is_caught() {
+    is_caught(Flaw::KillsAtOnce);
+}
+
+#[test]
+fn a_kill_together_with_the_stop_signal_is_caught() {
+    is_caught(Flaw::GivesNoNotice);
+}
+
+#[test]
+fn a_grace_that_begins_anew_with_the_agent_is_caught() {
+    is_caught(Flaw::GraceBeginsAnew);
+}
+
+#[test]
+fn a_shorter_deletion_that_changes_nothing_is_caught() {
+    is_caught(Flaw::IgnoresShrink);
+}
+
+#[test]
+fn a_kill_forgotten_with_the_agent_is_caught() {
+    is_caught(Flaw::ForgetsKill);
+}
+
+#[test]
+fn a_kill_overwritten_by_a_deletion_is_caught() {
+    is_caught(Flaw::OverwritesKill);
+}
+
+#[test]
+fn a_start_after_a_deletion_is_caught() {
+    is_caught(Flaw::StartsAnyway);
+}
+
+#[test]
+fn an_object_deleted_over_a_running_container_is_caught() {
+    is_caught(Flaw::DeletesEarly);
+}
+
+#[test]
+fn a_hook_that_is_run_again_is_caught() {
+    is_caught(Flaw::RunsHookAgain);
+}
+
+#[test]
+fn a_stop_signal_during_the_hook_is_caught() {
+    is_caught(Flaw::IgnoresHook);
+}
+
+#[test]
+fn a_hook_left_running_is_caught() {
+    is_caught(Flaw::LeaksHook);
+}
+
+#[test]
+fn a_stop_signal_sent_again_is_caught() {
+    is_caught(Flaw::SignalsAgain);
+}
+
+#[test]
+fn sidecars_signalled_with_the_mains_are_caught() {
+    is_caught(Flaw::IgnoresOrder);
+}
+
+#[test]
+fn a_kill_that_never_comes_is_caught() {
+    is_caught(Flaw::SparesEverybody);
+}
+
+#[test]
+fn an_exit_shown_too_late_is_caught() {
+    is_caught(Flaw::FreezesStatus);
+}
+
+#[test]
+fn a_swallowed_exit_is_caught() {
+    is_caught(Flaw::SwallowsExit);
+}
+
+#[test]
+fn a_worker_that_talks_after_its_end_is_caught() {
+    is_caught(Flaw::TalksOn);
+}
+
+#[test]
+fn a_stop_signal_before_the_barrier_is_released_is_caught() {
+    is_caught(Flaw::IgnoresBarrier);
+}
