@@ -1,0 +1,104 @@
+//! How well a pod left, in one word and one sentence.
+
+use std::time::Duration;
+
+use lifecycle::PodPhase;
+use serde::Serialize;
+
+use super::bars::Bar;
+use super::story::{HookName, Story, What};
+use super::words::{about, length, moment};
+
+/// How well a pod left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Verdict {
+    /// In one word.
+    pub(super) word: Word,
+    /// In one sentence.
+    pub(super) because: String,
+}
+
+/// How well, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Word {
+    /// Everything had the time it needed.
+    Clean,
+    /// Nothing was killed, but something was cut short.
+    Hurried,
+    /// Something had to be killed.
+    Forced,
+}
+
+impl Word {
+    /// As it is written.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Clean => "clean",
+            Self::Hurried => "hurried",
+            Self::Forced => "forced",
+        }
+    }
+}
+
+/// Judges a story.
+pub(super) fn of(story: &Story, bars: &[Bar]) -> Verdict {
+    let killed: Vec<&Bar> = bars.iter().filter(|bar| bar.end.is_some_and(|end| end.killed)).collect();
+    let last = bars.iter().filter_map(|bar| bar.end).map(|end| end.at_millis).max();
+    let (word, because) = if let [first, ..] = killed.as_slice() {
+        let names: Vec<&str> = killed.iter().map(|bar| bar.name.as_str()).collect();
+        let at = first.end.map_or(0, |end| end.at_millis);
+        (Word::Forced, format!("{} had to be killed, {} after the delete", and(&names), moment(at)))
+    } else if let Some(cut) = cut_short(story) {
+        (Word::Hurried, format!("nothing was killed, but {cut}"))
+    } else if let Some(last) = last {
+        let took = Duration::from_millis(last.unsigned_abs());
+        (Word::Clean, format!("everything exited by itself, {} into {} of grace", about(took), length(story.grace)))
+    } else {
+        (Word::Clean, "nothing was running".to_owned())
+    };
+    let code = bars.iter().filter_map(|bar| bar.end).map(|end| end.code).find(|code| *code != 0);
+    let because = match (word, code) {
+        (Word::Clean | Word::Hurried, Some(code)) if story.phase == PodPhase::Failed => {
+            format!("{because}; the pod ends Failed, because of exit code {code}")
+        }
+        (Word::Clean | Word::Hurried | Word::Forced, _) => because,
+    };
+    Verdict { word, because }
+}
+
+/// What did not get the time it needed.
+fn cut_short(story: &Story) -> Option<String> {
+    let spent = story.facts.iter().position(|fact| fact.what == What::GraceSpent)?;
+    story.facts[spent..].iter().find_map(|fact| {
+        let name = fact.container.as_deref()?;
+        match &fact.what {
+            What::HookAbandoned { hook: HookName::PreStop, .. } => {
+                Some(format!("the preStop hook of {name} was cut short"))
+            }
+            What::Signalled { .. } => Some(format!("{name} was asked to exit only when the grace was spent")),
+            What::HookAbandoned { .. }
+            | What::Begun
+            | What::Started
+            | What::Ready
+            | What::DeleteRequested { .. }
+            | What::RemovedAtOnce
+            | What::HookStarted { .. }
+            | What::HookFinished { .. }
+            | What::WaitsForTurn
+            | What::GraceSpent
+            | What::Killed
+            | What::Exited { .. }
+            | What::SandboxRemoved
+            | What::Gone => None,
+        }
+    })
+}
+
+/// `a`, `a and b`, `a, b and c`.
+fn and(names: &[&str]) -> String {
+    match names {
+        [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        names => names.join(""),
+    }
+}
