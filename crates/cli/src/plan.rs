@@ -20,7 +20,7 @@ mod workload;
 mod world;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -92,7 +92,8 @@ pub(crate) struct Plan<'a> {
     behaviours: BTreeMap<String, Behaviour>,
     assumed: Vec<String>,
     story: Story,
-    story_begins_before_ready: bool,
+    /// The delete finds the pod at a moment that takes explaining.
+    from_the_start: bool,
     bars: Vec<Bar>,
     verdict: Verdict,
     warnings: Vec<Warning>,
@@ -106,18 +107,18 @@ pub fn run(args: &PlanArgs, stdin: &mut dyn Read, out: &mut dyn Write, paint: Pa
     }
     check_names(args, &manifests)?;
     let plans = manifests.pods.iter().map(|pod| plan(args, pod, &manifests)).collect::<Result<Vec<_>>>()?;
-    match args.output {
+    let text = match args.output {
         PlanOutput::Text => {
-            let pages: Vec<String> = plans.iter().map(|plan| draw::plan(plan, paint)).collect();
-            write!(out, "{}", pages.join("\n"))?;
-            for skipped in &manifests.skipped {
-                writeln!(out, "\nskipped: {skipped}")?;
-            }
+            let pages = plans.iter().map(|plan| draw::plan(plan, paint));
+            let skipped = manifests.skipped.iter().map(|skipped| format!("skipped: {skipped}\n"));
+            pages.chain(skipped).collect::<Vec<_>>().join("\n")
         }
-        PlanOutput::Json => {
-            serde_json::to_writer_pretty(&mut *out, &report::of(&plans, &manifests.skipped))?;
-            writeln!(out)?;
-        }
+        PlanOutput::Json => serde_json::to_string_pretty(&report::of(&plans, &manifests.skipped))? + "\n",
+    };
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A reader who has seen enough (`| head`) is no mistake.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        written => written?,
     }
     let warned = plans.iter().any(|plan| !plan.warnings.is_empty());
     Ok(if args.strict && warned { Outcome::Refused } else { Outcome::Planned })
@@ -158,7 +159,7 @@ fn plan<'a>(args: &PlanArgs, pod: &'a PlannedPod, manifests: &Manifests) -> Resu
         behaviours,
         assumed,
         verdict: verdict::of(&story, &bars),
-        story_begins_before_ready: args.delete_at.is_some() || !story.was_ready,
+        from_the_start: args.delete_at.is_some() || !story.was_ready,
         story,
         bars,
         warnings: Vec::new(),
@@ -169,9 +170,9 @@ fn plan<'a>(args: &PlanArgs, pod: &'a PlannedPod, manifests: &Manifests) -> Resu
 
 impl Plan<'_> {
     /// Which fact is the delete.
-    fn delete_position(&self) -> Option<usize> {
+    fn delete_position(&self) -> usize {
         let is_delete = |what: &What| matches!(what, What::DeleteRequested { .. } | What::RemovedAtOnce);
-        self.story.facts.iter().position(|fact| is_delete(&fact.what))
+        self.story.facts.iter().position(|fact| is_delete(&fact.what)).unwrap_or(0)
     }
 }
 

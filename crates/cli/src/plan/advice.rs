@@ -179,7 +179,10 @@ impl Advice<'_> {
                 "run a program that handles SIGTERM, or an init such as tini in front of it (`shareProcessNamespace: \
                  true` does it too)",
             ),
-            Some(Hears::Presumably) if killed && signal != Some("SIGKILL") => {
+            // Where a hook took all the time, that is what to say.
+            Some(Hears::Presumably)
+                if killed && signal != Some("SIGKILL") && spent(bar, On::PreStop) == Duration::ZERO =>
+            {
                 let stopping = spent(bar, On::Stopping);
                 self.container(
                     container,
@@ -203,12 +206,8 @@ impl Advice<'_> {
         sidecar: bool,
         bar: Option<&Bar>,
     ) {
-        let grace = self.plan.story.grace;
-        let abandoned = self.plan.story.facts.iter().any(|fact| {
-            fact.container.as_ref() == Some(&container.name)
-                && matches!(fact.what, What::HookAbandoned { hook: HookName::PreStop, .. })
-        });
-        if abandoned {
+        let grace = self.plan.story.budget();
+        if self.hook_was_abandoned(container) {
             self.container(
                 container,
                 "hook-longer-than-grace",
@@ -270,6 +269,13 @@ impl Advice<'_> {
                  hook",
             );
         }
+    }
+
+    fn hook_was_abandoned(&self, container: &Container) -> bool {
+        self.plan.story.facts.iter().any(|fact| {
+            fact.container.as_ref() == Some(&container.name)
+                && matches!(fact.what, What::HookAbandoned { hook: HookName::PreStop, .. })
+        })
     }
 
     fn pod(&mut self, code: &'static str, field: &str, finding: &str, reason: &str, remedy: &str) {

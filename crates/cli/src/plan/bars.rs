@@ -83,6 +83,7 @@ fn bar(name: &str, facts: &[Fact]) -> Bar {
             | What::DeleteRequested { .. }
             | What::RemovedAtOnce
             | What::GraceSpent
+            | What::NoticeSpent
             | What::Killed
             | What::SandboxRemoved
             | What::Gone => continue,

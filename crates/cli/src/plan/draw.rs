@@ -65,12 +65,8 @@ impl Page {
         self.line(&self.paint.ink(Ink::Faint, heading.trim_end()));
         let mut shown: Option<Seen> = None;
         let mut time = None;
-        let from_the_start = plan.story_begins_before_ready;
-        for fact in plan.story.facts.iter().filter(|fact| from_the_start || fact.at_millis >= 0) {
-            let after_delete = plan.story.facts.iter().position(|other| std::ptr::eq(other, fact));
-            if !from_the_start && after_delete < plan.delete_position() {
-                continue;
-            }
+        let begin = if plan.from_the_start { 0 } else { plan.delete_position() };
+        for fact in &plan.story.facts[begin..] {
             let Some((text, ink)) = sentence(fact, plan) else { continue };
             let at = Some(moment(fact.at_millis)).filter(|at| time.as_ref() != Some(at));
             let seen = Some(&fact.kubectl).filter(|seen| shown.as_ref() != Some(seen));
@@ -86,7 +82,7 @@ impl Page {
     }
 
     fn budget(&mut self, plan: &Plan<'_>) {
-        let grace = i64::try_from(plan.story.grace.as_millis()).unwrap_or(i64::MAX);
+        let grace = i64::try_from(plan.story.budget().as_millis()).unwrap_or(i64::MAX);
         let last = plan.bars.iter().filter_map(|bar| bar.end).map(|end| end.at_millis).max().unwrap_or(0);
         let scale = Scale { whole: grace.max(last).max(1_000) };
         let wide = plan.bars.iter().map(|bar| bar.name.len()).max().unwrap_or(0).max("grace".len());
@@ -148,7 +144,7 @@ fn sentence(fact: &Fact, plan: &Plan<'_>) -> Option<(String, Option<Ink>)> {
             Ink::Strong,
         ),
         What::RemovedAtOnce if plan.story.grace.is_zero() => {
-            inked("deleted with grace 0: the object goes at once, unlike its programs".to_owned(), Ink::Strong)
+            inked("deleted with grace 0: the object goes before its programs do".to_owned(), Ink::Strong)
         }
         What::RemovedAtOnce => inked("deleted: nothing was left to wait for".to_owned(), Ink::Strong),
         What::HookStarted { hook } => {
@@ -172,12 +168,14 @@ fn sentence(fact: &Fact, plan: &Plan<'_>) -> Option<(String, Option<Ink>)> {
             inked(format!("  -> {signal} to {name}, {} until SIGKILL", about(millis(*left_millis))), Ink::Good)
         }
         What::GraceSpent => inked("the grace is spent".to_owned(), Ink::Doubtful),
+        What::NoticeSpent => plain(format!("the 2s that {name} had after its stop signal are over")),
         What::Killed => inked(format!("  -> SIGKILL to {name}: it did not exit in time"), Ink::Bad),
         What::Exited { code, by_kill: true, .. } => plain(format!("{name} is dead, exit code {code}")),
         What::Exited { code, after_signal_millis: Some(after), .. } => {
             plain(format!("{name} exited with {code}, {} after its stop signal", about(millis(*after))))
         }
         What::Exited { code, after_signal_millis: None, .. } => plain(format!("{name} exited with {code}")),
+        What::SandboxRemoved if fact.kubectl.ready.is_empty() => plain("nothing of it is left on the node".to_owned()),
         What::SandboxRemoved => None,
         What::Gone => inked(format!("the pod is gone, its last phase was {:?}", plan.story.phase), Ink::Strong),
     }
@@ -202,7 +200,7 @@ fn hook_text(spec: &PodSpec, name: &str, hook: HookName) -> Option<String> {
 }
 
 fn handler_text(handler: &LifecycleHandler) -> String {
-    const MOST: usize = 28;
+    const MOST: usize = 34;
     if let Some(sleep) = &handler.sleep {
         return format!("sleep {}", length(reading::seconds(sleep.seconds)));
     }

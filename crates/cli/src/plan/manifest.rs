@@ -140,9 +140,12 @@ impl Reader<'_> {
             Ok(documents) => documents.iter().for_each(|document| self.document(document)),
             Err(error) => {
                 let line = error.location().map_or(0, |location| location.line());
-                // The first line says what is wrong; the rest draws the text around it.
+                // The first line says what is wrong; the rest draws the text around it, names the place again, and
+                // advises whoever calls the parser.
                 let rendered = error.without_snippet().to_string();
-                self.mistake(line, rendered.lines().next().unwrap_or_default().to_owned());
+                let sentence = rendered.lines().next().unwrap_or_default();
+                let sentence = sentence.split(" at line ").next().unwrap_or_default();
+                self.mistake(line, sentence.split(", set ").next().unwrap_or_default().to_owned());
             }
         }
     }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lifecycle::{
-    ContainerName, DeleteSighting, Effect, HookKind, Input, Instance, Moment, PodPhase, PodSpec, PodWorker, Role,
-    Signal, Wake, WakeReason,
+    ContainerName, DeleteSighting, Effect, HookKind, Input, Instance, LEAST_GRACE, Moment, PodPhase, PodSpec,
+    PodWorker, Role, Signal, Wake, WakeReason,
 };
 use serde::Serialize;
 
@@ -29,6 +29,13 @@ pub(super) struct Story {
     pub(super) was_ready: bool,
     /// `status.phase` in the end.
     pub(super) phase: PodPhase,
+}
+
+impl Story {
+    /// What the grace came to: nobody gets less than a second.
+    pub(super) fn budget(&self) -> Duration {
+        self.grace.max(LEAST_GRACE)
+    }
 }
 
 /// One thing that happened.
@@ -73,6 +80,8 @@ pub(super) enum What {
     Signalled { signal: String, left_millis: u64 },
     /// The deadline.
     GraceSpent,
+    /// The two seconds that every program has between its stop signal and KILL are over.
+    NoticeSpent,
     /// KILL was sent.
     Killed,
     /// A container's program ended.
@@ -112,6 +121,7 @@ struct Telling {
     deleted: bool,
     was_ready: bool,
     gone: bool,
+    spent: bool,
 }
 
 /// Lets a pod come up, deletes it (once it is Ready, or `delete_at` after its beginning) and watches it leave.
@@ -132,6 +142,7 @@ pub(super) fn tell(
         deleted: false,
         was_ready: false,
         gone: false,
+        spent: false,
     };
     telling.live(delete_at);
     let zero = telling.world.now();
@@ -201,7 +212,8 @@ impl Telling {
 
     fn handle(&mut self, input: Input, wake: Option<Wake>) {
         let effects = self.worker.handle(self.world.now(), input.clone());
-        self.note_input(&input, wake);
+        self.note_input(&input);
+        self.note_deadline(wake, &effects);
         for effect in &effects {
             self.note_effect(effect);
             self.world.perform(effect);
@@ -215,7 +227,7 @@ impl Telling {
 
     /// What is worth telling of a fact. Whatever is not named here has no words in a plan.
     #[allow(clippy::wildcard_enum_match_arm, reason = "a plan tells what a person asks about, not everything")]
-    fn note_input(&mut self, input: &Input, wake: Option<Wake>) {
+    fn note_input(&mut self, input: &Input) {
         match input {
             Input::Begin => self.note(None, What::Begun),
             Input::Started { instance, .. } => {
@@ -245,12 +257,21 @@ impl Telling {
                 self.gone = true;
                 self.note(None, What::Gone);
             }
-            Input::TimePassed => {
-                if matches!(wake, Some(Wake { reason: WakeReason::GraceSpent, .. })) {
-                    self.note(None, What::GraceSpent);
-                }
-            }
             _ => {}
+        }
+    }
+
+    /// A deadline is worth telling when it makes the worker do something.
+    fn note_deadline(&mut self, wake: Option<Wake>, effects: &[Effect]) {
+        let acts = effects.iter().any(|effect| {
+            matches!(effect, Effect::CancelHook { .. } | Effect::SendSignal { .. } | Effect::KillContainer { .. })
+        });
+        let passed = self.worker.deadline().is_some_and(|deadline| self.world.now() >= deadline);
+        if let Some(Wake { reason: WakeReason::FloorSpent(name), .. }) = wake {
+            self.note_named(Some(name.0), What::NoticeSpent);
+        } else if acts && passed && !self.spent {
+            self.spent = true;
+            self.note(None, What::GraceSpent);
         }
     }
 
@@ -299,8 +320,12 @@ impl Telling {
     }
 
     fn note(&mut self, instance: Option<&Instance>, what: What) {
+        self.note_named(instance.map(|instance| instance.name.0.clone()), what);
+    }
+
+    fn note_named(&mut self, container: Option<String>, what: What) {
         let seen = self.seen();
-        self.facts.push((self.world.now(), instance.map(|instance| instance.name.0.clone()), what, seen));
+        self.facts.push((self.world.now(), container, what, seen));
     }
 
     /// The row `kubectl get pod` would print.

@@ -6,8 +6,8 @@ use lifecycle::PodPhase;
 use serde::Serialize;
 
 use super::bars::Bar;
-use super::story::{HookName, Story, What};
-use super::words::{about, length, moment};
+use super::story::{Fact, HookName, Story, What};
+use super::words::{about, length};
 
 /// How well a pod left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -45,15 +45,15 @@ impl Word {
 pub(super) fn of(story: &Story, bars: &[Bar]) -> Verdict {
     let killed: Vec<&Bar> = bars.iter().filter(|bar| bar.end.is_some_and(|end| end.killed)).collect();
     let last = bars.iter().filter_map(|bar| bar.end).map(|end| end.at_millis).max();
-    let (word, because) = if let [first, ..] = killed.as_slice() {
+    let killed_at = killed.iter().filter_map(|bar| bar.end).map(|end| end.at_millis).max();
+    let (word, because) = if let Some(at) = killed_at {
         let names: Vec<&str> = killed.iter().map(|bar| bar.name.as_str()).collect();
-        let at = first.end.map_or(0, |end| end.at_millis);
-        (Word::Forced, format!("{} had to be killed, {} after the delete", and(&names), moment(at)))
+        (Word::Forced, format!("{} had to be killed, {} after the delete", and(&names), took(at)))
     } else if let Some(cut) = cut_short(story) {
         (Word::Hurried, format!("nothing was killed, but {cut}"))
     } else if let Some(last) = last {
-        let took = Duration::from_millis(last.unsigned_abs());
-        (Word::Clean, format!("everything exited by itself, {} into {} of grace", about(took), length(story.grace)))
+        let budget = length(story.budget());
+        (Word::Clean, format!("everything exited by itself, {} into {budget} of grace", took(last)))
     } else {
         (Word::Clean, "nothing was running".to_owned())
     };
@@ -67,32 +67,21 @@ pub(super) fn of(story: &Story, bars: &[Bar]) -> Verdict {
     Verdict { word, because }
 }
 
+fn took(millis: i64) -> String {
+    about(Duration::from_millis(millis.unsigned_abs()))
+}
+
 /// What did not get the time it needed.
 fn cut_short(story: &Story) -> Option<String> {
-    let spent = story.facts.iter().position(|fact| fact.what == What::GraceSpent)?;
-    story.facts[spent..].iter().find_map(|fact| {
-        let name = fact.container.as_deref()?;
-        match &fact.what {
-            What::HookAbandoned { hook: HookName::PreStop, .. } => {
-                Some(format!("the preStop hook of {name} was cut short"))
-            }
-            What::Signalled { .. } => Some(format!("{name} was asked to exit only when the grace was spent")),
-            What::HookAbandoned { .. }
-            | What::Begun
-            | What::Started
-            | What::Ready
-            | What::DeleteRequested { .. }
-            | What::RemovedAtOnce
-            | What::HookStarted { .. }
-            | What::HookFinished { .. }
-            | What::WaitsForTurn
-            | What::GraceSpent
-            | What::Killed
-            | What::Exited { .. }
-            | What::SandboxRemoved
-            | What::Gone => None,
-        }
-    })
+    let of = |fact: &Fact| fact.container.clone().unwrap_or_default();
+    let hook = |what: &What| matches!(what, What::HookAbandoned { hook: HookName::PreStop, .. });
+    if let Some(fact) = story.facts.iter().find(|fact| hook(&fact.what)) {
+        return Some(format!("the preStop hook of {} was cut short", of(fact)));
+    }
+    let late =
+        |fact: &Fact| u128::from(fact.at_millis.unsigned_abs()) >= story.budget().as_millis() && fact.at_millis > 0;
+    let fact = story.facts.iter().find(|fact| matches!(fact.what, What::Signalled { .. }) && late(fact))?;
+    Some(format!("{} was asked to exit only when the grace was spent", of(fact)))
 }
 
 /// `a`, `a and b`, `a, b and c`.
