@@ -86,6 +86,18 @@ fn every_example_run_as_it_says_leaves_as_it_is_written_down() {
 }
 
 #[test]
+fn the_page_about_plans_shows_them_as_they_are() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/plan.md")).unwrap();
+    for name in ["sidecar", "ignores-term"] {
+        let plan = fs::read_to_string(format!("{ROOT}crates/cli/plans/{name}.txt")).unwrap();
+        assert!(page.contains(&plan), "docs/plan.md shows another plan of {name}");
+    }
+    for name in ["shell-swallows-signal", "no-readiness", "grace-long"] {
+        assert!(page.contains(name), "docs/plan.md does not know {name}");
+    }
+}
+
+#[test]
 fn the_four_stories_end_as_their_verdicts_say() {
     let verdict = |name: &str| {
         let path = Path::new(ROOT).join("examples/plan").join(name);
