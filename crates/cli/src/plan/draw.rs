@@ -16,8 +16,6 @@ use super::words::{about, length, moment};
 const WIDE: i64 = 60;
 /// Columns of a paragraph.
 const PARAGRAPH: usize = 96;
-/// Columns of what happened, before what kubectl shows.
-const STORY: usize = 64;
 
 /// The whole plan as text.
 pub(super) fn plan(plan: &Plan<'_>, paint: Paint) -> String {
@@ -61,22 +59,23 @@ impl Page {
     }
 
     fn timeline(&mut self, plan: &Plan<'_>) {
-        let heading = format!("{:>9}  {:STORY$}  {}", "time", "what happens", "kubectl get pod");
-        self.line(&self.paint.ink(Ink::Faint, heading.trim_end()));
-        let mut shown: Option<Seen> = None;
-        let mut time = None;
         let begin = if plan.from_the_start { 0 } else { plan.delete_position() };
-        for fact in &plan.story.facts[begin..] {
-            let Some((text, ink)) = sentence(fact, plan) else { continue };
-            let at = Some(moment(fact.at_millis)).filter(|at| time.as_ref() != Some(at));
-            let seen = Some(&fact.kubectl).filter(|seen| shown.as_ref() != Some(seen));
-            let column = seen.map_or_else(String::new, |seen| format!("{} {}", seen.ready, seen.status));
-            let padding = " ".repeat(STORY.saturating_sub(text.chars().count()));
+        let told = plan.story.facts[begin..].iter();
+        let told: Vec<_> = told.filter_map(|fact| Some((fact, sentence(fact, plan)?))).collect();
+        let wide = told.iter().map(|(_, (text, _))| text.chars().count()).max().unwrap_or(0);
+        self.line(&self.paint.ink(Ink::Faint, format!("{:>9}  {:wide$}   kubectl get pod", "time", "what happens")));
+        let (mut time, mut shown): (Option<String>, Option<Seen>) = (None, None);
+        for (fact, (text, ink)) in told {
+            // A time or a row that has not changed is not said again.
+            let at = Some(moment(fact.at_millis));
+            let label = at.clone().filter(|_| at != time).unwrap_or_default();
+            let seen = Some(fact.kubectl.clone());
+            let row = seen.as_ref().filter(|_| seen != shown).map(|seen| format!("{} {}", seen.ready, seen.status));
+            let row = self.paint.ink(Ink::Faint, row.unwrap_or_default().trim_start());
+            let padding = " ".repeat(wide - text.chars().count());
             let text = ink.map_or_else(|| text.clone(), |ink| self.paint.ink(ink, &text));
-            let column = self.paint.ink(Ink::Faint, column.trim_start());
-            self.line(&format!("{:>9}  {text}{padding}  {column}", at.clone().unwrap_or_default()));
-            time = at.or(time);
-            shown = Some(fact.kubectl.clone());
+            self.line(&format!("{label:>9}  {text}{padding}   {row}"));
+            (time, shown) = (at, seen);
         }
         self.line("");
     }

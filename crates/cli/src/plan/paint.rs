@@ -37,6 +37,7 @@ impl Paint {
             Ink::Bad => "31",
             Ink::Hook => "36",
         };
-        if self.colours { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_string() }
+        let text = text.to_string();
+        if self.colours && !text.is_empty() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text }
     }
 }

@@ -24,6 +24,9 @@ pub(super) fn about(exact: Duration) -> String {
 pub(super) fn moment(millis: i64) -> String {
     let tenths = (millis.unsigned_abs() + 50) / 100;
     let sign = if millis < 0 && tenths > 0 { "-" } else { "" };
+    if tenths >= 1_200 {
+        return sign.to_owned() + &about(Duration::from_millis(tenths * 100));
+    }
     format!("{sign}{}.{}s", tenths / 10, tenths % 10)
 }
 
@@ -45,6 +48,7 @@ mod tests {
             assert_eq!(length(Duration::from_millis(millis)), text);
         }
         assert_eq!(about(Duration::from_millis(1_004)), "1s");
+        assert_eq!((moment(2_401_004), moment(-120_000)), ("40m1s".into(), "-2m".into()));
         assert_eq!((moment(30_001), moment(-1), moment(-2_500)), ("30.0s".into(), "0.0s".into(), "-2.5s".into()));
     }
 }
