@@ -1,8 +1,8 @@
 //! `adieu plan`: how the pods of a manifest will leave, before any of them runs.
 //!
-//! Reads manifests ([`manifest`]), assumes how programs and hooks behave ([`behaviour`]), lets the rules that run real
-//! pods play the deletion in virtual time ([`story`]), and says how it went: for people ([`draw`]) or programs
-//! ([`report`]). Needs no root, no cluster and no time.
+//! Reads manifests (`manifest`), assumes how programs and hooks behave (`behaviour`), lets the rules that run real
+//! pods play the deletion in virtual time (`story`), and says how it went: for people (`draw`) or programs
+//! (`report`). Needs no root, no cluster and no time.
 
 mod advice;
 mod bars;
