@@ -34,10 +34,9 @@ impl Config {
         let mut mistakes = Vec::new();
         let pod_cidr = args.pod_cidr.parse::<PodCidr>().map_err(|error| mistakes.push(format!("--pod-cidr: {error}")));
         let node_name = args.node_name.clone().map_or_else(host_name, Ok);
-        let node_name =
-            node_name.and_then(valid_name).map_err(|error| mistakes.push(format!("--node-name: {error:#}")));
-        let data_dir =
-            std::path::absolute(&args.data_dir.path).map_err(|error| mistakes.push(format!("--data-dir: {error}")));
+        let node_name = node_name.and_then(valid_name).map_err(|error| mistakes.push(format!("--node-name: {error:#}")));
+        let data_dir = std::path::absolute(&args.data_dir.path)
+            .map_err(|error| mistakes.push(format!("--data-dir: {error}")));
         match (pod_cidr, node_name, data_dir) {
             (Ok(pod_cidr), Ok(node_name), Ok(data_dir)) => {
                 Ok(Self { data_dir, api: Some(args.api), pod_cidr, node_name })

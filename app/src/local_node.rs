@@ -32,11 +32,9 @@ impl<C: Containers> NodeDialer for LocalNode<C> {
     fn dial<'a>(&'a self, node: &'a str) -> Dialing<'a> {
         let known = node == self.name;
         Box::pin(async move {
-            let containers = self
-                .containers
-                .get()
-                .filter(|_| known)
-                .ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the node does not answer"))?;
+            let containers = self.containers.get().filter(|_| known).ok_or_else(|| {
+                io::Error::new(io::ErrorKind::NotConnected, "the node does not answer")
+            })?;
             let (near, far) = tokio::io::duplex(PIPE);
             tokio::spawn(serve_connection(far, containers.clone()));
             Ok(Box::new(near) as Box<dyn Stream>)

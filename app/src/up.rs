@@ -54,7 +54,9 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
     let (stop_serving, stopped) = oneshot::channel::<()>();
     let server = platform.server.clone();
     let tls = keys.server_config().context("cannot use the certificates")?;
-    let serving = tokio::spawn(async move { server.serve(listener, tls, async { drop(stopped.await) }).await });
+    let serving = tokio::spawn(async move {
+        server.serve(listener, tls, async { drop(stopped.await) }).await
+    });
     println!("adieu is ready: node {} at https://{address}", config.node_name);
     println!("  export KUBECONFIG={}", kubeconfig.display());
     io::stdout().flush()?;
