@@ -9,10 +9,13 @@ mod local_node;
 mod platform;
 mod up;
 
-use std::io;
+use std::env;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::Parser;
+use cli::plan::{Outcome, Paint, PlanArgs};
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
@@ -21,16 +24,26 @@ fn main() -> ExitCode {
         return code;
     }
     let outcome = match Cli::parse().command {
-        Command::Up(args) => up::run(&args),
-        Command::Down(args) => down::run(&args),
+        Command::Up(args) => up::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Down(args) => down::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Image(args) => config::image_store(&args.data_dir.path)
-            .and_then(|store| cli::image::run(&store, &args.command, &mut io::stdout().lock())),
+            .and_then(|store| cli::image::run(&store, &args.command, &mut io::stdout().lock()))
+            .map(|()| ExitCode::SUCCESS),
+        Command::Plan(args) => plan(&args),
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("adieu: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn plan(args: &PlanArgs) -> Result<ExitCode> {
+    let colours = io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|said| said.is_empty());
+    match cli::plan::run(args, &mut io::stdin().lock(), &mut io::stdout().lock(), Paint { colours })? {
+        Outcome::Planned => Ok(ExitCode::SUCCESS),
+        Outcome::Refused => Ok(ExitCode::from(2)),
     }
 }

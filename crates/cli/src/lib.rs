@@ -1,9 +1,10 @@
 //! What a person types, and what they read back.
 //!
-//! [`Cli`] is the whole command line. Commands that need no running parts (`image`) are done here; `up` and `down`
-//! are `app`'s, which has the parts.
+//! [`Cli`] is the whole command line. Commands that need no running parts (`image`, `plan`) are done here; `up` and
+//! `down` are `app`'s, which has the parts.
 
 pub mod image;
+pub mod plan;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -28,6 +29,8 @@ pub enum Command {
     Down(DownArgs),
     /// Look after the images that pods run
     Image(ImageArgs),
+    /// Show how the pods of a manifest will leave, without running them
+    Plan(plan::PlanArgs),
 }
 
 /// Where Adieu keeps everything it owns.

@@ -1,7 +1,6 @@
 //! Between the API's words and everyone else's: the only place where both are known.
 
 pub mod container;
-pub mod drain;
 pub mod pod_spec;
 pub mod sandbox;
 pub mod status;

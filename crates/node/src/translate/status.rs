@@ -141,7 +141,9 @@ fn container(status: &ContainerStatus, facts: &Facts, words_most: usize) -> ApiC
         started: Some(status.started),
         restart_count: i32::try_from(status.attempt).unwrap_or(i32::MAX),
         state: Some(state),
-        last_state: Some(status.last.as_ref().map_or_else(ApiState::default, |l| terminated(name, l, facts, words_most))),
+        last_state: Some(
+            status.last.as_ref().map_or_else(ApiState::default, |l| terminated(name, l, facts, words_most)),
+        ),
         stop_signal: None,
         ..ApiContainer::default()
     }

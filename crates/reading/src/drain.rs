@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use lifecycle::{BarrierMode, ContainerName, DrainSpec, LastEndpoint, Signal};
+use lifecycle::{BarrierMode, ContainerName, DrainSpec, LastEndpoint};
 
 /// Reads the annotations of a pod.
-pub fn drain_spec(pod: &Pod) -> DrainSpec {
+pub(crate) fn drain_spec(pod: &Pod) -> DrainSpec {
     let said = |name: &str| pod.metadata.annotations.as_ref()?.get(&format!("adieu.dev/{name}")).map(String::as_str);
     let seconds = |name: &str| said(name).and_then(|text| text.parse().ok()).map(Duration::from_secs);
     let plain = DrainSpec::default();
@@ -22,7 +22,7 @@ pub fn drain_spec(pod: &Pod) -> DrainSpec {
         reserve: seconds("term-reserve-seconds"),
         budget: seconds("drain-budget-seconds"),
         enough: said("drain-min-connections").and_then(|text| text.parse().ok()).unwrap_or(plain.enough),
-        signal: said("drain-signal").and_then(runtime::signals::signal_from_name).map(Signal),
+        signal: said("drain-signal").and_then(crate::signal_named),
         signal_to: said("drain-container").map(|name| ContainerName(name.to_owned())),
         elide_sleep: said("elide-sleep") == Some("true"),
         last_endpoint: match said("last-endpoint") {
@@ -37,6 +37,8 @@ pub fn drain_spec(pod: &Pod) -> DrainSpec {
 
 #[cfg(test)]
 mod tests {
+    use lifecycle::Signal;
+
     use super::*;
 
     #[test]

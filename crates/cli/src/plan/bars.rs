@@ -1,0 +1,97 @@
+//! Where each container's share of the grace went: spans of time for a drawing or a program.
+
+use serde::Serialize;
+
+use super::story::{Fact, HookName, What};
+
+/// One container's way out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Bar {
+    /// Which container.
+    pub(super) name: String,
+    /// What it spent its time on, in order.
+    pub(super) spans: Vec<Span>,
+    /// How it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) end: Option<End>,
+}
+
+/// A stretch of time, in milliseconds from the delete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Span {
+    /// Spent on what.
+    pub(super) on: On,
+    /// From.
+    pub(super) from_millis: i64,
+    /// To.
+    pub(super) to_millis: i64,
+}
+
+/// What time is spent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum On {
+    /// Its preStop hook runs.
+    PreStop,
+    /// It waits for the containers it serves.
+    Turn,
+    /// It was asked to exit.
+    Stopping,
+}
+
+/// How a container ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct End {
+    /// When, in milliseconds from the delete.
+    pub(super) at_millis: i64,
+    /// Its exit code.
+    pub(super) code: u8,
+    /// It had to be killed.
+    pub(super) killed: bool,
+}
+
+/// The way out of each of `names`.
+pub(super) fn of<'a>(names: impl Iterator<Item = &'a str>, facts: &[Fact]) -> Vec<Bar> {
+    names.map(|name| bar(name, facts)).filter(|bar| bar.end.is_some() || !bar.spans.is_empty()).collect()
+}
+
+fn bar(name: &str, facts: &[Fact]) -> Bar {
+    let mut bar = Bar { name: name.to_owned(), spans: Vec::new(), end: None };
+    let mut open: Option<(On, i64)> = None;
+    let own = facts.iter().filter(|fact| fact.at_millis >= 0 && fact.container.as_deref() == Some(name));
+    for fact in own {
+        let at = fact.at_millis;
+        let next = match &fact.what {
+            What::HookStarted { hook: HookName::PreStop } => Some(On::PreStop),
+            What::WaitsForTurn => Some(On::Turn),
+            What::Signalled { .. } => Some(On::Stopping),
+            What::HookFinished { hook: HookName::PreStop, .. }
+            | What::HookAbandoned { hook: HookName::PreStop, .. } => None,
+            What::Exited { code, by_kill, .. } => {
+                bar.end = Some(End { at_millis: at, code: *code, killed: *by_kill });
+                None
+            }
+            What::HookStarted { .. }
+            | What::HookFinished { .. }
+            | What::HookAbandoned { .. }
+            | What::Begun
+            | What::Started
+            | What::Ready
+            | What::DeleteRequested { .. }
+            | What::RemovedAtOnce
+            | What::GraceSpent
+            | What::NoticeSpent
+            | What::Killed
+            | What::SandboxRemoved
+            | What::Gone => continue,
+        };
+        if let Some((on, from)) = open.take() {
+            bar.spans.push(Span { on, from_millis: from, to_millis: at });
+        }
+        open = next.map(|on| (on, at));
+    }
+    bar
+}

@@ -1,0 +1,356 @@
+//! Plans of the examples, word for word; and of manifests that are wrong, unusual, or wise to warn about.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use serde_json::{Value, json};
+
+use super::{Outcome, Paint, run};
+use crate::{Cli, Command};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+
+/// Runs `adieu plan ARGUMENTS` with `input` on its standard input.
+fn planned(arguments: &[&str], input: &str) -> Result<(String, Outcome), String> {
+    coloured(arguments, input, false)
+}
+
+fn coloured(arguments: &[&str], input: &str, colours: bool) -> Result<(String, Outcome), String> {
+    let cli = Cli::try_parse_from(["adieu", "plan"].iter().chain(arguments)).map_err(|error| error.to_string())?;
+    let Command::Plan(args) = cli.command else { panic!("`plan` is not `plan`") };
+    let mut out = Vec::new();
+    let outcome =
+        run(&args, &mut input.as_bytes(), &mut out, Paint { colours }).map_err(|error| format!("{error:#}"))?;
+    Ok((String::from_utf8(out).unwrap(), outcome))
+}
+
+fn text_of(arguments: &[&str], input: &str) -> String {
+    planned(&[&["-f", "-"], arguments].concat(), input).unwrap().0
+}
+
+fn report_of(arguments: &[&str], input: &str) -> Value {
+    serde_json::from_str(&text_of(&[arguments, &["-o", "json"]].concat(), input)).unwrap()
+}
+
+fn warnings(report: &Value) -> Vec<&str> {
+    report["pods"][0]["warnings"].as_array().unwrap().iter().map(|warning| warning["code"].as_str().unwrap()).collect()
+}
+
+/// A pod of one container, given the rest of its spec and of its container.
+fn pod(spec: &Value, container: &Value) -> String {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p", "labels": { "app": "p" } },
+        "spec": { "containers": [{ "name": "app", "image": "app" }] },
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        pod["spec"][key] = value.clone();
+    }
+    for (key, value) in container.as_object().unwrap() {
+        pod["spec"]["containers"][0][key] = value.clone();
+    }
+    pod.to_string()
+}
+
+fn examples() -> Vec<PathBuf> {
+    let files = fs::read_dir(Path::new(ROOT).join("examples/plan")).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = files.collect();
+    files.sort();
+    files
+}
+
+/// The command an example's own comment gives.
+fn command_of(example: &str) -> Vec<String> {
+    let line = example.lines().find_map(|line| line.strip_prefix("#   adieu plan ")).expect("it says how to run it");
+    line.split_whitespace().map(|word| word.replace("examples/", &format!("{ROOT}examples/"))).collect()
+}
+
+#[test]
+fn every_example_run_as_it_says_leaves_as_it_is_written_down() {
+    let examples = examples();
+    assert_eq!(examples.len(), 4, "one for each story");
+    for path in examples {
+        let command = command_of(&fs::read_to_string(&path).unwrap());
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        let text = planned(&command, "").unwrap().0.replace(ROOT, "");
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("plans").join(name).with_extension("txt");
+        if std::env::var_os("UPDATE_PLANS").is_some() {
+            fs::create_dir_all(golden.parent().unwrap()).unwrap();
+            fs::write(&golden, &text).unwrap();
+        }
+        let kept = fs::read_to_string(&golden).unwrap_or_default();
+        assert!(kept == text, "{} differs (UPDATE_PLANS=1 keeps this):\n{text}", golden.display());
+    }
+}
+
+#[test]
+fn the_page_about_plans_shows_them_as_they_are() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/plan.md")).unwrap();
+    for name in ["sidecar", "ignores-term"] {
+        let plan = fs::read_to_string(format!("{ROOT}crates/cli/plans/{name}.txt")).unwrap();
+        assert!(page.contains(&plan), "docs/plan.md shows another plan of {name}");
+    }
+    for name in ["shell-swallows-signal", "no-readiness", "grace-long"] {
+        assert!(page.contains(name), "docs/plan.md does not know {name}");
+    }
+}
+
+#[test]
+fn the_four_stories_end_as_their_verdicts_say() {
+    let verdict = |name: &str| {
+        let path = Path::new(ROOT).join("examples/plan").join(name);
+        let command = command_of(&fs::read_to_string(path).unwrap()).join(" ") + " -o json";
+        let report = planned(&command.split(' ').collect::<Vec<_>>(), "").unwrap().0;
+        let report: Value = serde_json::from_str(&report).unwrap();
+        report["pods"][0]["verdict"]["word"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(verdict("well-behaved.yaml"), "clean");
+    assert_eq!(verdict("sidecar.yaml"), "clean");
+    assert_eq!(verdict("ignores-term.yaml"), "forced");
+    assert_eq!(verdict("slow-prestop.yaml"), "forced");
+}
+
+#[test]
+fn colours_come_only_when_asked_for_and_change_no_word() {
+    let manifest = pod(&json!({}), &json!({ "command": ["sleep", "1d"] }));
+    let plain = coloured(&["-f", "-"], &manifest, false).unwrap().0;
+    let painted = coloured(&["-f", "-"], &manifest, true).unwrap().0;
+    assert!(!plain.contains('\u{1b}') && painted.contains("\u{1b}[31m"));
+    let mut washed = painted;
+    for code in [0, 1, 2, 31, 32, 33, 36] {
+        washed = washed.replace(&format!("\u{1b}[{code}m"), "");
+    }
+    let trimmed = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+    assert_eq!(trimmed(&washed), trimmed(&plain));
+}
+
+#[test]
+fn every_mistake_is_told_at_once_with_its_line_and_field() {
+    let manifest = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+spec:
+  replicas: three
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: web
+        imagge: nginx
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  terminationGracePeriodSeconds: \"30\"
+  containers: [{name: a, image: x}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: q}
+spec:
+  containers:
+  - name: a
+    image: x
+    lifecycle:
+      preStop:
+        sleep: {seconds: 90}
+  - name: b
+---
+kind: Pod
+";
+    assert_eq!(
+        planned(&["-f", "-"], manifest).unwrap_err(),
+        "\
+7 mistakes in the manifests
+  standard input:6: spec.replicas: invalid type: string \"three\", expected i32
+  standard input:9: spec.template.spec.restartPolicy: Never is not for a Deployment; use Always
+  standard input:12: spec.template.spec.containers[0].imagge: no such field
+  standard input:18: spec.terminationGracePeriodSeconds: is of type string, must be int64
+  standard input:30: spec.containers[0].lifecycle.preStop.sleep: Invalid value: 90: must be non-negative and less than \
+         terminationGracePeriodSeconds (30)
+  standard input:31: spec.containers[1].image: Required value
+  standard input:33: apiVersion: required, so that we know what this is"
+    );
+}
+
+#[test]
+fn what_is_no_yaml_is_told_with_its_line() {
+    let error = planned(&["-f", "-"], "kind: Pod\nspec:\n  a: 1\n  a: 2\n").unwrap_err();
+    assert_eq!(error, "1 mistake in the manifests\n  standard input:4: duplicate mapping key: a");
+    let error = planned(&["-f", "-"], "kind: [Pod\nspec: 1\n").unwrap_err();
+    assert!(error.starts_with("1 mistake in the manifests\n  standard input:2: "), "{error}");
+}
+
+#[test]
+fn what_cannot_be_planned_says_why() {
+    assert!(planned(&["-f", "/nowhere.yaml"], "").unwrap_err().starts_with("cannot read /nowhere.yaml"));
+    let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n";
+    assert!(planned(&["-f", "-"], config).unwrap_err().starts_with("no pods to plan"));
+    let unknown = planned(&["-f", "-", "--app", "web=ignores-term"], &pod(&json!({}), &json!({}))).unwrap_err();
+    assert_eq!(unknown, "no container is called \"web\"; there are: app");
+    assert!(planned(&["-f", "-", "--app", "sings"], "").unwrap_err().contains("is not one of: exits-after=3s"));
+}
+
+#[test]
+fn every_kind_that_has_pods_is_planned_and_the_others_are_named() {
+    let template =
+        |restart: &str| format!("{{spec: {{restartPolicy: {restart}, containers: [{{name: a, image: x}}]}}}}");
+    let workload = |version: &str, kind: &str, restart: &str| {
+        let template = template(restart);
+        format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: w}}\nspec: {{template: {template}}}\n")
+    };
+    let list = format!(
+        "apiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: Pod, metadata: {{name: p}}, spec: {}}}\n",
+        "{containers: [{name: a, image: x}]}"
+    );
+    let cron = format!(
+        "apiVersion: batch/v1\nkind: CronJob\nmetadata: {{name: c}}\nspec: {{schedule: '* * * * *', jobTemplate: {{spec: \
+         {{template: {}}}}}}}\n",
+        template("Never")
+    );
+    let manifest = [
+        workload("apps/v1", "Deployment", "Always"),
+        workload("apps/v1", "StatefulSet", "Always"),
+        workload("apps/v1", "DaemonSet", "Always"),
+        workload("apps/v1", "ReplicaSet", "Always"),
+        workload("v1", "ReplicationController", "Always"),
+        workload("batch/v1", "Job", "OnFailure"),
+        cron,
+        list,
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n".to_owned(),
+    ]
+    .join("---\n");
+    let report = report_of(&[], &manifest);
+    let kinds: Vec<&str> = report["pods"].as_array().unwrap().iter().map(|pod| pod["kind"].as_str().unwrap()).collect();
+    assert_eq!(
+        kinds,
+        ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob", "Pod"]
+    );
+    assert!(report["skipped"][0].as_str().unwrap().starts_with("ConfigMap settings (standard input:"));
+}
+
+#[test]
+fn a_program_can_read_the_plan() {
+    let hook = json!({ "lifecycle": { "preStop": { "httpGet": { "path": "/drain", "port": 80 } } } });
+    let report = report_of(&["--hook", "takes=4s", "--app", "exits-after=3s,exit-code=7"], &pod(&json!({}), &hook));
+    let pod = &report["pods"][0];
+    assert_eq!((&pod["graceSeconds"], &pod["phase"]), (&json!(30), &json!("Failed")));
+    assert_eq!(pod["verdict"]["word"], "clean");
+    assert_eq!(
+        pod["containers"],
+        json!([{
+            "name": "app",
+            "spans": [
+                { "on": "preStop", "fromMillis": 0, "toMillis": 4000 },
+                { "on": "stopping", "fromMillis": 4000, "toMillis": 7000 },
+            ],
+            "end": { "atMillis": 7000, "code": 7, "killed": false },
+        }])
+    );
+    let signalled = pod["timeline"].as_array().unwrap().iter().find(|fact| fact["what"] == "signalled").unwrap();
+    assert_eq!(signalled["leftMillis"], 26_000);
+    assert_eq!(signalled["kubectl"], json!({ "ready": "1/1", "status": "Terminating" }));
+    assert_eq!(pod["timeline"].as_array().unwrap().last().unwrap()["what"], "gone");
+}
+
+#[test]
+fn strict_lets_no_warning_pass() {
+    let good = pod(&json!({}), &json!({}));
+    let bad = pod(&json!({ "terminationGracePeriodSeconds": 0 }), &json!({}));
+    assert_eq!(planned(&["-f", "-", "--strict"], &good).unwrap().1, Outcome::Planned);
+    assert_eq!(planned(&["-f", "-", "--strict"], &bad).unwrap().1, Outcome::Refused);
+    assert_eq!(planned(&["-f", "-"], &bad).unwrap().1, Outcome::Planned);
+}
+
+#[test]
+fn each_pitfall_is_warned_of_and_nothing_else() {
+    let none = json!({});
+    let hook = |handler: Value| json!({ "lifecycle": { "preStop": handler } });
+    let probe = json!({ "livenessProbe": { "tcpSocket": { "port": 80 } } });
+    let killed = json!({ "lifecycle": { "stopSignal": "SIGKILL" } });
+    let grace = |seconds: i64| json!({ "terminationGracePeriodSeconds": seconds });
+    for (spec, container, expected) in [
+        (none.clone(), none.clone(), vec![]),
+        (grace(0), none.clone(), vec!["grace-zero"]),
+        (grace(3600), none.clone(), vec!["grace-long"]),
+        (grace(120), probe.clone(), vec!["liveness-without-grace"]),
+        (none.clone(), probe, vec![]),
+        (none.clone(), hook(json!({ "sleep": { "seconds": 15 } })), vec!["sleep-instead-of-barrier"]),
+        (none.clone(), hook(json!({ "exec": { "command": ["sleep", "15"] } })), vec!["sleep-instead-of-barrier"]),
+        (none.clone(), hook(json!({ "exec": { "command": ["nginx", "-s", "quit"] } })), vec![]),
+        (
+            none.clone(),
+            hook(json!({ "exec": { "command": ["sh", "-c", "x; sleep 31"] } })),
+            vec!["hook-longer-than-grace"],
+        ),
+        (none.clone(), hook(json!({ "tcpSocket": { "port": 80 } })), vec!["hook-tcp-socket"]),
+        (none.clone(), json!({ "command": ["sh", "-c", "a; b"] }), vec!["shell-swallows-signal"]),
+        (none.clone(), json!({ "command": ["sh", "-c", "server"] }), vec!["shell-may-swallow-signal"]),
+        (none.clone(), json!({ "command": ["sh", "-c", "a; exec b"] }), vec![]),
+        (none.clone(), json!({ "command": ["tail", "-f", "/dev/null"] }), vec!["no-handler"]),
+        (json!({ "shareProcessNamespace": true }), json!({ "command": ["sleep", "9"] }), vec![]),
+        (json!({ "os": { "name": "linux" } }), killed, vec!["stop-signal-kill"]),
+    ] {
+        assert_eq!(warnings(&report_of(&[], &pod(&spec, &container))), expected, "{spec} {container}");
+    }
+    assert_eq!(warnings(&report_of(&["--app", "ignores-term"], &pod(&none, &none))), ["killed"]);
+    let quit = hook(json!({ "exec": { "command": ["nginx", "-s", "quit"] } }));
+    let options = ["--hook", "takes=25s", "--app", "exits-after=6s"];
+    assert_eq!(warnings(&report_of(&options, &pod(&none, &quit))), ["hook-leaves-too-little"]);
+}
+
+#[test]
+fn a_job_whose_pod_fails_when_asked_to_leave_is_warned_of() {
+    let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {restartPolicy: Never, \
+               containers: [{name: a, image: x}]}}}\n";
+    assert_eq!(warnings(&report_of(&["--app", "exit-code=1"], job)), ["job-counts-failure"]);
+    assert_eq!(warnings(&report_of(&[], job)), [""; 0]);
+}
+
+#[test]
+fn a_service_needs_a_readiness_probe_on_the_pods_it_selects() {
+    let service = |label: &str| {
+        format!("\n---\napiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{selector: {{app: {label}}}}}\n")
+    };
+    let bare = pod(&json!({}), &json!({}));
+    let probed = pod(&json!({}), &json!({ "readinessProbe": { "tcpSocket": { "port": 80 } } }));
+    assert_eq!(warnings(&report_of(&[], &(bare.clone() + &service("p")))), ["no-readiness"]);
+    assert_eq!(warnings(&report_of(&[], &(bare + &service("other")))), [""; 0]);
+    assert_eq!(warnings(&report_of(&[], &(probed + &service("p")))), [""; 0]);
+}
+
+/// Worked example G7 of node-termination 3.7, a force delete: TERM at once, KILL after the two seconds everybody gets.
+#[test]
+fn a_forced_pod_is_signalled_at_once_and_killed_after_two_seconds() {
+    let text = text_of(&["--grace", "0", "--app", "ignores-term"], &pod(&json!({}), &json!({})));
+    for line in [
+        "     0.0s  deleted with grace 0: the object goes before its programs do",
+        "             -> SIGTERM to app, 2s until SIGKILL",
+        "     2.0s  the 2s that app had after its stop signal are over",
+        "             -> SIGKILL to app: it did not exit in time",
+        "           nothing of it is left on the node",
+    ] {
+        assert!(text.lines().any(|told| told.starts_with(line)), "{line:?} in\n{text}");
+    }
+}
+
+#[test]
+fn a_delete_may_come_before_everything_is_ready() {
+    let probe = json!({ "readinessProbe": { "initialDelaySeconds": 10, "tcpSocket": { "port": 80 } } });
+    let text = text_of(&["--delete-at", "4s"], &pod(&json!({}), &probe));
+    assert!(text.contains("    -4.0s  the node begins to run the pod"), "{text}");
+    assert!(text.contains("0/1 Terminating") && !text.contains("everything is Ready"), "{text}");
+}
+
+#[test]
+fn a_hook_cut_short_makes_a_hurried_end() {
+    let hook = json!({ "lifecycle": { "preStop": { "httpGet": { "port": 80 } } } });
+    let report = report_of(&["--hook", "hangs"], &pod(&json!({}), &hook));
+    assert_eq!(report["pods"][0]["verdict"]["word"], "hurried");
+    assert_eq!(report["pods"][0]["containers"][0]["end"]["atMillis"], 31_000);
+}

@@ -1,0 +1,177 @@
+//! An API pod read for the rules of life: everything they need to know of it, and nothing else.
+//!
+//! Pure, and the only place where the API's pod and the rules' pod are both known; `node` reads the pods it runs with
+//! it, `cli` those it only plans.
+
+mod drain;
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, Probe as ApiProbe};
+use lifecycle::{
+    ContainerName, ContainerSpec, Hook, PodSpec, ProbeSpec, Readiness, RestartPolicy, Role, Signal, SpecChange,
+};
+
+use drain::drain_spec;
+
+/// Why a pod cannot be run as it is written.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecError {
+    /// The API would not have let this through; a hand-made object might.
+    #[error("the pod has no spec")]
+    NoSpec,
+    /// A stop signal nobody knows.
+    #[error("container {container}: stopSignal {signal:?} is not a signal")]
+    StopSignal {
+        /// Whose.
+        container: String,
+        /// As it was written.
+        signal: String,
+    },
+}
+
+/// `spec.terminationGracePeriodSeconds` where the API left it out.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+
+/// Reads a pod for its worker.
+pub fn pod_spec(pod: &Pod) -> Result<PodSpec, SpecError> {
+    let spec = pod.spec.as_ref().ok_or(SpecError::NoSpec)?;
+    let init = spec.init_containers.iter().flatten().map(|c| {
+        let role = if c.restart_policy.as_deref() == Some("Always") { Role::Sidecar } else { Role::Init };
+        container_spec(c, role)
+    });
+    let main = spec.containers.iter().map(|c| container_spec(c, Role::Main));
+    Ok(PodSpec {
+        containers: init.chain(main).collect::<Result<_, _>>()?,
+        restart: match spec.restart_policy.as_deref() {
+            Some("Never") => RestartPolicy::Never,
+            Some("OnFailure") => RestartPolicy::OnFailure,
+            _ => RestartPolicy::Always,
+        },
+        grace: seconds(spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE_SECONDS)),
+        active_deadline: spec.active_deadline_seconds.map(seconds),
+        drain: drain_spec(pod),
+    })
+}
+
+/// What may change in the spec of a pod that runs, and did.
+pub fn spec_changes(before: &Pod, after: &Pod) -> Vec<SpecChange> {
+    let (Some(old), Some(new)) = (&before.spec, &after.spec) else { return Vec::new() };
+    let mut changes = Vec::new();
+    for container in new.init_containers.iter().flatten().chain(&new.containers) {
+        let same_name = old.init_containers.iter().flatten().chain(&old.containers).find(|c| c.name == container.name);
+        if same_name.is_some_and(|c| c.image != container.image) {
+            changes.push(SpecChange::Image { container: ContainerName(container.name.clone()) });
+        }
+    }
+    for added in new.ephemeral_containers.iter().flatten() {
+        if !old.ephemeral_containers.iter().flatten().any(|c| c.name == added.name) {
+            changes.push(SpecChange::Ephemeral { spec: ContainerSpec::new(&added.name, Role::Ephemeral) });
+        }
+    }
+    if old.active_deadline_seconds != new.active_deadline_seconds {
+        changes.push(SpecChange::ActiveDeadline { deadline: new.active_deadline_seconds.map(seconds) });
+    }
+    changes
+}
+
+fn container_spec(container: &Container, role: Role) -> Result<ContainerSpec, SpecError> {
+    let lifecycle = container.lifecycle.as_ref();
+    let stop_signal = match lifecycle.and_then(|l| l.stop_signal.as_deref()) {
+        None => None,
+        Some(name) => Some(
+            signal_named(name)
+                .ok_or_else(|| SpecError::StopSignal { container: container.name.clone(), signal: name.to_owned() })?,
+        ),
+    };
+    Ok(ContainerSpec {
+        name: ContainerName(container.name.clone()),
+        role,
+        pre_stop: lifecycle.and_then(|l| l.pre_stop.as_ref()).map(hook_of),
+        post_start: lifecycle.and_then(|l| l.post_start.as_ref()).map(hook_of),
+        stop_signal,
+        readiness: if container.readiness_probe.is_some() { Readiness::WhenProbed } else { Readiness::WhileRunning },
+        probes: ProbeSpec {
+            startup: container.startup_probe.is_some(),
+            startup_grace: grace_of(container.startup_probe.as_ref()),
+            liveness_grace: grace_of(container.liveness_probe.as_ref()),
+        },
+    })
+}
+
+fn grace_of(probe: Option<&ApiProbe>) -> Option<Duration> {
+    probe.and_then(|probe| probe.termination_grace_period_seconds).map(seconds)
+}
+
+/// Which kind of hook. `tcpSocket` passes validation for old manifests' sake and fails when run, as a request that
+/// cannot be made does.
+pub fn hook_of(handler: &LifecycleHandler) -> Hook {
+    if handler.exec.is_some() {
+        Hook::Exec
+    } else if let Some(sleep) = &handler.sleep {
+        Hook::Sleep(seconds(sleep.seconds))
+    } else {
+        Hook::HttpGet
+    }
+}
+
+/// Seconds as the API writes them; negative ones count as one, as the API stores them.
+pub fn seconds(seconds: i64) -> Duration {
+    Duration::from_secs(u64::try_from(seconds).unwrap_or(1))
+}
+
+/// The signal the API calls `SIGTERM`, `SIGRTMIN+3` or `SIGRTMAX-1`.
+fn signal_named(name: &str) -> Option<Signal> {
+    // As every container sees them: the C library keeps the first two for itself.
+    const MIN_REAL_TIME: u8 = 34;
+    const MAX: u8 = 64;
+    if let Some(below) = name.strip_prefix("SIGRTMAX") {
+        let below = if below.is_empty() { 0 } else { below.strip_prefix('-')?.parse().ok()? };
+        return MAX.checked_sub(below).filter(|number| *number >= MIN_REAL_TIME).map(Signal);
+    }
+    // A number nobody has named is shown as `signal 32`, which is no name.
+    (1..=MAX).map(Signal).filter(|_| name.starts_with("SIG")).find(|signal| signal.to_string() == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{Lifecycle, PodSpec as ApiSpec, SleepAction};
+
+    use super::*;
+
+    #[test]
+    fn signals_are_read_by_the_names_the_api_allows() {
+        for (name, number) in
+            [("SIGTERM", 15), ("SIGQUIT", 3), ("SIGRTMIN", 34), ("SIGRTMIN+3", 37), ("SIGRTMAX-1", 63)]
+        {
+            assert_eq!(signal_named(name), Some(Signal(number)), "{name}");
+        }
+        for name in ["", "TERM", "sigterm", "SIGNOPE", "SIGRTMAX-31", "SIGRTMAX+1", "signal 32"] {
+            assert_eq!(signal_named(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn init_containers_come_first_and_restartable_ones_are_sidecars() {
+        let named = |name: &str| Container { name: name.into(), ..Container::default() };
+        let sleep = LifecycleHandler { sleep: Some(SleepAction { seconds: 5 }), ..LifecycleHandler::default() };
+        let app =
+            Container { lifecycle: Some(Lifecycle { pre_stop: Some(sleep), ..Lifecycle::default() }), ..named("app") };
+        let pod = Pod {
+            spec: Some(ApiSpec {
+                init_containers: Some(vec![
+                    named("migrate"),
+                    Container { restart_policy: Some("Always".into()), ..named("proxy") },
+                ]),
+                containers: vec![app],
+                ..ApiSpec::default()
+            }),
+            ..Pod::default()
+        };
+        let spec = pod_spec(&pod).expect("it is a pod");
+        let roles: Vec<_> = spec.containers.iter().map(|c| (c.name.0.as_str(), c.role)).collect();
+        assert_eq!(roles, [("migrate", Role::Init), ("proxy", Role::Sidecar), ("app", Role::Main)]);
+        assert_eq!(spec.containers[2].pre_stop, Some(Hook::Sleep(Duration::from_secs(5))));
+        assert_eq!(spec.grace, Duration::from_secs(30));
+    }
+}
