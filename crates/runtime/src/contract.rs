@@ -208,7 +208,7 @@ pub enum Delivery {
 pub struct PodReport {
     /// The sandbox as it was asked for.
     pub spec: SandboxSpec,
-    /// Its shim answers.
+    /// Its sandbox was completed and its shim answers. If not, `create_sandbox` makes or completes it.
     pub alive: bool,
     /// What it turned out to be.
     pub sandbox: Sandbox,

@@ -190,9 +190,31 @@ fn what_was_half_made_or_half_removed_is_completed() {
         let known: Vec<_> = machine.runtime().inventory().await.unwrap().into_iter().map(|r| r.spec.uid).collect();
         assert_eq!(known, std::slice::from_ref(&pod));
         assert_eq!(machine.processes(&leaving), Vec::<i32>::new());
+        assert!(!machine.report(&pod).await.unwrap().alive, "what is half made is not reported as a sandbox");
         machine.sandbox("pod-1").await;
+        assert!(machine.report(&pod).await.unwrap().alive);
         let id = machine.start(&pod, "app", "exit 0").await;
         assert_eq!(machine.exit(&pod, &id).await.code, 0);
+        machine
+    });
+}
+
+#[test]
+fn a_sandbox_being_made_anew_does_not_pass_for_the_former_one() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "sleep 1000").await;
+        kill(machine.shim_of(&pod));
+        machine.exit(&pod, &id).await;
+        // Something in the way of the new shim's socket stops the making halfway.
+        let files = machine.dir.path().join("pods/pod-1");
+        std::fs::remove_file(files.join("shim.sock")).unwrap();
+        std::fs::create_dir(files.join("shim.sock")).unwrap();
+        machine.runtime().create_sandbox(&common::sandbox_spec("pod-1")).await.unwrap_err();
+        assert!(!files.join("ready.json").exists(), "an agent that returns now would take it for complete");
+        std::fs::remove_dir(files.join("shim.sock")).unwrap();
+        machine.sandbox("pod-1").await;
+        assert!(machine.report(&pod).await.unwrap().alive);
         machine
     });
 }

@@ -83,6 +83,11 @@ impl Pod {
     /// Writes what was asked for and the files containers will see, before anything is made.
     pub(super) fn prepare(&self, spec: &SandboxSpec) -> io::Result<()> {
         fs::create_dir_all(self.dir.path.join("containers"))?;
+        // Of a former shim, whose network is gone: nobody is to find this sandbox complete before it is.
+        match fs::remove_file(self.dir.ready()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         records::write(&self.dir.sandbox(), &SandboxRecord { spec: spec.clone(), cgroup: self.group.clone() })?;
         fs::write(self.dir.hostname(), format!("{}\n", spec.hostname))?;
         let resolv_conf = match &spec.resolv_conf {
@@ -112,10 +117,12 @@ impl Pod {
     /// Everything the disk and the connection say; `None` if nothing readable was ever asked for.
     pub(super) fn report(&self) -> Option<PodReport> {
         let record: SandboxRecord = records::read(&self.dir.sandbox())?;
+        let ready = self.ready();
         let mut report = PodReport {
             spec: record.spec,
-            alive: self.link().is_some(),
-            sandbox: self.ready().unwrap_or(Sandbox { ip: None }),
+            // A shim whose sandbox was not completed has no network and no hosts: nothing could start in it.
+            alive: self.link().is_some() && ready.is_some(),
+            sandbox: ready.unwrap_or(Sandbox { ip: None }),
             containers: Vec::new(),
             hooks: Vec::new(),
         };
