@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::time::{Duration, Instant};
+
 use common::{eventually, on_a_machine};
 use runtime::{HookRecord, Runtime, RuntimeError};
 
@@ -174,6 +176,44 @@ fn a_shim_that_died_while_the_agent_was_away_is_noticed_at_once() {
 }
 
 #[test]
+fn a_shim_that_does_not_answer_protects_nobody_from_being_killed() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "trap '' TERM; echo ready; while :; do sleep 0.02; done").await;
+        machine.logged(&pod, &id, "ready").await;
+        stop(machine.shim_of(&pod));
+        let begun = Instant::now();
+        let unheard = machine.runtime().signal(&pod, &id, TERM).await.unwrap_err();
+        assert!(matches!(unheard, RuntimeError::System { .. }), "{unheard:?}");
+        machine.runtime().kill(&pod, &id).await.unwrap();
+        let exit = machine.exit(&pod, &id).await;
+        assert_eq!((exit.code, exit.seen), (137, false));
+        assert_eq!(machine.processes(&pod), Vec::<i32>::new());
+        assert!(!machine.report(&pod).await.unwrap().alive);
+        assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+        // The pod can be given another sandbox, and that one answers.
+        machine.sandbox("pod-1").await;
+        assert!(machine.report(&pod).await.unwrap().alive);
+        machine
+    });
+}
+
+#[test]
+fn a_pod_whose_shim_is_stopped_is_removed_and_its_ends_are_told() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "sleep 1000").await;
+        stop(machine.shim_of(&pod));
+        let removed = machine.runtime().remove_sandbox(&pod);
+        tokio::time::timeout(Duration::from_secs(15), removed).await.expect("an end").unwrap();
+        assert_eq!(machine.processes(&pod), Vec::<i32>::new());
+        let exit = machine.exit(&pod, &id).await;
+        assert_eq!((exit.code, exit.seen), (137, false));
+        machine
+    });
+}
+
+#[test]
 fn what_was_half_made_or_half_removed_is_completed() {
     on_a_machine(|mut machine| async {
         let pod = machine.sandbox("pod-1").await;
@@ -232,6 +272,14 @@ fn the_program_of_a_shim_cannot_be_written_through_the_shim() {
 }
 
 fn kill(pid: i32) {
+    send(pid, rustix::process::Signal::KILL);
+}
+
+fn stop(pid: i32) {
+    send(pid, rustix::process::Signal::STOP);
+}
+
+fn send(pid: i32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
 }

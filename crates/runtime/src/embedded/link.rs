@@ -20,6 +20,12 @@ use crate::wire::{self, Received};
 
 /// A shim that is alive says hello within milliseconds.
 const HELLO_WAIT_MAX: Duration = Duration::from_secs(5);
+/// A shim answers from what it knows, in microseconds; only a disk that is slow to sync holds it up.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
+/// An exec is answered once its program runs, which a cold image on a busy disk may delay.
+const EXEC_WAIT_MAX: Duration = Duration::from_secs(30);
+/// So is a start, which mounts all volumes before, remote ones among them.
+const START_WAIT_MAX: Duration = Duration::from_secs(60);
 const SOCKET: &str = "shim.sock";
 
 /// A connection; dropping it hangs up.
@@ -38,12 +44,24 @@ struct Connection {
     waiting: Mutex<Waiting>,
 }
 
+/// An answer with its descriptors.
+type Answered = (Answer, Vec<OwnedFd>);
+
 #[derive(Debug, Default)]
 struct Waiting {
     asked: u64,
-    answers: BTreeMap<u64, oneshot::Sender<(Answer, Vec<OwnedFd>)>>,
+    answers: BTreeMap<u64, oneshot::Sender<Answered>>,
     execs: BTreeMap<u64, oneshot::Sender<u8>>,
     closed: bool,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NoAnswer {
+    /// The shim went away instead.
+    Gone,
+    /// It is there and did not answer in time: it is stopped, stuck, or what was asked takes for ever.
+    TooLate,
 }
 
 /// The answer to an exec.
@@ -87,16 +105,15 @@ impl Link {
         Ok(Self { connection, reader: reader.abort_handle(), closed, pid })
     }
 
-    /// Asks, and waits for the answer. `None` when the shim went away instead of answering.
-    pub(super) async fn ask(&self, request: Request) -> Option<Answer> {
+    /// Asks, and waits for the answer, never longer than the kind of request may take.
+    pub(super) async fn ask(&self, request: Request) -> Result<Answer, NoAnswer> {
         let (sender, receiver) = oneshot::channel();
         let number = self.connection.waiting()?.number(sender);
-        self.connection.send(&Ask { number, request }).await?;
-        receiver.await.ok().map(|(answer, _)| answer)
+        self.answer(Ask { number, request }, receiver).await.map(|(answer, _)| answer)
     }
 
     /// Asks for an exec.
-    pub(super) async fn exec(&self, request: Request) -> Option<ExecAnswer> {
+    pub(super) async fn exec(&self, request: Request) -> Result<ExecAnswer, NoAnswer> {
         let (sender, receiver) = oneshot::channel();
         let (exit_sender, exit) = oneshot::channel();
         let number = {
@@ -106,9 +123,26 @@ impl Link {
             waiting.execs.insert(number, exit_sender);
             number
         };
-        self.connection.send(&Ask { number, request }).await?;
-        let (answer, streams) = receiver.await.ok()?;
-        Some(ExecAnswer { answer, streams, exit })
+        let (answer, streams) = self.answer(Ask { number, request }, receiver).await?;
+        Ok(ExecAnswer { answer, streams, exit })
+    }
+
+    async fn answer(&self, ask: Ask, receiver: oneshot::Receiver<Answered>) -> Result<Answered, NoAnswer> {
+        // Sending counts too: a shim that does not listen fills its socket.
+        let answered = tokio::time::timeout(wait_max(&ask.request), async {
+            self.connection.send(&ask).await?;
+            receiver.await.map_err(|_| NoAnswer::Gone)
+        });
+        answered.await.unwrap_or_else(|_| {
+            self.connection.forget(ask.number);
+            Err(NoAnswer::TooLate)
+        })
+    }
+
+    /// Stops listening to a shim that was given up: whoever waits for it, waits no longer.
+    pub(super) fn hang_up(&self) {
+        self.reader.abort();
+        self.connection.close();
     }
 
     /// Whether the shim is known to be gone.
@@ -130,10 +164,18 @@ impl Drop for Link {
 }
 
 impl Connection {
-    /// What is waited for; `None` once the shim is gone.
-    fn waiting(&self) -> Option<std::sync::MutexGuard<'_, Waiting>> {
+    /// What is waited for, while the shim is there.
+    fn waiting(&self) -> Result<std::sync::MutexGuard<'_, Waiting>, NoAnswer> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.closed { None } else { Some(waiting) }
+        if waiting.closed { Err(NoAnswer::Gone) } else { Ok(waiting) }
+    }
+
+    /// Nobody waits for this answer any more; one that still comes is dropped, streams and all.
+    fn forget(&self, number: u64) {
+        if let Ok(mut waiting) = self.waiting() {
+            waiting.answers.remove(&number);
+            waiting.execs.remove(&number);
+        }
     }
 
     fn close(&self) {
@@ -152,14 +194,14 @@ impl Connection {
         }
     }
 
-    async fn send(&self, ask: &Ask) -> Option<()> {
+    async fn send(&self, ask: &Ask) -> Result<(), NoAnswer> {
         let sent = self.socket.async_io(Interest::WRITABLE, |socket| wire::send(socket, ask, &[])).await;
-        sent.ok()
+        sent.map_err(|_| NoAnswer::Gone)
     }
 
     /// Hands an answer to whoever waits for it; returns what nobody in particular waits for.
     fn dispatch(&self, told: Told, fds: Vec<OwnedFd>) -> Option<Told> {
-        let mut waiting = self.waiting()?;
+        let mut waiting = self.waiting().ok()?;
         match told {
             Told::Answer { number, answer } => {
                 if answer != Answer::Exec {
@@ -184,10 +226,22 @@ impl Connection {
 }
 
 impl Waiting {
-    fn number(&mut self, asker: oneshot::Sender<(Answer, Vec<OwnedFd>)>) -> u64 {
+    fn number(&mut self, asker: oneshot::Sender<Answered>) -> u64 {
         self.asked += 1;
         self.answers.insert(self.asked, asker);
         self.asked
+    }
+}
+
+fn wait_max(request: &Request) -> Duration {
+    match request {
+        Request::Start { .. } => START_WAIT_MAX,
+        Request::Exec { .. } => EXEC_WAIT_MAX,
+        Request::Signal { .. }
+        | Request::Kill { .. }
+        | Request::RunHook { .. }
+        | Request::CancelHook { .. }
+        | Request::Shutdown => ANSWER_WAIT_MAX,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::link::Link;
 use super::pod::{Pod, system};
 use super::{Inner, Result};
 use crate::contract::PodUid;
@@ -52,21 +53,45 @@ impl Inner {
         }
     }
 
+    /// Ends a pod whose shim is there but does not answer, as if the shim had died: the shim is the sandbox, and what
+    /// it saw and did not say is lost.
+    pub(super) async fn give_up(self: &Arc<Self>, pod: &Arc<Pod>, link: &Arc<Link>) {
+        let _changing = pod.changing.lock().await;
+        let same = pod.link().is_some_and(|now| Arc::ptr_eq(&now, link));
+        if !same || pod.is_removed() {
+            return;
+        }
+        tracing::warn!(uid = %pod.uid.0, shim = link.pid, "the pod's shim stays silent; ending it with the pod");
+        link.hang_up();
+        pod.set_link(None);
+        bury(pod).await;
+        self.tell_recorded(pod);
+    }
+
     /// Connects to a pod's shim. If it is dead, ends what it left and gives every run an end on disk.
     ///
     /// Connecting comes first and reading the disk second: a shim records before it tells, so nothing falls between.
     async fn join_or_bury(self: &Arc<Self>, pod: &Arc<Pod>) {
         if let Err(error) = self.connect(pod).await {
             tracing::warn!(uid = %pod.uid.0, %error, "the pod's shim is gone; ending the pod");
-            if let Err(error) = pod.end_all().await {
-                tracing::error!(uid = %pod.uid.0, %error, "cannot end a pod without shim");
-            }
-            if let Err(error) = pod.record_unseen_ends() {
-                tracing::error!(uid = %pod.uid.0, %error, "cannot record the ends of a pod without shim");
-            }
+            bury(pod).await;
         }
+        self.tell_recorded(pod);
+    }
+
+    pub(super) fn tell_recorded(&self, pod: &Pod) {
         for event in pod.recorded_events() {
             let _ = self.events.send(event);
         }
+    }
+}
+
+/// Ends what a shim left, itself included, and gives every run an end on disk.
+async fn bury(pod: &Pod) {
+    if let Err(error) = pod.end_all().await {
+        tracing::error!(uid = %pod.uid.0, %error, "cannot end a pod without shim");
+    }
+    if let Err(error) = pod.record_unseen_ends() {
+        tracing::error!(uid = %pod.uid.0, %error, "cannot record the ends of a pod without shim");
     }
 }

@@ -65,11 +65,17 @@ impl Inner {
     async fn end(&self, pod: &Arc<Pod>) -> io::Result<()> {
         if let Some(link) = pod.link() {
             // By its own shim first, which collects every process; what does not follow is killed below.
-            let _ = tokio::time::timeout(SHUTDOWN_WAIT_MAX, async {
-                link.ask(Request::Shutdown).await;
+            let shutdown = tokio::time::timeout(SHUTDOWN_WAIT_MAX, async {
+                let _ = link.ask(Request::Shutdown).await;
                 link.closed().await;
-            })
-            .await;
+            });
+            if shutdown.await.is_err() {
+                tracing::warn!(uid = %pod.uid.0, shim = link.pid, "the pod's shim does not end; killing it with the pod");
+                pod.end_all().await?;
+                // Nobody else tells of these ends any more.
+                pod.record_unseen_ends()?;
+                self.tell_recorded(pod);
+            }
         }
         pod.end_all().await
     }

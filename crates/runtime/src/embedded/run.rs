@@ -5,13 +5,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use super::link::{ExecAnswer, Link};
+use super::link::{ExecAnswer, Link, NoAnswer};
 use super::pod::{Pod, system};
 use super::{Inner, Result, blocking};
 use crate::container::plan::ContainerPlan;
 use crate::contract::{ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, PodUid, RuntimeError};
 use crate::shim::protocol::{Answer, Request};
-use crate::shim::records::{self, SandboxRecord, StartedRecord, is_plain};
+use crate::shim::records::{self, SandboxRecord, StartedRecord, directory_name, is_plain};
 
 impl Inner {
     fn link_of(&self, uid: &PodUid) -> Result<Arc<Link>> {
@@ -20,14 +20,8 @@ impl Inner {
 
     async fn ask(&self, uid: &PodUid, id: &ContainerId, request: Request) -> Result<Answer> {
         let link = self.link_of(uid)?;
-        let starts = matches!(request, Request::Start { .. });
-        match link.ask(request).await {
-            Some(Answer::NotRunning) => Err(RuntimeError::NoContainer { container: id.global(uid) }),
-            Some(Answer::Refused { message }) if starts => Err(RuntimeError::Start { message }),
-            Some(Answer::Refused { message }) => Err(system("the pod's shim could not do it")(message.into())),
-            Some(answer) => Ok(answer),
-            None => Err(RuntimeError::NoSandbox { pod: uid.0.clone() }),
-        }
+        let answer = link.ask(request).await;
+        meant(uid, id, answer)
     }
 
     pub(super) async fn start_container(self: &Arc<Self>, uid: &PodUid, spec: &ContainerSpec) -> Result<i64> {
@@ -40,7 +34,17 @@ impl Inner {
         let (inner, of, asked) = (self.clone(), pod.clone(), spec.clone());
         let written = blocking(move || Ok(inner.write_plan(&of, &asked)));
         written.await.map_err(system("cannot plan the container"))??;
-        match self.ask(uid, &spec.id, Request::Start { id: spec.id.clone() }).await {
+        let link = self.link_of(uid)?;
+        let answer = link.ask(Request::Start { id: spec.id.clone() }).await;
+        if answer == Err(NoAnswer::TooLate) {
+            // What is stuck on its way into the container is ended, so that another attempt does not meet it.
+            self.kill_by(&link, &pod, &spec.id).await?;
+        }
+        let answer = match answer {
+            Ok(Answer::Refused { message }) => Err(RuntimeError::Start { message }),
+            answer => meant(uid, &spec.id, answer),
+        };
+        match answer {
             Ok(Answer::Started { wall_ms, warnings }) => {
                 for warning in warnings {
                     tracing::warn!(uid = %uid.0, container = %spec.id.name, warning, "limit not applied");
@@ -97,19 +101,38 @@ impl Inner {
         }
     }
 
-    pub(super) async fn kill(&self, uid: &PodUid, id: &ContainerId) -> Result<()> {
+    pub(super) async fn kill(self: &Arc<Self>, uid: &PodUid, id: &ContainerId) -> Result<()> {
+        check_names(&[&id.name])?;
         let pod = self.find(uid)?;
         if pod.dir.container(id).exit().exists() {
             return Ok(());
         }
-        self.ask(uid, id, Request::Kill { id: id.clone() }).await.map(drop)
+        let link = self.link_of(uid)?;
+        self.kill_by(&link, &pod, id).await
+    }
+
+    /// Kills a run by its shim, or without it if it does not answer. A shim that stays silent is given up.
+    async fn kill_by(self: &Arc<Self>, link: &Arc<Link>, pod: &Arc<Pod>, id: &ContainerId) -> Result<()> {
+        let request = Request::Kill { id: id.clone() };
+        let mut answer = link.ask(request.clone()).await;
+        if answer == Err(NoAnswer::TooLate) {
+            tracing::warn!(uid = %pod.uid.0, container = %id.name, "the pod's shim does not answer; killing without it");
+            let killed = pod.group.below(&directory_name(id)).kill();
+            killed.map_err(|error| system("cannot kill the container")(error.into()))?;
+            // Nobody but the shim can tell of the end as it was: a slow one gets its chance, before it costs the pod.
+            answer = link.ask(request).await;
+        }
+        if answer == Err(NoAnswer::TooLate) {
+            self.give_up(pod, link).await;
+            return Ok(());
+        }
+        meant(&pod.uid, id, answer).map(drop)
     }
 
     pub(super) async fn exec(&self, uid: &PodUid, id: &ContainerId, spec: &ExecSpec) -> Result<ExecSession> {
         let link = self.link_of(uid)?;
         let answered = link.exec(Request::Exec { id: id.clone(), spec: spec.clone() }).await;
-        let ExecAnswer { answer, streams, exit } =
-            answered.ok_or_else(|| RuntimeError::NoSandbox { pod: uid.0.clone() })?;
+        let ExecAnswer { answer, streams, exit } = answered.map_err(|why| unanswered(uid, why))?;
         match answer {
             Answer::Exec => session(spec, streams, exit),
             Answer::NotRunning => Err(RuntimeError::NoContainer { container: id.global(uid) }),
@@ -127,6 +150,26 @@ impl Inner {
     pub(super) async fn cancel_hook(&self, uid: &PodUid, id: &ContainerId, hook: &str) -> Result<()> {
         check_names(&[hook])?;
         self.ask(uid, id, Request::CancelHook { id: id.clone(), hook: hook.to_owned() }).await.map(drop)
+    }
+}
+
+/// What an answer, or none, means to whoever asked.
+fn meant(uid: &PodUid, id: &ContainerId, answer: std::result::Result<Answer, NoAnswer>) -> Result<Answer> {
+    match answer {
+        Ok(Answer::NotRunning) => Err(RuntimeError::NoContainer { container: id.global(uid) }),
+        Ok(Answer::Refused { message }) => Err(system("the pod's shim could not do it")(message.into())),
+        Ok(answer) => Ok(answer),
+        Err(why) => Err(unanswered(uid, why)),
+    }
+}
+
+fn unanswered(uid: &PodUid, why: NoAnswer) -> RuntimeError {
+    match why {
+        NoAnswer::Gone => RuntimeError::NoSandbox { pod: uid.0.clone() },
+        NoAnswer::TooLate => {
+            tracing::warn!(uid = %uid.0, "the pod's shim does not answer");
+            system("the pod's shim does not answer")(std::io::Error::from(std::io::ErrorKind::TimedOut).into())
+        }
     }
 }
 
