@@ -31,6 +31,7 @@ use crate::image::ImageStore;
 use crate::network::{Network, PodCidr};
 use crate::shim::records::PodDir;
 use crate::shim::records::is_plain;
+use crate::sys::descriptors::allow_most;
 use pod::{Pod, system};
 use program::ShimProgram;
 
@@ -92,7 +93,9 @@ impl Embedded {
         let hierarchies = Hierarchies::detect().map_err(|error| doing()(error.into()))?;
         let group = hierarchies.instance(&config.instance);
         group.make().map_err(|error| system("cannot make a control group")(error.into()))?;
-        let program = ShimProgram::open(&config.shim_program)
+        // Every pod costs this process two descriptors; the usual limit of 1024 is soon met.
+        let descriptors = allow_most().map_err(|error| system("cannot raise the limit of open files")(error.into()))?;
+        let program = ShimProgram::open(&config.shim_program, descriptors)
             .map_err(|error| system(format!("cannot use {} as shim", config.shim_program.display()))(error.into()))?;
         let images = ImageStore::open(&config.data_dir.join("images"))?;
         let network = Network::open(&config.data_dir.join("network"), &config.instance, config.pod_cidr)

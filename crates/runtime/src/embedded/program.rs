@@ -9,6 +9,7 @@ use std::path::Path;
 
 use rustix::fs::CWD;
 use rustix::mount::OpenTreeFlags;
+use rustix::process::Rlimit;
 
 use crate::cgroup::{self, Group};
 use crate::shim;
@@ -23,6 +24,8 @@ const FIRST_FREE: i32 = 10;
 #[derive(Debug)]
 pub(super) struct ShimProgram {
     file: OwnedFd,
+    /// What shims, and so containers, get: what this process was started with.
+    descriptors: Rlimit,
 }
 
 impl ShimProgram {
@@ -30,11 +33,11 @@ impl ShimProgram {
     ///
     /// A container that gets hold of `/proc/PID/exe` of a process on its way into it meets a read-only file system,
     /// while the host's file can still be replaced by an upgrade.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, descriptors: Rlimit) -> io::Result<Self> {
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let tree = rustix::mount::open_tree(CWD, path, flags)?;
         set_attributes(&tree, libc::MOUNT_ATTR_RDONLY, 0, false)?;
-        Ok(Self { file: out_of_the_way(&tree)? })
+        Ok(Self { file: out_of_the_way(&tree)?, descriptors })
     }
 
     /// Starts a shim in its own group below the pod's, with a socket that is already listening.
@@ -52,6 +55,7 @@ impl ShimProgram {
             stdin: null.as_fd(),
             output: log.as_fd(),
             listener: listener.as_fd(),
+            descriptors: self.descriptors.clone(),
         };
         process::spawn(&program, directory.as_fd())
     }

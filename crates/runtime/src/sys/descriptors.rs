@@ -1,8 +1,24 @@
-//! Putting descriptors at agreed numbers, and closing all others.
+//! Putting descriptors at agreed numbers, closing all others, and how many there may be.
 #![allow(unsafe_code, reason = "descriptor numbers are shared with the kernel, not owned by one value")]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Allows this process as many descriptors as it may have, once. Returns the limits it was started with, which are
+/// for its children: programs that use `select`, or close every number up to the limit, rely on a low one.
+pub(crate) fn allow_most() -> io::Result<Rlimit> {
+    static STARTED_WITH: Mutex<Option<Rlimit>> = Mutex::new(None);
+    let mut started_with = STARTED_WITH.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(limits) = &*started_with {
+        return Ok(limits.clone());
+    }
+    let limits = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, maximum: limits.maximum })?;
+    Ok(started_with.insert(limits).clone())
+}
 
 /// Duplicates `fd` to exactly `number`, to be closed by `execve`.
 pub(crate) fn place(fd: impl AsFd, number: RawFd) -> io::Result<()> {

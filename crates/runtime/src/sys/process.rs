@@ -7,6 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
+use rustix::process::Rlimit;
+
 use super::signal;
 
 /// A child of this process.
@@ -76,6 +78,8 @@ pub(crate) struct Program<'a> {
     pub(crate) stdin: BorrowedFd<'a>,
     pub(crate) output: BorrowedFd<'a>,
     pub(crate) listener: BorrowedFd<'a>,
+    /// How many descriptors it may have.
+    pub(crate) descriptors: Rlimit,
 }
 
 /// Runs a program from a process with many threads, straight in `cgroup`, in a session of its own.
@@ -93,6 +97,9 @@ pub(crate) fn spawn(program: &Program<'_>, cgroup: BorrowedFd<'_>) -> io::Result
         (program.output.as_raw_fd(), 2),
         (program.listener.as_raw_fd(), 3),
     ];
+    let most = |limit: Option<u64>| limit.unwrap_or(libc::RLIM_INFINITY);
+    let descriptors =
+        libc::rlimit { rlim_cur: most(program.descriptors.current), rlim_max: most(program.descriptors.maximum) };
     debug_assert!(layout.iter().all(|(from, _)| *from > 3));
     // With every signal waiting, no handler of ours can run in the copy.
     signal::with_all_blocked(|| {
@@ -105,6 +112,9 @@ pub(crate) fn spawn(program: &Program<'_>, cgroup: BorrowedFd<'_>) -> io::Result
                     if libc::dup2(from, to) < 0 {
                         libc::_exit(126);
                     }
+                }
+                if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const descriptors) < 0 {
+                    libc::_exit(126);
                 }
                 libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr());
                 libc::_exit(127)
