@@ -3,13 +3,17 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader as AsyncReader};
 use tokio::net::{UnixListener, UnixStream};
+use tracing::warn;
 
 const SOCKET: &str = "control.sock";
 const DOWN: &str = "down";
+/// How long to wait for someone to say what they want.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// The last line of a conversation that went well.
 const DONE: &str = "done";
 
@@ -50,13 +54,22 @@ impl Control {
     }
 
     /// Waits until someone asks for the end.
-    pub(crate) async fn asked_down(&self) -> io::Result<Asker> {
+    pub(crate) async fn asked_down(&self) -> Asker {
         loop {
-            let (stream, _) = self.listener.accept().await?;
+            let stream = match self.listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    warn!(%error, "cannot hear who asks for the end");
+                    tokio::time::sleep(PATIENCE).await;
+                    continue;
+                }
+            };
             let mut reader = AsyncReader::new(stream);
             let mut word = String::new();
-            if reader.read_line(&mut word).await.is_ok() && word.trim() == DOWN {
-                return Ok(Asker { stream: reader.into_inner() });
+            // Someone who says nothing must not keep others from being heard.
+            let said = tokio::time::timeout(PATIENCE, reader.read_line(&mut word)).await;
+            if matches!(said, Ok(Ok(_))) && word.trim() == DOWN {
+                return Asker { stream: reader.into_inner() };
             }
         }
     }
@@ -69,16 +82,17 @@ impl Drop for Control {
     }
 }
 
-/// Asks the instance on `dir` to go down, showing its progress to `out`. `false` if none answers there.
+/// Asks the instance on `dir` to go down, showing its progress to `out`. `false` if none answers there, or it ended before
+/// it was done.
 pub(crate) fn ask_down(dir: &Path, out: &mut impl Write) -> Result<bool> {
     let Ok(mut stream) = StdStream::connect(dir.join(SOCKET)) else { return Ok(false) };
     writeln!(stream, "{DOWN}").context("the running instance does not listen")?;
     for line in BufReader::new(stream).lines() {
-        let line = line.context("the running instance stopped speaking")?;
+        let Ok(line) = line else { break };
         if line == DONE {
             return Ok(true);
         }
         writeln!(out, "{line}")?;
     }
-    bail!("the running instance ended before it was done; run `adieu down` again to finish its work")
+    Ok(false)
 }

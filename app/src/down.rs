@@ -1,6 +1,7 @@
 //! `adieu down`: every pod ends gracefully, then nothing of the instance is left on the machine but its files.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use cli::DownArgs;
@@ -12,6 +13,9 @@ use crate::control::{self, Asker};
 use crate::instance::Instance;
 use crate::platform::Platform;
 use crate::up::log_at;
+
+/// How often to look whether a folder has become free, which nobody can tell us.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// Asks the running instance, or does it alone if none runs on the folder.
 pub(crate) fn run(args: &DownArgs) -> Result<()> {
@@ -26,11 +30,15 @@ pub(crate) fn run(args: &DownArgs) -> Result<()> {
             break instance;
         }
         if control::ask_down(&dir, &mut out)? {
+            // Whoever runs `adieu up` next finds the folder free.
+            while Instance::try_take(&dir)?.is_none() {
+                std::thread::sleep(RETRY);
+            }
             writeln!(out, "adieu is down; stored objects stay in {}", dir.display())?;
             return Ok(());
         }
         // The lock is held but nobody listens: it is just starting, or just ending. Wait for either.
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(RETRY);
     };
     log_at(0);
     tokio::runtime::Builder::new_multi_thread()
@@ -81,7 +89,7 @@ pub(crate) async fn end_everything(platform: &Platform, mut asker: Asker) -> Res
 
 async fn end(platform: &Platform, mut tell: impl FnMut(String)) -> Result<()> {
     let mut before = None;
-    platform
+    let left = platform
         .node
         .shut_down_pods(|leaving| {
             if before.replace(leaving.len()) != Some(leaving.len()) {
@@ -93,5 +101,6 @@ async fn end(platform: &Platform, mut tell: impl FnMut(String)) -> Result<()> {
             }
         })
         .await;
+    left.context("some pods are still here; run `adieu down` again")?;
     platform.runtime.tear_down().await.context("cannot remove everything from this machine")
 }

@@ -8,7 +8,7 @@ use server::pki;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::config::Config;
 use crate::control::{Asker, Control};
@@ -72,7 +72,14 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
             info!("stopping; pods keep running");
             Ok(())
         }
-        Stop::Down(asker) => down::end_everything(&platform, asker).await,
+        Stop::Down(asker) => tokio::select! {
+            outcome = down::end_everything(&platform, asker) => outcome,
+            // Whoever does not want to wait may leave the rest to a later `adieu down`.
+            _ = signalled() => {
+                warn!("stopping before every pod has left");
+                Ok(())
+            }
+        },
     };
     drop(stop_serving);
     let _ = serving.await;
@@ -81,13 +88,20 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
 }
 
 async fn told_to_stop(control: &Control) -> Result<Stop> {
+    tokio::select! {
+        heard = signalled() => heard.map(|()| Stop::Signal),
+        asker = control.asked_down() => Ok(Stop::Down(asker)),
+    }
+}
+
+/// Resolves when someone sends TERM or presses Ctrl-C.
+async fn signalled() -> Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(tokio::select! {
-        _ = term.recv() => Stop::Signal,
-        _ = interrupt.recv() => Stop::Signal,
-        asker = control.asked_down() => Stop::Down(asker.context("the control socket broke")?),
-    })
+    tokio::select! {
+        _ = term.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    }
 }
 
 /// Logs go to standard error: a handful of lines per pod by default.

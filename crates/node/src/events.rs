@@ -23,10 +23,10 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder and the task that stores what it is given; the task ends with the last recorder.
-    pub fn start(client: kube::Client, node: String) -> (Self, tokio::task::JoinHandle<()>) {
+    /// A recorder and the work of storing what it is given, which ends with the last recorder.
+    pub fn start(client: kube::Client, node: String) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, events) = mpsc::channel(BACKLOG);
-        (Self { queue, node }, tokio::spawn(store(client, events)))
+        (Self { queue, node }, store(client, events))
     }
 
     /// Tells people `event` about `pod`.

@@ -1,7 +1,6 @@
 //! Performs what a worker asks for. Every effect is started here and its result comes back as an input.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{LifecycleHandler, Pod};
@@ -22,7 +21,7 @@ use crate::translate::container::{ConfigError, RunFacts, container_spec};
 use crate::translate::find_container;
 use crate::translate::pod_spec::hook_of;
 use crate::translate::sandbox::sandbox_spec;
-use crate::volumes;
+use crate::volumes::{self, Prepared};
 
 /// What every pod's hands share.
 pub struct Tools<R: Runtime> {
@@ -58,7 +57,7 @@ struct Body<R: Runtime> {
     facts: SharedFacts,
     inbox: mpsc::Sender<Input>,
     /// Where each volume is, once made. Held while they are being made, so that they are made once.
-    volumes: Mutex<Option<BTreeMap<String, PathBuf>>>,
+    volumes: Mutex<Option<BTreeMap<String, Prepared>>>,
 }
 
 impl<R: Runtime> Hands<R> {
@@ -161,11 +160,11 @@ impl<R: Runtime> Hands<R> {
     pub async fn let_go(&mut self) {
         self.probes.clear();
         self.tasks.shutdown().await;
-        if let Err(error) = self.body.tools.manifests.forget(&self.body.uid.0).await {
-            warn!(%error, "the pod's files could not be removed");
-        }
         if let Err(error) = self.body.tools.runtime.forget_logs(&self.body.uid).await {
             warn!(error = words(&error), "the pod's logs could not be removed");
+        }
+        if let Err(error) = self.body.tools.manifests.forget(&self.body.uid.0).await {
+            warn!(%error, "the pod's files could not be removed");
         }
     }
 
@@ -341,7 +340,7 @@ impl<R: Runtime> Body<R> {
         }
     }
 
-    async fn volumes(&self, pod: &Pod, facts: &RunFacts) -> Result<BTreeMap<String, PathBuf>, (&'static str, String)> {
+    async fn volumes(&self, pod: &Pod, facts: &RunFacts) -> Result<BTreeMap<String, Prepared>, (&'static str, String)> {
         let mut made = self.volumes.lock().await;
         if let Some(volumes) = &*made {
             return Ok(volumes.clone());

@@ -51,6 +51,9 @@ pub enum NodeError {
     /// The API.
     #[error("cannot register the node with the API server")]
     Register(#[source] kube::Error),
+    /// It stopped looking after pods before they were at rest.
+    #[error("the node stopped before every pod had left")]
+    Stopped,
     /// The runtime's events were taken by someone else.
     #[error("the runtime's events are already taken")]
     EventsTaken,
@@ -81,10 +84,7 @@ impl<R: Runtime> Node<R> {
         let events = runtime.events().ok_or(NodeError::EventsTaken)?;
         let mut helpers = JoinSet::new();
         let (recorder, recording) = Recorder::start(client.clone(), config.name.clone());
-        helpers.spawn(async move {
-            // Ends by itself once the last recorder is gone.
-            let _ = recording.await;
-        });
+        helpers.spawn(recording);
         let tools = Arc::new(Tools {
             runtime: runtime.clone(),
             client: client.clone(),
@@ -97,12 +97,12 @@ impl<R: Runtime> Node<R> {
         let pods = Pods::recover(tools, journal, lives, &boot_id, directory.clone(), config.takes_on_pods)
             .await
             .map_err(NodeError::Inventory)?;
+        let object = heartbeat::register(&client, &config).await.map_err(NodeError::Register)?;
         let (sight_told, sights) = mpsc::channel(256);
         let selector = format!("spec.nodeName={}", config.name);
         helpers.spawn(client::follow(Api::<Pod>::all(client.clone()), Some(selector), sight_told));
         let (commands, command_told) = mpsc::channel(1);
         let pods = tokio::spawn(pods.run(sights, events, command_told));
-        let object = heartbeat::register(&client, &config).await.map_err(NodeError::Register)?;
         helpers.spawn(heartbeat::keep_alive(client.clone(), config.clone(), object));
         let containers = Arc::new(NodeContainers::new(runtime, directory));
         Ok(Self { config, client, commands, containers, pods, helpers })
@@ -115,18 +115,20 @@ impl<R: Runtime> Node<R> {
 
     /// Ends every pod with its full grace and waits until nothing of them runs and their last status is stored.
     /// `progress` is told the names of the pods still leaving, each time that changes.
-    pub async fn shut_down_pods(&self, mut progress: impl FnMut(&[String])) {
+    pub async fn shut_down_pods(&self, mut progress: impl FnMut(&[String])) -> Result<(), NodeError> {
         let (answer, leaving) = oneshot::channel();
-        if self.commands.send(Command::ShutDown(answer)).await.is_err() {
-            return;
-        }
-        let Ok(mut leaving) = leaving.await else { return };
+        self.commands.send(Command::ShutDown(answer)).await.map_err(|_| NodeError::Stopped)?;
+        let mut leaving = leaving.await.map_err(|_| NodeError::Stopped)?;
         if let Err(error) = heartbeat::publish(&self.client, &self.config, false).await {
             warn!(%error, "the node's last status could not be stored");
         }
         let flushes: Vec<_> = leaving.iter().map(|pod| pod.flush.clone()).collect();
         while !leaving.is_empty() {
-            leaving.retain(|pod| !pod.progress.borrow().at_rest && pod.progress.has_changed().is_ok());
+            leaving.retain(|pod| !pod.progress.borrow().at_rest);
+            // A driver sets its pod at rest before it ends; one that did not has lost its journal.
+            if leaving.iter().any(|pod| pod.progress.has_changed().is_err()) {
+                return Err(NodeError::Stopped);
+            }
             progress(&leaving.iter().map(pod_name).collect::<Vec<_>>());
             let mut waits: Vec<_> = leaving.iter().map(|pod| pod.progress.clone()).collect();
             if waits.is_empty() {
@@ -139,6 +141,7 @@ impl<R: Runtime> Node<R> {
         if tokio::time::timeout(FLUSH, all_stored).await.is_err() {
             warn!("some pods' last status could not be stored in time");
         }
+        Ok(())
     }
 
     /// Resolves when the node can no longer do its work.
@@ -154,6 +157,8 @@ impl<R: Runtime> Node<R> {
     pub async fn stop(mut self) {
         drop(self.commands);
         self.pods.abort();
+        // Aborted is what it should be; nothing else is left to hear.
+        let _ = self.pods.await;
         self.helpers.shutdown().await;
     }
 }

@@ -1,7 +1,7 @@
 //! Who gets a driver: every pod bound to this node, every life the journal remembers, and nobody else.
 //!
-//! One task owns the table of drivers and routes facts to them. It never waits for a driver, so one stuck pod
-//! cannot hold up the others.
+//! One task owns the table of drivers and routes facts to them. It does nothing for a pod itself but keep its manifest,
+//! and waits for a driver only if a thousand facts already wait there, so one slow pod does not hold up the others.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -10,8 +10,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{
-    ContainerReport, DeleteSighting, Exit, HookKind, HookOutcome, HookReport, Input, KillCause, PodPhase, PodWorker,
-    RuntimeReport, SeenContainer, Signal, Wall,
+    ContainerReport, DeleteSighting, Event, Exit, HookKind, HookOutcome, HookReport, Input, KillCause, PodPhase,
+    PodWorker, RuntimeReport, SeenContainer, Signal, Wall,
 };
 use runtime::{ExitRecord, HookRecord, PodReport, PodUid, Runtime, RuntimeEvent};
 use timeline::{Journal, JournalError, Life, Record};
@@ -28,6 +28,9 @@ use client::Sight;
 
 /// The exit code of a process that was killed.
 const KILLED: u8 = 128 + 9;
+
+/// How long a pod that could not be taken on waits for the next try.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
 
 /// How many facts may wait for one driver.
 const INBOX: usize = 1024;
@@ -60,6 +63,10 @@ struct Handle {
     entry: PodEntry,
     /// The deletion last told to the worker: grace and timestamp.
     told: Option<(i64, Timestamp)>,
+    /// The worker was told to begin, in this life of the agent or an earlier one.
+    begun: bool,
+    /// The API object was seen to go.
+    object_gone: bool,
 }
 
 /// The table of drivers.
@@ -71,6 +78,8 @@ pub struct Pods<R: Runtime> {
     running: JoinSet<(String, Result<(), Arc<JournalError>>)>,
     /// Lives that ended here while the API may still speak of them.
     finished: HashSet<String>,
+    /// Pods that could not be taken on, each to be tried again.
+    later: JoinSet<Pod>,
     /// False once the node shuts down.
     takes_on_pods: bool,
 }
@@ -92,6 +101,7 @@ impl<R: Runtime> Pods<R> {
             directory,
             running: JoinSet::new(),
             finished: HashSet::new(),
+            later: JoinSet::new(),
             takes_on_pods,
         };
         let mut reports: HashMap<String, PodReport> =
@@ -118,12 +128,13 @@ impl<R: Runtime> Pods<R> {
         }
     }
 
+    /// Logs first: what is left after a crash is found by its manifest.
     async fn forget_files(&self, uid: &str) {
-        if let Err(error) = self.tools.manifests.forget(uid).await {
-            warn!(uid, %error, "the pod's files could not be removed");
-        }
         if let Err(error) = self.tools.runtime.forget_logs(&PodUid(uid.to_owned())).await {
             warn!(uid, error = words(&error), "the pod's logs could not be removed");
+        }
+        if let Err(error) = self.tools.manifests.forget(uid).await {
+            warn!(uid, %error, "the pod's files could not be removed");
         }
     }
 
@@ -139,6 +150,7 @@ impl<R: Runtime> Pods<R> {
                 Some(event) = events.recv() => self.route(event).await,
                 Some(sight) = sights.recv() => self.see(sight).await,
                 Some(ended) = self.running.join_next() => self.ended(ended)?,
+                Some(Ok(pod)) = self.later.join_next() => self.changed(pod, false).await,
                 command = commands.recv() => match command {
                     Some(Command::ShutDown(answer)) => self.shut_down(answer).await,
                     // The node's owner is gone: stop looking after pods, and leave them as they are.
@@ -178,7 +190,8 @@ impl<R: Runtime> Pods<R> {
             }
         }
         info!(uid, pod = life.name, steps = life.steps.len(), "a pod's life goes on");
-        let inbox = self.begin(&uid, worker, facts);
+        let begun = !life.steps.is_empty();
+        let inbox = self.begin(&uid, worker, facts, begun);
         if let Some(was) = was {
             let _ = inbox.send(Input::Rebooted { was }).await;
         }
@@ -195,7 +208,7 @@ impl<R: Runtime> Pods<R> {
         drop(self.journal.append(Record::Forgotten { uid: uid.to_owned() }));
     }
 
-    fn begin(&mut self, uid: &str, worker: PodWorker, facts: Facts) -> mpsc::Sender<Input> {
+    fn begin(&mut self, uid: &str, worker: PodWorker, facts: Facts, begun: bool) -> mpsc::Sender<Input> {
         let (inbox, told) = mpsc::channel(INBOX);
         let facts = Arc::new(Mutex::new(facts));
         let hands = Hands::new(self.tools.clone(), facts.clone(), inbox.clone());
@@ -203,7 +216,8 @@ impl<R: Runtime> Pods<R> {
         let (driver, progress) = Driver::new(uid.to_owned(), worker, told, self.journal.clone(), hands);
         let entry = PodEntry { uid: PodUid(uid.to_owned()), facts, progress, flush };
         lock(&self.directory).insert(uid.to_owned(), entry.clone());
-        self.drivers.insert(uid.to_owned(), Handle { inbox: inbox.clone(), entry, told: None });
+        self.drivers
+            .insert(uid.to_owned(), Handle { inbox: inbox.clone(), entry, told: None, begun, object_gone: false });
         let key = uid.to_owned();
         self.running.spawn(async move { (key, driver.run().await) });
         inbox
@@ -215,9 +229,12 @@ impl<R: Runtime> Pods<R> {
     ) -> Result<(), Arc<JournalError>> {
         match ended {
             Ok((uid, result)) => {
-                self.drivers.remove(&uid);
+                let handle = self.drivers.remove(&uid);
                 lock(&self.directory).remove(&uid);
-                self.finished.insert(uid);
+                // Of an object that was seen to go, the API will not speak again.
+                if handle.is_none_or(|handle| !handle.object_gone) {
+                    self.finished.insert(uid);
+                }
                 result
             }
             Err(error) => {
@@ -249,7 +266,8 @@ impl<R: Runtime> Pods<R> {
             Sight::Removed(pod) => {
                 let uid = pod.metadata.uid.unwrap_or_default();
                 self.finished.remove(&uid);
-                if let Some(handle) = self.drivers.get(&uid) {
+                if let Some(handle) = self.drivers.get_mut(&uid) {
+                    handle.object_gone = true;
                     let _ = handle.inbox.send(Input::ObjectGone).await;
                 }
             }
@@ -269,6 +287,11 @@ impl<R: Runtime> Pods<R> {
             }
         }
         let Some(handle) = self.drivers.get_mut(&uid) else { return };
+        // A pod that is already leaving when it is first seen never begins.
+        if !handle.begun && pod.metadata.deletion_timestamp.is_none() {
+            handle.begun = true;
+            let _ = handle.inbox.send(Input::Begin).await;
+        }
         let deletion = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
         let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
         // Our own word comes back as well; what the worker already says of itself is no news to it.
@@ -277,6 +300,7 @@ impl<R: Runtime> Pods<R> {
             let succeeded = has_succeeded(&pod);
             let _ = handle.inbox.send(Input::TerminalPhaseSeen { succeeded }).await;
         }
+        let gated = pod.spec.as_ref().is_some_and(|s| s.readiness_gates.is_some());
         let (changes, generation) = {
             let mut facts = lock(&handle.entry.facts);
             let changes = spec_changes(&facts.pod, &pod);
@@ -284,6 +308,9 @@ impl<R: Runtime> Pods<R> {
             facts.pod = pod;
             (changes, generation)
         };
+        if gated {
+            handle.entry.flush.refresh();
+        }
         for change in changes {
             let _ = handle.inbox.send(Input::SpecChanged { change }).await;
         }
@@ -305,12 +332,12 @@ impl<R: Runtime> Pods<R> {
         let spec = match pod_spec(pod) {
             Ok(spec) => spec,
             Err(error) => {
-                warn!(uid, pod = name, %error, "the pod cannot be run as it is written");
+                self.refuse(pod, &error.to_string());
                 return false;
             }
         };
         if let Err(error) = self.tools.manifests.keep(uid, pod).await {
-            error!(uid, pod = name, %error, "the pod's manifest cannot be kept; it is not begun");
+            self.refuse(pod, &format!("its manifest cannot be kept: {error}"));
             return false;
         }
         info!(uid, pod = name, "a pod is taken on");
@@ -327,14 +354,21 @@ impl<R: Runtime> Pods<R> {
             start: Some(timeline::wall_now()),
             ..Facts::default()
         };
-        let inbox = self.begin(uid, PodWorker::new(spec), facts);
-        // A pod that is already over, or leaving, when it is first seen never begins.
-        if is_terminal(pod) {
-            let _ = inbox.send(Input::TerminalPhaseSeen { succeeded: has_succeeded(pod) }).await;
-        } else if pod.metadata.deletion_timestamp.is_none() {
-            let _ = inbox.send(Input::Begin).await;
-        }
+        self.begin(uid, PodWorker::new(spec), facts, false);
         true
+    }
+
+    /// A pod that cannot be taken on is told so and tried again: nothing waits in silence.
+    fn refuse(&mut self, pod: &Pod, why: &str) {
+        warn!(pod = pod.metadata.name, why, "a pod cannot be taken on; trying again");
+        self.tools
+            .recorder
+            .record(pod, Event::pod_warning("FailedSync", format!("the node cannot take on the pod: {why}")));
+        let pod = pod.clone();
+        self.later.spawn(async move {
+            tokio::time::sleep(TRY_AGAIN).await;
+            pod
+        });
     }
 
     async fn route(&mut self, event: RuntimeEvent) {

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use lifecycle::{Event, EventKind, Input, Instance, Probe};
 use runtime::{ContainerId, ExecSpec, PodUid, Runtime};
 use tokio::io::AsyncReadExt;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::probes::{
@@ -34,18 +34,15 @@ pub struct Target<R: Runtime> {
 
 /// The probes of one run; dropped, they end.
 pub struct Running {
-    readiness: Option<JoinSet<()>>,
+    /// Only held: a pod that leaves is still asked whether traffic may come.
+    _readiness: JoinSet<()>,
     others: JoinSet<()>,
 }
 
 impl Running {
-    /// A pod that leaves is asked whether traffic may come, and nothing else.
+    /// A pod that leaves is asked whether traffic may come, and nothing else. What has not started by then never will.
     pub fn keep_only_readiness(&mut self) {
         self.others.abort_all();
-        // Readiness may have waited for the start; what never started is not ready, which is already known.
-        if self.readiness.is_none() {
-            self.readiness = Some(JoinSet::new());
-        }
     }
 }
 
@@ -58,7 +55,7 @@ pub fn start<R: Runtime>(
     tell: impl Fn(Event) + Clone + Send + Sync + 'static,
 ) -> Option<Running> {
     let target = Arc::new(target);
-    let watch = |kind: Probe, probe: &Option<ApiProbe>| {
+    let asked = |kind: Probe, probe: &Option<ApiProbe>| {
         let probe = probe.as_ref()?;
         let action = action(probe, container, &target.pod_ip)?;
         Some(Watch {
@@ -70,33 +67,27 @@ pub fn start<R: Runtime>(
             inbox: inbox.clone(),
         })
     };
-    let startup = watch(Probe::Startup, &container.startup_probe);
-    let liveness = watch(Probe::Liveness, &container.liveness_probe);
-    let readiness = watch(Probe::Readiness, &container.readiness_probe);
+    let startup = asked(Probe::Startup, &container.startup_probe);
+    let liveness = asked(Probe::Liveness, &container.liveness_probe);
+    let readiness = asked(Probe::Readiness, &container.readiness_probe);
     if startup.is_none() && liveness.is_none() && readiness.is_none() {
         return None;
     }
-    let mut running = Running { readiness: None, others: JoinSet::new() };
-    match startup {
-        None => {
-            if let Some(watch) = readiness {
-                running.readiness.get_or_insert_default().spawn(watch.run(tell.clone()));
+    let (has_started, started) = watch::channel(startup.is_none());
+    let mut running = Running { _readiness: JoinSet::new(), others: JoinSet::new() };
+    if let Some(startup) = startup {
+        let tell = tell.clone();
+        running.others.spawn(async move {
+            if startup.run(tell).await {
+                has_started.send_replace(true);
             }
-            if let Some(watch) = liveness {
-                running.others.spawn(watch.run(tell));
-            }
-        }
-        // Until it has started, a container is asked nothing else.
-        Some(startup) => {
-            running.others.spawn(async move {
-                startup.run(tell.clone()).await;
-                let mut after = JoinSet::new();
-                for watch in [liveness, readiness].into_iter().flatten() {
-                    after.spawn(watch.run(tell.clone()));
-                }
-                while after.join_next().await.is_some() {}
-            });
-        }
+        });
+    }
+    if let Some(liveness) = liveness {
+        running.others.spawn(liveness.run_once(started.clone(), tell.clone()));
+    }
+    if let Some(readiness) = readiness {
+        running._readiness.spawn(readiness.run_once(started, tell));
     }
     Some(running)
 }
@@ -111,15 +102,28 @@ struct Watch<R: Runtime> {
 }
 
 impl<R: Runtime> Watch<R> {
-    async fn run(self, tell: impl Fn(Event)) {
+    /// Until it has started, a container is asked nothing else.
+    async fn run_once(self, mut started: watch::Receiver<bool>, tell: impl Fn(Event)) {
+        if started.wait_for(|started| *started).await.is_ok() {
+            self.run(tell).await;
+        }
+    }
+
+    /// Asks until there is nothing more to learn; answers what was learned last.
+    async fn run(self, tell: impl Fn(Event)) -> bool {
+        let mut last = false;
         let (told, mut news) = mpsc::channel(4);
         let asking = run_probe_loop(self.kind, self.timing, || self.ask(), told);
         let hearing = async {
             while let Some(news) = news.recv().await {
+                if let ProbeNews::Changed { passing } = news {
+                    last = passing;
+                }
                 self.hear(news, &tell).await;
             }
         };
         tokio::join!(asking, hearing);
+        last
     }
 
     async fn hear(&self, news: ProbeNews, tell: &impl Fn(Event)) {

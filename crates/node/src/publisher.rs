@@ -73,18 +73,23 @@ impl Publisher {
 
     /// Someone else's way to wait until what was asked for is stored.
     pub fn flush(&self) -> Flush {
-        Flush { wanted: self.wanted.subscribe(), stored: self.stored.clone() }
+        Flush { wanted: self.wanted.clone(), stored: self.stored.clone() }
     }
 }
 
-/// Waits for a publisher to catch up.
+/// Waits for a publisher to catch up, or tells it that there is more to say than the worker knows.
 #[derive(Clone, Debug)]
 pub struct Flush {
-    wanted: watch::Receiver<Wanted>,
+    wanted: watch::Sender<Wanted>,
     stored: watch::Receiver<u64>,
 }
 
 impl Flush {
+    /// What the status is made of has changed outside the worker (a readiness gate): write it again if it differs.
+    pub fn refresh(&self) {
+        self.wanted.send_modify(|w| w.version += 1);
+    }
+
     /// Resolves when everything asked for until now is in the API, or the publisher is gone.
     pub async fn done(mut self) {
         let version = self.wanted.borrow().version;
@@ -115,19 +120,15 @@ async fn run(
     while wanted.changed().await.is_ok() {
         loop {
             let want = wanted.borrow_and_update().clone();
-            let outcome = write_status(&api, &name, &uid, &facts, &mut last, want.status.as_ref()).await;
-            match outcome {
-                Ok(()) => retry = RETRY_LEAST,
-                Err(error) if is_someone_elses(&error) => debug!(%error, "the object is no longer ours to write"),
-                Err(error) => {
-                    warn!(%error, pod = name, "cannot store a pod's status; trying again");
-                    tokio::select! {
-                        () = tokio::time::sleep(retry) => retry = (retry * 2).min(RETRY_MOST),
-                        changed = wanted.changed() => if changed.is_err() { return },
-                    }
-                    continue;
+            if let Err(error) = write_status(&api, &name, &uid, &facts, &mut last, want.status.as_ref()).await {
+                warn!(%error, pod = name, "cannot store a pod's status; trying again");
+                tokio::select! {
+                    () = tokio::time::sleep(retry) => retry = (retry * 2).min(RETRY_MOST),
+                    changed = wanted.changed() => if changed.is_err() { return },
                 }
+                continue;
             }
+            retry = RETRY_LEAST;
             if want.deletes > deletes_done {
                 deletes_done = want.deletes;
                 let answer = match delete(&api, &name, &uid).await {
@@ -152,17 +153,37 @@ async fn write_status(
     status: Option<&PodStatus>,
 ) -> kube::Result<()> {
     let Some(status) = status else { return Ok(()) };
+    if last.is_none() {
+        // After a restart the node remembers less than the API: times of conditions come from there.
+        let Some(stored) = ours(api, name, uid).await? else { return Ok(()) };
+        *last = Some(stored.status.unwrap_or_default());
+    }
     let new = {
         let facts = crate::hands::lock(facts);
-        api_status(status, &facts, last.as_ref().or(facts.pod.status.as_ref()), timeline::wall_now())
+        api_status(status, &facts, last.as_ref(), timeline::wall_now())
     };
     if last.as_ref() == Some(&new) {
         return Ok(());
     }
     let patch = json!({ "metadata": { "uid": uid }, "status": with_removals(&new) });
-    api.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
-    *last = Some(new);
+    match api.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+        Ok(_) => *last = Some(new),
+        Err(error) if is_refusal(&error) => {
+            if ours(api, name, uid).await?.is_some() {
+                // Someone else was quicker, or the server will not have it: look again and try again, visibly.
+                *last = None;
+                return Err(error);
+            }
+            debug!(%error, "the object is no longer ours to write");
+        }
+        Err(error) => return Err(error),
+    }
     Ok(())
+}
+
+/// The stored object, if it is still the pod we look after.
+async fn ours(api: &Api<Pod>, name: &str, uid: &str) -> kube::Result<Option<Pod>> {
+    Ok(api.get_opt(name).await?.filter(|pod| pod.metadata.uid.as_deref() == Some(uid)))
 }
 
 /// A merge keeps what a patch leaves out, so fields that were cleared are said to be null.
@@ -185,11 +206,15 @@ async fn delete(api: &Api<Pod>, name: &str, uid: &str) -> kube::Result<()> {
     };
     match api.delete(name, &params).await {
         Ok(_) => Ok(()),
-        Err(error) if is_someone_elses(&error) => Ok(()),
+        // Not found, or the precondition met another UID.
+        Err(error) if is_refusal(&error) => match ours(api, name, uid).await? {
+            None => Ok(()),
+            Some(_) => Err(error),
+        },
         Err(error) => Err(error),
     }
 }
 
-fn is_someone_elses(error: &kube::Error) -> bool {
+fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
 }

@@ -13,6 +13,9 @@ use tokio::fs;
 
 use crate::translate::container::{Lookups, RunFacts, field};
 
+/// The mode of files that were given none.
+const DEFAULT_MODE: u32 = 0o644;
+
 /// Why a volume cannot be mounted.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
@@ -27,19 +30,34 @@ pub enum VolumeError {
     Disk { volume: String, source: io::Error },
 }
 
-/// Makes every volume of `pod` below `dir`; answers where each one is on the host.
+/// A volume on the node's disk.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Prepared {
+    /// Where it is on the host.
+    pub path: PathBuf,
+    /// What the API gave is the API's to change: containers only read it.
+    pub read_only: bool,
+}
+
+/// One file of a volume.
+struct File {
+    content: Vec<u8>,
+    /// Its own mode, if it was given one.
+    mode: Option<i32>,
+}
+
+/// Makes every volume of `pod` below `dir`.
 pub async fn prepare(
     client: &kube::Client,
     pod: &Pod,
     facts: &RunFacts,
     dir: &Path,
-) -> Result<BTreeMap<String, PathBuf>, VolumeError> {
+) -> Result<BTreeMap<String, Prepared>, VolumeError> {
     let mut made = BTreeMap::new();
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
-        let path = dir.join(&volume.name);
-        let path = one(client, namespace, pod, facts, volume, path).await?;
-        made.insert(volume.name.clone(), path);
+        let prepared = one(client, namespace, pod, facts, volume, dir.join(&volume.name)).await?;
+        made.insert(volume.name.clone(), prepared);
     }
     Ok(made)
 }
@@ -51,7 +69,7 @@ async fn one(
     facts: &RunFacts,
     volume: &Volume,
     path: PathBuf,
-) -> Result<PathBuf, VolumeError> {
+) -> Result<Prepared, VolumeError> {
     let name = &volume.name;
     if let Some(host) = &volume.host_path {
         let exists = fs::try_exists(&host.path).await.unwrap_or(false);
@@ -60,36 +78,39 @@ async fn one(
         } else if !exists {
             return Err(missing(name, format!("hostPath {} does not exist", host.path)));
         }
-        return Ok(PathBuf::from(&host.path));
+        return Ok(Prepared { path: PathBuf::from(&host.path), read_only: false });
     }
-    let files = if let Some(empty) = &volume.empty_dir {
+    let (files, default_mode) = if let Some(empty) = &volume.empty_dir {
         if empty.medium.as_deref().is_some_and(|m| !m.is_empty()) {
             return Err(VolumeError::Unsupported { volume: name.clone() });
         }
         directory(name, &path).await?;
         let group = pod.spec.as_ref().and_then(|s| s.security_context.as_ref()?.fs_group);
         open_to_all(name, &path, group).await?;
-        return Ok(path);
+        return Ok(Prepared { path, read_only: false });
     } else if let Some(source) = &volume.config_map {
         let found: Option<ConfigMap> = get(client, namespace, &source.name, name).await?;
-        select(name, "configmap", &source.name, found.map(config_map_files), source.optional, source.items.as_deref())?
+        let data = found.map(config_map_files);
+        let files = select(name, "configmap", &source.name, data, source.optional, source.items.as_deref())?;
+        (files, source.default_mode)
     } else if let Some(source) = &volume.secret {
         let wanted = source.secret_name.clone().unwrap_or_default();
         let found: Option<Secret> = get(client, namespace, &wanted, name).await?;
-        select(name, "secret", &wanted, found.map(secret_files), source.optional, source.items.as_deref())?
+        let data = found.map(secret_files);
+        (select(name, "secret", &wanted, data, source.optional, source.items.as_deref())?, source.default_mode)
     } else if let Some(source) = &volume.downward_api {
         let mut files = BTreeMap::new();
         for item in source.items.iter().flatten() {
             let reference = item.field_ref.as_ref().ok_or_else(|| VolumeError::Unsupported { volume: name.clone() })?;
             let text = downward(pod, &reference.field_path, facts).map_err(|what| missing(name, what))?;
-            files.insert(item.path.clone(), text.into_bytes());
+            files.insert(item.path.clone(), File { content: text.into_bytes(), mode: item.mode });
         }
-        files
+        (files, source.default_mode)
     } else {
         return Err(VolumeError::Unsupported { volume: name.clone() });
     };
     directory(name, &path).await?;
-    for (file, content) in files {
+    for (file, File { content, mode }) in files {
         if file.split('/').any(|part| part == ".." || part.is_empty()) {
             return Err(missing(name, format!("{file:?} is not a path inside the volume")));
         }
@@ -98,8 +119,11 @@ async fn one(
             fs::create_dir_all(parent).await.map_err(|source| disk(name, source))?;
         }
         fs::write(&target, content).await.map_err(|source| disk(name, source))?;
+        let mode = mode.or(default_mode).and_then(|m| u32::try_from(m).ok()).unwrap_or(DEFAULT_MODE);
+        let permissions = std::fs::Permissions::from_mode(mode);
+        fs::set_permissions(&target, permissions).await.map_err(|source| disk(name, source))?;
     }
-    Ok(path)
+    Ok(Prepared { path, read_only: true })
 }
 
 /// Whole maps are allowed here, one `key="value"` a line, unlike in the environment.
@@ -121,7 +145,7 @@ fn select(
     found: Option<BTreeMap<String, Vec<u8>>>,
     optional: Option<bool>,
     items: Option<&[KeyToPath]>,
-) -> Result<BTreeMap<String, Vec<u8>>, VolumeError> {
+) -> Result<BTreeMap<String, File>, VolumeError> {
     let optional = optional == Some(true);
     let Some(data) = found else {
         return if optional {
@@ -130,12 +154,14 @@ fn select(
             Err(missing(volume, format!("{what} {object:?} not found")))
         };
     };
-    let Some(items) = items else { return Ok(data) };
+    let Some(items) = items else {
+        return Ok(data.into_iter().map(|(key, content)| (key, File { content, mode: None })).collect());
+    };
     let mut chosen = BTreeMap::new();
     for item in items {
         match data.get(&item.key) {
             Some(content) => {
-                chosen.insert(item.path.clone(), content.clone());
+                chosen.insert(item.path.clone(), File { content: content.clone(), mode: item.mode });
             }
             None if optional => {}
             None => return Err(missing(volume, format!("references non-existent {what} key: {}", item.key))),

@@ -6,6 +6,7 @@
 mod plan;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use client::{Sight, follow};
 use jiff::Timestamp;
@@ -22,6 +23,12 @@ pub use plan::{Placement, plan};
 /// The scheduler's name, in `spec.schedulerName` and as the source of its events.
 const NAME: &str = "default-scheduler";
 
+/// How long to wait after a failure before looking again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// How many events may wait to be stored.
+const EVENTS: usize = 4096;
+
 /// Schedules until its task is ended.
 pub async fn run(client: kube::Client) {
     let (pod_told, mut pod_sights) = mpsc::channel(256);
@@ -29,13 +36,19 @@ pub async fn run(client: kube::Client) {
     let mut watches = JoinSet::new();
     watches.spawn(follow(Api::<Pod>::all(client.clone()), None, pod_told));
     watches.spawn(follow(Api::<Node>::all(client.clone()), None, node_told));
-    let mut state = State::default();
+    // Told in order, by one task, so that telling never holds up a pod.
+    let (events, to_store) = mpsc::channel(EVENTS);
+    watches.spawn(store_events(client.clone(), to_store));
+    let mut state = State { events: Some(events), ..State::default() };
     loop {
+        let again = tokio::time::sleep(TRY_AGAIN);
         tokio::select! {
             Some(sight) = pod_sights.recv() => state.see_pod(sight),
             Some(sight) = node_sights.recv() => state.see_node(sight),
+            () = again, if state.failed => {}
             else => return,
         }
+        state.failed = false;
         // Decide once for everything that has already been heard.
         while let Ok(sight) = pod_sights.try_recv() {
             state.see_pod(sight);
@@ -52,6 +65,9 @@ struct State {
     nodes: BTreeMap<String, Node>,
     /// What each pod without a place was last told.
     told: BTreeMap<String, String>,
+    /// Some pod could not be bound, for a reason that may pass.
+    failed: bool,
+    events: Option<mpsc::Sender<Event>>,
 }
 
 impl State {
@@ -87,9 +103,17 @@ impl State {
                         object.spec.get_or_insert_default().node_name = Some(node.clone());
                         self.told.remove(&pod);
                         let message = format!("Successfully assigned {namespace}/{name} to {node}");
-                        tell(client, object, "Normal", "Scheduled", &message).await;
+                        let event = event(object, "Normal", "Scheduled", &message);
+                        self.tell(event);
                     }
-                    Err(error) => debug!(%error, pod = name, "not bound; the watch will tell why"),
+                    // Gone, or bound by someone else: the watch tells.
+                    Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+                        debug!(message = status.message, pod = name, "not bound");
+                    }
+                    Err(error) => {
+                        warn!(%error, pod = name, "cannot bind a pod; trying again");
+                        self.failed = true;
+                    }
                 }
             }
             Placement::Nowhere { pod, why } => {
@@ -97,10 +121,17 @@ impl State {
                     return;
                 }
                 if let Some(object) = self.pods.get(&pod) {
-                    tell(client, object, "Warning", "FailedScheduling", &why).await;
+                    let event = event(object, "Warning", "FailedScheduling", &why);
+                    self.tell(event);
                     self.told.insert(pod, why);
                 }
             }
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        if self.events.as_ref().is_some_and(|queue| queue.try_send(event).is_err()) {
+            warn!("too many events wait to be stored; one is dropped");
         }
     }
 }
@@ -126,20 +157,20 @@ async fn bind(client: &kube::Client, pod: &Pod, node: &str) -> kube::Result<()> 
     Ok(())
 }
 
-async fn tell(client: &kube::Client, pod: &Pod, kind: &str, reason: &str, message: &str) {
+fn event(pod: &Pod, kind: &str, reason: &str, message: &str) -> Event {
     let now = Timestamp::now();
-    let namespace = pod.namespace().unwrap_or_default();
-    let event = Event {
+    let namespace = pod.namespace();
+    Event {
         metadata: ObjectMeta {
             name: Some(format!("{}.{:x}", pod.name_any(), now.as_nanosecond())),
-            namespace: Some(namespace.clone()),
+            namespace: namespace.clone(),
             ..ObjectMeta::default()
         },
         involved_object: ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),
             name: Some(pod.name_any()),
-            namespace: Some(namespace.clone()),
+            namespace,
             uid: pod.uid(),
             ..ObjectReference::default()
         },
@@ -152,9 +183,14 @@ async fn tell(client: &kube::Client, pod: &Pod, kind: &str, reason: &str, messag
         last_timestamp: Some(Time(now)),
         count: Some(1),
         ..Event::default()
-    };
-    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-    if let Err(error) = api.create(&PostParams::default(), &event).await {
-        warn!(%error, reason, "an event could not be stored");
+    }
+}
+
+async fn store_events(client: kube::Client, mut events: mpsc::Receiver<Event>) {
+    while let Some(event) = events.recv().await {
+        let api: Api<Event> = Api::namespaced(client.clone(), event.metadata.namespace.as_deref().unwrap_or_default());
+        if let Err(error) = api.create(&PostParams::default(), &event).await {
+            debug!(%error, reason = event.reason, "an event could not be stored");
+        }
     }
 }

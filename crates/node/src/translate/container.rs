@@ -1,8 +1,8 @@
 //! An API container as the runtime runs it: environment resolved and expanded, mounts by host path.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
+use crate::volumes::Prepared;
 use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod, PodSecurityContext, SecurityContext};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use runtime::{ContainerId, ContainerSpec, Mount, Resources};
@@ -44,7 +44,7 @@ pub fn container_spec(
     container: &Container,
     id: ContainerId,
     image_id: String,
-    volumes: &BTreeMap<String, PathBuf>,
+    volumes: &BTreeMap<String, Prepared>,
     lookups: &Lookups,
     facts: &RunFacts,
 ) -> Result<ContainerSpec, ConfigError> {
@@ -218,7 +218,7 @@ pub fn expand(text: &str, known: &BTreeMap<&str, &str>) -> String {
     out
 }
 
-fn mounts(container: &Container, volumes: &BTreeMap<String, PathBuf>) -> Result<Vec<Mount>, ConfigError> {
+fn mounts(container: &Container, volumes: &BTreeMap<String, Prepared>) -> Result<Vec<Mount>, ConfigError> {
     let mut mounts = Vec::new();
     for mount in container.volume_mounts.iter().flatten() {
         let source = volumes
@@ -228,9 +228,9 @@ fn mounts(container: &Container, volumes: &BTreeMap<String, PathBuf>) -> Result<
             return Err(ConfigError::Unsupported(format!("subPath of volume mount {:?}", mount.name)));
         }
         mounts.push(Mount {
-            source: Some(source.clone()),
+            source: Some(source.path.clone()),
             target: mount.mount_path.clone(),
-            read_only: mount.read_only.unwrap_or(false),
+            read_only: source.read_only || mount.read_only.unwrap_or(false),
         });
     }
     Ok(mounts)

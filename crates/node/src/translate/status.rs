@@ -77,19 +77,19 @@ fn phase(phase: PodPhase) -> &'static str {
 fn conditions(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>, now: Wall) -> Vec<PodCondition> {
     let stored = before.and_then(|b| b.conditions.as_ref()).or_else(|| facts.pod.status.as_ref()?.conditions.as_ref());
     let scheduled = Condition { holds: true, reason: None, message: None };
+    let ready = gated(&status.ready, &facts.pod);
     let ours = [
         ("PodReadyToStartContainers", &status.ready_to_start_containers),
         ("Initialized", &status.initialized),
-        ("Ready", &status.ready),
+        ("Ready", &ready),
         ("ContainersReady", &status.containers_ready),
         ("PodScheduled", &scheduled),
     ];
     let at_the_end = [("DisruptionTarget", &status.disruption), ("adieu.dev/TrafficDrained", &status.traffic_drained)];
     let at_the_end = at_the_end.into_iter().filter_map(|(kind, condition)| Some((kind, condition.as_ref()?)));
     let ours: Vec<_> = ours.into_iter().chain(at_the_end).collect();
-    let mut all: Vec<PodCondition> = ours
-        .iter()
-        .copied()
+    // Conditions of others (readiness gates, DisruptionTarget) are theirs to change: a merge by type leaves them alone.
+    ours.into_iter()
         .map(|(kind, condition)| {
             let word = if condition.holds { "True" } else { "False" };
             let old = stored.and_then(|list| list.iter().find(|c| c.type_ == kind));
@@ -104,11 +104,20 @@ fn conditions(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>, now
                 ..PodCondition::default()
             }
         })
-        .collect();
-    // Conditions of others (readiness gates, DisruptionTarget) are theirs to change.
-    let foreign = facts.pod.status.as_ref().and_then(|s| s.conditions.as_ref());
-    all.extend(foreign.into_iter().flatten().filter(|c| !ours.iter().any(|(kind, _)| *kind == c.type_)).cloned());
-    all
+        .collect()
+}
+
+/// Ready also waits for the conditions that the pod's readiness gates name.
+fn gated(ready: &Condition, pod: &Pod) -> Condition {
+    let gates = pod.spec.iter().flat_map(|s| s.readiness_gates.iter().flatten());
+    let stored = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+    let holds = |kind: &str| stored.is_some_and(|list| list.iter().any(|c| c.type_ == kind && c.status == "True"));
+    let missing: Vec<&str> = gates.map(|gate| gate.condition_type.as_str()).filter(|kind| !holds(kind)).collect();
+    if !ready.holds || missing.is_empty() {
+        return ready.clone();
+    }
+    let message = format!("corresponding condition of pod readiness gate {missing:?} does not hold");
+    Condition { holds: false, reason: Some("ReadinessGatesNotReady".to_owned()), message: Some(message) }
 }
 
 fn container(status: &ContainerStatus, facts: &Facts, words_most: usize) -> ApiContainer {
