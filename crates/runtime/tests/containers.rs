@@ -427,6 +427,59 @@ fn pods_reach_each_other_by_address_and_their_containers_by_localhost() {
 }
 
 #[test]
+fn a_container_that_fails_again_and_again_keeps_its_last_run_only() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let files = machine.dir.path().join("pods/pod-1");
+        let beside = machine.start(&pod, "beside", "sleep 1000").await;
+        let mut longest_running = None;
+        for attempt in 0..5 {
+            let script = format!("echo run {attempt} > /tmp/x; cat /tmp/x; exit {}", attempt + 1);
+            let mut spec = machine.spec("app", &script).await;
+            spec.id.attempt = attempt;
+            if attempt == 1 {
+                // Not over while later ones begin, as after a fault of whoever asks.
+                spec.command[2] = "echo run 1; sleep 1000".to_owned();
+                machine.runtime().start_container(&pod, &spec).await.unwrap();
+                machine.logged(&pod, &spec.id, "run 1").await;
+                longest_running = Some(spec.id);
+                continue;
+            }
+            machine.runtime().start_container(&pod, &spec).await.unwrap();
+            assert_eq!(u32::from(machine.exit(&pod, &spec.id).await.code), attempt + 1);
+        }
+        let runs = || {
+            let mut names: Vec<_> = std::fs::read_dir(files.join("containers")).unwrap().flatten().collect();
+            names.sort_by_key(std::fs::DirEntry::file_name);
+            let logs = (0..6).filter(|n| files.join(format!("logs/app/{n}.log")).exists()).collect::<Vec<_>>();
+            let names: Vec<_> = names.iter().map(|name| name.file_name().into_string().unwrap()).collect();
+            (names.join(" "), logs)
+        };
+        assert_eq!(runs(), ("app.1 app.3 app.4 beside.0".to_owned(), vec![1, 3, 4]));
+        // The end of the last run but one is still known, and its log can still be read.
+        let report = machine.report(&pod).await.unwrap();
+        let exit = |attempt| report.containers.iter().find(|one| one.id.attempt == attempt).unwrap().exit;
+        assert_eq!((exit(3).unwrap().code, exit(4).unwrap().code, exit(1)), (4, 5, None));
+        let last = runtime::ContainerId { name: "app".into(), attempt: 3 };
+        assert_eq!(machine.log(&pod, &last), "stdout F run 3\n");
+        // Once it is over, it goes with the next.
+        let over = longest_running.unwrap();
+        machine.runtime().kill(&pod, &over).await.unwrap();
+        machine.exit(&pod, &over).await;
+        let mut spec = machine.spec("app", "sleep 1000").await;
+        spec.id.attempt = 5;
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        assert_eq!(runs(), ("app.4 app.5 beside.0".to_owned(), vec![4, 5]));
+        assert_eq!(machine.exec(&pod, &beside, "echo well").await.0, "well\n");
+        common::eventually("their files deleted", || {
+            std::fs::read_dir(machine.dir.path().join("pods")).unwrap().count() == 1
+        })
+        .await;
+        machine
+    });
+}
+
+#[test]
 fn start_and_stop_take_milliseconds() {
     on_a_machine(|mut machine| async {
         let warm = machine.sandbox("warm").await;

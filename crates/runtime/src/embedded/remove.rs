@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::pod::{Pod, system};
 use super::reattach::LEAVING;
 use super::{CGROUP_PATIENCE, Inner, Result, blocking};
-use crate::contract::PodUid;
+use crate::contract::{ContainerId, PodUid};
 use crate::shim::protocol::Request;
+use crate::shim::records::{PodDir, directory_name};
 
 /// A shim ends its containers and itself within milliseconds; afterwards the pod's group is killed as a whole.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -36,7 +37,7 @@ impl Inner {
         let leaving = blocking(move || {
             of.group.remove(CGROUP_PATIENCE)?;
             keep_logs(&of, &kept)?;
-            leave(&of)
+            leave(&of.dir.path, &of)
         });
         let leaving = leaving.await.map_err(system("cannot remove the pod's control groups and files"))?;
         pod.set_removed();
@@ -62,6 +63,40 @@ impl Inner {
         deleted.await.map_err(system("cannot delete the pod's logs"))
     }
 
+    /// Forgets the runs of a container before its last one, now that another has begun: a container that fails again
+    /// and again must not fill the disk. The last one stays, for its exit and its log are still asked for.
+    pub(super) async fn forget_former_runs(&self, pod: &Arc<Pod>, begun: &ContainerId) {
+        if begun.attempt < 2 {
+            return;
+        }
+        let (of, begun, kept) = (pod.clone(), begun.clone(), PodDir { path: self.kept_logs(&pod.uid) });
+        let forgotten = blocking(move || {
+            let mut former: Vec<_> = of.dir.containers();
+            former.retain(|(id, _)| id.name == begun.name && id.attempt < begun.attempt);
+            let last = former.pop().map(|(id, _)| id.attempt);
+            // Whatever has no end on disk, or processes, is not over.
+            former.retain(|(id, dir)| dir.exit().exists() && !of.group.below(&directory_name(id)).is_populated());
+            let mut leaving = Vec::new();
+            for (_, dir) in former {
+                leaving.push(leave(&dir.path, &of)?);
+            }
+            for logs in [&of.dir, &kept] {
+                for attempt in logs.logged(&begun.name).into_iter().filter(|attempt| *attempt + 1 < begun.attempt) {
+                    let id = ContainerId { attempt, ..begun.clone() };
+                    if Some(attempt) != last && !of.dir.container(&id).path.exists() {
+                        std::fs::remove_file(logs.log(&id))?;
+                    }
+                }
+            }
+            Ok(leaving)
+        });
+        match forgotten.await {
+            Ok(leaving) => leaving.into_iter().flatten().for_each(|path| self.delete_in_background(path)),
+            // The next run tries again.
+            Err(error) => tracing::warn!(uid = %pod.uid.0, error, "cannot forget former runs of a container"),
+        }
+    }
+
     async fn end(&self, pod: &Arc<Pod>) -> io::Result<()> {
         if let Some(link) = pod.link() {
             // By its own shim first, which collects every process; what does not follow is killed below.
@@ -85,7 +120,7 @@ impl Inner {
         self.in_background(async move {
             let shown = path.display().to_string();
             if let Err(error) = blocking(move || std::fs::remove_dir_all(path)).await {
-                tracing::warn!(path = shown, error, "cannot delete the files of a removed pod");
+                tracing::warn!(path = shown, error, "cannot delete files that nobody needs any more");
             }
         });
     }
@@ -121,11 +156,11 @@ fn keep_logs(pod: &Pod, kept: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Frees the pod's name; what is left to delete is then nobody's.
-fn leave(pod: &Pod) -> io::Result<Option<PathBuf>> {
-    let path = &pod.dir.path;
+/// Frees the name of a directory of the pod; what is left to delete is then nobody's, and found by the next agent if
+/// this one dies.
+fn leave(path: &Path, pod: &Pod) -> io::Result<Option<PathBuf>> {
     let stamp = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
-    let leaving = path.with_file_name(format!("{LEAVING}{}-{stamp}", pod.uid.0));
+    let leaving = pod.dir.path.with_file_name(format!("{LEAVING}{}-{stamp}", pod.uid.0));
     match std::fs::rename(path, &leaving) {
         Ok(()) => Ok(Some(leaving)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

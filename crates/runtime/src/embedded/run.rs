@@ -49,6 +49,7 @@ impl Inner {
                 for warning in warnings {
                     tracing::warn!(uid = %uid.0, container = %spec.id.name, warning, "limit not applied");
                 }
+                self.forget_former_runs(&pod, &spec.id).await;
                 Ok(wall_ms)
             }
             Ok(answer) => Err(unexpected(&answer)),

@@ -74,6 +74,11 @@ impl PodDir {
     pub(crate) fn log(&self, id: &ContainerId) -> PathBuf {
         self.path.join("logs").join(&id.name).join(format!("{}.log", id.attempt))
     }
+    /// The runs of a container that have a log.
+    pub(crate) fn logged(&self, container: &str) -> Vec<u32> {
+        let attempt = |name: String| name.strip_suffix(".log")?.parse().ok();
+        names_in(&self.path.join("logs").join(container)).filter_map(attempt).collect()
+    }
     pub(crate) fn container(&self, id: &ContainerId) -> ContainerDir {
         ContainerDir { path: self.path.join("containers").join(directory_name(id)) }
     }
