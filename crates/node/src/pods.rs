@@ -251,18 +251,25 @@ impl<R: Runtime> Pods<R> {
             let succeeded = has_succeeded(&pod);
             let _ = handle.inbox.send(Input::TerminalPhaseSeen { succeeded }).await;
         }
-        let (changes, generation) = {
+        let (changes, generation, kept) = {
             let mut facts = lock(&handle.entry.facts);
             let changes = spec_changes(&facts.pod, &pod);
+            let kept = (!changes.is_empty()).then(|| pod.clone());
             let generation = pod.metadata.generation.filter(|new| facts.pod.metadata.generation != Some(*new));
             facts.pod = pod;
-            (changes, generation)
+            (changes, generation, kept)
         };
         for change in changes {
             let _ = handle.inbox.send(Input::SpecChanged { change }).await;
         }
         if let Some(generation) = generation {
             let _ = handle.inbox.send(Input::GenerationSeen { generation }).await;
+        }
+        // What is kept is what the next agent compares with.
+        if let Some(pod) = kept
+            && let Err(error) = self.tools.manifests.keep(&uid, &pod).await
+        {
+            warn!(uid, %error, "a changed manifest cannot be kept; after a restart it counts as changed again");
         }
         let Some(deletion) = deletion else { return };
         if handle.told == Some((grace, deletion)) {
