@@ -33,7 +33,7 @@ macro_rules! pinned {
 }
 
 pinned! {
-    one_container_under_all_requests: "one container, all requests", 173_998;
+    one_container_under_all_requests: "one container, all requests", 45_694;
     one_container_in_all_troubles: "one container, all troubles", 171_383;
     an_exec_hook_under_all_requests: "exec hook, all requests", 159_283;
     an_exec_hook_in_all_troubles: "exec hook, all troubles", 63_906;
@@ -44,7 +44,7 @@ pinned! {
     a_main_and_two_sidecars: "main and two sidecars", 33_162;
     a_pod_that_comes_up: "comes up", 165_078;
     restarts_and_probes: "restarts, probes", 93_292;
-    a_barrier_under_all_requests: "barrier, all requests", 230_441;
+    a_barrier_under_all_requests: "barrier, all requests", 80_720;
     a_barrier_and_a_sidecar: "barrier and sidecar", 26_297;
     a_barrier_and_a_drain: "barrier and drain", 106_609;
 }
