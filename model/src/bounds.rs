@@ -25,7 +25,7 @@ pub struct Bounds {
     pub crashes: u8,
     /// The sandbox and all in it vanish while the agent is away.
     pub losses: u8,
-    /// An answer comes twice, or it (or the death of a killed process) takes longer than the next thing that happens.
+    /// An answer comes twice; or an answer, the death of a killed process, or the agent itself comes late.
     pub late: u8,
     /// A second passes although nobody waits for it.
     pub pauses: u8,

@@ -88,7 +88,7 @@ pub fn small() -> Vec<PodModel<PodWorker>> {
     let two_sidecars = vec![hooked("s", Sidecar, Hook::Exec), container("t", Sidecar), a()];
     let few = Bounds { refusals: 0, hook_failures: 0, ..TROUBLES };
     vec![
-        warm("one container, all requests", vec![a()], Bounds { late: 1, ..REQUESTS }, make),
+        warm("one container, all requests", vec![a()], REQUESTS, make),
         warm("one container, all troubles", vec![a()], Bounds { crashes: 2, losses: 1, ..TROUBLES }, make),
         warm("exec hook, all requests", vec![hooked("a", Main, Hook::Exec)], REQUESTS, make),
         warm("exec hook, all troubles", vec![hooked("a", Main, Hook::Exec)], TROUBLES, make),
@@ -102,7 +102,7 @@ pub fn small() -> Vec<PodModel<PodWorker>> {
         routed(
             "barrier, all requests",
             vec![hooked("a", Main, Hook::Exec)],
-            Bounds { evictions: 0, shutdowns: 0, late: 1, ..REQUESTS },
+            Bounds { evictions: 0, shutdowns: 0, pauses: 0, late: 1, ..REQUESTS },
             make,
         ),
         routed("barrier and sidecar", sidecar(), Bounds { late: 0, exits: 0, ..few }, make),

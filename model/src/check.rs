@@ -119,7 +119,8 @@ pub fn always<W: Worker>() -> Vec<Property<PodModel<W>>> {
         KillInTime,
         TrueStatus,
         QuietEnd,
-        BarrierFirst
+        BarrierFirst,
+        NoIdleWait
     );
     all.push(Property::always(Law::NoDeadEnd.sentence(), |model: &PodModel<W>, state| {
         let mut steps = Vec::new();

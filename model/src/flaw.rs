@@ -46,11 +46,13 @@ pub enum Flaw {
     TalksOn,
     /// Hooks and signals go out while connections still come.
     IgnoresBarrier,
+    /// The end of a hook is not noticed, and the whole grace waited for.
+    WaitsForNothing,
 }
 
 impl Flaw {
     /// All of them, each with the law that it breaks.
-    pub const ALL: [(Self, Law); 18] = [
+    pub const ALL: [(Self, Law); 19] = [
         (Self::KillsAtOnce, Law::NoEarlyKill),
         (Self::GivesNoNotice, Law::Notice),
         (Self::GraceBeginsAnew, Law::DeadlineFalls),
@@ -69,6 +71,7 @@ impl Flaw {
         (Self::SwallowsExit, Law::NoDeadEnd),
         (Self::TalksOn, Law::QuietEnd),
         (Self::IgnoresBarrier, Law::BarrierFirst),
+        (Self::WaitsForNothing, Law::NoIdleWait),
     ];
 
     /// Makes workers that have it.
@@ -96,7 +99,8 @@ impl Flaw {
             FreezesStatus,
             SwallowsExit,
             TalksOn,
-            IgnoresBarrier
+            IgnoresBarrier,
+            WaitsForNothing
         )
     }
 }
@@ -176,6 +180,7 @@ impl Worker for Flawed {
             }
             (Flaw::RunsHookAgain, Input::HookFinished { .. }) => self.before = Some(Box::new(self.worker.clone())),
             (Flaw::RunsHookAgain, Input::AgentRestarted { report: RuntimeReport { hooks, .. } }) => hooks.clear(),
+            (Flaw::WaitsForNothing, Input::HookFinished { .. }) => return effects,
             (Flaw::SwallowsExit, Input::Exited { .. }) if self.in_hook() => return effects,
             (Flaw::FreezesStatus, Input::Exited { .. }) if self.held_back.is_none() => {
                 self.held_back = Some(told);

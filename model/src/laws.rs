@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use lifecycle::{ContainerState, Effect, Hook, HookKind, Moment, PodPhase, PodSpec, PodWorker, Role};
 
-use crate::process::{Asked, HookLife, Life};
+use crate::process::{Asked, HookLife, Life, Process};
 use crate::promise::Promise;
 use crate::step::Index;
 use crate::traffic::{Answer, Traffic};
 use crate::world::{Object, Sandbox, World, position};
 
-/// A law.
+/// A law; its sentence is its documentation.
+#[allow(missing_docs, reason = "`Law::sentence` says it")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Law {
-    /// See [`Law::sentence`], here and below.
     NoEarlyKill,
     Notice,
     DeadlineFalls,
@@ -32,11 +32,12 @@ pub enum Law {
     QuietEnd,
     NoDeadEnd,
     BarrierFirst,
+    NoIdleWait,
 }
 
 impl Law {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::NoEarlyKill,
         Self::Notice,
         Self::DeadlineFalls,
@@ -54,6 +55,7 @@ impl Law {
         Self::QuietEnd,
         Self::NoDeadEnd,
         Self::BarrierFirst,
+        Self::NoIdleWait,
     ];
 
     /// The law in one sentence.
@@ -76,6 +78,7 @@ impl Law {
             Self::QuietEnd => "nothing is asked for after the end",
             Self::NoDeadEnd => "every run reaches Gone",
             Self::BarrierFirst => "no hook and no stop signal before the barrier has its evidence, or its cap",
+            Self::NoIdleWait => "whoever has nothing left to wait for was sent its stop signal",
         }
     }
 
@@ -164,6 +167,7 @@ pub fn judge_ask(broken: &mut Broken, spec: &PodSpec, world: &World, promise: Op
 /// The worker was told something and all it asked for was done.
 pub fn judge_state(
     broken: &mut Broken,
+    spec: &PodSpec,
     world: &World,
     promise: Option<Promise>,
     before: Option<Moment>,
@@ -187,6 +191,10 @@ pub fn judge_state(
         };
         broken.demand(Law::KillInTime, killed_in_time);
         broken.demand(Law::HookEnds, !matches!(process.pre_stop, HookLife::Running(_)));
+    }
+    for index in (0..).take(world.processes.len()) {
+        let waits = promise.is_none() || world.clearing || may_wait(spec, world, promise, index);
+        broken.demand(Law::NoIdleWait, waits || world.process(index).signal != Asked::No);
     }
     let status = worker.status();
     let over = matches!(status.phase, PodPhase::Succeeded | PodPhase::Failed);
@@ -216,6 +224,22 @@ fn barrier_is_open(spec: &PodSpec, world: &World, promise: Option<Promise>) -> b
     let cap = promise.barrier_cap(spec.drain.barrier_cap.unwrap_or(CAP), spec.drain.reserve.unwrap_or(RESERVE));
     let settled = settled == Answer::Told || settling_since.is_some_and(|since| world.now >= since + SETTLE_CAP);
     world.heard == Object::Gone || world.now >= cap || (cut == Answer::Told && settled)
+}
+
+/// Whether a container of a leaving pod has a reason not to have its stop signal yet, as far as its worker can know.
+fn may_wait(spec: &PodSpec, world: &World, promise: Option<Promise>, index: Index) -> bool {
+    let (process, container) = (world.process(index), &spec.containers[usize::from(index)]);
+    let in_hook = container.pre_stop.is_some() && !matches!(process.pre_stop, HookLife::Ended(_, true));
+    let draining = world.traffic.guarded && spec.drain.budget.is_some();
+    let is_known_dead = |other: &Process| !other.may_be_alive() && (other.exit_told || other.life == Life::Absent);
+    let in_order = container.role == Role::Sidecar
+        && (0..).zip(&spec.containers).any(|(other, container)| {
+            !is_known_dead(world.process(other))
+                && (matches!(container.role, Role::Init | Role::Main)
+                    || (container.role == Role::Sidecar && other > index))
+        });
+    let is_known_to_run = process.life == Life::Running && process.start_told;
+    !is_known_to_run || in_hook || draining || in_order || !barrier_is_open(spec, world, promise)
 }
 
 /// Whether somebody is alive whom that sidecar serves.

@@ -5,9 +5,15 @@
 //! within the [`bounds`] of a model. After every step the [`laws`] are asked, and [`flaw`] shows that each of them
 //! can be broken. What the deadline should be is reckoned a second time, in [`promise`].
 //!
-//! What the world may do: answer late, out of order, or (across a crash of the agent) never; perform only the first
-//! of the effects it was asked for before the agent dies; go on while the agent is away. What it may not do: lose an
-//! answer to an agent that lives, or let a killed process run on for ever.
+//! What the world may do: answer late, twice, out of order, or (across a crash of the agent) never; wake the worker
+//! late; perform only the first of the effects it was asked for before the agent dies; go on while the agent is away.
+//! What it may not do: lose an answer to an agent that lives, or let a killed process run on for ever.
+//!
+//! ```text
+//! cargo run --release -p model              the small models, with their states, laws and times
+//! cargo run --release -p model -- --large   the large ones, too: minutes, and some gigabytes
+//! cargo test -p model                       the small models with pinned counts, and every flaw caught
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod bounds;

@@ -142,7 +142,9 @@ impl<W: Worker> PodModel<W> {
         let due = self.next_due(state);
         may(due.is_some_and(|due| due <= HORIZON && moves(due) && (world.agent || due > world.now)), What::Wake);
         let later = world.now + SECOND;
-        may(left.pauses > 0 && due.is_some_and(|due| due > later) && moves(later), What::Pause);
+        // A busy agent comes late to what is due.
+        let may_pass = |due: Moment| due > later || (left.late > 0 && world.agent);
+        may(left.pauses > 0 && later <= HORIZON && due.is_some_and(may_pass) && moves(later), What::Pause);
         all
     }
 
@@ -155,7 +157,8 @@ impl<W: Worker> PodModel<W> {
     /// Where a step leads, if it is possible.
     pub fn step(&self, from: &State<W>, Step { what, how }: Step) -> Option<State<W>> {
         let mut state = from.clone();
-        state.pay(what, how);
+        let overslept = what == What::Pause && self.next_due(from).is_some_and(|due| due <= from.world.now + SECOND);
+        state.pay(what, how, overslept);
         #[allow(clippy::wildcard_enum_match_arm, reason = "everything else simply happens")]
         match what {
             What::Crash => {
@@ -257,11 +260,11 @@ impl<W: Worker> State<W> {
         if cut_off {
             self.crash(spec);
         } else {
-            judge_state(&mut self.broken, &self.world, self.promise, deadline, self.worker.inner());
+            judge_state(&mut self.broken, spec, &self.world, self.promise, deadline, self.worker.inner());
         }
     }
 
-    fn pay(&mut self, what: What, how: How) {
+    fn pay(&mut self, what: What, how: How, overslept: bool) {
         let left = &mut self.left;
         let spent: Option<&mut u8> = match what {
             What::Delete => Some(&mut left.deletes),
@@ -303,7 +306,7 @@ impl<W: Worker> State<W> {
             self.left.crashes = self.left.crashes.saturating_sub(1);
         }
         let waits = matches!(what, What::Wake | What::Pause) && self.world.is_pressed();
-        if matches!(how, How::Late | How::Twice) || waits {
+        if matches!(how, How::Late | How::Twice) || waits || overslept {
             self.left.late = self.left.late.saturating_sub(1);
         }
     }

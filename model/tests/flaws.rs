@@ -23,7 +23,9 @@ fn stage<W: Worker>(flaw: Flaw, make: Make<W>) -> PodModel<W> {
             warm("plain", plain(), calm, make)
         }
         Flaw::TalksOn => warm("plain", plain(), Bounds { exits: 1, ..calm }, make),
-        Flaw::GivesNoNotice | Flaw::IgnoresHook | Flaw::LeaksHook => warm("hook", with_hook(), calm, make),
+        Flaw::GivesNoNotice | Flaw::IgnoresHook | Flaw::LeaksHook | Flaw::WaitsForNothing => {
+            warm("hook", with_hook(), calm, make)
+        }
         Flaw::SwallowsExit => warm("hook", with_hook(), Bounds { exits: 1, ..calm }, make),
         Flaw::GraceBeginsAnew | Flaw::SignalsAgain => {
             warm("crash", plain(), Bounds { crashes: 1, pauses: 1, ..calm }, make)
@@ -142,4 +144,9 @@ fn a_worker_that_talks_after_its_end_is_caught() {
 #[test]
 fn a_stop_signal_before_the_barrier_is_released_is_caught() {
     is_caught(Flaw::IgnoresBarrier);
+}
+
+#[test]
+fn a_hook_whose_end_is_not_noticed_is_caught() {
+    is_caught(Flaw::WaitsForNothing);
 }

@@ -354,6 +354,8 @@ impl Container {
             }
             // Nobody is asked whether it lives before it came up.
             (Probe::Liveness, false) if self.spec.probes.startup && !running.came_up => None,
+            // Nor whether it came up after it did: a new agent may ask once more.
+            (Probe::Startup, false) if running.came_up => None,
             (Probe::Liveness | Probe::Startup, false) => running.stop.is_none().then_some(probe),
             (Probe::Liveness, true) => None,
         }

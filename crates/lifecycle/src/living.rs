@@ -33,6 +33,12 @@ impl PodWorker {
 
     /// A living pod is told something.
     pub(crate) fn handle_living(&mut self, now: Moment, input: Input, out: &mut Vec<Effect>) {
+        // Nothing is begun for a pod whose time is over; but an exit that made it complete goes first.
+        if !matches!(input, Input::Exited { .. } | Input::AgentRestarted { .. })
+            && self.end_if_active_too_long(now, out)
+        {
+            return self.handle_ending(now, input, out);
+        }
         match input {
             Input::ImageReady { container, stop_signal } => {
                 if let Some(container) = self.named(&container) {
@@ -100,10 +106,7 @@ impl PodWorker {
             self.begin_ending(now, Termination::completed(now, self.grace), out);
             return;
         }
-        if self.active_until().is_some_and(|until| now >= until) {
-            let message = "Pod was active on the node longer than the specified deadline";
-            out.push(Effect::Emit(Event::pod_normal("DeadlineExceeded", message.into())));
-            self.begin_ending(now, Termination::overdue(now, self.grace), out);
+        if self.end_if_active_too_long(now, out) {
             return;
         }
         let gate = if self.detour.holds(now) { Gate::Shut } else { Gate::Open { without_sleep: false } };
@@ -151,6 +154,17 @@ impl PodWorker {
         self.began_at
             .zip(self.active_deadline)
             .map(|(began, deadline)| began + deadline.saturating_sub(self.active_before))
+    }
+
+    /// Ends a pod that was active for longer than it may be; true if it was.
+    pub(crate) fn end_if_active_too_long(&mut self, now: Moment, out: &mut Vec<Effect>) -> bool {
+        if self.active_until().is_none_or(|until| now < until) {
+            return false;
+        }
+        let message = "Pod was active on the node longer than the specified deadline";
+        out.push(Effect::Emit(Event::pod_normal("DeadlineExceeded", message.into())));
+        self.begin_ending(now, Termination::overdue(now, self.grace), out);
+        true
     }
 
     /// The node will not have this pod: what runs of it leaves with its full grace.

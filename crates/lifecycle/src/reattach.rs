@@ -36,6 +36,10 @@ impl PodWorker {
             self.reattach_ending_sandbox(report);
             return;
         }
+        if self.end_if_active_too_long(now, out) {
+            self.reattach_ending_sandbox(report);
+            return;
+        }
         for container in &mut self.containers {
             container.image.reattach(&container.spec.name, out);
         }

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use crate::container::{Container, Run};
 use crate::detour::Detour;
-use crate::fingerprint::fingerprint;
+use crate::fingerprint::Fingerprint;
 use crate::phase::Phase;
 use crate::termination::{Cause, Object, Termination, terminal_phase};
 use crate::waiter::Waiter;
@@ -39,8 +39,10 @@ pub struct PodWorker {
     pub(crate) generation: Option<i64>,
     pub(crate) waiters: Vec<Waiter>,
     pub(crate) phase: Phase,
-    /// The fingerprint of the status as it was after the latest input.
-    shown: u64,
+    /// The fingerprint of all the above as it was after the latest input.
+    known: Fingerprint,
+    /// And that of the status.
+    shown: Fingerprint,
 }
 
 impl PodWorker {
@@ -60,16 +62,17 @@ impl PodWorker {
             generation: None,
             waiters: Vec::new(),
             phase: Phase::New,
-            shown: 0,
+            known: Fingerprint::default(),
+            shown: Fingerprint::default(),
         };
-        worker.shown = fingerprint(&worker.view());
+        worker.known = Fingerprint::of(&worker);
+        worker.shown = Fingerprint::of(&worker.view());
         worker
     }
 
     /// Tells the worker one thing that happened; returns what to do about it.
     pub fn handle(&mut self, now: Moment, input: Input) -> Vec<Effect> {
         // Most inputs change nothing, and then nothing is made: no status, no copy.
-        let before = fingerprint(self);
         let worth_showing = is_worth_showing(&input);
         let mut effects = Vec::new();
         let out = &mut effects;
@@ -83,12 +86,13 @@ impl PodWorker {
             Phase::Gone { .. } => self.handle_gone(now, &input, out),
         }
         self.advance(now, out);
-        if worth_showing || fingerprint(self) != before {
-            let shown = fingerprint(&self.view());
+        let known = Fingerprint::of(self);
+        if worth_showing || known != self.known {
+            let shown = Fingerprint::of(&self.view());
             if (worth_showing || shown != self.shown) && self.has_an_audience() {
                 effects.push(Effect::PublishStatus);
             }
-            self.shown = shown;
+            (self.known, self.shown) = (known, shown);
         }
         effects
     }

@@ -79,6 +79,7 @@ fn a_startup_probe_gates_everything_else() {
         .when_left_alone()
         .probe_at(secs(1), "proxy", Probe::Liveness, false)
         .probe_at(secs(3), "proxy", Probe::Startup, true)
+        .probe_at(secs(5), "proxy", Probe::Startup, false)
         .deleted_at(secs(9), secs(30))
         .told()
         .then_status_at(secs(2), |status| {

@@ -180,9 +180,8 @@ fn a_kill_that_takes_too_long_is_answered_too() {
         worker.handle(at(step as u64), input);
     }
     let answered = |effects: &[Effect]| {
-        effects.iter().find_map(|effect| match effect {
-            Effect::KillAnswered { ticket: 9, outcome } => Some(*outcome),
-            _ => None,
+        effects.iter().find_map(|effect| {
+            if let Effect::KillAnswered { ticket: 9, outcome } = effect { Some(*outcome) } else { None }
         })
     };
     // The runtime never answers anything.

@@ -7,11 +7,12 @@
 use std::time::Duration;
 
 use lifecycle::{
-    ContainerName, ContainerReport, DeleteSighting, Delivery, Exit, Hook, HookKind, HookOutcome, HookReport, Input,
-    Instance, KillCause, Moment, PodWorker, Probe, RestartPolicy, RuntimeReport, SeenContainer, Signal, Wall,
+    BarrierMode, BestEvidence, ContainerName, ContainerReport, ContainerSpec, DeleteSighting, Delivery, DrainSpec,
+    Exit, Hook, HookKind, HookOutcome, HookReport, Input, Instance, KillCause, LastEndpoint, Moment, PodWorker, Probe,
+    RestartPolicy, Role, Routes, RuntimeReport, SeenContainer, Signal, SpecChange, TrafficNews, Wall,
 };
 use testkit::dice::storms;
-use testkit::{Dice, Given, HookScript, ImageScript, Laws, Script, When, given_pod, millis, secs};
+use testkit::{Dice, Given, HookScript, ImageScript, Laws, Script, TrafficScript, When, given_pod, millis, secs};
 
 #[test]
 fn any_inputs_in_any_order_break_nothing() {
@@ -60,6 +61,19 @@ fn any_pod(dice: &mut Dice) -> Given {
     let mut given = given_pod().restart(dice.pick(&policies)).grace(secs(dice.pick(&[0, 1, 5, 30])));
     given = given.start_takes(dice.pick(&[millis(0), millis(3), secs(1)]));
     given = given.sandbox_takes(dice.pick(&[millis(0), millis(40)]));
+    if dice.once_in(2) {
+        let traffic = TrafficScript {
+            cut_takes: dice.pick(&[Some(millis(2)), Some(secs(9)), None]),
+            settle_takes: dice.pick(&[millis(5), secs(9)]),
+            open: dice.pick(&[Some(0), Some(3), None]),
+            ..TrafficScript::default()
+        };
+        let drain = any_drain(dice);
+        given = given.routed(any_routes(dice), traffic).drain(drain);
+    }
+    if dice.once_in(6) {
+        given = given.active_deadline(secs(dice.pick(&[3, 20, 300])));
+    }
     for name in ["s1", "i1", "s2"] {
         if dice.once_in(3) {
             let script = any_script(dice);
@@ -81,6 +95,7 @@ fn any_script(dice: &mut Dice) -> Script {
     let after = dice.pick(&[millis(0), secs(1), secs(4), secs(20)]);
     let code = dice.pick(&[0, 0, 1]);
     dice.pick(&[
+        Script::StartUnanswered,
         Script::IgnoresTerm,
         Script::ExitsOnTerm { after, code },
         Script::ExitsByItself { after, code },
@@ -164,7 +179,25 @@ fn any_input(dice: &mut Dice, names: &[ContainerName]) -> Input {
         seen: !dice.once_in(9),
     };
     let grace = secs(dice.below(40));
-    match dice.below(26) {
+    match dice.below(34) {
+        26 => Input::SpecChanged {
+            change: dice.pick(&[
+                SpecChange::Image { container: instance.name },
+                SpecChange::Ephemeral { spec: ContainerSpec::new("debug", Role::Ephemeral) },
+                SpecChange::ActiveDeadline { deadline: Some(grace * 10) },
+                SpecChange::ActiveDeadline { deadline: None },
+            ]),
+        },
+        27 => Input::GenerationSeen { generation: 1 + i64::from(instance.attempt) },
+        28 if dice.once_in(9) => Input::TerminalPhaseSeen { succeeded: dice.once_in(2) },
+        28 if dice.once_in(9) => Input::Rejected { reason: "OutOfcpu".into(), message: message() },
+        29 => Input::KillAwaited { ticket: dice.below(5) },
+        30 | 31 => Input::Traffic(any_news(dice)),
+        32 if dice.once_in(4) => Input::Rebooted { was: Moment::from_millis(dice.below(2_000_000)) },
+        33 if dice.once_in(9) => Input::KillRequested {
+            cause: dice.pick(&[KillCause::ConfigRemoved, KillCause::Orphaned, KillCause::NodeShutdown]),
+            grace: None,
+        },
         0 => Input::Begin,
         1..=4 => Input::ImageReady { container: instance.name, stop_signal: dice.pick(&[None, Some(Signal(3))]) },
         5 => Input::ImageFailed { container: instance.name, reason: "ErrImagePull".into(), message: message() },
@@ -200,6 +233,46 @@ fn any_input(dice: &mut Dice, names: &[ContainerName]) -> Input {
         23 => Input::ObjectDeleteFailed { message: message() },
         24 => Input::AgentRestarted { report: any_report(dice, names, exit, &outcome) },
         _ => Input::TimePassed,
+    }
+}
+
+fn any_routes(dice: &mut Dice) -> Routes {
+    Routes {
+        best: dice.pick(&[BestEvidence::Unrouted, BestEvidence::Settled, BestEvidence::Acks, BestEvidence::Divert]),
+        last: dice.once_in(3),
+        replaced: dice.once_in(2),
+        busy: dice.once_in(2),
+    }
+}
+
+fn any_news(dice: &mut Dice) -> TrafficNews {
+    let routes = any_routes(dice);
+    let open = u32::try_from(dice.below(3)).expect("small");
+    dice.pick(&[
+        TrafficNews::Routed(routes),
+        TrafficNews::CutDone { revision: 1 },
+        TrafficNews::Acked { acked: open, required: 2 },
+        TrafficNews::Quiet,
+        TrafficNews::Settled,
+        TrafficNews::Connections { open },
+        TrafficNews::AppDone,
+        TrafficNews::Late { count: open },
+        TrafficNews::Failed { message: "said so".into() },
+    ])
+}
+
+fn any_drain(dice: &mut Dice) -> DrainSpec {
+    let modes = [BarrierMode::Auto, BarrierMode::Local, BarrierMode::Acks, BarrierMode::Quiet, BarrierMode::Off];
+    DrainSpec {
+        barrier: dice.pick(&modes),
+        barrier_cap: dice.pick(&[None, Some(secs(1)), Some(secs(99))]),
+        reserve: dice.pick(&[None, None, Some(secs(4))]),
+        budget: dice.pick(&[None, Some(secs(8)), Some(secs(999))]),
+        signal: dice.pick(&[None, Some(Signal(10))]),
+        elide_sleep: dice.once_in(2),
+        last_endpoint: dice.pick(&[LastEndpoint::Serve, LastEndpoint::Hold, LastEndpoint::Reject]),
+        replacement_wait: dice.pick(&[None, Some(secs(3))]),
+        ..DrainSpec::default()
     }
 }
 

@@ -301,12 +301,13 @@ impl<R: Runtime> Pods<R> {
             let _ = handle.inbox.send(Input::TerminalPhaseSeen { succeeded }).await;
         }
         let gated = pod.spec.as_ref().is_some_and(|s| s.readiness_gates.is_some());
-        let (changes, generation) = {
+        let (changes, generation, kept) = {
             let mut facts = lock(&handle.entry.facts);
             let changes = spec_changes(&facts.pod, &pod);
+            let kept = (!changes.is_empty()).then(|| pod.clone());
             let generation = pod.metadata.generation.filter(|new| facts.pod.metadata.generation != Some(*new));
             facts.pod = pod;
-            (changes, generation)
+            (changes, generation, kept)
         };
         if gated {
             handle.entry.flush.refresh();
@@ -316,6 +317,12 @@ impl<R: Runtime> Pods<R> {
         }
         if let Some(generation) = generation {
             let _ = handle.inbox.send(Input::GenerationSeen { generation }).await;
+        }
+        // What is kept is what the next agent compares with.
+        if let Some(pod) = kept
+            && let Err(error) = self.tools.manifests.keep(&uid, &pod).await
+        {
+            warn!(uid, %error, "a changed manifest cannot be kept; after a restart it counts as changed again");
         }
         let Some(deletion) = deletion else { return };
         if handle.told == Some((grace, deletion)) {

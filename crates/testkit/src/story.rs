@@ -276,6 +276,9 @@ impl Telling {
             Happening::Exits(instance, code, signal) => self.world.exits(instance, code, signal),
             Happening::HookEnds(instance, kind, outcome) => self.world.hook_ends(&instance, kind, outcome),
             Happening::Turn(What::Told(input)) => {
+                if let Input::Traffic(TrafficNews::Connections { open }) = input {
+                    self.world.connected(open);
+                }
                 if !self.agent_alive {
                     self.missed.push((self.world.now(), input.clone()));
                 }

@@ -246,6 +246,11 @@ impl World {
         Wall(1_800_000_000_000 + i64::try_from(self.now.as_millis()).expect("a story is short"))
     }
 
+    /// That many connections are open from here on.
+    pub(crate) fn connected(&mut self, open: u32) {
+        self.given.traffic.open = Some(open);
+    }
+
     /// A container joins the pod; it behaves well.
     pub(crate) fn join(&mut self, spec: &ContainerSpec) {
         if !self.given.actors.iter().any(|actor| actor.spec.name == spec.name) {
