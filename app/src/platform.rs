@@ -39,6 +39,7 @@ impl Platform {
             advertise,
             version: VERSION.to_owned(),
             nodes: dialer.clone(),
+            service_range: server::ServiceRange::default(),
         })
         .await
         .context("cannot start the API server")?;

@@ -11,6 +11,7 @@ mod table;
 /// A kind that may be the body of a request.
 pub(crate) struct Root {
     group: &'static str,
+    version: &'static str,
     kind: &'static str,
     message: &'static Message,
 }
@@ -104,10 +105,8 @@ pub(crate) enum Strategy {
 
 /// The message of a kind that may be sent to us.
 pub(crate) fn message_of(group: &str, version: &str, kind: &str) -> Option<&'static Message> {
-    if version != "v1" {
-        return None;
-    }
-    table::ROOTS.iter().find(|root| root.group == group && root.kind == kind).map(|root| root.message)
+    let named = |root: &&Root| root.group == group && root.version == version && root.kind == kind;
+    table::ROOTS.iter().find(named).map(|root| root.message)
 }
 
 /// The options of a delete, which any group and version may label.
@@ -193,8 +192,8 @@ impl Field {
     }
 }
 
-const fn root(group: &'static str, kind: &'static str, message: &'static Message) -> Root {
-    Root { group, kind, message }
+const fn root(group: &'static str, version: &'static str, kind: &'static str, message: &'static Message) -> Root {
+    Root { group, version, kind, message }
 }
 
 const fn message(name: &'static str, fields: &'static [Field]) -> Message {

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use server::{NoNodes, Server, ServerConfig, pki};
+use server::{NoNodes, Server, ServerConfig, ServiceRange, pki};
 use tokio::net::TcpListener;
 
 #[tokio::main]
@@ -20,7 +20,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let advertise = listener.local_addr()?;
     let store = store::Store::open(&dir.join("store.redb")).await?;
     let version = format!("v1.36.4+adieu.{}", env!("CARGO_PKG_VERSION"));
-    let server = Server::new(ServerConfig { store, advertise, version, nodes: Arc::new(NoNodes) }).await?;
+    let server = Server::new(ServerConfig {
+        store,
+        advertise,
+        version,
+        nodes: Arc::new(NoNodes),
+        service_range: ServiceRange::default(),
+    })
+    .await?;
     server.publish_root_ca(keys.ca_pem());
     keys.write_admin_kubeconfig(&dir.join("admin.kubeconfig"), &format!("https://{advertise}"))?;
     println!("export KUBECONFIG={}", dir.join("admin.kubeconfig").display());

@@ -67,6 +67,8 @@ mod tests {
             advertise: ([127, 0, 0, 1], 6443).into(),
             version: String::new(),
             nodes: Arc::new(crate::NoNodes),
+            service_range: crate::ServiceRange::default(),
+            allocating: tokio::sync::Mutex::new(()),
             root_ca: OnceLock::new(),
             root_ca_set: Notify::new(),
         };

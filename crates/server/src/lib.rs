@@ -11,10 +11,12 @@
 //! What an object may look like and how a delete is decided is `api`'s; what is stored and in which order is `store`'s.
 //! Here those meet a client. The server never polls: namespaces leave, and watches speak, because the store changed.
 
+mod admission;
 mod authenticate;
 mod authorize;
 mod binding;
 mod body;
+mod bootstrap;
 mod change;
 mod collection;
 mod create;
@@ -35,6 +37,7 @@ mod query;
 mod random;
 mod request;
 mod respond;
+mod scale;
 mod serve;
 mod service;
 mod state;
@@ -50,6 +53,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use api::rules::allocation::ServiceRange;
 pub use body::{Body, BoxError};
 pub use identity::Identity;
 pub use node::{Dialing, NoNodes, NodeDialer, Stream};
@@ -67,6 +71,8 @@ pub struct ServerConfig {
     pub version: String,
     /// How nodes are reached for logs and exec.
     pub nodes: Arc<dyn NodeDialer>,
+    /// Where the addresses of services come from; the default is `10.87.0.0/16`.
+    pub service_range: ServiceRange,
 }
 
 impl std::fmt::Debug for ServerConfig {
@@ -105,10 +111,12 @@ impl Server {
             advertise: config.advertise,
             version: config.version,
             nodes: config.nodes,
+            service_range: config.service_range,
+            allocating: tokio::sync::Mutex::new(()),
             root_ca: OnceLock::new(),
             root_ca_set: Notify::new(),
         });
-        namespaces::bootstrap(&state).await.map_err(ServerError::Bootstrap)?;
+        bootstrap::run(&state).await.map_err(ServerError::Bootstrap)?;
         let stop = CancellationToken::new();
         tokio::spawn(namespaces::keep(Arc::clone(&state), stop.clone()));
         tokio::spawn(events::expire(Arc::clone(&state), stop.clone()));

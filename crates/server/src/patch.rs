@@ -5,6 +5,7 @@ use api::{Cause, FieldValidation, Status};
 use http::{Response, StatusCode};
 use jiff::Timestamp;
 
+use crate::admission;
 use crate::body::Body;
 use crate::change;
 use crate::create::{self, Creation};
@@ -40,12 +41,14 @@ async fn merge(
         return Err(Status::invalid_of("PatchOptions", "meta.k8s.io", "", vec![cause]));
     }
     let mut warnings = Vec::new();
+    let _allocating = admission::allocating(state, kind).await;
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
-        let patched = api::patch::patch(kind, patch_type, &current.value, &request.body)?;
+        let shown = kind.to_shown(&current.value);
+        let patched = api::patch::patch(kind, patch_type, shown.as_ref().unwrap_or(&current.value), &request.body)?;
         let decoded = api::normalise(kind, patched, validation)?;
         warnings.extend(decoded.warnings);
-        let mut new = decoded.value;
-        warnings.extend(update::successor(request, &current.value, &mut new)?);
+        let mut new = kind.to_stored(decoded.value);
+        warnings.extend(update::successor(state, request, &current.value, &mut new)?);
         Ok(new)
     })
     .await?;
@@ -59,6 +62,10 @@ async fn apply(
     dry_run: bool,
 ) -> Result<Response<Body>, Status> {
     let kind = request.kind;
+    if kind.face.is_some() {
+        // Ownership is recorded in the words of the stored kind; apply through another face would confuse the two.
+        return Err(Status::unsupported_patch_type());
+    }
     let Some(manager) = request.query.get("fieldManager") else {
         let cause = Cause::required("fieldManager", "is required for apply patch");
         return Err(Status::invalid_of("PatchOptions", "meta.k8s.io", "", vec![cause]));
@@ -96,12 +103,16 @@ async fn apply(
             }
         }
     }
+    let _allocating = admission::allocating(state, kind).await;
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
         let merged = api::patch::apply(kind, Some(&current.value), &request.body, &options())?;
         let decoded = api::normalise(kind, merged, validation)?;
         warnings.extend(decoded.warnings);
         let mut new = decoded.value;
         warnings.extend(api::prepare_update(kind, request.subresource_name(), &current.value, &mut new)?);
+        if request.subresource.is_none() {
+            admission::allocate(state, kind, &mut new, Some(&current.value))?;
+        }
         Ok(new)
     })
     .await?;

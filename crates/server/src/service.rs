@@ -23,7 +23,8 @@ use crate::query::Query;
 use crate::request::{Address, Request, Verb};
 use crate::state::State;
 use crate::{
-    binding, collection, create, delete, discovery, get, health, list, logs_exec, patch, random, respond, update, watch,
+    binding, collection, create, delete, discovery, get, health, list, logs_exec, patch, random, respond, scale,
+    update, watch,
 };
 
 /// A request that is not a stream or a watch must be answered within this.
@@ -140,6 +141,7 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
         (Verb::Get, Some("log")) => logs_exec::log(state, request).await,
         (Verb::Create, Some("binding")) => binding::bind(state, request).await,
         (Verb::Create, Some("eviction")) => binding::evict(state, request).await,
+        (Verb::Get | Verb::Update | Verb::Patch, Some("scale")) => scale::handle(state, request).await,
         (Verb::Get, None | Some("status")) => get::handle(state, request),
         (Verb::List, None) => list::handle(state, request),
         (Verb::Watch, None) => watch::handle(state, request),

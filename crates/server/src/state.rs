@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
+use api::rules::allocation::ServiceRange;
 use api::{Kind, Status};
 use store::{Store, WriteError};
 use tokio::sync::Notify;
@@ -15,6 +16,10 @@ pub(crate) struct State {
     pub(crate) advertise: SocketAddr,
     pub(crate) version: String,
     pub(crate) nodes: Arc<dyn NodeDialer>,
+    /// Where the addresses of services come from.
+    pub(crate) service_range: ServiceRange,
+    /// Held while a service is given its address.
+    pub(crate) allocating: tokio::sync::Mutex<()>,
     /// The CA that pods trust, once the process has told us.
     pub(crate) root_ca: OnceLock<String>,
     /// Rung when `root_ca` is set.

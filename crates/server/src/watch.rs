@@ -230,7 +230,11 @@ impl Lines {
         out.extend_from_slice(br#"","object":"#);
         match self.form {
             Form::Object | Form::Discovery { .. } => {
-                let json = json.map_or_else(|| Cow::Owned(respond::to_bytes(value)), Cow::Borrowed);
+                let json = match (self.kind.to_shown(value), json) {
+                    (Some(shown), _) => Cow::Owned(respond::to_bytes(&shown)),
+                    (None, Some(json)) => Cow::Borrowed(json),
+                    (None, None) => Cow::Owned(respond::to_bytes(value)),
+                };
                 respond::write_framed(out, self.kind.kind, &self.api_version, &json);
             }
             Form::Table { version } => {

@@ -7,49 +7,62 @@ use super::Type::{Bool, Bytes, Int, IntOrString, MicroTime, Msg, Quantity, Raw, 
 use super::{Message, Root, atomic_message, inline, list, map, message, one, root};
 
 pub(super) static ROOTS: &[Root] = &[
-    root("", "DeleteOptions", &META_DELETE_OPTIONS),
-    root("", "PersistentVolume", &CORE_PERSISTENT_VOLUME),
-    root("", "PersistentVolumeClaim", &CORE_PERSISTENT_VOLUME_CLAIM),
-    root("", "Pod", &CORE_POD),
-    root("", "PodTemplate", &CORE_POD_TEMPLATE),
-    root("", "ReplicationController", &CORE_REPLICATION_CONTROLLER),
-    root("", "Service", &CORE_SERVICE),
-    root("", "ServiceAccount", &CORE_SERVICE_ACCOUNT),
-    root("", "Endpoints", &CORE_ENDPOINTS),
-    root("", "Node", &CORE_NODE),
-    root("", "Namespace", &CORE_NAMESPACE),
-    root("", "Binding", &CORE_BINDING),
-    root("", "Event", &CORE_EVENT),
-    root("", "LimitRange", &CORE_LIMIT_RANGE),
-    root("", "ResourceQuota", &CORE_RESOURCE_QUOTA),
-    root("", "Secret", &CORE_SECRET),
-    root("", "ConfigMap", &CORE_CONFIG_MAP),
-    root("apps", "StatefulSet", &APPS_STATEFUL_SET),
-    root("apps", "Deployment", &APPS_DEPLOYMENT),
-    root("apps", "DaemonSet", &APPS_DAEMON_SET),
-    root("apps", "ReplicaSet", &APPS_REPLICA_SET),
-    root("apps", "ControllerRevision", &APPS_CONTROLLER_REVISION),
-    root("authentication.k8s.io", "TokenReview", &AUTHENTICATION_TOKEN_REVIEW),
-    root("authentication.k8s.io", "TokenRequest", &AUTHENTICATION_TOKEN_REQUEST),
-    root("authentication.k8s.io", "SelfSubjectReview", &AUTHENTICATION_SELF_SUBJECT_REVIEW),
-    root("authorization.k8s.io", "SubjectAccessReview", &AUTHORIZATION_SUBJECT_ACCESS_REVIEW),
-    root("authorization.k8s.io", "SelfSubjectAccessReview", &AUTHORIZATION_SELF_SUBJECT_ACCESS_REVIEW),
-    root("authorization.k8s.io", "LocalSubjectAccessReview", &AUTHORIZATION_LOCAL_SUBJECT_ACCESS_REVIEW),
-    root("authorization.k8s.io", "SelfSubjectRulesReview", &AUTHORIZATION_SELF_SUBJECT_RULES_REVIEW),
-    root("autoscaling", "HorizontalPodAutoscaler", &AUTOSCALING_HORIZONTAL_POD_AUTOSCALER),
-    root("autoscaling", "Scale", &AUTOSCALING_SCALE),
-    root("batch", "Job", &BATCH_JOB),
-    root("batch", "CronJob", &BATCH_CRON_JOB),
-    root("coordination.k8s.io", "Lease", &COORDINATION_LEASE),
-    root("discovery.k8s.io", "EndpointSlice", &DISCOVERY_ENDPOINT_SLICE),
-    root("events.k8s.io", "Event", &EVENTS_EVENT),
-    root("policy", "PodDisruptionBudget", &POLICY_POD_DISRUPTION_BUDGET),
-    root("policy", "Eviction", &POLICY_EVICTION),
-    root("rbac.authorization.k8s.io", "Role", &RBAC_ROLE),
-    root("rbac.authorization.k8s.io", "RoleBinding", &RBAC_ROLE_BINDING),
-    root("rbac.authorization.k8s.io", "ClusterRole", &RBAC_CLUSTER_ROLE),
-    root("rbac.authorization.k8s.io", "ClusterRoleBinding", &RBAC_CLUSTER_ROLE_BINDING),
-    root("scheduling.k8s.io", "PriorityClass", &SCHEDULING_PRIORITY_CLASS),
+    root("", "v1", "DeleteOptions", &META_DELETE_OPTIONS),
+    root("", "v1", "PersistentVolume", &CORE_PERSISTENT_VOLUME),
+    root("", "v1", "PersistentVolumeClaim", &CORE_PERSISTENT_VOLUME_CLAIM),
+    root("", "v1", "Pod", &CORE_POD),
+    root("", "v1", "PodTemplate", &CORE_POD_TEMPLATE),
+    root("", "v1", "ReplicationController", &CORE_REPLICATION_CONTROLLER),
+    root("", "v1", "Service", &CORE_SERVICE),
+    root("", "v1", "ServiceAccount", &CORE_SERVICE_ACCOUNT),
+    root("", "v1", "Endpoints", &CORE_ENDPOINTS),
+    root("", "v1", "Node", &CORE_NODE),
+    root("", "v1", "Namespace", &CORE_NAMESPACE),
+    root("", "v1", "Binding", &CORE_BINDING),
+    root("", "v1", "Event", &CORE_EVENT),
+    root("", "v1", "LimitRange", &CORE_LIMIT_RANGE),
+    root("", "v1", "ResourceQuota", &CORE_RESOURCE_QUOTA),
+    root("", "v1", "Secret", &CORE_SECRET),
+    root("", "v1", "ConfigMap", &CORE_CONFIG_MAP),
+    root("apps", "v1", "StatefulSet", &APPS_STATEFUL_SET),
+    root("apps", "v1", "Deployment", &APPS_DEPLOYMENT),
+    root("apps", "v1", "DaemonSet", &APPS_DAEMON_SET),
+    root("apps", "v1", "ReplicaSet", &APPS_REPLICA_SET),
+    root("apps", "v1", "ControllerRevision", &APPS_CONTROLLER_REVISION),
+    root("authentication.k8s.io", "v1", "TokenReview", &AUTHENTICATION_TOKEN_REVIEW),
+    root("authentication.k8s.io", "v1", "TokenRequest", &AUTHENTICATION_TOKEN_REQUEST),
+    root("authentication.k8s.io", "v1", "SelfSubjectReview", &AUTHENTICATION_SELF_SUBJECT_REVIEW),
+    root("authorization.k8s.io", "v1", "SubjectAccessReview", &AUTHORIZATION_SUBJECT_ACCESS_REVIEW),
+    root("authorization.k8s.io", "v1", "SelfSubjectAccessReview", &AUTHORIZATION_SELF_SUBJECT_ACCESS_REVIEW),
+    root("authorization.k8s.io", "v1", "LocalSubjectAccessReview", &AUTHORIZATION_LOCAL_SUBJECT_ACCESS_REVIEW),
+    root("authorization.k8s.io", "v1", "SelfSubjectRulesReview", &AUTHORIZATION_SELF_SUBJECT_RULES_REVIEW),
+    root("autoscaling", "v1", "HorizontalPodAutoscaler", &AUTOSCALING_HORIZONTAL_POD_AUTOSCALER),
+    root("autoscaling", "v1", "Scale", &AUTOSCALING_SCALE),
+    root("autoscaling", "v2", "HorizontalPodAutoscaler", &AUTOSCALING2_HORIZONTAL_POD_AUTOSCALER),
+    root("batch", "v1", "Job", &BATCH_JOB),
+    root("batch", "v1", "CronJob", &BATCH_CRON_JOB),
+    root("coordination.k8s.io", "v1", "Lease", &COORDINATION_LEASE),
+    root("discovery.k8s.io", "v1", "EndpointSlice", &DISCOVERY_ENDPOINT_SLICE),
+    root("events.k8s.io", "v1", "Event", &EVENTS_EVENT),
+    root("networking.k8s.io", "v1", "NetworkPolicy", &NETWORKING_NETWORK_POLICY),
+    root("networking.k8s.io", "v1", "Ingress", &NETWORKING_INGRESS),
+    root("networking.k8s.io", "v1", "IngressClass", &NETWORKING_INGRESS_CLASS),
+    root("networking.k8s.io", "v1", "IPAddress", &NETWORKING_IP_ADDRESS),
+    root("networking.k8s.io", "v1", "ServiceCIDR", &NETWORKING_SERVICE_CIDR),
+    root("node.k8s.io", "v1", "RuntimeClass", &NODE_RUNTIME_CLASS),
+    root("policy", "v1", "PodDisruptionBudget", &POLICY_POD_DISRUPTION_BUDGET),
+    root("policy", "v1", "Eviction", &POLICY_EVICTION),
+    root("rbac.authorization.k8s.io", "v1", "Role", &RBAC_ROLE),
+    root("rbac.authorization.k8s.io", "v1", "RoleBinding", &RBAC_ROLE_BINDING),
+    root("rbac.authorization.k8s.io", "v1", "ClusterRole", &RBAC_CLUSTER_ROLE),
+    root("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", &RBAC_CLUSTER_ROLE_BINDING),
+    root("scheduling.k8s.io", "v1", "PriorityClass", &SCHEDULING_PRIORITY_CLASS),
+    root("storage.k8s.io", "v1", "StorageClass", &STORAGE_STORAGE_CLASS),
+    root("storage.k8s.io", "v1", "VolumeAttachment", &STORAGE_VOLUME_ATTACHMENT),
+    root("storage.k8s.io", "v1", "CSIDriver", &STORAGE_CSI_DRIVER),
+    root("storage.k8s.io", "v1", "CSINode", &STORAGE_CSI_NODE),
+    root("storage.k8s.io", "v1", "CSIStorageCapacity", &STORAGE_CSI_STORAGE_CAPACITY),
+    root("storage.k8s.io", "v1", "VolumeAttributesClass", &STORAGE_VOLUME_ATTRIBUTES_CLASS),
 ];
 
 static APPS_CONTROLLER_REVISION: Message = message("ControllerRevision", &[
@@ -393,6 +406,151 @@ static AUTHORIZATION_SUBJECT_RULES_REVIEW_STATUS: Message = message("SubjectRule
     list(2, "nonResourceRules", Msg(&AUTHORIZATION_NON_RESOURCE_RULE)).always(),
     one(3, "incomplete", Bool).always(),
     one(4, "evaluationError", Str).omitted(),
+]);
+
+static AUTOSCALING2_CONTAINER_RESOURCE_METRIC_SOURCE: Message = message("ContainerResourceMetricSource", &[
+    one(1, "name", Str).always(),
+    one(2, "target", Msg(&AUTOSCALING2_METRIC_TARGET)).always(),
+    one(3, "container", Str).always(),
+]);
+
+static AUTOSCALING2_CONTAINER_RESOURCE_METRIC_STATUS: Message = message("ContainerResourceMetricStatus", &[
+    one(1, "name", Str).always(),
+    one(2, "current", Msg(&AUTOSCALING2_METRIC_VALUE_STATUS)).always(),
+    one(3, "container", Str).always(),
+]);
+
+static AUTOSCALING2_CROSS_VERSION_OBJECT_REFERENCE: Message = message("CrossVersionObjectReference", &[
+    one(1, "kind", Str).always(),
+    one(2, "name", Str).always(),
+    one(3, "apiVersion", Str).omitted(),
+]);
+
+static AUTOSCALING2_EXTERNAL_METRIC_SOURCE: Message = message("ExternalMetricSource", &[
+    one(1, "metric", Msg(&AUTOSCALING2_METRIC_IDENTIFIER)).always(),
+    one(2, "target", Msg(&AUTOSCALING2_METRIC_TARGET)).always(),
+]);
+
+static AUTOSCALING2_EXTERNAL_METRIC_STATUS: Message = message("ExternalMetricStatus", &[
+    one(1, "metric", Msg(&AUTOSCALING2_METRIC_IDENTIFIER)).always(),
+    one(2, "current", Msg(&AUTOSCALING2_METRIC_VALUE_STATUS)).always(),
+]);
+
+static AUTOSCALING2_HORIZONTAL_POD_AUTOSCALER: Message = message("HorizontalPodAutoscaler", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&AUTOSCALING2_HORIZONTAL_POD_AUTOSCALER_SPEC)).always(),
+    one(3, "status", Msg(&AUTOSCALING2_HORIZONTAL_POD_AUTOSCALER_STATUS)).always(),
+]);
+
+static AUTOSCALING2_HORIZONTAL_POD_AUTOSCALER_BEHAVIOR: Message = message("HorizontalPodAutoscalerBehavior", &[
+    one(1, "scaleUp", Msg(&AUTOSCALING2_HPA_SCALING_RULES)),
+    one(2, "scaleDown", Msg(&AUTOSCALING2_HPA_SCALING_RULES)),
+]);
+
+static AUTOSCALING2_HORIZONTAL_POD_AUTOSCALER_CONDITION: Message = message("HorizontalPodAutoscalerCondition", &[
+    one(1, "type", Str).always(),
+    one(2, "status", Str).always(),
+    one(3, "lastTransitionTime", Time).omitted(),
+    one(4, "reason", Str).omitted(),
+    one(5, "message", Str).omitted(),
+]);
+
+static AUTOSCALING2_HORIZONTAL_POD_AUTOSCALER_SPEC: Message = message("HorizontalPodAutoscalerSpec", &[
+    one(1, "scaleTargetRef", Msg(&AUTOSCALING2_CROSS_VERSION_OBJECT_REFERENCE)).always(),
+    one(2, "minReplicas", Int),
+    one(3, "maxReplicas", Int).always(),
+    list(4, "metrics", Msg(&AUTOSCALING2_METRIC_SPEC)),
+    one(5, "behavior", Msg(&AUTOSCALING2_HORIZONTAL_POD_AUTOSCALER_BEHAVIOR)),
+]);
+
+static AUTOSCALING2_HORIZONTAL_POD_AUTOSCALER_STATUS: Message = message("HorizontalPodAutoscalerStatus", &[
+    one(1, "observedGeneration", Int),
+    one(2, "lastScaleTime", Time),
+    one(3, "currentReplicas", Int).omitted(),
+    one(4, "desiredReplicas", Int).always(),
+    list(5, "currentMetrics", Msg(&AUTOSCALING2_METRIC_STATUS)).always(),
+    list(6, "conditions", Msg(&AUTOSCALING2_HORIZONTAL_POD_AUTOSCALER_CONDITION)).keyed(&["type"]).merged("type"),
+]);
+
+static AUTOSCALING2_HPA_SCALING_POLICY: Message = message("HPAScalingPolicy", &[
+    one(1, "type", Str).always(),
+    one(2, "value", Int).always(),
+    one(3, "periodSeconds", Int).always(),
+]);
+
+static AUTOSCALING2_HPA_SCALING_RULES: Message = message("HPAScalingRules", &[
+    one(1, "selectPolicy", Str),
+    list(2, "policies", Msg(&AUTOSCALING2_HPA_SCALING_POLICY)),
+    one(3, "stabilizationWindowSeconds", Int),
+    one(4, "tolerance", Quantity),
+]);
+
+static AUTOSCALING2_METRIC_IDENTIFIER: Message = message("MetricIdentifier", &[
+    one(1, "name", Str).always(),
+    one(2, "selector", Msg(&META_LABEL_SELECTOR)),
+]);
+
+static AUTOSCALING2_METRIC_SPEC: Message = message("MetricSpec", &[
+    one(1, "type", Str).always(),
+    one(2, "object", Msg(&AUTOSCALING2_OBJECT_METRIC_SOURCE)),
+    one(3, "pods", Msg(&AUTOSCALING2_PODS_METRIC_SOURCE)),
+    one(4, "resource", Msg(&AUTOSCALING2_RESOURCE_METRIC_SOURCE)),
+    one(5, "external", Msg(&AUTOSCALING2_EXTERNAL_METRIC_SOURCE)),
+    one(7, "containerResource", Msg(&AUTOSCALING2_CONTAINER_RESOURCE_METRIC_SOURCE)),
+]);
+
+static AUTOSCALING2_METRIC_STATUS: Message = message("MetricStatus", &[
+    one(1, "type", Str).always(),
+    one(2, "object", Msg(&AUTOSCALING2_OBJECT_METRIC_STATUS)),
+    one(3, "pods", Msg(&AUTOSCALING2_PODS_METRIC_STATUS)),
+    one(4, "resource", Msg(&AUTOSCALING2_RESOURCE_METRIC_STATUS)),
+    one(5, "external", Msg(&AUTOSCALING2_EXTERNAL_METRIC_STATUS)),
+    one(7, "containerResource", Msg(&AUTOSCALING2_CONTAINER_RESOURCE_METRIC_STATUS)),
+]);
+
+static AUTOSCALING2_METRIC_TARGET: Message = message("MetricTarget", &[
+    one(1, "type", Str).always(),
+    one(2, "value", Quantity),
+    one(3, "averageValue", Quantity),
+    one(4, "averageUtilization", Int),
+]);
+
+static AUTOSCALING2_METRIC_VALUE_STATUS: Message = message("MetricValueStatus", &[
+    one(1, "value", Quantity),
+    one(2, "averageValue", Quantity),
+    one(3, "averageUtilization", Int),
+]);
+
+static AUTOSCALING2_OBJECT_METRIC_SOURCE: Message = message("ObjectMetricSource", &[
+    one(1, "describedObject", Msg(&AUTOSCALING2_CROSS_VERSION_OBJECT_REFERENCE)).always(),
+    one(2, "target", Msg(&AUTOSCALING2_METRIC_TARGET)).always(),
+    one(3, "metric", Msg(&AUTOSCALING2_METRIC_IDENTIFIER)).always(),
+]);
+
+static AUTOSCALING2_OBJECT_METRIC_STATUS: Message = message("ObjectMetricStatus", &[
+    one(1, "metric", Msg(&AUTOSCALING2_METRIC_IDENTIFIER)).always(),
+    one(2, "current", Msg(&AUTOSCALING2_METRIC_VALUE_STATUS)).always(),
+    one(3, "describedObject", Msg(&AUTOSCALING2_CROSS_VERSION_OBJECT_REFERENCE)).always(),
+]);
+
+static AUTOSCALING2_PODS_METRIC_SOURCE: Message = message("PodsMetricSource", &[
+    one(1, "metric", Msg(&AUTOSCALING2_METRIC_IDENTIFIER)).always(),
+    one(2, "target", Msg(&AUTOSCALING2_METRIC_TARGET)).always(),
+]);
+
+static AUTOSCALING2_PODS_METRIC_STATUS: Message = message("PodsMetricStatus", &[
+    one(1, "metric", Msg(&AUTOSCALING2_METRIC_IDENTIFIER)).always(),
+    one(2, "current", Msg(&AUTOSCALING2_METRIC_VALUE_STATUS)).always(),
+]);
+
+static AUTOSCALING2_RESOURCE_METRIC_SOURCE: Message = message("ResourceMetricSource", &[
+    one(1, "name", Str).always(),
+    one(2, "target", Msg(&AUTOSCALING2_METRIC_TARGET)).always(),
+]);
+
+static AUTOSCALING2_RESOURCE_METRIC_STATUS: Message = message("ResourceMetricStatus", &[
+    one(1, "name", Str).always(),
+    one(2, "current", Msg(&AUTOSCALING2_METRIC_VALUE_STATUS)).always(),
 ]);
 
 static AUTOSCALING_CROSS_VERSION_OBJECT_REFERENCE: Message = atomic_message("CrossVersionObjectReference", &[
@@ -1974,6 +2132,15 @@ static CORE_TOLERATION: Message = message("Toleration", &[
     one(5, "tolerationSeconds", Int),
 ]);
 
+static CORE_TOPOLOGY_SELECTOR_LABEL_REQUIREMENT: Message = message("TopologySelectorLabelRequirement", &[
+    one(1, "key", Str).always(),
+    list(2, "values", Str).always(),
+]);
+
+static CORE_TOPOLOGY_SELECTOR_TERM: Message = atomic_message("TopologySelectorTerm", &[
+    list(1, "matchLabelExpressions", Msg(&CORE_TOPOLOGY_SELECTOR_LABEL_REQUIREMENT)),
+]);
+
 static CORE_TOPOLOGY_SPREAD_CONSTRAINT: Message = message("TopologySpreadConstraint", &[
     one(1, "maxSkew", Int).always(),
     one(2, "topologyKey", Str).always(),
@@ -2244,6 +2411,181 @@ static META_PRECONDITIONS: Message = message("Preconditions", &[
     one(2, "resourceVersion", Str),
 ]);
 
+static NETWORKING_HTTP_INGRESS_PATH: Message = message("HTTPIngressPath", &[
+    one(1, "path", Str).omitted(),
+    one(2, "backend", Msg(&NETWORKING_INGRESS_BACKEND)).always(),
+    one(3, "pathType", Str),
+]);
+
+static NETWORKING_HTTP_INGRESS_RULE_VALUE: Message = message("HTTPIngressRuleValue", &[
+    list(1, "paths", Msg(&NETWORKING_HTTP_INGRESS_PATH)).always(),
+]);
+
+static NETWORKING_INGRESS: Message = message("Ingress", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&NETWORKING_INGRESS_SPEC)).always(),
+    one(3, "status", Msg(&NETWORKING_INGRESS_STATUS)).always(),
+]);
+
+static NETWORKING_INGRESS_BACKEND: Message = message("IngressBackend", &[
+    one(3, "resource", Msg(&CORE_TYPED_LOCAL_OBJECT_REFERENCE)),
+    one(4, "service", Msg(&NETWORKING_INGRESS_SERVICE_BACKEND)),
+]);
+
+static NETWORKING_INGRESS_CLASS: Message = message("IngressClass", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&NETWORKING_INGRESS_CLASS_SPEC)).always(),
+]);
+
+static NETWORKING_INGRESS_CLASS_PARAMETERS_REFERENCE: Message = message("IngressClassParametersReference", &[
+    one(1, "apiGroup", Str),
+    one(2, "kind", Str).always(),
+    one(3, "name", Str).always(),
+    one(4, "scope", Str),
+    one(5, "namespace", Str),
+]);
+
+static NETWORKING_INGRESS_CLASS_SPEC: Message = message("IngressClassSpec", &[
+    one(1, "controller", Str).omitted(),
+    one(2, "parameters", Msg(&NETWORKING_INGRESS_CLASS_PARAMETERS_REFERENCE)),
+]);
+
+static NETWORKING_INGRESS_LOAD_BALANCER_INGRESS: Message = message("IngressLoadBalancerIngress", &[
+    one(1, "ip", Str).omitted(),
+    one(2, "hostname", Str).omitted(),
+    list(4, "ports", Msg(&NETWORKING_INGRESS_PORT_STATUS)),
+]);
+
+static NETWORKING_INGRESS_LOAD_BALANCER_STATUS: Message = message("IngressLoadBalancerStatus", &[
+    list(1, "ingress", Msg(&NETWORKING_INGRESS_LOAD_BALANCER_INGRESS)),
+]);
+
+static NETWORKING_INGRESS_PORT_STATUS: Message = message("IngressPortStatus", &[
+    one(1, "port", Int).always(),
+    one(2, "protocol", Str).always(),
+    one(3, "error", Str),
+]);
+
+static NETWORKING_INGRESS_RULE: Message = message("IngressRule", &[
+    one(1, "host", Str).omitted(),
+    inline(2, Msg(&NETWORKING_INGRESS_RULE_VALUE)),
+]);
+
+static NETWORKING_INGRESS_RULE_VALUE: Message = message("IngressRuleValue", &[
+    one(1, "http", Msg(&NETWORKING_HTTP_INGRESS_RULE_VALUE)),
+]);
+
+static NETWORKING_INGRESS_SERVICE_BACKEND: Message = message("IngressServiceBackend", &[
+    one(1, "name", Str).always(),
+    one(2, "port", Msg(&NETWORKING_SERVICE_BACKEND_PORT)).always(),
+]);
+
+static NETWORKING_INGRESS_SPEC: Message = message("IngressSpec", &[
+    one(1, "defaultBackend", Msg(&NETWORKING_INGRESS_BACKEND)),
+    list(2, "tls", Msg(&NETWORKING_INGRESS_TLS)),
+    list(3, "rules", Msg(&NETWORKING_INGRESS_RULE)),
+    one(4, "ingressClassName", Str),
+]);
+
+static NETWORKING_INGRESS_STATUS: Message = message("IngressStatus", &[
+    one(1, "loadBalancer", Msg(&NETWORKING_INGRESS_LOAD_BALANCER_STATUS)).always(),
+]);
+
+static NETWORKING_INGRESS_TLS: Message = message("IngressTLS", &[
+    list(1, "hosts", Str),
+    one(2, "secretName", Str).omitted(),
+]);
+
+static NETWORKING_IP_ADDRESS: Message = message("IPAddress", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&NETWORKING_IP_ADDRESS_SPEC)).always(),
+]);
+
+static NETWORKING_IP_ADDRESS_SPEC: Message = message("IPAddressSpec", &[
+    one(1, "parentRef", Msg(&NETWORKING_PARENT_REFERENCE)),
+]);
+
+static NETWORKING_IP_BLOCK: Message = message("IPBlock", &[
+    one(1, "cidr", Str).always(),
+    list(2, "except", Str),
+]);
+
+static NETWORKING_NETWORK_POLICY: Message = message("NetworkPolicy", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&NETWORKING_NETWORK_POLICY_SPEC)).always(),
+]);
+
+static NETWORKING_NETWORK_POLICY_EGRESS_RULE: Message = message("NetworkPolicyEgressRule", &[
+    list(1, "ports", Msg(&NETWORKING_NETWORK_POLICY_PORT)),
+    list(2, "to", Msg(&NETWORKING_NETWORK_POLICY_PEER)),
+]);
+
+static NETWORKING_NETWORK_POLICY_INGRESS_RULE: Message = message("NetworkPolicyIngressRule", &[
+    list(1, "ports", Msg(&NETWORKING_NETWORK_POLICY_PORT)),
+    list(2, "from", Msg(&NETWORKING_NETWORK_POLICY_PEER)),
+]);
+
+static NETWORKING_NETWORK_POLICY_PEER: Message = message("NetworkPolicyPeer", &[
+    one(1, "podSelector", Msg(&META_LABEL_SELECTOR)),
+    one(2, "namespaceSelector", Msg(&META_LABEL_SELECTOR)),
+    one(3, "ipBlock", Msg(&NETWORKING_IP_BLOCK)),
+]);
+
+static NETWORKING_NETWORK_POLICY_PORT: Message = message("NetworkPolicyPort", &[
+    one(1, "protocol", Str),
+    one(2, "port", IntOrString),
+    one(3, "endPort", Int),
+]);
+
+static NETWORKING_NETWORK_POLICY_SPEC: Message = message("NetworkPolicySpec", &[
+    one(1, "podSelector", Msg(&META_LABEL_SELECTOR)).always(),
+    list(2, "ingress", Msg(&NETWORKING_NETWORK_POLICY_INGRESS_RULE)),
+    list(3, "egress", Msg(&NETWORKING_NETWORK_POLICY_EGRESS_RULE)),
+    list(4, "policyTypes", Str),
+]);
+
+static NETWORKING_PARENT_REFERENCE: Message = message("ParentReference", &[
+    one(1, "group", Str).omitted(),
+    one(2, "resource", Str).omitted(),
+    one(3, "namespace", Str).omitted(),
+    one(4, "name", Str).omitted(),
+]);
+
+static NETWORKING_SERVICE_BACKEND_PORT: Message = atomic_message("ServiceBackendPort", &[
+    one(1, "name", Str).omitted(),
+    one(2, "number", Int).omitted(),
+]);
+
+static NETWORKING_SERVICE_CIDR: Message = message("ServiceCIDR", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&NETWORKING_SERVICE_CIDR_SPEC)).always(),
+    one(3, "status", Msg(&NETWORKING_SERVICE_CIDR_STATUS)).always(),
+]);
+
+static NETWORKING_SERVICE_CIDR_SPEC: Message = message("ServiceCIDRSpec", &[
+    list(1, "cidrs", Str),
+]);
+
+static NETWORKING_SERVICE_CIDR_STATUS: Message = message("ServiceCIDRStatus", &[
+    list(1, "conditions", Msg(&META_CONDITION)).keyed(&["type"]).merged("type"),
+]);
+
+static NODE_OVERHEAD: Message = message("Overhead", &[
+    map(1, "podFixed", Quantity),
+]);
+
+static NODE_RUNTIME_CLASS: Message = message("RuntimeClass", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "handler", Str).always(),
+    one(3, "overhead", Msg(&NODE_OVERHEAD)),
+    one(4, "scheduling", Msg(&NODE_SCHEDULING)),
+]);
+
+static NODE_SCHEDULING: Message = message("Scheduling", &[
+    map(1, "nodeSelector", Str).atomic(),
+    list(2, "tolerations", Msg(&CORE_TOLERATION)),
+]);
+
 static POLICY_EVICTION: Message = message("Eviction", &[
     one(1, "metadata", Msg(&META_OBJECT_META)).always(),
     one(2, "deleteOptions", Msg(&META_DELETE_OPTIONS)),
@@ -2326,4 +2668,103 @@ static SCHEDULING_PRIORITY_CLASS: Message = message("PriorityClass", &[
     one(3, "globalDefault", Bool).omitted(),
     one(4, "description", Str).omitted(),
     one(5, "preemptionPolicy", Str),
+]);
+
+static STORAGE_CSI_DRIVER: Message = message("CSIDriver", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&STORAGE_CSI_DRIVER_SPEC)).always(),
+]);
+
+static STORAGE_CSI_DRIVER_SPEC: Message = message("CSIDriverSpec", &[
+    one(1, "attachRequired", Bool),
+    one(2, "podInfoOnMount", Bool),
+    list(3, "volumeLifecycleModes", Str).set(),
+    one(4, "storageCapacity", Bool),
+    one(5, "fsGroupPolicy", Str),
+    list(6, "tokenRequests", Msg(&STORAGE_TOKEN_REQUEST)),
+    one(7, "requiresRepublish", Bool),
+    one(8, "seLinuxMount", Bool),
+    one(9, "nodeAllocatableUpdatePeriodSeconds", Int),
+    one(10, "serviceAccountTokenInSecrets", Bool),
+    one(11, "preventPodSchedulingIfMissing", Bool),
+]);
+
+static STORAGE_CSI_NODE: Message = message("CSINode", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&STORAGE_CSI_NODE_SPEC)).always(),
+]);
+
+static STORAGE_CSI_NODE_DRIVER: Message = message("CSINodeDriver", &[
+    one(1, "name", Str).always(),
+    one(2, "nodeID", Str).always(),
+    list(3, "topologyKeys", Str).always(),
+    one(4, "allocatable", Msg(&STORAGE_VOLUME_NODE_RESOURCES)),
+]);
+
+static STORAGE_CSI_NODE_SPEC: Message = message("CSINodeSpec", &[
+    list(1, "drivers", Msg(&STORAGE_CSI_NODE_DRIVER)).always().keyed(&["name"]).merged("name"),
+]);
+
+static STORAGE_CSI_STORAGE_CAPACITY: Message = message("CSIStorageCapacity", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "nodeTopology", Msg(&META_LABEL_SELECTOR)),
+    one(3, "storageClassName", Str).always(),
+    one(4, "capacity", Quantity),
+    one(5, "maximumVolumeSize", Quantity),
+]);
+
+static STORAGE_STORAGE_CLASS: Message = message("StorageClass", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "provisioner", Str).always(),
+    map(3, "parameters", Str),
+    one(4, "reclaimPolicy", Str),
+    list(5, "mountOptions", Str),
+    one(6, "allowVolumeExpansion", Bool),
+    one(7, "volumeBindingMode", Str),
+    list(8, "allowedTopologies", Msg(&CORE_TOPOLOGY_SELECTOR_TERM)),
+]);
+
+static STORAGE_TOKEN_REQUEST: Message = message("TokenRequest", &[
+    one(1, "audience", Str).always(),
+    one(2, "expirationSeconds", Int),
+]);
+
+static STORAGE_VOLUME_ATTACHMENT: Message = message("VolumeAttachment", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&STORAGE_VOLUME_ATTACHMENT_SPEC)).always(),
+    one(3, "status", Msg(&STORAGE_VOLUME_ATTACHMENT_STATUS)).always(),
+]);
+
+static STORAGE_VOLUME_ATTACHMENT_SOURCE: Message = message("VolumeAttachmentSource", &[
+    one(1, "persistentVolumeName", Str),
+    one(2, "inlineVolumeSpec", Msg(&CORE_PERSISTENT_VOLUME_SPEC)),
+]);
+
+static STORAGE_VOLUME_ATTACHMENT_SPEC: Message = message("VolumeAttachmentSpec", &[
+    one(1, "attacher", Str).always(),
+    one(2, "source", Msg(&STORAGE_VOLUME_ATTACHMENT_SOURCE)).always(),
+    one(3, "nodeName", Str).always(),
+]);
+
+static STORAGE_VOLUME_ATTACHMENT_STATUS: Message = message("VolumeAttachmentStatus", &[
+    one(1, "attached", Bool).always(),
+    map(2, "attachmentMetadata", Str),
+    one(3, "attachError", Msg(&STORAGE_VOLUME_ERROR)),
+    one(4, "detachError", Msg(&STORAGE_VOLUME_ERROR)),
+]);
+
+static STORAGE_VOLUME_ATTRIBUTES_CLASS: Message = message("VolumeAttributesClass", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "driverName", Str).always(),
+    map(3, "parameters", Str),
+]);
+
+static STORAGE_VOLUME_ERROR: Message = message("VolumeError", &[
+    one(1, "time", Time).omitted(),
+    one(2, "message", Str).omitted(),
+    one(3, "errorCode", Int),
+]);
+
+static STORAGE_VOLUME_NODE_RESOURCES: Message = message("VolumeNodeResources", &[
+    one(1, "count", Int),
 ]);

@@ -4,6 +4,7 @@
 mod client;
 mod deletion;
 mod harness;
+mod kinds;
 mod lists;
 mod namespaces;
 mod objects;
