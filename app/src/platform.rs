@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use node::{Node, NodeConfig};
 use node::containers::NodeContainers;
 use runtime::embedded::{Embedded, EmbeddedConfig};
-use server::{Server, ServerConfig};
+use server::{Server, ServerConfig, TokenKey};
 use store::Store;
 use tokio::task::JoinSet;
 
@@ -40,6 +40,7 @@ impl Platform {
             version: VERSION.to_owned(),
             nodes: dialer.clone(),
             service_range: server::ServiceRange::default(),
+            token_key: TokenKey::ensure(&dir.join("pki")).context("cannot make the key of service account tokens")?,
         })
         .await
         .context("cannot start the API server")?;

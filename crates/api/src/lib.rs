@@ -15,6 +15,7 @@ pub mod meta;
 pub mod patch;
 pub mod protobuf;
 pub mod quantity;
+pub mod rbac;
 pub mod rules;
 pub mod scale;
 pub mod selector;

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::change;
 use crate::create::{self, Creation};
 use crate::namespaces;
+use crate::rbac;
 use crate::request::key;
 use crate::state::{State, core_kind};
 
@@ -17,6 +18,7 @@ pub(crate) const MANAGER: &str = "adieu";
 pub(crate) async fn run(state: &State) -> Result<(), Status> {
     namespaces::bootstrap(state).await?;
     priority_classes(state).await?;
+    rbac::bootstrap(state).await?;
     own_service(state).await
 }
 

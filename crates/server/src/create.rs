@@ -13,7 +13,7 @@ use crate::change::after;
 use crate::request::{Request, key};
 use crate::respond::{self, Shown};
 use crate::state::{State, core_kind, log_failure};
-use crate::{admission, delete, random};
+use crate::{admission, delete, random, rbac};
 
 /// How often a generated name may turn out to be taken.
 const NAME_TRIES: usize = 8;
@@ -35,6 +35,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
         api::decode_object(kind, request.content_type.as_deref(), &request.body, request.field_validation()?)?;
     let mut warnings = decoded.warnings;
     let (kind, value) = (kind.stored_kind(), kind.to_stored(decoded.value));
+    rbac::check_grant(state, request, None, &value)?;
     let creation = Creation { kind, namespace: &request.namespace, manager: Some(request.field_manager()), dry_run };
     let (shown, further) = create(state, &creation, value).await?;
     warnings.extend(further);

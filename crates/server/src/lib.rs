@@ -35,22 +35,24 @@ mod patch;
 pub mod pki;
 mod query;
 mod random;
+mod rbac;
 mod request;
 mod respond;
+mod reviews;
 mod scale;
 mod serve;
 mod service;
 mod state;
 mod table;
+mod tokens;
 mod update;
 mod watch;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use api::rules::allocation::ServiceRange;
@@ -58,6 +60,7 @@ pub use body::{Body, BoxError};
 pub use identity::Identity;
 pub use node::{Dialing, NoNodes, NodeDialer, Stream};
 pub use service::ApiService;
+pub use tokens::TokenKey;
 
 use state::State;
 
@@ -73,6 +76,8 @@ pub struct ServerConfig {
     pub nodes: Arc<dyn NodeDialer>,
     /// Where the addresses of services come from; the default is `10.87.0.0/16`.
     pub service_range: ServiceRange,
+    /// What service account tokens are signed with.
+    pub token_key: TokenKey,
 }
 
 impl std::fmt::Debug for ServerConfig {
@@ -106,16 +111,7 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// Makes the objects that must exist at start and begins to look after them.
     pub async fn new(config: ServerConfig) -> Result<Self, ServerError> {
-        let state = Arc::new(State {
-            store: config.store,
-            advertise: config.advertise,
-            version: config.version,
-            nodes: config.nodes,
-            service_range: config.service_range,
-            allocating: tokio::sync::Mutex::new(()),
-            root_ca: OnceLock::new(),
-            root_ca_set: Notify::new(),
-        });
+        let state = Arc::new(State::new(config));
         bootstrap::run(&state).await.map_err(ServerError::Bootstrap)?;
         let stop = CancellationToken::new();
         tokio::spawn(namespaces::keep(Arc::clone(&state), stop.clone()));

@@ -9,6 +9,7 @@ use crate::admission;
 use crate::body::Body;
 use crate::change;
 use crate::create::{self, Creation};
+use crate::rbac;
 use crate::request::Request;
 use crate::respond;
 use crate::state::State;
@@ -90,6 +91,7 @@ async fn apply(
         // An applied document may leave its name to the path.
         update::check_name(&object, &request.name)?;
         api::meta::set_name(&mut object, &request.name);
+        rbac::check_grant(state, request, None, &object)?;
         let creation = Creation { kind, namespace: &request.namespace, manager: None, dry_run };
         match create::create(state, &creation, object).await {
             // Somebody created it meanwhile: then this is an update.
@@ -110,6 +112,7 @@ async fn apply(
         warnings.extend(decoded.warnings);
         let mut new = decoded.value;
         warnings.extend(api::prepare_update(kind, request.subresource_name(), &current.value, &mut new)?);
+        rbac::check_grant(state, request, Some(&current.value), &new)?;
         if request.subresource.is_none() {
             admission::allocate(state, kind, &mut new, Some(&current.value))?;
         }

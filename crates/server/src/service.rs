@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures::FutureExt as _;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
-use http::{Method, Response};
+use http::{Method, Response, StatusCode};
 
 use crate::authenticate::authenticate;
 use crate::authorize::{Attributes, Target, authorize};
@@ -22,9 +22,10 @@ use crate::negotiate::Accept;
 use crate::query::Query;
 use crate::request::{Address, Request, Verb};
 use crate::state::State;
+use crate::tokens;
 use crate::{
-    binding, collection, create, delete, discovery, get, health, list, logs_exec, patch, random, respond, scale,
-    update, watch,
+    binding, collection, create, delete, discovery, get, health, list, logs_exec, patch, random, respond, reviews,
+    scale, update, watch,
 };
 
 /// A request that is not a stream or a watch must be answered within this.
@@ -105,17 +106,17 @@ where
     B::Error: Into<BoxError>,
 {
     let (mut parts, sent) = request.into_parts();
-    let identity = authenticate(&mut parts)?;
+    let identity = authenticate(state, &mut parts)?;
     let query = Query::parse(parts.uri.query());
     match Address::parse(parts.uri.path()) {
         Address::Path(path) => {
             let verb = parts.method.as_str().to_ascii_lowercase();
-            authorize(&identity, &Attributes { verb: &verb, target: Target::Path(&path) })?;
+            authorize(state, &identity, &Attributes { verb: &verb, target: Target::Path(&path) })?;
             not_a_resource(state, &parts, &path, &query)
         }
         Address::Resource(address) => {
             let verb = address.verb(&parts.method, &query)?;
-            authorize(&identity, &address.attributes(verb))?;
+            authorize(state, &identity, &address.attributes(verb))?;
             let takes_over = logs_exec::is_stream(&parts.method, &address.subresource);
             let has_body = !takes_over && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
             // Only the answer's beginning is limited; a watch or a log may go on for as long as it likes.
@@ -145,6 +146,8 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
         (Verb::Get, None | Some("status")) => get::handle(state, request),
         (Verb::List, None) => list::handle(state, request),
         (Verb::Watch, None) => watch::handle(state, request),
+        (Verb::Create, Some("token")) => reviews::token(state, request),
+        (Verb::Create, None) if !request.kind.is_stored() => reviews::handle(state, request),
         (Verb::Create, None) => create::handle(state, request).await,
         (Verb::Update, None | Some("status" | "finalize")) => update::handle(state, request).await,
         (Verb::Patch, None | Some("status")) => patch::handle(state, request).await,
@@ -162,6 +165,13 @@ fn not_a_resource(state: &State, parts: &Parts, path: &str, query: &Query) -> Re
     let pretty = query.flag("pretty");
     let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
     match first {
+        ".well-known" if path == "/.well-known/openid-configuration" => {
+            Ok(respond::json(StatusCode::OK, respond::to_bytes(&tokens::discovery())))
+        }
+        "openid" if path == "/openid/v1/jwks" => {
+            let keys = respond::to_bytes(&state.token_key.key_set());
+            Ok(respond::with_type(StatusCode::OK, "application/jwk-set+json", keys))
+        }
         "version" if path == "/version" => Ok(health::version(state, pretty)),
         "healthz" | "livez" | "readyz" => health::check(path, query).ok_or_else(Status::no_such_path),
         "" | "api" | "apis" | "openapi" => {

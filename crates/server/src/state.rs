@@ -8,7 +8,9 @@ use api::{Kind, Status};
 use store::{Store, WriteError};
 use tokio::sync::Notify;
 
+use crate::ServerConfig;
 use crate::node::NodeDialer;
+use crate::tokens::TokenKey;
 
 /// The server's shared parts. Handlers borrow it; background tasks hold it.
 pub(crate) struct State {
@@ -24,6 +26,24 @@ pub(crate) struct State {
     pub(crate) root_ca: OnceLock<String>,
     /// Rung when `root_ca` is set.
     pub(crate) root_ca_set: Notify,
+    /// What service account tokens are signed with.
+    pub(crate) token_key: TokenKey,
+}
+
+impl State {
+    pub(crate) fn new(config: ServerConfig) -> Self {
+        Self {
+            store: config.store,
+            advertise: config.advertise,
+            version: config.version,
+            nodes: config.nodes,
+            service_range: config.service_range,
+            allocating: tokio::sync::Mutex::new(()),
+            root_ca: OnceLock::new(),
+            root_ca_set: Notify::new(),
+            token_key: config.token_key,
+        }
+    }
 }
 
 /// The row of a kind the server itself cannot do without.

@@ -9,6 +9,7 @@ use crate::admission;
 use crate::body::Body;
 use crate::change::{self, Outcome};
 use crate::create::{self, Creation};
+use crate::rbac;
 use crate::request::Request;
 use crate::respond;
 use crate::state::State;
@@ -51,6 +52,7 @@ async fn put_creates(
     }
     check_name(&sent, &request.name)?;
     api::meta::set_name(&mut sent, &request.name);
+    rbac::check_grant(state, request, None, &sent)?;
     let manager = Some(request.field_manager());
     let creation = Creation { kind: request.kind.stored_kind(), namespace: &request.namespace, manager, dry_run };
     let (shown, further) = create::create(state, &creation, sent).await?;
@@ -65,6 +67,7 @@ pub(crate) fn successor(state: &State, request: &Request, old: &Value, new: &mut
     let kind = request.kind.stored_kind();
     let subresource = request.subresource_name();
     let warnings = api::prepare_update(kind, subresource, old, new)?;
+    rbac::check_grant(state, request, Some(old), new)?;
     if subresource.is_none() {
         admission::allocate(state, kind, new, Some(old))?;
     }

@@ -9,6 +9,7 @@ mod lists;
 mod namespaces;
 mod objects;
 mod patches;
+mod security;
 mod streams;
 mod transport;
 mod watches;
