@@ -111,7 +111,7 @@ impl Tables {
         let mut fields = fields;
         fields.sort_by_key(|field| field.number);
         let head = if atomic { "atomic_message" } else { "message" };
-        let mut text = format!("{head}(\"{name}\", &[\n");
+        let mut text = format!("{head}(\"{}\", \"{name}\", &[\n", published(package));
         for field in &fields {
             let line = self.field(package, field).with_context(|| format!("in {package}.{name}"))?;
             writeln!(text, "    {line},")?;
@@ -229,6 +229,13 @@ fn is_sent(package: &str, kind: &str) -> bool {
     let options = kind.ends_with("Options");
     let body = if package == "meta" { kind == "DeleteOptions" } else { !options && !kind.ends_with("List") };
     body && !NOT_SENT.contains(&kind)
+}
+
+/// The prefix of the names under which a package's types are published.
+fn published(package: &str) -> String {
+    let folder = GROUPS.iter().find(|(short, ..)| *short == package).map_or("", |(_, folder, _)| folder);
+    let home = if package == "meta" { "io.k8s.apimachinery" } else { "io.k8s.api" };
+    format!("{home}.{}", folder.replace('/', "."))
 }
 
 /// `("core", "PodSpec")` is `CORE_POD_SPEC`.

@@ -18,6 +18,8 @@ pub(crate) struct Root {
 
 /// One message: a JSON object with known fields.
 pub(crate) struct Message {
+    /// Where it is published: `io.k8s.api.core.v1`.
+    pub(crate) package: &'static str,
     /// Its published name, for error texts and tests.
     pub(crate) name: &'static str,
     /// In the order of their numbers.
@@ -196,12 +198,12 @@ const fn root(group: &'static str, version: &'static str, kind: &'static str, me
     Root { group, version, kind, message }
 }
 
-const fn message(name: &'static str, fields: &'static [Field]) -> Message {
-    Message { name, fields, atomic: false }
+const fn message(package: &'static str, name: &'static str, fields: &'static [Field]) -> Message {
+    Message { package, name, fields, atomic: false }
 }
 
-const fn atomic_message(name: &'static str, fields: &'static [Field]) -> Message {
-    Message { name, fields, atomic: true }
+const fn atomic_message(package: &'static str, name: &'static str, fields: &'static [Field]) -> Message {
+    Message { package, name, fields, atomic: true }
 }
 
 const fn one(number: u32, name: &'static str, of: Type) -> Field {

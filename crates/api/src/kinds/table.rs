@@ -384,6 +384,19 @@ pub static KINDS: &[Kind] = &[
     },
     Kind {
         group: "autoscaling",
+        kind: "HorizontalPodAutoscaler",
+        plural: "horizontalpodautoscalers",
+        singular: "horizontalpodautoscaler",
+        short_names: &["hpa"],
+        categories: &["all"],
+        verbs: &["create", "delete", "deletecollection", "get", "list", "watch"],
+        face: Some(&rules::plain::OLD_FACE),
+        collection: "horizontalpodautoscalers.autoscaling",
+        rules: &rules::plain::OldAutoscalerRules,
+        ..PLAIN
+    },
+    Kind {
+        group: "autoscaling",
         version: "v2",
         kind: "HorizontalPodAutoscaler",
         plural: "horizontalpodautoscalers",

@@ -1,11 +1,13 @@
 //! Kinds served as data, whose controllers live elsewhere: autoscalers, ingresses, network policies.
 
+use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscaler as OldAutoscaler;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass, NetworkPolicy};
 use serde_json::{Value, json};
 
 use super::value::{list, put, word};
 use super::{Rules, names, typed_as};
+use crate::kinds::Face;
 use crate::meta;
 use crate::selector::object as selector;
 use crate::status::Cause;
@@ -53,6 +55,44 @@ impl Rules for AutoscalerRules {
         }
     }
 }
+
+/// Autoscalers of `autoscaling/v1`, which know one metric.
+pub(crate) struct OldAutoscalerRules;
+
+impl Rules for OldAutoscalerRules {
+    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+        typed_as::<OldAutoscaler>(object)
+    }
+}
+
+/// How they are read from and written to what is stored. Other metrics than the processor's have no place in the older
+/// shape, so that face can make and show autoscalers but not change them.
+pub(crate) static OLD_FACE: Face = Face {
+    of: ("autoscaling", "v2", "horizontalpodautoscalers"),
+    shown: |stored| {
+        let mut shown = stored.clone();
+        let spec = meta::child_mut(&mut shown, "spec");
+        let metrics = spec.remove("metrics").unwrap_or_default();
+        let cpu = metrics.as_array().into_iter().flatten().find(|metric| metric["resource"]["name"] == "cpu");
+        if let Some(percent) = cpu.and_then(|cpu| cpu["resource"]["target"]["averageUtilization"].as_i64()) {
+            spec.insert("targetCPUUtilizationPercentage".to_owned(), json!(percent));
+        }
+        spec.remove("behavior");
+        let status = meta::child_mut(&mut shown, "status");
+        status.retain(|key, _| !matches!(key.as_str(), "currentMetrics" | "conditions"));
+        status.entry("currentReplicas").or_insert(json!(0));
+        shown
+    },
+    stored: |mut sent| {
+        let spec = meta::child_mut(&mut sent, "spec");
+        if let Some(percent) = spec.remove("targetCPUUtilizationPercentage") {
+            let target = json!({ "type": "Utilization", "averageUtilization": percent });
+            let metric = json!({ "type": "Resource", "resource": { "name": "cpu", "target": target } });
+            spec.insert("metrics".to_owned(), json!([metric]));
+        }
+        sent
+    },
+};
 
 pub(crate) struct IngressRules;
 
