@@ -28,6 +28,7 @@ mod health;
 mod identity;
 mod list;
 mod logs_exec;
+mod metrics;
 mod namespaces;
 mod negotiate;
 mod node;

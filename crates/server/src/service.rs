@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::Status;
 use bytes::Bytes;
@@ -18,6 +18,7 @@ use crate::authenticate::authenticate;
 use crate::authorize::{Attributes, Target, authorize};
 use crate::body::{self, Body, BoxError};
 use crate::identity::Identity;
+use crate::metrics::{self, What};
 use crate::negotiate::Accept;
 use crate::query::Query;
 use crate::request::{Address, Request, Verb};
@@ -78,6 +79,7 @@ where
 {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
+    let (what, began) = (what(&request), Instant::now());
     let outcome = AssertUnwindSafe(dispatch(state, request)).catch_unwind().await;
     let mut response = match outcome {
         Ok(Ok(response)) => response,
@@ -91,12 +93,27 @@ where
             respond::status(&Status::internal("the server broke on this request"))
         }
     };
+    state.metrics.answered(what, response.status().as_u16(), began.elapsed());
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&random::uid()) {
         headers.insert(AUDIT_ID, id);
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     response
+}
+
+/// What a request is, in the words of the table of kinds.
+fn what<B>(request: &http::Request<B>) -> What {
+    let Address::Resource(address) = Address::parse(request.uri().path()) else {
+        return What { verb: if request.method() == Method::GET { "GET" } else { "other" }, ..What::default() };
+    };
+    let verb = address.verb(request.method(), &Query::parse(request.uri().query()));
+    let kind = api::find(&address.group, &address.version, &address.resource);
+    What {
+        verb: verb.map_or("other", Verb::as_str),
+        resource: kind.map_or("", |kind| kind.plural),
+        group: kind.map_or("", |kind| kind.group),
+    }
 }
 
 async fn dispatch<B>(state: &State, request: http::Request<B>) -> Result<Response<Body>, Status>
@@ -171,6 +188,10 @@ fn not_a_resource(state: &State, parts: &Parts, path: &str, query: &Query) -> Re
         "openid" if path == "/openid/v1/jwks" => {
             let keys = respond::to_bytes(&state.token_key.key_set());
             Ok(respond::with_type(StatusCode::OK, "application/jwk-set+json", keys))
+        }
+        "metrics" if path == "/metrics" => {
+            let media = "text/plain; version=0.0.4; charset=utf-8";
+            Ok(respond::with_type(StatusCode::OK, media, metrics::page(state)))
         }
         "version" if path == "/version" => Ok(health::version(state, pretty)),
         "healthz" | "livez" | "readyz" => health::check(path, query).ok_or_else(Status::no_such_path),

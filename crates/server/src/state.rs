@@ -9,6 +9,7 @@ use store::{Store, WriteError};
 use tokio::sync::Notify;
 
 use crate::ServerConfig;
+use crate::metrics::Metrics;
 use crate::node::NodeDialer;
 use crate::tokens::TokenKey;
 
@@ -28,6 +29,7 @@ pub(crate) struct State {
     pub(crate) root_ca_set: Notify,
     /// What service account tokens are signed with.
     pub(crate) token_key: TokenKey,
+    pub(crate) metrics: Metrics,
 }
 
 impl State {
@@ -42,6 +44,7 @@ impl State {
             root_ca: OnceLock::new(),
             root_ca_set: Notify::new(),
             token_key: config.token_key,
+            metrics: Metrics::default(),
         }
     }
 }

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
 use crate::list::{self, Selection};
+use crate::metrics::OpenWatch;
 use crate::negotiate::Form;
 use crate::random;
 use crate::request::Request;
@@ -85,6 +86,7 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
         deadline: now + life,
         stopping: request.stopping.clone(),
         ended: false,
+        _open: state.metrics.watch_opened(),
     };
     let frames = futures::stream::unfold(stream, |mut stream| async move {
         let bytes = stream.next().await?;
@@ -127,6 +129,7 @@ struct Stream {
     deadline: Instant,
     stopping: CancellationToken,
     ended: bool,
+    _open: OpenWatch,
 }
 
 impl Stream {
