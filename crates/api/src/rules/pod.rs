@@ -10,6 +10,7 @@ use crate::status::Cause;
 
 pub(crate) mod admission;
 pub(crate) mod binding;
+pub(crate) mod budget;
 mod container;
 pub(crate) mod defaults;
 pub(crate) mod disruption;
