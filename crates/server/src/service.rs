@@ -133,7 +133,7 @@ where
         }
         Address::Resource(address) => {
             let verb = address.verb(&parts.method, &query)?;
-            authorize(state, &identity, &address.attributes(verb))?;
+            authorize(state, &identity, &address.attributes(verb, selected_name(&query)))?;
             let takes_over = logs_exec::is_stream(&parts.method, &address.subresource);
             let has_body = !takes_over && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
             // Only the answer's beginning is limited; a watch or a log may go on for as long as it likes.
@@ -151,6 +151,13 @@ where
             }
         }
     }
+}
+
+/// A list or watch of one object by its name is judged as if it named the object: a right to that one object is enough.
+fn selected_name(query: &Query) -> &str {
+    let requirements = query.get("fieldSelector").unwrap_or_default().split(',');
+    let names = requirements.filter_map(|each| each.trim().strip_prefix("metadata.name="));
+    names.map(|name| name.trim_start_matches('=')).next().unwrap_or_default()
 }
 
 /// One verb, one handler; subresources that are not a part of their object have their own.

@@ -203,3 +203,20 @@ async fn impersonation_is_a_right_like_any_other() {
     let forged = api.send_as(api.server.service(), Method::GET, "/api", &[("x-remote-user", "kubernetes-admin")], "");
     assert_eq!(forged.await.code, 403);
 }
+
+#[tokio::test]
+async fn a_right_to_one_object_lets_a_client_watch_that_one() {
+    let api = Api::start().await;
+    let bob = Identity::new("bob", &[]);
+    let role = json!({ "metadata": { "name": "one" }, "rules": [
+        { "verbs": ["list", "watch", "create"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["mine"] }] });
+    api.post(&format!("{RBAC}/clusterroles"), &role).await.expect(201);
+    api.bind("b", "one", "bob").await;
+    assert_eq!(api.get_as(&bob, &format!("{CONFIGMAPS}?fieldSelector=metadata.name%3Dmine")).await, 200);
+    assert_eq!(api.get_as(&bob, &format!("{CONFIGMAPS}?fieldSelector=metadata.name%3Dyours")).await, 403);
+    assert_eq!(api.get_as(&bob, &format!("{CONFIGMAPS}?fieldSelector=metadata.name%21%3Dmine")).await, 403);
+    // A create is not limited by what it selects.
+    let path = format!("{CONFIGMAPS}?fieldSelector=metadata.name%3Dmine");
+    assert_eq!(api.ask_as(&bob, Method::POST, &path, &configmap("yours")).await.code, 403);
+    assert_eq!(api.get_as(&bob, CONFIGMAPS).await, 403);
+}
