@@ -22,7 +22,7 @@ where
     B: http_body::Body<Data = bytes::Bytes> + Send + 'static,
     B::Error: Into<tower::BoxError>,
 {
-    let identity = Identity { user: user.to_owned(), groups: groups.iter().map(|g| (*g).to_owned()).collect() };
+    let identity = Identity::new(user, groups);
     kube::Client::new(As { service, identity }, "default")
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use node::containers::NodeContainers;
 use node::{Node, NodeConfig};
 use runtime::embedded::{Embedded, EmbeddedConfig};
-use server::{Server, ServerConfig};
+use server::{Server, ServerConfig, TokenKey};
 use store::Store;
 use tokio::task::JoinSet;
 
@@ -34,9 +34,16 @@ impl Platform {
         let store = Store::open(&dir.join("store.redb")).await.context("cannot open the store")?;
         let dialer = Arc::new(LocalNode::<NodeContainers<Embedded>>::new(config.node_name.clone()));
         let advertise = config.api.unwrap_or_else(|| SocketAddr::from((config.node_address(), 6443)));
-        let server = Server::new(ServerConfig { store, advertise, version: VERSION.to_owned(), nodes: dialer.clone() })
-            .await
-            .context("cannot start the API server")?;
+        let server = Server::new(ServerConfig {
+            store,
+            advertise,
+            version: VERSION.to_owned(),
+            nodes: dialer.clone(),
+            service_range: server::ServiceRange::default(),
+            token_key: TokenKey::ensure(&dir.join("pki")).context("cannot make the key of service account tokens")?,
+        })
+        .await
+        .context("cannot start the API server")?;
         if let Some(pem) = root_ca {
             server.publish_root_ca(pem);
         }

@@ -22,13 +22,17 @@ const GROUPS: &[(&str, &str, &str)] = &[
     ("authentication", "authentication/v1", "authentication.k8s.io"),
     ("authorization", "authorization/v1", "authorization.k8s.io"),
     ("autoscaling", "autoscaling/v1", "autoscaling"),
+    ("autoscaling2", "autoscaling/v2", "autoscaling"),
     ("batch", "batch/v1", "batch"),
     ("coordination", "coordination/v1", "coordination.k8s.io"),
     ("discovery", "discovery/v1", "discovery.k8s.io"),
     ("events", "events/v1", "events.k8s.io"),
+    ("networking", "networking/v1", "networking.k8s.io"),
+    ("node", "node/v1", "node.k8s.io"),
     ("policy", "policy/v1", "policy"),
     ("rbac", "rbac/v1", "rbac.authorization.k8s.io"),
     ("scheduling", "scheduling/v1", "scheduling.k8s.io"),
+    ("storage", "storage/v1", "storage.k8s.io"),
 ];
 
 /// Kinds that never travel as the body of a request.
@@ -66,9 +70,10 @@ pub(crate) fn generate(api: &Path, machinery: &Path, version: &str) -> Result<St
     Ok(render(version, &roots, &messages))
 }
 
-/// A root kind: API group, kind and the constant that holds its message.
+/// A root kind: API group, version, kind and the constant that holds its message.
 struct Root {
     group: &'static str,
+    version: &'static str,
     kind: String,
     constant: String,
 }
@@ -82,11 +87,12 @@ struct Tables {
 impl Tables {
     fn roots(&mut self) -> Vec<Root> {
         let mut roots = Vec::new();
-        for &(short, _, group) in GROUPS {
+        for &(short, folder, group) in GROUPS {
             let kinds = self.packages[short].kinds().filter(|kind| is_sent(short, kind)).map(str::to_owned);
             for kind in kinds.collect::<Vec<_>>() {
                 self.want(short, &kind);
-                roots.push(Root { group, constant: constant(short, &kind), kind });
+                let version = folder.rsplit('/').next().unwrap_or(folder);
+                roots.push(Root { group, version, constant: constant(short, &kind), kind });
             }
         }
         roots
@@ -105,7 +111,7 @@ impl Tables {
         let mut fields = fields;
         fields.sort_by_key(|field| field.number);
         let head = if atomic { "atomic_message" } else { "message" };
-        let mut text = format!("{head}(\"{name}\", &[\n");
+        let mut text = format!("{head}(\"{}\", \"{name}\", &[\n", published(package));
         for field in &fields {
             let line = self.field(package, field).with_context(|| format!("in {package}.{name}"))?;
             writeln!(text, "    {line},")?;
@@ -225,6 +231,13 @@ fn is_sent(package: &str, kind: &str) -> bool {
     body && !NOT_SENT.contains(&kind)
 }
 
+/// The prefix of the names under which a package's types are published.
+fn published(package: &str) -> String {
+    let folder = GROUPS.iter().find(|(short, ..)| *short == package).map_or("", |(_, folder, _)| folder);
+    let home = if package == "meta" { "io.k8s.apimachinery" } else { "io.k8s.api" };
+    format!("{home}.{}", folder.replace('/', "."))
+}
+
 /// `("core", "PodSpec")` is `CORE_POD_SPEC`.
 fn constant(package: &str, name: &str) -> String {
     let letters: Vec<char> = name.chars().collect();
@@ -253,8 +266,8 @@ fn render(version: &str, roots: &[Root], messages: &BTreeMap<String, String>) ->
          use super::{{Message, Root, atomic_message, inline, list, map, message, one, root}};\n\n\
          pub(super) static ROOTS: &[Root] = &[\n",
     );
-    for Root { group, kind, constant } in roots {
-        text.push_str(&format!("    root(\"{group}\", \"{kind}\", &{constant}),\n"));
+    for Root { group, version, kind, constant } in roots {
+        text.push_str(&format!("    root(\"{group}\", \"{version}\", \"{kind}\", &{constant}),\n"));
     }
     text.push_str("];\n");
     for (constant, body) in messages {

@@ -9,16 +9,17 @@ use serde_json::{Value, json};
 use crate::kinds::{KINDS, Kind, Subresource, group_version};
 
 mod openapi;
+mod schemas;
 
 pub use openapi::{openapi_v2_empty, openapi_v2_empty_protobuf, openapi_v3, openapi_v3_index};
 
 /// The content type of the aggregated documents; clients decide by it.
 pub const AGGREGATED_CONTENT_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Every served group and version, the core group first.
+/// Every served group and version, the core group first; of two versions the newer one, which clients prefer.
 pub fn group_versions() -> Vec<(&'static str, &'static str)> {
-    let all: BTreeSet<_> = KINDS.iter().map(|kind| (kind.group, kind.version)).collect();
-    all.into_iter().collect()
+    let all: BTreeSet<_> = KINDS.iter().map(|kind| (kind.group, std::cmp::Reverse(kind.version))).collect();
+    all.into_iter().map(|(group, version)| (group, version.0)).collect()
 }
 
 fn groups() -> BTreeSet<&'static str> {

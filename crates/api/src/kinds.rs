@@ -3,7 +3,14 @@
 
 use std::fmt;
 
-use crate::rules::{self, Rules};
+use serde_json::Value;
+
+use crate::rules::Rules;
+
+mod table;
+
+pub use table::KINDS;
+pub(crate) use table::SCALE;
 
 /// One served kind: its names, what may be done with it, and (privately) its rules.
 pub struct Kind {
@@ -37,10 +44,22 @@ pub struct Kind {
     pub create_on_update: bool,
     /// Whether a PUT without a resource version is refused.
     pub update_needs_version: bool,
+    /// Another face of objects that are stored as another kind.
+    pub face: Option<&'static Face>,
     pub(crate) collection: &'static str,
     /// Field selectors beyond `metadata.name` and `metadata.namespace`, each with the path it reads.
     pub(crate) fields: &'static [(&'static str, &'static str)],
     pub(crate) rules: &'static dyn Rules,
+}
+
+/// How a kind that is only another face of a stored kind is read and written.
+pub struct Face {
+    /// Group, version and plural of the kind that is stored.
+    pub(crate) of: (&'static str, &'static str, &'static str),
+    /// A stored object as it is shown here.
+    pub(crate) shown: fn(&Value) -> Value,
+    /// What was sent here as it is stored.
+    pub(crate) stored: fn(Value) -> Value,
 }
 
 /// Something below an object, such as `pods/log`.
@@ -67,6 +86,29 @@ impl Kind {
     /// The store's collection: `pods`, or `leases.coordination.k8s.io`.
     pub fn collection(&self) -> &'static str {
         self.collection
+    }
+
+    /// The kind whose rules hold for what is stored: itself, unless it is only a face.
+    pub fn stored_kind(&'static self) -> &'static Self {
+        self.face.and_then(|face| find(face.of.0, face.of.1, face.of.2)).unwrap_or(self)
+    }
+
+    /// A decoded object as it is stored.
+    pub fn to_stored(&self, object: Value) -> Value {
+        match self.face {
+            Some(face) => (face.stored)(object),
+            None => object,
+        }
+    }
+
+    /// A stored object as this kind shows it; `None` when that is as it is stored.
+    pub fn to_shown(&self, object: &Value) -> Option<Value> {
+        self.face.map(|face| (face.shown)(object))
+    }
+
+    /// Whether objects of this kind are kept, rather than answered.
+    pub fn is_stored(&self) -> bool {
+        self.verbs.contains(&"list")
     }
 
     /// `PodList`.
@@ -110,165 +152,15 @@ pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|k| k.group == group && k.version == version && k.plural == plural)
 }
 
+/// What `serviceaccounts/token` speaks; it has no path of its own.
+pub fn token_request() -> &'static Kind {
+    &table::TOKEN_REQUEST
+}
+
 /// The kind an object names with `apiVersion` and `kind`.
 pub fn by_kind(group: &str, version: &str, kind: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|k| k.group == group && k.version == version && k.kind == kind)
 }
-
-const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-const NO_COLLECTION_DELETE: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
-const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
-
-const fn core(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
-    Subresource { name, kind, group: "", version: "v1", verbs }
-}
-
-/// What most kinds have in common; a row states the differences.
-const PLAIN: Kind = Kind {
-    group: "",
-    version: "v1",
-    kind: "",
-    plural: "",
-    singular: "",
-    short_names: &[],
-    categories: &[],
-    namespaced: true,
-    verbs: ALL_VERBS,
-    subresources: &[],
-    has_generation: false,
-    graceful_delete: false,
-    delete_returns_object: false,
-    create_on_update: false,
-    update_needs_version: false,
-    collection: "",
-    fields: &[],
-    rules: &rules::data::ConfigMapRules,
-};
-
-/// Every kind we serve, in the order discovery lists them.
-pub static KINDS: &[Kind] = &[
-    Kind {
-        kind: "ConfigMap",
-        plural: "configmaps",
-        singular: "configmap",
-        short_names: &["cm"],
-        collection: "configmaps",
-        rules: &rules::data::ConfigMapRules,
-        ..PLAIN
-    },
-    Kind {
-        kind: "Event",
-        plural: "events",
-        singular: "event",
-        short_names: &["ev"],
-        create_on_update: true,
-        collection: "events",
-        fields: &[
-            ("involvedObject.kind", "involvedObject.kind"),
-            ("involvedObject.namespace", "involvedObject.namespace"),
-            ("involvedObject.name", "involvedObject.name"),
-            ("involvedObject.uid", "involvedObject.uid"),
-            ("involvedObject.apiVersion", "involvedObject.apiVersion"),
-            ("involvedObject.resourceVersion", "involvedObject.resourceVersion"),
-            ("involvedObject.fieldPath", "involvedObject.fieldPath"),
-            ("reason", "reason"),
-            ("reportingComponent", "reportingComponent"),
-            ("source", "source.component|reportingComponent"),
-            ("type", "type"),
-        ],
-        rules: &rules::event::EventRules,
-        ..PLAIN
-    },
-    Kind {
-        kind: "Namespace",
-        plural: "namespaces",
-        singular: "namespace",
-        short_names: &["ns"],
-        namespaced: false,
-        verbs: NO_COLLECTION_DELETE,
-        subresources: &[core("finalize", "Namespace", &["update"]), core("status", "Namespace", STATUS_VERBS)],
-        delete_returns_object: true,
-        collection: "namespaces",
-        fields: &[("status.phase", "status.phase")],
-        rules: &rules::namespace::NamespaceRules,
-        ..PLAIN
-    },
-    Kind {
-        kind: "Node",
-        plural: "nodes",
-        singular: "node",
-        short_names: &["no"],
-        namespaced: false,
-        subresources: &[core("status", "Node", STATUS_VERBS)],
-        collection: "nodes",
-        fields: &[("spec.unschedulable", "spec.unschedulable")],
-        rules: &rules::node::NodeRules,
-        ..PLAIN
-    },
-    Kind {
-        kind: "Pod",
-        plural: "pods",
-        singular: "pod",
-        short_names: &["po"],
-        categories: &["all"],
-        subresources: &[
-            core("attach", "PodAttachOptions", &["create", "get"]),
-            core("binding", "Binding", &["create"]),
-            Subresource { name: "eviction", kind: "Eviction", group: "policy", version: "v1", verbs: &["create"] },
-            core("exec", "PodExecOptions", &["create", "get"]),
-            core("log", "Pod", &["get"]),
-            core("status", "Pod", STATUS_VERBS),
-        ],
-        has_generation: true,
-        graceful_delete: true,
-        delete_returns_object: true,
-        collection: "pods",
-        fields: &[
-            ("spec.nodeName", "spec.nodeName"),
-            ("spec.host", "spec.nodeName"),
-            ("spec.restartPolicy", "spec.restartPolicy"),
-            ("spec.schedulerName", "spec.schedulerName"),
-            ("spec.serviceAccountName", "spec.serviceAccountName"),
-            ("spec.hostNetwork", "spec.hostNetwork"),
-            ("status.phase", "status.phase"),
-            ("status.podIP", "status.podIP"),
-            ("status.podIPs", ""),
-            ("status.nominatedNodeName", "status.nominatedNodeName"),
-        ],
-        rules: &rules::pod::PodRules,
-        ..PLAIN
-    },
-    Kind {
-        kind: "Secret",
-        plural: "secrets",
-        singular: "secret",
-        collection: "secrets",
-        fields: &[("type", "type")],
-        rules: &rules::data::SecretRules,
-        ..PLAIN
-    },
-    Kind {
-        kind: "ServiceAccount",
-        plural: "serviceaccounts",
-        singular: "serviceaccount",
-        short_names: &["sa"],
-        delete_returns_object: true,
-        collection: "serviceaccounts",
-        rules: &rules::account::ServiceAccountRules,
-        ..PLAIN
-    },
-    Kind {
-        group: "coordination.k8s.io",
-        kind: "Lease",
-        plural: "leases",
-        singular: "lease",
-        create_on_update: true,
-        update_needs_version: true,
-        collection: "leases.coordination.k8s.io",
-        rules: &rules::lease::LeaseRules,
-        ..PLAIN
-    },
-];
 
 #[cfg(test)]
 mod tests {
@@ -282,7 +174,9 @@ mod tests {
         for kind in KINDS {
             assert_eq!(find(kind.group, kind.version, kind.plural), Some(kind));
             assert_eq!(by_kind(kind.group, kind.version, kind.kind), Some(kind));
-            assert!(!kind.collection.is_empty() && collections.insert(kind.collection), "{kind:?}");
+            assert!(!kind.collection.is_empty());
+            assert!(kind.face.is_some() || collections.insert(kind.collection), "{kind:?}");
+            assert_eq!(kind.stored_kind().collection, kind.collection);
         }
         assert!(find("", "v1", "podz").is_none());
     }

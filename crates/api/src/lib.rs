@@ -15,7 +15,9 @@ pub mod meta;
 pub mod patch;
 pub mod protobuf;
 pub mod quantity;
+pub mod rbac;
 pub mod rules;
+pub mod scale;
 pub mod selector;
 pub mod status;
 pub mod table;
@@ -25,7 +27,7 @@ mod schema;
 
 pub use decode::{Decoded, FieldValidation, decode_delete_options, decode_object, normalise};
 pub use deletion::{DeleteDecision, DeleteOptions, Propagation, decide_delete, update_removes};
-pub use kinds::{KINDS, Kind, Subresource, by_kind, find};
+pub use kinds::{Face, KINDS, Kind, Subresource, by_kind, find, token_request};
 pub use managed_fields::track_update;
 pub use patch::{ApplyOptions, PatchType, apply, patch};
 pub use protobuf::decode_envelope;

@@ -15,16 +15,29 @@ use crate::status::{Cause, Status};
 
 pub(crate) mod account;
 pub(crate) mod data;
+pub(crate) mod endpoints;
 pub(crate) mod event;
 pub(crate) mod lease;
 pub(crate) mod metadata;
 pub(crate) mod names;
 pub(crate) mod namespace;
 pub(crate) mod node;
+pub(crate) mod plain;
 pub(crate) mod pod;
+pub(crate) mod policy;
+pub(crate) mod rbac;
+pub(crate) mod review;
+pub(crate) mod service;
+pub(crate) mod storage;
+pub(crate) mod value;
+pub(crate) mod workload;
 
+pub use pod::admission::prioritise;
 pub use pod::binding::bind;
+pub use pod::budget::{Budget, decide_eviction, still_processed};
 pub use pod::disruption::{delete_options_of_eviction, mark_evicted};
+pub use policy::SYSTEM_CLASSES;
+pub use service::allocation;
 
 /// What is particular to one kind. Every method has the behaviour of a kind without particulars.
 pub(crate) trait Rules: Sync {
@@ -50,6 +63,11 @@ pub(crate) trait Rules: Sync {
 
     /// What only an update of the status does.
     fn before_status_update(&self, _old: &Value, _new: &mut Value) {}
+
+    /// Whether an update asks for something new, which `metadata.generation` counts.
+    fn counts_as_change(&self, old: &Value, new: &Value) -> bool {
+        old.get("spec") != new.get("spec")
+    }
 
     /// Mistakes in the object itself.
     fn validate(&self, _object: &Value, _causes: &mut Vec<Cause>) {}
@@ -133,7 +151,7 @@ pub fn prepare_update(
     }
     kind.rules.default(new);
     if kind.has_generation {
-        let changed = old.get("spec") != new.get("spec");
+        let changed = kind.rules.counts_as_change(old, new);
         meta::set_generation(new, meta::generation(old) + i64::from(changed));
     }
 
@@ -202,5 +220,7 @@ fn keep_meta(new: &mut Value, old: &Value, key: &str) {
     };
 }
 
+#[cfg(test)]
+mod kind_tests;
 #[cfg(test)]
 mod tests;

@@ -11,12 +11,15 @@ mod table;
 /// A kind that may be the body of a request.
 pub(crate) struct Root {
     group: &'static str,
+    version: &'static str,
     kind: &'static str,
     message: &'static Message,
 }
 
 /// One message: a JSON object with known fields.
 pub(crate) struct Message {
+    /// Where it is published: `io.k8s.api.core.v1`.
+    pub(crate) package: &'static str,
     /// Its published name, for error texts and tests.
     pub(crate) name: &'static str,
     /// In the order of their numbers.
@@ -104,10 +107,8 @@ pub(crate) enum Strategy {
 
 /// The message of a kind that may be sent to us.
 pub(crate) fn message_of(group: &str, version: &str, kind: &str) -> Option<&'static Message> {
-    if version != "v1" {
-        return None;
-    }
-    table::ROOTS.iter().find(|root| root.group == group && root.kind == kind).map(|root| root.message)
+    let named = |root: &&Root| root.group == group && root.version == version && root.kind == kind;
+    table::ROOTS.iter().find(named).map(|root| root.message)
 }
 
 /// The options of a delete, which any group and version may label.
@@ -193,16 +194,16 @@ impl Field {
     }
 }
 
-const fn root(group: &'static str, kind: &'static str, message: &'static Message) -> Root {
-    Root { group, kind, message }
+const fn root(group: &'static str, version: &'static str, kind: &'static str, message: &'static Message) -> Root {
+    Root { group, version, kind, message }
 }
 
-const fn message(name: &'static str, fields: &'static [Field]) -> Message {
-    Message { name, fields, atomic: false }
+const fn message(package: &'static str, name: &'static str, fields: &'static [Field]) -> Message {
+    Message { package, name, fields, atomic: false }
 }
 
-const fn atomic_message(name: &'static str, fields: &'static [Field]) -> Message {
-    Message { name, fields, atomic: true }
+const fn atomic_message(package: &'static str, name: &'static str, fields: &'static [Field]) -> Message {
+    Message { package, name, fields, atomic: true }
 }
 
 const fn one(number: u32, name: &'static str, of: Type) -> Field {

@@ -2,6 +2,7 @@
 
 mod field;
 mod label;
+pub mod object;
 
 pub use field::FieldSelector;
 pub use label::LabelSelector;

@@ -11,8 +11,11 @@ use crate::{meta, time};
 
 mod age;
 mod event;
+mod network;
 mod node;
 mod pod;
+mod policy;
+mod workload;
 
 pub use age::{human_duration, since};
 
@@ -21,6 +24,8 @@ struct Column(&'static str, &'static str, &'static str, u8, &'static str);
 
 const NAME: Column = Column("Name", "string", "name", 0, "Name must be unique within a namespace.");
 const AGE: Column = Column("Age", "string", "", 0, "Time since the object was created.");
+/// The table of kinds without a printer.
+const CREATED: [Column; 2] = [NAME, Column("Created At", "date", "", 0, "When the object was created.")];
 const NONE: &str = "<none>";
 
 /// `columnDefinitions` of a kind's table.
@@ -39,7 +44,17 @@ pub fn columns(kind: &Kind) -> Value {
         ],
         "serviceaccounts" => &[NAME, AGE],
         "leases.coordination.k8s.io" => &[NAME, Column("Holder", "string", "", 0, "Who holds the lease."), AGE],
-        _ => &[NAME, Column("Created At", "date", "", 0, "When the object was created.")],
+        "deployments.apps" => &workload::DEPLOYMENT,
+        "replicasets.apps" | "replicationcontrollers" => &workload::REPLICA_SET,
+        "statefulsets.apps" => &workload::STATEFUL_SET,
+        "daemonsets.apps" => &workload::DAEMON_SET,
+        "jobs.batch" => &workload::JOB,
+        "cronjobs.batch" => &workload::CRON_JOB,
+        "services" => &network::SERVICE,
+        "endpoints" => &network::ENDPOINTS,
+        "endpointslices.discovery.k8s.io" => &network::SLICE,
+        "ingresses.networking.k8s.io" => &network::INGRESS,
+        other => policy::columns(other).unwrap_or(&CREATED),
     };
     columns
         .iter()
@@ -65,7 +80,19 @@ pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         "secrets" => vec![name, json!(text(&object["type"])), json!(entries("data").to_string()), age],
         "serviceaccounts" => vec![name, age],
         "leases.coordination.k8s.io" => vec![name, json!(text(&object["spec"]["holderIdentity"])), age],
-        _ => vec![name, json!(meta::creation_timestamp(object).map(time::seconds))],
+        "services" => network::service(object, now),
+        "endpoints" => network::endpoints(object, now),
+        "endpointslices.discovery.k8s.io" => network::slice(object, now),
+        "ingresses.networking.k8s.io" => network::ingress(object, now),
+        collection @ ("deployments.apps"
+        | "replicasets.apps"
+        | "replicationcontrollers"
+        | "statefulsets.apps"
+        | "daemonsets.apps"
+        | "jobs.batch"
+        | "cronjobs.batch") => workload::cells(collection, object, now),
+        other => policy::cells(other, object, now)
+            .unwrap_or_else(|| vec![name, json!(meta::creation_timestamp(object).map(time::seconds))]),
     }
 }
 

@@ -1,8 +1,12 @@
-//! Who may do what. A small fixed table in the shape RBAC will fill: verbs, groups, resources, paths per subject.
+//! May this user do this? The administrators' group and the nodes are known here; everybody else is judged by the
+//! stored roles ([`crate::rbac`]).
 
 use api::Status;
+use api::rbac::Asked;
 
 use crate::identity::Identity;
+use crate::rbac;
+use crate::state::State;
 
 /// What is asked of the authoriser: one verb on one resource, or on one path.
 #[derive(Clone, Copy, Debug)]
@@ -28,11 +32,6 @@ struct Rule {
 
 const READ: &[&str] = &["get", "list", "watch"];
 
-/// Paths everyone may read, known or not.
-const PUBLIC_PATHS: &[&str] = &["/healthz", "/livez", "/readyz", "/version"];
-/// Paths any known user may read: discovery.
-const DISCOVERY_PATHS: &[&str] = &["/api", "/apis", "/openapi"];
-
 const NODE_RULES: &[Rule] = &[
     Rule { verbs: &["get", "list", "watch", "create", "update", "patch"], groups: &[""], resources: &["nodes"] },
     Rule { verbs: &["update", "patch"], groups: &[""], resources: &["nodes/status", "pods/status"] },
@@ -56,38 +55,35 @@ const NODE_RULES: &[Rule] = &[
     },
 ];
 
-const SCHEDULER_RULES: &[Rule] = &[
-    Rule { verbs: READ, groups: &[""], resources: &["pods", "nodes", "namespaces"] },
-    Rule { verbs: &["create"], groups: &[""], resources: &["pods/binding", "bindings"] },
-    Rule { verbs: &["update", "patch"], groups: &[""], resources: &["pods/status"] },
-    Rule { verbs: &["create", "update", "patch"], groups: &["", "events.k8s.io"], resources: &["events"] },
-];
-
-/// Lets the request through or says why not, in upstream's words.
-pub(crate) fn authorize(identity: &Identity, attributes: &Attributes<'_>) -> Result<(), Status> {
-    if allowed(identity, attributes) { Ok(()) } else { Err(refusal(identity, attributes)) }
+/// What came of asking.
+pub(crate) struct Decision {
+    pub(crate) allowed: bool,
+    /// Which binding allows it, or what was missing.
+    pub(crate) reason: String,
 }
 
-fn allowed(identity: &Identity, attributes: &Attributes<'_>) -> bool {
-    if identity.is_in("system:masters") {
-        return true;
+/// Lets the request through or says why not, in upstream's words.
+pub(crate) fn authorize(state: &State, identity: &Identity, attributes: &Attributes<'_>) -> Result<(), Status> {
+    let decision = decide(state, identity, attributes);
+    if decision.allowed { Ok(()) } else { Err(refusal(identity, attributes, &decision.reason)) }
+}
+
+/// Decides without refusing: the group that may do everything, then nodes, then what the stored roles say.
+pub(crate) fn decide(state: &State, identity: &Identity, attributes: &Attributes<'_>) -> Decision {
+    let node = identity.is_in("system:nodes") && identity.user.starts_with("system:node:");
+    if identity.is_in("system:masters") || (node && grants(NODE_RULES, attributes)) {
+        return Decision { allowed: true, reason: String::new() };
     }
-    match attributes.target {
-        Target::Path(path) => {
-            let under = |roots: &[&str]| {
-                roots
-                    .iter()
-                    .any(|root| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
-            };
-            attributes.verb == "get"
-                && (under(PUBLIC_PATHS) || (identity.is_in("system:authenticated") && under(DISCOVERY_PATHS)))
+    let (asked, namespace) = match attributes.target {
+        Target::Path(path) => (Asked::Path(path), ""),
+        Target::Resource { group, resource, subresource, namespace, name } => {
+            (Asked::Resource { group, resource, subresource, name }, namespace)
         }
-        Target::Resource { .. } => {
-            let node = identity.is_in("system:nodes") && identity.user.starts_with("system:node:");
-            let scheduler = identity.user == "system:kube-scheduler" && identity.is_in("system:authenticated");
-            (node && grants(NODE_RULES, attributes)) || (scheduler && grants(SCHEDULER_RULES, attributes))
-        }
-    }
+    };
+    let verdict = rbac::judge(state, identity, attributes.verb, asked, namespace);
+    let missing =
+        || if verdict.missing.is_empty() { String::new() } else { format!("RBAC: {}", verdict.missing.join(", ")) };
+    Decision { allowed: verdict.allowed.is_some(), reason: verdict.allowed.clone().unwrap_or_else(missing) }
 }
 
 fn grants(rules: &[Rule], attributes: &Attributes<'_>) -> bool {
@@ -101,8 +97,9 @@ fn grants(rules: &[Rule], attributes: &Attributes<'_>) -> bool {
     })
 }
 
-fn refusal(identity: &Identity, attributes: &Attributes<'_>) -> Status {
+fn refusal(identity: &Identity, attributes: &Attributes<'_>, reason: &str) -> Status {
     let verb = attributes.verb;
+    let because = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     match attributes.target {
         Target::Path(path) => Status::forbidden_path(&identity.user, verb, path),
         Target::Resource { group, resource, subresource, namespace, name } => {
@@ -116,7 +113,7 @@ fn refusal(identity: &Identity, attributes: &Attributes<'_>) -> Status {
             };
             let message = format!(
                 "{subject} is forbidden: User {:?} cannot {verb} resource \"{resource}{slash}{subresource}\" \
-                 in API group {group:?} {place}",
+                 in API group {group:?} {place}{because}",
                 identity.user
             );
             let mut status = Status::new(403, "Forbidden", message);
@@ -135,7 +132,26 @@ fn refusal(identity: &Identity, attributes: &Attributes<'_>) -> Status {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use std::sync::Arc;
+
+    use store::Store;
+
     use super::*;
+
+    /// The default policy on a fresh store.
+    async fn fresh() -> (State, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::new(crate::ServerConfig {
+            store: Store::open(&dir.path().join("store.redb")).await.unwrap(),
+            advertise: ([127, 0, 0, 1], 6443).into(),
+            version: String::new(),
+            nodes: Arc::new(crate::NoNodes),
+            service_range: crate::ServiceRange::default(),
+            token_key: crate::TokenKey::fresh(),
+        });
+        rbac::bootstrap(&state).await.unwrap();
+        (state, dir)
+    }
 
     fn on<'a>(
         verb: &'a str,
@@ -147,10 +163,11 @@ mod tests {
         Attributes { verb, target: Target::Resource { group: "", resource, subresource, namespace, name } }
     }
 
-    #[test]
-    fn refusals_are_upstreams_sentences() {
+    #[tokio::test]
+    async fn refusals_are_upstreams_sentences() {
+        let (state, _dir) = fresh().await;
         let bob = Identity::new("bob", &[]);
-        let refused = |attributes: Attributes<'_>| authorize(&bob, &attributes).unwrap_err().message;
+        let refused = |attributes: Attributes<'_>| authorize(&state, &bob, &attributes).unwrap_err().message;
         assert_eq!(
             refused(on("list", "pods", "", "default", "")),
             r#"pods is forbidden: User "bob" cannot list resource "pods" in API group "" in the namespace "default""#
@@ -167,26 +184,39 @@ mod tests {
         assert_eq!(refused(path), r#"forbidden: User "bob" cannot get path "/metrics""#);
     }
 
-    #[test]
-    fn a_node_does_its_work_and_no_more() {
+    #[tokio::test]
+    async fn a_node_does_its_work_and_no_more() {
+        let (state, _dir) = fresh().await;
         let node = Identity::node("n1");
-        assert!(authorize(&node, &on("patch", "pods", "status", "default", "x")).is_ok());
-        assert!(authorize(&node, &on("delete", "pods", "", "default", "x")).is_ok());
-        assert!(authorize(&node, &on("patch", "pods", "", "default", "x")).is_err());
-        assert!(authorize(&node, &on("delete", "secrets", "", "default", "x")).is_err());
+        assert!(authorize(&state, &node, &on("patch", "pods", "status", "default", "x")).is_ok());
+        assert!(authorize(&state, &node, &on("delete", "pods", "", "default", "x")).is_ok());
+        assert!(authorize(&state, &node, &on("patch", "pods", "", "default", "x")).is_err());
+        assert!(authorize(&state, &node, &on("delete", "secrets", "", "default", "x")).is_err());
         // The group alone does not make a node.
         let stray = Identity::new("mallory", &["system:nodes"]);
-        assert!(authorize(&stray, &on("delete", "pods", "", "default", "x")).is_err());
+        assert!(authorize(&state, &stray, &on("delete", "pods", "", "default", "x")).is_err());
     }
 
-    #[test]
-    fn the_anonymous_read_health_and_version_only() {
+    #[tokio::test]
+    async fn the_anonymous_read_health_and_version_only() {
+        let (state, _dir) = fresh().await;
         let anonymous = Identity::anonymous();
         for (path, allowed) in
             [("/healthz", true), ("/readyz/ping", true), ("/version", true), ("/api", false), ("/healthzz", false)]
         {
             let asked = Attributes { verb: "get", target: Target::Path(path) };
-            assert_eq!(authorize(&anonymous, &asked).is_ok(), allowed, "{path}");
+            assert_eq!(authorize(&state, &anonymous, &asked).is_ok(), allowed, "{path}");
         }
+    }
+
+    #[tokio::test]
+    async fn our_own_parts_may_do_their_work_by_their_roles() {
+        let (state, _dir) = fresh().await;
+        let scheduler = Identity::new("system:kube-scheduler", &[]);
+        assert!(authorize(&state, &scheduler, &on("create", "pods", "binding", "default", "x")).is_ok());
+        assert!(authorize(&state, &scheduler, &on("create", "pods", "", "default", "")).is_err());
+        let controllers = Identity::new("system:kube-controller-manager", &[]);
+        assert!(authorize(&state, &controllers, &on("create", "pods", "", "default", "")).is_ok());
+        assert!(authorize(&state, &controllers, &on("create", "nodes", "", "", "")).is_err());
     }
 }

@@ -1,15 +1,21 @@
 //! POST to `pods/NAME/binding` and `pods/NAME/eviction`: how a pod gets its node, and how it is asked to leave it.
 
+use api::rules::Budget;
 use api::{Status, rules};
 use http::Response;
 use jiff::Timestamp;
 use serde_json::Value;
+use store::{Expect, Step, WriteError};
 
 use crate::body::Body;
+use crate::bootstrap::known;
 use crate::request::Request;
 use crate::respond;
-use crate::state::State;
+use crate::state::{State, log_failure};
 use crate::{change, create, delete};
+
+/// How often another writer of a budget may get in between.
+const BUDGET_TRIES: usize = 100;
 
 pub(crate) async fn bind(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     let binding = read(request, "Binding")?;
@@ -30,13 +36,42 @@ pub(crate) async fn evict(state: &State, request: &Request) -> Result<Response<B
     // The preconditions are judged before the condition is written, which changes the version they may name.
     let pod = state.store.get(&key).ok_or_else(|| Status::not_found(request.kind, &request.name))?;
     api::decide_delete(request.kind, &pod.value, &options, Timestamp::now())?;
-    change::modify(state, request.kind, &key, options.dry_run, |pod| {
-        Ok(rules::mark_evicted(&pod.value, Timestamp::now()))
+    let unchanged = spend(state, request, &pod, options.dry_run).await?;
+    change::modify(state, request.kind, &key, options.dry_run, |found| {
+        if unchanged && found.revision != pod.revision {
+            return Err(rules::still_processed(&request.name));
+        }
+        Ok(rules::mark_evicted(&found.value, Timestamp::now()))
     })
     .await?;
     options.resource_version = None;
     delete::delete(state, request.kind, &key, &options).await?;
     Ok(created())
+}
+
+/// Takes the eviction from the pod's budget. Answers whether it is only allowed while the pod stays as it was seen.
+async fn spend(state: &State, request: &Request, pod: &store::Object, dry_run: bool) -> Result<bool, Status> {
+    let budgets = known("policy", "poddisruptionbudgets");
+    for _ in 0..BUDGET_TRIES {
+        let all = state.store.list(budgets.collection(), &request.namespace, None);
+        let all = all.map(|page| page.items).unwrap_or_default();
+        let values = all.iter().map(|budget| &budget.value);
+        let (name, next) = match rules::decide_eviction(&pod.value, values, Timestamp::now())? {
+            Budget::Free => return Ok(false),
+            Budget::FreeIfUnchanged => return Ok(true),
+            Budget::Spend { .. } if dry_run => return Ok(false),
+            Budget::Spend { name, budget } => (name, budget),
+        };
+        let Some(seen) = all.iter().find(|budget| *budget.key.name == *name) else { continue };
+        let step = Step::Put { key: seen.key.clone(), value: next };
+        match state.store.write(&seen.key, Expect::Revision(seen.revision), vec![step]).await {
+            Ok(_) => return Ok(false),
+            // Another eviction, or the controller: look again at what is left.
+            Err(WriteError::Conflict(_)) => {}
+            Err(error @ WriteError::Log(_)) => return Err(log_failure(error)),
+        }
+    }
+    Err(Status::timeout("couldn't update PodDisruptionBudget due to conflicts").with_retry_after(10))
 }
 
 /// The body as a value, checked to be of the kind the endpoint speaks. Any version of it will do.

@@ -13,7 +13,7 @@ use crate::change::after;
 use crate::request::{Request, key};
 use crate::respond::{self, Shown};
 use crate::state::{State, core_kind, log_failure};
-use crate::{delete, random};
+use crate::{admission, delete, random, rbac};
 
 /// How often a generated name may turn out to be taken.
 const NAME_TRIES: usize = 8;
@@ -34,8 +34,10 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
     let decoded =
         api::decode_object(kind, request.content_type.as_deref(), &request.body, request.field_validation()?)?;
     let mut warnings = decoded.warnings;
+    let (kind, value) = (kind.stored_kind(), kind.to_stored(decoded.value));
+    rbac::check_grant(state, request, None, &value)?;
     let creation = Creation { kind, namespace: &request.namespace, manager: Some(request.field_manager()), dry_run };
-    let (shown, further) = create(state, &creation, decoded.value).await?;
+    let (shown, further) = create(state, &creation, value).await?;
     warnings.extend(further);
     let mut response = respond::object(request, StatusCode::CREATED, &shown)?;
     respond::warn(&mut response, &warnings);
@@ -52,6 +54,7 @@ pub(crate) async fn create(
     check_namespace_takes(state, kind, creation.namespace, api::meta::name(&value))?;
     let generated = api::meta::name(&value).is_empty() && !api::meta::generate_name(&value).is_empty();
     let mut taken = String::new();
+    let _allocating = admission::allocating(state, kind).await;
     for _ in 0..NAME_TRIES {
         let mut object = value.clone();
         let now = Timestamp::now();
@@ -60,7 +63,9 @@ pub(crate) async fn create(
         if let Some(manager) = creation.manager {
             api::track_update(kind, None, &mut object, manager, &kind.api_version(), None, now);
         }
+        admission::before_create(state, kind, creation.namespace, &mut object)?;
         let warnings = api::prepare_create(kind, &mut object, creation.namespace, now, random::uid(), random::suffix)?;
+        admission::allocate(state, kind, &mut object, None)?;
         if creation.dry_run {
             return dry_run(state, creation, object).map(|shown| (shown, warnings));
         }

@@ -1,10 +1,13 @@
 //! Discovery and OpenAPI: what clients learn before they ask for anything. The documents are `api`'s; here they are
 //! made once, tagged, and sent only to those who do not have them yet.
 
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
 use std::sync::OnceLock;
 
 use api::Status;
 use api::discovery as documents;
+use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
@@ -42,15 +45,43 @@ pub(crate) fn handle(
         ["apis", group, version] => documents::api_resource_list(group, version),
         ["openapi", "v2"] => return Ok(openapi_v2(headers)),
         ["openapi", "v3"] => return Ok(tagged(headers, "application/json", openapi_index())),
-        ["openapi", "v3", "api", version] => documents::openapi_v3("", version),
-        ["openapi", "v3", "apis", group, version] => documents::openapi_v3(group, version),
+        ["openapi", "v3", "api", version] => return openapi(headers, "", version),
+        ["openapi", "v3", "apis", group, version] => return openapi(headers, group, version),
         _ => None,
     };
     let document = found.ok_or_else(Status::no_such_path)?;
-    if segments.first() == Some(&"openapi") {
-        return Ok(tagged(headers, "application/json", respond::to_bytes(&document)));
-    }
     Ok(respond::json(StatusCode::OK, respond::to_bytes(&document)))
+}
+
+/// The documents of OpenAPI v3, by group and version: made when first asked for, kept small.
+type Compressed = BTreeMap<(&'static str, &'static str), Bytes>;
+
+fn openapi(headers: &HeaderMap, group: &str, version: &str) -> Result<Response<Body>, Status> {
+    static DOCUMENTS: OnceLock<Compressed> = OnceLock::new();
+    let documents = DOCUMENTS.get_or_init(|| {
+        let all = documents::group_versions().into_iter();
+        let made = all.filter_map(|(group, version)| Some(((group, version), documents::openapi_v3(group, version)?)));
+        made.map(|(key, document)| (key, compress(&respond::to_bytes(&document)))).collect()
+    });
+    let found = documents.iter().find(|(key, _)| **key == (group, version));
+    let (_, compressed) = found.ok_or_else(Status::no_such_path)?;
+    let accepted = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    if accepted.flat_map(|line| line.split(',')).any(|word| word.trim().split(';').next() == Some("gzip")) {
+        let mut response = tagged(headers, "application/json", compressed.to_vec());
+        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        return Ok(response);
+    }
+    let mut plain = Vec::new();
+    let read = flate2::read::GzDecoder::new(&compressed[..]).read_to_end(&mut plain);
+    read.map_err(|error| Status::internal(&format!("an OpenAPI document cannot be read back: {error}")))?;
+    Ok(tagged(headers, "application/json", plain))
+}
+
+fn compress(bytes: &[u8]) -> Bytes {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    let written = encoder.write_all(bytes).and_then(|()| encoder.finish());
+    written.expect("memory takes what is written to it").into()
 }
 
 /// Computed once: its hashes cover every document.
@@ -102,7 +133,7 @@ fn openapi_v2(headers: &HeaderMap) -> Response<Body> {
 /// `/`, for people.
 fn paths() -> Value {
     let mut paths: Vec<String> =
-        ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+        ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
             .map(String::from)
             .into();
     for (group, version) in documents::group_versions() {

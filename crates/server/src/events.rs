@@ -49,11 +49,8 @@ fn last_seen(event: &Value) -> Timestamp {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
-    use std::sync::OnceLock;
-
     use serde_json::json;
     use store::{Expect, Step, Store};
-    use tokio::sync::Notify;
 
     use super::*;
     use crate::request::key;
@@ -62,14 +59,14 @@ mod tests {
     async fn events_go_an_hour_after_they_were_last_seen() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("store.redb")).await.unwrap();
-        let state = State {
+        let state = State::new(crate::ServerConfig {
             store: store.clone(),
             advertise: ([127, 0, 0, 1], 6443).into(),
             version: String::new(),
             nodes: Arc::new(crate::NoNodes),
-            root_ca: OnceLock::new(),
-            root_ca_set: Notify::new(),
-        };
+            service_range: crate::ServiceRange::default(),
+            token_key: crate::TokenKey::fresh(),
+        });
         for (name, created, seen) in [
             ("old", "2026-01-01T10:00:00Z", "2026-01-01T10:00:00Z"),
             ("recurring", "2026-01-01T10:00:00Z", "2026-01-01T11:30:00Z"),

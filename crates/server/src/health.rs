@@ -50,6 +50,14 @@ pub(crate) fn check(path: &str, query: &Query) -> Option<Response<Body>> {
         let excluded = query.all("exclude").any(|excluded| excluded == name);
         text.push_str(&if excluded { format!("[+]{name} excluded: ok\n") } else { format!("[+]{name} ok\n") });
     }
+    let strangers: Vec<String> =
+        query.all("exclude").filter(|name| !CHECKS.contains(name)).map(|name| format!("{name:?}")).collect();
+    if !strangers.is_empty() {
+        text.push_str(&format!(
+            "warn: some health checks cannot be excluded: no matches for {}\n",
+            strangers.join(",")
+        ));
+    }
     text.push_str(&format!("{endpoint} check passed\n"));
     Some(respond::plain(StatusCode::OK, text))
 }

@@ -1,15 +1,21 @@
 //! Who is asking.
 
+use std::collections::BTreeMap;
+
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// The caller of a request. It travels as a typed extension of the request, so no header can forge it: the network
 /// side puts in what the client's certificate says, the process puts in the user each of its parts acts as.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Identity {
     /// `kubernetes-admin`, `system:node:NAME`, `system:serviceaccount:NAMESPACE:NAME`.
     pub user: String,
     /// `system:masters`, `system:nodes`; `system:authenticated` is implied for everyone but the anonymous user.
     pub groups: Vec<String>,
+    /// What tells this user from an earlier one of the same name; empty when nothing does.
+    pub uid: String,
+    /// What else the credential says, such as the pod a token is bound to.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl Identity {
@@ -19,7 +25,7 @@ impl Identity {
         if !groups.iter().any(|group| group == "system:authenticated") {
             groups.push("system:authenticated".to_owned());
         }
-        Self { user: user.into(), groups }
+        Self { user: user.into(), groups, ..Self::default() }
     }
 
     /// The node agent of `node`.
@@ -34,7 +40,11 @@ impl Identity {
 
     /// Nobody in particular.
     pub fn anonymous() -> Self {
-        Self { user: "system:anonymous".to_owned(), groups: vec!["system:unauthenticated".to_owned()] }
+        Self {
+            user: "system:anonymous".to_owned(),
+            groups: vec!["system:unauthenticated".to_owned()],
+            ..Self::default()
+        }
     }
 
     /// What a verified client certificate says: the common name is the user, the organisations are the groups.

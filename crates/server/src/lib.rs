@@ -11,10 +11,12 @@
 //! What an object may look like and how a delete is decided is `api`'s; what is stored and in which order is `store`'s.
 //! Here those meet a client. The server never polls: namespaces leave, and watches speak, because the store changed.
 
+mod admission;
 mod authenticate;
 mod authorize;
 mod binding;
 mod body;
+mod bootstrap;
 mod change;
 mod collection;
 mod create;
@@ -26,6 +28,7 @@ mod health;
 mod identity;
 mod list;
 mod logs_exec;
+mod metrics;
 mod namespaces;
 mod negotiate;
 mod node;
@@ -33,27 +36,32 @@ mod patch;
 pub mod pki;
 mod query;
 mod random;
+mod rbac;
 mod request;
 mod respond;
+mod reviews;
+mod scale;
 mod serve;
 mod service;
 mod state;
 mod table;
+mod tokens;
 mod update;
 mod watch;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use api::rules::allocation::ServiceRange;
 pub use body::{Body, BoxError};
 pub use identity::Identity;
 pub use node::{Dialing, NoNodes, NodeDialer, Stream};
 pub use service::ApiService;
+pub use tokens::TokenKey;
 
 use state::State;
 
@@ -67,6 +75,10 @@ pub struct ServerConfig {
     pub version: String,
     /// How nodes are reached for logs and exec.
     pub nodes: Arc<dyn NodeDialer>,
+    /// Where the addresses of services come from; the default is `10.87.0.0/16`.
+    pub service_range: ServiceRange,
+    /// What service account tokens are signed with.
+    pub token_key: TokenKey,
 }
 
 impl std::fmt::Debug for ServerConfig {
@@ -100,15 +112,8 @@ impl std::fmt::Debug for Server {
 impl Server {
     /// Makes the objects that must exist at start and begins to look after them.
     pub async fn new(config: ServerConfig) -> Result<Self, ServerError> {
-        let state = Arc::new(State {
-            store: config.store,
-            advertise: config.advertise,
-            version: config.version,
-            nodes: config.nodes,
-            root_ca: OnceLock::new(),
-            root_ca_set: Notify::new(),
-        });
-        namespaces::bootstrap(&state).await.map_err(ServerError::Bootstrap)?;
+        let state = Arc::new(State::new(config));
+        bootstrap::run(&state).await.map_err(ServerError::Bootstrap)?;
         let stop = CancellationToken::new();
         tokio::spawn(namespaces::keep(Arc::clone(&state), stop.clone()));
         tokio::spawn(events::expire(Arc::clone(&state), stop.clone()));

@@ -167,7 +167,7 @@ pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Re
         metadata["remainingItemCount"] = Value::from(remaining);
     }
     let bytes = match form {
-        Form::Object | Form::Discovery { .. } if !request.pretty => {
+        Form::Object | Form::Discovery { .. } if !request.pretty && kind.face.is_none() => {
             let mut head = Vec::with_capacity(128);
             let frame = json!({ "metadata": metadata }).to_string();
             respond::write_framed(&mut head, &kind.list_kind(), &kind.api_version(), frame.as_bytes());
@@ -176,7 +176,8 @@ pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Re
             return Ok(respond::json(StatusCode::OK, Body::items(head, listed.items, b"]}")));
         }
         Form::Object | Form::Discovery { .. } => {
-            let items: Vec<&Value> = listed.items.iter().map(|object| &object.value).collect();
+            let show = |value: &Value| kind.to_shown(value).unwrap_or_else(|| value.clone());
+            let items: Vec<Value> = listed.items.iter().map(|object| show(&object.value)).collect();
             respond::to_bytes(&json!({
                 "kind": kind.list_kind(), "apiVersion": kind.api_version(), "metadata": metadata, "items": items,
             }))

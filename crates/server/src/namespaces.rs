@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use api::{DeleteOptions, KINDS, Kind, Status};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 use store::{Change, Object};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::create::{self, Creation};
+use crate::bootstrap::make;
+use crate::create;
 use crate::request::key;
 use crate::state::{State, core_kind};
 use crate::{change, delete};
@@ -28,13 +29,11 @@ const INITIAL: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-
 const ROOT_CA: &str = "kube-root-ca.crt";
 /// Pause after a failure, which only a store that takes no writes can cause.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Recorded as the writer of what the server makes by itself.
-const MANAGER: &str = "adieu";
 
 /// Makes the namespaces every cluster has, and what they must hold.
 pub(crate) async fn bootstrap(state: &State) -> Result<(), Status> {
     for name in INITIAL {
-        make(state, "namespaces", "", json!({ "metadata": { "name": name } })).await?;
+        make(state, core_kind("namespaces"), "", json!({ "metadata": { "name": name } })).await?;
         ensure_contents(state, name).await?;
     }
     Ok(())
@@ -131,12 +130,15 @@ fn is_active(state: &State, namespace: &str) -> bool {
 
 /// The default service account, and the CA that pods trust.
 async fn ensure_contents(state: &State, namespace: &str) -> Result<(), Status> {
-    make(state, "serviceaccounts", namespace, json!({ "metadata": { "name": "default" } })).await?;
+    make(state, core_kind("serviceaccounts"), namespace, json!({ "metadata": { "name": "default" } })).await?;
     let Some(ca) = state.root_ca.get() else { return Ok(()) };
     let data = json!({ "ca.crt": ca });
     let configmaps = core_kind("configmaps");
     match state.store.get(&key(configmaps, namespace, ROOT_CA)) {
-        None => make(state, "configmaps", namespace, json!({ "metadata": { "name": ROOT_CA }, "data": data })).await,
+        None => {
+            make(state, core_kind("configmaps"), namespace, json!({ "metadata": { "name": ROOT_CA }, "data": data }))
+                .await
+        }
         Some(found) if found.value["data"] == data => Ok(()),
         Some(found) => {
             let restored = change::modify(state, configmaps, &found.key, false, |current| {
@@ -149,25 +151,12 @@ async fn ensure_contents(state: &State, namespace: &str) -> Result<(), Status> {
     }
 }
 
-/// Creates an object unless it is there, or its namespace leaves.
-async fn make(state: &State, plural: &str, namespace: &str, value: Value) -> Result<(), Status> {
-    let kind = core_kind(plural);
-    if state.store.get(&key(kind, namespace, api::meta::name(&value))).is_some() {
-        return Ok(());
-    }
-    let creation = Creation { kind, namespace, manager: Some(MANAGER), dry_run: false };
-    match create::create(state, &creation, value).await {
-        Ok(_) => Ok(()),
-        Err(status) if matches!(status.code, 403 | 404 | 409) => Ok(()),
-        Err(status) => Err(status),
-    }
-}
-
 /// Sees one namespace through to its end.
 async fn leave(state: &State, name: &str, uid: &str) -> Result<(), Status> {
     let pods = core_kind("pods");
     empty(state, pods, name, uid).await?;
-    let others = || KINDS.iter().filter(|kind| kind.namespaced && *kind != pods);
+    let others =
+        || KINDS.iter().filter(|kind| kind.namespaced && kind.is_stored() && kind.face.is_none() && *kind != pods);
     for kind in others() {
         empty(state, kind, name, uid).await?;
     }
@@ -192,7 +181,7 @@ async fn leave(state: &State, name: &str, uid: &str) -> Result<(), Status> {
     // A create that was let in before the namespace left may have been stored after it was found empty.
     if create::namespace(state, name).is_none() {
         let now = DeleteOptions { grace_seconds: Some(0), ..DeleteOptions::default() };
-        for kind in KINDS.iter().filter(|kind| kind.namespaced) {
+        for kind in KINDS.iter().filter(|kind| kind.namespaced && kind.is_stored()) {
             let Ok(page) = state.store.list(kind.collection(), name, None) else { continue };
             for object in page.items {
                 ask_to_leave(state, kind, &object, &now).await?;

@@ -5,9 +5,11 @@ use api::{Cause, FieldValidation, Status};
 use http::{Response, StatusCode};
 use jiff::Timestamp;
 
+use crate::admission;
 use crate::body::Body;
 use crate::change;
 use crate::create::{self, Creation};
+use crate::rbac;
 use crate::request::Request;
 use crate::respond;
 use crate::state::State;
@@ -40,12 +42,14 @@ async fn merge(
         return Err(Status::invalid_of("PatchOptions", "meta.k8s.io", "", vec![cause]));
     }
     let mut warnings = Vec::new();
+    let _allocating = admission::allocating(state, kind).await;
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
-        let patched = api::patch::patch(kind, patch_type, &current.value, &request.body)?;
+        let shown = kind.to_shown(&current.value);
+        let patched = api::patch::patch(kind, patch_type, shown.as_ref().unwrap_or(&current.value), &request.body)?;
         let decoded = api::normalise(kind, patched, validation)?;
         warnings.extend(decoded.warnings);
-        let mut new = decoded.value;
-        warnings.extend(update::successor(request, &current.value, &mut new)?);
+        let mut new = kind.to_stored(decoded.value);
+        warnings.extend(update::successor(state, request, &current.value, &mut new)?);
         Ok(new)
     })
     .await?;
@@ -59,6 +63,10 @@ async fn apply(
     dry_run: bool,
 ) -> Result<Response<Body>, Status> {
     let kind = request.kind;
+    if kind.face.is_some() {
+        // Ownership is recorded in the words of the stored kind; apply through another face would confuse the two.
+        return Err(Status::unsupported_patch_type());
+    }
     let Some(manager) = request.query.get("fieldManager") else {
         let cause = Cause::required("fieldManager", "is required for apply patch");
         return Err(Status::invalid_of("PatchOptions", "meta.k8s.io", "", vec![cause]));
@@ -83,6 +91,7 @@ async fn apply(
         // An applied document may leave its name to the path.
         update::check_name(&object, &request.name)?;
         api::meta::set_name(&mut object, &request.name);
+        rbac::check_grant(state, request, None, &object)?;
         let creation = Creation { kind, namespace: &request.namespace, manager: None, dry_run };
         match create::create(state, &creation, object).await {
             // Somebody created it meanwhile: then this is an update.
@@ -96,12 +105,17 @@ async fn apply(
             }
         }
     }
+    let _allocating = admission::allocating(state, kind).await;
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
         let merged = api::patch::apply(kind, Some(&current.value), &request.body, &options())?;
         let decoded = api::normalise(kind, merged, validation)?;
         warnings.extend(decoded.warnings);
         let mut new = decoded.value;
         warnings.extend(api::prepare_update(kind, request.subresource_name(), &current.value, &mut new)?);
+        rbac::check_grant(state, request, Some(&current.value), &new)?;
+        if request.subresource.is_none() {
+            admission::allocate(state, kind, &mut new, Some(&current.value))?;
+        }
         Ok(new)
     })
     .await?;

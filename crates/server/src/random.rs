@@ -23,6 +23,11 @@ pub(crate) fn jittered(low: Duration) -> Duration {
     low + low.mul_f64(fraction as f64 / 1000.0)
 }
 
+/// Any number.
+pub(crate) fn number() -> u32 {
+    uuid::Uuid::new_v4().as_fields().0
+}
+
 /// A fresh uid.
 pub(crate) fn uid() -> String {
     uuid::Uuid::new_v4().to_string()

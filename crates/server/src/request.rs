@@ -119,8 +119,8 @@ impl ResourceAddress {
         }
     }
 
-    /// What the authoriser is asked.
-    pub(crate) fn attributes(&self, verb: Verb) -> Attributes<'_> {
+    /// What the authoriser is asked. `selected` is the one name that a list or watch selects, if it does.
+    pub(crate) fn attributes<'a>(&'a self, verb: Verb, selected: &'a str) -> Attributes<'a> {
         // A namespace is judged as if it lived in itself, as upstream does.
         let namespace = match self.resource.as_str() {
             "namespaces" if self.group.is_empty() => &self.name,
@@ -133,7 +133,11 @@ impl ResourceAddress {
                 resource: &self.resource,
                 subresource: &self.subresource,
                 namespace,
-                name: &self.name,
+                // Only where the selection also limits what is done.
+                name: match verb {
+                    Verb::List | Verb::Watch | Verb::DeleteCollection => selected,
+                    Verb::Get | Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => &self.name,
+                },
             },
         }
     }

@@ -28,11 +28,10 @@ impl Shown {
 
     /// The object's JSON with `kind` and `apiVersion` put in front, without parsing it again.
     pub(crate) fn framed(&self, kind: &Kind) -> Vec<u8> {
-        match self {
-            Self::Stored(object) => framed(kind, &object.json),
-            Self::Made(value) => {
-                framed(kind, &serde_json::to_vec(value).expect("a JSON value with string keys serialises"))
-            }
+        match (kind.to_shown(self.value()), self) {
+            (Some(shown), _) => framed(kind, &to_bytes(&shown)),
+            (None, Self::Stored(object)) => framed(kind, &object.json),
+            (None, Self::Made(value)) => framed(kind, &to_bytes(value)),
         }
     }
 }

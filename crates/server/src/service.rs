@@ -5,25 +5,28 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::Status;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
-use http::{Method, Response};
+use http::{Method, Response, StatusCode};
 
 use crate::authenticate::authenticate;
 use crate::authorize::{Attributes, Target, authorize};
 use crate::body::{self, Body, BoxError};
 use crate::identity::Identity;
+use crate::metrics::{self, What};
 use crate::negotiate::Accept;
 use crate::query::Query;
 use crate::request::{Address, Request, Verb};
 use crate::state::State;
+use crate::tokens;
 use crate::{
-    binding, collection, create, delete, discovery, get, health, list, logs_exec, patch, random, respond, update, watch,
+    binding, collection, create, delete, discovery, get, health, list, logs_exec, patch, random, respond, reviews,
+    scale, update, watch,
 };
 
 /// A request that is not a stream or a watch must be answered within this.
@@ -76,6 +79,7 @@ where
 {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
+    let (what, began) = (what(&request), Instant::now());
     let outcome = AssertUnwindSafe(dispatch(state, request)).catch_unwind().await;
     let mut response = match outcome {
         Ok(Ok(response)) => response,
@@ -89,12 +93,27 @@ where
             respond::status(&Status::internal("the server broke on this request"))
         }
     };
+    state.metrics.answered(what, response.status().as_u16(), began.elapsed());
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&random::uid()) {
         headers.insert(AUDIT_ID, id);
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     response
+}
+
+/// What a request is, in the words of the table of kinds.
+fn what<B>(request: &http::Request<B>) -> What {
+    let Address::Resource(address) = Address::parse(request.uri().path()) else {
+        return What { verb: if request.method() == Method::GET { "GET" } else { "other" }, ..What::default() };
+    };
+    let verb = address.verb(request.method(), &Query::parse(request.uri().query()));
+    let kind = api::find(&address.group, &address.version, &address.resource);
+    What {
+        verb: verb.map_or("other", Verb::as_str),
+        resource: kind.map_or("", |kind| kind.plural),
+        group: kind.map_or("", |kind| kind.group),
+    }
 }
 
 async fn dispatch<B>(state: &State, request: http::Request<B>) -> Result<Response<Body>, Status>
@@ -104,17 +123,17 @@ where
     B::Error: Into<BoxError>,
 {
     let (mut parts, sent) = request.into_parts();
-    let identity = authenticate(&mut parts)?;
+    let identity = authenticate(state, &mut parts)?;
     let query = Query::parse(parts.uri.query());
     match Address::parse(parts.uri.path()) {
         Address::Path(path) => {
             let verb = parts.method.as_str().to_ascii_lowercase();
-            authorize(&identity, &Attributes { verb: &verb, target: Target::Path(&path) })?;
+            authorize(state, &identity, &Attributes { verb: &verb, target: Target::Path(&path) })?;
             not_a_resource(state, &parts, &path, &query)
         }
         Address::Resource(address) => {
             let verb = address.verb(&parts.method, &query)?;
-            authorize(&identity, &address.attributes(verb))?;
+            authorize(state, &identity, &address.attributes(verb, selected_name(&query)))?;
             let takes_over = logs_exec::is_stream(&parts.method, &address.subresource);
             let has_body = !takes_over && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
             // Only the answer's beginning is limited; a watch or a log may go on for as long as it likes.
@@ -134,15 +153,25 @@ where
     }
 }
 
+/// A list or watch of one object by its name is judged as if it named the object: a right to that one object is enough.
+fn selected_name(query: &Query) -> &str {
+    let requirements = query.get("fieldSelector").unwrap_or_default().split(',');
+    let names = requirements.filter_map(|each| each.trim().strip_prefix("metadata.name="));
+    names.map(|name| name.trim_start_matches('=')).next().unwrap_or_default()
+}
+
 /// One verb, one handler; subresources that are not a part of their object have their own.
 async fn route(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     match (request.verb, request.subresource_name()) {
         (Verb::Get, Some("log")) => logs_exec::log(state, request).await,
         (Verb::Create, Some("binding")) => binding::bind(state, request).await,
         (Verb::Create, Some("eviction")) => binding::evict(state, request).await,
+        (Verb::Get | Verb::Update | Verb::Patch, Some("scale")) => scale::handle(state, request).await,
         (Verb::Get, None | Some("status")) => get::handle(state, request),
         (Verb::List, None) => list::handle(state, request),
         (Verb::Watch, None) => watch::handle(state, request),
+        (Verb::Create, Some("token")) => reviews::token(state, request),
+        (Verb::Create, None) if !request.kind.is_stored() => reviews::handle(state, request),
         (Verb::Create, None) => create::handle(state, request).await,
         (Verb::Update, None | Some("status" | "finalize")) => update::handle(state, request).await,
         (Verb::Patch, None | Some("status")) => patch::handle(state, request).await,
@@ -160,6 +189,17 @@ fn not_a_resource(state: &State, parts: &Parts, path: &str, query: &Query) -> Re
     let pretty = query.flag("pretty");
     let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
     match first {
+        ".well-known" if path == "/.well-known/openid-configuration" => {
+            Ok(respond::json(StatusCode::OK, respond::to_bytes(&tokens::discovery())))
+        }
+        "openid" if path == "/openid/v1/jwks" => {
+            let keys = respond::to_bytes(&state.token_key.key_set());
+            Ok(respond::with_type(StatusCode::OK, "application/jwk-set+json", keys))
+        }
+        "metrics" if path == "/metrics" => {
+            let media = "text/plain; version=0.0.4; charset=utf-8";
+            Ok(respond::with_type(StatusCode::OK, media, metrics::page(state)))
+        }
         "version" if path == "/version" => Ok(health::version(state, pretty)),
         "healthz" | "livez" | "readyz" => health::check(path, query).ok_or_else(Status::no_such_path),
         "" | "api" | "apis" | "openapi" => {

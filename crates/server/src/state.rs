@@ -3,11 +3,15 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
+use api::rules::allocation::ServiceRange;
 use api::{Kind, Status};
 use store::{Store, WriteError};
 use tokio::sync::Notify;
 
+use crate::ServerConfig;
+use crate::metrics::Metrics;
 use crate::node::NodeDialer;
+use crate::tokens::TokenKey;
 
 /// The server's shared parts. Handlers borrow it; background tasks hold it.
 pub(crate) struct State {
@@ -15,10 +19,34 @@ pub(crate) struct State {
     pub(crate) advertise: SocketAddr,
     pub(crate) version: String,
     pub(crate) nodes: Arc<dyn NodeDialer>,
+    /// Where the addresses of services come from.
+    pub(crate) service_range: ServiceRange,
+    /// Held while a service is given its address.
+    pub(crate) allocating: tokio::sync::Mutex<()>,
     /// The CA that pods trust, once the process has told us.
     pub(crate) root_ca: OnceLock<String>,
     /// Rung when `root_ca` is set.
     pub(crate) root_ca_set: Notify,
+    /// What service account tokens are signed with.
+    pub(crate) token_key: TokenKey,
+    pub(crate) metrics: Metrics,
+}
+
+impl State {
+    pub(crate) fn new(config: ServerConfig) -> Self {
+        Self {
+            store: config.store,
+            advertise: config.advertise,
+            version: config.version,
+            nodes: config.nodes,
+            service_range: config.service_range,
+            allocating: tokio::sync::Mutex::new(()),
+            root_ca: OnceLock::new(),
+            root_ca_set: Notify::new(),
+            token_key: config.token_key,
+            metrics: Metrics::default(),
+        }
+    }
 }
 
 /// The row of a kind the server itself cannot do without.

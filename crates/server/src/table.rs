@@ -86,7 +86,8 @@ pub(crate) fn partial(object: &Value) -> Value {
 /// The object with its kind and apiVersion.
 pub(crate) fn whole(kind: &Kind, object: &Value) -> Value {
     let mut out = json!({ "kind": kind.kind, "apiVersion": kind.api_version() });
-    if let (Some(out), Some(fields)) = (out.as_object_mut(), object.as_object()) {
+    let shown = kind.to_shown(object);
+    if let (Some(out), Some(fields)) = (out.as_object_mut(), shown.as_ref().unwrap_or(object).as_object()) {
         out.extend(fields.iter().map(|(key, value)| (key.clone(), value.clone())));
     }
     out

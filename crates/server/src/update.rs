@@ -5,9 +5,11 @@ use http::{Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::admission;
 use crate::body::Body;
 use crate::change::{self, Outcome};
 use crate::create::{self, Creation};
+use crate::rbac;
 use crate::request::Request;
 use crate::respond;
 use crate::state::State;
@@ -19,15 +21,18 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
     let decoded =
         api::decode_object(kind, request.content_type.as_deref(), &request.body, request.field_validation()?)?;
     let mut warnings = decoded.warnings;
-    let sent = decoded.value;
+    let sent = kind.to_stored(decoded.value);
+    let kind = kind.stored_kind();
+    let allocating = admission::allocating(state, kind).await;
 
     let creates = kind.create_on_update && request.subresource.is_none();
     if creates && state.store.get(&request.key()).is_none() {
+        drop(allocating);
         return put_creates(state, request, sent, warnings, dry_run).await;
     }
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
         let mut new = sent.clone();
-        warnings.extend(successor(request, &current.value, &mut new)?);
+        warnings.extend(successor(state, request, &current.value, &mut new)?);
         Ok(new)
     })
     .await?;
@@ -47,8 +52,9 @@ async fn put_creates(
     }
     check_name(&sent, &request.name)?;
     api::meta::set_name(&mut sent, &request.name);
+    rbac::check_grant(state, request, None, &sent)?;
     let manager = Some(request.field_manager());
-    let creation = Creation { kind: request.kind, namespace: &request.namespace, manager, dry_run };
+    let creation = Creation { kind: request.kind.stored_kind(), namespace: &request.namespace, manager, dry_run };
     let (shown, further) = create::create(state, &creation, sent).await?;
     warnings.extend(further);
     let mut response = respond::object(request, StatusCode::CREATED, &shown)?;
@@ -57,10 +63,14 @@ async fn put_creates(
 }
 
 /// Makes `new` the lawful successor of `old` and records who wrote it. A write that changes nothing stays one.
-pub(crate) fn successor(request: &Request, old: &Value, new: &mut Value) -> Result<Vec<String>, Status> {
-    let kind = request.kind;
+pub(crate) fn successor(state: &State, request: &Request, old: &Value, new: &mut Value) -> Result<Vec<String>, Status> {
+    let kind = request.kind.stored_kind();
     let subresource = request.subresource_name();
     let warnings = api::prepare_update(kind, subresource, old, new)?;
+    rbac::check_grant(state, request, Some(old), new)?;
+    if subresource.is_none() {
+        admission::allocate(state, kind, new, Some(old))?;
+    }
     let manager = request.field_manager();
     api::track_update(kind, Some(old), new, manager, &kind.api_version(), subresource, Timestamp::now());
     Ok(warnings)

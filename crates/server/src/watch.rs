@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
 use crate::list::{self, Selection};
+use crate::metrics::OpenWatch;
 use crate::negotiate::Form;
 use crate::random;
 use crate::request::Request;
@@ -85,6 +86,7 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
         deadline: now + life,
         stopping: request.stopping.clone(),
         ended: false,
+        _open: state.metrics.watch_opened(),
     };
     let frames = futures::stream::unfold(stream, |mut stream| async move {
         let bytes = stream.next().await?;
@@ -127,6 +129,7 @@ struct Stream {
     deadline: Instant,
     stopping: CancellationToken,
     ended: bool,
+    _open: OpenWatch,
 }
 
 impl Stream {
@@ -230,7 +233,11 @@ impl Lines {
         out.extend_from_slice(br#"","object":"#);
         match self.form {
             Form::Object | Form::Discovery { .. } => {
-                let json = json.map_or_else(|| Cow::Owned(respond::to_bytes(value)), Cow::Borrowed);
+                let json = match (self.kind.to_shown(value), json) {
+                    (Some(shown), _) => Cow::Owned(respond::to_bytes(&shown)),
+                    (None, Some(json)) => Cow::Borrowed(json),
+                    (None, None) => Cow::Owned(respond::to_bytes(value)),
+                };
                 respond::write_framed(out, self.kind.kind, &self.api_version, &json);
             }
             Form::Table { version } => {

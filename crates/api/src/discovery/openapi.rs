@@ -1,9 +1,11 @@
-//! The least OpenAPI that lets `kubectl` create, apply, edit and replace: one PATCH operation per kind that takes
-//! `fieldValidation`, so that clients leave validation to the server.
+//! OpenAPI v3: for every kind its paths, and the schemas that `kubectl explain` reads. Each kind has a PATCH operation
+//! that takes `fieldValidation`, so that clients leave validation to the server.
 //!
 //! No strategic-merge content type is listed: a client that sees one also wants full schemas (api-surface 6.3).
 
 use serde_json::{Map, Value, json};
+
+use super::schemas;
 
 use crate::kinds::{Kind, group_version};
 
@@ -27,9 +29,11 @@ pub fn openapi_v3(group: &str, version: &str) -> Option<Value> {
     if paths.is_empty() {
         return None;
     }
+    let mut schemas = Map::new();
+    super::kinds_of(group, version).for_each(|kind| schemas::add(kind, &mut schemas));
     Some(json!({
         "openapi": "3.0.0", "info": { "title": "Kubernetes", "version": "v1.36.4" }, "paths": paths,
-        "components": { "schemas": {} },
+        "components": { "schemas": schemas },
     }))
 }
 
@@ -52,7 +56,14 @@ fn path_entry(kind: &'static Kind) -> (String, Value) {
         "x-kubernetes-action": "patch",
         "x-kubernetes-group-version-kind": { "group": kind.group, "version": kind.version, "kind": kind.kind },
     });
-    (path, json!({ "patch": operation }))
+    let schema = schemas::published_name(kind).map(|name| json!({ "$ref": format!("#/components/schemas/{name}") }));
+    let get = json!({
+        "operationId": format!("read{}", kind.kind),
+        "responses": { "200": { "description": "OK", "content": { "application/json": { "schema": schema } } } },
+        "x-kubernetes-action": "get",
+        "x-kubernetes-group-version-kind": operation["x-kubernetes-group-version-kind"],
+    });
+    (path, json!({ "get": get, "patch": operation }))
 }
 
 /// FNV-1a: stable across builds, and no secret.

@@ -3,19 +3,21 @@
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
+pub(super) use super::value::{list, word};
 use super::{Rules, names, typed_as};
 use crate::meta;
 use crate::status::Cause;
 
-mod admission;
+pub(crate) mod admission;
 pub(crate) mod binding;
+pub(crate) mod budget;
 mod container;
-mod defaults;
+pub(crate) mod defaults;
 pub(crate) mod disruption;
 mod handler;
 mod qos;
 mod update;
-mod validate;
+pub(crate) mod validate;
 mod volume;
 
 pub(crate) struct PodRules;
@@ -30,7 +32,7 @@ impl Rules for PodRules {
     }
 
     fn before_create(&self, object: &mut Value) -> Result<(), String> {
-        admission::admit(object)?;
+        admission::admit(object);
         object["status"] = json!({ "phase": "Pending", "qosClass": qos::class(object) });
         Ok(())
     }
@@ -83,13 +85,3 @@ impl Rules for PodRules {
 
 /// Every container list of a pod's spec that can hold containers.
 pub(super) const CONTAINER_LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
-
-/// A list below `value`, empty if it is not there.
-pub(super) fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().map_or(&[], Vec::as_slice)
-}
-
-/// A word below `value`, empty if it is not there.
-pub(super) fn word<'a>(value: &'a Value, key: &str) -> &'a str {
-    value[key].as_str().unwrap_or_default()
-}

@@ -161,16 +161,18 @@ fn a_class_is_guaranteed_only_when_everything_is_limited() {
 
 #[test]
 fn a_priority_comes_from_a_class_that_exists() {
-    let with = |key: &str, value: Value| {
+    let with = |key: &str, value: Value, class: Option<&Value>| {
         let mut object = small_pod();
         object["spec"][key] = value;
-        try_create("pods", object)
+        prioritise(&mut object, class).map(|()| object["spec"]["priority"].clone())
     };
-    assert_eq!(with("priorityClassName", json!("system-node-critical")).unwrap().0["spec"]["priority"], 2_000_001_000);
-    let error = with("priorityClassName", json!("gold")).unwrap_err();
-    assert_eq!(error.message, "pods \"p\" is forbidden: no PriorityClass with name gold was found");
-    assert_eq!(with("priority", json!(7)).unwrap_err().code, 403);
-    assert_eq!(with("priority", json!(0)).unwrap().0["spec"]["priority"], 0);
+    let gold = json!({"metadata": {"name": "gold"}, "value": 900, "preemptionPolicy": "Never"});
+    assert_eq!(with("priorityClassName", json!("gold"), Some(&gold)).unwrap(), 900);
+    let error = with("priorityClassName", json!("gold"), None).unwrap_err();
+    assert_eq!(error, "no PriorityClass with name gold was found");
+    assert!(with("priority", json!(7), None).is_err());
+    assert_eq!(with("priority", json!(0), None).unwrap(), 0);
+    assert!(with("preemptionPolicy", json!("PreemptLowerPriority"), Some(&gold)).is_err());
 }
 
 #[test]

@@ -218,3 +218,45 @@ fn wide_columns_are_marked() {
         columns(kind("pods")).as_array().unwrap().iter().map(|column| column["priority"].clone()).collect();
     assert_eq!(wide, [0, 0, 0, 0, 0, 1, 1, 1, 1].map(Value::from));
 }
+
+/// Every kind's row has a cell for each of its columns, whatever the object holds.
+#[test]
+fn a_row_is_as_long_as_its_table() {
+    for kind in crate::KINDS {
+        let columns = columns(kind);
+        let cells = cells(kind, &json!({"metadata": {"name": "x"}}), "2026-01-01T00:00:00Z".parse().unwrap());
+        assert_eq!(columns.as_array().unwrap().len(), cells.len(), "{kind:?}");
+    }
+}
+
+fn shown(group: &str, plural: &str, object: &Value) -> Vec<String> {
+    let kind = crate::find(group, "v1", plural).unwrap();
+    let cells = cells(kind, object, "2026-01-01T01:00:00Z".parse().unwrap());
+    cells.iter().map(|cell| cell.as_str().map_or_else(|| cell.to_string(), ToOwned::to_owned)).collect()
+}
+
+#[test]
+fn a_service_shows_how_it_is_reached() {
+    let mut service = json!({"metadata": {"name": "s", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {
+        "type": "NodePort", "clusterIP": "10.0.0.1", "selector": {"app": "s"},
+        "ports": [{"port": 80, "nodePort": 31000, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]}});
+    assert_eq!(
+        shown("", "services", &service),
+        ["s", "NodePort", "10.0.0.1", "<none>", "80:31000/TCP,53/UDP", "60m", "app=s"]
+    );
+    service["spec"]["type"] = json!("LoadBalancer");
+    assert_eq!(shown("", "services", &service)[3], "<pending>");
+}
+
+#[test]
+fn workloads_show_what_is_there_of_what_is_wanted() {
+    let object = json!({"metadata": {"name": "w", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "w"}},
+            "template": {"spec": {"containers": [{"name": "a", "image": "i:1"}, {"name": "b", "image": "j:2"}]}}},
+        "status": {"replicas": 3, "readyReplicas": 2, "updatedReplicas": 1, "availableReplicas": 2}});
+    assert_eq!(shown("apps", "deployments", &object), ["w", "2/3", "1", "2", "60m", "a,b", "i:1,j:2", "app=w"]);
+    assert_eq!(shown("apps", "replicasets", &object), ["w", "3", "3", "2", "60m", "a,b", "i:1,j:2", "app=w"]);
+    let job = json!({"metadata": {"name": "j"}, "spec": {"parallelism": 3},
+        "status": {"startTime": "2026-01-01T00:59:00Z", "conditions": [{"type": "Suspended", "status": "True"}]}});
+    assert_eq!(shown("batch", "jobs", &job)[1..4], ["Suspended", "0/1 of 3", "60s"]);
+}

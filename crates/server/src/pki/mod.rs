@@ -4,7 +4,7 @@
 //! about to expire, when it was signed by another CA, or (the server's) when it does not name an address we serve.
 //! Signing other people's requests is not done here.
 
-mod files;
+pub(crate) mod files;
 mod kubeconfig;
 
 use std::collections::BTreeSet;

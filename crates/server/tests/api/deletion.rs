@@ -353,3 +353,37 @@ async fn a_watcher_hears_of_a_delete_before_the_one_who_asked() {
         }
     }
 }
+
+/// Evictions that race for one budget take it pod by pod, and no further.
+#[tokio::test]
+async fn a_budget_holds_when_everybody_evicts_at_once() {
+    let api = Api::start().await;
+    for n in 0..5 {
+        let name = format!("w{n}");
+        let mut pod = api.running_pod(&name, |pod| pod["metadata"]["labels"] = json!({ "app": "w" })).await;
+        pod["status"]["conditions"] = json!([{ "type": "Ready", "status": "True" }]);
+        api.put(&format!("/api/v1/namespaces/default/pods/{name}/status"), &pod).await.expect(200);
+    }
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let budget = json!({ "metadata": { "name": "b" }, "spec": { "minAvailable": 3, "selector": { "matchLabels": { "app": "w" } } } });
+    let mut budget = api.post(budgets, &budget).await.expect(201);
+    let evict = |n: usize| {
+        let body = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": format!("w{n}") } });
+        let api = &api;
+        async move { api.post(&format!("/api/v1/namespaces/default/pods/w{n}/eviction"), &body).await }
+    };
+    // Nobody has counted yet: come back.
+    let early = evict(0).await;
+    assert_eq!((early.code, early.headers["retry-after"].to_str().unwrap()), (429, "10"));
+    budget["status"] = json!({ "observedGeneration": 1, "disruptionsAllowed": 2, "currentHealthy": 5, "desiredHealthy": 3, "expectedPods": 5 });
+    api.put(&format!("{budgets}/b/status"), &budget).await.expect(200);
+    let answers = futures::future::join_all((0..5).map(evict)).await;
+    let mut codes: Vec<u16> = answers.iter().map(|answer| answer.code).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, [201, 201, 429, 429, 429]);
+    let refused = answers.iter().find(|answer| answer.code == 429).unwrap();
+    assert!(refused.headers.get("retry-after").is_none(), "drain retries by itself, and says so");
+    let left = api.get(&format!("{budgets}/b")).await.expect(200);
+    assert_eq!(left["status"]["disruptionsAllowed"], 0);
+    assert_eq!(left["status"]["disruptedPods"].as_object().unwrap().len(), 2);
+}

@@ -65,7 +65,16 @@ impl Api {
         let dir = tempfile::tempdir().unwrap();
         let store = store::Store::open_with(&dir.path().join("store.redb"), window).await.unwrap();
         let advertise = SocketAddr::from(([127, 0, 0, 1], 6443));
-        let config = ServerConfig { store: store.clone(), advertise, version: VERSION.to_owned(), nodes };
+        let token_key = server::TokenKey::fresh();
+        let service_range = server::ServiceRange::default();
+        let config = ServerConfig {
+            store: store.clone(),
+            advertise,
+            version: VERSION.to_owned(),
+            nodes,
+            service_range,
+            token_key,
+        };
         Self { server: Server::new(config).await.unwrap(), store, _dir: dir }
     }
 

@@ -4,10 +4,12 @@
 mod client;
 mod deletion;
 mod harness;
+mod kinds;
 mod lists;
 mod namespaces;
 mod objects;
 mod patches;
+mod security;
 mod streams;
 mod transport;
 mod watches;

@@ -144,6 +144,8 @@ async fn a_new_server_finishes_what_the_old_one_began() {
             advertise: ([127, 0, 0, 1], 6443).into(),
             version: crate::harness::VERSION.to_owned(),
             nodes: std::sync::Arc::new(server::NoNodes),
+            service_range: server::ServiceRange::default(),
+            token_key: server::TokenKey::fresh(),
         };
         (server::Server::new(config).await.unwrap(), store)
     };

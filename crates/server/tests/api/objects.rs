@@ -334,3 +334,42 @@ async fn clients_can_find_their_way() {
         (Some("36"), Some(crate::harness::VERSION))
     );
 }
+
+#[tokio::test]
+async fn schemas_are_sent_small_to_those_who_can_read_them_so() {
+    let api = Api::start().await;
+    let path = "/openapi/v3/api/v1";
+    let plain = api.get(path).await;
+    assert!(plain.headers.get("content-encoding").is_none());
+    let document = plain.expect(200);
+    assert!(document["components"]["schemas"]["io.k8s.api.core.v1.Pod"].is_object());
+    let request = http::Request::get(path).header("accept-encoding", "gzip, br");
+    let request = request.body(http_body_util::Full::new(bytes::Bytes::new())).unwrap();
+    let response = tower::ServiceExt::oneshot(api.service(), request).await.unwrap();
+    assert_eq!(response.headers()["content-encoding"], "gzip");
+    let small = http_body_util::BodyExt::collect(response.into_body()).await.unwrap().to_bytes();
+    assert_eq!(small[..2], [0x1f, 0x8b]);
+    assert!(small.len() < 30_000, "{}", small.len());
+}
+
+#[tokio::test]
+async fn the_server_counts_what_it_answers() {
+    let api = Api::start().await;
+    api.post("/api/v1/namespaces/default/configmaps", &configmap("c")).await.expect(201);
+    let _watch = api.watch("/api/v1/configmaps?watch=1").await;
+    api.get("/api/v1/namespaces/default/made-up-by-a-client").await.expect(404);
+    let page = api.get("/metrics").await.text;
+    let has = |line: &str| assert!(page.lines().any(|found| found == line), "{line} in\n{page}");
+    has(r#"apiserver_request_total{verb="create",resource="configmaps",group="",code="201"} 1"#);
+    has(r#"apiserver_request_duration_seconds_count{verb="create",resource="configmaps"} 1"#);
+    has(r#"apiserver_longrunning_requests{verb="watch"} 1"#);
+    has(r#"apiserver_storage_objects{resource="namespaces"} 4"#);
+    assert!(page.contains("process_resident_memory_bytes ") && !page.contains("made-up"));
+    let nobody = api.send_as(api.server.service(), http::Method::GET, "/metrics", &[], "").await;
+    assert_eq!(nobody.code, 403);
+    let verbose = api.get("/readyz?verbose&exclude=ping&exclude=moon").await.text;
+    assert_eq!(
+        verbose,
+        "[+]ping excluded: ok\n[+]store ok\nwarn: some health checks cannot be excluded: no matches for \"moon\"\nreadyz check passed\n"
+    );
+}

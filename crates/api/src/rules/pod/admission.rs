@@ -4,30 +4,41 @@
 
 use serde_json::{Map, Value, json};
 
-use super::defaults::{put, text};
 use crate::meta;
+use crate::rules::value::{put, text};
 
-/// The classes that exist without anybody making them.
-const CLASSES: [(&str, i64); 2] = [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
-
-/// Adds what a new pod gets; refuses a priority nobody defined.
-pub(super) fn admit(pod: &mut Value) -> Result<(), String> {
+/// Adds what a new pod gets whatever else is stored.
+pub(super) fn admit(pod: &mut Value) {
     let spec = meta::child_mut(pod, "spec");
     put(spec, "serviceAccountName", "default");
     let account = text(spec, "serviceAccountName");
     spec.insert("serviceAccount".to_owned(), json!(account));
-    prioritise(spec)?;
+    put(spec, "priority", 0);
+    put(spec, "preemptionPolicy", "PreemptLowerPriority");
     tolerate(spec);
-    Ok(())
 }
 
-fn prioritise(spec: &mut Map<String, Value>) -> Result<(), String> {
+/// Gives a new pod the priority of its `class`: the one it names, or the cluster's default. Refuses a class that is
+/// not there and a number that is not the class's.
+pub fn prioritise(pod: &mut Value, class: Option<&Value>) -> Result<(), String> {
+    let spec = meta::child_mut(pod, "spec");
     let name = text(spec, "priorityClassName");
-    let priority = match CLASSES.iter().find(|(class, _)| *class == name) {
-        Some((_, priority)) => *priority,
+    let priority = match class {
+        Some(class) => class["value"].as_i64().unwrap_or(0),
         None if name.is_empty() => 0,
         None => return Err(format!("no PriorityClass with name {name} was found")),
     };
+    if let Some(class) = class {
+        put(spec, "priorityClassName", meta::name(class));
+        let policy = class["preemptionPolicy"].as_str().unwrap_or("PreemptLowerPriority");
+        if let Some(asked) = spec.get("preemptionPolicy").and_then(Value::as_str).filter(|asked| *asked != policy) {
+            return Err(format!(
+                "the string value of PreemptionPolicy ({asked}) must not be provided in pod spec; priority admission \
+                 controller computed {policy} from the given PriorityClass name"
+            ));
+        }
+        put(spec, "preemptionPolicy", policy);
+    }
     if let Some(asked) = spec.get("priority").and_then(Value::as_i64)
         && asked != priority
     {
@@ -37,7 +48,6 @@ fn prioritise(spec: &mut Map<String, Value>) -> Result<(), String> {
         ));
     }
     put(spec, "priority", priority);
-    put(spec, "preemptionPolicy", "PreemptLowerPriority");
     Ok(())
 }
 

@@ -3,16 +3,29 @@
 use serde_json::{Map, Value, json};
 
 use crate::meta;
+use crate::rules::value::{put, text};
 
-/// Defaults of the spec; safe to apply again.
+/// Defaults of a pod; safe to apply again.
 pub(super) fn apply(pod: &mut Value) {
     let spec = meta::child_mut(pod, "spec");
+    put(spec, "enableServiceLinks", true);
+    apply_to_spec(spec);
+    for list in super::CONTAINER_LISTS {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) {
+                requests_from_limits(resources);
+            }
+        }
+    }
+}
+
+/// Defaults that a pod's spec and a template's have in common.
+pub(crate) fn apply_to_spec(spec: &mut Map<String, Value>) {
     put(spec, "restartPolicy", "Always");
     put(spec, "dnsPolicy", "ClusterFirst");
     put(spec, "schedulerName", "default-scheduler");
     put(spec, "terminationGracePeriodSeconds", 30);
     put(spec, "securityContext", json!({}));
-    put(spec, "enableServiceLinks", true);
     // A negative grace reads as the shortest one.
     if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|s| s < 0) {
         spec.insert("terminationGracePeriodSeconds".to_owned(), json!(1));
@@ -53,9 +66,6 @@ fn container_defaults(container: &mut Map<String, Value>, host_network: bool) {
                 put(port, "hostPort", number);
             }
         }
-    }
-    if let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) {
-        requests_from_limits(resources);
     }
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(probe) = container.get_mut(probe).and_then(Value::as_object_mut) {
@@ -146,16 +156,4 @@ fn tag_is_latest(image: &str) -> bool {
     }
     let last = image.rsplit('/').next().unwrap_or(image);
     last.split_once(':').is_none_or(|(_, tag)| tag == "latest")
-}
-
-/// Sets what is absent (or the empty string, which upstream cannot tell from absent).
-pub(super) fn put(map: &mut Map<String, Value>, key: &str, value: impl Into<Value>) {
-    let absent = map.get(key).is_none_or(|v| v.is_null() || v == "");
-    if absent {
-        map.insert(key.to_owned(), value.into());
-    }
-}
-
-pub(super) fn text(map: &Map<String, Value>, key: &str) -> String {
-    map.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
 }

@@ -1,4 +1,4 @@
-//! `pods/eviction`: a delete that says why. Budgets do not exist as a kind yet, so every eviction is allowed.
+//! `pods/eviction`: a delete that says why. Whether it may happen is [`super::budget`]'s.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -14,6 +14,16 @@ const PREEMPTION: [&str; 2] = ["Never", "PreemptLowerPriority"];
 const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const OS_NAMES: [&str; 2] = ["linux", "windows"];
 
+/// Everything that is wrong with the pod's spec that stands at `field`.
+pub(crate) fn spec_at(field: &str, value: &Value, causes: &mut Vec<Cause>) {
+    let mut found = Vec::new();
+    spec(value, &mut found);
+    for cause in &mut found {
+        cause.field = cause.field.replacen("spec", field, 1);
+    }
+    causes.extend(found);
+}
+
 /// Everything that is wrong with a pod's spec.
 pub(super) fn spec(spec: &Value, causes: &mut Vec<Cause>) {
     one_of(spec, "restartPolicy", &RESTART_POLICIES, causes);

@@ -1,0 +1,272 @@
+//! What each kind besides pods is filled in with, and refuses.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use serde_json::json;
+
+use super::*;
+use crate::decode::{FieldValidation, decode_object};
+use crate::{KINDS, time};
+
+fn kind(word: &str) -> &'static Kind {
+    KINDS.iter().find(|kind| kind.plural == word && kind.face.is_none()).unwrap()
+}
+
+fn try_create(plural: &str, object: Value) -> Result<Value, Status> {
+    let kind = kind(plural);
+    let mut object = decode_object(kind, None, object.to_string().as_bytes(), FieldValidation::Strict)?.value;
+    let now = time::parse("2026-11-15T17:58:21Z").unwrap();
+    prepare_create(kind, &mut object, "n", now, "u1".to_owned(), || "x7k2m".to_owned())?;
+    meta::set_resource_version(&mut object, "7");
+    // What is stored reads back as itself, and an update with it changes nothing.
+    let again = decode_object(kind, None, object.to_string().as_bytes(), FieldValidation::Strict)?.value;
+    assert_eq!(again, object);
+    let mut updated = object.clone();
+    prepare_update(kind, None, &object, &mut updated)?;
+    assert_eq!(updated, object);
+    Ok(object)
+}
+
+fn create(plural: &str, object: Value) -> Value {
+    try_create(plural, object).unwrap()
+}
+
+/// `field: message` of everything that was refused.
+fn refused(plural: &str, object: Value) -> Vec<String> {
+    lines(&try_create(plural, object).unwrap_err())
+}
+
+fn lines(error: &Status) -> Vec<String> {
+    assert_eq!(error.code, 422, "{error}");
+    error.details.as_ref().unwrap().causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect()
+}
+
+fn change(plural: &str, old: &Value, change: impl FnOnce(&mut Value)) -> Result<Value, Status> {
+    let mut new = old.clone();
+    change(&mut new);
+    prepare_update(kind(plural), None, old, &mut new)?;
+    Ok(new)
+}
+
+fn template(policy: &str) -> Value {
+    json!({"metadata": {"labels": {"app": "w"}},
+           "spec": {"restartPolicy": policy, "containers": [{"name": "c", "image": "i:1"}]}})
+}
+
+fn workload(extra: Value) -> Value {
+    let mut object = json!({"metadata": {"name": "w"}, "spec": {
+        "selector": {"matchLabels": {"app": "w"}}, "template": template("Always")}});
+    object["spec"].as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    object
+}
+
+#[test]
+fn a_deployment_is_filled_in_like_upstream_does() {
+    let made = create("deployments", workload(json!({})));
+    let mut spec = made["spec"].clone();
+    let pod = spec["template"]["spec"].take();
+    assert_eq!(
+        spec,
+        json!({"replicas": 1, "revisionHistoryLimit": 10, "progressDeadlineSeconds": 600,
+               "selector": {"matchLabels": {"app": "w"}},
+               "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
+               "template": {"metadata": {"labels": {"app": "w"}}, "spec": null}})
+    );
+    assert_eq!(pod["terminationGracePeriodSeconds"], 30);
+    assert!(pod.get("enableServiceLinks").is_none() && pod.get("tolerations").is_none());
+    assert_eq!((made["status"].clone(), made["metadata"]["generation"].clone()), (json!({}), json!(1)));
+}
+
+#[test]
+fn a_selector_must_take_its_own_template_and_stays() {
+    let mut other = workload(json!({}));
+    other["spec"]["selector"] = json!({"matchLabels": {"app": "x"}});
+    for plural in ["deployments", "replicasets", "statefulsets", "daemonsets"] {
+        let causes = refused(plural, other.clone());
+        assert_eq!(causes.len(), 1, "{causes:?}");
+        assert!(causes[0].contains("`selector` does not match template `labels`"), "{causes:?}");
+    }
+    let made = create("deployments", workload(json!({})));
+    let error = change("deployments", &made, |new| new["spec"]["selector"] = json!({"matchLabels": {"a": "b"}}));
+    assert!(lines(&error.unwrap_err()).iter().any(|line| line.ends_with("field is immutable")));
+}
+
+#[test]
+fn a_template_is_judged_where_it_stands() {
+    let mut bad = workload(json!({}));
+    bad["spec"]["template"] = json!({"metadata": {"labels": {"app": "w"}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c"}]}});
+    assert_eq!(
+        refused("deployments", bad),
+        [
+            "spec.template.spec.containers[0].image: Required value",
+            "spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\""
+        ]
+    );
+    let both = json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}}});
+    assert!(refused("deployments", workload(both))[0].contains("may not be 0 when `maxSurge` is 0"));
+}
+
+#[test]
+fn a_generation_counts_what_is_asked_for() {
+    let made = create("deployments", workload(json!({})));
+    let scaled = change("deployments", &made, |new| new["spec"]["replicas"] = json!(2)).unwrap();
+    assert_eq!(scaled["metadata"]["generation"], 2);
+    let labelled = change("deployments", &made, |new| new["metadata"]["labels"] = json!({"a": "b"})).unwrap();
+    assert_eq!(labelled["metadata"]["generation"], 1);
+    let told = change("deployments", &made, |new| new["metadata"]["annotations"] = json!({"a": "b"})).unwrap();
+    assert_eq!(told["metadata"]["generation"], 2);
+}
+
+#[test]
+fn stateful_sets_and_daemon_sets_have_their_own_defaults_and_limits() {
+    let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    let made = create("statefulsets", workload(json!({"serviceName": "w", "volumeClaimTemplates": [claim]})));
+    assert_eq!(made["spec"]["updateStrategy"], json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}));
+    assert_eq!(made["spec"]["volumeClaimTemplates"][0]["spec"]["volumeMode"], "Filesystem");
+    assert_eq!(made["status"], json!({"replicas": 0, "availableReplicas": 0}));
+    let error = change("statefulsets", &made, |new| new["spec"]["serviceName"] = json!("x")).unwrap_err();
+    assert!(lines(&error)[0].starts_with("spec: Forbidden: updates to statefulset spec for fields other than"));
+    let made = create("daemonsets", workload(json!({})));
+    let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}});
+    assert_eq!(made["spec"]["updateStrategy"], rolling);
+}
+
+#[test]
+fn a_job_owns_its_pods_by_uid() {
+    let made = create("jobs", json!({"metadata": {"name": "j"}, "spec": {"template": template("Never")}}));
+    let spec = &made["spec"];
+    assert_eq!(spec["selector"], json!({"matchLabels": {"batch.kubernetes.io/controller-uid": "u1"}}));
+    assert_eq!(spec["template"]["metadata"]["labels"]["job-name"], "j");
+    assert_eq!((&spec["completions"], &spec["parallelism"], &spec["backoffLimit"]), (&json!(1), &json!(1), &json!(6)));
+    let always = refused("jobs", json!({"metadata": {"name": "j"}, "spec": {"template": template("Always")}}));
+    assert_eq!(always, ["spec.template.spec.restartPolicy: Required value: valid values: \"OnFailure\", \"Never\""]);
+    let error = change("jobs", &made, |new| new["spec"]["template"]["metadata"]["labels"]["x"] = json!("y"));
+    assert!(lines(&error.unwrap_err())[0].starts_with("spec.template: Invalid value"));
+}
+
+#[test]
+fn a_schedule_is_checked_when_it_is_written() {
+    let cron = |schedule: &str| {
+        json!({"metadata": {"name": "c"}, "spec": {"schedule": schedule,
+               "jobTemplate": {"spec": {"template": template("OnFailure")}}}})
+    };
+    for good in ["*/5 * * * *", "0 2 * * MON-FRI", "@hourly", "1,2 0-4/2 1 jan ?"] {
+        create("cronjobs", cron(good));
+    }
+    for bad in ["* * * *", "60 * * * *", "* * * * * *", "@sometimes", "*/0 * * * *", "x * * * *", "TZ=UTC * * * * *"] {
+        assert!(refused("cronjobs", cron(bad))[0].starts_with("spec.schedule: Invalid value"), "{bad}");
+    }
+    let made = create("cronjobs", cron("@daily"));
+    assert_eq!(made["spec"]["concurrencyPolicy"], "Allow");
+    assert_eq!(made["spec"]["successfulJobsHistoryLimit"], 3);
+}
+
+#[test]
+fn a_service_is_filled_in_and_judged() {
+    let made = create("services", json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}));
+    assert_eq!(
+        made["spec"],
+        json!({"type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster",
+               "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}]})
+    );
+    assert_eq!(made["status"], json!({"loadBalancer": {}}));
+    let s = |spec: Value| json!({"metadata": {"name": "s"}, "spec": spec});
+    assert_eq!(refused("services", s(json!({}))), ["spec.ports: Required value"]);
+    create("services", s(json!({"clusterIP": "None"})));
+    create("services", s(json!({"type": "ExternalName", "externalName": "example.com"})));
+    let two = refused("services", s(json!({"ports": [{"port": 80}, {"port": 81, "nodePort": 30000}]})));
+    assert_eq!(
+        two,
+        [
+            "spec.ports[0].name: Required value",
+            "spec.ports[1].name: Required value",
+            "spec.ports[1].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"
+        ]
+    );
+}
+
+#[test]
+fn access_and_policy_kinds_refuse_what_means_nothing() {
+    let role = |rules: Value| json!({"metadata": {"name": "system:r"}, "rules": rules});
+    create("clusterroles", role(json!([{"verbs": ["get"], "nonResourceURLs": ["/metrics"]}])));
+    assert_eq!(refused("roles", role(json!([{"verbs": ["get"], "nonResourceURLs": ["/metrics"]}]))).len(), 1);
+    assert_eq!(refused("clusterroles", role(json!([{"verbs": []}]))).len(), 3);
+    let made = create(
+        "rolebindings",
+        json!({"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "User", "name": "bob"}, {"kind": "ServiceAccount", "name": "a", "namespace": "n"}]}),
+    );
+    assert_eq!(made["roleRef"]["apiGroup"], "rbac.authorization.k8s.io");
+    assert_eq!(made["subjects"][0]["apiGroup"], "rbac.authorization.k8s.io");
+    let error = change("rolebindings", &made, |new| new["roleRef"]["name"] = json!("admin")).unwrap_err();
+    assert!(lines(&error)[0].contains("cannot change roleRef"));
+    let pdb = |spec: Value| json!({"metadata": {"name": "p"}, "spec": spec});
+    assert_eq!(refused("poddisruptionbudgets", pdb(json!({"minAvailable": 1, "maxUnavailable": "10%"}))).len(), 1);
+    assert_eq!(create("poddisruptionbudgets", pdb(json!({"minAvailable": 1})))["status"]["disruptionsAllowed"], 0);
+    let class = |name: &str, value: i64| json!({"metadata": {"name": name}, "value": value});
+    create("priorityclasses", class("gold", 1_000_000_000));
+    create("priorityclasses", class("system-node-critical", 2_000_001_000));
+    assert_eq!(refused("priorityclasses", class("system-mine", 5)).len(), 1);
+    assert_eq!(refused("priorityclasses", class("gold", 1_000_000_001)).len(), 1);
+}
+
+#[test]
+fn an_event_has_two_faces_and_one_body() {
+    let new = kind_in("events.k8s.io", "events");
+    let sent = json!({"metadata": {"name": "e", "namespace": "n"}, "note": "hello", "reason": "R", "type": "Normal",
+        "action": "A", "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "c",
+        "reportingInstance": "i", "regarding": {"kind": "Pod", "name": "p", "namespace": "n"}});
+    let decoded = decode_object(new, None, sent.to_string().as_bytes(), FieldValidation::Strict).unwrap().value;
+    let stored = new.to_stored(decoded.clone());
+    assert_eq!((&stored["message"], &stored["involvedObject"]["name"]), (&json!("hello"), &json!("p")));
+    assert_eq!(stored["reportingComponent"], "c");
+    assert_eq!(new.to_shown(&stored).unwrap(), decoded);
+    assert_eq!(new.stored_kind().group, "");
+}
+
+#[test]
+fn an_old_autoscaler_is_a_new_one_with_one_metric() {
+    let old = kind_in("autoscaling", "horizontalpodautoscalers");
+    let sent = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 5, "targetCPUUtilizationPercentage": 60,
+        "scaleTargetRef": {"kind": "Deployment", "name": "d"}}});
+    let decoded = decode_object(old, None, sent.to_string().as_bytes(), FieldValidation::Strict).unwrap().value;
+    let stored = old.to_stored(decoded);
+    assert_eq!(stored["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 60);
+    assert_eq!(old.to_shown(&stored).unwrap()["spec"]["targetCPUUtilizationPercentage"], 60);
+}
+
+fn kind_in(group: &str, plural: &str) -> &'static Kind {
+    crate::find(group, "v1", plural).unwrap()
+}
+
+#[test]
+fn volumes_claims_and_limits_are_data_with_a_shape() {
+    let claim = json!({"metadata": {"name": "c"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}}}});
+    let made = create("persistentvolumeclaims", claim);
+    assert_eq!((&made["status"]["phase"], &made["spec"]["volumeMode"]), (&json!("Pending"), &json!("Filesystem")));
+    change("persistentvolumeclaims", &made, |new| new["spec"]["volumeName"] = json!("v")).unwrap();
+    assert!(
+        change("persistentvolumeclaims", &made, |new| new["spec"]["accessModes"] = json!(["ReadOnlyMany"])).is_err()
+    );
+    let volume = json!({"metadata": {"name": "v"}, "spec": {"accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/data"}}});
+    assert_eq!(create("persistentvolumes", volume)["spec"]["persistentVolumeReclaimPolicy"], "Retain");
+    assert_eq!(
+        create("storageclasses", json!({"metadata": {"name": "s"}, "provisioner": "x/y"}))["reclaimPolicy"],
+        "Delete"
+    );
+    let limits = json!({"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}}]}});
+    let made = create("limitranges", limits);
+    assert_eq!(made["spec"]["limits"][0]["defaultRequest"], json!({"cpu": "2"}));
+    create("resourcequotas", json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "10"}}}));
+    create(
+        "endpoints",
+        json!({"metadata": {"name": "e"}, "subsets": [{"addresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 80}]}]}),
+    );
+    let slice = json!({"metadata": {"name": "e"}, "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}], "ports": [{"port": 80}]});
+    assert_eq!(create("endpointslices", slice)["ports"][0], json!({"name": "", "port": 80, "protocol": "TCP"}));
+    let scaler = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 5, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}});
+    assert_eq!(create("horizontalpodautoscalers", scaler)["spec"]["metrics"][0]["resource"]["name"], "cpu");
+}

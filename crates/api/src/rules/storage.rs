@@ -1,0 +1,164 @@
+//! Volumes, claims and classes, as data: nothing here binds or mounts.
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
+use serde_json::{Map, Value, json};
+
+use super::value::{child, list, put, word};
+use super::workload::immutable;
+use super::{Rules, typed_as};
+use crate::meta;
+use crate::status::Cause;
+
+const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+/// What a volume's spec holds besides its source.
+const NOT_SOURCES: [&str; 9] = [
+    "accessModes",
+    "capacity",
+    "claimRef",
+    "mountOptions",
+    "nodeAffinity",
+    "persistentVolumeReclaimPolicy",
+    "storageClassName",
+    "volumeAttributesClassName",
+    "volumeMode",
+];
+
+/// What a claim says when it says nothing.
+pub(super) fn claim_defaults(claim: &mut Map<String, Value>) {
+    put(child(claim, "spec"), "volumeMode", "Filesystem");
+}
+
+pub(crate) struct ClaimRules;
+
+impl Rules for ClaimRules {
+    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+        typed_as::<PersistentVolumeClaim>(object)
+    }
+
+    fn default(&self, object: &mut Value) {
+        if let Some(map) = object.as_object_mut() {
+            claim_defaults(map);
+        }
+    }
+
+    fn before_create(&self, object: &mut Value) -> Result<(), String> {
+        object["status"] = json!({ "phase": "Pending" });
+        Ok(())
+    }
+
+    fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
+        access_modes(&object["spec"], causes);
+        if object["spec"]["resources"]["requests"]["storage"].is_null() {
+            causes.push(Cause::required("spec.resources[storage]", ""));
+        }
+    }
+
+    /// A claim may grow, and be bound; nothing else.
+    fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+        let fixed = |object: &Value| {
+            let mut spec = object["spec"].clone();
+            if let Some(spec) = spec.as_object_mut() {
+                spec.remove("resources");
+                if word(&old["spec"], "volumeName").is_empty() {
+                    spec.remove("volumeName");
+                }
+                spec.remove("volumeAttributesClassName");
+            }
+            spec
+        };
+        if fixed(old) != fixed(new) {
+            let text = "spec is immutable after creation except resources.requests and volumeAttributesClassName for \
+                        bound claims";
+            causes.push(Cause::forbidden("spec", text));
+        }
+    }
+}
+
+pub(crate) struct VolumeRules;
+
+impl Rules for VolumeRules {
+    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+        typed_as::<PersistentVolume>(object)
+    }
+
+    fn default(&self, object: &mut Value) {
+        let spec = meta::child_mut(object, "spec");
+        put(spec, "persistentVolumeReclaimPolicy", "Retain");
+        put(spec, "volumeMode", "Filesystem");
+        if let Some(path) = spec.get_mut("hostPath").and_then(Value::as_object_mut)
+            && !path.contains_key("type")
+        {
+            path.insert("type".to_owned(), json!(""));
+        }
+    }
+
+    fn before_create(&self, object: &mut Value) -> Result<(), String> {
+        object["status"] = json!({ "phase": "Pending" });
+        Ok(())
+    }
+
+    fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
+        let spec = &object["spec"];
+        access_modes(spec, causes);
+        if spec["capacity"]["storage"].is_null() {
+            causes.push(Cause::required("spec.capacity", ""));
+        }
+        let policies = ["Delete", "Recycle", "Retain"];
+        let policy = word(spec, "persistentVolumeReclaimPolicy");
+        if !policies.contains(&policy) {
+            causes.push(Cause::not_supported("spec.persistentVolumeReclaimPolicy", policy, &policies));
+        }
+        let sources = spec.as_object().into_iter().flatten().filter(|(key, _)| !NOT_SOURCES.contains(&key.as_str()));
+        match sources.count() {
+            0 => causes.push(Cause::required("spec", "must specify a volume type")),
+            1 => {}
+            _ => causes.push(Cause::forbidden("spec", "may not specify more than 1 volume type")),
+        }
+    }
+}
+
+fn access_modes(spec: &Value, causes: &mut Vec<Cause>) {
+    let modes = list(spec, "accessModes");
+    if modes.is_empty() {
+        causes.push(Cause::required("spec.accessModes", "at least 1 access mode is required"));
+    }
+    for mode in modes.iter().filter_map(Value::as_str).filter(|mode| !MODES.contains(mode)) {
+        causes.push(Cause::not_supported("spec.accessModes", mode, &MODES));
+    }
+}
+
+pub(crate) struct StorageClassRules;
+
+impl Rules for StorageClassRules {
+    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+        typed_as::<StorageClass>(object)
+    }
+
+    fn default(&self, object: &mut Value) {
+        if let Some(map) = object.as_object_mut() {
+            put(map, "reclaimPolicy", "Delete");
+            put(map, "volumeBindingMode", "Immediate");
+        }
+    }
+
+    fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
+        if word(object, "provisioner").is_empty() {
+            causes.push(Cause::required("provisioner", ""));
+        }
+        for (key, words) in [
+            ("reclaimPolicy", &["Delete", "Retain"][..]),
+            ("volumeBindingMode", &["Immediate", "WaitForFirstConsumer"][..]),
+        ] {
+            if !words.contains(&word(object, key)) {
+                causes.push(Cause::not_supported(key, word(object, key), words));
+            }
+        }
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+        for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+            immutable(old, new, field, causes);
+        }
+    }
+}

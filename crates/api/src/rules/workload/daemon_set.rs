@@ -1,0 +1,60 @@
+//! DaemonSets: one pod per node.
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use serde_json::{Value, json};
+
+use super::{default_template, deployment, immutable, not_negative, validate_selector, validate_template};
+use crate::meta;
+use crate::rules::value::{child, put, word};
+use crate::rules::{Rules, typed_as};
+use crate::status::Cause;
+
+pub(crate) struct DaemonSetRules;
+
+impl Rules for DaemonSetRules {
+    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+        typed_as::<DaemonSet>(object)
+    }
+
+    fn default(&self, object: &mut Value) {
+        let spec = meta::child_mut(object, "spec");
+        put(spec, "revisionHistoryLimit", 10);
+        let strategy = child(spec, "updateStrategy");
+        put(strategy, "type", "RollingUpdate");
+        if strategy["type"] == "RollingUpdate" {
+            let rolling = child(strategy, "rollingUpdate");
+            put(rolling, "maxUnavailable", 1);
+            put(rolling, "maxSurge", 0);
+        }
+        default_template(spec);
+    }
+
+    fn before_create(&self, object: &mut Value) -> Result<(), String> {
+        object["status"] = json!({
+            "currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0, "numberReady": 0,
+        });
+        Ok(())
+    }
+
+    fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
+        let spec = &object["spec"];
+        validate_selector(spec, causes);
+        not_negative(spec, "spec", &["minReadySeconds", "revisionHistoryLimit"], causes);
+        validate_template(&spec["template"], "spec.template", &["Always"], causes);
+        match word(&spec["updateStrategy"], "type") {
+            "OnDelete" => {}
+            "RollingUpdate" => {
+                let rolling = &spec["updateStrategy"]["rollingUpdate"];
+                deployment::rolling(rolling, "spec.updateStrategy.rollingUpdate", causes);
+            }
+            other => {
+                let words = ["RollingUpdate", "OnDelete"];
+                causes.push(Cause::not_supported("spec.updateStrategy.type", other, &words));
+            }
+        }
+    }
+
+    fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+        immutable(old, new, "spec.selector", causes);
+    }
+}

@@ -1,0 +1,307 @@
+//! The roles and bindings every cluster has: the usual ones for people, and those our own parts need.
+
+use api::Status;
+use futures::future::try_join_all;
+use serde_json::{Value, json};
+
+use super::GROUP;
+use crate::bootstrap::{known, make};
+use crate::change;
+use crate::request::key;
+use crate::state::State;
+
+const READ: [&str; 3] = ["get", "list", "watch"];
+const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
+
+/// Makes the default roles and bindings. Those that are there get back rules that they lost; what was added stays.
+pub(crate) async fn bootstrap(state: &State) -> Result<(), Status> {
+    let made = cluster_roles().into_iter().map(|(name, rules, aggregates)| role(state, name, rules, aggregates));
+    try_join_all(made).await?;
+    let bound = bindings().into_iter().map(|(name, subjects)| {
+        let binding = json!({
+            "metadata": metadata(name),
+            "roleRef": { "kind": "ClusterRole", "name": name, "apiGroup": GROUP },
+            "subjects": subjects,
+        });
+        make(state, known(GROUP, "clusterrolebindings"), "", binding)
+    });
+    try_join_all(bound).await.map(|_| ())
+}
+
+fn metadata(name: &str) -> Value {
+    json!({
+        "name": name,
+        "labels": { "kubernetes.io/bootstrapping": "rbac-defaults" },
+        "annotations": { "rbac.authorization.kubernetes.io/autoupdate": "true" },
+    })
+}
+
+async fn role(state: &State, name: &str, rules: Vec<Value>, aggregates: Option<&str>) -> Result<(), Status> {
+    let kind = known(GROUP, "clusterroles");
+    let key = key(kind, "", name);
+    if state.store.get(&key).is_none() {
+        let mut role = json!({ "metadata": metadata(name), "rules": rules });
+        if let Some(label) = aggregates {
+            let selector = json!({ "matchLabels": { label: "true" } });
+            role["aggregationRule"] = json!({ "clusterRoleSelectors": [selector] });
+        }
+        return make(state, kind, "", role).await;
+    }
+    change::modify(state, kind, &key, false, |current| {
+        let mut new = current.value.clone();
+        let kept = new["metadata"]["annotations"]["rbac.authorization.kubernetes.io/autoupdate"] == json!("true");
+        if kept && let Some(stored) = new.get_mut("rules").and_then(Value::as_array_mut) {
+            let lost: Vec<Value> = rules.iter().filter(|rule| !stored.contains(rule)).cloned().collect();
+            stored.extend(lost);
+        }
+        Ok(new)
+    })
+    .await
+    .map(|_| ())
+}
+
+fn on(verbs: &[&str], groups: &[&str], resources: &[&str]) -> Value {
+    json!({ "verbs": verbs, "apiGroups": groups, "resources": resources })
+}
+
+fn paths(paths: &[&str]) -> Value {
+    json!({ "verbs": ["get"], "nonResourceURLs": paths })
+}
+
+fn user(name: &str) -> Value {
+    json!([{ "kind": "User", "name": name, "apiGroup": GROUP }])
+}
+
+fn groups(names: &[&str]) -> Value {
+    names.iter().map(|name| json!({ "kind": "Group", "name": name, "apiGroup": GROUP })).collect()
+}
+
+/// Who has which role, cluster-wide. Each binding is called like its role.
+fn bindings() -> Vec<(&'static str, Value)> {
+    vec![
+        ("cluster-admin", groups(&["system:masters"])),
+        ("system:basic-user", groups(&["system:authenticated"])),
+        ("system:discovery", groups(&["system:authenticated"])),
+        ("system:public-info-viewer", groups(&["system:authenticated", "system:unauthenticated"])),
+        ("system:service-account-issuer-discovery", groups(&["system:serviceaccounts"])),
+        ("system:monitoring", groups(&["system:monitoring"])),
+        ("system:kube-scheduler", user("system:kube-scheduler")),
+        ("system:kube-controller-manager", user("system:kube-controller-manager")),
+        ("system:node-proxier", user("system:kube-proxy")),
+    ]
+}
+
+/// What people work with inside a namespace, besides access itself.
+fn workloads(verbs: &[&str]) -> Vec<Value> {
+    vec![
+        on(
+            verbs,
+            &[""],
+            &[
+                "configmaps",
+                "endpoints",
+                "persistentvolumeclaims",
+                "pods",
+                "replicationcontrollers",
+                "replicationcontrollers/scale",
+                "serviceaccounts",
+                "services",
+            ],
+        ),
+        on(
+            verbs,
+            &["apps"],
+            &[
+                "daemonsets",
+                "deployments",
+                "deployments/rollback",
+                "deployments/scale",
+                "replicasets",
+                "replicasets/scale",
+                "statefulsets",
+                "statefulsets/scale",
+            ],
+        ),
+        on(verbs, &["batch"], &["cronjobs", "jobs"]),
+        on(verbs, &["autoscaling"], &["horizontalpodautoscalers"]),
+        on(verbs, &["policy"], &["poddisruptionbudgets"]),
+        on(verbs, &["networking.k8s.io"], &["ingresses", "networkpolicies"]),
+    ]
+}
+
+fn view() -> Vec<Value> {
+    let mut rules = workloads(&READ);
+    rules.push(on(
+        &READ,
+        &[""],
+        &[
+            "bindings",
+            "events",
+            "limitranges",
+            "namespaces/status",
+            "persistentvolumeclaims/status",
+            "pods/log",
+            "pods/status",
+            "replicationcontrollers/status",
+            "resourcequotas",
+            "resourcequotas/status",
+            "services/status",
+        ],
+    ));
+    rules.push(on(&READ, &[""], &["namespaces"]));
+    rules.push(on(&READ, &["events.k8s.io"], &["events"]));
+    rules.push(on(&READ, &["discovery.k8s.io"], &["endpointslices"]));
+    rules.push(on(
+        &READ,
+        &["apps"],
+        &[
+            "controllerrevisions",
+            "daemonsets/status",
+            "deployments/status",
+            "replicasets/status",
+            "statefulsets/status",
+        ],
+    ));
+    rules.push(on(&READ, &["batch"], &["cronjobs/status", "jobs/status"]));
+    rules.push(on(&READ, &["autoscaling"], &["horizontalpodautoscalers/status"]));
+    rules.push(on(&READ, &["policy"], &["poddisruptionbudgets/status"]));
+    rules.push(on(&READ, &["networking.k8s.io"], &["ingresses/status"]));
+    rules
+}
+
+fn edit() -> Vec<Value> {
+    let mut rules = view();
+    rules.extend(workloads(&WRITE));
+    let into = ["pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "services/proxy"];
+    rules.push(on(&READ, &[""], &[&into[..], &["secrets"]].concat()));
+    rules.push(on(&WRITE, &[""], &[&into[..], &["secrets", "events"]].concat()));
+    rules.push(on(&["create"], &[""], &["pods/eviction", "serviceaccounts/token"]));
+    rules.push(on(&["impersonate"], &[""], &["serviceaccounts"]));
+    let mut lease_verbs = READ.to_vec();
+    lease_verbs.extend(WRITE);
+    rules.push(on(&lease_verbs, &["coordination.k8s.io"], &["leases"]));
+    rules
+}
+
+fn admin() -> Vec<Value> {
+    let mut rules = edit();
+    let mut all = READ.to_vec();
+    all.extend(WRITE);
+    rules.push(on(&["create"], &["authorization.k8s.io"], &["localsubjectaccessreviews"]));
+    rules.push(on(&all, &[GROUP], &["roles", "rolebindings"]));
+    rules
+}
+
+/// Name, rules, and the label by which others add to it.
+fn cluster_roles() -> Vec<(&'static str, Vec<Value>, Option<&'static str>)> {
+    let everything = vec![on(&["*"], &["*"], &["*"]), json!({ "verbs": ["*"], "nonResourceURLs": ["*"] })];
+    let health = ["/healthz", "/livez", "/readyz"];
+    let known_paths = ["/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"];
+    let public = ["/healthz/*", "/livez/*", "/readyz/*", "/version", "/version/"];
+    vec![
+        ("cluster-admin", everything, None),
+        ("admin", admin(), Some("rbac.authorization.k8s.io/aggregate-to-admin")),
+        ("edit", edit(), Some("rbac.authorization.k8s.io/aggregate-to-edit")),
+        ("view", view(), Some("rbac.authorization.k8s.io/aggregate-to-view")),
+        (
+            "system:basic-user",
+            vec![
+                on(&["create"], &["authorization.k8s.io"], &["selfsubjectaccessreviews", "selfsubjectrulesreviews"]),
+                on(&["create"], &["authentication.k8s.io"], &["selfsubjectreviews"]),
+            ],
+            None,
+        ),
+        ("system:discovery", vec![paths(&[&known_paths[..], &health, &public].concat())], None),
+        ("system:public-info-viewer", vec![paths(&[&health[..], &public].concat())], None),
+        (
+            "system:service-account-issuer-discovery",
+            vec![paths(&["/.well-known/openid-configuration", "/openid/v1/jwks"])],
+            None,
+        ),
+        ("system:monitoring", vec![paths(&[&health[..], &public, &["/metrics", "/metrics/slis"]].concat())], None),
+        (
+            "system:auth-delegator",
+            vec![
+                on(&["create"], &["authentication.k8s.io"], &["tokenreviews"]),
+                on(&["create"], &["authorization.k8s.io"], &["subjectaccessreviews"]),
+            ],
+            None,
+        ),
+        ("system:kube-scheduler", scheduler(), None),
+        ("system:kube-controller-manager", controllers(), None),
+        ("system:node", node(), None),
+        (
+            "system:node-proxier",
+            vec![
+                on(&READ, &[""], &["endpoints", "nodes", "services"]),
+                on(&READ, &["discovery.k8s.io"], &["endpointslices"]),
+                on(&["create", "patch", "update"], &["", "events.k8s.io"], &["events"]),
+            ],
+            None,
+        ),
+    ]
+}
+
+/// What a node does. Nodes are let through by their name and group; the role is here for those who look for it.
+fn node() -> Vec<Value> {
+    vec![
+        on(&["create", "get", "list", "watch", "update", "patch"], &[""], &["nodes"]),
+        on(&["update", "patch"], &[""], &["nodes/status", "pods/status"]),
+        on(&["get", "list", "watch", "create", "delete"], &[""], &["pods"]),
+        on(&["create"], &[""], &["pods/eviction", "serviceaccounts/token"]),
+        on(&["create", "update", "patch"], &["", "events.k8s.io"], &["events"]),
+        on(&READ, &[""], &["configmaps", "secrets", "services", "persistentvolumes", "persistentvolumeclaims"]),
+        on(&["get", "create", "update", "patch", "delete"], &["coordination.k8s.io"], &["leases"]),
+        on(&READ, &["node.k8s.io"], &["runtimeclasses"]),
+    ]
+}
+
+fn scheduler() -> Vec<Value> {
+    vec![
+        on(
+            &READ,
+            &[""],
+            &[
+                "namespaces",
+                "nodes",
+                "persistentvolumeclaims",
+                "persistentvolumes",
+                "pods",
+                "replicationcontrollers",
+                "services",
+            ],
+        ),
+        on(&READ, &["apps"], &["replicasets", "statefulsets"]),
+        on(&READ, &["policy"], &["poddisruptionbudgets"]),
+        on(&READ, &["scheduling.k8s.io"], &["priorityclasses"]),
+        on(&READ, &["storage.k8s.io"], &["storageclasses"]),
+        on(&["create"], &[""], &["bindings", "pods/binding"]),
+        on(&["delete"], &[""], &["pods"]),
+        on(&["patch", "update"], &[""], &["pods/status"]),
+        on(&["create", "patch", "update"], &["", "events.k8s.io"], &["events"]),
+        on(&["create", "get", "list", "update", "watch"], &["coordination.k8s.io"], &["leases"]),
+    ]
+}
+
+/// One role for all controllers: they live in one process and trust each other. The collector must reach every kind.
+fn controllers() -> Vec<Value> {
+    let mut all = READ.to_vec();
+    all.extend(WRITE);
+    vec![
+        on(&READ, &["*"], &["*"]),
+        on(&["delete", "patch", "update"], &["*"], &["*"]),
+        on(
+            &all,
+            &[""],
+            &["endpoints", "events", "persistentvolumeclaims", "pods", "secrets", "serviceaccounts", "configmaps"],
+        ),
+        on(&all, &["apps"], &["controllerrevisions", "replicasets"]),
+        on(&all, &["batch"], &["jobs"]),
+        on(&all, &["discovery.k8s.io"], &["endpointslices"]),
+        on(&all, &["events.k8s.io"], &["events"]),
+        on(&all, &["coordination.k8s.io"], &["leases"]),
+        on(&["create"], &[""], &["pods/eviction", "serviceaccounts/token"]),
+        on(&["create"], &["authentication.k8s.io"], &["tokenreviews"]),
+        on(&["create"], &["authorization.k8s.io"], &["subjectaccessreviews"]),
+    ]
+}

@@ -1,0 +1,251 @@
+//! Service account tokens: signed here, checked here, bound to what they were made for.
+//!
+//! A token is a JWT signed with ES256. It is good while it has not expired, its account is the one it was made for,
+//! and the pod, secret or node it is bound to is still there.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use api::Kind;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use jiff::{SignedDuration, Timestamp};
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey,
+};
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde_json::{Value, json};
+
+use crate::identity::Identity;
+use crate::pki::{PkiError, files};
+use crate::random;
+use crate::request::key;
+use crate::state::{State, core_kind};
+
+/// Who says so, in every token; also whom a token is for unless it says otherwise.
+pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+const SEC1_POINT: usize = 65;
+/// How long a token outlives the deletion of its account or pod being asked for.
+const LEAVING: SignedDuration = SignedDuration::from_secs(60);
+
+/// The key that service account tokens are signed with.
+#[derive(Clone)]
+pub struct TokenKey(Arc<Signer>);
+
+struct Signer {
+    pair: EcdsaKeyPair,
+    id: String,
+}
+
+impl std::fmt::Debug for TokenKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenKey").field("id", &self.0.id).finish_non_exhaustive()
+    }
+}
+
+impl TokenKey {
+    /// Reads the key in `dir` (a [`crate::pki`] directory), making it if it is missing.
+    pub fn ensure(dir: &Path) -> Result<Self, PkiError> {
+        let path = dir.join("sa.key");
+        let wrap = |source| PkiError::File { path: path.clone(), source };
+        files::private_dir(dir).map_err(wrap)?;
+        if let Some(text) = files::read(&path).map_err(wrap)? {
+            let what = "the key of service account tokens";
+            let der = PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes());
+            let der = der.map_err(|source| PkiError::Pem { what, source })?;
+            return Self::from_der(der.secret_pkcs8_der())
+                .map_err(|error| wrap(std::io::Error::other(error.to_string())));
+        }
+        let der = generate();
+        let lines: Vec<String> =
+            STANDARD.encode(&der).as_bytes().chunks(64).map(|c| String::from_utf8_lossy(c).into_owned()).collect();
+        let pem = format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n"));
+        files::write_private(&path, pem.as_bytes()).map_err(wrap)?;
+        Self::from_der(&der).map_err(|error| wrap(std::io::Error::other(error.to_string())))
+    }
+
+    /// A key that lives as long as the process: tokens signed with it do not outlive it.
+    pub fn fresh() -> Self {
+        Self::from_der(&generate()).expect("a key that was just made can be read")
+    }
+
+    fn from_der(der: &[u8]) -> Result<Self, ring::error::KeyRejected> {
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, &SystemRandom::new())?;
+        let digest = ring::digest::digest(&ring::digest::SHA256, pair.public_key().as_ref());
+        Ok(Self(Arc::new(Signer { id: URL_SAFE_NO_PAD.encode(digest), pair })))
+    }
+
+    fn sign(&self, claims: &Value) -> String {
+        let header = json!({ "alg": "ES256", "kid": self.0.id });
+        let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let text = format!("{}.{}", encode(&header), encode(claims));
+        let signature = self.0.pair.sign(&SystemRandom::new(), text.as_bytes());
+        let signature = signature.expect("the system gives random numbers");
+        format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+
+    /// The claims of a token that this key signed.
+    fn open(&self, token: &str) -> Option<Value> {
+        let (text, signature) = token.rsplit_once('.')?;
+        let (header, claims) = text.split_once('.')?;
+        let read = |part: &str| serde_json::from_slice::<Value>(&URL_SAFE_NO_PAD.decode(part).ok()?).ok();
+        if read(header)?["alg"] != "ES256" {
+            return None;
+        }
+        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
+        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.0.pair.public_key().as_ref());
+        key.verify(text.as_bytes(), &signature).ok()?;
+        read(claims)
+    }
+
+    /// The public half, as clients fetch it.
+    pub(crate) fn key_set(&self) -> Value {
+        let point = self.0.pair.public_key().as_ref();
+        debug_assert_eq!(point.len(), SEC1_POINT);
+        let coordinate = |from: usize| URL_SAFE_NO_PAD.encode(&point[from..from + 32]);
+        json!({ "keys": [{
+            "use": "sig", "kty": "EC", "kid": self.0.id, "crv": "P-256", "alg": "ES256",
+            "x": coordinate(1), "y": coordinate(33),
+        }]})
+    }
+}
+
+/// Where the public half is, for those who check tokens themselves.
+pub(crate) fn discovery() -> Value {
+    json!({
+        "issuer": ISSUER, "jwks_uri": format!("{ISSUER}/openid/v1/jwks"),
+        "response_types_supported": ["id_token"], "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": ["ES256"],
+    })
+}
+
+fn generate() -> Vec<u8> {
+    let made = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &SystemRandom::new());
+    made.expect("the system gives random numbers").as_ref().to_vec()
+}
+
+/// What a token is made for.
+pub(crate) struct Grant<'a> {
+    /// The stored service account.
+    pub(crate) account: &'a store::Object,
+    /// Whom the token is for.
+    pub(crate) audiences: &'a [String],
+    pub(crate) seconds: i64,
+    /// Kind of a stored object that the token dies with, and the object.
+    pub(crate) bound: Option<(&'static Kind, Arc<store::Object>)>,
+}
+
+/// Makes a token; answers it and when it expires.
+pub(crate) fn issue(state: &State, grant: &Grant<'_>, now: Timestamp) -> (String, Timestamp) {
+    let expires = now.saturating_add(SignedDuration::from_secs(grant.seconds)).unwrap_or(Timestamp::MAX);
+    let reference = |object: &store::Object| json!({ "name": &*object.key.name, "uid": api::meta::uid(&object.value) });
+    let mut private = json!({
+        "namespace": &*grant.account.key.namespace,
+        "serviceaccount": reference(grant.account),
+    });
+    if let Some((kind, object)) = &grant.bound {
+        private[kind.singular] = reference(object);
+        // A pod's token also says where the pod runs.
+        let node = object.value["spec"]["nodeName"].as_str().filter(|_| kind.singular == "pod");
+        let node = node.and_then(|node| state.store.get(&key(core_kind("nodes"), "", node)));
+        if let Some(node) = node {
+            private["node"] = reference(&node);
+        }
+    }
+    let user = api::rbac::account_user(&grant.account.key.namespace, &grant.account.key.name);
+    let claims = json!({
+        "aud": grant.audiences, "exp": expires.as_second(), "iat": now.as_second(), "nbf": now.as_second(),
+        "iss": ISSUER, "jti": random::uid(), "sub": user, "kubernetes.io": private,
+    });
+    (state.token_key.sign(&claims), expires)
+}
+
+/// Who the bearer of `token` is, and which of `audiences` it is for. `None` for a token that is not (any longer) good.
+pub(crate) fn check(state: &State, token: &str, audiences: &[&str], now: Timestamp) -> Option<(Identity, Vec<String>)> {
+    let claims = state.token_key.open(token)?;
+    let second = |key: &str| claims[key].as_i64();
+    if claims["iss"] != ISSUER || second("exp")? <= now.as_second() || second("nbf")? > now.as_second() + 1 {
+        return None;
+    }
+    let meant: Vec<&str> = claims["aud"].as_array()?.iter().filter_map(Value::as_str).collect();
+    let served: Vec<String> = audiences.iter().filter(|a| meant.contains(a)).map(ToString::to_string).collect();
+    if served.is_empty() {
+        return None;
+    }
+    let private = &claims["kubernetes.io"];
+    let namespace = private["namespace"].as_str()?;
+    let mut extra = BTreeMap::new();
+    let mut tell = |key: &str, value: &str| {
+        extra.insert(format!("authentication.kubernetes.io/{key}"), vec![value.to_owned()]);
+    };
+    tell("credential-id", &format!("JTI={}", claims["jti"].as_str().unwrap_or_default()));
+    let account = &private["serviceaccount"];
+    if !is_there(state, "serviceaccounts", namespace, account, now) {
+        return None;
+    }
+    for (word, plural, place) in [("pod", "pods", namespace), ("secret", "secrets", namespace), ("node", "nodes", "")] {
+        let bound = &private[word];
+        if bound.is_null() {
+            continue;
+        }
+        // A pod's node is only told; the pod is what the token is bound to.
+        let told_only = word == "node" && !private["pod"].is_null();
+        if !told_only && !is_there(state, plural, place, bound, now) {
+            return None;
+        }
+        if word != "secret" {
+            tell(&format!("{word}-name"), bound["name"].as_str()?);
+            tell(&format!("{word}-uid"), bound["uid"].as_str()?);
+        }
+    }
+    let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}")];
+    let mut identity = Identity::new(claims["sub"].as_str()?, &groups);
+    identity.uid = account["uid"].as_str()?.to_owned();
+    identity.extra = extra;
+    Some((identity, served))
+}
+
+/// Whether the object a token names is still the same one, and not long on its way out.
+fn is_there(state: &State, plural: &str, namespace: &str, named: &Value, now: Timestamp) -> bool {
+    let Some(name) = named["name"].as_str() else { return false };
+    let Some(found) = state.store.get(&key(core_kind(plural), namespace, name)) else { return false };
+    let left = api::meta::deletion_timestamp(&found.value).is_some_and(|at| now.duration_since(at) > LEAVING);
+    !left && named["uid"] == api::meta::uid(&found.value)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_by_the_key_that_signed_it_and_by_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = TokenKey::ensure(dir.path()).unwrap();
+        let token = key.sign(&json!({ "sub": "a" }));
+        assert_eq!(TokenKey::ensure(dir.path()).unwrap().open(&token).unwrap()["sub"], "a");
+        assert!(TokenKey::fresh().open(&token).is_none());
+        let (text, signature) = token.rsplit_once('.').unwrap();
+        let header = text.split_once('.').unwrap().0;
+        let forged = URL_SAFE_NO_PAD.encode(json!({ "sub": "b" }).to_string());
+        assert!(key.open(&format!("{header}.{forged}.{signature}")).is_none());
+        let unsigned = URL_SAFE_NO_PAD.encode(json!({ "alg": "none" }).to_string());
+        assert!(key.open(&format!("{unsigned}.{forged}.")).is_none());
+        for rubbish in ["", ".", "..", "a.b.c", &token[1..]] {
+            assert!(key.open(rubbish).is_none(), "{rubbish}");
+        }
+    }
+
+    #[test]
+    fn the_key_is_a_secret_file() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        TokenKey::ensure(dir.path()).unwrap();
+        let mode = std::fs::metadata(dir.path().join("sa.key")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}

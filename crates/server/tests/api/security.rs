@@ -1,0 +1,222 @@
+//! Who may do what: roles, bindings, tokens, and the questions about them.
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+use server::Identity;
+
+use crate::harness::{Answer, Api, configmap, pod};
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+impl Api {
+    async fn ask_as(&self, user: &Identity, method: Method, path: &str, body: &Value) -> Answer {
+        let service = self.server.service_as(user.clone());
+        self.send_as(service, method, path, &[("content-type", "application/json")], body.to_string()).await
+    }
+
+    async fn get_as(&self, user: &Identity, path: &str) -> u16 {
+        let service = self.server.service_as(user.clone());
+        self.send_as(service, Method::GET, path, &[], Bytes::new()).await.code
+    }
+
+    /// A request that carries nothing but a token.
+    async fn with_token(&self, token: &str, path: &str) -> Answer {
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", bearer.as_str())];
+        self.send_as(self.server.service(), Method::GET, path, &headers, Bytes::new()).await
+    }
+
+    async fn bind(&self, name: &str, role: &str, user: &str) {
+        let binding = json!({ "metadata": { "name": name }, "subjects": [{ "kind": "User", "name": user }],
+            "roleRef": { "kind": "ClusterRole", "name": role } });
+        self.post(&format!("{RBAC}/namespaces/default/rolebindings"), &binding).await.expect(201);
+    }
+
+    async fn token(&self, account: &str, spec: &Value) -> Answer {
+        let path = format!("/api/v1/namespaces/default/serviceaccounts/{account}/token");
+        let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec });
+        self.post(&path, &body).await
+    }
+}
+
+#[tokio::test]
+async fn a_binding_counts_from_the_next_request_and_ends_with_itself() {
+    let api = Api::start().await;
+    let bob = Identity::new("bob", &[]);
+    assert_eq!(api.get_as(&bob, CONFIGMAPS).await, 403);
+    assert_eq!(api.get_as(&bob, "/api/v1").await, 200, "discovery is everybody's");
+    api.bind("b", "view", "bob").await;
+    assert_eq!(api.get_as(&bob, CONFIGMAPS).await, 200);
+    assert_eq!(api.get_as(&bob, "/api/v1/namespaces/default/secrets").await, 403, "view does not show secrets");
+    assert_eq!(api.get_as(&bob, "/api/v1/namespaces/kube-system/configmaps").await, 403);
+    assert_eq!(api.ask_as(&bob, Method::POST, CONFIGMAPS, &configmap("c")).await.code, 403);
+    api.delete(&format!("{RBAC}/namespaces/default/rolebindings/b")).await.expect(200);
+    assert_eq!(api.get_as(&bob, CONFIGMAPS).await, 403);
+}
+
+#[tokio::test]
+async fn roles_gather_what_others_add_to_them() {
+    let api = Api::start().await;
+    let bob = Identity::new("bob", &[]);
+    api.bind("b", "view", "bob").await;
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+    assert_eq!(api.get_as(&bob, leases).await, 403);
+    let more = json!({ "metadata": { "name": "more", "labels": { "rbac.authorization.k8s.io/aggregate-to-view": "true" } },
+        "rules": [{ "verbs": ["list"], "apiGroups": ["coordination.k8s.io"], "resources": ["leases"] }] });
+    api.post(&format!("{RBAC}/clusterroles"), &more).await.expect(201);
+    assert_eq!(api.get_as(&bob, leases).await, 200);
+}
+
+#[tokio::test]
+async fn nobody_grants_what_they_do_not_have() {
+    let api = Api::start().await;
+    let bob = Identity::new("bob", &[]);
+    api.bind("b", "admin", "bob").await;
+    let roles = format!("{RBAC}/namespaces/default/roles");
+    let role = |resource: &str| {
+        json!({ "metadata": { "name": resource }, "rules": [
+        { "verbs": ["get"], "apiGroups": [""], "resources": [resource] }] })
+    };
+    api.ask_as(&bob, Method::POST, &roles, &role("pods")).await.expect(201);
+    let refused = api.ask_as(&bob, Method::POST, &roles, &role("nodes")).await.expect(403);
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains("attempting to grant RBAC permissions not currently held"), "{message}");
+    assert!(message.ends_with(r#"{APIGroups:[""], Resources:["nodes"], Verbs:["get"]}"#), "{message}");
+    let binding = json!({ "metadata": { "name": "up" }, "subjects": [{ "kind": "User", "name": "bob" }],
+        "roleRef": { "kind": "ClusterRole", "name": "cluster-admin" } });
+    let path = format!("{RBAC}/namespaces/default/rolebindings");
+    assert_eq!(api.ask_as(&bob, Method::POST, &path, &binding).await.code, 403);
+    // Nor by changing a role that they already have.
+    let patch = json!({ "rules": [{ "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"] }] });
+    let service = api.server.service_as(bob);
+    let headers = [("content-type", "application/merge-patch+json")];
+    let answer = api.send_as(service, Method::PATCH, &format!("{roles}/pods"), &headers, patch.to_string()).await;
+    assert_eq!(answer.code, 403);
+}
+
+#[tokio::test]
+async fn a_token_is_its_account_until_the_account_or_the_pod_is_gone() {
+    let api = Api::start().await;
+    let made = api.token("default", &json!({})).await.expect(201);
+    let token = made["status"]["token"].as_str().unwrap();
+    assert_eq!(made["spec"]["expirationSeconds"], 3600);
+    assert_eq!(api.with_token(token, "/api").await.code, 200);
+    let refused = api.with_token(token, CONFIGMAPS).await.expect(403);
+    let message = refused["message"].as_str().unwrap();
+    assert!(message.contains(r#"User "system:serviceaccount:default:default" cannot list"#), "{message}");
+    assert_eq!(api.with_token("rubbish", "/version").await.code, 401);
+
+    api.post("/api/v1/namespaces/default/pods", &pod("p")).await.expect(201);
+    let reference = json!({ "boundObjectRef": { "apiVersion": "v1", "kind": "Pod", "name": "p" } });
+    let bound = api.token("default", &reference).await.expect(201);
+    let bound = bound["status"]["token"].as_str().unwrap().to_owned();
+    assert_eq!(api.with_token(&bound, "/api").await.code, 200);
+    api.delete("/api/v1/namespaces/default/pods/p?gracePeriodSeconds=0").await.expect(200);
+    assert_eq!(api.with_token(&bound, "/api").await.code, 401);
+    // A new account of the same name is another account.
+    api.delete("/api/v1/namespaces/default/serviceaccounts/default").await.expect(200);
+    assert_eq!(api.with_token(token, "/api").await.code, 401);
+}
+
+#[tokio::test]
+async fn tokens_are_refused_to_those_they_are_not_meant_for() {
+    let api = Api::start().await;
+    assert_eq!(api.token("nobody", &json!({})).await.code, 404);
+    assert_eq!(api.token("default", &json!({ "expirationSeconds": 599 })).await.code, 422);
+    let elsewhere = api.token("default", &json!({ "audiences": ["vault"] })).await.expect(201);
+    let token = elsewhere["status"]["token"].as_str().unwrap();
+    assert_eq!(api.with_token(token, "/api").await.code, 401, "it is for somebody else");
+    let review = |audiences: &[&str]| json!({ "spec": { "token": token, "audiences": audiences } });
+    let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
+    let known = api.post(reviews, &review(&["vault"])).await.expect(201);
+    assert_eq!(known["status"]["user"]["username"], "system:serviceaccount:default:default");
+    assert_eq!(known["status"]["audiences"], json!(["vault"]));
+    assert!(api.post(reviews, &review(&[])).await.expect(201)["status"].get("authenticated").is_none());
+
+    // A node gets tokens for its own pods only.
+    api.running_pod("p", |_| ()).await;
+    let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let body =
+        |name: &str| json!({ "spec": { "boundObjectRef": { "apiVersion": "v1", "kind": "Pod", "name": name } } });
+    api.ask_as(&Identity::node("n1"), Method::POST, path, &body("p")).await.expect(201);
+    api.ask_as(&Identity::node("n2"), Method::POST, path, &body("p")).await.expect(403);
+    api.ask_as(&Identity::node("n1"), Method::POST, path, &json!({ "spec": {} })).await.expect(403);
+}
+
+#[tokio::test]
+async fn reviews_say_what_requests_would_find() {
+    let api = Api::start().await;
+    let bob = Identity::new("bob", &["dev"]);
+    let own = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let ask = |verb: &str| {
+        json!({ "spec": { "resourceAttributes": {
+        "namespace": "default", "verb": verb, "resource": "pods" } } })
+    };
+    let answer = api.ask_as(&bob, Method::POST, own, &ask("list")).await.expect(201);
+    assert_eq!(answer["status"]["allowed"], false);
+    api.bind("b", "view", "bob").await;
+    let answer = api.ask_as(&bob, Method::POST, own, &ask("list")).await.expect(201);
+    assert_eq!(answer["status"]["allowed"], true);
+    assert_eq!(answer["status"]["reason"], r#"RBAC: allowed by RoleBinding "b/default" of ClusterRole "view""#);
+    let about = json!({ "spec": { "user": "bob", "resourceAttributes": {
+        "namespace": "default", "verb": "delete", "resource": "pods" } } });
+    let answer = api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", &about).await.expect(201);
+    assert_eq!(answer["status"]["allowed"], false);
+    let local = "/apis/authorization.k8s.io/v1/namespaces/kube-system/localsubjectaccessreviews";
+    assert_eq!(api.post(local, &about).await.code, 422);
+    let me = api.ask_as(&bob, Method::POST, "/apis/authentication.k8s.io/v1/selfsubjectreviews", &json!({})).await;
+    assert_eq!(
+        me.expect(201)["status"]["userInfo"],
+        json!({ "username": "bob", "groups": ["dev", "system:authenticated"] })
+    );
+    let rules = json!({ "spec": { "namespace": "default" } });
+    let all = api.ask_as(&bob, Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", &rules).await;
+    let all = all.expect(201);
+    let pods = all["status"]["resourceRules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|rule| rule["resources"].to_string().contains("\"pods\""));
+    assert!(pods && all["status"]["incomplete"] == false);
+    // A question has no table form.
+    let headers = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io"), ("content-type", "application/json")];
+    assert_eq!(api.send(Method::POST, own, &headers, ask("list").to_string()).await.code, 406);
+}
+
+#[tokio::test]
+async fn impersonation_is_a_right_like_any_other() {
+    let api = Api::start().await;
+    let as_bob = [("impersonate-user", "bob"), ("impersonate-group", "dev")];
+    assert_eq!(api.send(Method::GET, CONFIGMAPS, &as_bob, "").await.code, 403, "bob may not");
+    let eve = api.server.service_as(Identity::new("eve", &[]));
+    let refused = api.send_as(eve, Method::GET, "/api", &as_bob, "").await.expect(403);
+    let message = refused["message"].as_str().unwrap();
+    assert!(
+        message.starts_with(r#"users "bob" is forbidden: User "eve" cannot impersonate resource "users""#),
+        "{message}"
+    );
+    let nobody =
+        api.send_as(api.server.service(), Method::GET, "/api", &[("impersonate-user", "kubernetes-admin")], "");
+    assert_eq!(nobody.await.code, 403);
+    let forged = api.send_as(api.server.service(), Method::GET, "/api", &[("x-remote-user", "kubernetes-admin")], "");
+    assert_eq!(forged.await.code, 403);
+}
+
+#[tokio::test]
+async fn a_right_to_one_object_lets_a_client_watch_that_one() {
+    let api = Api::start().await;
+    let bob = Identity::new("bob", &[]);
+    let role = json!({ "metadata": { "name": "one" }, "rules": [
+        { "verbs": ["list", "watch", "create"], "apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["mine"] }] });
+    api.post(&format!("{RBAC}/clusterroles"), &role).await.expect(201);
+    api.bind("b", "one", "bob").await;
+    assert_eq!(api.get_as(&bob, &format!("{CONFIGMAPS}?fieldSelector=metadata.name%3Dmine")).await, 200);
+    assert_eq!(api.get_as(&bob, &format!("{CONFIGMAPS}?fieldSelector=metadata.name%3Dyours")).await, 403);
+    assert_eq!(api.get_as(&bob, &format!("{CONFIGMAPS}?fieldSelector=metadata.name%21%3Dmine")).await, 403);
+    // A create is not limited by what it selects.
+    let path = format!("{CONFIGMAPS}?fieldSelector=metadata.name%3Dmine");
+    assert_eq!(api.ask_as(&bob, Method::POST, &path, &configmap("yours")).await.code, 403);
+    assert_eq!(api.get_as(&bob, CONFIGMAPS).await, 403);
+}
