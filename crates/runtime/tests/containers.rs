@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use common::{code_of, exec_spec, on_a_machine, read_all};
@@ -475,6 +476,49 @@ fn a_container_that_fails_again_and_again_keeps_its_last_run_only() {
             std::fs::read_dir(machine.dir.path().join("pods")).unwrap().count() == 1
         })
         .await;
+        machine
+    });
+}
+
+#[test]
+fn what_is_kept_on_disk_is_for_its_owner_alone() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let mut spec = machine.spec("app", "echo $PASSWORD; echo ready; sleep 1000").await;
+        spec.env = vec![("PASSWORD".into(), "hunter2".into())];
+        // Whoever a container runs as, it can enter its own root and read what is mounted for it.
+        spec.user = Some(1000);
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        machine.logged(&pod, &spec.id, "ready").await;
+        let (read, code) = machine.exec(&pod, &spec.id, "cd / && cat /etc/hostname /etc/hosts /etc/resolv.conf").await;
+        assert_eq!(code, 0, "{read}");
+        let hook = ["echo", "hunter2"].map(String::from);
+        machine.runtime().run_hook(&pod, &spec.id, "postStart", &hook).await.unwrap();
+        machine.hook(&pod, "postStart").await;
+        let removed = machine.sandbox("pod-2").await;
+        let id = machine.start(&removed, "app", "echo hunter2").await;
+        machine.exit(&removed, &id).await;
+        machine.runtime().remove_sandbox(&removed).await.unwrap();
+        let (mut open, mut secrets) = (Vec::new(), 0);
+        let mut places = vec![machine.dir.path().to_owned()];
+        while let Some(place) = places.pop() {
+            for entry in std::fs::read_dir(&place).unwrap().flatten() {
+                let (path, about) = (entry.path(), entry.metadata().unwrap());
+                let name = entry.file_name();
+                // The files of images and containers have the modes their makers gave them, behind closed doors.
+                if about.is_dir() && name != "layers" && name != "upper" && name != "work" {
+                    places.push(path.clone());
+                }
+                let secret = about.is_file() && std::fs::read(&path).unwrap().windows(7).any(|text| text == b"hunter2");
+                secrets += usize::from(secret);
+                let closed = about.permissions().mode() & 0o077 == 0;
+                if !closed && (secret || (about.is_dir() && name != "upper")) {
+                    open.push(path);
+                }
+            }
+        }
+        assert_eq!(open, Vec::<std::path::PathBuf>::new());
+        assert!(secrets >= 4, "a plan, two logs and a hook: {secrets}");
         machine
     });
 }

@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 fn the_agent_may_open_as_many_files_as_it_can_and_its_containers_as_many_as_before() {
     let before = getrlimit(Resource::Nofile);
     let low = Rlimit { current: Some(321), maximum: before.maximum };
-    setrlimit(Resource::Nofile, low.clone()).unwrap();
+    setrlimit(Resource::Nofile, low).unwrap();
     on_a_machine(|mut machine| async move {
         let here = getrlimit(Resource::Nofile);
         assert_eq!(here.current, here.maximum, "enough for two descriptors per pod");

@@ -10,6 +10,7 @@ use rustix::mount::{
 };
 
 use super::{Doing, SetupError};
+use crate::shim::records::make_dir;
 use crate::sys::mount::set_attributes;
 
 /// Where the new root is mounted before it becomes the root; also the names of the overlay's parts.
@@ -23,9 +24,11 @@ pub(crate) fn mount(dir: &Path, layers: &[PathBuf], privileged: bool) -> Result<
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)
         .doing(|| "make the mount namespace private".to_owned())?;
     rustix::process::chdir(dir).doing(|| format!("enter {}", dir.display()))?;
-    for part in [ROOT, "upper", "work", "empty"] {
-        fs::create_dir_all(part).doing(|| format!("make {part}"))?;
+    for part in [ROOT, "work", "empty"] {
+        make_dir(Path::new(part)).doing(|| format!("make {part}"))?;
     }
+    // The root of the container has the mode of this one, and its users may enter it; nobody else comes this far.
+    fs::create_dir_all("upper").doing(|| "make upper".to_owned())?;
     // Device nodes an image brings along are not to be opened; /dev has the ones a container may have.
     let attributes = if privileged { MountAttrFlags::empty() } else { MountAttrFlags::MOUNT_ATTR_NODEV };
     let empty = [PathBuf::from("empty")];

@@ -5,7 +5,6 @@
 //! but are not for containers. Compiled once per set of capabilities and kept on disk for every start and exec.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -136,7 +135,7 @@ impl Filters {
         if let Some(files) = made.get(&capabilities.0) {
             return Ok(files.clone());
         }
-        fs::create_dir_all(&self.dir)?;
+        crate::shim::records::make_dir(&self.dir)?;
         let mut files = Vec::new();
         for program in compile(capabilities).map_err(io::Error::other)? {
             let bytes = bytes(&program);
@@ -230,6 +229,6 @@ mod tests {
         let other = filters.for_capabilities(Capabilities::all()).unwrap();
         assert_eq!(usual, fewer, "CHOWN opens no call");
         assert_ne!(usual, other);
-        assert!(fs::read(&usual[0]).unwrap().len().is_multiple_of(8));
+        assert!(std::fs::read(&usual[0]).unwrap().len().is_multiple_of(8));
     }
 }

@@ -13,7 +13,6 @@ mod sandbox;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,8 +28,7 @@ use crate::contract::{
 };
 use crate::image::ImageStore;
 use crate::network::{Network, PodCidr};
-use crate::shim::records::PodDir;
-use crate::shim::records::is_plain;
+use crate::shim::records::{PodDir, is_plain, make_dir};
 use crate::sys::descriptors::allow_most;
 use pod::{Pod, system};
 use program::ShimProgram;
@@ -85,11 +83,7 @@ impl Embedded {
             return Err(doing()(format!("{:?} cannot be part of a name", config.instance).into()));
         }
         let pods = config.data_dir.join("pods");
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&pods)
-            .map_err(|error| system(format!("cannot make {}", pods.display()))(error.into()))?;
+        make_dir(&pods).map_err(|error| system(format!("cannot make {}", pods.display()))(error.into()))?;
         let hierarchies = Hierarchies::detect().map_err(|error| doing()(error.into()))?;
         let group = hierarchies.instance(&config.instance);
         group.make().map_err(|error| system("cannot make a control group")(error.into()))?;

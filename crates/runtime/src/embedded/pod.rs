@@ -82,7 +82,7 @@ impl Pod {
 
     /// Writes what was asked for and the files containers will see, before anything is made.
     pub(super) fn prepare(&self, spec: &SandboxSpec) -> io::Result<()> {
-        fs::create_dir_all(self.dir.path.join("containers"))?;
+        records::make_dir(&self.dir.path.join("containers"))?;
         // Of a former shim, whose network is gone: nobody is to find this sandbox complete before it is.
         match fs::remove_file(self.dir.ready()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -5,6 +5,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::CWD;
@@ -46,7 +47,7 @@ impl ShimProgram {
         std::fs::create_dir_all(shim_group.v2())?;
         let directory = cgroup::open(&shim_group.v2())?;
         let null = OpenOptions::new().read(true).open("/dev/null")?;
-        let log = OpenOptions::new().create(true).append(true).open(pod.shim_log())?;
+        let log = OpenOptions::new().create(true).append(true).mode(0o600).open(pod.shim_log())?;
         let (null, log, listener) = (out_of_the_way(&null)?, out_of_the_way(&log)?, out_of_the_way(listener)?);
         let arguments = [b"adieu".as_slice(), shim::COMMAND.as_bytes(), pod.path.as_os_str().as_bytes()];
         let program = Program {
@@ -55,7 +56,7 @@ impl ShimProgram {
             stdin: null.as_fd(),
             output: log.as_fd(),
             listener: listener.as_fd(),
-            descriptors: self.descriptors.clone(),
+            descriptors: self.descriptors,
         };
         process::spawn(&program, directory.as_fd())
     }

@@ -10,7 +10,7 @@ use super::reattach::LEAVING;
 use super::{CGROUP_PATIENCE, Inner, Result, blocking};
 use crate::contract::{ContainerId, PodUid};
 use crate::shim::protocol::Request;
-use crate::shim::records::{PodDir, directory_name};
+use crate::shim::records::{self, PodDir, directory_name};
 
 /// A shim ends its containers and itself within milliseconds; afterwards the pod's group is killed as a whole.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -147,7 +147,7 @@ fn keep_logs(pod: &Pod, kept: &Path) -> io::Result<()> {
     for container in containers {
         let container = container?;
         let target = kept.join("logs").join(container.file_name());
-        std::fs::create_dir_all(&target)?;
+        records::make_dir(&target)?;
         for run in std::fs::read_dir(container.path())? {
             let run = run?;
             std::fs::rename(run.path(), target.join(run.file_name()))?;

@@ -79,12 +79,12 @@ impl Inner {
         let dir = pod.dir.container(&spec.id);
         if spec.termination_message_path.is_some() {
             let file = dir.termination_message();
-            fs::create_dir_all(&dir.path)
+            records::make_dir(&dir.path)
                 .and_then(|()| fs::write(&file, ""))
                 .and_then(|()| fs::set_permissions(&file, fs::Permissions::from_mode(0o666)))
                 .map_err(system)?;
         }
-        fs::create_dir_all(&dir.path).and_then(|()| records::write(&dir.plan(), &plan)).map_err(system)
+        records::make_dir(&dir.path).and_then(|()| records::write(&dir.plan(), &plan)).map_err(system)
     }
 
     pub(super) async fn signal(&self, uid: &PodUid, id: &ContainerId, signal: u8) -> Result<Delivery> {

@@ -67,7 +67,7 @@ impl Network {
             let (connection, host, _) = rtnetlink::new_connection().map_err(failed)?;
             tokio::spawn(connection);
             let create = |source| NetworkError::Book { doing: "create", path: dir.clone(), source };
-            std::fs::create_dir_all(&dir).map_err(create)?;
+            crate::shim::records::make_dir(&dir).map_err(create)?;
             let book = AddressBook::open(&dir.join("addresses"), pod_cidr)?;
             let mtu = host::prepare(&host, &names, pod_cidr).await?;
             let inner = Arc::new(Inner {

@@ -1,8 +1,9 @@
 //! Container output as log lines: `2006-01-02T15:04:05.999999999Z stdout F line`.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,9 +24,9 @@ impl Log {
     /// Opens a log to be appended to.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory)?;
+            super::records::make_dir(directory)?;
         }
-        Ok(Self { file: OpenOptions::new().create(true).append(true).open(path)? })
+        Ok(Self { file: OpenOptions::new().create(true).append(true).mode(0o600).open(path)? })
     }
 }
 
@@ -150,7 +151,7 @@ mod tests {
         while pump.source().is_some() {
             pump.run(&mut log);
         }
-        let text = fs::read_to_string(path).unwrap();
+        let text = std::fs::read_to_string(path).unwrap();
         text.lines().map(|line| line.split_once(' ').unwrap().1.to_owned() + "\n").collect()
     }
 

@@ -88,7 +88,7 @@ fn make_namespaces(pod: &PodDir, record: &SandboxRecord) -> Result<(), SetupErro
     // Mounts of the host come in, ours never go out.
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)
         .doing(|| "make the mount namespace private".to_owned())?;
-    fs::create_dir_all(pod.shm()).doing(|| "make the pod's shared memory".to_owned())?;
+    records::make_dir(&pod.shm()).doing(|| "make the pod's shared memory".to_owned())?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount("shm", pod.shm(), "tmpfs", flags, c"mode=1777,size=65536k")
         .doing(|| "mount the pod's shared memory".to_owned())?;

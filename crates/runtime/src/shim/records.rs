@@ -12,9 +12,12 @@
 //!     hooks/<hook>.asked  hooks/<hook>.json
 //!   logs/<name>/<attempt>.log
 //! ```
+//!
+//! Nobody but their owner may read them. What containers see of them is mounted, past the closed directories above.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -151,6 +154,11 @@ fn names_in(directory: &Path) -> impl Iterator<Item = String> {
     fs::read_dir(directory).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok())
 }
 
+/// Makes a directory, and those above it, for this user alone: plans hold secrets, logs may.
+pub(crate) fn make_dir(directory: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
 /// The record in a file; `None` if there is none or it cannot be read as one.
 pub(crate) fn read<T: DeserializeOwned>(file: &Path) -> Option<T> {
     serde_json::from_slice(&fs::read(file).ok()?).ok()
@@ -176,7 +184,7 @@ fn put(file: &Path, bytes: &[u8], durably: bool) -> io::Result<()> {
     // Two writers of one file must not meet in the temporary one.
     name.push(format!(".new-{}", rustix::thread::gettid().as_raw_nonzero()));
     let temporary = file.with_file_name(name);
-    let mut writer = File::create(&temporary)?;
+    let mut writer = File::options().create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
     writer.write_all(bytes)?;
     if durably {
         writer.sync_data()?;

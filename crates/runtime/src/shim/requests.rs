@@ -143,7 +143,7 @@ impl Shim {
         };
         // Its own group below the container's: ending the hook ends all it started, and nothing else.
         let group = host.cgroup.v2().join(format!("hook-{hook}"));
-        let asked = std::fs::create_dir_all(directory.path.join("hooks"))
+        let asked = records::make_dir(&directory.path.join("hooks"))
             .and_then(|()| std::fs::create_dir_all(&group))
             .and_then(|()| records::write(&directory.hook_asked(hook), &command))
             .doing(|| "record that the hook was asked for".to_owned());

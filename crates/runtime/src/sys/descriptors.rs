@@ -13,11 +13,11 @@ pub(crate) fn allow_most() -> io::Result<Rlimit> {
     static STARTED_WITH: Mutex<Option<Rlimit>> = Mutex::new(None);
     let mut started_with = STARTED_WITH.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(limits) = &*started_with {
-        return Ok(limits.clone());
+        return Ok(*limits);
     }
     let limits = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, maximum: limits.maximum })?;
-    Ok(started_with.insert(limits).clone())
+    Ok(*started_with.insert(limits))
 }
 
 /// Duplicates `fd` to exactly `number`, to be closed by `execve`.
