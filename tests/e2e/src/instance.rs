@@ -1,10 +1,11 @@
 //! One running `adieu up`, on its own folder, port, ranges and name.
 
 use std::fs;
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -17,6 +18,18 @@ use crate::{adieu, workspace};
 
 /// How long an instance may take to say that it is ready before a test gives up on it.
 const READY: Duration = Duration::from_secs(20);
+
+/// How often to choose another port when somebody was faster.
+const ATTEMPTS: usize = 5;
+
+/// What `adieu up` says then.
+const PORT_TAKEN: &str = "cannot listen on";
+
+/// Ports below are for others.
+const FIRST_PORT: u16 = 20_000;
+
+/// Asked twice, [`free_address`] gives two answers.
+static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
 
 /// Instances of one test process get different ranges; processes differ by their id.
 static NEXT: AtomicU8 = AtomicU8::new(0);
@@ -35,7 +48,7 @@ impl Instance {
     pub async fn start() -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
         let mut instance = Self {
-            api: format!("127.0.0.1:{}", free_port()?),
+            api: free_address()?,
             pod_cidr: format!(
                 "10.{}.0.0/16",
                 100 + (std::process::id() % 20) * 7 + u32::from(NEXT.fetch_add(1, Ordering::Relaxed) % 7)
@@ -54,8 +67,21 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Starts the process (again), and waits for its ready line.
+    /// Starts the process (again), and waits for its ready line. If somebody else took its port, it gets another one.
     pub async fn up(&mut self) -> Result<()> {
+        for _ in 1..ATTEMPTS {
+            let said_before = self.said().len();
+            match self.try_up().await {
+                Err(_) if self.said().get(said_before..).is_some_and(|said| said.contains(PORT_TAKEN)) => {
+                    self.api = free_address()?;
+                }
+                outcome => return outcome,
+            }
+        }
+        self.try_up().await
+    }
+
+    async fn try_up(&mut self) -> Result<()> {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log())?;
         let mut child = self
             .adieu(&["up", "-v"])
@@ -71,7 +97,7 @@ impl Instance {
                     return Ok(());
                 }
             }
-            bail!("adieu up ended: {}", fs::read_to_string(self.log()).unwrap_or_default())
+            bail!("adieu up ended: {}", self.said())
         };
         tokio::time::timeout(READY, ready).await.context("adieu up is not ready in time")??;
         self.child = Some(child);
@@ -96,9 +122,10 @@ impl Instance {
         Ok(())
     }
 
-    /// Runs `adieu down`; answers what it printed.
+    /// Runs `adieu down`; answers what it printed. Its complaints go to the log.
     pub async fn down(&mut self) -> Result<String> {
         let output = self.adieu(&["down"]).output().await?;
+        fs::OpenOptions::new().create(true).append(true).open(self.log())?.write_all(&output.stderr)?;
         ensure!(output.status.success(), "adieu down: {}", String::from_utf8_lossy(&output.stderr));
         if let Some(mut child) = self.child.take() {
             let status = child.wait().await?;
@@ -116,11 +143,7 @@ impl Instance {
 
     /// A client that speaks as the administrator, by the kubeconfig that people use.
     pub async fn client(&self) -> Result<kube::Client> {
-        // Other crates may have chosen a provider already; any will do.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok(kube::Client::try_from(config)?)
+        client(&self.kubeconfig()).await
     }
 
     /// The folder that holds everything it owns.
@@ -143,9 +166,13 @@ impl Instance {
         &self.pod_cidr
     }
 
-    /// What it logged.
+    /// Where it logs to.
     pub fn log(&self) -> PathBuf {
         self.dir.path().join("up.log")
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(self.log()).unwrap_or_default()
     }
 }
 
@@ -153,7 +180,7 @@ impl Drop for Instance {
     /// A failed test leaves nothing behind either: the process is killed, then `adieu down` ends its pods.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("--- log of adieu up ---\n{}", fs::read_to_string(self.log()).unwrap_or_default());
+            eprintln!("--- log of adieu up ---\n{}", self.said());
         }
         if let Some(mut child) = self.child.take() {
             let _ = child.start_kill();
@@ -169,6 +196,27 @@ impl Drop for Instance {
     }
 }
 
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+/// A client by a kubeconfig.
+pub async fn client(kubeconfig: &Path) -> Result<kube::Client> {
+    // Other crates may have chosen a provider already; any will do.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
+}
+
+/// An address that nobody listens on now, and that no outgoing connection takes while an instance is away.
+fn free_address() -> Result<String> {
+    let outgoing = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
+    let first: u16 = outgoing.split_whitespace().next().context("two numbers")?.parse()?;
+    let below = usize::from(first.saturating_sub(FIRST_PORT).max(1));
+    for _ in 0..below {
+        let step = usize::from(NEXT_PORT.fetch_add(1, Ordering::Relaxed));
+        let start = usize::try_from(std::process::id())? * 37;
+        let port = FIRST_PORT + u16::try_from((start + step) % below)?;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(format!("127.0.0.1:{port}"));
+        }
+    }
+    bail!("every port from {FIRST_PORT} to {first} is taken")
 }

@@ -5,9 +5,10 @@ use std::process::{Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
-use tokio::io::AsyncWriteExt;
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 
+use crate::pods::SOON;
 use crate::{Instance, workspace};
 
 /// One kubectl, pointed at one instance.
@@ -86,13 +87,43 @@ impl Kubectl {
     }
 
     /// Starts and leaves it running (`get -w`, `logs -f`).
-    pub fn spawn(&self, words: &[&str]) -> Result<Child> {
-        Ok(self.command(words).spawn()?)
+    pub fn follow(&self, words: &[&str]) -> Result<Following> {
+        let mut child = self.command(words).spawn()?;
+        let lines = BufReader::new(child.stdout.take().context("piped")?).lines();
+        Ok(Following { child, lines })
     }
 
     /// `kubectl apply -f -`.
     pub async fn apply(&self, manifest: &serde_json::Value) -> Result<String> {
         self.run_with(&["apply", "-f", "-"], &manifest.to_string()).await
+    }
+}
+
+/// A kubectl that runs on.
+pub struct Following {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Following {
+    /// The next line that it prints.
+    pub async fn next(&mut self) -> Result<String> {
+        let line = tokio::time::timeout(SOON, self.lines.next_line()).await.context("no line in time")?;
+        line?.context("the output ended")
+    }
+
+    /// The rest that it prints until it ends by itself, which it must do well.
+    pub async fn rest(mut self) -> Result<Vec<String>> {
+        let reading = async {
+            let mut rest = Vec::new();
+            while let Some(line) = self.lines.next_line().await? {
+                rest.push(line);
+            }
+            let status = self.child.wait().await?;
+            ensure!(status.success(), "it ended with {status}");
+            Ok(rest)
+        };
+        tokio::time::timeout(SOON, reading).await.context("it does not end")?
     }
 }
 

@@ -3,6 +3,8 @@
 //! An [`Instance`] is the shipped binary on a folder of its own; it can be killed at any moment and started again.
 //! [`Kubectl`] is somebody else's program. Nothing here reaches into the product.
 
+pub mod complaints;
+pub mod dice;
 pub mod instance;
 pub mod kubectl;
 pub mod leftovers;

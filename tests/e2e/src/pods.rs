@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Pod};
 use kube::api::{Api, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 
@@ -110,4 +110,25 @@ pub fn is_ready(pod: &Pod) -> bool {
 /// How the pod's first container ended, if it did.
 pub fn terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
     pod.status.as_ref()?.container_statuses.as_ref()?.first()?.state.as_ref()?.terminated.as_ref()
+}
+
+/// The state of the container called `name`.
+pub fn state<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerState> {
+    let mut statuses = pod.status.as_ref()?.container_statuses.iter().flatten();
+    statuses.find(|status| status.name == name)?.state.as_ref()
+}
+
+/// Why the container called `name` is not running yet, or not again.
+pub fn waits_for<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    state(pod, name)?.waiting.as_ref()?.reason.as_deref()
+}
+
+/// The pod's phase.
+pub fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
+}
+
+/// The pod's address.
+pub fn ip(pod: &Pod) -> Option<String> {
+    pod.status.as_ref()?.pod_ip.clone()
 }

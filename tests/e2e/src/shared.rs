@@ -2,13 +2,17 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::fs::inotify;
 use tempfile::TempDir;
 use tokio::io::unix::AsyncFd;
+
+use crate::pods::SOON;
+
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
 /// The folder, mounted at `/shared` in pods made by [`crate::pods::busybox`].
 pub struct Shared {
@@ -61,15 +65,23 @@ impl Shared {
                 ready.clear_ready();
             }
         };
-        let outcome = tokio::time::timeout(Duration::from_secs(20), wait).await;
+        let outcome = tokio::time::timeout(SOON, wait).await;
         outcome.with_context(|| format!("{file} has not {count} lines: {:?}", self.lines(file)))?
     }
 
-    /// Lets whoever reads `/shared/gate` in the container go on. Blocks until somebody reads.
+    /// Lets whoever reads `/shared/gate` in the container go on, as soon as somebody does.
     pub async fn open_gate(&self) -> Result<()> {
         let path = self.dir.path().join("gate");
-        tokio::task::spawn_blocking(move || fs::OpenOptions::new().write(true).open(path)?.write_all(b"go\n"))
-            .await??;
-        Ok(())
+        let gate = path.clone();
+        let mut opening =
+            tokio::task::spawn_blocking(move || fs::OpenOptions::new().write(true).open(gate)?.write_all(b"go\n"));
+        if let Ok(opened) = tokio::time::timeout(SOON, &mut opening).await {
+            return Ok(opened??);
+        }
+        // The kernel holds the thread until there is a reader; the test could not even fail if it stayed there.
+        let reader = fs::OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path)?;
+        let _ = opening.await;
+        drop(reader);
+        bail!("nobody waits at the gate")
     }
 }

@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::pods::{PodWatch, SOON, busybox, terminated};
-use e2e::{Instance, Kubectl, Shared};
+use e2e::{Instance, Kubectl, Shared, complaints};
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::process::ChildStdout;
 
 /// Says hello, then waits for TERM and says goodbye.
 const POLITE: &str = "trap 'echo goodbye; exit 0' TERM; echo hello; sleep 1000 & wait";
@@ -20,14 +19,13 @@ async fn a_busybox_pod_lives_and_leaves() -> Result<()> {
     for kubectl in Kubectl::all(&instance)? {
         whole_life(&instance, &kubectl).await.with_context(|| kubectl.name())?;
     }
-    instance_log_is_clean(&instance)
+    complaints::ensure_none(&instance, &[])
 }
 
 async fn whole_life(instance: &Instance, kubectl: &Kubectl) -> Result<()> {
     let shared = Shared::new()?;
     let manifest = busybox("polite", 30, POLITE, &shared);
-    let mut watching = kubectl.spawn(&["get", "pods", "-w", "--output-watch-events=true"])?;
-    let mut seen = lines(watching.stdout.take().unwrap());
+    let mut watching = kubectl.follow(&["get", "pods", "-w", "--output-watch-events=true"])?;
 
     assert_eq!(kubectl.apply(&manifest).await?, "pod/polite created\n");
     PodWatch::on(&instance.client().await?, "polite").await?.ready().await?;
@@ -49,16 +47,14 @@ async fn whole_life(instance: &Instance, kubectl: &Kubectl) -> Result<()> {
 
     exec(kubectl).await?;
 
-    let mut following = kubectl.spawn(&["logs", "-f", "polite"])?;
-    let mut log = lines(following.stdout.take().unwrap());
-    assert_eq!(next(&mut log).await?, "hello");
+    let mut log = kubectl.follow(&["logs", "-f", "polite"])?;
+    assert_eq!(log.next().await?, "hello");
     ensure!(kubectl.run(&["delete", "pod", "polite"]).await?.starts_with("pod \"polite\" deleted"), "delete says so");
-    assert_eq!(next(&mut log).await?, "goodbye");
-    ensure!(following.wait().await?.success(), "logs -f ends well");
+    assert_eq!(log.rest().await?, ["goodbye"], "the last words come through, then it ends");
 
     let mut words = Vec::new();
     while !words.iter().any(|line: &String| line.contains("DELETED")) {
-        words.push(next(&mut seen).await?);
+        words.push(watching.next().await?);
     }
     let story = words.join("\n");
     for word in ["ADDED", "ContainerCreating", "Running", "Terminating", "DELETED"] {
@@ -105,17 +101,15 @@ async fn nginx_serves_and_is_stopped_by_its_images_signal() -> Result<()> {
 
     // An idle connection is closed by a graceful stop (QUIT) and would be cut by a fast one (TERM) just the same, but
     // only QUIT makes nginx log a graceful shutdown.
-    let mut following = kubectl.spawn(&["logs", "-f", "web"])?;
-    let mut log = following.stdout.take().context("piped")?;
+    let log = kubectl.follow(&["logs", "-f", "web"])?;
     kubectl.run(&["delete", "pod", "web"]).await?;
     let (_, last) = watch.gone(SOON).await?;
-    let mut text = String::new();
-    log.read_to_string(&mut text).await?;
+    let text = log.rest().await?.join("\n");
     ensure!(text.contains("signal 3 (SIGQUIT) received"), "nginx was stopped by QUIT: {text}");
     let end = terminated(&last).context("the container ended")?;
     assert_eq!((end.exit_code, end.reason.as_deref()), (0, Some("Completed")));
     assert_eq!(last.status.unwrap().phase.as_deref(), Some("Succeeded"));
-    Ok(())
+    complaints::ensure_none(&instance, &[])
 }
 
 async fn get(ip: &str) -> Result<String> {
@@ -152,21 +146,5 @@ async fn a_second_delete_with_a_shorter_grace_takes_effect_at_once() -> Result<(
         assert_eq!(terminated(&last).unwrap().exit_code, 137);
         assert_eq!(shared.lines("log").len(), 2, "the stop signal is sent once");
     }
-    Ok(())
-}
-
-fn lines(stdout: ChildStdout) -> Lines<BufReader<ChildStdout>> {
-    BufReader::new(stdout).lines()
-}
-
-async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Result<String> {
-    tokio::time::timeout(SOON, lines.next_line()).await.context("no line in time")??.context("the output ended")
-}
-
-/// Nothing went wrong that nobody noticed.
-fn instance_log_is_clean(instance: &Instance) -> Result<()> {
-    let log = std::fs::read_to_string(instance.log())?;
-    let bad: Vec<&str> = log.lines().filter(|line| line.contains("ERROR") || line.contains("panicked")).collect();
-    ensure!(bad.is_empty(), "the log complains: {bad:#?}");
-    Ok(())
+    complaints::ensure_none(&instance, &[])
 }

@@ -1,11 +1,14 @@
 //! `kill -9` of everything that can be killed, at the worst moments; then `adieu down` leaves nothing behind.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::pods::{PodWatch, SOON, busybox, terminated, with_pre_stop};
-use e2e::{Instance, Kubectl, Shared, leftovers};
+use e2e::complaints::AFTER_A_CRASH;
+use e2e::leftovers::{Kind, Traces};
+use e2e::pods::{PodWatch, SOON, busybox, ip, phase, terminated, with_pre_stop};
+use e2e::{Instance, Kubectl, Shared, complaints};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::Value;
@@ -17,6 +20,7 @@ async fn pods(instance: &Instance) -> Result<Api<Pod>> {
     Ok(Api::namespaced(instance.client().await?, "default"))
 }
 
+/// Creates the pod and waits until it is Ready and its script has written its first line.
 async fn create(instance: &Instance, shared: &Shared, name: &str, manifest: Value) -> Result<()> {
     let mut watch = PodWatch::on(&instance.client().await?, name).await?;
     pods(instance).await?.create(&PostParams::default(), &serde_json::from_value(manifest)?).await?;
@@ -29,6 +33,10 @@ async fn delete(instance: &Instance, name: &str) -> Result<Instant> {
     let asked = Instant::now();
     pods(instance).await?.delete(name, &DeleteParams::default()).await?;
     Ok(asked)
+}
+
+async fn address(instance: &Instance, name: &str) -> Result<String> {
+    ip(&pods(instance).await?.get(name).await?).context("it has an address")
 }
 
 /// [NT-147] The hook goes on while the agent is away, is not run again, and the deadline is the original one.
@@ -50,7 +58,7 @@ async fn a_crash_during_the_pre_stop_hook_changes_nothing() -> Result<()> {
     ensure!(took >= Duration::from_secs(6), "ended before its deadline, after {took:?}");
     ensure!(took < Duration::from_millis(6800), "the deadline moved: {took:?}");
     assert_eq!(terminated(&last).unwrap().exit_code, 137);
-    Ok(())
+    complaints::ensure_none(&instance, AFTER_A_CRASH)
 }
 
 /// [NT-147] A hook that ended while the agent was away is known to have ended.
@@ -58,21 +66,25 @@ async fn a_crash_during_the_pre_stop_hook_changes_nothing() -> Result<()> {
 async fn a_hook_that_ends_while_the_agent_is_away_is_not_run_again() -> Result<()> {
     let mut instance = Instance::start().await?;
     let shared = Shared::new()?;
-    let script = "trap 'echo TERM >> /shared/log; exit 0' TERM; echo up >> /shared/log; sleep 1000 & wait";
+    // The handler waits at the gate, so that the end comes when the test looks.
+    let script = "trap 'echo TERM >> /shared/log; read word < /shared/gate; exit 5' TERM; \
+                  echo up >> /shared/log; sleep 1000 & wait";
     let hook = "echo hook >> /shared/log; sleep 1; echo hooked >> /shared/log";
-    create(&instance, &shared, "away", with_pre_stop(busybox("away", 30, script, &shared), hook)).await?;
+    create(&instance, &shared, "away", with_pre_stop(busybox("away", 60, script, &shared), hook)).await?;
     delete(&instance, "away").await?;
     shared.wait_lines("log", 2).await?;
     instance.kill_9().await?;
     shared.wait_lines("log", 3).await?;
     instance.up().await?;
     let mut watch = PodWatch::on(&instance.client().await?, "away").await?;
-    // The end may have come before the watch began; then there is nothing left to see.
-    if pods(&instance).await?.get_opt("away").await?.is_some() {
-        watch.gone(SOON).await?;
-    }
+    watch.until("Terminating", |pod| pod.metadata.deletion_timestamp.is_some()).await?;
+    shared.wait_lines("log", 4).await?;
+    shared.open_gate().await?;
+    let (_, last) = watch.gone(SOON).await?;
     assert_eq!(shared.lines("log"), ["up", "hook", "hooked", "TERM"], "each step once, in order");
-    Ok(())
+    let end = terminated(&last).context("the container ended")?;
+    assert_eq!((end.exit_code, end.reason.as_deref(), phase(&last)), (5, Some("Error"), Some("Failed")));
+    complaints::ensure_none(&instance, AFTER_A_CRASH)
 }
 
 /// [NT-146] The deadline is restored, not restarted, and the signal is not sent again.
@@ -92,7 +104,7 @@ async fn a_crash_while_waiting_for_the_exit_changes_nothing() -> Result<()> {
     ensure!(took < Duration::from_millis(5800), "the deadline moved: {took:?}");
     assert_eq!(shared.lines("log"), ["up", "TERM"], "the stop signal is sent once");
     assert_eq!(terminated(&last).unwrap().exit_code, 137);
-    Ok(())
+    complaints::ensure_none(&instance, AFTER_A_CRASH)
 }
 
 /// [NT-149] An exit that happened while nobody looked is reported with its real code.
@@ -100,7 +112,8 @@ async fn a_crash_while_waiting_for_the_exit_changes_nothing() -> Result<()> {
 async fn an_exit_while_the_agent_is_away_is_reported_as_it_was() -> Result<()> {
     let mut instance = Instance::start().await?;
     let shared = Shared::new()?;
-    let script = "echo up >> /shared/log; read word < /shared/gate; echo out >> /shared/log; exit 42";
+    let script = "echo first words; echo up >> /shared/log; read word < /shared/gate; \
+                  echo last words; echo out >> /shared/log; exit 42";
     let mut manifest = busybox("quiet", 30, script, &shared);
     manifest["spec"]["restartPolicy"] = "Never".into();
     create(&instance, &shared, "quiet", manifest).await?;
@@ -110,12 +123,12 @@ async fn an_exit_while_the_agent_is_away_is_reported_as_it_was() -> Result<()> {
     instance.up().await?;
     let mut watch = PodWatch::on(&instance.client().await?, "quiet").await?;
     watch.until("the exit", |pod| terminated(pod).is_some_and(|end| end.exit_code == 42)).await?;
-    watch.until("Failed", |pod| pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Failed")).await?;
+    watch.until("Failed", |pod| phase(pod) == Some("Failed")).await?;
     // A pod that ended by itself stays until somebody deletes it, and its log can still be read.
     let kubectl = Kubectl::newest(&instance)?;
-    kubectl.run(&["logs", "quiet"]).await?;
+    assert_eq!(kubectl.run(&["logs", "quiet"]).await?, "first words\nlast words\n");
     kubectl.run(&["delete", "pod", "quiet"]).await?;
-    Ok(())
+    complaints::ensure_none(&instance, AFTER_A_CRASH)
 }
 
 /// [NT-144] Running pods do not notice that the agent was killed, or stopped, and came back.
@@ -123,25 +136,28 @@ async fn an_exit_while_the_agent_is_away_is_reported_as_it_was() -> Result<()> {
 async fn running_pods_are_untouched_by_a_restart() -> Result<()> {
     let mut instance = Instance::start().await?;
     let shared = Shared::new()?;
-    create(&instance, &shared, "steady", busybox("steady", 1, IGNORES_TERM, &shared)).await?;
+    let script = "echo before; echo up >> /shared/log; read word < /shared/gate; echo after $word; sleep 1000";
+    create(&instance, &shared, "steady", busybox("steady", 1, script, &shared)).await?;
     let kubectl = Kubectl::newest(&instance)?;
+    let started_at = ["exec", "steady", "--", "cut", "-d", " ", "-f", "22", "/proc/1/stat"];
+    let started = kubectl.run(&started_at).await?;
     let before = pods(&instance).await?.get("steady").await?;
-    let started = kubectl.run(&["exec", "steady", "--", "stat", "-c", "%Z", "/proc/1"]).await?;
     instance.kill_9().await?;
     instance.up().await?;
     instance.stop().await?;
     instance.up().await?;
-    let again = kubectl.run(&["exec", "steady", "--", "stat", "-c", "%Z", "/proc/1"]).await?;
-    assert_eq!(started, again, "it is the same process");
+    assert_eq!(kubectl.run(&started_at).await?, started, "it is the same process");
+    let mut log = kubectl.follow(&["logs", "-f", "steady"])?;
+    assert_eq!(log.next().await?, "before");
+    shared.open_gate().await?;
+    assert_eq!(log.next().await?, "after go", "what it says goes on to be heard");
+    assert_eq!(kubectl.run(&["logs", "steady"]).await?, "before\nafter go\n");
     let after = pods(&instance).await?.get("steady").await?;
-    assert_eq!(before.metadata.uid, after.metadata.uid);
-    let statuses = |pod: &Pod| pod.status.clone().unwrap().container_statuses;
-    assert_eq!(statuses(&before), statuses(&after), "the restart is not to be seen in the status");
+    assert_eq!(before.status, after.status, "the restart is not to be seen in the status");
+    assert_eq!(before, after, "nor anywhere else");
     assert_eq!(shared.lines("log"), ["up"]);
-    let logs = kubectl.run(&["logs", "steady"]).await?;
-    assert_eq!(logs, "");
     kubectl.run(&["delete", "pod", "steady"]).await?;
-    Ok(())
+    complaints::ensure_none(&instance, AFTER_A_CRASH)
 }
 
 /// Every pod gets its grace, then nothing of the instance is left on the machine but its files.
@@ -151,18 +167,29 @@ async fn nothing_is_left_after_adieu_down() -> Result<()> {
     let shared = Shared::new()?;
     let script = "trap 'echo TERM >> /shared/log; exit 0' TERM; echo up >> /shared/log; sleep 1000 & wait";
     create(&instance, &shared, "one", busybox("one", 30, script, &shared)).await?;
-    ensure!(!leftovers::find(&instance)?.is_empty(), "the search for leftovers finds what is there now");
+    let traces = Traces::of(&instance, &[address(&instance, "one").await?])?;
+    let found = traces.find()?;
+    let kinds: BTreeSet<Kind> = found.iter().map(|it| it.kind).collect();
+    for kind in [Kind::Process, Kind::ControlGroup, Kind::Namespace, Kind::Link, Kind::Address, Kind::Route] {
+        ensure!(
+            kinds.contains(&kind),
+            "the search for leftovers does not find a {kind:?} of a running pod: {found:#?}"
+        );
+    }
+    let container = |kind| found.iter().any(|it| it.kind == kind && it.what.contains("sleep 1000"));
+    ensure!(container(Kind::Process) && container(Kind::Namespace), "it does not find the container: {found:#?}");
+
     let said = instance.down().await?;
     ensure!(said.contains("every pod has left") && said.contains("adieu is down"), "{said}");
     assert_eq!(shared.lines("log"), ["up", "TERM"], "the pod was asked politely");
-    assert_eq!(leftovers::find(&instance)?, Vec::<String>::new());
+    traces.ensure_none()?;
 
     // Stored objects stay: the pod is there, and says why it ended.
     instance.up().await?;
     let pod = pods(&instance).await?.get("one").await?;
     let status = pod.status.context("a status")?;
     assert_eq!((status.phase.as_deref(), status.reason.as_deref()), (Some("Failed"), Some("Terminated")));
-    Ok(())
+    complaints::ensure_none(&instance, &[])
 }
 
 /// The same when the instance was killed: `adieu down` does it by itself.
@@ -172,9 +199,10 @@ async fn adieu_down_finishes_what_a_crash_left() -> Result<()> {
     let shared = Shared::new()?;
     let script = "trap 'echo TERM >> /shared/log; exit 0' TERM; echo up >> /shared/log; sleep 1000 & wait";
     create(&instance, &shared, "left", busybox("left", 30, script, &shared)).await?;
+    let traces = Traces::of(&instance, &[address(&instance, "left").await?])?;
     instance.kill_9().await?;
     instance.down().await?;
     assert_eq!(shared.lines("log"), ["up", "TERM"]);
-    assert_eq!(leftovers::find(&instance)?, Vec::<String>::new());
-    Ok(())
+    traces.ensure_none()?;
+    complaints::ensure_none(&instance, AFTER_A_CRASH)
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::pods::{PodWatch, SOON, busybox, terminated, with_pre_stop};
-use e2e::{Instance, Kubectl, Shared};
+use e2e::{Instance, Kubectl, Shared, complaints};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::Value;
@@ -63,7 +63,7 @@ async fn a_container_that_ignores_term_is_killed_at_its_deadline() -> Result<()>
     assert_eq!((end.exit_code, end.reason.as_deref()), (137, Some("Error")));
     assert_eq!(last.status.as_ref().unwrap().phase.as_deref(), Some("Failed"));
     assert_eq!(stage.shared.lines("log"), ["up", "TERM"]);
-    Ok(())
+    complaints::ensure_none(&stage.instance, &[])
 }
 
 /// The object is gone within 100 ms of the process's exit, and says how it ended.
@@ -83,7 +83,7 @@ async fn a_pod_is_gone_within_a_moment_of_its_exit() -> Result<()> {
     let end = terminated(&last).context("the container ended")?;
     assert_eq!((end.exit_code, end.reason.as_deref()), (7, Some("Error")));
     assert!(end.started_at.is_some() && end.finished_at.is_some() && end.container_id.is_some());
-    Ok(())
+    complaints::ensure_none(&stage.instance, &[])
 }
 
 /// [NT-63] preStop comes first and is paid for from the grace.
@@ -102,7 +102,7 @@ async fn a_pre_stop_hook_runs_first_and_is_charged_to_the_grace() -> Result<()> 
     ensure!(took >= Duration::from_secs(4), "killed before its deadline, after {took:?}");
     ensure!(took < Duration::from_millis(4800), "the hook was not charged: {took:?}");
     assert_eq!(terminated(&last).unwrap().exit_code, 137);
-    Ok(())
+    complaints::ensure_none(&stage.instance, &[])
 }
 
 /// [AD-3] The object goes at once; the containers follow within their two seconds.
@@ -128,7 +128,7 @@ async fn a_force_delete_removes_the_object_at_once_and_the_containers_soon() -> 
     ensure!(took >= Duration::from_secs(2), "no time between TERM and KILL: {took:?}");
     ensure!(took < Duration::from_millis(3500), "the container lived on for {took:?}");
     assert_eq!(stage.shared.lines("log"), ["up", "TERM"]);
-    Ok(())
+    complaints::ensure_none(&stage.instance, &[])
 }
 
 /// [NT-41] A watcher sees the story in order: running, terminating, ended with its code, then removed.
@@ -143,5 +143,5 @@ async fn a_watcher_sees_the_exit_before_the_object_goes() -> Result<()> {
     let (_, last) = watch.gone(SOON).await?;
     assert_eq!(last.status.as_ref().unwrap().phase.as_deref(), Some("Failed"));
     assert_eq!(last.metadata.deletion_grace_period_seconds, Some(0));
-    Ok(())
+    complaints::ensure_none(&stage.instance, &[])
 }

@@ -1,0 +1,198 @@
+//! All the ways a pod can end, or fail to begin: told side by side on one instance.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use e2e::pods::{PodWatch, SOON, busybox, is_ready, phase, state, terminated, waits_for};
+use e2e::{Instance, Kubectl, Shared, complaints};
+use futures::future::{BoxFuture, FutureExt, join_all};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::{Value, json};
+
+/// How long the end of a pod may take that has nothing to wait for.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
+const POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
+
+struct Stage {
+    client: kube::Client,
+    kubectl: Kubectl,
+}
+
+impl Stage {
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    /// Creates the pod and watches it from before that.
+    async fn create(&self, manifest: Value) -> Result<PodWatch> {
+        let pod: Pod = serde_json::from_value(manifest)?;
+        let watch = PodWatch::on(&self.client, pod.metadata.name.as_deref().context("a name")?).await?;
+        self.pods().create(&PostParams::default(), &pod).await?;
+        Ok(watch)
+    }
+
+    /// Deletes the pod, which must be gone soon; answers how it looked in the end.
+    async fn gone_at_once(&self, name: &str, watch: &mut PodWatch) -> Result<Pod> {
+        let asked = Instant::now();
+        self.pods().delete(name, &DeleteParams::default()).await?;
+        let (gone, last) = watch.gone(SOON).await?;
+        ensure!(gone - asked < AT_ONCE, "gone after {:?}", gone - asked);
+        Ok(last)
+    }
+}
+
+/// Every story is told to its end even if another one fails, and every failure is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_end_is_told_as_it_was() -> Result<()> {
+    let instance = Instance::start().await?;
+    let stage = Stage { client: instance.client().await?, kubectl: Kubectl::newest(&instance)? };
+    let mut stories: Vec<(String, BoxFuture<'_, Result<()>>)> = vec![
+        ("no image".into(), an_image_that_cannot_be_pulled(&stage).boxed()),
+        ("no secret".into(), a_secret_that_is_not_there(&stage).boxed()),
+        ("crash loop".into(), a_container_that_crashes_again_and_again(&stage).boxed()),
+        ("two ends".into(), the_first_of_two_containers_is_shown_terminated(&stage).boxed()),
+    ];
+    for policy in POLICIES {
+        stories.push((format!("deaf, {policy}"), a_process_without_a_handler_is_killed(&stage, policy).boxed()));
+        stories.push((format!("polite, {policy}"), a_process_that_exits_0_has_succeeded(&stage, policy).boxed()));
+    }
+    let told = stories.into_iter().map(|(title, story)| async move {
+        match AssertUnwindSafe(story).catch_unwind().await {
+            Ok(outcome) => outcome.err().map(|error| format!("{title}: {error:#}")),
+            Err(_) => Some(format!("{title}: an assertion failed, see above")),
+        }
+    });
+    let failed: Vec<String> = join_all(told).await.into_iter().flatten().collect();
+    if !failed.is_empty() {
+        bail!("{} stories end badly:\n{}", failed.len(), failed.join("\n"));
+    }
+    complaints::ensure_none(&instance, &[])
+}
+
+/// [NT-45] The error is shown, then the back-off from it; a delete ends it as Failed, at once.
+async fn an_image_that_cannot_be_pulled(stage: &Stage) -> Result<()> {
+    let shared = Shared::new()?;
+    let mut manifest = busybox("no-image", 30, "true", &shared);
+    manifest["spec"]["containers"][0]["image"] = "localhost:1/absent:1".into();
+    let mut watch = stage.create(manifest).await?;
+    watch.until("ErrImagePull", |pod| waits_for(pod, "app") == Some("ErrImagePull")).await?;
+    watch.until("ImagePullBackOff", |pod| waits_for(pod, "app") == Some("ImagePullBackOff")).await?;
+    let table = stage.kubectl.run(&["get", "pod", "no-image"]).await?;
+    ensure!(table.contains("0/1     ImagePullBackOff"), "{table}");
+    let last = stage.gone_at_once("no-image", &mut watch).await?;
+    assert_eq!(phase(&last), Some("Failed"));
+    Ok(())
+}
+
+/// [NT-46] Whatever the restart policy: nothing handles TERM, so KILL comes when the grace is spent.
+async fn a_process_without_a_handler_is_killed(stage: &Stage, policy: &str) -> Result<()> {
+    let shared = Shared::new()?;
+    let name = format!("deaf-{}", policy.to_lowercase());
+    let mut manifest = busybox(&name, 30, "", &shared);
+    manifest["spec"]["restartPolicy"] = policy.into();
+    manifest["spec"]["containers"][0]["command"] = json!(["sleep", "1000"]);
+    let mut watch = stage.create(manifest).await?;
+    watch.ready().await?;
+    let asked = Instant::now();
+    stage.pods().delete(&name, &DeleteParams::default().grace_period(1)).await?;
+    let (gone, last) = watch.gone(SOON).await?;
+    let took = gone - asked;
+    // KILL never comes less than 2 s after the stop signal, however short the grace.
+    ensure!(took >= Duration::from_secs(2), "no time between TERM and KILL: {took:?}");
+    ensure!(took < Duration::from_secs(3), "gone only after {took:?}");
+    let end = terminated(&last).context("the container ended")?;
+    assert_eq!((end.exit_code, end.reason.as_deref(), phase(&last)), (137, Some("Error"), Some("Failed")));
+    Ok(())
+}
+
+/// [NT-47] Whatever the restart policy: an exit with 0 on TERM is a success, and not restarted.
+async fn a_process_that_exits_0_has_succeeded(stage: &Stage, policy: &str) -> Result<()> {
+    let shared = Shared::new()?;
+    let name = format!("polite-{}", policy.to_lowercase());
+    let script = "trap 'echo TERM >> /shared/log; exit 0' TERM; echo up >> /shared/log; sleep 1000 & wait";
+    let mut manifest = busybox(&name, 30, script, &shared);
+    manifest["spec"]["restartPolicy"] = policy.into();
+    let mut watch = stage.create(manifest).await?;
+    watch.ready().await?;
+    shared.wait_lines("log", 1).await?;
+    let last = stage.gone_at_once(&name, &mut watch).await?;
+    let end = terminated(&last).context("the container ended")?;
+    assert_eq!((end.exit_code, end.reason.as_deref(), phase(&last)), (0, Some("Completed"), Some("Succeeded")));
+    assert_eq!(shared.lines("log"), ["up", "TERM"]);
+    Ok(())
+}
+
+/// [NT-51] The pod waits and says what for; a delete does not wait with it.
+async fn a_secret_that_is_not_there(stage: &Stage) -> Result<()> {
+    let shared = Shared::new()?;
+    let mut manifest = busybox("no-secret", 30, "sleep 1000", &shared);
+    manifest["spec"]["volumes"][0] = json!({ "name": "shared", "secret": { "secretName": "not-there" } });
+    let mut events = stage.kubectl.follow(&[
+        "get",
+        "events",
+        "-w",
+        "--field-selector=involvedObject.name=no-secret,reason=FailedMount",
+        "--no-headers",
+    ])?;
+    let mut watch = stage.create(manifest).await?;
+    let event = events.next().await?;
+    ensure!(event.contains("Warning") && event.contains("not-there"), "{event}");
+    let described = stage.kubectl.run(&["describe", "pod", "no-secret"]).await?;
+    ensure!(described.contains("FailedMount"), "{described}");
+    watch.until("a status", |pod| state(pod, "app").is_some_and(|state| state.waiting.is_some())).await?;
+    ensure!(!watch.last.as_ref().is_some_and(is_ready), "it cannot be ready without its volume");
+    let last = stage.gone_at_once("no-secret", &mut watch).await?;
+    assert_eq!(phase(&last), Some("Failed"));
+    Ok(())
+}
+
+/// A container that keeps crashing is shown so, with its last end and its count, and leaves at once when deleted.
+async fn a_container_that_crashes_again_and_again(stage: &Stage) -> Result<()> {
+    let shared = Shared::new()?;
+    let mut watch = stage.create(busybox("crashes", 30, "echo up >> /shared/log; exit 3", &shared)).await?;
+    watch.until("CrashLoopBackOff", |pod| waits_for(pod, "app") == Some("CrashLoopBackOff")).await?;
+    let status = watch.last.clone().unwrap().status.unwrap().container_statuses.unwrap().remove(0);
+    let end = status.last_state.and_then(|last| last.terminated).context("it says how it ended")?;
+    assert_eq!((end.exit_code, end.reason.as_deref(), status.ready), (3, Some("Error"), false));
+    let starts = usize::try_from(status.restart_count)? + 1;
+    assert_eq!(shared.lines("log").len(), starts, "every start is counted");
+    let table = stage.kubectl.run(&["get", "pod", "crashes"]).await?;
+    ensure!(table.contains("0/1     CrashLoopBackOff"), "{table}");
+    let last = stage.gone_at_once("crashes", &mut watch).await?;
+    assert_eq!(phase(&last), Some("Failed"));
+    assert_eq!(shared.lines("log").len(), starts, "it is not started again on its way out");
+    Ok(())
+}
+
+/// [NT-61] Each container's end is shown when it comes, not when the last of them comes.
+async fn the_first_of_two_containers_is_shown_terminated(stage: &Stage) -> Result<()> {
+    let shared = Shared::new()?;
+    let slow = "trap 'echo TERM >> /shared/slow; read word < /shared/gate; exit 4' TERM; \
+                echo up >> /shared/slow; sleep 1000 & wait";
+    let mut manifest = busybox("two", 60, slow, &shared);
+    let containers = manifest["spec"]["containers"].as_array_mut().unwrap();
+    let mut quick = containers[0].clone();
+    quick["name"] = "quick".into();
+    quick["command"][2] = "trap 'exit 0' TERM; echo up >> /shared/quick; sleep 1000 & wait".into();
+    containers.push(quick);
+    let mut watch = stage.create(manifest).await?;
+    watch.ready().await?;
+    shared.wait_lines("slow", 1).await?;
+    shared.wait_lines("quick", 1).await?;
+    stage.pods().delete("two", &DeleteParams::default()).await?;
+    let ended = |pod: &Pod, name: &str| state(pod, name)?.terminated.as_ref().map(|end| end.exit_code);
+    let runs = |pod: &Pod, name: &str| state(pod, name).is_some_and(|state| state.running.is_some());
+    watch.until("one end", |pod| ended(pod, "quick") == Some(0) && runs(pod, "app")).await?;
+    shared.wait_lines("slow", 2).await?;
+    // The other one waits at the gate, so nothing more happens before it is let through.
+    let table = stage.kubectl.run(&["get", "pod", "two"]).await?;
+    ensure!(table.contains("1/2     Terminating"), "{table}");
+    shared.open_gate().await?;
+    let (_, last) = watch.gone(SOON).await?;
+    assert_eq!((ended(&last, "app"), ended(&last, "quick"), phase(&last)), (Some(4), Some(0), Some("Failed")));
+    Ok(())
+}

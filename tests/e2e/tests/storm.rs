@@ -1,0 +1,155 @@
+//! `kill -9` of `adieu up` again and again, at moments that chance chooses, while pods come and while they go.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use e2e::complaints::AFTER_A_CRASH;
+use e2e::dice::Dice;
+use e2e::instance::client;
+use e2e::leftovers::Traces;
+use e2e::pods::{PodWatch, SOON, busybox, ip, with_pre_stop};
+use e2e::{Instance, Shared, complaints};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+const PODS: usize = 12;
+const KILLS: usize = 6;
+
+/// How long an instance lives at most after it said that it is ready.
+const LIFE: Duration = Duration::from_millis(150);
+
+/// What somebody wants of the API.
+#[derive(Clone)]
+enum Wish {
+    Create(Value),
+    Delete,
+}
+
+/// Someone who does not give up before the API has said yes.
+struct Caller {
+    kubeconfig: PathBuf,
+    /// How often the instance has come up.
+    lives: watch::Receiver<usize>,
+}
+
+impl Caller {
+    async fn call(mut self, name: String, wish: Wish) -> Result<()> {
+        let mut asked_before = false;
+        loop {
+            let life = *self.lives.borrow_and_update();
+            match (self.try_once(&name, &wish).await, &wish) {
+                (Ok(()), _) => return Ok(()),
+                // It was done, and the answer was lost.
+                (Err(kube::Error::Api(no)), Wish::Create(_)) if asked_before && no.reason == "AlreadyExists" => {
+                    return Ok(());
+                }
+                (Err(kube::Error::Api(no)), Wish::Delete) if asked_before && no.reason == "NotFound" => return Ok(()),
+                (Err(kube::Error::Api(no)), _) if matches!(no.code, 400..500) => bail!("{name}: refused: {no:?}"),
+                (Err(error), _) => {
+                    let next = tokio::time::timeout(SOON, self.lives.wait_for(|now| *now != life)).await;
+                    next.with_context(|| format!("{name}: the API is there but says {error}"))??;
+                }
+            }
+            asked_before = true;
+        }
+    }
+
+    async fn try_once(&self, name: &str, wish: &Wish) -> kube::Result<()> {
+        let unreachable = |error: anyhow::Error| kube::Error::Service(error.into());
+        let pods: Api<Pod> = Api::namespaced(client(&self.kubeconfig).await.map_err(unreachable)?, "default");
+        match wish {
+            Wish::Create(manifest) => {
+                let pod = serde_json::from_value(manifest.clone()).map_err(kube::Error::SerdeError)?;
+                pods.create(&PostParams::default(), &pod).await.map(drop)
+            }
+            Wish::Delete => pods.delete(name, &DeleteParams::default()).await.map(drop),
+        }
+    }
+}
+
+/// Makes all wishes, some in each life of the instance, and kills it [`KILLS`] times meanwhile.
+async fn storm(instance: &mut Instance, dice: &mut Dice, wishes: Vec<(String, Wish)>) -> Result<()> {
+    let (came_up, lives) = watch::channel(0);
+    let mut calls = JoinSet::new();
+    for some in wishes.chunks(wishes.len().div_ceil(KILLS)) {
+        for (name, wish) in some {
+            let caller = Caller { kubeconfig: instance.kubeconfig(), lives: lives.clone() };
+            calls.spawn(caller.call(name.clone(), wish.clone()));
+        }
+        // Counted from the ready line, which `up` has just seen.
+        tokio::time::sleep(dice.below(LIFE)).await;
+        instance.kill_9().await?;
+        instance.up().await?;
+        came_up.send_modify(|lives| *lives += 1);
+    }
+    while let Some(call) = calls.join_next().await {
+        call??;
+    }
+    Ok(())
+}
+
+/// [NT-144] [NT-146] [NT-147] Whatever moment the agent dies at: every container starts once, every hook runs once,
+/// every stop signal is sent once, and nothing is left in the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_moment_is_a_bad_one_to_be_killed_at() -> Result<()> {
+    let mut dice = Dice::seeded()?;
+    let mut instance = Instance::start().await?;
+    let shared = Shared::new()?;
+    let names: Vec<String> = (0..PODS).map(|number| format!("storm-{number}")).collect();
+    let has_hook = |number: usize| number.is_multiple_of(2);
+
+    let manifest = |(number, name): (usize, &String)| {
+        let script = format!(
+            "trap 'echo TERM >> /shared/{name}; exit 0' TERM; echo up >> /shared/{name}; while :; do sleep 1000 & wait $!; done"
+        );
+        // Nobody is to be killed here, however slow the machine restarts: a lost signal shows as a pod that stays.
+        let pod = busybox(name, 60, &script, &shared);
+        let hook = format!("echo hook >> /shared/{name}; sleep 0.3; echo hooked >> /shared/{name}");
+        let pod = if has_hook(number) { with_pre_stop(pod, &hook) } else { pod };
+        (name.clone(), Wish::Create(pod))
+    };
+    storm(&mut instance, &mut dice, names.iter().enumerate().map(manifest).collect()).await?;
+
+    let mut addresses = Vec::new();
+    for name in &names {
+        let mut watch = PodWatch::on(&instance.client().await?, name).await?;
+        watch.ready().await.with_context(|| name.clone())?;
+        shared.wait_lines(name, 1).await?;
+        addresses.push(watch.last.as_ref().and_then(ip).context("an address")?);
+    }
+    for name in &names {
+        let pod = pods(&instance).await?.get(name).await?;
+        let restarts: Vec<i32> =
+            pod.status.unwrap().container_statuses.unwrap().iter().map(|status| status.restart_count).collect();
+        assert_eq!(restarts, [0], "{name} was restarted");
+        assert_eq!(shared.lines(name), ["up"], "{name} starts once");
+    }
+    let traces = Traces::of(&instance, &addresses)?;
+
+    storm(&mut instance, &mut dice, names.iter().map(|name| (name.clone(), Wish::Delete)).collect()).await?;
+
+    for name in &names {
+        let mut watch = PodWatch::on(&instance.client().await?, name).await?;
+        // The watch is there, so the end comes either before this look or into the watch.
+        if pods(&instance).await?.get_opt(name).await?.is_some() {
+            watch.gone(SOON).await.with_context(|| name.clone())?;
+        }
+    }
+    for (number, name) in names.iter().enumerate() {
+        let story: &[&str] = if has_hook(number) { &["up", "hook", "hooked", "TERM"] } else { &["up", "TERM"] };
+        assert_eq!(shared.lines(name), story, "{name}: each step once, in order");
+    }
+    let said = instance.down().await?;
+    ensure!(said.contains("adieu is down"), "{said}");
+    traces.ensure_none()?;
+    complaints::ensure_none(&instance, AFTER_A_CRASH)
+}
+
+async fn pods(instance: &Instance) -> Result<Api<Pod>> {
+    Ok(Api::namespaced(instance.client().await?, "default"))
+}
