@@ -499,6 +499,10 @@ fn what_is_kept_on_disk_is_for_its_owner_alone() {
         let id = machine.start(&removed, "app", "echo hunter2").await;
         machine.exit(&removed, &id).await;
         machine.runtime().remove_sandbox(&removed).await.unwrap();
+        common::eventually("its files deleted", || {
+            std::fs::read_dir(machine.dir.path().join("pods")).unwrap().count() == 1
+        })
+        .await;
         let (mut open, mut secrets) = (Vec::new(), 0);
         let mut places = vec![machine.dir.path().to_owned()];
         while let Some(place) = places.pop() {
