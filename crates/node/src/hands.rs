@@ -361,10 +361,9 @@ impl<R: Runtime> Body<R> {
         let delivery = match asked {
             Ok(runtime::Delivery::Delivered) => Delivery::Delivered,
             Ok(runtime::Delivery::AlreadyGone) => Delivery::AlreadyGone,
-            Err(error) => {
-                warn!(error = words(&error), %instance, "a signal could not be sent");
-                Delivery::AlreadyGone
-            }
+            Err(RuntimeError::NoSandbox { .. } | RuntimeError::NoContainer { .. }) => Delivery::AlreadyGone,
+            // Nobody knows whether it arrived, so nothing is claimed; KILL comes at the deadline in any case.
+            Err(error) => return warn!(error = words(&error), %instance, "a signal could not be sent"),
         };
         self.tell(Input::SignalAnswered { instance, signal, delivery }).await;
     }
