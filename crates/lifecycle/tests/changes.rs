@@ -2,10 +2,11 @@
 //! and 11 C to H.
 
 use lifecycle::{
-    ContainerName, ContainerSpec, ContainerState, DeleteSighting, Effect, Hook, Input, Instance, KillCause, Moment,
-    PodPhase, PodWorker, Probe, RestartPolicy, Role, RuntimeReport, Signal, SpecChange, Verdict, Wall, message,
+    BestEvidence, ContainerName, ContainerSpec, ContainerState, DeleteSighting, DrainSpec, Effect, Exit, Hook, Input,
+    Instance, KillCause, Moment, PodPhase, PodWorker, Probe, RestartPolicy, Role, Routes, RuntimeReport, Signal,
+    SpecChange, TrafficNews, Verdict, Wall, message,
 };
-use testkit::{HookScript, Script, Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
+use testkit::{HookScript, ImageScript, Script, Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
 
 const POLICIES: [RestartPolicy; 3] = [RestartPolicy::Always, RestartPolicy::OnFailure, RestartPolicy::Never];
 
@@ -156,6 +157,7 @@ fn a_changed_image_restarts_a_container() {
             .restart(policy)
             .container("app", exits_on_term(secs(2)))
             .image_stop_signal(Signal(3))
+            .image(ImageScript::Takes(secs(8)))
             .pre_stop(Hook::Exec, HookScript::Takes(secs(1)))
             .when_left_alone()
             .told_at(secs(10), image_of("app"))
@@ -163,8 +165,9 @@ fn a_changed_image_restarts_a_container() {
             .told()
             .then_times(2, "pull image of app")
             .then_events(1, "Killing", "Container app definition changed, will be restarted")
+            // The signal is that of the image it was made from, though another one is on its way.
             .then_at(secs(11), "QUIT to app")
-            .then_at(secs(13), "start app#1")
+            .then_at(secs(18), "start app#1")
             .then_status_at(secs(20), |status| assert_eq!(status.containers[0].attempt, 1));
     }
     given_pod()
@@ -251,6 +254,17 @@ fn an_active_deadline_may_be_changed() {
         .agent_away(secs(100), secs(120))
         .told()
         .then_at(secs(200), "TERM to app")
+        .then_reason(Some("DeadlineExceeded"));
+    // A pod whose time was over while the agent was away is not begun anew for it.
+    given_pod()
+        .active_deadline(secs(60))
+        .container("app", exits_on_term(secs(1)))
+        .image(ImageScript::Takes(secs(600)))
+        .when_left_alone()
+        .agent_away(secs(50), secs(70))
+        .told()
+        .then_times(1, "pull image of app")
+        .then_at(secs(70), "remove sandbox")
         .then_reason(Some("DeadlineExceeded"));
 }
 
@@ -442,7 +456,8 @@ fn a_leaving_pod_is_finalised_after_a_reboot() {
 #[test]
 fn every_wait_keeps_its_rest_through_a_reboot() {
     let at = Moment::from_millis;
-    let spec = given_pod().container("app", IgnoresTerm).spec();
+    let drain = DrainSpec { budget: Some(secs(20)), ..DrainSpec::default() };
+    let spec = given_pod().container("app", IgnoresTerm).drain(drain).spec();
     let shifted = |inputs: Vec<(u64, Input)>| {
         let mut pod = PodWorker::new(spec.clone());
         for (now, input) in inputs {
@@ -462,6 +477,35 @@ fn every_wait_keeps_its_rest_through_a_reboot() {
     };
     shifted(vec![(8_999_000, Input::Begin), (8_999_900, no_image)]);
     let removal_failed = Input::SandboxRemovalFailed { message: "busy".into() };
-    let leaving = || vec![(8_998_000, Input::ObjectGone), (8_999_999, removal_failed.clone())];
-    shifted(leaving());
+    shifted(vec![(8_998_000, Input::ObjectGone), (8_999_999, removal_failed)]);
+    let up = |then: Vec<(u64, Input)>| {
+        let image = Input::ImageReady { container: ContainerName("app".into()), stop_signal: None };
+        let started = Input::Started { instance: instance("app"), wall: Wall(0) };
+        let routes = Routes { best: BestEvidence::Divert, last: false, replaced: true, busy: true };
+        let up = [Input::Begin, Input::SandboxReady, image, started, Input::Traffic(TrafficNews::Routed(routes))];
+        up.into_iter().map(|input| (8_900_000, input)).chain(then).collect::<Vec<_>>()
+    };
+    let exit = Exit { code: 1, signal: None, oom: false, wall: Wall(0), seen: true };
+    let again = Instance { attempt: 1, ..instance("app") };
+    shifted(up(vec![
+        (8_995_000, Input::Exited { instance: instance("app"), exit }),
+        (8_995_001, Input::Started { instance: again.clone(), wall: Wall(0) }),
+        (8_999_000, Input::Exited { instance: again, exit }),
+    ]));
+    let unwell = Input::ProbeChanged { instance: instance("app"), probe: Probe::Liveness, passing: false };
+    shifted(up(vec![(8_999_000, unwell.clone())]));
+    shifted(up(vec![(8_999_000, unwell), (8_999_500, Input::Traffic(TrafficNews::CutDone { revision: 1 }))]));
+    let deleted = Input::DeleteRequested { grace: secs(60), sighting: DeleteSighting::Live };
+    let cut = Input::Traffic(TrafficNews::CutDone { revision: 1 });
+    let settled = Input::Traffic(TrafficNews::Settled);
+    shifted(up(vec![(8_999_000, deleted.clone())]));
+    shifted(up(vec![(8_999_000, deleted.clone()), (8_999_800, cut.clone())]));
+    let draining = || vec![(8_999_000, deleted.clone()), (8_999_700, cut.clone()), (8_999_800, settled.clone())];
+    shifted(up(draining()));
+    let empty = (8_999_900, Input::Traffic(TrafficNews::Connections { open: 0 }));
+    shifted(up(draining().into_iter().chain([empty]).collect()));
+    let done = (8_999_900, Input::Traffic(TrafficNews::AppDone));
+    shifted(up(draining().into_iter().chain([done.clone()]).collect()));
+    let forced = (8_999_950, Input::ObjectGone);
+    shifted(up(draining().into_iter().chain([done, forced]).collect()));
 }

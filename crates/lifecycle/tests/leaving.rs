@@ -237,6 +237,13 @@ fn a_container_that_comes_up_after_the_deadline_has_two_seconds() {
         .then_never("run preStop of app")
         .then_at(secs(5), "TERM to app")
         .then_at(secs(7), "KILL to app");
+    given_pod()
+        .container("app", exits_on_term(millis(10)))
+        .pre_stop(Hook::Exec, HookScript::Takes(secs(2)))
+        .start_takes(secs(5))
+        .when_deleted(secs(4))
+        .told()
+        .then_verdict(Verdict::Hurried);
 }
 
 /// A start that nobody ever answers is waited for until the deadline and two seconds; the sandbox takes the rest along.

@@ -76,7 +76,14 @@ fn a_forced_pod_waits_for_no_cut() {
         .when_deleted(secs(30))
         .forced_at(secs(2))
         .told()
-        .then_at(secs(2), "TERM to app");
+        .then_at(secs(2), "TERM to app")
+        .then_released_by("Forced");
+    room(Some(9), DrainSpec::default())
+        .when_deleted(secs(1860))
+        .forced_at(secs(60))
+        .told()
+        .then_at(secs(60), "TERM to app")
+        .then_verdict(Verdict::Forced);
 }
 
 /// [TR-17]: connections that nobody accepted yet are waited for, but for no more than a second.
