@@ -15,15 +15,24 @@ pub struct Expected {
     pub because: &'static str,
 }
 
-/// What an instance may say after it was killed at any moment.
-pub const AFTER_A_CRASH: &[Expected] = &[
-    Expected {
-        text: "the end of the journal was never finished; it is cut off",
-        because: "it was killed while it wrote, before anybody was told",
-    },
+const JOURNAL_CUT: Expected = Expected {
+    text: "the end of the journal was never finished; it is cut off",
+    because: "it was killed while it wrote, before anybody was told",
+};
+
+/// What an instance may say after it was killed while its pods' sandboxes were whole.
+pub const AFTER_A_CRASH: &[Expected] = &[JOURNAL_CUT];
+
+/// What an instance may say after it was killed at any moment. Whether a pod suffered is for the test to see.
+pub const IN_A_STORM: &[Expected] = &[
+    JOURNAL_CUT,
     Expected {
         text: "a sandbox that nobody remembers is removed",
         because: "it was killed after the kernel had made the sandbox and before that was written down",
+    },
+    Expected {
+        text: "the pod's shim is gone; ending the pod",
+        because: "it was killed after it had made the shim's socket and before the shim had it",
     },
 ];
 

@@ -188,11 +188,19 @@ impl Drop for Instance {
                 std::thread::yield_now();
             }
         }
-        let _ = std::process::Command::new(adieu())
-            .args(["down", "--data-dir"])
-            .arg(self.dir.path())
-            .stdout(Stdio::null())
-            .status();
+        // Whatever failed may need a moment to let go of the folder; a test that comes later must not find its pods.
+        for _ in 0..ATTEMPTS {
+            let down = std::process::Command::new(adieu())
+                .args(["down", "--data-dir"])
+                .arg(self.dir.path())
+                .stdout(Stdio::null())
+                .status();
+            if down.is_ok_and(|status| status.success()) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        eprintln!("adieu down fails: {} leaves pods behind", self.dir.path().display());
     }
 }
 

@@ -13,6 +13,9 @@ use crate::Instance;
 /// The mark on every route that an instance makes.
 const ROUTE_PROTOCOL: &str = "173";
 
+/// What the control group of every instance is called, before its id.
+const GROUP_PREFIX: &str = "/adieu-";
+
 /// What kind of thing was found.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
@@ -90,7 +93,9 @@ impl Traces {
             if process.is_in(&self.id) || process.words.contains(&self.dir) {
                 note(Kind::Process, &shown);
             }
-            if process.network.is_some_and(|network| self.namespaces.contains(&network)) {
+            // The kernel gives the number of a namespace that is gone to another one: maybe to another instance's pod.
+            let is_of_others = process.is_in(GROUP_PREFIX) && !process.is_in(&self.id);
+            if !is_of_others && process.network.is_some_and(|network| self.namespaces.contains(&network)) {
                 note(Kind::Namespace, &shown);
             }
         }
@@ -173,8 +178,8 @@ impl Process {
         Ok(found)
     }
 
-    fn is_in(&self, id: &str) -> bool {
-        self.control_groups.contains(id)
+    fn is_in(&self, group: &str) -> bool {
+        self.control_groups.contains(group)
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use e2e::complaints::AFTER_A_CRASH;
+use e2e::complaints::IN_A_STORM;
 use e2e::dice::Dice;
 use e2e::instance::client;
 use e2e::leftovers::Traces;
@@ -147,7 +147,7 @@ async fn no_moment_is_a_bad_one_to_be_killed_at() -> Result<()> {
     let said = instance.down().await?;
     ensure!(said.contains("adieu is down"), "{said}");
     traces.ensure_none()?;
-    complaints::ensure_none(&instance, AFTER_A_CRASH)
+    complaints::ensure_none(&instance, IN_A_STORM)
 }
 
 async fn pods(instance: &Instance) -> Result<Api<Pod>> {
