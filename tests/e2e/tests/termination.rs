@@ -66,23 +66,29 @@ async fn a_container_that_ignores_term_is_killed_at_its_deadline() -> Result<()>
     complaints::ensure_none(&stage.instance, &[])
 }
 
-/// The object is gone within 100 ms of the process's exit, and says how it ended.
+/// The object is gone within 100 ms of the process's exit, and says how it ended. The median of five, because a busy
+/// machine may keep any single one waiting for a processor.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_is_gone_within_a_moment_of_its_exit() -> Result<()> {
     let stage = Stage::set().await?;
     let script = "trap 'echo TERM >> /shared/log; read word < /shared/gate; exit 7' TERM; echo up >> /shared/log; sleep 1000 & wait";
-    let mut watch = stage.run("gated", busybox("gated", 60, script, &stage.shared)).await?;
-    stage.delete("gated").await?;
-    stage.shared.wait_lines("log", 2).await?;
-    // The handler waits at the gate; the moment it is let through, it exits.
-    let let_through = Instant::now();
-    stage.shared.open_gate().await?;
-    let (gone, last) = watch.gone(SOON).await?;
-    let took = gone - let_through;
-    ensure!(took < Duration::from_millis(100), "gone {took:?} after the exit");
-    let end = terminated(&last).context("the container ended")?;
-    assert_eq!((end.exit_code, end.reason.as_deref()), (7, Some("Error")));
-    assert!(end.started_at.is_some() && end.finished_at.is_some() && end.container_id.is_some());
+    let mut all = Vec::new();
+    for round in 0..5 {
+        let name = format!("gated-{round}");
+        let mut watch = stage.run(&name, busybox(&name, 60, script, &stage.shared)).await?;
+        stage.delete(&name).await?;
+        stage.shared.wait_lines("log", 2 * (round + 1)).await?;
+        // The handler waits at the gate; the moment it is let through, it exits.
+        let let_through = Instant::now();
+        stage.shared.open_gate().await?;
+        let (gone, last) = watch.gone(SOON).await?;
+        all.push(gone - let_through);
+        let end = terminated(&last).context("the container ended")?;
+        assert_eq!((end.exit_code, end.reason.as_deref()), (7, Some("Error")));
+        assert!(end.started_at.is_some() && end.finished_at.is_some() && end.container_id.is_some());
+    }
+    all.sort_unstable();
+    ensure!(all[2] < Duration::from_millis(100), "gone so long after the exit: {all:?}");
     complaints::ensure_none(&stage.instance, &[])
 }
 
