@@ -1,7 +1,6 @@
 //! `adieu down`: every pod ends gracefully, then nothing of the instance is left on the machine but its files.
 
 use std::io::{self, Write};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use cli::DownArgs;
@@ -10,12 +9,9 @@ use tokio::sync::mpsc;
 
 use crate::config::Config;
 use crate::control::{self, Asker};
-use crate::instance::Instance;
+use crate::instance::{Instance, RETRY};
 use crate::platform::Platform;
 use crate::up::log_at;
-
-/// How often to look whether a folder has become free, which nobody can tell us.
-const RETRY: Duration = Duration::from_millis(20);
 
 /// Asks the running instance, or does it alone if none runs on the folder.
 pub(crate) fn run(args: &DownArgs) -> Result<()> {

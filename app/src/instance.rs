@@ -4,9 +4,14 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
+
+/// How long a folder may be held by what a killed process left behind, and how often to look.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const RETRY: Duration = Duration::from_millis(10);
 
 /// The folder, locked for this process. The lock goes with the process, however it ends.
 #[derive(Debug)]
@@ -21,7 +26,15 @@ pub(crate) struct Instance {
 impl Instance {
     /// Takes the folder, or says who has it.
     pub(crate) fn take(dir: &Path) -> Result<Self> {
-        match Self::try_take(dir)? {
+        // A process that was just killed may have left a child between its birth and its own program, which holds the
+        // lock for a moment longer.
+        let since = Instant::now();
+        let mut taken = Self::try_take(dir)?;
+        while taken.is_none() && since.elapsed() < PATIENCE {
+            std::thread::sleep(RETRY);
+            taken = Self::try_take(dir)?;
+        }
+        match taken {
             Some(instance) => Ok(instance),
             None => bail!(
                 "another adieu runs on {}; stop it first, or use another --data-dir (with another --api, --pod-cidr and --node-name)",

@@ -1,20 +1,33 @@
 //! The parts of one instance, wired: store, API server, runtime, scheduler, node.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use node::containers::NodeContainers;
 use node::{Node, NodeConfig};
 use runtime::embedded::{Embedded, EmbeddedConfig};
 use server::{Server, ServerConfig, TokenKey};
-use store::Store;
+use store::{OpenError, Store};
 use tokio::task::JoinSet;
 
 use crate::config::{Config, VERSION};
 use crate::identity;
-use crate::instance::Instance;
+use crate::instance::{Instance, PATIENCE, RETRY};
 use crate::local_node::LocalNode;
+
+/// Opens the store; what a killed process left behind may hold it for a moment longer than the folder.
+async fn open_store(path: &Path) -> Result<Store, OpenError> {
+    let since = Instant::now();
+    loop {
+        match Store::open(path).await {
+            Err(OpenError::InUse { .. }) if since.elapsed() < PATIENCE => tokio::time::sleep(RETRY).await,
+            outcome => return outcome,
+        }
+    }
+}
 
 /// A running instance, not yet serving anyone outside this process.
 pub(crate) struct Platform {
@@ -31,7 +44,7 @@ impl Platform {
     /// Starts every part, in the order in which they need each other. `root_ca` is what pods are to trust.
     pub(crate) async fn start(config: &Config, instance: &Instance, root_ca: Option<&str>) -> Result<Self> {
         let dir = &instance.dir;
-        let store = Store::open(&dir.join("store.redb")).await.context("cannot open the store")?;
+        let store = open_store(&dir.join("store.redb")).await.context("cannot open the store")?;
         let dialer = Arc::new(LocalNode::<NodeContainers<Embedded>>::new(config.node_name.clone()));
         let advertise = config.api.unwrap_or_else(|| SocketAddr::from((config.node_address(), 6443)));
         let server = Server::new(ServerConfig {
