@@ -104,3 +104,19 @@ impl fmt::Display for WakeReason {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_wakes_at_once_the_first_gives_the_reason() {
+        let mut wakes = Soonest::default();
+        wakes.consider(Moment::from_millis(9), || WakeReason::Overdue);
+        wakes.consider(Moment::from_millis(5), || WakeReason::GraceSpent);
+        wakes.consider(Moment::from_millis(5), || WakeReason::BarrierCap);
+        wakes.consider(Moment::from_millis(7), || WakeReason::DeleteRetry);
+        let soonest = Wake { at: Moment::from_millis(5), reason: WakeReason::GraceSpent };
+        assert_eq!(wakes.into_wake(), Some(soonest));
+    }
+}

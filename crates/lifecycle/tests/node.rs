@@ -6,7 +6,7 @@ use lifecycle::eviction::{offender_words, threshold_words};
 use lifecycle::shutdown::REJECTION;
 use lifecycle::{
     Input, KillCause, Leaver, Moment, PodPhase, PodWorker, Pressure, PriorityBudget, RestartPolicy, Shutdown,
-    ShutdownBudgets, ShutdownStep,
+    ShutdownBudgets, ShutdownStep, Verdict,
 };
 use testkit::{Script, Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
 
@@ -213,4 +213,18 @@ fn a_completed_pod_stays_succeeded_through_a_shutdown() {
         .then_phase(PodPhase::Succeeded)
         .then_reason(None)
         .then_status_at(millis(6_100), |status| assert_eq!(status.disruption, None));
+}
+
+/// Words that people read: signals by their names, verdicts and releases by theirs.
+#[test]
+fn words_are_the_ones_people_know() {
+    let names: Vec<String> =
+        [1, 15, 31, 32, 33, 34, 35, 64, 0].into_iter().map(|number| lifecycle::Signal(number).to_string()).collect();
+    let expected =
+        ["SIGHUP", "SIGTERM", "SIGSYS", "signal 32", "signal 33", "SIGRTMIN", "SIGRTMIN+1", "SIGRTMIN+30", "signal 0"];
+    assert_eq!(names, expected);
+    let verdicts =
+        [Verdict::Clean, Verdict::Hurried, Verdict::Forced, Verdict::Lost].map(|verdict| verdict.to_string());
+    assert_eq!(verdicts, ["clean", "hurried", "forced", "lost"]);
+    assert_eq!(Moment::from_millis(61_007).to_string(), "61.007");
 }

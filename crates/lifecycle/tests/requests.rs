@@ -123,7 +123,9 @@ fn a_pod_that_was_over_before_is_only_cleared_away() {
     assert!(!worker.has_a_story());
     let deleted = Input::DeleteRequested { grace: secs(0), sighting: DeleteSighting::Found { left: secs(0) } };
     assert_eq!(worker.handle(at(1), deleted), []);
+    assert!(!worker.is_at_rest(), "its sandbox may still be there");
     assert_eq!(worker.handle(at(2), Input::SandboxRemoved), [Effect::DeleteObject]);
+    assert!(worker.is_at_rest());
     assert_eq!(worker.status().phase, PodPhase::Succeeded);
     assert_eq!(worker.handle(at(3), Input::ObjectDeleted), [Effect::Finish]);
 }

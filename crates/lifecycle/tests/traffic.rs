@@ -545,3 +545,18 @@ fn late_connections_are_told() {
         .told()
         .then_events(1, "LateConnections", "2 connections came after the barrier was released");
 }
+
+/// A pod none of whose mains runs has no traffic to lose.
+#[test]
+fn a_pod_that_never_served_has_no_barrier() {
+    given_pod()
+        .sidecar("proxy", exits_on_term(secs(1)))
+        .container("app", exits_on_term(secs(1)))
+        .image(testkit::ImageScript::Takes(secs(600)))
+        .routed(SHARED, TrafficScript::default())
+        .when_deleted(secs(30))
+        .told()
+        .then_never("divert new connections")
+        .then_at(secs(0), "TERM to proxy")
+        .then_status_at(secs(1), |status| assert_eq!(status.traffic_drained, None));
+}
