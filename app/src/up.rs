@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use cli::UpArgs;
 use server::pki;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
@@ -38,6 +38,8 @@ enum Stop {
 }
 
 async fn serve(config: Config, instance: Instance) -> Result<()> {
+    // Before anyone can know that we are here: a stop asked for during the start is heard at its end.
+    let mut signals = Signals::listen().context("cannot listen for signals")?;
     let api = config.api.context("an instance that is up listens somewhere")?;
     let listener = TcpListener::bind(api)
         .await
@@ -64,7 +66,7 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
     let _ = io::stdout().write_all(ready.as_bytes()).and_then(|()| io::stdout().flush());
 
     let stop = tokio::select! {
-        stop = told_to_stop(&control) => stop?,
+        stop = told_to_stop(&control, &mut signals) => stop,
         error = platform.node.failed() => return Err(anyhow::Error::new(error).context("the node cannot go on")),
     };
     let outcome = match stop {
@@ -75,7 +77,7 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
         Stop::Down(asker) => tokio::select! {
             outcome = down::end_everything(&platform, asker) => outcome,
             // Whoever does not want to wait may leave the rest to a later `adieu down`.
-            _ = signalled() => {
+            () = signals.heard() => {
                 warn!("stopping before every pod has left");
                 Ok(())
             }
@@ -87,20 +89,30 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
     outcome
 }
 
-async fn told_to_stop(control: &Control) -> Result<Stop> {
+async fn told_to_stop(control: &Control, signals: &mut Signals) -> Stop {
     tokio::select! {
-        heard = signalled() => heard.map(|()| Stop::Signal),
-        asker = control.asked_down() => Ok(Stop::Down(asker)),
+        () = signals.heard() => Stop::Signal,
+        asker = control.asked_down() => Stop::Down(asker),
     }
 }
 
-/// Resolves when someone sends TERM or presses Ctrl-C.
-async fn signalled() -> Result<()> {
-    let mut term = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    tokio::select! {
-        _ = term.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
+/// TERM and Ctrl-C, heard from the moment this is made.
+struct Signals {
+    term: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        Ok(Self { term: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Resolves when one of them comes, or has come since it was last asked.
+    async fn heard(&mut self) {
+        tokio::select! {
+            _ = self.term.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }
 
