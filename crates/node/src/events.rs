@@ -10,8 +10,6 @@ use lifecycle::{Event, EventKind};
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use crate::translate::find_container;
-
 /// How many events may wait to be stored before new ones are dropped.
 const BACKLOG: usize = 4096;
 
@@ -79,8 +77,13 @@ impl Recorder {
 fn field_path(pod: &Pod, container: &str) -> String {
     let spec = pod.spec.as_ref();
     let is_init = spec.is_some_and(|s| s.init_containers.iter().flatten().any(|c| c.name == container));
-    debug_assert!(find_container(pod, container).is_some() || spec.is_none(), "events name containers of their pod");
-    if is_init { format!("spec.initContainers{{{container}}}") } else { format!("spec.containers{{{container}}}") }
+    let is_ephemeral = spec.is_some_and(|s| s.ephemeral_containers.iter().flatten().any(|c| c.name == container));
+    let list = match (is_init, is_ephemeral) {
+        (true, _) => "initContainers",
+        (_, true) => "ephemeralContainers",
+        (false, false) => "containers",
+    };
+    format!("spec.{list}{{{container}}}")
 }
 
 async fn store(client: kube::Client, mut events: mpsc::Receiver<ApiEvent>) {

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{LifecycleHandler, Pod};
 use lifecycle::{
@@ -22,6 +24,9 @@ use crate::translate::find_container;
 use crate::translate::pod_spec::hook_of;
 use crate::translate::sandbox::sandbox_spec;
 use crate::volumes::{self, Prepared};
+
+/// How long to wait before asking the runtime again what it could not answer.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 /// What every pod's hands share.
 pub struct Tools<R: Runtime> {
@@ -58,6 +63,8 @@ struct Body<R: Runtime> {
     inbox: mpsc::Sender<Input>,
     /// Where each volume is, once made. Held while they are being made, so that they are made once.
     volumes: Mutex<Option<BTreeMap<String, Prepared>>>,
+    /// The pod was asked to leave: nothing is started any more, however far its preparation is.
+    leaving: AtomicBool,
 }
 
 impl<R: Runtime> Hands<R> {
@@ -68,7 +75,14 @@ impl<R: Runtime> Hands<R> {
         let mut tasks = JoinSet::new();
         tasks.spawn(publishing);
         Self {
-            body: Arc::new(Body { tools, uid, facts, inbox, volumes: Mutex::new(None) }),
+            body: Arc::new(Body {
+                tools,
+                uid,
+                facts,
+                inbox,
+                volumes: Mutex::new(None),
+                leaving: AtomicBool::new(false),
+            }),
             publisher,
             tasks,
             pulls: HashMap::new(),
@@ -145,6 +159,7 @@ impl<R: Runtime> Hands<R> {
             }
         }
         if worker.is_terminating() {
+            self.body.leaving.store(true, Ordering::Relaxed);
             for running in self.probes.values_mut() {
                 running.keep_only_readiness();
             }
@@ -333,6 +348,9 @@ impl<R: Runtime> Body<R> {
         };
         let spec = container_spec(&pod, container, container_id(instance), image, &volumes, &lookups, &facts)
             .map_err(|error: ConfigError| ("CreateContainerConfigError", error.to_string()))?;
+        if self.leaving.load(Ordering::Relaxed) {
+            return Err(("CreateContainerError", "the pod is leaving".to_owned()));
+        }
         match self.tools.runtime.start_container(&self.uid, &spec).await {
             Ok(wall_ms) => Ok(Wall(wall_ms)),
             Err(error @ RuntimeError::Start { .. }) => Err(("StartError", words(&error))),
@@ -357,13 +375,16 @@ impl<R: Runtime> Body<R> {
     }
 
     async fn signal(&self, instance: Instance, signal: Signal) {
-        let asked = self.tools.runtime.signal(&self.uid, &container_id(&instance), signal.0).await;
-        let delivery = match asked {
-            Ok(runtime::Delivery::Delivered) => Delivery::Delivered,
-            Ok(runtime::Delivery::AlreadyGone) => Delivery::AlreadyGone,
-            Err(RuntimeError::NoSandbox { .. } | RuntimeError::NoContainer { .. }) => Delivery::AlreadyGone,
-            // Nobody knows whether it arrived, so nothing is claimed; KILL comes at the deadline in any case.
-            Err(error) => return warn!(error = words(&error), %instance, "a signal could not be sent"),
+        let delivery = loop {
+            match self.tools.runtime.signal(&self.uid, &container_id(&instance), signal.0).await {
+                Ok(runtime::Delivery::Delivered) => break Delivery::Delivered,
+                Ok(runtime::Delivery::AlreadyGone) => break Delivery::AlreadyGone,
+                Err(RuntimeError::NoSandbox { .. } | RuntimeError::NoContainer { .. }) => break Delivery::AlreadyGone,
+                // Nobody knows whether it arrived. Asking again is safe, because the runtime sends it once; KILL at the
+                // deadline ends the container, and with it this loop.
+                Err(error) => warn!(error = words(&error), %instance, "a signal could not be sent; trying again"),
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
         };
         self.tell(Input::SignalAnswered { instance, signal, delivery }).await;
     }

@@ -251,10 +251,11 @@ impl Advice<'_> {
                 field,
                 "a preStop hook that only sleeps",
                 &format!(
-                    "it is there to let traffic move away before the stop signal. Adieu's drain barrier waits for \
-                     exactly that, and no longer; the sleep adds {took} to every rollout and is taken from the grace"
+                    "it is there to let traffic move away before the stop signal, which nobody tells it; it adds {took} \
+                     to every rollout and is taken from the grace"
                 ),
-                "remove the hook where Adieu runs the pod; elsewhere keep it as short as your proxies allow",
+                "keep it as short as your proxies allow; the drain barrier will make it unnecessary, but this version \
+                 does not steer traffic yet",
             );
         }
         if sidecar {
