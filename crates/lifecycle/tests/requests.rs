@@ -35,7 +35,7 @@ fn a_kill_is_never_forgotten() {
     }
 }
 
-/// [NT-11] [NT-13]: the same storm of updates for many pods: each is told everything, and each answers for itself.
+/// The same storm of updates for many pods: each is told everything, and each answers for itself.
 #[test]
 fn many_pods_do_not_disturb_each_other() {
     let mut pods: Vec<PodWorker> = (0..100).map(|_| worker()).collect();
@@ -221,7 +221,7 @@ fn a_kill_of_a_finished_pod_is_answered_at_once() {
     assert_eq!(pod.handle(at(5), Input::KillAwaited { ticket: 2 }), stopped);
 }
 
-/// [NT-20] [NT-33] [NT-35]: what left the configuration leaves the node: at once if it never began, gracefully if it did.
+/// [NT-33] [NT-35]: what left the configuration leaves the node: at once if it never began, gracefully if it did.
 #[test]
 fn what_is_not_wanted_any_more_leaves() {
     let mut waiting = worker();
@@ -279,7 +279,7 @@ fn stale_news_change_nothing() {
         .then_reason(None);
 }
 
-/// [NT-30] [NT-142]: a pod that the node refuses is Failed and stays, or leaves when it is deleted.
+/// [NT-142]: a pod that the node refuses is Failed and stays, or leaves when it is deleted.
 #[test]
 fn a_refused_pod_fails() {
     let refused = || Input::Rejected { reason: "OutOfcpu".into(), message: "Node didn't have enough cpu".into() };
@@ -409,7 +409,7 @@ fn a_successor_begins_when_its_predecessor_is_gone() {
     assert_eq!(line.finished("web_default", "old").as_deref(), Some("new"), "without waiting for anything else");
 }
 
-/// [NT-135]: a runtime that was away during a static pod's end finds it still to be ended.
+/// A runtime that was away during a static pod's end finds it still to be ended.
 #[test]
 fn a_runtime_that_was_away_ends_what_it_finds() {
     given_pod()

@@ -5,7 +5,7 @@ use testkit::{HookScript, ImageScript, Script, Script::IgnoresTerm, exits_on_ter
 
 const TIMELINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/timelines");
 
-/// [NT-146] [NT-26]: the deadline is the original one.
+/// [NT-146]: the deadline is the original one.
 #[test]
 fn the_deadline_survives() {
     given_pod()

@@ -19,7 +19,7 @@ fn asks(drain: DrainSpec) -> Given {
     served(SHARED).drain(drain)
 }
 
-/// [TR-12] [TR-14]: new connections go elsewhere before the hook runs, and the hook before the stop signal.
+/// [TR-14]: new connections go elsewhere before the hook runs, and the hook before the stop signal.
 #[test]
 fn nothing_is_disturbed_before_its_traffic_goes_elsewhere() {
     served(SHARED).pre_stop(Hook::Exec, HookScript::Takes(secs(2))).when_deleted(secs(30)).with_events().then_timeline(
@@ -366,7 +366,7 @@ fn room(open: Option<u32>, drain: DrainSpec) -> Given {
         .routed(SHARED, TrafficScript { open, ..TrafficScript::default() })
 }
 
-/// [TR-48] [TR-53]: open connections are waited for; the application is told first, and the end comes soon after the last.
+/// [TR-48]: open connections are waited for; the application is told first, and the end comes soon after the last.
 #[test]
 fn open_connections_are_waited_for() {
     room(Some(4), DrainSpec::default())
@@ -427,7 +427,7 @@ fn an_empty_room_leaves_at_once() {
         .then_at(millis(508), "TERM to app");
 }
 
-/// [TR-51]: a budget beyond the grace is what the grace has room for.
+/// A budget beyond the grace is what the grace has room for.
 #[test]
 fn a_budget_is_never_longer_than_the_grace_allows() {
     room(Some(3), DrainSpec { budget: Some(secs(600)), ..DrainSpec::default() })
