@@ -11,6 +11,9 @@ use runtime::image::ImageStore;
 use runtime::network::PodCidr;
 use serde_json::{Value, json};
 
+/// Where pods get their addresses if nobody says otherwise.
+const DEFAULT_POD_CIDR: &str = "10.86.0.0/16";
+
 /// Where the settings of the last instance on a folder are kept.
 const REMEMBERED: &str = "config.json";
 
@@ -34,14 +37,28 @@ impl Config {
     /// Resolves `args`, or says everything that is wrong with them.
     pub(crate) fn resolve(args: &UpArgs) -> Result<Self> {
         let mut mistakes = Vec::new();
-        let pod_cidr = args.pod_cidr.parse::<PodCidr>().map_err(|error| mistakes.push(format!("--pod-cidr: {error}")));
-        let node_name = args.node_name.clone().map_or_else(host_name, Ok);
+        // Pods of an earlier start may still run under its name and on its addresses.
+        let before = Self::recall(&args.data_dir.path).ok();
+        let kept_cidr = before.as_ref().map_or_else(|| DEFAULT_POD_CIDR.to_owned(), |b| b.pod_cidr.to_string());
+        let pod_cidr = args.pod_cidr.clone().unwrap_or(kept_cidr);
+        let pod_cidr = pod_cidr.parse::<PodCidr>().map_err(|error| mistakes.push(format!("--pod-cidr: {error}")));
+        let kept_name = before.as_ref().map(|b| b.node_name.clone());
+        let node_name = args.node_name.clone().or(kept_name).map_or_else(host_name, Ok);
         let node_name =
             node_name.and_then(valid_name).map_err(|error| mistakes.push(format!("--node-name: {error:#}")));
         let data_dir =
             std::path::absolute(&args.data_dir.path).map_err(|error| mistakes.push(format!("--data-dir: {error}")));
         match (pod_cidr, node_name, data_dir) {
             (Ok(pod_cidr), Ok(node_name), Ok(data_dir)) => {
+                if let Some(before) = before.filter(|b| b.node_name != node_name || b.pod_cidr != pod_cidr) {
+                    bail!(
+                        "{} was last used with --node-name {} --pod-cidr {}, and its pods may still run; use these again, \
+                         or run `adieu down` on it first",
+                        data_dir.display(),
+                        before.node_name,
+                        before.pod_cidr
+                    );
+                }
                 Ok(Self { data_dir, api: Some(args.api), pod_cidr, node_name })
             }
             _ => bail!("{}", mistakes.join("; ")),
@@ -55,6 +72,21 @@ impl Config {
         std::fs::write(&temporary, text.to_string())
             .and_then(|()| std::fs::rename(&temporary, self.data_dir.join(REMEMBERED)))
             .with_context(|| format!("cannot write to {}", self.data_dir.display()))
+    }
+
+    /// Nothing of the instance is on the machine any more: the next one may choose anew.
+    pub(crate) fn forget(dir: &Path) -> Result<()> {
+        match std::fs::remove_file(dir.join(REMEMBERED)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot write to {}", dir.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// True if an instance on `dir` may have left something on the machine.
+    pub(crate) fn is_remembered(dir: &Path) -> bool {
+        dir.join(REMEMBERED).exists()
     }
 
     /// What the last instance on `dir` was started with; it is not to serve anyone.

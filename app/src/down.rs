@@ -9,19 +9,20 @@ use tokio::sync::mpsc;
 
 use crate::config::Config;
 use crate::control::{self, Asker};
-use crate::instance::{Instance, RETRY};
+use crate::instance::{Instance, RETRY, require_root};
 use crate::platform::Platform;
 use crate::up::log_at;
 
 /// Asks the running instance, or does it alone if none runs on the folder.
 pub(crate) fn run(args: &DownArgs) -> Result<()> {
+    require_root()?;
     let dir = std::path::absolute(&args.data_dir.path)?;
     let mut out = io::stdout();
-    if !Instance::exists(&dir) {
-        writeln!(out, "nothing to do: {} was never used by adieu", dir.display())?;
-        return Ok(());
-    }
     let instance = loop {
+        if !Config::is_remembered(&dir) {
+            writeln!(out, "nothing to do: nothing of {} is on this machine", dir.display())?;
+            return Ok(());
+        }
         if let Some(instance) = Instance::try_take(&dir)? {
             break instance;
         }
@@ -98,5 +99,6 @@ async fn end(platform: &Platform, mut tell: impl FnMut(String)) -> Result<()> {
         })
         .await;
     left.context("some pods are still here; run `adieu down` again")?;
-    platform.runtime.tear_down().await.context("cannot remove everything from this machine")
+    platform.runtime.tear_down().await.context("cannot remove everything from this machine")?;
+    Config::forget(&platform.data_dir)
 }

@@ -13,6 +13,14 @@ use rustix::fs::{FlockOperation, flock};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) const RETRY: Duration = Duration::from_millis(10);
 
+/// Containers, networks and the folder itself are root's.
+pub(crate) fn require_root() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("containers need root: run this as root, or with sudo");
+    }
+    Ok(())
+}
+
 /// The folder, locked for this process. The lock goes with the process, however it ends.
 #[derive(Debug)]
 pub(crate) struct Instance {
@@ -45,9 +53,6 @@ impl Instance {
 
     /// Takes the folder unless another process has it.
     pub(crate) fn try_take(dir: &Path) -> Result<Option<Self>> {
-        if !rustix::process::geteuid().is_root() {
-            bail!("containers need root: run this as root, or with sudo");
-        }
         let describe = || format!("cannot use the folder {}", dir.display());
         // Keys, secrets and sockets live here: nobody else's business.
         DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(describe)?;
@@ -60,11 +65,6 @@ impl Instance {
         }
         let id = id(dir).with_context(describe)?;
         Ok(Some(Self { dir: dir.to_owned(), id, _lock: lock }))
-    }
-
-    /// True if someone made an instance here before.
-    pub(crate) fn exists(dir: &Path) -> bool {
-        dir.join("instance").exists()
     }
 }
 

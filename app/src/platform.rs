@@ -1,7 +1,7 @@
 //! The parts of one instance, wired: store, API server, runtime, scheduler, node.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -37,6 +37,8 @@ pub(crate) struct Platform {
     pub node: Node<Embedded>,
     /// What the node runs containers with.
     pub runtime: Arc<Embedded>,
+    /// The folder that holds all it owns.
+    pub(crate) data_dir: PathBuf,
     controllers: JoinSet<()>,
 }
 
@@ -89,7 +91,7 @@ impl Platform {
             let scheduler = identity::client(server.service(), "system:kube-scheduler", &["system:authenticated"]);
             controllers.spawn(::controllers::scheduler::run(scheduler));
         }
-        Ok(Self { server, node, runtime, controllers })
+        Ok(Self { server, node, runtime, data_dir: dir.clone(), controllers })
     }
 
     /// Stops every part and leaves the pods as they are.

@@ -13,15 +13,15 @@ use tracing::{info, warn};
 use crate::config::Config;
 use crate::control::{Asker, Control};
 use crate::down;
-use crate::instance::Instance;
+use crate::instance::{Instance, require_root};
 use crate::platform::Platform;
 
 /// Runs until a signal, `adieu down`, or a failure.
 pub(crate) fn run(args: &UpArgs) -> Result<()> {
+    require_root()?;
     let config = Config::resolve(args)?;
     log_at(args.verbose);
     let instance = Instance::take(&config.data_dir)?;
-    config.remember()?;
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -49,7 +49,18 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
         .context("cannot make the certificates")?;
     let control = Control::open(&instance.dir).context("cannot open the control socket")?;
     let resolved = Config { api: Some(address), ..config.clone() };
-    let mut platform = Platform::start(&resolved, &instance, Some(keys.ca_pem())).await?;
+    let first = !Config::is_remembered(&instance.dir);
+    config.remember()?;
+    let mut platform = match Platform::start(&resolved, &instance, Some(keys.ca_pem())).await {
+        Ok(platform) => platform,
+        Err(error) => {
+            // A first start that failed has left nothing; its settings are not worth keeping.
+            if first {
+                Config::forget(&instance.dir)?;
+            }
+            return Err(error);
+        }
+    };
     let kubeconfig = instance.dir.join("admin.kubeconfig");
     keys.write_admin_kubeconfig(&kubeconfig, &format!("https://{address}")).context("cannot write the kubeconfig")?;
 

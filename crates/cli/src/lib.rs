@@ -50,10 +50,10 @@ pub struct UpArgs {
     /// Where the API listens
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443")]
     pub api: SocketAddr,
-    /// The range pods get their addresses from
-    #[arg(long, value_name = "CIDR", default_value = "10.86.0.0/16")]
-    pub pod_cidr: String,
-    /// The node's name [default: the host's name]
+    /// The range pods get their addresses from [default: as last time on this folder, else 10.86.0.0/16]
+    #[arg(long, value_name = "CIDR")]
+    pub pod_cidr: Option<String>,
+    /// The node's name [default: as last time on this folder, else the host's name]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
     /// Say more: once for what happens, twice for everything

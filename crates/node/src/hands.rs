@@ -351,7 +351,14 @@ impl<R: Runtime> Body<R> {
         if self.leaving.load(Ordering::Relaxed) {
             return Err(("CreateContainerError", "the pod is leaving".to_owned()));
         }
-        match self.tools.runtime.start_container(&self.uid, &spec).await {
+        let mut started = self.tools.runtime.start_container(&self.uid, &spec).await;
+        if let Err(RuntimeError::NoSandbox { .. }) = started {
+            // The shim died with all it held; the pod lives on in a new one.
+            let sandbox = sandbox_spec(&pod);
+            self.tools.runtime.create_sandbox(&sandbox).await.map_err(|e| ("CreateContainerError", words(&e)))?;
+            started = self.tools.runtime.start_container(&self.uid, &spec).await;
+        }
+        match started {
             Ok(wall_ms) => Ok(Wall(wall_ms)),
             Err(error @ RuntimeError::Start { .. }) => Err(("StartError", words(&error))),
             Err(error) => Err(("CreateContainerError", words(&error))),

@@ -151,7 +151,7 @@ fn value_from(
         return field(pod, &r.field_path, facts).map(Some);
     }
     if let Some(r) = &source.resource_field_ref {
-        return resource_field(container, &r.resource).map(Some);
+        return resource_field(container, &r.resource, r.divisor.as_ref()).map(Some);
     }
     Err(ConfigError::Unsupported("this env valueFrom source".to_owned()))
 }
@@ -182,7 +182,8 @@ pub fn field(pod: &Pod, path: &str, facts: &RunFacts) -> Result<String, ConfigEr
     })
 }
 
-fn resource_field(container: &Container, resource: &str) -> Result<String, ConfigError> {
+/// In units of `divisor`, rounded up; whole units if there is none.
+fn resource_field(container: &Container, resource: &str, divisor: Option<&Quantity>) -> Result<String, ConfigError> {
     let resources = container.resources.as_ref();
     let (map, name) = match resource.split_once('.') {
         Some(("limits", name)) => (resources.and_then(|r| r.limits.as_ref()), name),
@@ -190,7 +191,8 @@ fn resource_field(container: &Container, resource: &str) -> Result<String, Confi
         _ => return Err(ConfigError::Unsupported(format!("resourceFieldRef {resource:?}"))),
     };
     let millis = map.and_then(|m| m.get(name)).and_then(quantity_millis).unwrap_or(0);
-    Ok((millis.div_ceil(1000)).to_string())
+    let unit = divisor.and_then(quantity_millis).filter(|unit| *unit > 0).unwrap_or(1000);
+    Ok(millis.div_ceil(unit).to_string())
 }
 
 /// Replaces `$(NAME)` by the variable's value; `$$(NAME)` stays as `$(NAME)`; unknown names stay as written.
