@@ -3,7 +3,6 @@
 mod config;
 mod control;
 mod down;
-mod identity;
 mod instance;
 mod local_node;
 mod platform;

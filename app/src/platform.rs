@@ -9,12 +9,11 @@ use anyhow::{Context, Result};
 use node::containers::NodeContainers;
 use node::{Node, NodeConfig};
 use runtime::embedded::{Embedded, EmbeddedConfig};
-use server::{Server, ServerConfig, TokenKey};
+use server::{Identity, Server, ServerConfig, TokenKey};
 use store::{OpenError, Store};
 use tokio::task::JoinSet;
 
 use crate::config::{Config, VERSION};
-use crate::identity;
 use crate::instance::{Instance, PATIENCE, RETRY};
 use crate::local_node::LocalNode;
 
@@ -27,6 +26,11 @@ async fn open_store(path: &Path) -> Result<Store, OpenError> {
             outcome => return outcome,
         }
     }
+}
+
+/// A client of our own server, over memory, that speaks as `identity`: put where no header can forge it.
+fn client_as(server: &Server, identity: Identity) -> kube::Client {
+    kube::Client::new(server.service_as(identity), "default")
 }
 
 /// A running instance, not yet serving anyone outside this process.
@@ -71,7 +75,6 @@ impl Platform {
         .await
         .context("cannot start the container runtime")?;
         let runtime = Arc::new(runtime);
-        let node_user = format!("system:node:{}", config.node_name);
         let node = Node::start(
             NodeConfig {
                 name: config.node_name.clone(),
@@ -81,14 +84,14 @@ impl Platform {
                 takes_on_pods: config.api.is_some(),
             },
             runtime.clone(),
-            identity::client(server.service(), &node_user, &["system:nodes", "system:authenticated"]),
+            client_as(&server, Identity::node(&config.node_name)),
         )
         .await
         .context("cannot start the node")?;
         dialer.set(node.containers());
         let mut controllers = JoinSet::new();
         if config.api.is_some() {
-            let scheduler = identity::client(server.service(), "system:kube-scheduler", &["system:authenticated"]);
+            let scheduler = client_as(&server, Identity::new("system:kube-scheduler", &[]));
             controllers.spawn(::controllers::scheduler::run(scheduler));
         }
         Ok(Self { server, node, runtime, data_dir: dir.clone(), controllers })
