@@ -39,7 +39,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
         "delete asked for");
     let value = deleted.shown.value();
     let mut response = if deleted.removed && !kind.delete_returns_object {
-        respond::status(&Status::success(kind, &request.name, api::meta::uid(value)))
+        respond::status(&Status::success(kind, &request.name, api::meta::uid(&value)))
     } else {
         // An old way of asking for background deletion is answered with 202 while the object is still there.
         let accepted = !deleted.removed && options.orphan_dependents == Some(false);
@@ -56,8 +56,8 @@ fn warnings(kind: &Kind, deleted: &Deleted, options: &DeleteOptions, now: Timest
         return vec![ORPHANING_JOBS.to_owned()];
     }
     let value = deleted.shown.value();
-    let stored = api::meta::deletion_grace_seconds(value).unwrap_or(0);
-    match (api::meta::deletion_timestamp(value), options.grace_seconds) {
+    let stored = api::meta::deletion_grace_seconds(&value).unwrap_or(0);
+    match (api::meta::deletion_timestamp(&value), options.grace_seconds) {
         // One second is what kubectl sends for "now".
         (Some(_), Some(asked)) if deleted.removed && asked > 1 && kind.graceful_delete => {
             let why = "it had no node, or nothing left to run";
@@ -76,7 +76,7 @@ pub(crate) async fn delete(state: &State, kind: &Kind, key: &Key, options: &Dele
     let mut current = state.store.get(key);
     loop {
         let Some(object) = current else { return Err(Status::not_found(kind, &key.name)) };
-        let decision = api::decide_delete(kind, &object.value, options, Timestamp::now())?;
+        let decision = api::decide_delete(kind, &object.value(), options, Timestamp::now())?;
         if options.dry_run {
             return Ok(imagine(decision, object));
         }
@@ -115,8 +115,8 @@ fn performed(changes: &[Change], before: Arc<Object>) -> Deleted {
 fn imagine(decision: DeleteDecision, object: Arc<Object>) -> Deleted {
     match decision {
         DeleteDecision::Pending => Deleted { shown: Shown::Stored(object), removed: false, pending: true },
-        DeleteDecision::Mark(value) => Deleted { shown: Shown::Made(value), removed: false, pending: false },
-        DeleteDecision::MarkThenRemove(value) => Deleted { shown: Shown::Made(value), removed: true, pending: false },
+        DeleteDecision::Mark(value) => Deleted { shown: Shown::made(value), removed: false, pending: false },
+        DeleteDecision::MarkThenRemove(value) => Deleted { shown: Shown::made(value), removed: true, pending: false },
         DeleteDecision::Remove => Deleted { shown: Shown::Stored(object), removed: true, pending: false },
     }
 }

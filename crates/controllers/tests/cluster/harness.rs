@@ -65,7 +65,7 @@ impl Cluster {
     }
 
     async fn on(dir: TempDir) -> Self {
-        let store = store::Store::open(&dir.path().join("store.redb")).await.unwrap();
+        let store = store::Store::open(&dir.path().join("store")).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address: SocketAddr = listener.local_addr().unwrap();
         let config = ServerConfig {
@@ -291,7 +291,7 @@ fn take_lines(buffer: &mut Vec<u8>) -> Vec<Value> {
 /// The store's file is free once the last handle is dropped; connections may hold one for a moment longer.
 async fn wait_for_release(dir: &Path) {
     let free = async {
-        while store::Store::open(&dir.join("store.redb")).await.is_err() {
+        while store::Store::open(&dir.join("store")).await.is_err() {
             tokio::task::yield_now().await;
         }
     };
