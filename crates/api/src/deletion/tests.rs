@@ -243,7 +243,7 @@ fn the_policy_comes_from_the_request_else_from_a_finalizer_else_from_the_kind() 
         match decide_delete(kind, &object, options, at("17:58:21")).unwrap() {
             DeleteDecision::Mark(marked) => meta::finalizers(&marked).join(","),
             DeleteDecision::Remove => String::new(),
-            other => panic!("{other:?}"),
+            other @ (DeleteDecision::Pending | DeleteDecision::MarkThenRemove(_)) => panic!("{other:?}"),
         }
     };
     let unsaid = DeleteOptions::default();

@@ -44,10 +44,8 @@ fn set(words: &[&str]) -> BTreeSet<Uid> {
 }
 
 fn standings(need: Need) -> Vec<Standing> {
-    match need {
-        Need::Judging { owners, .. } => owners.into_iter().map(|(_, standing)| standing).collect(),
-        other => panic!("{other:?}"),
-    }
+    let Need::Judging { owners, .. } = need else { panic!("{need:?}") };
+    owners.into_iter().map(|(_, standing)| standing).collect()
 }
 
 #[test]

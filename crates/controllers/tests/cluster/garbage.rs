@@ -184,6 +184,7 @@ async fn a_new_owner_of_the_same_name_is_another_owner() {
 #[tokio::test]
 async fn what_names_nobody_goes_and_what_cannot_be_judged_stays() {
     let cluster = Cluster::start().await;
+    let from = cluster.now().await;
     let nobody =
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "nobody", "uid": "no-such-uid" } });
     cluster.post(MAPS, map("child", json!([owned_by(&nobody, false)]))).await.expect(201);
@@ -201,7 +202,7 @@ async fn what_names_nobody_goes_and_what_cannot_be_judged_stays() {
     cluster.post(classes, class).await.expect(201);
     for name in ["stray", "class"] {
         cluster
-            .until_seen("/api/v1/namespaces/default/events", |_, event| {
+            .until_seen("/api/v1/namespaces/default/events", &from, |_, event| {
                 event["reason"] == "OwnerRefInvalidNamespace" && event["involvedObject"]["name"] == name
             })
             .await;

@@ -195,9 +195,10 @@ impl Cluster {
         }
     }
 
-    /// Waits until something in `collection` is, or becomes, as `wanted`, event by event: `(type, object)`.
-    pub(crate) async fn until_seen(&self, collection: &str, wanted: impl Fn(&str, &Value) -> bool) {
-        let request = Request::get(format!("{collection}?watch=1")).body(Body::empty()).unwrap();
+    /// Waits until an event of `collection` after `from` is as `wanted`: `(type, object)`.
+    pub(crate) async fn until_seen(&self, collection: &str, from: &str, wanted: impl Fn(&str, &Value) -> bool) {
+        let path = format!("{collection}?watch=1&resourceVersion={from}");
+        let request = Request::get(path).body(Body::empty()).unwrap();
         let mut body = self.client.send(request).await.unwrap().into_body();
         let mut buffer = Vec::new();
         let following = async {

@@ -55,11 +55,12 @@ async fn a_leaving_pod_on_a_node_out_of_service_is_removed() {
 async fn too_many_ended_pods_make_room() {
     let cluster = Cluster::with(Settings { ended_max: 2, ..Settings::default() }).await;
     cluster.node("n1").await;
+    let from = cluster.now().await;
     for name in ["a", "b", "c"] {
         cluster.running_pod(name, json!({})).await;
         cluster.report(name, "Succeeded", false).await;
     }
-    cluster.until_seen(PODS, |kind, _| kind == "DELETED").await;
+    cluster.until_seen(PODS, &from, |kind, _| kind == "DELETED").await;
     let left = cluster.get(PODS).await.expect(200);
     assert_eq!(left["items"].as_array().unwrap().len(), 2);
 }
