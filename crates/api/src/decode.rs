@@ -19,8 +19,8 @@ mod unknown;
 
 pub use body::{Body, read_body};
 pub use delete_options::decode_delete_options;
-pub use patched::normalise_patched;
 pub(crate) use delete_options::from_value as delete_options_from;
+pub use patched::normalise_patched;
 
 /// What to do about fields we do not know and keys that appear twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -232,7 +232,8 @@ mod tests {
     #[test]
     fn a_condition_that_holds_loses_the_reason_for_which_it_did_not() {
         let ready = PodCondition { type_: "Ready".into(), status: "True".into(), ..PodCondition::default() };
-        let status = ApiStatus { conditions: Some(vec![ready]), reason: Some("Evicted".into()), ..ApiStatus::default() };
+        let status =
+            ApiStatus { conditions: Some(vec![ready]), reason: Some("Evicted".into()), ..ApiStatus::default() };
         let condition = json!({ "type": "Ready", "status": "True", "reason": null, "message": null });
         let expected = json!({ "conditions": [condition], "reason": "Evicted", "message": null });
         assert_eq!(with_removals(&status), expected);

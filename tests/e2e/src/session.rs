@@ -91,7 +91,8 @@ impl Step {
         shell.arg("-c").arg(&self.command).current_dir(folder).stdin(Stdio::null());
         let output = tokio::time::timeout(LIMIT, shell.output()).await.with_context(|| self.command.clone())??;
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        let expected = |lines: &[String]| -> Vec<String> { lines.iter().map(|l| l.replace("$NS", namespace)).collect() };
+        let expected =
+            |lines: &[String]| -> Vec<String> { lines.iter().map(|l| l.replace("$NS", namespace)).collect() };
         let mut wrong = Vec::new();
         if !matches(&expected(&self.out), &lines(&out)) {
             wrong.push("output");
