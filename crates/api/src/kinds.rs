@@ -48,6 +48,8 @@ pub struct Kind {
     pub create_on_update: bool,
     /// Whether a PUT without a resource version is refused.
     pub update_needs_version: bool,
+    /// What a client is told, with every answer, who still uses the kind.
+    pub deprecated: Option<&'static str>,
     /// Another face of objects that are stored as another kind.
     pub face: Option<&'static Face>,
     pub(crate) collection: &'static str,
