@@ -1,7 +1,9 @@
 //! What every part that speaks the Kubernetes API to the server needs beside `kube` itself.
 //!
-//! Today that is one thing: [`follow`], a list and a watch joined without a gap.
+//! [`follow`] is a list and a watch joined without a gap; [`Recorder`] tells people what happened.
 
+mod events;
 mod follow;
 
+pub use events::{Grade, Recorder, about_node, about_pod};
 pub use follow::{Sight, follow};

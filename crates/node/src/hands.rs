@@ -71,7 +71,8 @@ impl<R: Runtime> Hands<R> {
     /// Hands for the pod of `facts`; results go to `inbox`.
     pub fn new(tools: Arc<Tools<R>>, facts: SharedFacts, inbox: mpsc::Sender<Input>) -> Self {
         let uid = PodUid(lock(&facts).pod.metadata.uid.clone().unwrap_or_default());
-        let (publisher, publishing) = Publisher::start(tools.client.clone(), facts.clone(), inbox.clone());
+        let (publisher, publishing) = 
+            Publisher::start(tools.client.clone(), tools.node_name.clone(), facts.clone(), inbox.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(publishing);
         Self {

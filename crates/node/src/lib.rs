@@ -16,6 +16,7 @@ pub mod pods;
 pub mod probes;
 pub mod probing;
 pub mod publisher;
+pub mod statics;
 pub mod streams;
 pub mod translate;
 pub mod volumes;
