@@ -73,7 +73,7 @@ pub(crate) async fn create(
             Ok(object) => return Ok((Shown::Stored(object), warnings)),
             Err(existing) if generated => taken = existing.key.name.to_string(),
             Err(existing) => {
-                let leaving = api::meta::deletion_timestamp(&existing.value).is_some();
+                let leaving = api::meta::deletion_timestamp(&existing.value()).is_some();
                 return Err(Status::already_exists(kind, &existing.key.name, leaving));
             }
         }
@@ -84,9 +84,9 @@ pub(crate) async fn create(
 fn dry_run(state: &State, creation: &Creation<'_>, object: Value) -> Result<Shown, Status> {
     let name = api::meta::name(&object);
     match state.store.get(&key(creation.kind, creation.namespace, name)) {
-        None => Ok(Shown::Made(object)),
+        None => Ok(Shown::made(object)),
         Some(existing) => {
-            let leaving = api::meta::deletion_timestamp(&existing.value).is_some();
+            let leaving = api::meta::deletion_timestamp(&existing.value()).is_some();
             Err(Status::already_exists(creation.kind, name, leaving))
         }
     }
@@ -136,7 +136,7 @@ pub(crate) fn check_namespace_takes(state: &State, kind: &Kind, name: &str, obje
     }
     let namespaces = core_kind("namespaces");
     let found = namespace(state, name).ok_or_else(|| Status::not_found(namespaces, name))?;
-    if api::meta::deletion_timestamp(&found.value).is_none() {
+    if api::meta::deletion_timestamp(&found.value()).is_none() {
         return Ok(());
     }
     // Pods that leave with their namespace may still say what happens to them.

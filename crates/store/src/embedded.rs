@@ -59,13 +59,14 @@ impl Embedded {
     }
 
     fn serve_group(&mut self, requests: Vec<Request>, view: &View) {
-        let mut group = Group { view, next: self.tried.next(), staged: HashMap::new(), changes: Vec::new() };
+        let mut group =
+            Group { view, next: self.tried.next(), staged: HashMap::new(), changes: Vec::new(), values: Vec::new() };
         let mut verdicts = Vec::with_capacity(requests.len());
         for Request { key, expect, steps, answer } in requests {
             let verdict = group.judge(&key, expect, steps);
             verdicts.push((answer, verdict));
         }
-        let changes = group.changes;
+        let Group { changes, values, .. } = group;
         if !changes.is_empty()
             && let Err(error) = self.commit(&changes, view)
         {
@@ -79,6 +80,7 @@ impl Embedded {
             return;
         }
         let garbage = view.apply(&changes);
+        drop(values);
         self.floor = garbage.floor.unwrap_or(self.floor);
         self.garbage.extend(garbage.rows);
         answer_all(verdicts, &changes);
@@ -152,6 +154,8 @@ struct Group<'a> {
     next: Revision,
     staged: HashMap<Key, Option<Arc<Object>>>,
     changes: Vec<Change>,
+    /// Keeps the parsed forms until the view has taken over those it wants.
+    values: Vec<Arc<Value>>,
 }
 
 /// The part of the group's changes that a request made, or the object that stood in its way.
@@ -186,7 +190,7 @@ impl Group<'_> {
         if before.as_ref().is_some_and(|before| !before.differs_from(&mut value)) {
             return;
         }
-        let after = Arc::new(Object::stamped(key.clone(), self.take_revision(), value));
+        let after = self.stamped(key.clone(), value);
         self.staged.insert(key, Some(Arc::clone(&after)));
         self.changes.push(match before {
             None => Change::Added(after),
@@ -196,9 +200,15 @@ impl Group<'_> {
 
     fn delete(&mut self, key: Key) {
         let Some(before) = self.stored(&key) else { return };
-        let last = Arc::new(Object::stamped(key.clone(), self.take_revision(), before.value.clone()));
+        let last = self.stamped(key.clone(), before.to_value());
         self.staged.insert(key, None);
         self.changes.push(Change::Deleted { before, last });
+    }
+
+    fn stamped(&mut self, key: Key, value: Value) -> Arc<Object> {
+        let (object, value) = Object::stamped(key, self.take_revision(), value);
+        self.values.push(value);
+        Arc::new(object)
     }
 
     fn take_revision(&mut self) -> Revision {
@@ -248,7 +258,7 @@ mod tests {
         let (mut log, view) = open(&path);
         let first = create(&mut log, &view, "a").unwrap()[0].revision();
         // The commit arrives, but its answer does not: what a sync that fails at the very end looks like.
-        let lost = Object::stamped(Key::new("pods", "default", "lost"), first.next(), json!({}));
+        let (lost, _) = Object::stamped(Key::new("pods", "default", "lost"), first.next(), json!({}));
         log.commit(&[Change::Added(Arc::new(lost))], &view).unwrap();
         log.disk = None;
         let second = create(&mut log, &view, "b").unwrap()[0].revision();

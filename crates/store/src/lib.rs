@@ -22,7 +22,7 @@ mod store;
 mod view;
 mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -46,7 +46,8 @@ pub struct Key {
     pub name: Arc<str>,
 }
 
-/// A stored object at one revision. Serialised once; the bytes are shared by disk, lists and watches.
+/// A stored object at one revision. Serialised once; the bytes are shared by disk, lists and watches. The parsed form,
+/// several times as large, is only there while somebody uses it or is likely to: [`Object::value`].
 /// Neither form carries `kind` or `apiVersion` (the frame adds them); both carry `metadata.resourceVersion`.
 #[derive(Debug)]
 pub struct Object {
@@ -54,10 +55,10 @@ pub struct Object {
     pub key: Key,
     /// Its resourceVersion.
     pub revision: Revision,
-    /// The parsed form.
-    pub value: Value,
-    /// The same, as compact JSON, always `{…}`.
+    /// Compact JSON, always `{…}`.
     pub json: Bytes,
+    /// The parsed form, for as long as anybody holds it.
+    parsed: Mutex<Weak<Value>>,
 }
 
 /// What must be true of the stored object for a write to happen.

@@ -62,8 +62,8 @@ impl Loading {
             Row::Put { key, json } => self.put(revision, key, json)?,
             Row::Delete { key } => match self.view.get(&key) {
                 Some(before) => {
-                    let last = Arc::new(Object::stamped(key, revision, before.value.clone()));
-                    Change::Deleted { before, last }
+                    let (last, _) = Object::stamped(key, revision, before.to_value());
+                    Change::Deleted { before, last: Arc::new(last) }
                 }
                 None if in_window => return Err(RowsError::RemovesNothing { revision, key }),
                 // Left behind by a commit that failed after the row it removed was gone.
@@ -74,7 +74,7 @@ impl Loading {
             },
         };
         if in_window {
-            let trimmed = self.view.apply(std::slice::from_ref(&change));
+            let trimmed = self.view.replay(&change);
             self.garbage.floor = trimmed.floor.or(self.garbage.floor);
             self.garbage.rows.extend(trimmed.rows);
         } else {
@@ -84,9 +84,9 @@ impl Loading {
     }
 
     fn put(&self, revision: Revision, key: Key, json: Bytes) -> Result<Change, RowsError> {
-        let value = serde_json::from_slice(&json).map_err(|source| RowsError::Json { revision, source })?;
         let before = self.view.get(&key);
-        let after = Arc::new(Object { key, revision, value, json });
+        let after = Object::read(key, revision, json).map_err(|source| RowsError::Json { revision, source })?;
+        let after = Arc::new(after);
         Ok(match before {
             None => Change::Added(after),
             Some(before) => Change::Modified { before, after },

@@ -94,7 +94,7 @@ mod tests {
     use crate::Object;
 
     fn added() -> Change {
-        let object = Object::stamped(Key::new("pods", "default", "web"), Revision(7), json!({ "a": "ü" }));
+        let (object, _) = Object::stamped(Key::new("pods", "default", "web"), Revision(7), json!({ "a": "ü" }));
         Change::Added(Arc::new(object))
     }
 
@@ -104,8 +104,8 @@ mod tests {
         let object = change.object();
         let put = Row::Put { key: object.key.clone(), json: object.json.clone() };
         assert_eq!(decode(Revision(7), &encode(&change)), Ok(put));
-        let last = Arc::new(Object::stamped(object.key.clone(), Revision(8), object.value.clone()));
-        let deleted = Change::Deleted { before: Arc::clone(object), last };
+        let (last, _) = Object::stamped(object.key.clone(), Revision(8), object.to_value());
+        let deleted = Change::Deleted { before: Arc::clone(object), last: Arc::new(last) };
         assert_eq!(decode(Revision(8), &encode(&deleted)), Ok(Row::Delete { key: object.key.clone() }));
     }
 

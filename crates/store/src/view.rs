@@ -3,16 +3,27 @@
 //! Only the log changes it, group by group, after the commit. Readers take a short lock and leave with shared objects.
 //! History is kept per collection, so that a busy collection never makes a quiet one unwatchable, and is given up
 //! globally oldest first, so that memory stays bounded.
+//!
+//! Objects are kept as their bytes. Their parsed forms, several times as large, are kept for what was written last, which
+//! is what everybody is about to look at, and for collections that are small, which is where roles, accounts and
+//! namespaces live, which every request looks at.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::{Change, HistoryError, Key, Object, Page, Revision, Window};
 
 /// How many changes a watch takes over at a time; also how many a stalled reader can keep alive.
 const BATCH: usize = 64;
+
+/// About how much memory the parsed forms of what was written last may take.
+const RECENT: usize = 4 << 20;
+
+/// About how much memory the parsed forms of one collection may take for good.
+const SMALL: usize = 2 << 20;
 
 #[derive(Debug)]
 pub(crate) struct View {
@@ -29,18 +40,35 @@ struct State {
     order: VecDeque<Arc<str>>,
     /// What the superseded objects held by history weigh.
     weight: usize,
+    recent: Recent,
     window: Window,
     closed: bool,
 }
 
 #[derive(Debug)]
 struct Collection {
-    objects: BTreeMap<Key, Arc<Object>>,
+    objects: BTreeMap<Key, Kept>,
+    /// What the parsed forms among `objects` weigh.
+    parsed: usize,
     history: VecDeque<Change>,
     /// Every change after this one is in `history`.
     forgotten: Revision,
     /// Wakes the watches; `None` once the store is closed.
     news: Option<watch::Sender<Revision>>,
+}
+
+/// An object, with its parsed form if its collection is small enough.
+#[derive(Debug)]
+struct Kept {
+    object: Arc<Object>,
+    value: Option<Arc<Value>>,
+}
+
+/// The parsed forms of what was written last, oldest first.
+#[derive(Debug, Default)]
+struct Recent {
+    values: VecDeque<(Arc<Value>, usize)>,
+    weight: usize,
 }
 
 /// Rows that no reader can reach any more, and the floor that makes it so.
@@ -61,6 +89,7 @@ impl View {
             collections: BTreeMap::new(),
             order: VecDeque::new(),
             weight: 0,
+            recent: Recent::default(),
             window,
             closed: false,
         };
@@ -72,7 +101,7 @@ impl View {
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Object>> {
-        self.read().collections.get(&key.collection)?.objects.get(key).cloned()
+        self.read().collections.get(&key.collection)?.objects.get(key).map(|kept| Arc::clone(&kept.object))
     }
 
     pub(crate) fn list(&self, collection: &str, namespace: &str, at: Option<Revision>) -> Result<Page, HistoryError> {
@@ -144,6 +173,7 @@ impl View {
         let mut woken: Vec<watch::Sender<Revision>> = Vec::new();
         for change in changes {
             let news = state.apply(change);
+            state.recent.keep(change.object());
             if let Some(news) = news
                 && !woken.iter().any(|known| known.same_channel(&news))
             {
@@ -157,6 +187,14 @@ impl View {
             news.send_replace(revision);
         }
         garbage
+    }
+
+    /// Takes over a change that was made visible in an earlier life, when nobody watches. Answers what fell out of the
+    /// window.
+    pub(crate) fn replay(&self, change: &Change) -> Garbage {
+        let mut state = self.write();
+        state.apply(change);
+        state.trim()
     }
 
     /// Moves the newest revision on without a change: what a reopened log says was given out before.
@@ -198,6 +236,7 @@ impl State {
         let (floor, revision, closed) = (self.floor, self.revision, self.closed);
         self.collections.entry(Arc::clone(name)).or_insert_with(|| Collection {
             objects: BTreeMap::new(),
+            parsed: 0,
             history: VecDeque::new(),
             forgotten: floor,
             news: (!closed).then(|| watch::Sender::new(revision)),
@@ -261,15 +300,32 @@ impl State {
     }
 }
 
+impl Recent {
+    fn keep(&mut self, object: &Object) {
+        let weight = object.parsed_weight();
+        self.values.push_back((object.value(), weight));
+        self.weight += weight;
+        while self.weight > RECENT
+            && let Some((_, weight)) = self.values.pop_front()
+        {
+            self.weight -= weight;
+        }
+    }
+}
+
 impl Collection {
     fn put(&mut self, change: &Change) {
-        match change {
+        let replaced = match change {
             Change::Added(after) | Change::Modified { after, .. } => {
-                self.objects.insert(after.key.clone(), Arc::clone(after));
+                let weight = after.parsed_weight();
+                let value = (self.parsed + weight <= SMALL).then(|| after.value());
+                self.parsed += value.as_ref().map_or(0, |_| weight);
+                self.objects.insert(after.key.clone(), Kept { object: Arc::clone(after), value })
             }
-            Change::Deleted { last, .. } => {
-                self.objects.remove(&last.key);
-            }
+            Change::Deleted { last, .. } => self.objects.remove(&last.key),
+        };
+        if let Some(Kept { object, value: Some(_) }) = replaced {
+            self.parsed -= object.parsed_weight();
         }
     }
 
@@ -279,7 +335,7 @@ impl Collection {
             Some(first) => Key { collection: Arc::clone(&first.collection), ..from },
             None => from,
         };
-        self.objects.range(from..).map(|(_, object)| object).take_while(move |object| object.key.is_in(namespace))
+        self.objects.range(from..).map(|(_, kept)| &kept.object).take_while(move |object| object.key.is_in(namespace))
     }
 
     /// The objects as they were at `at`: those of today, with every newer change undone.

@@ -30,8 +30,8 @@ async fn an_object_carries_its_revision_in_both_forms() {
     let object = store.get(&key).unwrap();
     assert!(matches!(&changes[..], [Change::Added(added)] if Arc::ptr_eq(added, &object)));
     assert_eq!(object.revision, store.revision());
-    assert_eq!(object.value["metadata"]["resourceVersion"], json!(object.revision.to_string()));
-    assert_eq!(serde_json::from_slice::<serde_json::Value>(&object.json).unwrap(), object.value);
+    assert_eq!(object.value()["metadata"]["resourceVersion"], json!(object.revision.to_string()));
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&object.json).unwrap(), *object.value());
     assert!(object.json.starts_with(b"{") && object.json.ends_with(b"}"));
 }
 
@@ -82,7 +82,7 @@ async fn several_steps_are_one_write_with_a_revision_each() {
     match soon(&mut watch).await {
         Change::Deleted { before, last } => {
             assert_eq!((before.revision, last.revision), (Revision(3), Revision(4)));
-            assert_eq!(last.value["metadata"]["resourceVersion"], json!("4"));
+            assert_eq!(last.value()["metadata"]["resourceVersion"], json!("4"));
             assert_eq!(n_of(&last), 2, "the last stored state");
         }
         other @ (Change::Added(_) | Change::Modified { .. }) => panic!("{other:?}"),
