@@ -18,8 +18,9 @@ use crate::events::Recorder;
 use crate::hands::Tools;
 use crate::heartbeat;
 use crate::manifest::Manifests;
-use crate::pods::{Command, Directory, PodEntry, Pods};
+use crate::pods::{Command, Directory, Ears, PodEntry, Pods};
 use crate::publisher::Flush;
+use crate::statics::Folder;
 
 /// What a node needs to know of itself.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct NodeConfig {
     pub address: IpAddr,
     /// Where it keeps its journal and what its pods need; nothing else lives there.
     pub data_dir: PathBuf,
+    /// Where manifests of static pods are kept.
+    pub static_pods: Option<PathBuf>,
     /// `v1.36.4+adieu.…`, as the API server reports it too.
     pub version: String,
     /// False when the node only ends what it already has (`adieu down` without a running instance).
@@ -94,15 +97,23 @@ impl<R: Runtime> Node<R> {
             host_ip: config.address.to_string(),
         });
         let directory = Directory::new(Mutex::default());
-        let pods = Pods::recover(tools, journal, lives, &boot_id, directory.clone(), config.takes_on_pods)
-            .await
-            .map_err(NodeError::Inventory)?;
+        let mut pods = Pods::new(tools.clone(), journal, directory.clone(), config.takes_on_pods);
+        pods.recover(lives, &boot_id).await.map_err(NodeError::Inventory)?;
+        let (file_told, files) = mpsc::channel(1);
+        if let Some(dir) = config.static_pods.clone().filter(|_| config.takes_on_pods) {
+            let wrong = |source| NodeError::Folder { path: dir.clone(), source };
+            let before = pods.known_statics();
+            let recorder = tools.recorder.clone();
+            let mut folder = Folder::open(dir.clone(), config.name.clone(), recorder, before).map_err(wrong)?;
+            pods.want(folder.wanted()).await;
+            helpers.spawn(folder.follow(file_told));
+        }
         let object = heartbeat::register(&client, &config).await.map_err(NodeError::Register)?;
         let (sight_told, sights) = mpsc::channel(256);
         let selector = format!("spec.nodeName={}", config.name);
         helpers.spawn(client::follow(Api::<Pod>::all(client.clone()), Some(selector), sight_told));
         let (commands, command_told) = mpsc::channel(1);
-        let pods = tokio::spawn(pods.run(sights, events, command_told));
+        let pods = tokio::spawn(pods.run(Ears { sights, files, events, commands: command_told }));
         helpers.spawn(heartbeat::keep_alive(client.clone(), config.clone(), object));
         let containers = Arc::new(NodeContainers::new(runtime, directory));
         Ok(Self { config, client, commands, containers, pods, helpers })

@@ -161,6 +161,11 @@ impl Instance {
         self.dir.path().join("admin.kubeconfig")
     }
 
+    /// What its node is called.
+    pub fn node_name(&self) -> &str {
+        &self.node_name
+    }
+
     /// The range its pods get addresses from.
     pub fn pod_cidr(&self) -> &str {
         &self.pod_cidr

@@ -177,7 +177,7 @@ mod tests {
         );
         for (text, words) in [
             ("{", "yaml"),
-            ("", "Required value"),
+            ("kind: Pod", "Required value"),
             ("kind: Service\napiVersion: v1", "cannot be handled as a Pod"),
             (&WEB.replace("name: app", "name: App!"), "spec.containers[0].name"),
             (&WEB.replace("{name: web}", "{name: web, uid: ../x}"), "metadata.uid"),
