@@ -118,7 +118,12 @@ impl Memory {
         let about = &event.involved_object;
         let parts = [&about.kind, &about.namespace, &about.name, &about.uid, &about.field_path];
         let words = [&event.type_, &event.reason, &event.message];
-        parts.into_iter().chain(words).map(|part| part.as_deref().unwrap_or_default()).collect::<Vec<_>>().join("\u{1f}")
+        parts
+            .into_iter()
+            .chain(words)
+            .map(|part| part.as_deref().unwrap_or_default())
+            .collect::<Vec<_>>()
+            .join("\u{1f}")
     }
 
     fn remember(&mut self, key: String, name: String, count: i32) {

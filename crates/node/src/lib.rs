@@ -22,3 +22,4 @@ pub mod translate;
 pub mod volumes;
 
 pub use node::{Node, NodeConfig, NodeError};
+pub use pods::{FLUSH, Farewell};

@@ -4,6 +4,7 @@
 //! and waits for a driver only if a thousand facts already wait there, so one slow pod does not hold up the others.
 
 mod recovery;
+mod shutdown;
 mod statics;
 
 use std::collections::{HashMap, HashSet};
@@ -13,13 +14,14 @@ use std::time::Duration;
 use client::Sight;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use lifecycle::{DeleteSighting, Event, Input, KillCause, PodPhase, PodWorker, Succession};
+use lifecycle::{DeleteSighting, Event, Input, PodPhase, PodWorker, Succession};
 use runtime::{PodUid, Runtime, RuntimeEvent};
 use timeline::{Journal, JournalError, Record};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
+pub use self::shutdown::{FLUSH, Farewell, ShutdownNews};
 use crate::driver::{Driver, Progress};
 use crate::hands::{Hands, Tools, instance, lock};
 use crate::publisher::{Flush, SharedFacts};
@@ -53,8 +55,24 @@ pub type Directory = Arc<Mutex<HashMap<String, PodEntry>>>;
 /// What the owner of the node may ask of its pods.
 #[derive(Debug)]
 pub enum Command {
-    /// End every pod with its full grace; new ones are not begun. Answered with the pods that are leaving.
-    ShutDown(oneshot::Sender<Vec<PodEntry>>),
+    /// End every pod; new ones are turned away. How that goes is told to `news`.
+    ShutDown {
+        /// How much time they have.
+        farewell: Farewell,
+        /// Whoever wants to know.
+        news: mpsc::UnboundedSender<ShutdownNews>,
+    },
+}
+
+/// Whether the node takes on pods.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// It does.
+    Open,
+    /// It turns them away.
+    ShuttingDown,
+    /// It only ends what it has, and leaves the others to a later start.
+    Closed,
 }
 
 struct Handle {
@@ -83,8 +101,9 @@ pub struct Pods<R: Runtime> {
     finished: HashSet<String>,
     /// Pods that could not be taken on, each to be tried again.
     later: JoinSet<Pod>,
-    /// False once the node shuts down.
-    takes_on_pods: bool,
+    mode: Mode,
+    /// The shutdown that is under way.
+    stopping: Option<shutdown::Stopping>,
     /// Which static pods may run.
     succession: Succession,
     /// What the files ask for, by UID.
@@ -109,7 +128,7 @@ pub struct Ears {
 
 impl<R: Runtime> Pods<R> {
     /// A table without drivers.
-    pub fn new(tools: Arc<Tools<R>>, journal: Journal, directory: Directory, takes_on_pods: bool) -> Self {
+    pub fn new(tools: Arc<Tools<R>>, journal: Journal, directory: Directory, mode: Mode) -> Self {
         Self {
             tools,
             journal,
@@ -118,7 +137,8 @@ impl<R: Runtime> Pods<R> {
             running: JoinSet::new(),
             finished: HashSet::new(),
             later: JoinSet::new(),
-            takes_on_pods,
+            mode,
+            stopping: None,
             succession: Succession::default(),
             desired: HashMap::new(),
             mirrors: HashMap::new(),
@@ -136,8 +156,9 @@ impl<R: Runtime> Pods<R> {
                 Some(ended) = self.running.join_next() => self.ended(ended).await?,
                 Some(Ok(pod)) = self.later.join_next() => self.try_again(pod).await,
                 Some(_) = self.chores.join_next() => {}
+                event = shutdown::next(&mut self.stopping) => self.stopping_event(event).await,
                 command = ears.commands.recv() => match command {
-                    Some(Command::ShutDown(answer)) => self.shut_down(answer).await,
+                    Some(Command::ShutDown { farewell, news }) => self.shut_down(farewell, news).await,
                     // The node's owner is gone: stop looking after pods, and leave them as they are.
                     None => return Ok(()),
                 },
@@ -158,15 +179,8 @@ impl<R: Runtime> Pods<R> {
         let (driver, progress) = Driver::new(uid.to_owned(), worker, told, self.journal.clone(), hands);
         let entry = PodEntry { uid: PodUid(uid.to_owned()), facts, progress, flush };
         lock(&self.directory).insert(uid.to_owned(), entry.clone());
-        let handle = Handle {
-            inbox: inbox.clone(),
-            entry,
-            told: None,
-            begun,
-            object_gone: false,
-            full_name,
-            unwanted: false,
-        };
+        let handle =
+            Handle { inbox: inbox.clone(), entry, told: None, begun, object_gone: false, full_name, unwanted: false };
         self.drivers.insert(uid.to_owned(), handle);
         let key = uid.to_owned();
         self.running.spawn(async move { (key, driver.run().await) });
@@ -241,8 +255,11 @@ impl<R: Runtime> Pods<R> {
         if !self.drivers.contains_key(&uid) {
             // A pod that is over is nobody's concern, unless it waits for the node to let it go.
             let over = is_terminal(&pod) && pod.metadata.deletion_timestamp.is_none();
-            if over || !self.takes_on_pods || !self.adopt(&uid, &pod).await {
+            if over || self.mode == Mode::Closed || !self.adopt(&uid, &pod).await {
                 return;
+            }
+            if self.mode == Mode::ShuttingDown && pod.metadata.deletion_timestamp.is_none() {
+                self.turn_away(&uid).await;
             }
         }
         let Some(handle) = self.drivers.get_mut(&uid) else { return };
@@ -356,14 +373,6 @@ impl<R: Runtime> Pods<R> {
         if let Some(handle) = self.drivers.get(&pod.0) {
             let _ = handle.inbox.send(input).await;
         }
-    }
-
-    async fn shut_down(&mut self, answer: oneshot::Sender<Vec<PodEntry>>) {
-        self.takes_on_pods = false;
-        for handle in self.drivers.values() {
-            let _ = handle.inbox.send(Input::KillRequested { cause: KillCause::NodeShutdown, grace: None }).await;
-        }
-        let _ = answer.send(self.drivers.values().map(|h| h.entry.clone()).collect());
     }
 }
 

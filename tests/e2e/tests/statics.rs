@@ -128,7 +128,8 @@ async fn a_mirror_is_only_a_mirror() -> Result<()> {
     for how in [&["--wait=false"][..], &["--grace-period=0", "--force"][..]] {
         kubectl.run(&[&["delete", "pod", &stage.name], how].concat()).await?;
         let old = mirror.metadata.uid.clone();
-        mirror = stage.watch().await?.until_one("another mirror", |pod| pod.metadata.uid != old && is_ready(pod)).await?;
+        mirror =
+            stage.watch().await?.until_one("another mirror", |pod| pod.metadata.uid != old && is_ready(pod)).await?;
         assert_eq!(mirror.metadata.deletion_timestamp, None);
     }
     stage.instance.kill_9().await?;
@@ -148,7 +149,7 @@ async fn a_mirror_is_only_a_mirror() -> Result<()> {
     complaints::ensure_none(&stage.instance, AFTER_A_CRASH)
 }
 
-/// [NT-131] [NT-138] A manifest that is gone lets its pod leave with its grace, whatever becomes of the agent meanwhile; then the
+/// [NT-131] A manifest that is gone lets its pod leave with its grace, whatever becomes of the agent meanwhile; then the
 /// mirror goes. The same manifest brings the pod back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_manifest_lets_its_pod_leave() -> Result<()> {

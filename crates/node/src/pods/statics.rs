@@ -11,7 +11,7 @@ use runtime::Runtime;
 use timeline::Life;
 use tracing::{debug, info, warn};
 
-use super::Pods;
+use super::{Mode, Pods};
 use crate::hands::lock;
 use crate::statics::{Wanted, full_name, is_static, mirror};
 use crate::translate::pod_spec::spec_changes;
@@ -62,7 +62,7 @@ impl<R: Runtime> Pods<R> {
         if self.drivers.get(&uid).is_some_and(|handle| !handle.unwanted) {
             return self.update_static(&uid, pod).await;
         }
-        if !self.takes_on_pods {
+        if self.mode != Mode::Open {
             debug!(uid, "a static pod has to wait: the node is going down");
             return;
         }
@@ -119,7 +119,7 @@ impl<R: Runtime> Pods<R> {
     pub(super) async fn succeed(&mut self, name: &str, uid: &str) {
         let mut next = self.succession.finished(name, uid);
         while let Some(uid) = next {
-            if let Some(pod) = self.desired.get(&uid).filter(|_| self.takes_on_pods).cloned() {
+            if let Some(pod) = self.desired.get(&uid).filter(|_| self.mode == Mode::Open).cloned() {
                 return self.begin_static(pod).await;
             }
             next = self.succession.finished(name, &uid);
@@ -137,11 +137,11 @@ impl<R: Runtime> Pods<R> {
         let told = |wanted: fn(&Input) -> bool| life.steps.iter().any(|(_, _, input, _)| wanted(input));
         let removed = told(|input| matches!(input, Input::KillRequested { cause: KillCause::ConfigRemoved, .. }));
         let ended = told(|input| matches!(input, Input::KillRequested { .. } | Input::Rejected { .. }));
-        if removed || (ended && self.takes_on_pods) {
+        if removed || (ended && self.mode == Mode::Open) {
             handle.unwanted = true;
             self.succession.leaves(&name, &life.uid);
         }
-        if ended && !removed && self.takes_on_pods {
+        if ended && !removed && self.mode == Mode::Open {
             let cause = KillCause::ConfigRemoved;
             let _ = handle.inbox.send(Input::KillRequested { cause, grace: None }).await;
         }
@@ -172,7 +172,7 @@ impl<R: Runtime> Pods<R> {
                     handle.entry.flush.refresh();
                 }
             }
-            None if self.takes_on_pods && !self.desired.values().any(|pod| full_name(pod) == name) => {
+            None if self.mode == Mode::Open && !self.desired.values().any(|pod| full_name(pod) == name) => {
                 self.chores.spawn(mirror::remove(self.tools.client.clone(), mirror));
             }
             None => {}

@@ -148,9 +148,7 @@ impl Folder {
     async fn changes(&mut self) -> Changes {
         let mut changes = Changes::default();
         self.take(&mut changes).await;
-        let settled = async {
-            while tokio::time::timeout(QUIET, self.take(&mut changes)).await.is_ok() {}
-        };
+        let settled = async { while tokio::time::timeout(QUIET, self.take(&mut changes)).await.is_ok() {} };
         // Either it rests, or it has been waited for long enough.
         let _ = tokio::time::timeout(QUIET_MOST, settled).await;
         changes

@@ -34,8 +34,7 @@ pub enum ManifestError {
 pub fn pod(text: &[u8], file: &str, node: &str, now: Timestamp) -> Result<(Pod, Vec<String>), ManifestError> {
     let refused = |status: api::Status| ManifestError::Refused(status.message);
     let kind = api::find("", "v1", "pods").expect("the API knows pods");
-    let decoded =
-        api::decode_object(kind, Some("application/yaml"), text, FieldValidation::Warn).map_err(refused)?;
+    let decoded = api::decode_object(kind, Some("application/yaml"), text, FieldValidation::Warn).map_err(refused)?;
     let mut warnings = decoded.warnings;
     let mut object = decoded.value;
     let hash = hash(&object, file, node);
@@ -49,9 +48,7 @@ pub fn pod(text: &[u8], file: &str, node: &str, now: Timestamp) -> Result<(Pod, 
         api::meta::set_name(&mut object, &name);
     }
     prioritise(&mut object);
-    warnings.extend(
-        api::prepare_create(kind, &mut object, &namespace, now, uid, String::new).map_err(refused)?,
-    );
+    warnings.extend(api::prepare_create(kind, &mut object, &namespace, now, uid, String::new).map_err(refused)?);
     let mut pod: Pod = serde_json::from_value(object).map_err(|error| ManifestError::Refused(error.to_string()))?;
     let annotations = pod.metadata.annotations.get_or_insert_default();
     for (key, value) in [(SOURCE, "file"), (HASH, &hash), (SEEN, &now.to_string()), (FILE, file)] {
@@ -132,7 +129,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    const WEB: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - {name: app, image: busybox}\n";
+    const WEB: &str =
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - {name: app, image: busybox}\n";
 
     fn read(text: &str, file: &str) -> Result<Pod, ManifestError> {
         pod(text.as_bytes(), file, "n1", Timestamp::UNIX_EPOCH).map(|(pod, _)| pod)
