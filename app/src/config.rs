@@ -55,7 +55,9 @@ impl Config {
         let (total, critical) = (args.shutdown_grace, args.shutdown_grace_critical);
         let shutdown = ShutdownBudgets::from_totals(Duration::from_secs(total), Duration::from_secs(critical));
         if critical > total {
-            mistakes.push(format!("--shutdown-grace-critical: {critical} s are more than all of --shutdown-grace, {total} s"));
+            mistakes.push(format!(
+                "--shutdown-grace-critical: {critical} s are more than all of --shutdown-grace, {total} s"
+            ));
         }
         match (pod_cidr, node_name, data_dir) {
             (Ok(pod_cidr), Ok(node_name), Ok(data_dir)) if mistakes.is_empty() => {
