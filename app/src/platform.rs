@@ -94,6 +94,8 @@ impl Platform {
         if config.api.is_some() {
             let scheduler = client_as(&server, Identity::new("system:kube-scheduler", &[]));
             controllers.spawn(::controllers::scheduler::run(scheduler));
+            let others = client_as(&server, Identity::new("system:kube-controller-manager", &[]));
+            controllers.spawn(::controllers::run(others, ::controllers::Settings::default()));
         }
         Ok(Self { server, node, runtime, data_dir: dir.clone(), controllers })
     }

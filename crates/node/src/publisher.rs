@@ -229,14 +229,36 @@ impl Writer {
 /// A merge keeps what a patch leaves out, so fields that were cleared are said to be null.
 fn with_removals(status: &ApiStatus) -> Value {
     let mut value = serde_json::to_value(status).unwrap_or_else(|_| json!({}));
-    if let Some(fields) = value.as_object_mut() {
+    let explained = |value: &mut Value| {
+        let Some(fields) = value.as_object_mut() else { return };
         for name in ["reason", "message"] {
             fields.entry(name).or_insert(Value::Null);
         }
-    }
+    };
+    explained(&mut value);
+    // A condition is merged with the one of its type, which may have had its reasons.
+    value.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten().for_each(explained);
     value
 }
 
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::PodCondition;
+
+    use super::*;
+
+    #[test]
+    fn a_condition_that_holds_loses_the_reason_for_which_it_did_not() {
+        let ready = PodCondition { type_: "Ready".into(), status: "True".into(), ..PodCondition::default() };
+        let status =
+            ApiStatus { conditions: Some(vec![ready]), reason: Some("Evicted".into()), ..ApiStatus::default() };
+        let condition = json!({ "type": "Ready", "status": "True", "reason": null, "message": null });
+        let expected = json!({ "conditions": [condition], "reason": "Evicted", "message": null });
+        assert_eq!(with_removals(&status), expected);
+        assert_eq!(with_removals(&ApiStatus::default()), json!({ "reason": null, "message": null }));
+    }
 }
