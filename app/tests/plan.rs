@@ -7,8 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 const GOOD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a, image: x}]}\n";
-const ZERO: &str =
-    "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {terminationGracePeriodSeconds: 0, containers: [{name: a, image: x}]}\n";
+const ZERO: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {terminationGracePeriodSeconds: 0, containers: [{name: a, image: x}]}\n";
 const WRONG: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a, imagge: x}]}\n";
 
 /// `adieu plan -f - ARGUMENTS` with that on its standard input.

@@ -145,9 +145,10 @@ impl<R: Runtime> Hands<R> {
                 let news = TrafficNews::Failed { message: "this node does not steer traffic yet".to_owned() };
                 self.tasks.spawn(async move { body.tell(Input::Traffic(news)).await });
             }
-            Effect::NotifyDrain { .. } | Effect::RestoreTraffic => {
-                warn!(?effect, "not supported yet: this node does not steer traffic");
+            Effect::NotifyDrain { .. } => {
+                warn!("the program is not told of its drain: this node does not steer traffic yet")
             }
+            Effect::RestoreTraffic => warn!("traffic is not restored: this node does not steer it yet"),
             Effect::KillAnswered { ticket, outcome } => info!(ticket, ?outcome, "whoever waited for the kill is told"),
         }
     }

@@ -29,9 +29,12 @@ pub(crate) struct Deleted {
 pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     let kind = request.kind;
     request.accept.for_objects()?;
-    let options = api::decode_delete_options(request.content_type.as_deref(), &request.body, request.query.pairs())?;
-    if kind.collection() == "namespaces" && request.name == "kube-node-lease" {
-        return Err(Status::forbidden(kind, &request.name, "this namespace may not be deleted"));
+    let mut options =
+        api::decode_delete_options(request.content_type.as_deref(), &request.body, request.query.pairs())?;
+    if kind.collection() == "namespaces" && options.uid.is_none() {
+        // A namespace takes its time to go; one that is made anew meanwhile is not meant.
+        let found = state.store.get(&request.key()).ok_or_else(|| Status::not_found(kind, &request.name))?;
+        options.uid = Some(api::meta::uid(&found.value()).to_owned());
     }
     let deleted = delete(state, kind, &request.key(), &options).await?;
     tracing::debug!(user = %request.identity.user, agent = %request.user_agent, grace = ?options.grace_seconds,
