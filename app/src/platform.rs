@@ -48,6 +48,7 @@ impl Platform {
                 name: config.node_name.clone(),
                 address: config.node_address(),
                 data_dir: dir.join("node"),
+                static_pods: Some(dir.join("manifests")),
                 version: VERSION.to_owned(),
                 takes_on_pods: config.api.is_some(),
             },

@@ -180,12 +180,10 @@ impl Shell<'_> {
         let steady = self.steady(self.list);
         if let Steady::Became(words) = steady {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let brief = |item: &Item| item.pipeline.iter().all(|command| takes_no_time(command));
+            let brief = |item: &Item| item.pipeline.iter().all(takes_no_time);
             let at_once = self.list.iter().filter(|item| !self.becomes(item)).all(brief);
-            return match words_hear(&words, self.around) {
-                Hears::Presumably if !at_once => Hears::OnceReached,
-                hears => hears,
-            };
+            let hears = words_hear(&words, self.around);
+            return if hears == Hears::Presumably && !at_once { Hears::OnceReached } else { hears };
         }
         match trap::on(self.around.signal, self.list) {
             Some(handler) => self.with_trap(&steady, handler),
@@ -275,7 +273,9 @@ impl Shell<'_> {
                     Steady::Unclear => {}
                     Steady::Last { words, .. } if last => return Steady::Last { words, plain: false },
                     Steady::Last { .. } => {}
-                    steady => return steady,
+                    steady @ (Steady::Became(_) | Steady::Behind(_) | Steady::Turns(_) | Steady::Waits { .. }) => {
+                        return steady;
+                    }
                 },
                 Command::Loop { condition, body, .. } if last || pause::never_ends(command) => {
                     return turns(condition.iter().chain(body));
@@ -316,10 +316,8 @@ impl Shell<'_> {
 
     /// Programs in the background that somebody would miss.
     fn starts_programs(&self) -> bool {
-        let missed = |command: &Command| match command {
-            Command::Simple { words, .. } => words.first().is_some_and(|word| !DEAF.contains(&base(word))),
-            _ => true,
-        };
+        let deaf = |words: &[String]| words.first().is_none_or(|word| DEAF.contains(&base(word)));
+        let missed = |command: &Command| !command.words().is_some_and(deaf);
         self.list.iter().any(|item| item.then == Then::Background && item.pipeline.iter().any(missed))
     }
 
@@ -335,14 +333,12 @@ fn turns<'a>(items: impl Iterator<Item = &'a Item>) -> Steady<'a> {
     let mut longest = Duration::ZERO;
     for item in items.filter(|item| item.then != Then::Background) {
         for command in &item.pipeline {
-            match command {
-                Command::Simple { words, .. } => match pause::of_words(words) {
-                    Some(Pause::For(length)) => longest = longest.max(length),
-                    None if takes_no_time(command) || words.first().is_none_or(|word| word == "wait") => {}
-                    Some(Pause::Endless | Pause::AtLeast(_)) | None => return Steady::Behind(words.join(" ")),
-                },
-                command if pause::of(command) == Pause::For(Duration::ZERO) => {}
-                _ => return Steady::Unclear,
+            match command.words().map(|words| (words, pause::of_words(words))) {
+                Some((_, Some(Pause::For(length)))) => longest = longest.max(length),
+                Some((words, None)) if takes_no_time(command) || words[0] == "wait" => {}
+                Some((words, _)) => return Steady::Behind(words.join(" ")),
+                None if pause::of(command) == Pause::For(Duration::ZERO) => {}
+                None => return Steady::Unclear,
             }
         }
     }
@@ -350,28 +346,20 @@ fn turns<'a>(items: impl Iterator<Item = &'a Item>) -> Steady<'a> {
 }
 
 fn runs_anything(item: &Item) -> bool {
-    !item.pipeline.iter().all(|command| match command {
-        Command::Simple { words, .. } => {
-            words.first().is_none_or(|word| word == "trap" || (word == "exec" && words.len() == 1))
-        }
-        Command::Function { .. } => true,
-        _ => false,
-    })
+    let prepares =
+        |words: &[String]| words.first().is_none_or(|word| word == "trap" || (word == "exec" && words.len() == 1));
+    let nothing =
+        |command: &Command| matches!(command, Command::Function { .. }) || command.words().is_some_and(prepares);
+    !item.pipeline.iter().all(nothing)
 }
 
 /// Whether a command is over as soon as it has begun.
 fn takes_no_time(command: &Command) -> bool {
-    match command {
-        Command::Simple { words, .. } => words.first().is_none_or(|word| BRIEF.contains(&base(word))),
-        Command::Function { .. } => true,
-        _ => false,
-    }
+    let brief = |words: &[String]| words.first().is_none_or(|word| BRIEF.contains(&base(word)));
+    matches!(command, Command::Function { .. }) || command.words().is_some_and(brief)
 }
 
 fn words_of(pipeline: &[Command]) -> String {
-    let words = pipeline.iter().filter_map(|command| match command {
-        Command::Simple { words, .. } => Some(words.join(" ")),
-        _ => None,
-    });
+    let words = pipeline.iter().filter_map(|command| Some(command.words()?.join(" ")));
     words.collect::<Vec<_>>().join(" | ")
 }

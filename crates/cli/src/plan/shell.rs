@@ -51,6 +51,14 @@ pub(super) enum Command {
     Function { name: String, body: Box<Command> },
 }
 
+impl Command {
+    /// The words of a simple command.
+    pub(super) fn words(&self) -> Option<&[String]> {
+        let Self::Simple { words, .. } = self else { return None };
+        Some(words)
+    }
+}
+
 /// Reads a script; nothing if it cannot.
 pub(super) fn parse(script: &str) -> Option<List> {
     let mut parser = Parser { chars: script.chars().peekable(), ahead: None, heredocs: Vec::new(), depth: 0 };

@@ -152,7 +152,7 @@ fn neighbours(pod: &PlannedPod, services: &[&Service], manifests: &Manifests) ->
     let siblings = everywhere.map(count).fold(0, i64::saturating_add);
     let alone =
         |service: &&Service| others().filter(|other| selects(service, &other.pod)).all(|other| count(other) == 0);
-    (own, siblings, own == Some(1) && services.iter().any(|service| alone(service)))
+    (own, siblings, own == Some(1) && services.iter().any(alone))
 }
 
 /// The best evidence that its kind and its Services allow.

@@ -75,12 +75,10 @@ fn is(named: &str, signal: &str) -> bool {
 }
 
 fn function(name: &str, script: &List) -> Option<List> {
-    script.iter().flat_map(|item| &item.pipeline).find_map(|command| match command {
-        Command::Function { name: own, body } if own == name => match body.as_ref() {
-            Command::Group(list) | Command::Subshell(list) => Some(list.clone()),
-            other => Some(vec![shell::Item { pipeline: vec![other.clone()], then: shell::Then::Next }]),
-        },
-        _ => None,
+    script.iter().flat_map(|item| &item.pipeline).find_map(|command| {
+        let Command::Function { name: own, body } = command else { return None };
+        let whole = || vec![shell::Item { pipeline: vec![body.as_ref().clone()], then: shell::Then::Next }];
+        (own == name).then(whole)
     })
 }
 
