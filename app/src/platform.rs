@@ -50,7 +50,7 @@ impl Platform {
     /// Starts every part, in the order in which they need each other. `root_ca` is what pods are to trust.
     pub(crate) async fn start(config: &Config, instance: &Instance, root_ca: Option<&str>) -> Result<Self> {
         let dir = &instance.dir;
-        let store = open_store(&dir.join("store.redb")).await.context("cannot open the store")?;
+        let store = open_store(&dir.join("store")).await.context("cannot open the store")?;
         let dialer = Arc::new(LocalNode::<NodeContainers<Embedded>>::new(config.node_name.clone()));
         let advertise = config.api.unwrap_or_else(|| SocketAddr::from((config.node_address(), 6443)));
         let server = Server::new(ServerConfig {
@@ -93,6 +93,8 @@ impl Platform {
         if config.api.is_some() {
             let scheduler = client_as(&server, Identity::new("system:kube-scheduler", &[]));
             controllers.spawn(::controllers::scheduler::run(scheduler));
+            let others = client_as(&server, Identity::new("system:kube-controller-manager", &[]));
+            controllers.spawn(::controllers::run(others, ::controllers::Settings::default()));
         }
         Ok(Self { server, node, runtime, data_dir: dir.clone(), controllers })
     }

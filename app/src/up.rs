@@ -134,5 +134,7 @@ pub(crate) fn log_at(verbose: u8) {
         1 => tracing::Level::INFO,
         _ => tracing::Level::TRACE,
     };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_target(false).init();
+    let colours = crate::wants_colours(&io::stderr());
+    let logs = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_target(false);
+    logs.with_ansi(colours).init();
 }

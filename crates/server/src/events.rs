@@ -58,7 +58,7 @@ mod tests {
     #[tokio::test]
     async fn events_go_an_hour_after_they_were_last_seen() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&dir.path().join("store.redb")).await.unwrap();
+        let store = Store::open(&dir.path().join("store")).await.unwrap();
         let state = State::new(crate::ServerConfig {
             store: store.clone(),
             advertise: ([127, 0, 0, 1], 6443).into(),

@@ -9,15 +9,20 @@
 //! ```
 //!
 //! Reading order: this file (the words), `store` (the handle), `view` (what is true, and what was), `watch` (a cursor
-//! into it), `log` (the seam behind which revisions are made), `embedded` (the log in one file) over
-//! `disk`, `row` and `load`.
+//! into it), `log` (the seam behind which revisions are made), `embedded` (the log in a folder of this machine) over
+//! `segment`, `snapshot` and `load`, whose bytes are `frame`'s, `files`' and `row`'s.
 
-mod disk;
+mod directory;
 mod embedded;
+mod files;
+mod frame;
 mod load;
 mod log;
 mod object;
+mod open;
 mod row;
+mod segment;
+mod snapshot;
 mod store;
 mod view;
 mod watch;
@@ -27,7 +32,7 @@ use std::sync::{Arc, Mutex, Weak};
 use bytes::Bytes;
 use serde_json::Value;
 
-pub use disk::OpenError;
+pub use open::OpenError;
 pub use store::{Store, Window};
 pub use watch::Watch;
 
@@ -114,6 +119,22 @@ pub enum WriteError {
     /// The expectation did not hold; this is what is stored (or `None`).
     #[error("the stored object is not the expected one")]
     Conflict(Option<Arc<Object>>),
+    /// The log could not take it; nothing was acknowledged and nothing changed.
+    #[error("cannot write to the store")]
+    Log(#[source] Arc<dyn std::error::Error + Send + Sync>),
+}
+
+/// Why a transaction did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum TransactError {
+    /// An expectation did not hold.
+    #[error("{key} is not stored as expected")]
+    Conflict {
+        /// Where.
+        key: Key,
+        /// What is stored there.
+        found: Option<Arc<Object>>,
+    },
     /// The log could not take it; nothing was acknowledged and nothing changed.
     #[error("cannot write to the store")]
     Log(#[source] Arc<dyn std::error::Error + Send + Sync>),

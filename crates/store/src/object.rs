@@ -13,6 +13,9 @@ impl Revision {
     /// The revision of a store that was never written to. Nothing happened at it; the first write comes after.
     pub const FIRST: Self = Self(1);
 
+    /// Before everything.
+    pub(crate) const NONE: Self = Self(0);
+
     pub(crate) const fn next(self) -> Self {
         Self(self.0 + 1)
     }

@@ -14,6 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::snapshot::Everything;
 use crate::{Change, HistoryError, Key, Object, Page, Revision, Window};
 
 /// How many changes a watch takes over at a time; also how many a stalled reader can keep alive.
@@ -69,13 +70,6 @@ struct Kept {
 struct Recent {
     values: VecDeque<(Arc<Value>, usize)>,
     weight: usize,
-}
-
-/// Rows that no reader can reach any more, and the floor that makes it so.
-#[derive(Debug, Default)]
-pub(crate) struct Garbage {
-    pub(crate) floor: Option<Revision>,
-    pub(crate) rows: Vec<Revision>,
 }
 
 /// The cursor is older than the history of its collection.
@@ -167,8 +161,8 @@ impl View {
         }
     }
 
-    /// Makes one committed group visible, in order, then wakes its watches. Answers what fell out of the window.
-    pub(crate) fn apply(&self, changes: &[Change]) -> Garbage {
+    /// Makes one committed group visible, in order, then wakes its watches.
+    pub(crate) fn apply(&self, changes: &[Change]) {
         let mut state = self.write();
         let mut woken: Vec<watch::Sender<Revision>> = Vec::new();
         for change in changes {
@@ -180,21 +174,19 @@ impl View {
                 woken.push(news);
             }
         }
-        let garbage = state.trim();
+        state.trim();
         let revision = state.revision;
         drop(state);
         for news in woken {
             news.send_replace(revision);
         }
-        garbage
     }
 
-    /// Takes over a change that was made visible in an earlier life, when nobody watches. Answers what fell out of the
-    /// window.
-    pub(crate) fn replay(&self, change: &Change) -> Garbage {
+    /// Takes over a change that was made visible in an earlier life, when nobody watches.
+    pub(crate) fn replay(&self, change: &Change) {
         let mut state = self.write();
         state.apply(change);
-        state.trim()
+        state.trim();
     }
 
     /// Moves the newest revision on without a change: what a reopened log says was given out before.
@@ -203,12 +195,22 @@ impl View {
         state.revision = state.revision.max(revision);
     }
 
-    /// Takes over what a change from before the window left, without the change itself. Answers the rows that it made
-    /// unreachable.
-    pub(crate) fn restore(&self, change: &Change) -> Vec<Revision> {
-        let mut state = self.write();
-        state.collection(&Arc::clone(&change.key().collection)).put(change);
-        replaced(change)
+    /// Takes over what a change from before the window left, without the change itself.
+    pub(crate) fn restore(&self, change: &Change) {
+        self.write().collection(&Arc::clone(&change.key().collection)).put(change);
+    }
+
+    /// All there is to know, as of now.
+    pub(crate) fn everything(&self) -> Everything {
+        let state = self.read();
+        let objects = state.collections.values().flat_map(|collection| collection.as_of("", state.floor)).collect();
+        let mut next: BTreeMap<&str, usize> = BTreeMap::new();
+        let changes = state.order.iter().map(|name| {
+            let at = next.entry(name).or_default();
+            *at += 1;
+            state.collections[name].history[*at - 1].clone()
+        });
+        Everything { revision: state.revision, floor: state.floor, objects, changes: changes.collect() }
     }
 
     /// Ends every watch once it has read what there is.
@@ -284,8 +286,7 @@ impl State {
         news
     }
 
-    fn trim(&mut self) -> Garbage {
-        let mut garbage = Garbage::default();
+    fn trim(&mut self) {
         while self.order.len() > self.window.changes || self.weight > self.window.bytes {
             let Some(name) = self.order.pop_front() else { break };
             let collection = self.collections.get_mut(&name).expect("a kept change has its collection");
@@ -293,10 +294,7 @@ impl State {
             collection.forgotten = change.revision();
             self.floor = change.revision();
             self.weight -= weight(&change);
-            garbage.floor = Some(change.revision());
-            garbage.rows.extend(replaced(&change));
         }
-        garbage
     }
 }
 
@@ -354,15 +352,6 @@ impl Collection {
     fn since(&self, cursor: Revision) -> impl DoubleEndedIterator<Item = &Change> {
         let start = self.history.partition_point(|change| change.revision() <= cursor);
         self.history.range(start..)
-    }
-}
-
-/// The rows that nobody needs once the change itself is out of the window.
-fn replaced(change: &Change) -> Vec<Revision> {
-    match change {
-        Change::Added(_) => vec![],
-        Change::Modified { before, .. } => vec![before.revision],
-        Change::Deleted { before, last } => vec![before.revision, last.revision],
     }
 }
 
