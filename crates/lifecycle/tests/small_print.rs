@@ -179,3 +179,52 @@ fn a_wake_says_whose_time_is_over() {
     deleted(1).then_at(secs(2), "app had its two seconds").then_never("grace budget spent");
     deleted(2).then_at(secs(2), "grace budget spent").then_never("app had its two seconds");
 }
+
+/// Whatever a confused runtime reports (a sandbox that was lost and is there again, with somebody in it), a worker never
+/// asks to be woken for what is over.
+#[test]
+fn nobody_is_woken_for_a_deadline_that_is_over() {
+    let at = lifecycle::Moment::from_millis;
+    let mut pod = lifecycle::PodWorker::new(given_pod().container("app", IgnoresTerm).spec());
+    let seen = lifecycle::SeenContainer::Running { wall: lifecycle::Wall(0) };
+    let containers = vec![lifecycle::ContainerReport { instance: run("app", 1), seen }];
+    let there = lifecycle::RuntimeReport { sandbox: true, containers, hooks: Vec::new() };
+    for input in [
+        Input::Begin,
+        Input::SandboxReady,
+        Input::ImageReady { container: ContainerName("app".into()), stop_signal: None },
+        Input::Started { instance: run("app", 0), wall: lifecycle::Wall(0) },
+        Input::AgentRestarted { report: lifecycle::RuntimeReport::default() },
+        Input::AgentRestarted { report: there },
+        Input::SandboxRemoved,
+        Input::DeleteRequested { grace: secs(5), sighting: lifecycle::DeleteSighting::Live },
+    ] {
+        pod.handle(at(1_000), input);
+    }
+    let asked = pod.handle(at(6_000), Input::TimePassed);
+    assert!(asked.contains(&lifecycle::Effect::KillContainer { instance: run("app", 1) }), "{asked:?}");
+    let wake = pod.next_wake().expect("the kill is watched");
+    assert!(wake.at > at(6_000), "{wake:?}");
+}
+
+/// A static pod that is done says so when its manifest goes; one that would have gone on, or has not begun, does not.
+#[test]
+fn a_static_pod_that_is_done_says_so() {
+    let removed = |restart, script| {
+        given_pod()
+            .restart(restart)
+            .sidecar("proxy", exits_on_term(secs(1)))
+            .container("app", script)
+            .when_left_alone()
+            .killed_at(secs(5), KillCause::ConfigRemoved, None)
+            .told()
+    };
+    let done = Script::ExitsByItself { after: secs(5), code: 0 };
+    removed(RestartPolicy::Never, exits_on_term(secs(1))).then_phase(PodPhase::Succeeded);
+    removed(RestartPolicy::Never, IgnoresTerm).then_phase(PodPhase::Failed);
+    removed(RestartPolicy::Always, exits_on_term(secs(1))).then_phase(PodPhase::Running);
+    removed(RestartPolicy::Always, done).then_phase(PodPhase::Running);
+    removed(RestartPolicy::Never, exits_on_term(secs(2)))
+        .then_status_at(secs(6), |status| assert_eq!(status.phase, PodPhase::Running));
+    removed(RestartPolicy::Never, Script::StartUnanswered).then_phase(PodPhase::Pending);
+}
