@@ -228,3 +228,78 @@ fn a_static_pod_that_is_done_says_so() {
         .then_status_at(secs(6), |status| assert_eq!(status.phase, PodPhase::Running));
     removed(RestartPolicy::Never, Script::StartUnanswered).then_phase(PodPhase::Pending);
 }
+
+/// Initialized stays what it was, though a sidecar is down; a main container is being created once it is, and not before.
+#[test]
+fn a_pod_that_was_initialized_stays_so() {
+    given_pod()
+        .init("setup", Script::ExitsByItself { after: secs(1), code: 0 })
+        .sidecar("proxy", Script::ExitsByItself { after: secs(3), code: 1 })
+        .container("app", exits_on_term(secs(1)))
+        .image(ImageScript::Takes(secs(9)))
+        .when_left_alone()
+        .deleted_at(secs(60), secs(30))
+        .told()
+        .then_status_at(millis(500), |status| {
+            assert_eq!(reason(status, "app"), "PodInitializing");
+            assert!(!status.initialized.holds);
+        })
+        .then_status_at(millis(2_500), |status| assert_eq!(reason(status, "app"), "ContainerCreating"))
+        .then_status_at(secs(12), |status| {
+            assert_eq!(reason(status, "proxy"), "CrashLoopBackOff");
+            assert!(status.initialized.holds && !status.ready.holds);
+        });
+    given_pod()
+        .container("app", exits_on_term(secs(1)))
+        .image(ImageScript::Takes(secs(9)))
+        .when_left_alone()
+        .deleted_at(secs(20), secs(30))
+        .told()
+        .then_status_at(secs(5), |status| assert_eq!(reason(status, "app"), "ContainerCreating"));
+}
+
+fn reason<'a>(status: &'a lifecycle::PodStatus, name: &str) -> &'a str {
+    let container = status.containers.iter().find(|container| container.name.0 == name).expect("a given container");
+    match &container.state {
+        lifecycle::ContainerState::Waiting(waiting) => &waiting.reason,
+        other @ (lifecycle::ContainerState::Running { .. } | lifecycle::ContainerState::Terminated(_)) => {
+            panic!("{name} does not wait: {other:?}")
+        }
+    }
+}
+
+/// A container between two images is shown as it ended when its pod leaves.
+#[test]
+fn a_container_between_two_images_is_shown_as_it_ended() {
+    let changed =
+        Input::SpecChanged { change: lifecycle::SpecChange::Image { container: ContainerName("app".into()) } };
+    given_pod()
+        .container("app", exits_on_term(secs(1)))
+        .image(ImageScript::Takes(secs(10)))
+        .when_left_alone()
+        .told_at(secs(15), changed)
+        .deleted_at(secs(18), secs(30))
+        .told()
+        .then_status_at(secs(17), |status| assert_eq!(reason(status, "app"), "ContainerCreating"))
+        .then_exit("app", 0, "Completed")
+        .then_phase(PodPhase::Succeeded);
+}
+
+/// A pod that leaves before it was initialized owes an end to the init containers it came to, the first in any case.
+#[test]
+fn the_init_containers_it_came_to_are_said_to_have_ended() {
+    let story = given_pod()
+        .init("first", Script::ExitsByItself { after: secs(9), code: 0 })
+        .image(ImageScript::Takes(secs(60)))
+        .init("second", exits_on_term(secs(1)))
+        .container("app", exits_on_term(secs(1)))
+        .when_left_alone()
+        .deleted_at(secs(5), secs(30))
+        .told()
+        .then_exit("first", 137, "ContainerStatusUnknown")
+        .then_phase(PodPhase::Failed);
+    assert_eq!(
+        (reason(&story.status(), "second"), reason(&story.status(), "app")),
+        ("PodInitializing", "PodInitializing")
+    );
+}
