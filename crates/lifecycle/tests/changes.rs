@@ -532,6 +532,11 @@ fn every_wait_keeps_its_rest_through_a_reboot() {
     shifted(up(draining().into_iter().chain([empty]).collect()));
     let done = (8_999_900, Input::Traffic(TrafficNews::AppDone));
     shifted(up(draining().into_iter().chain([done.clone()]).collect()));
+    // Whoever waits for a kill.
+    let lost = Input::AgentRestarted { report: RuntimeReport::default() };
+    let (forced_before, overdue) = ((8_990_000, Input::ObjectGone), (8_995_000, Input::TimePassed));
+    let awaited = (8_996_000, Input::KillAwaited { ticket: 1 });
+    shifted(up(vec![forced_before, (8_990_001, lost), overdue, awaited]));
     let forced = (8_999_950, Input::ObjectGone);
     let seen = lifecycle::SeenContainer::Running { wall: Wall(0) };
     let running = lifecycle::ContainerReport { instance: instance("app"), seen };
