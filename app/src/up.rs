@@ -4,17 +4,19 @@ use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 use cli::UpArgs;
-use server::pki;
-use tokio::net::TcpListener;
+use node::Farewell;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::config::Config;
 use crate::control::{Asker, Control};
 use crate::down;
+use crate::endpoint::Endpoint;
 use crate::instance::{Instance, require_root};
 use crate::platform::Platform;
+
+/// What init systems and power supplies send.
+const SIGPWR: i32 = 30;
 
 /// Runs until a signal, `adieu down`, or a failure.
 pub(crate) fn run(args: &UpArgs) -> Result<()> {
@@ -35,23 +37,21 @@ enum Stop {
     Signal,
     /// `adieu down`: end them first.
     Down(Asker),
+    /// The machine goes down: end them within the time it can wait.
+    Power,
 }
 
 async fn serve(config: Config, instance: Instance) -> Result<()> {
     // Before anyone can know that we are here: a stop asked for during the start is heard at its end.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let api = config.api.context("an instance that is up listens somewhere")?;
-    let listener = TcpListener::bind(api)
-        .await
-        .with_context(|| format!("cannot listen on {api}; is another API server there? choose another with --api"))?;
-    let address = listener.local_addr()?;
-    let keys = pki::ensure(&instance.dir.join("pki"), &[config.node_name.clone(), address.ip().to_string()])
-        .context("cannot make the certificates")?;
+    let endpoint = Endpoint::bind(api, &instance.dir, std::slice::from_ref(&config.node_name)).await?;
+    let address = endpoint.address;
     let control = Control::open(&instance.dir).context("cannot open the control socket")?;
     let resolved = Config { api: Some(address), ..config.clone() };
     let first = !Config::is_remembered(&instance.dir);
     config.remember()?;
-    let mut platform = match Platform::start(&resolved, &instance, Some(keys.ca_pem())).await {
+    let mut platform = match Platform::start(&resolved, &instance, Some(endpoint.keys.ca_pem())).await {
         Ok(platform) => platform,
         Err(error) => {
             // A first start that failed has left nothing; its settings are not worth keeping.
@@ -61,13 +61,8 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
             return Err(error);
         }
     };
-    let kubeconfig = instance.dir.join("admin.kubeconfig");
-    keys.write_admin_kubeconfig(&kubeconfig, &format!("https://{address}")).context("cannot write the kubeconfig")?;
-
-    let (stop_serving, stopped) = oneshot::channel::<()>();
-    let server = platform.server.clone();
-    let tls = keys.server_config().context("cannot use the certificates")?;
-    let serving = tokio::spawn(async move { server.serve(listener, tls, async { drop(stopped.await) }).await });
+    let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
+    let serving = endpoint.serve(platform.plane.server.clone())?;
     // Whoever started us may not be listening any more; that is no reason to end.
     let ready = format!(
         "adieu is ready: node {} at https://{address}\n  export KUBECONFIG={}\n",
@@ -80,7 +75,19 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
         stop = told_to_stop(&control, &mut signals) => stop,
         error = platform.node.failed() => return Err(anyhow::Error::new(error).context("the node cannot go on")),
     };
+    let farewell = config.shutdown.clone().map(Farewell::Within);
     let outcome = match stop {
+        Stop::Power if farewell.is_none() => {
+            warn!("the machine goes down, and no time is set aside for pods; stopping without them");
+            Ok(())
+        }
+        Stop::Power => tokio::select! {
+            outcome = power_off(&platform, farewell) => outcome,
+            () = signals.heard() => {
+                warn!("stopping before every pod has left");
+                Ok(())
+            }
+        },
         Stop::Signal => {
             info!("stopping; pods keep running");
             Ok(())
@@ -94,32 +101,54 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
             }
         },
     };
-    drop(stop_serving);
-    let _ = serving.await;
+    serving.stop().await;
     platform.stop().await;
     outcome
 }
 
+/// Ends every pod in the order and the time that a shutdown of the machine leaves.
+async fn power_off(platform: &Platform, farewell: Option<Farewell>) -> Result<()> {
+    let Some(farewell) = farewell else { return Ok(()) };
+    info!("the machine goes down; pods leave");
+    let left = platform.node.shut_down_pods(farewell, |leaving| info!(?leaving, "pods are leaving")).await;
+    left.context("the node stopped before its pods had left")
+}
+
 async fn told_to_stop(control: &Control, signals: &mut Signals) -> Stop {
     tokio::select! {
-        () = signals.heard() => Stop::Signal,
+        stop = signals.told() => stop,
         asker = control.asked_down() => Stop::Down(asker),
     }
 }
 
-/// TERM and Ctrl-C, heard from the moment this is made.
-struct Signals {
+/// The signals that end us, heard from the moment this is made.
+pub(crate) struct Signals {
     term: Signal,
     interrupt: Signal,
+    /// The machine is about to lose its power, or goes down.
+    power: Signal,
 }
 
 impl Signals {
-    fn listen() -> io::Result<Self> {
-        Ok(Self { term: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    pub(crate) fn listen() -> io::Result<Self> {
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            power: signal(SignalKind::from_raw(SIGPWR))?,
+        })
     }
 
-    /// Resolves when one of them comes, or has come since it was last asked.
-    async fn heard(&mut self) {
+    /// Resolves when any of them comes.
+    async fn told(&mut self) -> Stop {
+        tokio::select! {
+            _ = self.term.recv() => Stop::Signal,
+            _ = self.interrupt.recv() => Stop::Signal,
+            _ = self.power.recv() => Stop::Power,
+        }
+    }
+
+    /// Resolves when TERM or Ctrl-C comes, or has come since it was last asked.
+    pub(crate) async fn heard(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}
             _ = self.interrupt.recv() => {}

@@ -16,6 +16,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tracing::{info, warn};
 
 use crate::events::Recorder;
+use crate::heartbeat::HealthBoard;
 use crate::manifest::Manifests;
 use crate::probing;
 use crate::publisher::{Flush, Publisher, SharedFacts};
@@ -36,6 +37,8 @@ pub struct Tools<R: Runtime> {
     pub client: kube::Client,
     /// Who tells people.
     pub recorder: Recorder,
+    /// How the node fares.
+    pub health: HealthBoard,
     /// What is kept on disk for each pod.
     pub manifests: Manifests,
     /// The node's name.
@@ -73,7 +76,8 @@ impl<R: Runtime> Hands<R> {
     /// Hands for the pod of `facts`; results go to `inbox`.
     pub fn new(tools: Arc<Tools<R>>, facts: SharedFacts, inbox: mpsc::Sender<Input>) -> Self {
         let uid = PodUid(lock(&facts).pod.metadata.uid.clone().unwrap_or_default());
-        let (publisher, publishing) = Publisher::start(tools.client.clone(), facts.clone(), inbox.clone());
+        let (publisher, publishing) =
+            Publisher::start(tools.client.clone(), tools.node_name.clone(), facts.clone(), inbox.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(publishing);
         Self {
