@@ -281,7 +281,7 @@ async fn each_user_gets_what_is_theirs() {
     assert_eq!((bad["reason"].as_str(), bad["message"].as_str()), (Some("Unauthorized"), Some("Unauthorized")));
 
     let node = || Some(Identity::node("n1"));
-    assert_eq!(ask(node(), Method::GET, "/api/v1/pods").await.code, 200);
+    assert_eq!(ask(node(), Method::GET, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1").await.code, 200);
     assert_eq!(ask(node(), Method::GET, "/apis").await.code, 200);
     let refused = ask(node(), Method::DELETE, "/api/v1/namespaces/default").await.expect(403);
     assert_eq!(
