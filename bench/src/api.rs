@@ -73,7 +73,7 @@ pub(crate) async fn run(args: &ApiArgs) -> Result<()> {
         let server =
             Server::start(&args.adieu, &scratch.path().join("server")).await.context("cannot start the server")?;
         let outcome = measure_server(args, &server, &mut report).await;
-        server.stop().await?;
+        server.stop()?;
         outcome?;
     }
     report.print();

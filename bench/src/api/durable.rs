@@ -57,9 +57,6 @@ pub(crate) async fn measure(args: &ApiArgs, scratch: &Path, report: &mut Report)
             None => row.cost(cost),
         });
     }
-    if let Some(etcd) = etcd {
-        etcd.stop().await?;
-    }
     Ok(())
 }
 

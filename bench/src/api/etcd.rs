@@ -1,7 +1,7 @@
 //! etcd as a child, and just enough gRPC to write to it.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -10,14 +10,15 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
-use tokio::process::{Child, Command};
+
+use super::server::Guard;
 
 /// How long it may take to listen and elect itself.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running etcd.
 pub(crate) struct Etcd {
-    child: Child,
+    child: Guard,
     address: String,
 }
 
@@ -31,8 +32,8 @@ impl Etcd {
         command.args(["--listen-client-urls", &client_url, "--advertise-client-urls", &client_url]);
         command.args(["--listen-peer-urls", &peer_url, "--initial-advertise-peer-urls", &peer_url]);
         command.args(["--initial-cluster", &format!("bench={peer_url}")]);
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true).spawn();
-        let etcd = Self { child: child.context("cannot run etcd")?, address: client.to_string() };
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let etcd = Self { child: Guard(child.context("cannot run etcd")?), address: client.to_string() };
         let ready = async {
             loop {
                 // There is nothing to wait on but the port itself, and an election after it.
@@ -49,7 +50,7 @@ impl Etcd {
     }
 
     pub(crate) fn pid(&self) -> Result<i32> {
-        Ok(i32::try_from(self.child.id().context("it runs")?)?)
+        Ok(i32::try_from(self.child.0.id())?)
     }
 
     pub(crate) async fn connect(&self) -> Result<Client> {
@@ -58,12 +59,6 @@ impl Etcd {
         let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
         tokio::spawn(connection);
         Ok(Client { sender, uri: format!("http://{}/etcdserverpb.KV/Put", self.address) })
-    }
-
-    pub(crate) async fn stop(mut self) -> Result<()> {
-        self.child.start_kill()?;
-        self.child.wait().await?;
-        Ok(())
     }
 }
 

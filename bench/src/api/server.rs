@@ -1,13 +1,12 @@
 //! The server as a child: `adieu server` if it knows that command, else `adieu up`.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Resource, Rlimit, Signal};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
 
 use super::https::Target;
 use crate::memory;
@@ -19,7 +18,7 @@ const SETTLE: Duration = Duration::from_secs(3);
 pub(crate) struct Server {
     adieu: PathBuf,
     dir: PathBuf,
-    child: Child,
+    child: Guard,
     pid: i32,
     is_up: bool,
     pub(crate) target: Target,
@@ -27,7 +26,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(adieu: &Path, dir: &Path) -> Result<Self> {
-        let knows = Command::new(adieu).args(["server", "--help"]).output().await?.status.success();
+        let knows = Command::new(adieu).args(["server", "--help"]).output()?.status.success();
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut command = Command::new(adieu);
         command.arg(if knows { "server" } else { "up" }).arg("--data-dir").arg(dir);
@@ -35,29 +34,25 @@ impl Server {
         if !knows {
             command.args(["--pod-cidr", "10.98.0.0/16", "--node-name", "bench"]);
         }
-        let mut child = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().context("cannot run adieu")?;
-        let mut lines = BufReader::new(child.stdout.take().context("piped")?).lines();
-        loop {
-            let line = lines.next_line().await?.context("it ended before it was ready")?;
-            if line.contains("ready") {
-                break;
-            }
-        }
+        let mut child = Guard(command.stdout(Stdio::piped()).spawn().context("cannot run adieu")?);
+        let mut lines = BufReader::new(child.0.stdout.take().context("piped")?).lines();
+        let ready = lines.by_ref().map_while(Result::ok).any(|line| line.contains("ready"));
+        ensure!(ready, "it ended before it was ready");
         // Whatever it says later must not block it.
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-        let pid = i32::try_from(child.id().context("it runs")?)?;
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+        let pid = i32::try_from(child.0.id())?;
         let target = Target::read(&dir.join("admin.kubeconfig")).await?;
         Ok(Self { adieu: adieu.to_owned(), dir: dir.to_owned(), child, pid, is_up: !knows, target })
     }
 
-    pub(crate) async fn stop(mut self) -> Result<()> {
+    pub(crate) fn stop(mut self) -> Result<()> {
         if self.is_up {
-            let down = Command::new(&self.adieu).arg("down").arg("--data-dir").arg(&self.dir).output().await?;
+            let down = Command::new(&self.adieu).arg("down").arg("--data-dir").arg(&self.dir).output()?;
             ensure!(down.status.success(), "adieu down: {}", String::from_utf8_lossy(&down.stderr));
         } else {
             rustix::process::kill_process(Pid::from_raw(self.pid).context("a pid")?, Signal::TERM)?;
         }
-        self.child.wait().await?;
+        self.child.0.wait()?;
         Ok(())
     }
 
@@ -72,13 +67,26 @@ impl Server {
     }
 }
 
+/// A child that does not outlive us.
+pub(crate) struct Guard(pub(crate) Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How the kernel counts processor time for programs, on every machine we run on.
+const TICKS_PER_SECOND: f64 = 100.0;
+
 /// Processor time a process has used.
 pub(crate) fn cpu_of(pid: i32) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The name in parentheses may hold anything, blanks too.
     let fields: Vec<&str> = stat.rsplit(')').next().context("a name")?.split_whitespace().collect();
     let ticks = fields[11].parse::<u64>()? + fields[12].parse::<u64>()?;
-    Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+    Ok(Duration::from_secs_f64(ticks as f64 / TICKS_PER_SECOND))
 }
 
 /// Processor time we have used ourselves.

@@ -10,12 +10,13 @@ use lifecycle::{
     ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, PodWorker, Signal,
     TrafficNews, Wall,
 };
-use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError};
+use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError, Started};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::{info, warn};
 
 use crate::events::Recorder;
+use crate::heartbeat::HealthBoard;
 use crate::manifest::Manifests;
 use crate::probing;
 use crate::publisher::{Flush, Publisher, SharedFacts};
@@ -23,7 +24,7 @@ use crate::translate::container::{ConfigError, RunFacts, container_spec};
 use crate::translate::find_container;
 use crate::translate::pod_spec::hook_of;
 use crate::translate::sandbox::sandbox_spec;
-use crate::volumes::{self, Prepared};
+use crate::volumes::{self, Prepared, Volumes};
 
 /// How long to wait before asking the runtime again what it could not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -36,6 +37,8 @@ pub struct Tools<R: Runtime> {
     pub client: kube::Client,
     /// Who tells people.
     pub recorder: Recorder,
+    /// How the node fares.
+    pub health: HealthBoard,
     /// What is kept on disk for each pod.
     pub manifests: Manifests,
     /// The node's name.
@@ -53,6 +56,8 @@ pub struct Hands<R: Runtime> {
     /// Hooks that are ours to time or to send; those inside the container belong to the runtime.
     own_hooks: HashMap<(Instance, HookKind), AbortHandle>,
     probes: HashMap<Instance, probing::Running>,
+    /// Keeps volumes up to date once a container runs that may read them.
+    refreshing: Option<AbortHandle>,
 }
 
 /// What a task needs to do its part.
@@ -71,7 +76,8 @@ impl<R: Runtime> Hands<R> {
     /// Hands for the pod of `facts`; results go to `inbox`.
     pub fn new(tools: Arc<Tools<R>>, facts: SharedFacts, inbox: mpsc::Sender<Input>) -> Self {
         let uid = PodUid(lock(&facts).pod.metadata.uid.clone().unwrap_or_default());
-        let (publisher, publishing) = Publisher::start(tools.client.clone(), facts.clone(), inbox.clone());
+        let (publisher, publishing) =
+            Publisher::start(tools.client.clone(), tools.node_name.clone(), facts.clone(), inbox.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(publishing);
         Self {
@@ -88,6 +94,7 @@ impl<R: Runtime> Hands<R> {
             pulls: HashMap::new(),
             own_hooks: HashMap::new(),
             probes: HashMap::new(),
+            refreshing: None,
         }
     }
 
@@ -138,23 +145,26 @@ impl<R: Runtime> Hands<R> {
                 let news = TrafficNews::Failed { message: "this node does not steer traffic yet".to_owned() };
                 self.tasks.spawn(async move { body.tell(Input::Traffic(news)).await });
             }
-            Effect::NotifyDrain { .. } | Effect::RestoreTraffic => {
-                warn!(?effect, "not supported yet: this node does not steer traffic");
+            Effect::NotifyDrain { .. } => {
+                warn!("the program is not told of its drain: this node does not steer traffic yet")
             }
+            Effect::RestoreTraffic => warn!("traffic is not restored: this node does not steer it yet"),
             Effect::KillAnswered { ticket, outcome } => info!(ticket, ?outcome, "whoever waited for the kill is told"),
         }
     }
 
-    /// Keeps probes in step with what was seen: they begin with a run and end with it.
+    /// Keeps probes and volumes in step with what was seen: they begin with a run and end with it.
     pub fn attend(&mut self, input: &Input, worker: &PodWorker) {
         if let Input::Started { instance, .. } = input {
             self.probe(instance);
+            self.keep_volumes_fresh();
         } else if let Input::Exited { instance, .. } = input {
             self.probes.remove(instance);
         } else if let Input::AgentRestarted { report } = input {
             for container in &report.containers {
                 if matches!(container.seen, lifecycle::SeenContainer::Running { .. }) {
                     self.probe(&container.instance);
+                    self.keep_volumes_fresh();
                 }
             }
         }
@@ -200,6 +210,14 @@ impl<R: Runtime> Hands<R> {
         };
         if let Some(running) = probing::start(container, instance, target, self.body.inbox.clone(), tell) {
             self.probes.insert(instance.clone(), running);
+        }
+    }
+
+    fn keep_volumes_fresh(&mut self) {
+        if self.refreshing.is_none() {
+            let (client, facts) = (self.body.tools.client.clone(), self.body.facts.clone());
+            let (run, dir) = (self.body.run_facts(), self.body.volumes_dir());
+            self.refreshing = Some(self.tasks.spawn(volumes::keep_fresh(client, facts, run, dir)));
         }
     }
 
@@ -262,6 +280,7 @@ impl<R: Runtime> Body<R> {
             pod_ip: lock(&self.facts).pod_ip.clone(),
             host_ip: self.tools.host_ip.clone(),
             node_name: self.tools.node_name.clone(),
+            memory_bytes: memory_bytes(),
         }
     }
 
@@ -359,7 +378,12 @@ impl<R: Runtime> Body<R> {
             started = self.tools.runtime.start_container(&self.uid, &spec).await;
         }
         match started {
-            Ok(wall_ms) => Ok(Wall(wall_ms)),
+            Ok(Started { wall_ms, warnings }) => {
+                for message in warnings {
+                    self.emit(Some(&instance.name), EventKind::Warning, "SettingNotApplied", message);
+                }
+                Ok(Wall(wall_ms))
+            }
             Err(error @ RuntimeError::Start { .. }) => Err(("StartError", words(&error))),
             Err(error) => Err(("CreateContainerError", words(&error))),
         }
@@ -370,15 +394,24 @@ impl<R: Runtime> Body<R> {
         if let Some(volumes) = &*made {
             return Ok(volumes.clone());
         }
-        let dir = self.tools.manifests.pod_dir(&self.uid.0).join("volumes");
+        let dir = self.volumes_dir();
         match volumes::prepare(&self.tools.client, pod, facts, &dir).await {
-            Ok(volumes) => Ok(made.insert(volumes).clone()),
+            Ok(Volumes { made: volumes, warnings }) => {
+                for message in warnings {
+                    self.emit(None, EventKind::Warning, "SettingNotApplied", message);
+                }
+                Ok(made.insert(volumes).clone())
+            }
             Err(error) => {
                 let message = words(&error);
                 self.emit(None, EventKind::Warning, "FailedMount", message.clone());
                 Err(("CreateContainerConfigError", message))
             }
         }
+    }
+
+    fn volumes_dir(&self) -> std::path::PathBuf {
+        self.tools.manifests.pod_dir(&self.uid.0).join("volumes")
     }
 
     async fn signal(&self, instance: Instance, signal: Signal) {
@@ -445,6 +478,12 @@ impl<R: Runtime> Body<R> {
         };
         self.hook_finished(instance, kind, outcome).await;
     }
+}
+
+/// How much memory this machine has.
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
 /// The runtime's name for a run.

@@ -24,7 +24,7 @@ use crate::cgroup::{Group, Hierarchies};
 use crate::container::seccomp::Filters;
 use crate::contract::{
     ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, Image, PodReport, PodUid, Runtime, RuntimeError,
-    RuntimeEvent, Sandbox, SandboxSpec,
+    RuntimeEvent, Sandbox, SandboxSpec, Started,
 };
 use crate::image::ImageStore;
 use crate::network::{Network, PodCidr};
@@ -190,7 +190,7 @@ impl Runtime for Embedded {
         self.inner.create_sandbox(spec).await
     }
 
-    async fn start_container(&self, pod: &PodUid, spec: &ContainerSpec) -> Result<i64> {
+    async fn start_container(&self, pod: &PodUid, spec: &ContainerSpec) -> Result<Started> {
         self.inner.start_container(pod, spec).await
     }
 
