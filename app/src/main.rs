@@ -2,10 +2,13 @@
 
 mod config;
 mod control;
+mod control_plane;
 mod down;
+mod endpoint;
 mod instance;
 mod local_node;
 mod platform;
+mod server_command;
 mod up;
 
 use std::env;
@@ -24,6 +27,7 @@ fn main() -> ExitCode {
     }
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Server(args) => server_command::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Down(args) => down::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Image(args) => config::image_store(&args.data_dir.path)
             .and_then(|store| cli::image::run(&store, &args.command, &mut io::stdout().lock()))

@@ -5,15 +5,13 @@ use std::io::{self, Write};
 use anyhow::{Context, Result};
 use cli::UpArgs;
 use node::Farewell;
-use server::pki;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::config::Config;
 use crate::control::{Asker, Control};
 use crate::down;
+use crate::endpoint::Endpoint;
 use crate::instance::{Instance, require_root};
 use crate::platform::Platform;
 
@@ -47,17 +45,13 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
     // Before anyone can know that we are here: a stop asked for during the start is heard at its end.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let api = config.api.context("an instance that is up listens somewhere")?;
-    let listener = TcpListener::bind(api)
-        .await
-        .with_context(|| format!("cannot listen on {api}; is another API server there? choose another with --api"))?;
-    let address = listener.local_addr()?;
-    let keys = pki::ensure(&instance.dir.join("pki"), &[config.node_name.clone(), address.ip().to_string()])
-        .context("cannot make the certificates")?;
+    let endpoint = Endpoint::bind(api, &instance.dir, std::slice::from_ref(&config.node_name)).await?;
+    let address = endpoint.address;
     let control = Control::open(&instance.dir).context("cannot open the control socket")?;
     let resolved = Config { api: Some(address), ..config.clone() };
     let first = !Config::is_remembered(&instance.dir);
     config.remember()?;
-    let mut platform = match Platform::start(&resolved, &instance, Some(keys.ca_pem())).await {
+    let mut platform = match Platform::start(&resolved, &instance, Some(endpoint.keys.ca_pem())).await {
         Ok(platform) => platform,
         Err(error) => {
             // A first start that failed has left nothing; its settings are not worth keeping.
@@ -67,13 +61,8 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
             return Err(error);
         }
     };
-    let kubeconfig = instance.dir.join("admin.kubeconfig");
-    keys.write_admin_kubeconfig(&kubeconfig, &format!("https://{address}")).context("cannot write the kubeconfig")?;
-
-    let (stop_serving, stopped) = oneshot::channel::<()>();
-    let server = platform.server.clone();
-    let tls = keys.server_config().context("cannot use the certificates")?;
-    let serving = tokio::spawn(async move { server.serve(listener, tls, async { drop(stopped.await) }).await });
+    let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
+    let serving = endpoint.serve(platform.plane.server.clone())?;
     // Whoever started us may not be listening any more; that is no reason to end.
     let ready = format!(
         "adieu is ready: node {} at https://{address}\n  export KUBECONFIG={}\n",
@@ -112,8 +101,7 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
             }
         },
     };
-    drop(stop_serving);
-    let _ = serving.await;
+    serving.stop().await;
     platform.stop().await;
     outcome
 }
@@ -134,7 +122,7 @@ async fn told_to_stop(control: &Control, signals: &mut Signals) -> Stop {
 }
 
 /// The signals that end us, heard from the moment this is made.
-struct Signals {
+pub(crate) struct Signals {
     term: Signal,
     interrupt: Signal,
     /// The machine is about to lose its power, or goes down.
@@ -142,7 +130,7 @@ struct Signals {
 }
 
 impl Signals {
-    fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             term: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
@@ -160,7 +148,7 @@ impl Signals {
     }
 
     /// Resolves when TERM or Ctrl-C comes, or has come since it was last asked.
-    async fn heard(&mut self) {
+    pub(crate) async fn heard(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}
             _ = self.interrupt.recv() => {}

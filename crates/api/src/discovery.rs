@@ -1,4 +1,4 @@
-//! What a client learns before it asks for anything: groups, versions, resources, and a tiny OpenAPI.
+//! What a client learns before it asks for anything: groups, versions, resources, paths and schemas.
 //!
 //! Everything is derived from [`KINDS`], so the legacy and the aggregated answers cannot disagree.
 
@@ -9,9 +9,12 @@ use serde_json::{Value, json};
 use crate::kinds::{KINDS, Kind, Subresource, group_version};
 
 mod openapi;
+mod paths;
 mod schemas;
+mod swagger;
 
-pub use openapi::{openapi_v2_empty, openapi_v2_empty_protobuf, openapi_v3, openapi_v3_index};
+pub use openapi::{Document, openapi_v3, openapi_v3_index};
+pub use swagger::{openapi_v2, protobuf as openapi_v2_protobuf};
 
 /// The content type of the aggregated documents; clients decide by it.
 pub const AGGREGATED_CONTENT_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";

@@ -5,8 +5,11 @@
 //! vocabulary they are written in, and the look-ups. It knows nothing about values: see [`crate::protobuf`],
 //! [`crate::patch`] and [`crate::managed_fields`].
 
+mod descriptions;
 #[rustfmt::skip]
 mod table;
+
+pub(crate) use descriptions::Descriptions;
 
 /// A kind that may be the body of a request.
 pub(crate) struct Root {

@@ -1,7 +1,7 @@
 //! What a person types, and what they read back.
 //!
-//! [`Cli`] is the whole command line. Commands that need no running parts (`image`, `plan`) are done here; `up` and
-//! `down` are `app`'s, which has the parts.
+//! [`Cli`] is the whole command line. Commands that need no running parts (`image`, `plan`) are done here; `up`,
+//! `server` and `down` are `app`'s, which has the parts.
 
 pub mod image;
 pub mod plan;
@@ -25,6 +25,8 @@ pub struct Cli {
 pub enum Command {
     /// Start everything in this process: API server, scheduler, node. Stop it with Ctrl-C; pods keep running
     Up(UpArgs),
+    /// Start the API server and the controllers, without a node. Needs no root
+    Server(ServerArgs),
     /// End every pod gracefully, then remove network, mounts and rules. Stored objects stay
     Down(DownArgs),
     /// Look after the images that pods run
@@ -81,6 +83,20 @@ pub struct UpArgs {
     /// How many seconds a pressure is said to last after it was last seen
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub eviction_linger: u64,
+    /// Say more: once for what happens, twice for everything
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// `adieu server`.
+#[derive(Args, Clone, Debug)]
+pub struct ServerArgs {
+    /// Where.
+    #[command(flatten)]
+    pub data_dir: DataDir,
+    /// Where the API listens
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443")]
+    pub api: SocketAddr,
     /// Say more: once for what happens, twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,

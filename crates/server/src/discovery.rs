@@ -43,51 +43,81 @@ pub(crate) fn handle(
         ["api", version] => documents::api_resource_list("", version),
         ["apis", group] => documents::api_group(group),
         ["apis", group, version] => documents::api_resource_list(group, version),
-        ["openapi", "v2"] => return Ok(openapi_v2(headers)),
-        ["openapi", "v3"] => return Ok(tagged(headers, "application/json", openapi_index())),
-        ["openapi", "v3", "api", version] => return openapi(headers, "", version),
-        ["openapi", "v3", "apis", group, version] => return openapi(headers, group, version),
+        ["openapi", "v2"] => return openapi_v2(headers),
+        ["openapi", "v3"] => return Ok(tagged(headers, "application/json", OpenApi::get().index.clone())),
+        ["openapi", "v3", rest @ ..] => return openapi_v3(headers, &rest.join("/")),
         _ => None,
     };
     let document = found.ok_or_else(Status::no_such_path)?;
     Ok(respond::json(StatusCode::OK, respond::to_bytes(&document)))
 }
 
-/// The documents of OpenAPI v3, by group and version: made when first asked for, kept small.
-type Compressed = BTreeMap<(&'static str, &'static str), Bytes>;
+/// Everything about OpenAPI, made when first asked for, and kept small.
+struct OpenApi {
+    index: Vec<u8>,
+    /// By what follows `/openapi/v3/`.
+    v3: BTreeMap<String, Bytes>,
+    v2_json: Bytes,
+    v2_protobuf: Bytes,
+}
 
-fn openapi(headers: &HeaderMap, group: &str, version: &str) -> Result<Response<Body>, Status> {
-    static DOCUMENTS: OnceLock<Compressed> = OnceLock::new();
-    let documents = DOCUMENTS.get_or_init(|| {
-        let all = documents::group_versions().into_iter();
-        let made = all.filter_map(|(group, version)| Some(((group, version), documents::openapi_v3(group, version)?)));
-        made.map(|(key, document)| (key, compress(&respond::to_bytes(&document)))).collect()
-    });
-    let found = documents.iter().find(|(key, _)| **key == (group, version));
-    let (_, compressed) = found.ok_or_else(Status::no_such_path)?;
-    let accepted = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-    if accepted.flat_map(|line| line.split(',')).any(|word| word.trim().split(';').next() == Some("gzip")) {
-        let mut response = tagged(headers, "application/json", compressed.to_vec());
-        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-        return Ok(response);
+impl OpenApi {
+    fn get() -> &'static Self {
+        static MADE: OnceLock<OpenApi> = OnceLock::new();
+        MADE.get_or_init(|| {
+            let all = documents::openapi_v3();
+            let v2 = documents::openapi_v2(&all);
+            let small = |value: &Value| compress(&respond::to_bytes(value));
+            Self {
+                index: respond::to_bytes(&documents::openapi_v3_index(&all)),
+                v3: all.iter().map(|document| (document.path(), small(&document.value))).collect(),
+                v2_json: small(&v2),
+                v2_protobuf: compress(&documents::openapi_v2_protobuf(&v2)),
+            }
+        })
     }
-    let mut plain = Vec::new();
-    let read = flate2::read::GzDecoder::new(&compressed[..]).read_to_end(&mut plain);
-    read.map_err(|error| Status::internal(&format!("an OpenAPI document cannot be read back: {error}")))?;
-    Ok(tagged(headers, "application/json", plain))
+}
+
+fn openapi_v3(headers: &HeaderMap, path: &str) -> Result<Response<Body>, Status> {
+    let document = OpenApi::get().v3.get(path).ok_or_else(Status::no_such_path)?;
+    compressed(headers, "application/json", document)
+}
+
+/// Clients from before OpenAPI v3 want the v2 document, as protobuf.
+fn openapi_v2(headers: &HeaderMap) -> Result<Response<Body>, Status> {
+    let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    if accepted.any(|accept| OPENAPI_V2_ASKED.iter().any(|asked| accept.contains(asked))) {
+        compressed(headers, OPENAPI_V2_PROTOBUF, &OpenApi::get().v2_protobuf)
+    } else {
+        compressed(headers, "application/json", &OpenApi::get().v2_json)
+    }
+}
+
+/// A document that is kept compressed, as it is for those who can read that.
+fn compressed(headers: &HeaderMap, media: &'static str, bytes: &Bytes) -> Result<Response<Body>, Status> {
+    let accepted = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let mut response = if accepted.flat_map(|line| line.split(',')).any(is_gzip) {
+        let mut response = tagged(headers, media, bytes.to_vec());
+        response.headers_mut().insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        response
+    } else {
+        let mut plain = Vec::new();
+        let read = flate2::read::GzDecoder::new(&bytes[..]).read_to_end(&mut plain);
+        read.map_err(|error| Status::internal(&format!("an OpenAPI document cannot be read back: {error}")))?;
+        tagged(headers, media, plain)
+    };
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    Ok(response)
+}
+
+fn is_gzip(word: &str) -> bool {
+    word.trim().split(';').next() == Some("gzip")
 }
 
 fn compress(bytes: &[u8]) -> Bytes {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     let written = encoder.write_all(bytes).and_then(|()| encoder.finish());
     written.expect("memory takes what is written to it").into()
-}
-
-/// Computed once: its hashes cover every document.
-fn openapi_index() -> Vec<u8> {
-    static INDEX: OnceLock<Vec<u8>> = OnceLock::new();
-    INDEX.get_or_init(|| respond::to_bytes(&documents::openapi_v3_index())).clone()
 }
 
 fn aggregated(headers: &HeaderMap, version: &str, mut document: Value) -> Response<Body> {
@@ -118,16 +148,6 @@ fn tagged(headers: &HeaderMap, media: &'static str, bytes: Vec<u8>) -> Response<
     let tag = HeaderValue::from_str(&tag).expect("hexadecimal digits in quotes");
     response.headers_mut().insert(HeaderName::from_static("etag"), tag);
     response
-}
-
-/// Clients from before OpenAPI v3 want the v2 document, as protobuf; an empty one makes them trust the server.
-fn openapi_v2(headers: &HeaderMap) -> Response<Body> {
-    let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    if accepted.any(|accept| OPENAPI_V2_ASKED.iter().any(|asked| accept.contains(asked))) {
-        respond::with_type(StatusCode::OK, OPENAPI_V2_PROTOBUF, documents::openapi_v2_empty_protobuf())
-    } else {
-        respond::json(StatusCode::OK, respond::to_bytes(&documents::openapi_v2_empty()))
-    }
 }
 
 /// `/`, for people.

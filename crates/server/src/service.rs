@@ -211,7 +211,8 @@ fn not_a_resource(state: &State, parts: &Parts, path: &str, query: &Query) -> Re
             let media = "text/plain; version=0.0.4; charset=utf-8";
             Ok(respond::with_type(StatusCode::OK, media, metrics::page(state)))
         }
-        "version" if path == "/version" => Ok(health::version(state, pretty)),
+        // The published description spells it with a slash, and generated clients ask as it is written there.
+        "version" if matches!(path, "/version" | "/version/") => Ok(health::version(state, pretty)),
         "healthz" | "livez" | "readyz" => health::check(path, query).ok_or_else(Status::no_such_path),
         "" | "api" | "apis" | "openapi" => {
             discovery::handle(state, &parts.headers, &Accept::parse(&parts.headers), path)

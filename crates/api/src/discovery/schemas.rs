@@ -1,136 +1,238 @@
 //! OpenAPI schemas, from the same table that reads bodies and merges patches: what they say is what the server does.
+//! The words beside them are Kubernetes' own.
 
 use serde_json::{Map, Value, json};
 
 use crate::kinds::Kind;
-use crate::schema::{self, Field, Message, Presence, Shape, Strategy, Type};
+use crate::schema::{self, Descriptions, Field, Message, Shape, Strategy, Type};
 
-/// The schemas of `kind` and of everything it reaches, added to `into` under their published names.
-pub(super) fn add(kind: &Kind, into: &mut Map<String, Value>) {
-    let Some(message) = schema::message_of(kind.group, kind.version, kind.kind) else { return };
-    add_message(message, into);
-    let Some(Value::Object(schema)) = into.get_mut(&name_of(message)) else { return };
-    let named = json!({ "group": kind.group, "version": kind.version, "kind": kind.kind });
-    schema.insert("x-kubernetes-group-version-kind".to_owned(), json!([named]));
-    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-        // Every object says what it is; on the wire of protobuf the envelope does.
-        properties.insert("apiVersion".to_owned(), json!({ "type": "string" }));
-        properties.insert("kind".to_owned(), json!({ "type": "string" }));
-    }
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+
+/// The schemas of one document, by their published names.
+pub(super) struct Schemas<'a> {
+    descriptions: &'a Descriptions,
+    made: Map<String, Value>,
 }
 
-/// The name a kind's schema has.
-pub(super) fn published_name(kind: &Kind) -> Option<String> {
-    schema::message_of(kind.group, kind.version, kind.kind).map(name_of)
+impl<'a> Schemas<'a> {
+    pub(super) fn new(descriptions: &'a Descriptions) -> Self {
+        Self { descriptions, made: Map::new() }
+    }
+
+    pub(super) fn finish(self) -> Map<String, Value> {
+        self.made
+    }
+
+    /// A reference to the schema of a kind, which is added with everything it reaches.
+    pub(super) fn kind(&mut self, group: &str, version: &str, kind: &str) -> Option<Value> {
+        let message = schema::message_of(group, version, kind)?;
+        let name = name_of(message);
+        self.message(message);
+        let named = json!({ "group": group, "version": version, "kind": kind });
+        let schema = self.made.get_mut(&name)?;
+        schema["x-kubernetes-group-version-kind"] = json!([named]);
+        // Every object says what it is; on the wire of protobuf the envelope does.
+        self.type_fields(&name);
+        Some(reference(&name))
+    }
+
+    /// A reference to the schema of a list of a kind.
+    pub(super) fn list(&mut self, kind: &Kind) -> Option<Value> {
+        let message = schema::message_of(kind.group, kind.version, kind.kind)?;
+        let item = self.kind(kind.group, kind.version, kind.kind)?;
+        let metadata = self.list_metadata();
+        let name = format!("{}List", name_of(message));
+        let schema = json!({
+            "type": "object",
+            "properties": { "items": { "type": "array", "items": item }, "metadata": metadata },
+            "required": ["items"],
+            "x-kubernetes-group-version-kind":
+                [{ "group": kind.group, "version": kind.version, "kind": kind.list_kind() }],
+        });
+        self.made.insert(name.clone(), schema);
+        self.type_fields(&name);
+        Some(reference(&name))
+    }
+
+    /// A reference to the schema of a refusal, or of an answer that is no object.
+    pub(super) fn status(&mut self) -> Value {
+        let metadata = self.list_metadata();
+        let causes = self.written("StatusCause", &[("field", "string"), ("message", "string"), ("reason", "string")]);
+        let details = [
+            ("group", "string"),
+            ("kind", "string"),
+            ("name", "string"),
+            ("retryAfterSeconds", "integer"),
+            ("uid", "string"),
+        ];
+        let details = self.written("StatusDetails", &details);
+        self.made[&format!("{META}.StatusDetails")]["properties"]["causes"] =
+            json!({ "type": "array", "items": causes, "x-kubernetes-list-type": "atomic" });
+        let fields = [("code", "integer"), ("message", "string"), ("reason", "string"), ("status", "string")];
+        let status = self.written("Status", &fields);
+        let name = format!("{META}.Status");
+        self.made[&name]["properties"]["details"] = details;
+        self.made[&name]["properties"]["metadata"] = metadata;
+        self.made[&name]["x-kubernetes-group-version-kind"] =
+            json!([{ "group": "", "version": "v1", "kind": "Status" }]);
+        self.type_fields(&name);
+        status
+    }
+
+    fn list_metadata(&mut self) -> Value {
+        let fields = [("continue", "string"), ("remainingItemCount", "integer"), ("resourceVersion", "string")];
+        self.written("ListMeta", &fields)
+    }
+
+    /// A message that no request consists of, and the table does not know.
+    fn written(&mut self, name: &str, fields: &[(&str, &str)]) -> Value {
+        let name = format!("{META}.{name}");
+        let mut properties = Map::new();
+        for (field, kind) in fields {
+            let mut property = json!({ "type": kind });
+            self.describe_field(&name, field, &mut property);
+            properties.insert((*field).to_owned(), property);
+        }
+        let mut schema = json!({ "type": "object", "properties": properties });
+        self.describe(&name, &mut schema);
+        self.made.insert(name.clone(), schema);
+        reference(&name)
+    }
+
+    fn type_fields(&mut self, name: &str) {
+        for field in ["apiVersion", "kind"] {
+            let mut property = json!({ "type": "string" });
+            self.describe_field(&format!("{META}.DeleteOptions"), field, &mut property);
+            self.made[name]["properties"][field] = property;
+        }
+    }
+
+    fn message(&mut self, message: &'static Message) {
+        let name = name_of(message);
+        if self.made.contains_key(&name) {
+            return;
+        }
+        // Holds the place while what is below is added.
+        self.made.insert(name.clone(), Value::Null);
+        let (mut properties, mut required) = (Map::new(), Vec::new());
+        self.fields(message, &name, &mut properties, &mut required);
+        let mut schema = json!({ "type": "object", "properties": properties });
+        self.describe(&name, &mut schema);
+        if !required.is_empty() {
+            schema["required"] = json!(required);
+        }
+        if message.atomic {
+            schema["x-kubernetes-map-type"] = json!("atomic");
+        }
+        self.made.insert(name, schema);
+    }
+
+    /// The fields of `message` as they stand in the message called `owner`.
+    fn fields(
+        &mut self,
+        message: &'static Message,
+        owner: &str,
+        properties: &mut Map<String, Value>,
+        required: &mut Vec<&'static str>,
+    ) {
+        for field in message.fields {
+            if let (Shape::Inline, Some(inlined)) = (field.shape, field.message()) {
+                self.fields(inlined, owner, properties, required);
+                continue;
+            }
+            let mut property = self.property(field);
+            let said = self.descriptions.field(owner, field.name);
+            if said.is_some_and(|said| said.required) {
+                required.push(field.name);
+            }
+            if let (Some(said), Type::Int) = (said, field.of) {
+                let number = match field.shape {
+                    Shape::List | Shape::Set | Shape::Keyed(_) => &mut property["items"],
+                    Shape::One { .. } | Shape::Inline | Shape::Map { .. } => &mut property,
+                };
+                if !said.width.is_empty() {
+                    number["format"] = json!(said.width);
+                }
+            }
+            self.describe_field(owner, field.name, &mut property);
+            properties.insert(field.name.to_owned(), property);
+        }
+    }
+
+    fn describe(&self, name: &str, schema: &mut Value) {
+        if let Some(said) = self.descriptions.message(name) {
+            schema["description"] = json!(said.text);
+        }
+    }
+
+    fn describe_field(&self, owner: &str, field: &str, schema: &mut Value) {
+        if let Some(said) = self.descriptions.field(owner, field) {
+            schema["description"] = json!(said.text);
+        }
+    }
+
+    fn property(&mut self, field: &Field) -> Value {
+        let value = self.value(field.of);
+        let mut schema = match field.shape {
+            Shape::One { .. } | Shape::Inline => value,
+            Shape::List => json!({ "type": "array", "items": value, "x-kubernetes-list-type": "atomic" }),
+            Shape::Set => json!({ "type": "array", "items": value, "x-kubernetes-list-type": "set" }),
+            Shape::Keyed(keys) => json!({
+                "type": "array", "items": value, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys,
+            }),
+            Shape::Map { .. } => json!({ "type": "object", "additionalProperties": value }),
+        };
+        if let Shape::One { atomic: true } | Shape::Map { atomic: true } = field.shape {
+            schema["x-kubernetes-map-type"] = json!("atomic");
+        }
+        match field.strategy {
+            Strategy::Default => {}
+            Strategy::Replace => schema["x-kubernetes-patch-strategy"] = json!("replace"),
+            Strategy::List(key) => {
+                schema["x-kubernetes-patch-strategy"] = json!("merge");
+                if !key.is_empty() {
+                    schema["x-kubernetes-patch-merge-key"] = json!(key);
+                }
+            }
+        }
+        schema
+    }
+
+    fn value(&mut self, of: Type) -> Value {
+        match of {
+            Type::Str => json!({ "type": "string" }),
+            Type::Int => json!({ "type": "integer" }),
+            Type::Bool => json!({ "type": "boolean" }),
+            Type::Bytes => json!({ "type": "string", "format": "byte" }),
+            // Named, because their names say more than their types.
+            Type::Quantity => {
+                let either = json!({ "oneOf": [{ "type": "string" }, { "type": "number" }] });
+                self.named("io.k8s.apimachinery.pkg.api.resource.Quantity", either)
+            }
+            Type::IntOrString => {
+                let either =
+                    json!({ "oneOf": [{ "type": "integer" }, { "type": "string" }], "format": "int-or-string" });
+                self.named("io.k8s.apimachinery.pkg.util.intstr.IntOrString", either)
+            }
+            Type::Time | Type::MicroTime => json!({ "type": "string", "format": "date-time" }),
+            Type::Raw => json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }),
+            Type::Strings => json!({ "type": "array", "items": { "type": "string" } }),
+            Type::Msg(message) => {
+                self.message(message);
+                reference(&name_of(message))
+            }
+        }
+    }
+
+    fn named(&mut self, name: &str, mut schema: Value) -> Value {
+        self.describe(name, &mut schema);
+        self.made.entry(name).or_insert(schema);
+        reference(name)
+    }
 }
 
 fn name_of(message: &Message) -> String {
     format!("{}.{}", message.package, message.name)
-}
-
-fn add_message(message: &'static Message, into: &mut Map<String, Value>) {
-    if into.contains_key(&name_of(message)) {
-        return;
-    }
-    // Holds the place while what is below is added.
-    into.insert(name_of(message), Value::Null);
-    let mut properties = Map::new();
-    let mut required = Vec::new();
-    add_fields(message, &mut properties, &mut required, into);
-    let mut schema = json!({ "type": "object", "properties": properties });
-    if !required.is_empty() {
-        schema["required"] = json!(required);
-    }
-    if message.atomic {
-        schema["x-kubernetes-map-type"] = json!("atomic");
-    }
-    into.insert(name_of(message), schema);
-}
-
-fn add_fields(
-    message: &'static Message,
-    properties: &mut Map<String, Value>,
-    required: &mut Vec<&'static str>,
-    into: &mut Map<String, Value>,
-) {
-    for field in message.fields {
-        if let (Shape::Inline, Some(inlined)) = (field.shape, field.message()) {
-            add_fields(inlined, properties, required, into);
-            continue;
-        }
-        properties.insert(field.name.to_owned(), property(field, into));
-        // Senders write it even when it is empty; a struct, though, may be left out.
-        if field.presence == Presence::Always && field.message().is_none() {
-            required.push(field.name);
-        }
-    }
-}
-
-fn property(field: &Field, into: &mut Map<String, Value>) -> Value {
-    let value = value(field.of, into);
-    let mut schema = match field.shape {
-        Shape::One { atomic } => {
-            let mut schema = value;
-            if atomic {
-                schema["x-kubernetes-map-type"] = json!("atomic");
-            }
-            schema
-        }
-        Shape::Inline => value,
-        Shape::List => json!({ "type": "array", "items": value, "x-kubernetes-list-type": "atomic" }),
-        Shape::Set => json!({ "type": "array", "items": value, "x-kubernetes-list-type": "set" }),
-        Shape::Keyed(keys) => json!({
-            "type": "array", "items": value, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys,
-        }),
-        Shape::Map { atomic } => {
-            let mut schema = json!({ "type": "object", "additionalProperties": value });
-            if atomic {
-                schema["x-kubernetes-map-type"] = json!("atomic");
-            }
-            schema
-        }
-    };
-    match field.strategy {
-        Strategy::Default => {}
-        Strategy::Replace => schema["x-kubernetes-patch-strategy"] = json!("replace"),
-        Strategy::List(key) => {
-            schema["x-kubernetes-patch-strategy"] = json!("merge");
-            if !key.is_empty() {
-                schema["x-kubernetes-patch-merge-key"] = json!(key);
-            }
-        }
-    }
-    schema
-}
-
-fn value(of: Type, into: &mut Map<String, Value>) -> Value {
-    match of {
-        Type::Str => json!({ "type": "string" }),
-        Type::Int => json!({ "type": "integer" }),
-        Type::Bool => json!({ "type": "boolean" }),
-        Type::Bytes => json!({ "type": "string", "format": "byte" }),
-        // Named, because their names say more than their types.
-        Type::Quantity => {
-            let either = json!({ "oneOf": [{ "type": "string" }, { "type": "number" }] });
-            named("io.k8s.apimachinery.pkg.api.resource.Quantity", either, into)
-        }
-        Type::IntOrString => {
-            let either = json!({ "oneOf": [{ "type": "integer" }, { "type": "string" }], "format": "int-or-string" });
-            named("io.k8s.apimachinery.pkg.util.intstr.IntOrString", either, into)
-        }
-        Type::Time | Type::MicroTime => json!({ "type": "string", "format": "date-time" }),
-        Type::Raw => json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true }),
-        Type::Strings => json!({ "type": "array", "items": { "type": "string" } }),
-        Type::Msg(message) => {
-            add_message(message, into);
-            reference(&name_of(message))
-        }
-    }
-}
-
-fn named(name: &str, schema: Value, into: &mut Map<String, Value>) -> Value {
-    into.entry(name).or_insert(schema);
-    reference(name)
 }
 
 fn reference(name: &str) -> Value {

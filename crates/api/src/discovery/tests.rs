@@ -75,58 +75,121 @@ fn groups_are_listed_without_the_core_group() {
     assert_eq!(api_versions("127.0.0.1:6443")["versions"], json!(["v1"]));
 }
 
+/// The documents, made once for all tests.
+fn documents() -> &'static [Document] {
+    static MADE: std::sync::OnceLock<Vec<Document>> = std::sync::OnceLock::new();
+    MADE.get_or_init(openapi_v3)
+}
+
+fn document(group: &str, version: &str) -> &'static Value {
+    &documents().iter().find(|document| (document.group, document.version) == (group, version)).unwrap().value
+}
+
 #[test]
-fn every_kind_has_one_patch_operation_with_field_validation() {
-    let index = openapi_v3_index();
+fn every_kind_that_can_be_patched_says_that_the_server_validates() {
+    let index = openapi_v3_index(documents());
     for kind in KINDS {
         let path = if kind.group.is_empty() { "api/v1".to_owned() } else { format!("apis/{}", kind.api_version()) };
         let url = index["paths"][&path]["serverRelativeURL"].as_str().unwrap();
         assert!(url.starts_with(&format!("/openapi/v3/{path}?hash=")), "{url}");
-        let document = openapi_v3(kind.group, kind.version).unwrap();
-        let operation = document["paths"]
-            .as_object()
-            .unwrap()
+        let paths = document(kind.group, kind.version)["paths"].as_object().unwrap();
+        let operation = paths
             .values()
-            .map(|path| &path["patch"])
+            .flat_map(|path| [&path["patch"], &path["post"]])
             .find(|operation| operation["x-kubernetes-group-version-kind"]["kind"] == kind.kind)
             .unwrap();
         let parameters = operation["parameters"].as_array().unwrap();
-        assert!(parameters.iter().any(|p| p["name"] == "fieldValidation" && p["in"] == "query"));
-        assert!(operation.get("requestBody").is_none(), "a strategic merge body would ask for schemas");
+        assert!(parameters.iter().any(|p| p["name"] == "fieldValidation" && p["in"] == "query"), "{kind:?}");
     }
-    assert!(openapi_v3("nope", "v1").is_none());
 }
 
 #[test]
-fn the_old_document_is_empty_in_both_spellings() {
-    assert_eq!(openapi_v2_empty()["swagger"], "2.0");
-    let bytes = openapi_v2_empty_protobuf();
-    assert_eq!(bytes[..5], [0x0a, 3, b'2', b'.', b'0']);
-    assert_eq!(bytes[bytes.len() - 4..], [0x42, 0, 0x4a, 0]);
-    assert_eq!(bytes.len(), 5 + 2 + usize::from(bytes[6]) + 4);
+fn every_verb_of_every_kind_has_its_operation_and_no_two_share_a_name() {
+    let mut ids = BTreeSet::new();
+    for kind in KINDS {
+        let paths = document(kind.group, kind.version)["paths"].as_object().unwrap();
+        let words: Vec<&str> = paths
+            .iter()
+            .filter(|(path, _)| path.split('/').any(|word| word == kind.plural) && !path.ends_with("/status"))
+            .flat_map(|(_, item)| item.as_object().unwrap().values())
+            .filter(|operation| operation["x-kubernetes-group-version-kind"]["kind"] == kind.kind)
+            .filter_map(|operation| operation["x-kubernetes-action"].as_str())
+            .collect();
+        for verb in kind.verbs.iter().filter(|verb| **verb != "watch") {
+            let word = match *verb {
+                "create" => "post",
+                "update" => "put",
+                verb => verb,
+            };
+            assert!(words.contains(&word), "{kind:?} {verb}: {words:?}");
+        }
+    }
+    for document in documents() {
+        for (path, item) in document.value["paths"].as_object().unwrap() {
+            for operation in item.as_object().unwrap().values().filter_map(|o| o["operationId"].as_str()) {
+                assert!(ids.insert(operation), "{path}: {operation}");
+            }
+        }
+    }
 }
 
 #[test]
 fn schemas_reach_every_field_and_name_nothing_that_is_not_there() {
-    let document = openapi_v3("", "v1").unwrap();
-    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let schemas = document("", "v1")["components"]["schemas"].as_object().unwrap();
     let pod = &schemas["io.k8s.api.core.v1.Pod"];
     assert_eq!(pod["x-kubernetes-group-version-kind"], json!([{"group": "", "version": "v1", "kind": "Pod"}]));
-    let grace = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["terminationGracePeriodSeconds"];
-    assert_eq!(grace["type"], "integer");
-    let containers = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
+    let spec = &schemas["io.k8s.api.core.v1.PodSpec"];
+    assert_eq!(spec["required"], json!(["containers"]));
+    let grace = &spec["properties"]["terminationGracePeriodSeconds"];
+    assert_eq!((&grace["type"], &grace["format"]), (&json!("integer"), &json!("int64")));
+    assert!(grace["description"].as_str().unwrap().contains("gracefully"), "{grace}");
+    let containers = &spec["properties"]["containers"];
     assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
     assert_eq!(containers["items"]["allOf"][0]["$ref"], "#/components/schemas/io.k8s.api.core.v1.Container");
-    let text = document.to_string();
-    for reference in text.split("#/components/schemas/").skip(1).map(|rest| rest.split('"').next().unwrap()) {
-        assert!(schemas.get(reference).is_some_and(Value::is_object), "{reference}");
-    }
-    for (group, version) in group_versions() {
-        let document = openapi_v3(group, version).unwrap();
+    for document in documents() {
+        let schemas = document.value["components"]["schemas"].as_object().unwrap();
+        let text = document.value.to_string();
+        for reference in text.split("#/components/schemas/").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+            assert!(schemas.get(reference).is_some_and(Value::is_object), "{reference}");
+        }
+        let (group, version) = (document.group, document.version);
         for kind in KINDS.iter().filter(|kind| (kind.group, kind.version) == (group, version)) {
             let named = json!([{"group": group, "version": version, "kind": kind.kind}]);
-            let schemas = document["components"]["schemas"].as_object().unwrap();
             assert!(schemas.values().any(|s| s["x-kubernetes-group-version-kind"] == named), "{kind:?}");
         }
     }
+}
+
+#[test]
+fn nearly_everything_is_described() {
+    let (mut all, mut silent) = (0, Vec::new());
+    for document in documents() {
+        for (name, schema) in document.value["components"]["schemas"].as_object().unwrap() {
+            for (field, property) in schema["properties"].as_object().into_iter().flatten() {
+                all += 1;
+                if property.get("description").is_none() {
+                    silent.push(format!("{name}.{field}"));
+                }
+            }
+        }
+    }
+    silent.retain(|name| !name.contains("List."));
+    assert!(all > 1000 && silent.len() * 50 < all, "{} of {all}: {silent:?}", silent.len());
+}
+
+#[test]
+fn the_old_document_speaks_old_words() {
+    let old = openapi_v2(documents());
+    let text = old.to_string();
+    assert!(!text.contains("allOf") && !text.contains("oneOf") && !text.contains("components/schemas"));
+    let definitions = old["definitions"].as_object().unwrap();
+    for reference in text.split("#/definitions/").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+        assert!(definitions.get(reference).is_some_and(Value::is_object), "{reference}");
+    }
+    let spec = &definitions["io.k8s.api.core.v1.Pod"]["properties"]["spec"];
+    assert_eq!(spec["$ref"], "#/definitions/io.k8s.api.core.v1.PodSpec");
+    let patch = &old["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"];
+    let parameters = patch["parameters"].as_array().unwrap();
+    assert!(parameters.iter().any(|p| p["name"] == "dryRun" && p["type"] == "string"), "{patch}");
+    assert!(openapi_v2_protobuf(&old).len() > 100_000);
 }

@@ -93,6 +93,7 @@ fn bar(name: &str, facts: &[Fact]) -> Bar {
             | What::RemovedAtOnce
             | What::TrafficCut { .. }
             | What::ServesOn
+            | What::StandInReady
             | What::BarrierOpened { .. }
             | What::DrainAnnounced { .. }
             | What::DrainSignalled { .. }

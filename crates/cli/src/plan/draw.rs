@@ -126,7 +126,7 @@ impl Page {
         };
         let word = self.paint.ink(ink, plan.verdict.word.text());
         self.line(&format!("  verdict: {word}: {}", plan.verdict.because));
-        self.line(&self.paint.ink(Ink::Faint, format!("           {}", plan.verdict.word.meaning())));
+        self.line(&self.paint.ink(Ink::Faint, format!("           {}", plan.verdict.meaning)));
     }
 
     fn warnings(&mut self, plan: &Plan<'_>) {

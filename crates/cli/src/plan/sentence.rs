@@ -76,6 +76,7 @@ pub(super) fn sentence(fact: &Fact, plan: &Plan<'_>) -> Option<(String, Option<I
             Ink::Hook,
         ),
         What::ServesOn => plain("  -- barrier: it serves on, nobody else can yet".to_owned()),
+        What::StandInReady => plain("its replacement is Ready".to_owned()),
         What::BarrierOpened { reason, after_millis } => plain(opened(reason, millis(*after_millis))),
         What::DrainAnnounced { most_millis } => {
             inked(format!("  -> wait for its open connections, {} at most", about(millis(*most_millis))), Ink::Hook)

@@ -75,6 +75,8 @@ pub(super) enum What {
     TrafficCut { how: &'static str },
     /// Nobody else can take its connections: it serves on until somebody can.
     ServesOn,
+    /// Somebody else can take its connections now.
+    StandInReady,
     /// Hooks and signals may go out, for that reason.
     BarrierOpened { reason: String, after_millis: u64 },
     /// The program is told that its open connections are waited for, for at most that long.
@@ -309,6 +311,9 @@ impl Telling {
                 let after = self.signalled.get(instance).map(|at| millis(self.world.now() - *at));
                 let by_kill = exit.signal == Some(Signal::KILL);
                 self.note(Some(instance), What::Exited { code: exit.code, by_kill, after_signal_millis: after });
+            }
+            Input::Traffic(TrafficNews::Routed(Routes { last: false, .. })) if self.deleted => {
+                self.note(None, What::StandInReady);
             }
             Input::Traffic(TrafficNews::Connections { open: 0 }) => self.note(None, What::ConnectionsEnded),
             Input::SandboxRemoved => self.note(None, What::SandboxRemoved),

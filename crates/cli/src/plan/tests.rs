@@ -260,6 +260,12 @@ fn a_forced_pod_is_signalled_at_once_and_killed_after_two_seconds() {
 }
 
 #[test]
+fn a_force_delete_is_never_called_clean() {
+    let text = text_of(&["--grace", "0"], &pod(&json!({}), &json!({})));
+    assert!(text.contains("verdict: forced: deleted by force") && !text.contains("is lost"), "{text}");
+}
+
+#[test]
 fn a_delete_may_come_before_everything_is_ready() {
     let probe = json!({ "readinessProbe": { "initialDelaySeconds": 10, "tcpSocket": { "port": 80 } } });
     let text = text_of(&["--delete-at", "4s"], &pod(&json!({}), &probe));

@@ -18,6 +18,9 @@ pub(super) struct Verdict {
     pub(super) word: Word,
     /// In one sentence.
     pub(super) because: String,
+    /// What it means to whoever used the pod.
+    #[serde(skip)]
+    pub(super) meaning: &'static str,
 }
 
 /// How well, in one word.
@@ -38,15 +41,6 @@ impl Word {
             lifecycle::Verdict::Clean => Self::Clean,
             lifecycle::Verdict::Hurried => Self::Hurried,
             lifecycle::Verdict::Forced | lifecycle::Verdict::Lost => Self::Forced,
-        }
-    }
-
-    /// What it means to whoever used the pod.
-    pub(super) fn meaning(self) -> &'static str {
-        match self {
-            Self::Clean => "it was asked to leave, finished its work, and left: nothing is lost",
-            Self::Hurried => "it left by itself, but something that wanted more time did not get it",
-            Self::Forced => "whatever it was doing when it was killed is lost: requests, buffers, locks",
         }
     }
 
@@ -100,7 +94,14 @@ pub(super) fn of(story: &Story, bars: &[Bar], behaviours: &BTreeMap<String, Beha
         }
         (Word::Clean | Word::Hurried | Word::Forced, _) => because,
     };
-    Verdict { word, because }
+    let harmed = killed_at.is_some() || !abandoned.is_empty();
+    let meaning = match word {
+        Word::Clean => "it was asked to leave, finished its work, and left: nothing is lost",
+        Word::Hurried => "it left by itself, but something that wanted more time did not get it",
+        Word::Forced if harmed => "whatever it was doing when it was killed is lost: requests, buffers, locks",
+        Word::Forced => "nobody waits for a pod that is deleted by force; with more to do, it would have been killed",
+    };
+    Verdict { word, because, meaning }
 }
 
 fn took(millis: i64) -> String {

@@ -264,7 +264,7 @@ async fn each_user_gets_what_is_theirs() {
         let api = &api;
         async move { api.send_as(service, method, path, &[], "").await }
     };
-    for path in ["/healthz", "/livez", "/readyz", "/version", "/readyz/ping", "/healthz?verbose"] {
+    for path in ["/healthz", "/livez", "/readyz", "/version", "/version/", "/readyz/ping", "/healthz?verbose"] {
         assert_eq!(ask(None, Method::GET, path).await.code, 200, "{path}");
     }
     let anonymous = ask(None, Method::GET, "/api/v1/pods").await.expect(403);
@@ -323,11 +323,14 @@ async fn clients_can_find_their_way() {
     let index = api.get("/openapi/v3").await.expect(200);
     let url = index["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap().to_owned();
     let document = api.get(&url).await.expect(200);
-    assert!(document["paths"].as_object().unwrap().values().all(|path| path.get("patch").is_some()));
+    let pod = &document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"];
+    assert!(["get", "put", "patch", "delete"].iter().all(|verb| pod[verb]["operationId"].is_string()), "{pod}");
     let old = [("accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")];
     let old = api.send(Method::GET, "/openapi/v2", &old, "").await;
     assert_eq!(old.code, 200);
     assert_eq!(old.headers["content-type"], "application/com.github.proto-openapi.spec.v2.v1.0+protobuf");
+    let definitions = &api.get("/openapi/v2").await.expect(200)["definitions"];
+    assert!(definitions["io.k8s.api.core.v1.Pod"]["description"].is_string());
     let version = api.get("/version").await.expect(200);
     assert_eq!(
         (version["minor"].as_str(), version["gitVersion"].as_str()),

@@ -30,7 +30,7 @@ fn barrier(arguments: &[&str], manifest: &str) -> (Vec<String>, i64) {
     let timeline = report["pods"][0]["timeline"].as_array().unwrap();
     let told = timeline.iter().filter_map(|fact| match fact["what"].as_str().unwrap() {
         "trafficCut" => Some(fact["how"].as_str().unwrap().to_owned()),
-        "servesOn" => Some("servesOn".to_owned()),
+        quiet @ ("servesOn" | "standInReady") => Some(quiet.to_owned()),
         "barrierOpened" => Some(fact["reason"].as_str().unwrap().to_owned()),
         _ => None,
     });
@@ -96,7 +96,7 @@ fn the_last_endpoint_serves_on_until_its_replacement_is_ready() {
     let none = json!({});
     let alone = deployment(&json!({ "replicas": 1 }), &none, &none);
     let (told, signalled) = barrier(&["--traffic", "replacement-after=8s"], &alone);
-    assert_eq!(told, ["servesOn", "divert", "LocalCut"]);
+    assert_eq!(told, ["servesOn", "standInReady", "divert", "LocalCut"]);
     assert!((8_000..8_100).contains(&signalled), "{signalled}");
     // A reserve of ten seconds is kept of the grace, whoever comes.
     let (told, signalled) = barrier(&["--traffic", "no-replacement"], &alone);

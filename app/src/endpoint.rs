@@ -1,0 +1,65 @@
+//! Where the API is reached: its address, its certificates, the kubeconfig, and the task that serves it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use server::Server;
+use server::pki::{self, Pki};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// An address that is ours, with certificates for it; nobody is answered yet.
+pub(crate) struct Endpoint {
+    listener: TcpListener,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// What it is known by.
+    pub keys: Pki,
+}
+
+impl Endpoint {
+    /// Takes `api` and makes sure of the certificates below `dir`; `names` are further names of this machine.
+    pub(crate) async fn bind(api: SocketAddr, dir: &Path, names: &[String]) -> Result<Self> {
+        let listener = TcpListener::bind(api).await.with_context(|| {
+            format!("cannot listen on {api}; is another API server there? choose another with --api")
+        })?;
+        let address = listener.local_addr()?;
+        let mut all = names.to_vec();
+        all.push(address.ip().to_string());
+        let keys = pki::ensure(&dir.join("pki"), &all).context("cannot make the certificates")?;
+        Ok(Self { listener, address, keys })
+    }
+
+    /// Writes the administrator's kubeconfig below `dir`, and answers where.
+    pub(crate) fn write_kubeconfig(&self, dir: &Path) -> Result<PathBuf> {
+        let path = dir.join("admin.kubeconfig");
+        let url = format!("https://{}", self.address);
+        self.keys.write_admin_kubeconfig(&path, &url).context("cannot write the kubeconfig")?;
+        Ok(path)
+    }
+
+    /// Begins to answer.
+    pub(crate) fn serve(self, server: Server) -> Result<Serving> {
+        let tls = self.keys.server_config().context("cannot use the certificates")?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(async move { server.serve(self.listener, tls, async { drop(stopped.await) }).await });
+        Ok(Serving { stop, task })
+    }
+}
+
+/// An API that is served.
+pub(crate) struct Serving {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<io::Result<()>>,
+}
+
+impl Serving {
+    /// Stops accepting, ends watches, and lets requests finish within their deadline.
+    pub(crate) async fn stop(self) {
+        drop(self.stop);
+        let _ = self.task.await;
+    }
+}

@@ -1,0 +1,54 @@
+//! `adieu server`: the API server and the controllers, without a node.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use cli::ServerArgs;
+use server::NoNodes;
+use tracing::info;
+
+use crate::config::Config;
+use crate::control_plane::ControlPlane;
+use crate::endpoint::Endpoint;
+use crate::instance::Instance;
+use crate::up::{Signals, log_at};
+
+/// Runs until a signal.
+pub(crate) fn run(args: &ServerArgs) -> Result<()> {
+    let dir = std::path::absolute(&args.data_dir.path).context("--data-dir")?;
+    log_at(args.verbose);
+    let instance = Instance::take(&dir)?;
+    // Its pods may still run, and nobody would look after them.
+    if Config::is_remembered(&dir) {
+        bail!(
+            "{} belongs to a node: use `adieu up` on it, or `adieu down` first to end its pods, or another --data-dir",
+            dir.display()
+        );
+    }
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the async runtime")?
+        .block_on(serve(args, instance))
+}
+
+async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
+    // Before anyone can know that we are here: a stop asked for during the start is heard at its end.
+    let mut signals = Signals::listen().context("cannot listen for signals")?;
+    let endpoint = Endpoint::bind(args.api, &instance.dir, &[]).await?;
+    let address = endpoint.address;
+    let root_ca = Some(endpoint.keys.ca_pem());
+    let mut plane = ControlPlane::start(&instance.dir, address, Arc::new(NoNodes), root_ca).await?;
+    plane.start_controllers();
+    let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
+    let serving = endpoint.serve(plane.server.clone())?;
+    // Whoever started us may not be listening any more; that is no reason to end.
+    let ready = format!("adieu server is ready: https://{address}\n  export KUBECONFIG={}\n", kubeconfig.display());
+    let _ = io::stdout().write_all(ready.as_bytes()).and_then(|()| io::stdout().flush());
+    signals.heard().await;
+    info!("stopping");
+    serving.stop().await;
+    plane.stop().await;
+    Ok(())
+}
