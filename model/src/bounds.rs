@@ -27,6 +27,10 @@ pub struct Bounds {
     pub losses: u8,
     /// An answer comes twice; or an answer, the death of a killed process, or the agent itself comes late.
     pub late: u8,
+    /// An answer, or the news of a deletion, never comes, although the agent lives.
+    pub lost: u8,
+    /// Something happens to the traffic that nobody asked for: silence, a call, a word of the application, other siblings.
+    pub traffic: u8,
     /// A second passes although nobody waits for it.
     pub pauses: u8,
 }
@@ -46,6 +50,8 @@ impl Bounds {
         crashes: 0,
         losses: 0,
         late: 0,
+        lost: 0,
+        traffic: 0,
         pauses: 0,
     };
 }

@@ -6,6 +6,7 @@ use lifecycle::{ContainerSpec, Hook, PodSpec, PodWorker, RestartPolicy, Role};
 
 use crate::bounds::Bounds;
 use crate::model::PodModel;
+use crate::traffic::Reach;
 use crate::worker::{Make, Worker};
 
 /// A container that runs until it is told to stop, or longer.
@@ -30,7 +31,7 @@ pub fn warm<W: Worker>(
     bounds: Bounds,
     make: Make<W>,
 ) -> PodModel<W> {
-    PodModel { name, spec: pod(containers), bounds, cold: false, routed: false, make }
+    PodModel { name, spec: pod(containers), bounds, cold: false, reach: None, make }
 }
 
 /// A model of a pod that comes up.
@@ -50,7 +51,7 @@ pub fn routed<W: Worker>(
     bounds: Bounds,
     make: Make<W>,
 ) -> PodModel<W> {
-    let mut model = PodModel { routed: true, ..warm(name, containers, bounds, make) };
+    let mut model = PodModel { reach: Some(Reach::Divert), ..warm(name, containers, bounds, make) };
     // Small numbers: caps and graces should meet.
     model.spec.drain.barrier_cap = Some(Duration::from_secs(1));
     model.spec.drain.reserve = Some(Duration::from_secs(2));
@@ -82,6 +83,12 @@ pub fn small() -> Vec<PodModel<PodWorker>> {
         make,
     );
     restarts.spec.restart = RestartPolicy::Always;
+    let mut acks = routed("barrier of acks", vec![a()], Bounds { refusals: 0, exits: 0, traffic: 1, ..TROUBLES }, make);
+    acks.reach = Some(Reach::Acks);
+    let calls = Bounds { traffic: 2, exits: 1, crashes: 1, ..Bounds::CALM };
+    let mut called = routed("drain, calls", vec![hooked("a", Main, Hook::Exec)], calls, make);
+    called.spec.drain.budget = Some(Duration::from_secs(1));
+    let lost = Bounds { lost: 1, late: 0, pauses: 0, hook_failures: 0, ..TROUBLES };
     let mut drained = routed("barrier and drain", vec![a()], Bounds { refusals: 0, ..TROUBLES }, make);
     drained.spec.drain.budget = Some(Duration::from_secs(1));
     let sidecar = || vec![container("s", Sidecar), a()];
@@ -105,8 +112,13 @@ pub fn small() -> Vec<PodModel<PodWorker>> {
             Bounds { evictions: 0, shutdowns: 0, pauses: 0, late: 1, ..REQUESTS },
             make,
         ),
-        routed("barrier and sidecar", sidecar(), Bounds { late: 0, exits: 0, ..few }, make),
+        routed("barrier and sidecar", sidecar(), Bounds { late: 0, crashes: 0, ..few }, make),
         drained,
+        acks,
+        routed("siblings come and go", vec![a()], Bounds { traffic: 3, refusals: 1, pauses: 1, ..calls }, make),
+        called,
+        warm("answers lost", vec![hooked("a", Main, Hook::Exec)], Bounds { forces: 1, lost: 2, ..lost }, make),
+        cold("comes up, answers lost", vec![container("s", Sidecar), a()], Bounds { crashes: 0, ..lost }, make),
     ]
 }
 
@@ -129,5 +141,7 @@ pub fn large() -> Vec<PodModel<PodWorker>> {
             make,
         ),
         routed("barrier, everything", vec![exec("a", Main)], EVERYTHING, make),
+        routed("barrier and sidecar, traffic", vec![exec("s", Sidecar), a()], Bounds { traffic: 3, ..TROUBLES }, make),
+        cold("comes up, everything lost", vec![exec("s", Sidecar), a()], Bounds { lost: 2, ..TROUBLES }, make),
     ]
 }

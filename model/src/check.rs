@@ -120,15 +120,11 @@ pub fn always<W: Worker>() -> Vec<Property<PodModel<W>>> {
         TrueStatus,
         QuietEnd,
         BarrierFirst,
+        DrainFirst,
+        LastServes,
         NoIdleWait
     );
-    all.push(Property::always(Law::NoDeadEnd.sentence(), |model: &PodModel<W>, state| {
-        let mut steps = Vec::new();
-        state.worker.inner().is_finished() || {
-            model.actions(state, &mut steps);
-            !steps.is_empty()
-        }
-    }));
+    all.push(Property::always(Law::NoDeadEnd.sentence(), PodModel::goes_on));
     all
 }
 

@@ -1,7 +1,8 @@
 //! Workers broken on purpose: each brings back a bug that others have had, and each must be caught.
 
 use lifecycle::{
-    BarrierMode, DeleteSighting, Effect, HookKind, Input, Instance, Moment, PodSpec, PodWorker, RuntimeReport, Signal,
+    BarrierMode, DeleteSighting, Effect, HookKind, Input, Instance, Moment, PodSpec, PodWorker, Routes, RuntimeReport,
+    Signal, TrafficNews,
 };
 
 use crate::laws::Law;
@@ -48,11 +49,27 @@ pub enum Flaw {
     IgnoresBarrier,
     /// The end of a hook is not noticed, and the whole grace waited for.
     WaitsForNothing,
+    /// Hooks and signals go out while connections are open.
+    IgnoresConnections,
+    /// One proxy's word is taken for that of all.
+    TakesOneForAll,
+    /// Whoever was to take the connections is gone, and they are kept away nevertheless.
+    TakesFromTheLast,
+    /// A replacement that was called off is waited for.
+    WaitsForNobody,
+    /// What nobody answered is not asked for again.
+    AsksOnce,
+    /// A pod whose agent died before it forgot it is never forgotten.
+    IsNeverForgotten,
+    /// A new agent starts a container that runs already.
+    StartsTwice,
+    /// Nobody is shown the status.
+    ShowsNothing,
 }
 
 impl Flaw {
     /// All of them, each with the law that it breaks.
-    pub const ALL: [(Self, Law); 19] = [
+    pub const ALL: [(Self, Law); 27] = [
         (Self::KillsAtOnce, Law::NoEarlyKill),
         (Self::GivesNoNotice, Law::Notice),
         (Self::GraceBeginsAnew, Law::DeadlineFalls),
@@ -68,10 +85,18 @@ impl Flaw {
         (Self::IgnoresOrder, Law::SidecarsLast),
         (Self::SparesEverybody, Law::KillInTime),
         (Self::FreezesStatus, Law::TrueStatus),
-        (Self::SwallowsExit, Law::NoDeadEnd),
+        (Self::SwallowsExit, Law::TrueStatus),
         (Self::TalksOn, Law::QuietEnd),
         (Self::IgnoresBarrier, Law::BarrierFirst),
         (Self::WaitsForNothing, Law::NoIdleWait),
+        (Self::IgnoresConnections, Law::DrainFirst),
+        (Self::TakesOneForAll, Law::BarrierFirst),
+        (Self::TakesFromTheLast, Law::LastServes),
+        (Self::WaitsForNobody, Law::NoIdleWait),
+        (Self::AsksOnce, Law::NoDeadEnd),
+        (Self::IsNeverForgotten, Law::NoDeadEnd),
+        (Self::StartsTwice, Law::NoStart),
+        (Self::ShowsNothing, Law::TrueStatus),
     ];
 
     /// Makes workers that have it.
@@ -100,7 +125,15 @@ impl Flaw {
             SwallowsExit,
             TalksOn,
             IgnoresBarrier,
-            WaitsForNothing
+            WaitsForNothing,
+            IgnoresConnections,
+            TakesOneForAll,
+            TakesFromTheLast,
+            WaitsForNobody,
+            AsksOnce,
+            IsNeverForgotten,
+            StartsTwice,
+            ShowsNothing
         )
     }
 }
@@ -122,6 +155,9 @@ impl Flawed {
         let mut asked = spec.clone();
         if flaw == Flaw::IgnoresBarrier {
             asked.drain.barrier = BarrierMode::Off;
+        }
+        if flaw == Flaw::IgnoresConnections {
+            asked.drain.budget = None;
         }
         let worker = PodWorker::new(asked);
         Self { worker, flaw, spec, before: None, held_back: None, signalled: None }
@@ -181,6 +217,13 @@ impl Worker for Flawed {
             (Flaw::RunsHookAgain, Input::HookFinished { .. }) => self.before = Some(Box::new(self.worker.clone())),
             (Flaw::RunsHookAgain, Input::AgentRestarted { report: RuntimeReport { hooks, .. } }) => hooks.clear(),
             (Flaw::WaitsForNothing, Input::HookFinished { .. }) => return effects,
+            (Flaw::TakesOneForAll, Input::Traffic(TrafficNews::Acked { acked, required })) => *required = *acked,
+            (Flaw::TakesFromTheLast, Input::Traffic(TrafficNews::Routed(Routes { last: true, .. }))) => return effects,
+            (Flaw::WaitsForNobody, Input::Traffic(TrafficNews::Routed(routes))) => routes.replaced = true,
+            (Flaw::AsksOnce, Input::TimePassed) if self.worker.is_terminating() && now.as_millis() > 60_000 => {
+                return effects;
+            }
+            (Flaw::IsNeverForgotten, Input::AgentRestarted { .. }) if self.worker.is_finished() => return effects,
             (Flaw::SwallowsExit, Input::Exited { .. }) if self.in_hook() => return effects,
             (Flaw::FreezesStatus, Input::Exited { .. }) if self.held_back.is_none() => {
                 self.held_back = Some(told);
@@ -241,6 +284,11 @@ impl Flawed {
                 effects.extend(self.first_runs().map(|instance| Effect::SendSignal { instance, signal }));
             }
             (Flaw::SparesEverybody, _) => effects.retain(|effect| !matches!(effect, Effect::KillContainer { .. })),
+            (Flaw::StartsTwice, Input::AgentRestarted { .. }) if !self.worker.is_terminating() => {
+                let next = |run: Instance| Instance { attempt: run.attempt + 1, ..run };
+                effects.extend(self.first_runs().map(|run| Effect::StartContainer { instance: next(run) }));
+            }
+            (Flaw::ShowsNothing, _) => effects.retain(|effect| !matches!(effect, Effect::PublishStatus)),
             (Flaw::TalksOn, _) if self.worker.is_finished() => effects.push(Effect::PublishStatus),
             _ => {}
         }

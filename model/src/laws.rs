@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use lifecycle::{ContainerState, Effect, Hook, HookKind, Moment, PodPhase, PodSpec, PodWorker, Role};
+use lifecycle::{ContainerState, Effect, Hook, HookKind, Moment, PodPhase, PodSpec, PodStatus, PodWorker, Role};
 
+use crate::passage::{barrier_is_open, drain_is_over};
 use crate::process::{Asked, HookLife, Life, Process};
 use crate::promise::Promise;
 use crate::step::Index;
-use crate::traffic::{Answer, Traffic};
+use crate::traffic::Siblings;
 use crate::world::{Object, Sandbox, World, position};
 
 /// A law; its sentence is its documentation.
@@ -32,12 +33,14 @@ pub enum Law {
     QuietEnd,
     NoDeadEnd,
     BarrierFirst,
+    DrainFirst,
+    LastServes,
     NoIdleWait,
 }
 
 impl Law {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::NoEarlyKill,
         Self::Notice,
         Self::DeadlineFalls,
@@ -55,6 +58,8 @@ impl Law {
         Self::QuietEnd,
         Self::NoDeadEnd,
         Self::BarrierFirst,
+        Self::DrainFirst,
+        Self::LastServes,
         Self::NoIdleWait,
     ];
 
@@ -66,7 +71,9 @@ impl Law {
             Self::DeadlineFalls => "the deadline never moves later",
             Self::DeadlineKept => "the deadline is the one that was promised, at once after every request",
             Self::KillRemembered => "a kill is never forgotten",
-            Self::NoStart => "nothing starts once termination was requested",
+            Self::NoStart => {
+                "nothing is asked to start, or starts for it, once termination was requested; nobody runs twice"
+            }
             Self::RemovalLast => "the object goes only after every container is dead and the sandbox removed",
             Self::HookOnce => "a hook that finished, or still runs, is never run again",
             Self::HookFirst => "no stop signal while the preStop hook has time and runs",
@@ -74,10 +81,14 @@ impl Law {
             Self::SignalOnce => "a stop signal is asked for once, unless its answer was lost",
             Self::SidecarsLast => "sidecars outlive mains and later sidecars, until the deadline",
             Self::KillInTime => "whoever outstays deadline and notice was sent KILL",
-            Self::TrueStatus => "the status shows every exit at once, and no end before it is true",
+            Self::TrueStatus => {
+                "the status shows what was told, at once and to everybody, and no end before it is true"
+            }
             Self::QuietEnd => "nothing is asked for after the end",
-            Self::NoDeadEnd => "every run reaches Gone",
+            Self::NoDeadEnd => "every run reaches Gone, and is forgotten",
             Self::BarrierFirst => "no hook and no stop signal before the barrier has its evidence, or its cap",
+            Self::DrainFirst => "no hook and no stop signal while connections are open and the drain has budget",
+            Self::LastServes => "new connections are not kept from a pod that nobody can stand in for",
             Self::NoIdleWait => "whoever has nothing left to wait for was sent its stop signal",
         }
     }
@@ -106,10 +117,23 @@ impl Broken {
 }
 
 const NOTICE: Duration = Duration::from_secs(2);
-/// How long evidence about traffic is waited for, and what is kept back of the grace, if a pod does not say.
-const CAP: Duration = Duration::from_secs(5);
-const RESERVE: Duration = Duration::from_secs(2);
-const SETTLE_CAP: Duration = Duration::from_secs(1);
+
+/// A container starts, really.
+pub fn judge_start(broken: &mut Broken, process: &Process) {
+    broken.demand(Law::NoStart, !process.asked_too_late);
+}
+
+/// The worker was told something, and its status `changed` or did not.
+pub fn judge_telling(broken: &mut Broken, world: &World, changed: bool, worker: &PodWorker, asks: &[Effect]) {
+    let somebody_looks = match world.heard {
+        Object::Stays => true,
+        // The final DELETE stores the final status itself.
+        Object::Leaving { .. } => !worker.is_at_rest(),
+        Object::Gone => false,
+    };
+    let told = asks.iter().any(|ask| matches!(ask, Effect::PublishStatus));
+    broken.demand(Law::TrueStatus, told || !changed || !somebody_looks);
+}
 
 /// An ask is looked at before it is carried out.
 pub fn judge_ask(broken: &mut Broken, spec: &PodSpec, world: &World, promise: Option<Promise>, ask: &Effect) {
@@ -137,6 +161,7 @@ pub fn judge_ask(broken: &mut Broken, spec: &PodSpec, world: &World, promise: Op
                 };
             broken.demand(Law::HookFirst, !in_hook || spent(index));
             broken.demand(Law::BarrierFirst, barrier_is_open(spec, world, promise));
+            broken.demand(Law::DrainFirst, drain_is_over(spec, world, promise));
             if promise.is_some() && spec.containers[usize::from(index)].role == Role::Sidecar {
                 broken.demand(Law::SidecarsLast, spent(index) || !must_wait(spec, world, index));
             }
@@ -145,14 +170,18 @@ pub fn judge_ask(broken: &mut Broken, spec: &PodSpec, world: &World, promise: Op
             let index = position(spec, &instance.name.0);
             let process = world.process(index);
             broken.demand(Law::HookOnce, process.hook(*kind) == HookLife::Idle);
-            let released = *kind == HookKind::PostStart || barrier_is_open(spec, world, promise);
-            broken.demand(Law::BarrierFirst, released);
+            let pre_stop = *kind == HookKind::PreStop;
+            broken.demand(Law::BarrierFirst, !pre_stop || barrier_is_open(spec, world, promise));
+            broken.demand(Law::DrainFirst, !pre_stop || drain_is_over(spec, world, promise));
             broken.demand(Law::HookEnds, *kind == HookKind::PostStart || !spent(index));
             broken.demand(Law::NoStart, *kind == HookKind::PreStop || promise.is_none());
         }
-        Effect::StartContainer { .. } | Effect::PullImage { .. } | Effect::CreateSandbox => {
+        Effect::StartContainer { instance } => {
+            let process = world.process(position(spec, &instance.name.0));
             broken.demand(Law::NoStart, promise.is_none());
+            broken.demand(Law::NoStart, !process.may_be_alive() || process.attempt == instance.attempt);
         }
+        Effect::PullImage { .. } | Effect::CreateSandbox => broken.demand(Law::NoStart, promise.is_none()),
         Effect::DeleteObject => {
             broken.demand(Law::RemovalLast, !world.anyone_alive() && world.sandbox == Sandbox::Absent);
         }
@@ -196,17 +225,58 @@ pub fn judge_state(
         let waits = promise.is_none() || world.clearing || may_wait(spec, world, promise, index);
         broken.demand(Law::NoIdleWait, waits || world.process(index).signal != Asked::No);
     }
-    let status = worker.status();
+    let traffic = &world.traffic;
+    let taken_from_the_last = traffic.guarded && traffic.siblings != Siblings::There && traffic.cutting;
+    broken.demand(Law::LastServes, !taken_from_the_last || traffic.opened_at.is_some());
+}
+
+/// What others may see, against what really is and what the worker was told.
+pub fn judge_status(
+    broken: &mut Broken,
+    spec: &PodSpec,
+    world: &World,
+    promise: Option<Promise>,
+    worker: &PodWorker,
+    status: &PodStatus,
+) {
+    let mains = || world.processes.iter().zip(&spec.containers).filter(|(_, container)| container.role == Role::Main);
     let over = matches!(status.phase, PodPhase::Succeeded | PodPhase::Failed);
     broken.demand(Law::TrueStatus, !over || !world.anyone_alive());
-    for (process, shown) in world.processes.iter().zip(&status.containers) {
-        if worker.is_at_rest() {
-            break;
-        }
-        if let (Life::Exited(code), true, Some(_)) = (process.life, process.exit_told, promise) {
-            let told = matches!(&shown.state, ContainerState::Terminated(ended) if ended.exit_code == i32::from(code));
-            broken.demand(Law::TrueStatus, told);
-        }
+    broken.demand(Law::TrueStatus, !over || !status.ready.holds);
+    let well = mains().all(|(process, _)| process.last_exit == Some(0) && process.life != Life::Lost);
+    broken.demand(Law::TrueStatus, status.phase != PodPhase::Succeeded || well);
+    let all_told = mains().all(|(process, _)| process.life == Life::Running && process.start_told);
+    broken.demand(Law::TrueStatus, !status.containers_ready.holds || all_told || mains().any(|(it, _)| !is_told(it)));
+    // A pod at rest has told its last.
+    let shown = status.containers.iter().filter(|_| !worker.is_at_rest());
+    for (process, shown) in world.processes.iter().zip(shown) {
+        let fits = match (process.life, &shown.state) {
+            // Nobody looks any more at who came up after the sandbox was given up.
+            (Life::Running, _) if world.clearing => true,
+            _ if !is_told(process) => true,
+            (Life::Running, state) => {
+                matches!(state, ContainerState::Running { .. }) && shown.attempt == process.attempt
+            }
+            // Once its pod leaves, an exit is the last that is to be told of it.
+            (Life::Exited(code), ContainerState::Terminated(ended)) => {
+                promise.is_none() || ended.exit_code == i32::from(code)
+            }
+            (Life::Exited(_), ContainerState::Waiting(_)) => promise.is_none(),
+            (Life::Exited(_) | Life::Lost | Life::Absent, ContainerState::Running { .. }) => false,
+            (Life::Starting | Life::Lost | Life::Absent, _) => true,
+        };
+        broken.demand(Law::TrueStatus, fits);
+    }
+}
+
+/// The worker was told where this run stands.
+fn is_told(process: &Process) -> bool {
+    match process.life {
+        Life::Running => process.start_told,
+        Life::Exited(_) => process.exit_told,
+        // Nobody tells of a sandbox that vanished, until the next agent looks.
+        Life::Starting | Life::Lost => false,
+        Life::Absent => true,
     }
 }
 
@@ -216,22 +286,12 @@ fn due(world: &World, promise: Option<Promise>, index: Index) -> Option<Moment> 
     own.into_iter().chain(promise.map(|promise| promise.deadline)).min()
 }
 
-/// Whether the traffic of the pod lets hooks and signals go out.
-fn barrier_is_open(spec: &PodSpec, world: &World, promise: Option<Promise>) -> bool {
-    let (Some(promise), Traffic { guarded: true, cut, settled, settling_since, .. }) = (promise, world.traffic) else {
-        return true;
-    };
-    let cap = promise.barrier_cap(spec.drain.barrier_cap.unwrap_or(CAP), spec.drain.reserve.unwrap_or(RESERVE));
-    let settled = settled == Answer::Told || settling_since.is_some_and(|since| world.now >= since + SETTLE_CAP);
-    world.heard == Object::Gone || world.now >= cap || (cut == Answer::Told && settled)
-}
-
 /// Whether a container of a leaving pod has a reason not to have its stop signal yet, as far as its worker can know.
 fn may_wait(spec: &PodSpec, world: &World, promise: Option<Promise>, index: Index) -> bool {
     let (process, container) = (world.process(index), &spec.containers[usize::from(index)]);
     let in_hook = container.pre_stop.is_some() && !matches!(process.pre_stop, HookLife::Ended(_, true));
-    let draining = world.traffic.guarded && spec.drain.budget.is_some();
-    let is_known_dead = |other: &Process| !other.may_be_alive() && (other.exit_told || other.life == Life::Absent);
+    let is_known_dead =
+        |other: &Process| !other.may_be_alive() && !other.unanswered && (other.exit_told || other.life == Life::Absent);
     let in_order = container.role == Role::Sidecar
         && (0..).zip(&spec.containers).any(|(other, container)| {
             !is_known_dead(world.process(other))
@@ -239,7 +299,8 @@ fn may_wait(spec: &PodSpec, world: &World, promise: Option<Promise>, index: Inde
                     || (container.role == Role::Sidecar && other > index))
         });
     let is_known_to_run = process.life == Life::Running && process.start_told;
-    !is_known_to_run || in_hook || draining || in_order || !barrier_is_open(spec, world, promise)
+    let in_traffic = !barrier_is_open(spec, world, promise) || !drain_is_over(spec, world, promise);
+    !is_known_to_run || in_hook || in_order || in_traffic
 }
 
 /// Whether somebody is alive whom that sidecar serves.

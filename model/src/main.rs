@@ -1,4 +1,5 @@
-//! Prints what the models hold: `cargo run --release -p model`, and with `-- --large` the large ones, too.
+//! Prints what the models hold: `cargo run --release -p model`; with `-- --large` the large ones, too, and with the name
+//! of a model, or a part of it, those alone.
 
 use std::process::ExitCode;
 
@@ -10,9 +11,13 @@ fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         None => {}
         Some("--large") => models.extend(catalogue::large()),
-        Some(other) => {
-            eprintln!("unknown option {other}; the only one is --large");
-            return ExitCode::FAILURE;
+        Some(name) => {
+            models.extend(catalogue::large());
+            models.retain(|model| model.name.contains(name));
+            if models.is_empty() {
+                eprintln!("no model is called {name}; the only option is --large");
+                return ExitCode::FAILURE;
+            }
         }
     }
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,17 +1,20 @@
 //! The model: the worker and its world, every step that may come next, and what each step leads to.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use lifecycle::{BestEvidence, Effect, Hook, HookKind, Input, Moment, PodSpec, Role, Routes, TrafficNews};
+use lifecycle::{Effect, Hook, HookKind, Input, Moment, PodSpec, PodStatus, Role, TrafficNews};
 use stateright::{Model, Property};
 
 use crate::bounds::Bounds;
-use crate::laws::{Broken, Law, judge_ask, judge_state};
+use crate::laws::{Broken, Law, judge_ask, judge_start, judge_state, judge_status, judge_telling};
+use crate::passage::{barrier_is_open, drain_is_over};
 use crate::process::{HookLife, Image, Life};
 use crate::promise::Promise;
 use crate::step::{How, Step, What};
+use crate::traffic::Reach;
 use crate::worker::{Make, Worker};
-use crate::world::{Object, Outcome, SHRUNK_GRACE, Sandbox, World};
+use crate::world::{News, Object, Outcome, SHRUNK_GRACE, Sandbox, World};
 
 /// A pod, the bounds of what may happen to it, and a worker to look after it.
 #[derive(Clone, Debug)]
@@ -24,8 +27,8 @@ pub struct PodModel<W> {
     pub bounds: Bounds,
     /// Whether the pod's coming up is played in every order, or once and quickly.
     pub cold: bool,
-    /// Whether connections reach the pod, and a sibling can take them.
-    pub routed: bool,
+    /// How connections reach the pod, if they do. At first a sibling can take them.
+    pub reach: Option<Reach>,
     /// How a worker is made.
     pub make: Make<W>,
 }
@@ -41,12 +44,17 @@ pub struct State<W> {
     pub left: Bounds,
     /// The deadline as it should be.
     pub promise: Option<Promise>,
+    /// The status that others could see last; it follows from the worker.
+    pub shown: u64,
     /// Laws broken on the way here.
     pub broken: Broken,
 }
 
 /// A run that is not over by then never will be.
-const HORIZON: Moment = Moment::from_millis(90_000);
+const HORIZON: Moment = Moment::from_millis(10_000_000);
+/// A pod that lives for longer than this learns nothing new; where answers are lost, they were asked for again by then.
+const LONG_LIFE: Moment = Moment::from_millis(90_000);
+const LONG_LIFE_OF_SILENCE: Moment = Moment::from_millis(130_000);
 const SECOND: Duration = Duration::from_secs(1);
 /// After how many performed asks an agent may die over one input.
 const CUTS: [u8; 2] = [0, 1];
@@ -104,7 +112,7 @@ impl<W: Worker> PodModel<W> {
         may(!world.agent && left.losses > 0 && world.sandbox == Sandbox::There, What::SandboxLost);
         may(!world.agent, What::Returns);
         if world.agent {
-            world.traffic.answers().for_each(|answer| may(true, answer));
+            world.traffic.answers(refusal, left.traffic > 0).into_iter().for_each(|answer| may(true, answer));
         }
         for arrived in (0..).take(world.news.len()) {
             may(true, What::Arrives(arrived));
@@ -116,7 +124,7 @@ impl<W: Worker> PodModel<W> {
             may(process.life == Life::Starting && world.sandbox == Sandbox::There, What::Starts(index));
             may(process.life == Life::Starting && world.agent && refusal, What::StartRefused(index));
             let living = state.promise.is_none() && world.agent && process.own_deadline.is_none();
-            may(running && left.probes > 0 && living, What::ProbeFails(index));
+            may(running && process.start_told && left.probes > 0 && living, What::ProbeFails(index));
             match (running, process.killed, process.signalled_at) {
                 (true, true, _) => may(true, What::Exits(index, 137)),
                 (true, false, Some(_)) => may(true, What::Exits(index, 0)),
@@ -139,12 +147,17 @@ impl<W: Worker> PodModel<W> {
             }
         }
         let moves = |to: Moment| to <= world.now || !world.is_pressed() || left.late > 0;
+        let horizon = match state.promise {
+            Some(_) => HORIZON,
+            None if self.bounds.lost > 0 => LONG_LIFE_OF_SILENCE,
+            None => LONG_LIFE,
+        };
         let due = self.next_due(state);
-        may(due.is_some_and(|due| due <= HORIZON && moves(due) && (world.agent || due > world.now)), What::Wake);
+        may(due.is_some_and(|due| due <= horizon && moves(due) && (world.agent || due > world.now)), What::Wake);
         let later = world.now + SECOND;
         // A busy agent comes late to what is due.
         let may_pass = |due: Moment| due > later || (left.late > 0 && world.agent);
-        may(left.pauses > 0 && later <= HORIZON && due.is_some_and(may_pass) && moves(later), What::Pause);
+        may(left.pauses > 0 && later <= horizon && due.is_some_and(may_pass) && moves(later), What::Pause);
         all
     }
 
@@ -161,6 +174,7 @@ impl<W: Worker> PodModel<W> {
         state.pay(what, how, overslept);
         #[allow(clippy::wildcard_enum_match_arm, reason = "everything else simply happens")]
         match what {
+            What::Starts(index) => judge_start(&mut state.broken, from.world.process(index)),
             What::Crash => {
                 state.crash(&self.spec);
                 return Some(state);
@@ -181,9 +195,10 @@ impl<W: Worker> PodModel<W> {
             }
             _ => {}
         }
-        let outcome = state.world.happen(&self.spec, what);
+        let outcome = state.world.happen(&self.spec, what, how == How::Lost);
         match (outcome, how) {
-            (Outcome::Silence, _) | (_, How::Unheard) => {}
+            (Outcome::Silence, How::Lost) => return None,
+            (Outcome::Silence, _) | (_, How::Unheard | How::Lost) => {}
             (Outcome::News(news), How::Late) => state.world.send(news),
             (Outcome::Input(_), How::Late | How::Twice) => return None,
             (Outcome::News(news), How::Told | How::Twice | How::Cut(_)) => {
@@ -204,15 +219,91 @@ impl<W: Worker> PodModel<W> {
         (!matches!(how, How::Cut(_)) || !state.world.agent).then_some(state)
     }
 
-    fn is_over(&self, state: &State<W>) -> bool {
-        state.worker.inner().is_finished() && state.world.news.is_empty()
+    /// Whether a life goes on from here, if it is not over. A pod that somebody deleted needs nobody's good will for that:
+    /// whoever is asked may never answer, and every process may ignore everything but KILL. Together with the absence
+    /// of circles (`cycle`) this means that every run reaches its end.
+    pub fn goes_on(&self, state: &State<W>) -> bool {
+        if self.is_over(state) {
+            return true;
+        }
+        let deleted = state.world.object != Object::Stays;
+        let how = |what: What| if state.world.agent || what == What::Returns { How::Told } else { How::Unheard };
+        let leads_on = |what: What| {
+            let next = self.step(state, Step { what, how: how(what) });
+            next.is_some_and(|next| next != *state)
+        };
+        self.happenings(state).into_iter().any(|what| (!deleted || is_inevitable(what)) && leads_on(what))
     }
+
+    /// The worker finished, its agent lived to forget it, and nobody has anything left to say.
+    pub fn is_over(&self, state: &State<W>) -> bool {
+        state.worker.inner().is_finished() && state.world.forgotten && state.world.news.is_empty()
+    }
+}
+
+/// Whether it happens sooner or later, whatever the pod's processes and those around it do: time passes, news arrives, an
+/// agent that died comes back, a killed process dies, the sandbox and the object go when that is asked for.
+fn is_inevitable(what: What) -> bool {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "nothing else is")]
+    match what {
+        What::Wake | What::Arrives(_) | What::Looks | What::Returns | What::Removed | What::ObjectDeleted => true,
+        What::Exits(_, code) => code == 137,
+        _ => false,
+    }
+}
+
+/// Whether the worker may never hear of it, although its agent lives. Exits are not lost: whoever reaps writes them
+/// down before anybody is told, and tells them again.
+fn is_losable(world: &World, what: What) -> bool {
+    match what {
+        What::Arrives(at) => !matches!(world.news[usize::from(at)], News::Exited(..)),
+        What::Delete
+        | What::Shrink
+        | What::Force
+        | What::SandboxMade
+        | What::SandboxRefused
+        | What::Pulled(_)
+        | What::PullRefused(_)
+        | What::Starts(_)
+        | What::StartRefused(_)
+        | What::HookEnds(..)
+        | What::Removed
+        | What::RemovalRefused
+        | What::ObjectDeleted
+        | What::DeleteRefused
+        | What::CutDone
+        | What::CutRefused
+        | What::Acked
+        | What::Quiet
+        | What::Settled
+        | What::Drained => true,
+        What::Exits(..)
+        | What::Shutdown
+        | What::Evict
+        | What::ProbeFails(_)
+        | What::Connected
+        | What::AppDone
+        | What::Rerouted(_)
+        | What::Looks
+        | What::Wake
+        | What::Pause
+        | What::Crash
+        | What::SandboxLost
+        | What::Returns => false,
+    }
+}
+
+/// A status in a number. The same everywhere, so that counts of states are.
+fn fingerprint(status: &PodStatus) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    status.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn cut(how: How) -> Option<u8> {
     match how {
         How::Cut(performed) => Some(performed),
-        How::Told | How::Late | How::Twice | How::Unheard => None,
+        How::Told | How::Late | How::Twice | How::Lost | How::Unheard => None,
     }
 }
 
@@ -232,17 +323,24 @@ impl<W: Worker> State<W> {
         let finished = self.worker.inner().is_finished();
         let before = self.promise;
         self.promise = Promise::after(before, now, &input, spec.grace);
+        let again = matches!(input, Input::AgentRestarted { .. });
         let asks = self.worker.handle(now, input);
         if before.is_none() && self.promise.is_some() {
-            self.world.traffic.guarded = self.world.traffic.routed && self.world.serves(spec);
+            self.world.traffic.guarded = self.world.traffic.reach.is_some() && self.world.serves(spec);
         }
         if self.promise.is_none() && self.worker.inner().is_terminating() {
             self.promise = Some(Promise::of_completion(now, spec.grace));
         }
-        self.broken.demand(Law::QuietEnd, !finished || asks.is_empty());
+        let is_quiet = asks.iter().all(|ask| again && matches!(ask, Effect::Finish));
+        self.broken.demand(Law::QuietEnd, !finished || is_quiet);
+        let status = self.worker.inner().status();
+        let shown = fingerprint(&status);
+        judge_telling(&mut self.broken, &self.world, self.shown != shown, self.worker.inner(), &asks);
+        self.shown = shown;
         let (mut performed, mut cut_off) = (0, false);
         for ask in &asks {
             judge_ask(&mut self.broken, spec, &self.world, self.promise, ask);
+            self.world.traffic.asked(now, ask, before.is_none());
             if matches!(ask, Effect::Emit(_) | Effect::PublishStatus) {
                 continue;
             }
@@ -250,17 +348,26 @@ impl<W: Worker> State<W> {
                 self.world.fail_to_perform(spec, ask);
                 cut_off = true;
             } else {
-                self.world.perform(spec, ask);
+                self.world.perform(spec, ask, self.promise.is_some());
                 performed += 1;
             }
             if self.promise.is_some() && matches!(ask, Effect::RemoveSandbox) {
                 self.world.clearing = true;
             }
         }
+        let traffic = &self.world.traffic;
+        if traffic.guarded && traffic.opened_at.is_none() && barrier_is_open(spec, &self.world, self.promise) {
+            self.world.traffic.opened_at = Some(now);
+        }
+        if self.world.traffic.opened_at.is_some() && drain_is_over(spec, &self.world, self.promise) {
+            self.world.traffic.drained = true;
+        }
         if cut_off {
             self.crash(spec);
         } else {
-            judge_state(&mut self.broken, spec, &self.world, self.promise, deadline, self.worker.inner());
+            let worker = self.worker.inner();
+            judge_state(&mut self.broken, spec, &self.world, self.promise, deadline, worker);
+            judge_status(&mut self.broken, spec, &self.world, self.promise, worker, &status);
         }
     }
 
@@ -276,7 +383,9 @@ impl<W: Worker> State<W> {
             | What::PullRefused(_)
             | What::StartRefused(_)
             | What::RemovalRefused
-            | What::DeleteRefused => Some(&mut left.refusals),
+            | What::DeleteRefused
+            | What::CutRefused => Some(&mut left.refusals),
+            What::Quiet | What::Connected | What::AppDone | What::Rerouted(_) => Some(&mut left.traffic),
             What::Exits(index, _) if self.world.process(index).signalled_at.is_none() => Some(&mut left.exits),
             What::HookEnds(_, _, false) => Some(&mut left.hook_failures),
             What::ProbeFails(_) => Some(&mut left.probes),
@@ -291,6 +400,7 @@ impl<W: Worker> State<W> {
             | What::Removed
             | What::ObjectDeleted
             | What::CutDone
+            | What::Acked
             | What::Settled
             | What::Drained
             | What::Arrives(_)
@@ -301,6 +411,9 @@ impl<W: Worker> State<W> {
         if let Some(spent) = spent {
             // An init container's exit is free.
             *spent = spent.saturating_sub(1);
+        }
+        if how == How::Lost {
+            self.left.lost = self.left.lost.saturating_sub(1);
         }
         if let How::Cut(_) = how {
             self.left.crashes = self.left.crashes.saturating_sub(1);
@@ -319,14 +432,16 @@ impl<W: Worker> Model for PodModel<W> {
     fn init_states(&self) -> Vec<State<W>> {
         let mut state = State {
             worker: (self.make)(self.spec.clone()),
-            world: World::new(&self.spec, self.routed),
+            world: World::new(&self.spec, self.reach),
             left: self.bounds,
             promise: None,
+            shown: 0,
             broken: Broken::default(),
         };
+        state.shown = fingerprint(&state.worker.inner().status());
         state.tell(&self.spec, Input::Begin, None);
-        if self.routed {
-            let routes = Routes { best: BestEvidence::Divert, busy: true, ..Routes::default() };
+        if self.reach.is_some() {
+            let routes = state.world.traffic.routes();
             state.tell(&self.spec, Input::Traffic(TrafficNews::Routed(routes)), None);
         }
         if !self.cold {
@@ -339,7 +454,7 @@ impl<W: Worker> Model for PodModel<W> {
         if self.is_over(state) {
             return;
         }
-        let finished = state.worker.inner().is_finished();
+        let finished = state.worker.inner().is_finished() && state.world.forgotten;
         for what in self.happenings(state) {
             // The end is the end; only late news may still come.
             if finished && !matches!(what, What::Arrives(_)) {
@@ -357,6 +472,9 @@ impl<W: Worker> Model for PodModel<W> {
             }
             if (is_news || matches!(what, What::Arrives(_))) && state.left.late > 0 {
                 add(How::Twice);
+            }
+            if state.left.lost > 0 && is_losable(&state.world, what) {
+                add(How::Lost);
             }
             let is_quiet = matches!(what, What::Crash | What::Pause);
             if state.left.crashes > 0 && !is_quiet {

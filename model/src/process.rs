@@ -32,6 +32,12 @@ pub struct Process {
     pub start_told: bool,
     /// The worker was told that it ended.
     pub exit_told: bool,
+    /// How the newest run ended that did, whatever came after it.
+    pub last_exit: Option<u8>,
+    /// The worker asked for it, and heard nothing of it yet.
+    pub unanswered: bool,
+    /// It was asked for when its pod was leaving already.
+    pub asked_too_late: bool,
 }
 
 /// Whether a container runs.
@@ -111,6 +117,9 @@ impl Process {
         own_deadline: None,
         start_told: false,
         exit_told: false,
+        last_exit: None,
+        unanswered: false,
+        asked_too_late: false,
     };
 
     /// It runs, or will as soon as the runtime gets to it.
@@ -118,12 +127,17 @@ impl Process {
         matches!(self.life, Life::Starting | Life::Running)
     }
 
-    /// The runtime is asked for run number `attempt`.
+    /// The runtime is asked for run number `attempt`. One that is there already is not started twice.
     pub fn asked_to_start(&mut self, attempt: u32) {
-        if self.may_be_alive() && self.attempt == attempt {
-            return;
+        if !self.is_there(attempt) {
+            let Self { image, last_exit, .. } = *self;
+            *self = Self { attempt, life: Life::Starting, image, last_exit, ..Self::ABSENT };
         }
-        *self = Self { attempt, life: Life::Starting, image: self.image, ..Self::ABSENT };
+    }
+
+    /// That run is there, or was.
+    pub fn is_there(&self, attempt: u32) -> bool {
+        self.attempt == attempt && !matches!(self.life, Life::Absent)
     }
 
     /// That hook of it.

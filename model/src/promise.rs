@@ -49,11 +49,15 @@ impl Promise {
         }
     }
 
-    /// Until when evidence about traffic may be waited for at most (traffic-and-rollouts 3.3).
-    pub fn barrier_cap(&self, cap: Duration, reserve: Duration) -> Moment {
-        let grace = self.deadline - self.asked_at;
-        let reserve = reserve.min(grace);
-        (self.asked_at + cap.min(grace - reserve)).min(self.deadline.before(reserve))
+    /// Until when evidence about traffic may be waited for at most, if that began then (traffic-and-rollouts 3.3).
+    pub fn barrier_cap(&self, cap: Duration, reserve: Duration, since: Option<Moment>) -> Moment {
+        let room = (self.deadline - self.asked_at).saturating_sub(reserve);
+        (since.unwrap_or(self.asked_at) + cap.min(room)).min(self.latest(reserve))
+    }
+
+    /// Until when anything about traffic may be waited for.
+    pub fn latest(&self, reserve: Duration) -> Moment {
+        self.deadline.before(reserve.min(self.deadline - self.asked_at))
     }
 
     fn by_user(now: Moment, grace: Duration, sighting: DeleteSighting) -> Self {

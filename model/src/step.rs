@@ -2,6 +2,8 @@
 
 use lifecycle::HookKind;
 
+use crate::traffic::Siblings;
+
 /// The position of a container in its pod's spec.
 pub type Index = u8;
 
@@ -56,10 +58,22 @@ pub enum What {
     DeleteRefused,
     /// New connections are kept away.
     CutDone,
+    /// They cannot be kept away.
+    CutRefused,
+    /// One more proxy let go.
+    Acked,
+    /// Nobody came for a while.
+    Quiet,
     /// No connection waits to be accepted.
     Settled,
     /// No connection is open any more.
     Drained,
+    /// A connection is open.
+    Connected,
+    /// The application has nothing left to wait for.
+    AppDone,
+    /// Others can take the connections from here on, or cannot any more.
+    Rerouted(Siblings),
     /// News that was late arrives.
     Arrives(Index),
     /// The agent looks at the API again after it was away.
@@ -85,6 +99,8 @@ pub enum How {
     Late,
     /// It is told at once, and later again.
     Twice,
+    /// It is never told, although its agent lives.
+    Lost,
     /// It is told, but the agent dies when only so many of its asks were carried out.
     Cut(u8),
     /// There is nobody to tell, or nothing to be told.

@@ -1,24 +1,66 @@
-//! The pod's traffic: what was asked of whoever routes it, and what was answered.
+//! The pod's traffic: what was asked of whoever routes it, what was answered, and who else can take it.
 
-use lifecycle::{Effect, Input, Moment, TrafficNews};
+use std::time::Duration;
+
+use lifecycle::{BestEvidence, Effect, Input, Moment, Routes, TrafficNews};
 
 use crate::step::What;
+
+/// How many proxies must let go.
+pub const PROXIES: u8 = 2;
+
+/// How the pod is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Reach {
+    /// Its node can send new connections to a sibling.
+    Divert,
+    /// Every proxy has to let go of it.
+    Acks,
+}
+
+/// Who else can take its connections.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Siblings {
+    /// Somebody.
+    #[default]
+    There,
+    /// Nobody yet: a replacement is on its way.
+    Coming,
+    /// Nobody, and nobody will come.
+    None,
+}
 
 /// Where the traffic of a pod stands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Traffic {
-    /// Connections reach the pod, and a sibling can take them.
-    pub routed: bool,
+    /// How connections reach the pod, if they do.
+    pub reach: Option<Reach>,
+    /// Who else can take them, as the worker was told.
+    pub siblings: Siblings,
     /// The pod was serving when it was first asked to leave, so that a barrier stands before its containers.
     pub guarded: bool,
-    /// New connections are kept away.
+    /// When the barrier was first free to open, as far as the worker was told.
+    pub opened_at: Option<Moment>,
+    /// New connections are to be kept away.
+    pub cutting: bool,
+    /// Since when, if not since the request itself.
+    pub cutting_since: Option<Moment>,
+    /// They are kept away.
     pub cut: Answer,
+    /// How many proxies let go, as the worker was told.
+    pub acks: u8,
+    /// Nobody came for a while, as the worker was told.
+    pub quiet: bool,
     /// No connection waits to be accepted.
     pub settled: Answer,
-    /// No connection is open.
-    pub drained: Answer,
-    /// When `AwaitSettled` was first asked.
+    /// When that was first asked.
     pub settling_since: Option<Moment>,
+    /// How many connections are open.
+    pub connections: Connections,
+    /// The application said that it has nothing left to wait for.
+    pub app_done: bool,
+    /// Nobody was waited for any more, once.
+    pub drained: bool,
 }
 
 /// What became of a question.
@@ -31,64 +73,179 @@ pub enum Answer {
     Asked,
     /// Answered, and told.
     Told,
+    /// Answered, and the answer was lost.
+    Lost,
+}
+
+/// Open connections, as the worker was told.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Connections {
+    /// Nobody counts.
+    #[default]
+    Uncounted,
+    /// They are being counted.
+    Counting,
+    /// There are some.
+    Open,
+    /// There are none since then.
+    Empty(Moment),
 }
 
 impl Traffic {
-    /// Does what the worker asked for.
-    pub fn perform(&mut self, now: Moment, effect: &Effect) {
+    /// How the pod is reached, as the worker is told it.
+    pub fn routes(&self) -> Routes {
+        let best = match self.reach {
+            None => BestEvidence::Unrouted,
+            Some(Reach::Divert) => BestEvidence::Divert,
+            Some(Reach::Acks) => BestEvidence::Acks,
+        };
+        let (last, replaced) = match self.siblings {
+            Siblings::There => (false, true),
+            Siblings::Coming => (true, true),
+            Siblings::None => (true, false),
+        };
+        Routes { best, last, replaced, busy: true }
+    }
+
+    /// The worker asked for something, whether or not its agent lived to do it. `at_once` says that it did so when the
+    /// pod was first asked to leave.
+    pub fn asked(&mut self, now: Moment, effect: &Effect, at_once: bool) {
         #[allow(clippy::wildcard_enum_match_arm, reason = "the rest is not about traffic")]
         match effect {
-            Effect::CutTraffic { .. } => self.cut.ask(),
-            Effect::AwaitSettled => {
-                self.settled.ask();
-                self.settling_since = self.settling_since.or(Some(now));
+            Effect::CutTraffic { .. } if !self.cutting => {
+                self.cutting = true;
+                self.cutting_since = (!at_once).then_some(now);
             }
-            Effect::WatchConnections => self.drained.ask(),
-            Effect::RestoreTraffic => self.cut = Answer::Unasked,
+            Effect::AwaitSettled => self.settling_since = self.settling_since.or(Some(now)),
+            Effect::RestoreTraffic => {
+                let Self { reach, siblings, guarded, opened_at, .. } = *self;
+                *self = Self { reach, siblings, guarded, opened_at, ..Self::default() };
+            }
             _ => {}
         }
     }
 
-    /// What may be answered next.
-    pub fn answers(&self) -> impl Iterator<Item = What> {
-        let asked = |answer: Answer, what: What| (answer == Answer::Asked).then_some(what);
-        let all =
-            [asked(self.cut, What::CutDone), asked(self.settled, What::Settled), asked(self.drained, What::Drained)];
-        all.into_iter().flatten()
+    /// Does what the worker asked for.
+    pub fn perform(&mut self, effect: &Effect) {
+        #[allow(clippy::wildcard_enum_match_arm, reason = "the rest is not about traffic")]
+        match effect {
+            Effect::CutTraffic { .. } => self.cut.ask(),
+            Effect::AwaitSettled => self.settled.ask(),
+            Effect::WatchConnections if self.connections == Connections::Uncounted => {
+                self.connections = Connections::Counting;
+            }
+            _ => {}
+        }
     }
 
-    /// The cut is in force.
-    pub fn cut_done(&mut self) -> Input {
-        self.cut = Answer::Told;
-        Input::Traffic(TrafficNews::CutDone { revision: 1 })
+    /// What may be answered next; `more` says that something nobody asked for may happen as well.
+    pub fn answers(&self, refusal: bool, more: bool) -> Vec<What> {
+        let mut all = Vec::new();
+        let mut may = |possible: bool, what: What| {
+            if possible {
+                all.push(what);
+            }
+        };
+        let waits = self.guarded && self.opened_at.is_none();
+        let counted = self.connections != Connections::Uncounted;
+        may(self.cut == Answer::Asked, What::CutDone);
+        may(self.cut == Answer::Asked && refusal, What::CutRefused);
+        may(self.cutting && self.reach == Some(Reach::Acks) && self.acks < PROXIES, What::Acked);
+        may(self.cutting && more && waits && !self.quiet, What::Quiet);
+        may(self.settled == Answer::Asked, What::Settled);
+        // Who is connected to a pod that waits for nobody makes no difference.
+        let counts = !self.drained;
+        may(counts && matches!(self.connections, Connections::Counting | Connections::Open), What::Drained);
+        let empty = matches!(self.connections, Connections::Counting | Connections::Empty(_));
+        may(counts && more && empty, What::Connected);
+        may(counts && more && counted && !self.app_done, What::AppDone);
+        for siblings in [Siblings::There, Siblings::Coming, Siblings::None] {
+            may(more && self.reach.is_some() && waits && siblings != self.siblings, What::Rerouted(siblings));
+        }
+        all
     }
 
-    /// Nobody waits to be accepted.
-    pub fn settle(&mut self) -> Input {
-        self.settled = Answer::Told;
-        Input::Traffic(TrafficNews::Settled)
-    }
-
-    /// Nobody is connected.
-    pub fn drain(&mut self) -> Input {
-        self.drained = Answer::Told;
-        Input::Traffic(TrafficNews::Connections { open: 0 })
+    /// One of them is given. `lost` says that the worker will not hear of it.
+    pub fn answer(&mut self, now: Moment, what: What, lost: bool) -> Option<Input> {
+        let told = if lost { Answer::Lost } else { Answer::Told };
+        #[allow(clippy::wildcard_enum_match_arm, reason = "the rest is not about traffic")]
+        let news = match what {
+            What::CutDone => {
+                self.cut = told;
+                TrafficNews::CutDone { revision: 1 }
+            }
+            What::CutRefused => {
+                self.cut = Answer::Lost;
+                TrafficNews::Failed { message: String::new() }
+            }
+            What::Acked => {
+                self.acks += u8::from(!lost);
+                TrafficNews::Acked { acked: self.acks.into(), required: PROXIES.into() }
+            }
+            What::Quiet => {
+                self.quiet |= !lost;
+                TrafficNews::Quiet
+            }
+            What::Settled => {
+                self.settled = told;
+                TrafficNews::Settled
+            }
+            What::Drained => {
+                if !lost {
+                    self.connections = Connections::Empty(now);
+                }
+                TrafficNews::Connections { open: 0 }
+            }
+            What::Connected => {
+                if !lost {
+                    self.connections = Connections::Open;
+                }
+                TrafficNews::Connections { open: 1 }
+            }
+            What::AppDone => {
+                self.app_done |= !lost;
+                TrafficNews::AppDone
+            }
+            What::Rerouted(siblings) => {
+                if !lost {
+                    self.siblings = siblings;
+                }
+                TrafficNews::Routed(Self { siblings, ..*self }.routes())
+            }
+            _ => return None,
+        };
+        Some(Input::Traffic(news))
     }
 
     /// Whoever asked is gone.
     pub fn agent_dies(&mut self) {
-        for answer in [&mut self.cut, &mut self.settled, &mut self.drained] {
-            if *answer == Answer::Asked {
+        for answer in [&mut self.cut, &mut self.settled] {
+            if matches!(*answer, Answer::Asked | Answer::Lost) {
                 *answer = Answer::Unasked;
             }
         }
+        if self.connections == Connections::Counting {
+            self.connections = Connections::Uncounted;
+        }
+    }
+
+    /// Whether there is evidence that new connections go elsewhere, as far as the worker was told.
+    pub fn has_evidence(&self, now: Moment, settle_cap: Duration) -> bool {
+        let settled =
+            self.settled == Answer::Told || self.settling_since.is_some_and(|since| now >= since + settle_cap);
+        let cut = match self.reach {
+            Some(Reach::Divert) => self.cut == Answer::Told || self.acks == PROXIES,
+            Some(Reach::Acks) => self.acks == PROXIES,
+            None => false,
+        };
+        self.quiet || (cut && settled)
     }
 }
 
 impl Answer {
     /// What was told once stays told.
     fn ask(&mut self) {
-        if *self == Self::Unasked {
+        if matches!(*self, Self::Unasked | Self::Lost) {
             *self = Self::Asked;
         }
     }

@@ -9,7 +9,7 @@ use lifecycle::{
 
 use crate::process::{Asked, Ending, HookLife, Image, Life, Process, WALL, exit};
 use crate::step::{Index, What};
-use crate::traffic::Traffic;
+use crate::traffic::{Reach, Traffic};
 
 /// The grace of the first deletion.
 pub const DELETE_GRACE: Duration = Duration::from_secs(4);
@@ -41,6 +41,8 @@ pub struct World {
     pub traffic: Traffic,
     /// The worker asked for the sandbox of a leaving pod to be removed, and with it for whoever may still start.
     pub clearing: bool,
+    /// The worker was forgotten: its last ask was carried out.
+    pub forgotten: bool,
 }
 
 /// A sandbox.
@@ -93,7 +95,7 @@ pub enum Outcome {
 
 impl World {
     /// A world in which nothing happened yet.
-    pub fn new(spec: &PodSpec, routed: bool) -> Self {
+    pub fn new(spec: &PodSpec, reach: Option<Reach>) -> Self {
         Self {
             now: Moment::from_millis(0),
             agent: true,
@@ -103,8 +105,9 @@ impl World {
             heard: Object::Stays,
             deleting: false,
             news: Vec::new(),
-            traffic: Traffic { routed, ..Traffic::default() },
+            traffic: Traffic { reach, ..Traffic::default() },
             clearing: false,
+            forgotten: false,
         }
     }
 
@@ -122,14 +125,14 @@ impl World {
         self.processes.iter().any(Process::may_be_alive)
     }
 
-    /// A main container is known to run.
+    /// A main container runs, and its worker was told.
     pub fn serves(&self, spec: &PodSpec) -> bool {
         let known = |process: &Process| process.life == Life::Running && process.start_told;
         self.processes.iter().zip(&spec.containers).any(|(it, container)| container.role == Role::Main && known(it))
     }
 
-    /// Does what the worker asked for.
-    pub fn perform(&mut self, spec: &PodSpec, effect: &Effect) {
+    /// Does what the worker asked for; `leaving` says that the pod was asked to leave by then.
+    pub fn perform(&mut self, spec: &PodSpec, effect: &Effect, leaving: bool) {
         let now = self.now;
         #[allow(clippy::wildcard_enum_match_arm, reason = "the rest is about traffic, or changes nothing here")]
         match effect {
@@ -140,7 +143,15 @@ impl World {
             Effect::CancelPull { container } => self.process_mut(position(spec, &container.0)).image = Image::Unasked,
             Effect::CreateSandbox => self.sandbox = Sandbox::Making,
             Effect::StartContainer { instance } => {
-                self.process_mut(position(spec, &instance.name.0)).asked_to_start(instance.attempt);
+                let index = position(spec, &instance.name.0);
+                let process = self.process_mut(index);
+                process.asked_to_start(instance.attempt);
+                process.asked_too_late |= leaving;
+                process.unanswered = true;
+                // Asked again because nobody answered: this time somebody does.
+                if process.life == Life::Running {
+                    self.send(News::Started(index, instance.attempt));
+                }
             }
             Effect::RunHook { instance, kind } => {
                 if let Some((_, process)) = self.run_of(spec, instance) {
@@ -170,7 +181,8 @@ impl World {
             }
             Effect::RemoveSandbox => self.sandbox = Sandbox::Going,
             Effect::DeleteObject => self.deleting = true,
-            other => self.traffic.perform(now, other),
+            Effect::Finish => self.forgotten = true,
+            other => self.traffic.perform(other),
         }
     }
 
@@ -183,8 +195,9 @@ impl World {
         }
     }
 
-    /// Something happens. Time, crashes and returns are the model's to play.
-    pub fn happen(&mut self, spec: &PodSpec, what: What) -> Outcome {
+    /// Something happens. Time, crashes and returns are the model's to play; `lost` says that the worker will not hear
+    /// of it.
+    pub fn happen(&mut self, spec: &PodSpec, what: What, lost: bool) -> Outcome {
         let message = String::new;
         let instance = |index: Index, process: &Process| Instance {
             name: spec.containers[usize::from(index)].name.clone(),
@@ -238,6 +251,7 @@ impl World {
             What::StartRefused(index) => {
                 let process = self.process_mut(index);
                 process.life = Life::Absent;
+                process.unanswered &= lost;
                 let instance = instance(index, process);
                 Input::StartFailed { instance, reason: "StartError".into(), message: message() }
             }
@@ -273,9 +287,18 @@ impl World {
                 self.deleting = false;
                 Input::ObjectDeleteFailed { message: message() }
             }
-            What::CutDone => self.traffic.cut_done(),
-            What::Settled => self.traffic.settle(),
-            What::Drained => self.traffic.drain(),
+            What::CutDone
+            | What::CutRefused
+            | What::Acked
+            | What::Quiet
+            | What::Settled
+            | What::Drained
+            | What::Connected
+            | What::AppDone
+            | What::Rerouted(_) => {
+                let news = self.traffic.answer(self.now, what, lost);
+                return news.map_or(Outcome::Silence, Outcome::Input);
+            }
             What::Arrives(at) => return Outcome::News(self.news.remove(usize::from(at))),
             What::Looks => match self.object {
                 Object::Gone => Input::ObjectGone,
@@ -333,6 +356,7 @@ impl World {
             if process.life == Life::Starting {
                 process.life = Life::Absent;
             }
+            process.unanswered = false;
             if process.image == Image::Pulling {
                 process.image = Image::Unasked;
             }
@@ -365,11 +389,11 @@ impl World {
             |index: Index, attempt| Instance { name: spec.containers[usize::from(index)].name.clone(), attempt };
         match news {
             News::Started(index, attempt) => {
-                self.run(index, attempt, |process| process.start_told = true);
+                self.run(index, attempt, |process| (process.start_told, process.unanswered) = (true, false));
                 Input::Started { instance: instance(index, attempt), wall: WALL }
             }
             News::Exited(index, attempt, code) => {
-                self.run(index, attempt, |process| process.exit_told = true);
+                self.run(index, attempt, |process| (process.exit_told, process.unanswered) = (true, false));
                 Input::Exited { instance: instance(index, attempt), exit: exit(code) }
             }
             News::HookEnded(index, attempt, kind, ending) => {
@@ -430,6 +454,7 @@ impl World {
         let process = self.process_mut(index);
         let attempt = process.attempt;
         process.life = Life::Exited(code);
+        process.last_exit = Some(code);
         let mut died = Vec::new();
         for kind in [HookKind::PreStop, HookKind::PostStart] {
             if let HookLife::Running(_) = process.hook(kind) {

@@ -2,6 +2,7 @@
 //! worker keeps it under the same bounds.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use lifecycle::{Hook, PodWorker, Role};
 use model::bounds::Bounds;
@@ -10,6 +11,7 @@ use model::check::{explore, hunt};
 use model::flaw::Flaw;
 use model::laws::Law;
 use model::model::PodModel;
+use model::traffic::Reach;
 use model::worker::{Make, Worker};
 
 /// The smallest pod and bounds under which a flaw shows.
@@ -19,7 +21,7 @@ fn stage<W: Worker>(flaw: Flaw, make: Make<W>) -> PodModel<W> {
     let with_sidecar = || vec![container("s", Role::Sidecar), container("a", Role::Main)];
     let calm = Bounds::CALM;
     match flaw {
-        Flaw::KillsAtOnce | Flaw::SparesEverybody | Flaw::FreezesStatus | Flaw::DeletesEarly => {
+        Flaw::KillsAtOnce | Flaw::SparesEverybody | Flaw::FreezesStatus | Flaw::DeletesEarly | Flaw::ShowsNothing => {
             warm("plain", plain(), calm, make)
         }
         Flaw::TalksOn => warm("plain", plain(), Bounds { exits: 1, ..calm }, make),
@@ -36,6 +38,16 @@ fn stage<W: Worker>(flaw: Flaw, make: Make<W>) -> PodModel<W> {
         Flaw::OverwritesKill => warm("kill, delete", plain(), Bounds { shutdowns: 1, ..calm }, make),
         Flaw::StartsAnyway => cold("comes up", plain(), calm, make),
         Flaw::IgnoresBarrier => routed("barrier", plain(), calm, make),
+        Flaw::IgnoresConnections => {
+            let mut model = routed("drain", plain(), Bounds { traffic: 1, ..calm }, make);
+            model.spec.drain.budget = Some(Duration::from_secs(1));
+            model
+        }
+        Flaw::TakesOneForAll => PodModel { reach: Some(Reach::Acks), ..routed("acks", plain(), calm, make) },
+        Flaw::TakesFromTheLast => routed("last", plain(), Bounds { traffic: 1, ..calm }, make),
+        Flaw::WaitsForNobody => routed("last", plain(), Bounds { traffic: 2, ..calm }, make),
+        Flaw::AsksOnce => warm("lost", plain(), Bounds { lost: 1, ..calm }, make),
+        Flaw::IsNeverForgotten | Flaw::StartsTwice => warm("crash", plain(), Bounds { crashes: 1, ..calm }, make),
         Flaw::IgnoresOrder => warm("sidecar", with_sidecar(), calm, make),
     }
 }
@@ -144,6 +156,46 @@ fn a_worker_that_talks_after_its_end_is_caught() {
 #[test]
 fn a_stop_signal_before_the_barrier_is_released_is_caught() {
     is_caught(Flaw::IgnoresBarrier);
+}
+
+#[test]
+fn a_stop_signal_over_open_connections_is_caught() {
+    is_caught(Flaw::IgnoresConnections);
+}
+
+#[test]
+fn one_proxy_taken_for_all_is_caught() {
+    is_caught(Flaw::TakesOneForAll);
+}
+
+#[test]
+fn connections_kept_from_the_last_endpoint_are_caught() {
+    is_caught(Flaw::TakesFromTheLast);
+}
+
+#[test]
+fn a_wait_for_a_replacement_that_was_called_off_is_caught() {
+    is_caught(Flaw::WaitsForNobody);
+}
+
+#[test]
+fn an_answer_waited_for_in_vain_is_caught() {
+    is_caught(Flaw::AsksOnce);
+}
+
+#[test]
+fn a_pod_that_is_never_forgotten_is_caught() {
+    is_caught(Flaw::IsNeverForgotten);
+}
+
+#[test]
+fn a_container_started_twice_is_caught() {
+    is_caught(Flaw::StartsTwice);
+}
+
+#[test]
+fn a_status_that_nobody_is_shown_is_caught() {
+    is_caught(Flaw::ShowsNothing);
 }
 
 #[test]

@@ -33,35 +33,46 @@ macro_rules! pinned {
 }
 
 pinned! {
-    one_container_under_all_requests: "one container, all requests", 46_300;
-    one_container_in_all_troubles: "one container, all troubles", 225_501;
-    an_exec_hook_under_all_requests: "exec hook, all requests", 161_195;
-    an_exec_hook_in_all_troubles: "exec hook, all troubles", 75_082;
-    a_request_hook: "request hook", 69_617;
-    a_sleep_hook: "sleep hook", 53_217;
-    two_mains_with_one_hook: "two mains, one hook", 52_843;
-    a_main_and_a_sidecar: "main and sidecar", 165_860;
+    one_container_under_all_requests: "one container, all requests", 46_359;
+    one_container_in_all_troubles: "one container, all troubles", 327_065;
+    an_exec_hook_under_all_requests: "exec hook, all requests", 161_281;
+    an_exec_hook_in_all_troubles: "exec hook, all troubles", 87_111;
+    a_request_hook: "request hook", 81_350;
+    a_sleep_hook: "sleep hook", 61_460;
+    two_mains_with_one_hook: "two mains, one hook", 55_082;
+    a_main_and_a_sidecar: "main and sidecar", 177_545;
     a_main_and_two_sidecars: "main and two sidecars", 33_300;
-    a_pod_that_comes_up: "comes up", 178_687;
-    restarts_and_probes: "restarts, probes", 98_878;
-    a_barrier_under_all_requests: "barrier, all requests", 85_546;
-    a_barrier_and_a_sidecar: "barrier and sidecar", 26_627;
-    a_barrier_and_a_drain: "barrier and drain", 125_059;
+    a_pod_that_comes_up: "comes up", 198_559;
+    restarts_and_probes: "restarts, probes", 103_966;
+    a_barrier_under_all_requests: "barrier, all requests", 89_022;
+    a_barrier_and_a_sidecar: "barrier and sidecar", 11_432;
+    a_barrier_and_a_drain: "barrier and drain", 112_460;
+    a_barrier_of_acks: "barrier of acks", 183_868;
+    siblings_that_come_and_go: "siblings come and go", 34_384;
+    a_drain_with_calls: "drain, calls", 48_789;
+    answers_that_are_lost: "answers lost", 154_035;
+    a_pod_that_comes_up_though_answers_are_lost: "comes up, answers lost", 223_063;
 }
 
-/// Without dead ends (a law) and without circles, every run is finite and ends in Gone.
+/// Without dead ends (a law) and without circles, every run is finite and ends in Gone. In three parts, so that no core
+/// waits for another.
+fn no_circles(part: usize) {
+    for model in small().into_iter().skip(part).step_by(3) {
+        assert!(!has_cycle(&model), "{}", model.name);
+    }
+}
+
 #[test]
 fn no_life_goes_round_in_circles() {
-    let names = [
-        "exec hook, all troubles",
-        "sleep hook",
-        "two mains, one hook",
-        "main and two sidecars",
-        "restarts, probes",
-        "barrier and sidecar",
-        "barrier and drain",
-    ];
-    for name in names {
-        assert!(!has_cycle(&model(name)), "{name}");
-    }
+    no_circles(0);
+}
+
+#[test]
+fn nor_does_the_next_one() {
+    no_circles(1);
+}
+
+#[test]
+fn nor_does_the_one_after_that() {
+    no_circles(2);
 }

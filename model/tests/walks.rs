@@ -48,7 +48,7 @@ fn a_worker_rebuilt_from_its_journal_is_the_worker_that_wrote_it() {
             spec: model.spec,
             bounds: model.bounds,
             cold: model.cold,
-            routed: model.routed,
+            reach: model.reach,
             make,
         };
         for seed in 0..300 {

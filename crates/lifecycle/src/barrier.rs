@@ -341,11 +341,12 @@ impl Barrier {
         }
         self.released = Some(Released { reason, after, acked, late: 0 });
         self.step = Step::Open;
-        if around.drain.budget.is_some() && !around.forced && around.serves() {
+        if !around.forced && around.serves() {
             self.wait_for_connections(around, out);
         }
     }
 
+    /// Waits for those who are connected, if the pod has a budget for that.
     fn wait_for_connections(&mut self, around: &Around<'_>, out: &mut Vec<Effect>) {
         let until = around.drain_until(around.now);
         if until <= around.now {
@@ -399,16 +400,6 @@ impl Barrier {
         }
     }
 
-    /// What it waits for, in words.
-    pub(crate) fn waits_for(&self) -> &'static str {
-        match self.step {
-            Step::Open => "free to go",
-            Step::Holding => "serving until somebody can take its place",
-            Step::Cutting(_) => "waiting for new connections to go elsewhere",
-            Step::Draining(_) => "waiting for its connections to end",
-        }
-    }
-
     /// What others see of it.
     pub(crate) fn condition(&self) -> Option<Condition> {
         let Some(Released { reason, after, acked, late }) = &self.released else {
@@ -453,7 +444,7 @@ impl Cutting {
     /// What releases the pod, if anything does yet.
     fn advance(&mut self, around: &Around<'_>, out: &mut Vec<Effect>) -> Option<Release> {
         let evidence = self.evidence(around);
-        if let (Some(Release::LocalCut | Release::AllAcked), Settle::Unasked) = (evidence, self.settle) {
+        if evidence.is_some() && self.settle == Settle::Unasked {
             out.push(Effect::AwaitSettled);
             self.settle = Settle::Asked { since: around.now };
         }
@@ -462,35 +453,34 @@ impl Cutting {
             Settle::Asked { since } => around.now >= since + SETTLE_CAP,
             Settle::Done => true,
         };
-        let cap = around.cap(self.since);
+        let spent = around.now >= around.cap(self.since);
         match evidence {
-            Some(Release::Quiet) => evidence,
-            Some(_) if settled || around.now >= cap => evidence,
-            None if around.now >= cap && around.budget.grace() <= around.reserve() => Some(Release::ShortGrace),
-            None if around.now >= cap => Some(Release::Deadline),
+            Some(reason) if settled || spent => Some(reason),
+            Some(_) | None if self.quiet && self.counts_quiet(around) => Some(Release::Quiet),
+            None if spent && around.budget.grace() <= around.reserve() => Some(Release::ShortGrace),
+            None if spent => Some(Release::Deadline),
             Some(_) | None => None,
         }
     }
 
-    /// The best evidence there is that counts for this pod.
+    /// The best there is of what counts for this pod and tells where new connections go.
     fn evidence(&self, around: &Around<'_>) -> Option<Release> {
-        let (cut, acks, quiet) = match (around.drain.barrier, around.routes.best) {
-            _ if self.how == Cut::Refuse => (true, true, true),
-            (BarrierMode::Auto, BestEvidence::Divert) => (true, true, true),
-            (BarrierMode::Auto, BestEvidence::Acks) => (false, true, true),
-            (BarrierMode::Auto, BestEvidence::Settled) => (true, false, true),
-            (BarrierMode::Auto, BestEvidence::Unrouted) => (true, true, true),
-            (BarrierMode::Local, _) => (true, false, false),
-            (BarrierMode::Acks, _) => (false, true, false),
-            (BarrierMode::Quiet, _) | (BarrierMode::Off, _) => (false, false, true),
+        let (cut, acks) = match (around.drain.barrier, around.routes.best) {
+            _ if self.how == Cut::Refuse => (true, true),
+            (BarrierMode::Auto, BestEvidence::Divert | BestEvidence::Unrouted) => (true, true),
+            (BarrierMode::Auto, BestEvidence::Acks) | (BarrierMode::Acks, _) => (false, true),
+            (BarrierMode::Auto, BestEvidence::Settled) | (BarrierMode::Local, _) => (true, false),
+            (BarrierMode::Quiet | BarrierMode::Off, _) => (false, false),
         };
         let all_acked = self.acked.is_some_and(|(acked, required)| acked >= required);
-        if cut && self.cut {
-            Some(Release::LocalCut)
-        } else if acks && all_acked {
-            Some(Release::AllAcked)
-        } else {
-            (quiet && self.quiet).then_some(Release::Quiet)
+        if cut && self.cut { Some(Release::LocalCut) } else { (acks && all_acked).then_some(Release::AllAcked) }
+    }
+
+    /// Whether silence counts: it needs no empty queues, for who waits in one is not silent.
+    fn counts_quiet(&self, around: &Around<'_>) -> bool {
+        match around.drain.barrier {
+            BarrierMode::Auto | BarrierMode::Quiet | BarrierMode::Off => true,
+            BarrierMode::Local | BarrierMode::Acks => self.how == Cut::Refuse,
         }
     }
 }

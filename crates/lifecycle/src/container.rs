@@ -469,7 +469,6 @@ impl Container {
         if let Some(newest) = &mut self.newest
             && newest.attempt == self.attempt
             && newest.reason == LOST
-            && newest.exit.is_none()
             && exit.seen
         {
             *newest = Terminated::seen(newest.attempt, newest.started, exit);

@@ -154,6 +154,7 @@ impl Shutdown {
         };
         let mut steps = Vec::new();
         shutdown.begin_group(now, 0, &mut steps);
+        shutdown.wind_up(now, &mut steps);
         (shutdown, steps)
     }
 
@@ -218,10 +219,18 @@ impl Shutdown {
         {
             self.begin_group(now, index + 1, &mut steps);
         }
+        self.wind_up(now, &mut steps);
+        steps
+    }
+
+    /// What comes when every group had its turn.
+    fn wind_up(&mut self, now: Moment, steps: &mut Vec<ShutdownStep>) {
         if let Stage::Stragglers { until } = self.stage
             && (now >= until || self.remaining() == 0)
         {
-            self.begin_flush(now, &mut steps);
+            let until = now + self.flush;
+            steps.push(ShutdownStep::Flush { until });
+            self.stage = Stage::Flushing { until };
         }
         if let Stage::Flushing { until } = self.stage
             && now >= until
@@ -229,16 +238,12 @@ impl Shutdown {
             self.stage = Stage::Over;
             steps.push(if self.cancelled { ShutdownStep::Resume } else { ShutdownStep::LetGo });
         }
-        steps
     }
 
     /// Begins the first group from `index` on that has any pods.
     fn begin_group(&mut self, now: Moment, index: usize, steps: &mut Vec<ShutdownStep>) {
         let next = self.groups.iter().enumerate().skip(index).find(|(_, group)| !group.is_empty());
         let Some((index, group)) = next else {
-            if self.remaining() == 0 || now >= self.last_kill {
-                return self.begin_flush(now, steps);
-            }
             self.stage = Stage::Stragglers { until: self.last_kill };
             return;
         };
@@ -253,11 +258,5 @@ impl Shutdown {
 
     fn remaining(&self) -> usize {
         self.groups.iter().map(Vec::len).sum()
-    }
-
-    fn begin_flush(&mut self, now: Moment, steps: &mut Vec<ShutdownStep>) {
-        let until = now + self.flush;
-        steps.push(ShutdownStep::Flush { until });
-        self.stage = Stage::Flushing { until };
     }
 }

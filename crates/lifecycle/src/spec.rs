@@ -53,11 +53,12 @@ impl fmt::Display for Signal {
         ];
         // The first two real-time signals belong to the C library, hence its minimum of 34.
         const RTMIN: u8 = 34;
-        match (usize::from(self.0).checked_sub(1).and_then(|index| NAMES.get(index)), self.0) {
+        let name = usize::from(self.0).checked_sub(1).and_then(|index| NAMES.get(index));
+        match (name, self.0.checked_sub(RTMIN)) {
             (Some(name), _) => write!(f, "SIG{name}"),
-            (None, RTMIN) => f.write_str("SIGRTMIN"),
-            (None, number) if number > RTMIN => write!(f, "SIGRTMIN+{}", number - RTMIN),
-            (None, number) => write!(f, "signal {number}"),
+            (None, Some(0)) => f.write_str("SIGRTMIN"),
+            (None, Some(above)) => write!(f, "SIGRTMIN+{above}"),
+            (None, None) => write!(f, "signal {}", self.0),
         }
     }
 }

@@ -429,9 +429,6 @@ impl PodWorker {
             Run::Unstarted | Run::Waiting { .. } | Run::Ended => None,
         });
         match &self.phase {
-            Phase::Ending { termination, .. } if !termination.barrier.is_open() => {
-                format!("it is {}", termination.barrier.waits_for())
-            }
             Phase::Clearing { .. } => "its sandbox could not be removed".into(),
             Phase::Deleting { .. } => "its object could not be deleted".into(),
             Phase::New | Phase::Living { .. } | Phase::Ending { .. } | Phase::Resting { .. } | Phase::Gone { .. } => {

@@ -119,7 +119,7 @@ impl PodWorker {
             }
             (Stage::Over, Some(termination)) => match words(&termination.cause) {
                 Some((reason, message)) => (PodPhase::Failed, Some(reason.into()), Some(message)),
-                None if self.has_initialized() && self.mains().all(Container::ended_well) => {
+                None if self.has_initialized() && self.mains().all(Container::is_known_to_have_ended_well) => {
                     (PodPhase::Succeeded, None, None)
                 }
                 None => (PodPhase::Failed, None, None),
@@ -259,6 +259,11 @@ impl PodWorker {
 }
 
 impl Container {
+    /// Its newest run did, and no later one was asked for of which nobody knows anything.
+    fn is_known_to_have_ended_well(&self) -> bool {
+        self.ended_well() && !self.may_be_alive()
+    }
+
     fn is_lost(&self) -> bool {
         self.newest.as_ref().is_some_and(|newest| newest.reason == LOST && newest.attempt == self.attempt)
     }

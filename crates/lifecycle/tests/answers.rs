@@ -1,6 +1,6 @@
 //! Answers that never come, though the agent lives: every wait has an end, and what was asked is asked again.
 
-use lifecycle::{Input, PodPhase, WakeReason};
+use lifecycle::{ContainerName, Input, PodPhase, SpecChange, Verdict, WakeReason};
 use testkit::{ImageScript, Script, Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
 
 /// A removal that nobody answers is asked for again; people are told meanwhile what the pod waits for.
@@ -86,6 +86,35 @@ fn a_start_that_is_never_answered_is_asked_for_until_the_pod_leaves() {
         .then_at(secs(405), "KILL to web")
         .then_at(secs(407), "remove sandbox")
         .then_finished_by(millis(407_010));
+}
+
+/// A run of which nobody knows whether it was is not taken for a success, whatever the one before it said.
+#[test]
+fn an_unanswered_run_is_no_success() {
+    given_pod()
+        .container("app", Script::ExitsByItself { after: secs(1), code: 0 })
+        .unanswered_at_first("start app#1")
+        .when_left_alone()
+        .deleted_at(secs(5), secs(5))
+        .told()
+        .then_at(secs(12), "remove sandbox")
+        .then_phase(PodPhase::Failed)
+        .then_verdict(Verdict::Lost);
+}
+
+/// An image that changes before an unanswered start is asked for again is not lost either.
+#[test]
+fn an_image_that_changes_during_an_unanswered_start_is_not_lost() {
+    let changed = Input::SpecChanged { change: SpecChange::Image { container: ContainerName("app".into()) } };
+    given_pod()
+        .container("app", exits_on_term(secs(1)))
+        .unanswered_at_first("start app")
+        .when_left_alone()
+        .told_at(secs(10), changed)
+        .deleted_at(secs(200), secs(30))
+        .told()
+        .then_at(secs(120), "TERM to app")
+        .then_at(secs(121), "start app#1");
 }
 
 /// Whatever a worker waits for, it says until when and why: no phase of a life waits in silence, but for the world.

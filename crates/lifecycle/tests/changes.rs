@@ -479,7 +479,8 @@ fn every_wait_keeps_its_rest_through_a_reboot() {
     let at = Moment::from_millis;
     let drain = DrainSpec { budget: Some(secs(20)), ..DrainSpec::default() };
     let spec = given_pod().container("app", IgnoresTerm).drain(drain).spec();
-    let shifted = |inputs: Vec<(u64, Input)>| {
+    let image_ready = || Input::ImageReady { container: ContainerName("app".into()), stop_signal: None };
+    let shifted_of = |spec: &lifecycle::PodSpec, inputs: Vec<(u64, Input)>| {
         let mut pod = PodWorker::new(spec.clone());
         for (now, input) in inputs {
             pod.handle(at(now), input);
@@ -489,6 +490,7 @@ fn every_wait_keeps_its_rest_through_a_reboot() {
         let after = pod.next_wake().expect("it still does").at;
         assert_eq!(before - at(9_000_000), after - at(50_000));
     };
+    let shifted = |inputs| shifted_of(&spec, inputs);
     let failed = Input::SandboxFailed { message: "no".into() };
     shifted(vec![(8_999_000, Input::Begin), (8_999_900, failed)]);
     let no_image = Input::ImageFailed {
@@ -516,6 +518,9 @@ fn every_wait_keeps_its_rest_through_a_reboot() {
     let unwell = Input::ProbeChanged { instance: instance("app"), probe: Probe::Liveness, passing: false };
     shifted(up(vec![(8_999_000, unwell.clone())]));
     shifted(up(vec![(8_999_000, unwell), (8_999_500, Input::Traffic(TrafficNews::CutDone { revision: 1 }))]));
+    // A pull, a start, a hook that nobody else times any more.
+    shifted(vec![(8_999_000, Input::Begin), (8_999_100, Input::SandboxReady)]);
+    shifted(vec![(8_999_000, Input::Begin), (8_999_100, Input::SandboxReady), (8_999_200, image_ready())]);
     let deleted = Input::DeleteRequested { grace: secs(60), sighting: DeleteSighting::Live };
     let cut = Input::Traffic(TrafficNews::CutDone { revision: 1 });
     let settled = Input::Traffic(TrafficNews::Settled);
@@ -528,5 +533,18 @@ fn every_wait_keeps_its_rest_through_a_reboot() {
     let done = (8_999_900, Input::Traffic(TrafficNews::AppDone));
     shifted(up(draining().into_iter().chain([done.clone()]).collect()));
     let forced = (8_999_950, Input::ObjectGone);
+    let seen = lifecycle::SeenContainer::Running { wall: Wall(0) };
+    let running = lifecycle::ContainerReport { instance: instance("app"), seen };
+    let report = RuntimeReport { sandbox: true, containers: vec![running], hooks: Vec::new() };
+    let begin =
+        [Input::Begin, Input::SandboxReady, image_ready(), Input::Started { instance: instance("app"), wall: Wall(0) }];
+    let begin = || begin.clone().into_iter().map(|input| (8_998_000, input));
+    let sleeps = given_pod().container("app", IgnoresTerm).pre_stop_sleep(secs(20)).spec();
+    let back = (8_999_500, Input::AgentRestarted { report });
+    let away = [(8_999_000, deleted.clone()), back.clone()];
+    shifted_of(&sleeps, begin().chain(away).collect());
+    let wakes_up =
+        given_pod().container("app", IgnoresTerm).post_start(Hook::Sleep(secs(20)), HookScript::NeverEnds).spec();
+    shifted_of(&wakes_up, begin().chain([back]).collect());
     shifted(up(draining().into_iter().chain([done, forced]).collect()));
 }

@@ -114,6 +114,47 @@ fn an_image_that_changes_during_a_start_survives_the_agent() {
         .then_at(secs(20), "TERM to app#1");
 }
 
+/// A run that nobody remembers gets the stop signal of its image as soon as that is known, and not that of another one.
+#[test]
+fn a_run_that_was_taken_over_gets_the_signal_of_its_image() {
+    let found = || {
+        let seen = lifecycle::SeenContainer::Running { wall: Wall(0) };
+        let containers = vec![lifecycle::ContainerReport { instance: app(0), seen }];
+        Input::AgentRestarted { report: lifecycle::RuntimeReport { sandbox: true, containers, hooks: Vec::new() } }
+    };
+    let signals_after = |inputs: Vec<Input>| {
+        let mut pod = PodWorker::new(given_pod().container("app", Script::IgnoresTerm).spec());
+        for (clock, input) in (0..).zip(inputs) {
+            pod.handle(Moment::from_millis(clock), input);
+        }
+        signals(&pod.handle(Moment::from_millis(99), Input::ObjectGone))
+    };
+    let quit = Some(Signal(3));
+    assert_eq!(signals_after(vec![Input::Begin, found(), image_ready(quit)]), [Signal(3)]);
+    assert_eq!(signals_after(vec![Input::Begin, image_ready(quit), found()]), [Signal(3)]);
+    assert_eq!(signals_after(vec![Input::Begin, found()]), [Signal::TERM], "nobody knows");
+    // It goes on under the number it has.
+    let mut pod = PodWorker::new(given_pod().container("app", Script::IgnoresTerm).spec());
+    let third =
+        lifecycle::ContainerReport { instance: app(2), seen: lifecycle::SeenContainer::Running { wall: Wall(0) } };
+    let report = lifecycle::RuntimeReport { sandbox: true, containers: vec![third], hooks: Vec::new() };
+    pod.handle(Moment::from_millis(0), Input::Begin);
+    pod.handle(Moment::from_millis(1), Input::AgentRestarted { report });
+    assert_eq!(pod.status().containers[0].attempt, 2);
+    let asked = pod.handle(Moment::from_millis(2), Input::ObjectGone);
+    assert!(asked.contains(&lifecycle::Effect::SendSignal { instance: app(2), signal: Signal::TERM }), "{asked:?}");
+    // It is being replaced when an image comes: that is not the one it was made from.
+    let mut pod = PodWorker::new(
+        given_pod().container("app", Script::IgnoresTerm).pre_stop(Hook::Exec, HookScript::NeverEnds).spec(),
+    );
+    for input in [Input::Begin, found(), image_of("app"), image_ready(quit)] {
+        pod.handle(Moment::from_millis(1), input);
+    }
+    let (kind, outcome) = (lifecycle::HookKind::PreStop, lifecycle::HookOutcome::Succeeded);
+    let done = Input::HookFinished { instance: app(0), kind, outcome };
+    assert_eq!(signals(&pod.handle(Moment::from_millis(2), done)), [Signal::TERM]);
+}
+
 /// A run to completion is left alone, and so is one that waits for its back-off: the next run has the new image.
 #[test]
 fn an_image_that_changes_between_runs_is_used_by_the_next() {

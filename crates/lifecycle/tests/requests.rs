@@ -35,6 +35,131 @@ fn a_kill_is_never_forgotten() {
     }
 }
 
+/// [NT-11]: many pods, each driven on its own with a small inbox, in a storm of updates for all of them: every pod is told
+/// everything, in order, and answers as if it were alone.
+#[test]
+fn a_storm_of_updates_loses_nothing() {
+    let storm = |seed| {
+        let mut dice = Dice::seeded(seed);
+        let mut told = vec![Input::Begin, Input::SandboxReady, image_ready()];
+        told.push(Input::Started { instance: instance("app"), wall: lifecycle::Wall(0) });
+        told.extend((1..=300).flat_map(|generation| {
+            let passing = dice.pick(&[true, false]);
+            let probe = Input::ProbeChanged { instance: instance("app"), probe: lifecycle::Probe::Readiness, passing };
+            [Input::GenerationSeen { generation }, probe]
+        }));
+        told.push(Input::KillRequested { cause: KillCause::Preempted, grace: Some(secs(30)) });
+        told.extend((301..=400).map(|generation| Input::GenerationSeen { generation }));
+        told
+    };
+    let lives = |told: &[Input]| {
+        let mut pod = worker();
+        let effects: Vec<Vec<Effect>> =
+            (0..).zip(told).map(|(step, input)| pod.handle(at(step), input.clone())).collect();
+        (pod, effects)
+    };
+    let (sent, done): (Vec<_>, Vec<_>) = (0..20)
+        .map(|_| {
+            let (inbox, told) = std::sync::mpsc::sync_channel::<Input>(2);
+            let driver = std::thread::spawn(move || {
+                let mut pod = worker();
+                let effects: Vec<Vec<Effect>> =
+                    (0..).zip(told).map(|(step, input)| pod.handle(at(step), input)).collect();
+                (pod, effects)
+            });
+            (inbox, driver)
+        })
+        .unzip();
+    let storms: Vec<Vec<Input>> = (0..20).map(storm).collect();
+    for step in 0..storms[0].len() {
+        for (inbox, storm) in sent.iter().zip(&storms) {
+            inbox.send(storm[step].clone()).expect("its driver runs");
+        }
+    }
+    drop(sent);
+    for (driver, storm) in done.into_iter().zip(&storms) {
+        let (pod, effects) = driver.join().expect("it ends with its inbox");
+        assert_eq!((&pod, &effects), (&lives(storm).0, &lives(storm).1));
+        assert_eq!(pod.status().observed_generation, Some(400));
+        assert!(pod.is_terminating());
+    }
+}
+
+/// [NT-13]: what came while something else was being done counts the moment that is done.
+#[test]
+fn what_came_meanwhile_counts_at_once() {
+    given_pod()
+        .container("app", exits_on_term(secs(1)))
+        .sandbox_removal_fails(2)
+        .when_killed(KillCause::NodeShutdown, None)
+        .deleted_at(millis(1_100), secs(30))
+        .told()
+        .then_at(millis(1_603), "sandbox removed")
+        .then_at(millis(1_603), "delete object");
+    // While it comes up: nothing that was under way is finished first.
+    given_pod()
+        .sandbox_takes(secs(3))
+        .container("app", exits_on_term(secs(1)))
+        .when_left_alone()
+        .deleted_at(secs(1), secs(30))
+        .told()
+        .then_never("start app")
+        .then_at(secs(3), "remove sandbox")
+        .then_finished_by(millis(3_010));
+}
+
+/// [NT-26]: an attempt to stop that fails costs only its time: a hook that is done is not run again, and what is left of
+/// the grace is left.
+#[test]
+fn a_failed_stop_goes_on_with_what_is_left() {
+    given_pod()
+        .container("app", IgnoresTerm)
+        .pre_stop(Hook::Exec, HookScript::Takes(secs(4)))
+        .when_deleted(secs(30))
+        .agent_dies_before("TERM to app", secs(1))
+        .told()
+        .then_times(1, "run preStop of app")
+        .then_at(secs(5), "TERM to app")
+        .then_at(secs(30), "KILL to app");
+    given_pod()
+        .container("app", IgnoresTerm)
+        .pre_stop(Hook::Exec, HookScript::Takes(secs(4)))
+        .when_deleted(secs(30))
+        .runtime_away(millis(3_500), secs(5))
+        .told()
+        .then_times(1, "run preStop of app")
+        .then_times(1, "TERM to app")
+        .then_at(secs(30), "KILL to app");
+}
+
+/// [NT-20]: of those that nobody wants any more, who never began vanishes, who runs begins to leave, and who is over is
+/// forgotten.
+#[test]
+fn housekeeping_is_told_and_each_pod_knows_what_to_do() {
+    let removed = || Input::KillRequested { cause: KillCause::ConfigRemoved, grace: None };
+    let mut unstarted = worker();
+    assert_eq!(unstarted.handle(at(0), removed()), [Effect::Finish]);
+    for gone in [removed(), Input::ObjectGone] {
+        let mut running = worker();
+        for input in [Input::Begin, Input::SandboxReady, image_ready()] {
+            running.handle(at(0), input);
+        }
+        running.handle(at(1), Input::Started { instance: instance("app"), wall: lifecycle::Wall(0) });
+        let asked = running.handle(at(2), gone.clone());
+        assert!(running.is_terminating() && !running.is_finished());
+        assert!(asked.iter().any(|effect| matches!(effect, Effect::SendSignal { .. })), "{asked:?}");
+        let mut over = worker();
+        over.handle(at(0), Input::TerminalPhaseSeen { succeeded: true });
+        assert_eq!(over.handle(at(1), Input::SandboxRemoved), []);
+        assert!(over.is_at_rest() && !over.is_finished());
+        assert_eq!(over.handle(at(2), gone), [Effect::Finish]);
+    }
+}
+
+fn image_ready() -> Input {
+    Input::ImageReady { container: lifecycle::ContainerName("app".into()), stop_signal: None }
+}
+
 /// The same storm of updates for many pods: each is told everything, and each answers for itself.
 #[test]
 fn many_pods_do_not_disturb_each_other() {
@@ -422,9 +547,40 @@ fn a_successor_begins_when_its_predecessor_is_gone() {
     assert_eq!(line.finished("web_default", "old").as_deref(), Some("new"), "without waiting for anything else");
 }
 
-/// A runtime that was away during a static pod's end finds it still to be ended.
+/// [NT-135]: a runtime that stops during a static pod's end ends it when it is back, whether or not the agent was there.
 #[test]
 fn a_runtime_that_was_away_ends_what_it_finds() {
+    given_pod()
+        .grace(secs(20))
+        .container("app", IgnoresTerm)
+        .when_killed(KillCause::ConfigRemoved, None)
+        .runtime_away(secs(5), secs(42))
+        .told()
+        .then_times(6, "KILL to app")
+        .then_at(millis(45_001), "app exited 137")
+        .then_events(
+            1,
+            "TerminationOverdue",
+            "Pod should have been gone 3s ago, but container app is killed, exit not seen",
+        )
+        .then_finished_by(millis(45_010));
+    // It stops before the signal, and when nothing is left but the sandbox.
+    given_pod()
+        .grace(secs(20))
+        .container("app", exits_on_term(secs(1)))
+        .pre_stop(Hook::Exec, HookScript::Takes(secs(2)))
+        .when_killed(KillCause::ConfigRemoved, None)
+        .runtime_away(secs(1), secs(10))
+        .told()
+        .then_at(secs(2), "TERM to app")
+        .then_at(secs(11), "app exited 0")
+        .then_finished_by(millis(11_010));
+    given_pod()
+        .container("app", exits_on_term(secs(1)))
+        .when_killed(KillCause::ConfigRemoved, None)
+        .runtime_away(millis(500), secs(30))
+        .told()
+        .then_finished_by(millis(36_010));
     given_pod()
         .container("app", IgnoresTerm)
         .when_killed(KillCause::ConfigRemoved, Some(secs(10)))

@@ -1,6 +1,6 @@
 //! What survives the death of the agent: node-termination 9.2 and 11 J.
 
-use lifecycle::{ContainerState, Hook, KillCause, PodPhase, Probe, RestartPolicy};
+use lifecycle::{ContainerState, Hook, Input, KillCause, PodPhase, Probe, RestartPolicy};
 use testkit::{HookScript, ImageScript, Script, Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
 
 const TIMELINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/timelines");
@@ -431,4 +431,56 @@ fn a_leaving_pod_pulls_nothing_after_a_restart() {
         .told()
         .then_at(secs(0), "pull image of app")
         .then_finished_by(millis(5_010));
+}
+
+/// A postStart sleep goes on from its start, and those who wait for it begin when it is over.
+#[test]
+fn a_post_start_sleep_goes_on_from_its_start() {
+    given_pod()
+        .container("app", exits_on_term(secs(1)))
+        .post_start(Hook::Sleep(secs(5)), HookScript::NeverEnds)
+        .container("web", exits_on_term(secs(1)))
+        .when_left_alone()
+        .agent_away(secs(1), secs(3))
+        .deleted_at(secs(9), secs(30))
+        .told()
+        .then_times(1, "run postStart of app")
+        .then_status_at(secs(4), |status| assert!(!status.containers[0].started))
+        .then_at(secs(5), "sleep hook of app ends")
+        .then_at(secs(5), "start web")
+        .then_status_at(secs(6), |status| assert!(status.containers[0].started && status.ready.holds));
+}
+
+/// How a container ended that was taken for lost is told when it turns up; what was seen is never corrected.
+#[test]
+fn an_exit_that_turns_up_late_replaces_a_guess_and_nothing_else() {
+    let name = || lifecycle::ContainerName("app".into());
+    let app = || lifecycle::Instance { name: name(), attempt: 0 };
+    let exited = |code, seen| Input::Exited {
+        instance: app(),
+        exit: lifecycle::Exit { code, signal: None, oom: false, wall: lifecycle::Wall(7), seen },
+    };
+    let shown = |inputs: Vec<Input>| {
+        let mut pod = lifecycle::PodWorker::new(given_pod().container("app", IgnoresTerm).spec());
+        let image = Input::ImageReady { container: name(), stop_signal: None };
+        let started = Input::Started { instance: app(), wall: lifecycle::Wall(3) };
+        let up = [Input::Begin, Input::SandboxReady, image, started, Input::ObjectGone];
+        for input in up.into_iter().chain(inputs) {
+            pod.handle(lifecycle::Moment::from_millis(1), input);
+        }
+        match pod.status().containers.remove(0).state {
+            ContainerState::Terminated(ended) => (ended.exit_code, ended.reason, ended.started),
+            other @ (ContainerState::Running { .. } | ContainerState::Waiting(_)) => panic!("{other:?}"),
+        }
+    };
+    let lost = || Input::AgentRestarted { report: lifecycle::RuntimeReport::default() };
+    let since = Some(lifecycle::Wall(3));
+    assert_eq!(shown(vec![lost()]), (137, "ContainerStatusUnknown".into(), since));
+    assert_eq!(shown(vec![lost(), exited(4, true)]), (4, "Error".into(), since));
+    assert_eq!(shown(vec![lost(), exited(4, false)]), (137, "ContainerStatusUnknown".into(), since));
+    assert_eq!(shown(vec![lost(), exited(4, true), exited(5, true)]), (4, "Error".into(), since));
+    assert_eq!(shown(vec![exited(0, true), exited(5, true)]), (0, "Completed".into(), since));
+    // An exit that was only inferred is a guess, too.
+    assert_eq!(shown(vec![exited(0, false)]), (137, "ContainerStatusUnknown".into(), since));
+    assert_eq!(shown(vec![exited(0, false), exited(5, true)]), (5, "Error".into(), since));
 }

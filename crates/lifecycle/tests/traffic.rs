@@ -108,6 +108,79 @@ fn a_full_accept_queue_is_waited_for_up_to_a_second() {
     queue(secs(20)).then_at(millis(1_002), "TERM to app").then_released_by("LocalCut");
 }
 
+/// Nobody counts connections of a pod that is forced, or that nobody serves.
+#[test]
+fn connections_of_a_pod_without_future_are_not_counted() {
+    let drain = || DrainSpec { budget: Some(secs(20)), ..DrainSpec::default() };
+    let plain = || given_pod().drain(drain()).container("app", exits_on_term(secs(1)));
+    plain().when_deleted(secs(30)).told().then_at(secs(0), "count connections");
+    plain().when_forced().told().then_never("count connections").then_at(secs(0), "TERM to app");
+    given_pod()
+        .drain(drain())
+        .sidecar("proxy", exits_on_term(secs(1)))
+        .container("app", Script::ExitsByItself { after: secs(2), code: 0 })
+        .routed(ALONE, TrafficScript::default())
+        .when_deleted(secs(60))
+        .told()
+        .then_never("count connections")
+        .then_at(secs(2), "TERM to proxy");
+}
+
+/// The signal of a drain is the first main container's, whoever stands before it, unless the pod says whose.
+#[test]
+fn the_drain_signal_is_for_the_first_main_container() {
+    let told = |signal_to: Option<&str>| {
+        let signal_to = signal_to.map(|name| lifecycle::ContainerName(name.into()));
+        let drain = DrainSpec { budget: Some(secs(20)), signal: Some(Signal(10)), signal_to, ..DrainSpec::default() };
+        given_pod()
+            .drain(drain)
+            .sidecar("proxy", exits_on_term(secs(1)))
+            .container("app", exits_on_term(secs(1)))
+            .container("web", exits_on_term(secs(1)))
+            .when_deleted(secs(60))
+            .told()
+    };
+    told(None).then_at(secs(0), "USR1 to app").then_never("USR1 to proxy").then_never("USR1 to web");
+    told(Some("web")).then_at(secs(0), "USR1 to web").then_never("USR1 to app");
+    told(Some("proxy")).then_at(secs(0), "USR1 to proxy").then_never("USR1 to app");
+}
+
+/// A pod that refuses is released by its own node's word, or by silence, whatever else would count for it.
+#[test]
+fn a_refusal_counts_for_every_kind_of_pod() {
+    let refuses = |mode, routes| {
+        served(routes)
+            .drain(DrainSpec { last_endpoint: LastEndpoint::Reject, barrier: mode, ..DrainSpec::default() })
+            .when_deleted(secs(30))
+    };
+    let stateful = Routes { best: BestEvidence::Acks, ..ALONE };
+    refuses(BarrierMode::Auto, stateful).told().then_at(millis(7), "TERM to app").then_released_by("LocalCut");
+    for mode in [BarrierMode::Acks, BarrierMode::Local] {
+        given_pod()
+            .container("app", exits_on_term(secs(1)))
+            .routed(stateful, TrafficScript { cut_takes: None, ..TrafficScript::default() })
+            .drain(DrainSpec { last_endpoint: LastEndpoint::Reject, barrier: mode, ..DrainSpec::default() })
+            .when_deleted(secs(30))
+            .traffic_at(secs(1), TrafficNews::Quiet)
+            .told()
+            .then_at(secs(1), "TERM to app")
+            .then_released_by("Quiet");
+    }
+}
+
+/// Silence needs no empty accept queues.
+#[test]
+fn silence_releases_whatever_else_is_waited_for() {
+    given_pod()
+        .container("app", exits_on_term(secs(1)))
+        .routed(SHARED, TrafficScript { settle_takes: secs(20), ..TrafficScript::default() })
+        .when_deleted(secs(30))
+        .traffic_at(millis(300), TrafficNews::Quiet)
+        .told()
+        .then_at(millis(300), "TERM to app")
+        .then_released_by("Quiet");
+}
+
 /// [TR-18]: a cut that cannot be made opens the barrier at its cap, and says why.
 #[test]
 fn a_failed_cut_opens_the_barrier_at_its_cap() {
@@ -608,7 +681,14 @@ fn late_connections_are_told() {
         .when_deleted(secs(30))
         .traffic_at(secs(3), TrafficNews::Late { count: 2 })
         .told()
+        .then_status_at(secs(2), |status| assert_eq!(drained(status), "after 7ms"))
+        .then_status_at(secs(4), |status| assert_eq!(drained(status), "after 7ms, 2 connections came late"))
         .then_events(1, "LateConnections", "2 connections came after the barrier was released");
+}
+
+fn drained(status: &lifecycle::PodStatus) -> &str {
+    let drained = status.traffic_drained.as_ref().and_then(|drained| drained.message.as_deref());
+    drained.expect("it was released")
 }
 
 /// A pod none of whose mains runs has no traffic to lose.

@@ -274,6 +274,8 @@ pub(crate) enum What {
     AgentDies { back_after: Duration },
     /// The sandbox and everything in it vanish without a word.
     SandboxLost,
+    /// The runtime stops answering, or answers again.
+    Runtime { answers: bool },
 }
 
 impl When {
@@ -324,6 +326,12 @@ impl When {
     pub fn agent_dies_before(mut self, text: &str, back_after: Duration) -> Self {
         self.crash = Some((text.into(), back_after));
         self
+    }
+    /// The runtime does not answer meanwhile, though the agent lives. Signals are held back until it does, a KILL is lost,
+    /// and a removal fails.
+    #[must_use]
+    pub fn runtime_away(self, from: Duration, to: Duration) -> Self {
+        self.turn(from, What::Runtime { answers: false }).turn(to, What::Runtime { answers: true })
     }
     /// The sandbox and everything in it vanish; only an agent that comes back notices.
     #[must_use]

@@ -18,6 +18,8 @@ use crate::world::{Happening, World};
 const BEGIN: Moment = Moment::from_millis(1_000_000);
 /// No story goes on for longer than this.
 const HORIZON: Duration = Duration::from_secs(24 * 3600);
+/// Nor has it more to tell: whoever asks for the same thing for ever is stuck.
+const LINES_MOST: usize = 3_000;
 
 /// A story that has happened.
 #[derive(Debug)]
@@ -251,6 +253,7 @@ impl Telling {
 
     /// Lets the next thing happen; false when nothing ever will.
     fn step(&mut self) -> bool {
+        assert!(self.story.len() < LINES_MOST, "the story goes round in circles at {}", self.world.now());
         let wake = self.worker.next_wake().filter(|_| self.agent_alive);
         let at = match (self.world.next_at(), &wake) {
             (None, None) => return false,
@@ -294,6 +297,11 @@ impl Telling {
             Happening::Turn(What::SandboxLost) => {
                 self.world.lose_sandbox();
                 self.note("sandbox vanishes", false, true);
+                None
+            }
+            Happening::Turn(What::Runtime { answers }) => {
+                self.note(if answers { "runtime answers again" } else { "runtime stops answering" }, false, true);
+                self.world.runtime_answers(answers);
                 None
             }
             Happening::AgentBack => {

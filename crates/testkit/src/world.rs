@@ -30,6 +30,9 @@ pub struct World {
     hooks: BTreeMap<(Instance, HookKind), Option<HookOutcome>>,
     removal_failures: u32,
     delete_failures: u32,
+    runtime_answers: bool,
+    /// Signals that wait for the runtime to answer.
+    held_back: Vec<(Instance, Signal)>,
 }
 
 /// Something that will happen.
@@ -63,6 +66,8 @@ impl World {
             sandbox: false,
             containers: BTreeMap::new(),
             hooks: BTreeMap::new(),
+            runtime_answers: true,
+            held_back: Vec::new(),
         }
     }
 
@@ -114,6 +119,7 @@ impl World {
             Effect::RunHook { instance, kind } => self.run_hook(instance, *kind),
             Effect::CancelHook { instance, kind } => self.cancel_hook(instance, *kind),
             Effect::SendSignal { instance, signal } => self.signal(instance, *signal),
+            Effect::KillContainer { .. } if !self.runtime_answers => {}
             Effect::KillContainer { instance } => {
                 self.schedule(SOON, Happening::Exits(instance.clone(), 137, Some(Signal::KILL)));
             }
@@ -327,7 +333,21 @@ impl World {
         }
     }
 
+    /// The runtime stops answering, or answers again.
+    pub(crate) fn runtime_answers(&mut self, answers: bool) {
+        self.runtime_answers = answers;
+        if answers {
+            for (instance, signal) in std::mem::take(&mut self.held_back) {
+                self.signal(&instance, signal);
+            }
+        }
+    }
+
     fn signal(&mut self, instance: &Instance, signal: Signal) {
+        if !self.runtime_answers {
+            self.held_back.push((instance.clone(), signal));
+            return;
+        }
         let (instance, running) = (instance.clone(), self.is_running(instance));
         let delivery = if running { Delivery::Delivered } else { Delivery::AlreadyGone };
         let answer = Input::SignalAnswered { instance: instance.clone(), signal, delivery };
@@ -351,8 +371,8 @@ impl World {
     }
 
     fn remove_sandbox(&mut self) {
-        let answer = if self.removal_failures > 0 {
-            self.removal_failures -= 1;
+        let answer = if self.removal_failures > 0 || !self.runtime_answers {
+            self.removal_failures = self.removal_failures.saturating_sub(1);
             Input::SandboxRemovalFailed { message: "device busy".into() }
         } else {
             self.lose_sandbox();

@@ -137,7 +137,7 @@ async fn a_force_delete_removes_the_object_at_once_and_the_containers_soon() -> 
     complaints::ensure_none(&stage.instance, &[])
 }
 
-/// [NT-41] A watcher sees the story in order: running, terminating, ended with its code, then removed.
+/// [NT-41] [NT-30] A watcher sees the story in order: running, terminating, ended with its code, then removed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watcher_sees_the_exit_before_the_object_goes() -> Result<()> {
     let stage = Stage::set().await?;
