@@ -43,6 +43,10 @@ pub struct DataDir {
     pub path: PathBuf,
 }
 
+/// What Kubernetes sets, too.
+const EVICTION_HARD: &str = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,\
+                             imagefs.inodesFree<5%";
+
 /// `adieu up`.
 #[derive(Args, Clone, Debug)]
 pub struct UpArgs {
@@ -64,6 +68,21 @@ pub struct UpArgs {
     /// How many of these are kept for critical pods, which leave last
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub shutdown_grace_critical: u64,
+    /// When a pod is evicted at once: how little may be left of memory, disks, inodes and process ids
+    #[arg(long, value_name = "THRESHOLDS", default_value = EVICTION_HARD)]
+    pub eviction_hard: String,
+    /// When a pod is evicted with grace, once that has lasted for --eviction-soft-grace
+    #[arg(long, value_name = "THRESHOLDS", default_value = "")]
+    pub eviction_soft: String,
+    /// How many seconds each soft threshold may be passed, e.g. memory.available=90
+    #[arg(long, value_name = "SECONDS", default_value = "")]
+    pub eviction_soft_grace: String,
+    /// The longest grace of a soft eviction; negative for the pod's own [default: 60]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub eviction_max_grace: Option<i64>,
+    /// How many seconds a pressure is said to last after it was last seen
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    pub eviction_linger: u64,
     /// Say more: once for what happens, twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,

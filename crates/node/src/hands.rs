@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{LifecycleHandler, Pod};
 use lifecycle::{
-    ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, PodWorker, Signal,
-    TrafficNews, Wall,
+    ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, KillOutcome,
+    PodWorker, Signal, TrafficNews, Wall,
 };
 use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError, Started};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::events::Recorder;
 use crate::heartbeat::HealthBoard;
@@ -39,6 +39,8 @@ pub struct Tools<R: Runtime> {
     pub recorder: Recorder,
     /// How the node fares.
     pub health: HealthBoard,
+    /// Who waits for a kill to be over, by their tickets.
+    pub waiters: std::sync::Mutex<HashMap<u64, oneshot::Sender<KillOutcome>>>,
     /// What is kept on disk for each pod.
     pub manifests: Manifests,
     /// The node's name.
@@ -149,7 +151,12 @@ impl<R: Runtime> Hands<R> {
                 warn!("the program is not told of its drain: this node does not steer traffic yet")
             }
             Effect::RestoreTraffic => warn!("traffic is not restored: this node does not steer it yet"),
-            Effect::KillAnswered { ticket, outcome } => info!(ticket, ?outcome, "whoever waited for the kill is told"),
+            Effect::KillAnswered { ticket, outcome } => {
+                // Whoever asked before a restart is not there to be told.
+                if let Some(waiter) = lock(&body.tools.waiters).remove(&ticket) {
+                    let _ = waiter.send(outcome);
+                }
+            }
         }
     }
 

@@ -13,6 +13,7 @@ pub mod heartbeat;
 pub mod manifest;
 pub mod node;
 pub mod pods;
+pub mod pressure;
 pub mod probes;
 pub mod probing;
 pub mod publisher;

@@ -355,6 +355,21 @@ pub enum RuntimeError {
     System { doing: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
+/// What one run of a container uses of the machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ContainerUsage {
+    /// Which run.
+    pub id: ContainerId,
+    /// Bytes of memory, what is shared counted in part.
+    pub memory: u64,
+    /// Processes.
+    pub processes: u64,
+    /// Bytes on disk: what it wrote to its root, and its log.
+    pub disk: u64,
+    /// Files and directories there.
+    pub inodes: u64,
+}
+
 type Result<T> = std::result::Result<T, RuntimeError>;
 
 /// A container runtime.
@@ -398,6 +413,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// its logs, which can be read until the pod is forgotten.
     /// Returns when no process of it is left; slow kernel work behind that goes on in the background.
     fn remove_sandbox(&self, pod: &PodUid) -> impl Future<Output = Result<()>> + Send;
+    /// What each run of the pod's containers uses of the machine, looked up now.
+    fn usage(&self, pod: &PodUid) -> impl Future<Output = Result<Vec<ContainerUsage>>> + Send;
     /// Deletes the logs of a pod whose sandbox is gone.
     fn forget_logs(&self, pod: &PodUid) -> impl Future<Output = Result<()>> + Send;
     /// Removes what the runtime keeps between pods (links, rules, routes, cgroup roots). For `adieu down`.

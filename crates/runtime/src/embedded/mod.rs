@@ -10,6 +10,7 @@ mod reattach;
 mod remove;
 mod run;
 mod sandbox;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
@@ -23,8 +24,8 @@ use tokio::task::JoinSet;
 use crate::cgroup::{Group, Hierarchies};
 use crate::container::seccomp::Filters;
 use crate::contract::{
-    ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, Image, PodReport, PodUid, Runtime, RuntimeError,
-    RuntimeEvent, Sandbox, SandboxSpec, Started,
+    ContainerId, ContainerSpec, ContainerUsage, Delivery, ExecSession, ExecSpec, Image, PodReport, PodUid, Runtime,
+    RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Started,
 };
 use crate::image::ImageStore;
 use crate::network::{Network, PodCidr};
@@ -32,6 +33,7 @@ use crate::shim::records::{PodDir, is_plain, make_dir};
 use crate::sys::descriptors::allow_most;
 use pod::{Pod, system};
 use program::ShimProgram;
+pub use usage::{DiskUsage, disk_usage};
 
 type Result<T> = std::result::Result<T, RuntimeError>;
 
@@ -226,6 +228,11 @@ impl Runtime for Embedded {
     fn log_path(&self, pod: &PodUid, id: &ContainerId) -> PathBuf {
         let kept = PodDir { path: self.inner.kept_logs(pod) }.log(id);
         if kept.exists() { kept } else { self.inner.dir_of(pod).log(id) }
+    }
+
+    async fn usage(&self, pod: &PodUid) -> Result<Vec<ContainerUsage>> {
+        let Some(pod) = self.inner.pods().get(pod).cloned() else { return Ok(Vec::new()) };
+        blocking(move || Ok(pod.usage())).await.map_err(system("cannot look at what a pod uses"))
     }
 
     async fn forget_logs(&self, pod: &PodUid) -> Result<()> {
