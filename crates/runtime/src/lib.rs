@@ -16,3 +16,4 @@ mod wire;
 
 pub use contract::*;
 pub use embedded::{Embedded, EmbeddedConfig};
+pub use shim::logs::log_files;
