@@ -17,7 +17,7 @@ mod mismatch;
 mod patched;
 mod unknown;
 
-pub use body::{Body, read_body};
+pub use body::{Body, read_body, to_yaml};
 pub use delete_options::decode_delete_options;
 pub(crate) use delete_options::from_value as delete_options_from;
 pub use patched::normalise_patched;

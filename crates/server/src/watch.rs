@@ -38,6 +38,9 @@ const FRAME: usize = 64 * 1024;
 
 pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     let form = request.accept.for_objects()?;
+    if request.accept.prefers_yaml() {
+        return Err(Status::not_acceptable());
+    }
     let query = &request.query;
     list::check_options(query)?;
     let selection = Selection::parse(request)?;

@@ -76,6 +76,11 @@ pub(super) fn duplicates(patch_type: PatchType, body: &[u8]) -> Vec<String> {
     duplicates.into_inner()
 }
 
+/// A value as YAML, for those who asked for it.
+pub fn to_yaml(value: &Value) -> Option<String> {
+    serde_saphyr::to_string(value).ok()
+}
+
 fn read_yaml(body: &[u8], reader: Reader<'_>) -> Result<Value, String> {
     let mut options = serde_saphyr::Options::default();
     // Let both of a pair of equal keys through: the reader reports them, validation decides.

@@ -17,8 +17,8 @@ use crate::hands::{lock, words};
 use crate::publisher::SharedFacts;
 use crate::translate::container::RunFacts;
 
-/// A token is renewed when a fifth of its life is left.
-const TOKEN_LIFE_USED: (i64, i64) = (4, 5);
+/// How often in its life a token is looked at; it is renewed when a fifth of its life is left.
+const TOKEN_LOOKS: i64 = 10;
 
 /// Rewrites volumes of the pod in `dir` whenever something they are made of changes. Ends with its task; returns at
 /// once if the pod has no such volume.
@@ -26,10 +26,11 @@ pub async fn keep_fresh(client: kube::Client, facts: SharedFacts, run: RunFacts,
     let pod = lock(&facts).pod.clone();
     let volumes: Vec<_> = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).collect();
     let watched: BTreeSet<Source> = volumes.iter().flat_map(|volume| sources(volume)).collect();
-    let renew = volumes.iter().filter_map(|volume| token_seconds(volume)).min().map(|seconds| {
-        let (used, of) = TOKEN_LIFE_USED;
-        Duration::from_secs(u64::try_from(seconds * used / of).unwrap_or(1).max(1))
-    });
+    let renew = volumes
+        .iter()
+        .filter_map(|volume| token_seconds(volume))
+        .min()
+        .map(|seconds| Duration::from_secs(u64::try_from(seconds / TOKEN_LOOKS).unwrap_or(1).max(1)));
     if watched.is_empty() && renew.is_none() {
         return;
     }
@@ -47,7 +48,7 @@ pub async fn keep_fresh(client: kube::Client, facts: SharedFacts, run: RunFacts,
             () = renewal => {}
         }
         let pod = lock(&news.pod).clone();
-        let reader = Reader { client: &client, pod: &pod, facts: &run };
+        let reader = Reader { client: &client, pod: &pod, facts: &run, written: Some(&dir) };
         for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
             let path = dir.join(&volume.name);
             let written = match reader.payload(volume).await {
