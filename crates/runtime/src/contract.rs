@@ -102,6 +102,8 @@ pub struct ContainerSpec {
     pub tty: bool,
     /// Keep standard input open.
     pub stdin: bool,
+    /// The first that attaches to standard input is the last: when it leaves, the input ends.
+    pub stdin_once: bool,
     /// Mounts on top of the root file system.
     pub mounts: Vec<Mount>,
     /// Who to be; `None` means the image's user.
@@ -130,8 +132,26 @@ pub struct ContainerSpec {
     pub unmasked_proc: bool,
     /// What it may ask of the kernel.
     pub seccomp: Seccomp,
+    /// How much of its output is kept.
+    pub log: LogLimits,
     /// Refuse to run as user 0, whoever says so (`runAsNonRoot`).
     pub must_not_be_root: bool,
+}
+
+/// How much output of one run is kept: a file is set aside when it is full, and the oldest goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LogLimits {
+    /// When a file is full.
+    pub file_bytes_max: u64,
+    /// How many files there are at most, the one being written among them.
+    pub files_max: usize,
+}
+
+impl Default for LogLimits {
+    /// As much as upstream keeps.
+    fn default() -> Self {
+        Self { file_bytes_max: 10 << 20, files_max: 5 }
+    }
 }
 
 /// A filter of system calls. A privileged container has none.
@@ -332,6 +352,30 @@ pub enum RuntimeEvent {
     HookEnded { pod: PodUid, id: ContainerId, hook: String, outcome: HookRecord },
 }
 
+/// What a running container uses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ContainerStats {
+    /// Which run.
+    pub id: ContainerId,
+    /// Processor time since it was started, nanoseconds.
+    pub cpu_nanos: u64,
+    /// Memory that cannot be taken back without harm.
+    pub memory_bytes: u64,
+    /// Processes.
+    pub processes: u64,
+}
+
+/// TCP connections of a pod at one moment, as its kernel counts them.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Connections {
+    /// Open, or closing with data still owed.
+    pub established: usize,
+    /// Being opened: the last packet of the handshake is not in yet.
+    pub opening: usize,
+    /// Opened, and not yet accepted by the program, over all listening sockets.
+    pub unaccepted: usize,
+}
+
 /// Why the runtime could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
@@ -393,6 +437,20 @@ pub trait Runtime: Send + Sync + 'static {
     /// Runs a program in a running container, with its streams.
     fn exec(&self, pod: &PodUid, id: &ContainerId, spec: &ExecSpec)
     -> impl Future<Output = Result<ExecSession>> + Send;
+    /// Joins the streams of a container's first process, from now on; `command` is of no meaning. The session ends with
+    /// the container, or when its reader falls too far behind.
+    fn attach(
+        &self,
+        pod: &PodUid,
+        id: &ContainerId,
+        spec: &ExecSpec,
+    ) -> impl Future<Output = Result<ExecSession>> + Send;
+    /// Connects to a TCP port on the pod's own loopback.
+    fn connect(&self, pod: &PodUid, port: u16) -> impl Future<Output = Result<OwnedFd>> + Send;
+    /// Counts the pod's TCP connections to these local ports; to all if there are none.
+    fn connections(&self, pod: &PodUid, ports: &[u16]) -> impl Future<Output = Result<Connections>> + Send;
+    /// What each running container of the pod uses.
+    fn stats(&self, pod: &PodUid) -> impl Future<Output = Result<Vec<ContainerStats>>> + Send;
     /// Sets the size of an exec's terminal.
     fn resize(&self, session: &ExecSession, columns: u16, rows: u16) -> Result<()>;
     /// Starts a program as a hook: a child of the shim, never started twice under one name, its outcome recorded.
@@ -405,7 +463,8 @@ pub trait Runtime: Send + Sync + 'static {
     ) -> impl Future<Output = Result<()>> + Send;
     /// Ends a hook that still runs.
     fn cancel_hook(&self, pod: &PodUid, id: &ContainerId, hook: &str) -> impl Future<Output = Result<()>> + Send;
-    /// The log file of a run (CRI format: `TIME STREAM F|P LINE`); may not exist yet.
+    /// The log file of a run (CRI format: `TIME STREAM F|P LINE`); may not exist yet. Full ones are beside it, by the
+    /// same name with a growing number behind.
     fn log_path(&self, pod: &PodUid, id: &ContainerId) -> PathBuf;
     /// The container's last words, at most the last 4096 bytes; `None` if it left none.
     fn termination_message(&self, pod: &PodUid, id: &ContainerId) -> impl Future<Output = Option<String>> + Send;

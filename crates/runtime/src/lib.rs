@@ -16,3 +16,4 @@ mod wire;
 
 pub use contract::*;
 pub use embedded::{DiskUsage, Embedded, EmbeddedConfig, disk_usage};
+pub use shim::logs::log_files;

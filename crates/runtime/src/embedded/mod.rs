@@ -3,6 +3,7 @@
 //! State is on disk before anything is done about it, and shims outlive this process, so an agent that dies at any
 //! moment finds everything again by [`Embedded::open`] on the same directory. Read next: `reattach`, `remove`.
 
+mod inside;
 mod link;
 mod pod;
 mod program;
@@ -14,6 +15,7 @@ mod usage;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,8 +26,8 @@ use tokio::task::JoinSet;
 use crate::cgroup::{Group, Hierarchies};
 use crate::container::seccomp::Filters;
 use crate::contract::{
-    ContainerId, ContainerSpec, ContainerUsage, Delivery, ExecSession, ExecSpec, Image, PodReport, PodUid, Runtime,
-    RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Started,
+    Connections, ContainerId, ContainerSpec, ContainerStats, ContainerUsage, Delivery, ExecSession, ExecSpec, Image,
+    PodReport, PodUid, Runtime, RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Started,
 };
 use crate::image::ImageStore;
 use crate::network::{Network, PodCidr};
@@ -208,9 +210,26 @@ impl Runtime for Embedded {
         self.inner.exec(pod, id, spec).await
     }
 
+    async fn attach(&self, pod: &PodUid, id: &ContainerId, spec: &ExecSpec) -> Result<ExecSession> {
+        self.inner.attach(pod, id, spec).await
+    }
+
+    async fn connect(&self, pod: &PodUid, port: u16) -> Result<OwnedFd> {
+        self.inner.connect_to(pod, port).await
+    }
+
+    async fn connections(&self, pod: &PodUid, ports: &[u16]) -> Result<Connections> {
+        self.inner.connections(pod, ports).await
+    }
+
+    async fn stats(&self, pod: &PodUid) -> Result<Vec<ContainerStats>> {
+        self.inner.stats(pod).await
+    }
+
     fn resize(&self, session: &ExecSession, columns: u16, rows: u16) -> Result<()> {
         let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        match session.stdout.as_ref().or(session.stdin.as_ref()) {
+        let ends = [session.stdout.as_ref(), session.stdin.as_ref()];
+        match ends.into_iter().flatten().find(|end| rustix::termios::isatty(end)) {
             Some(terminal) => rustix::termios::tcsetwinsize(terminal, size)
                 .map_err(|errno| system("cannot set the terminal's size")(std::io::Error::from(errno).into())),
             None => Ok(()),

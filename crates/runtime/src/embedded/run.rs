@@ -141,6 +141,28 @@ impl Inner {
         }
     }
 
+    pub(super) async fn attach(&self, uid: &PodUid, id: &ContainerId, spec: &ExecSpec) -> Result<ExecSession> {
+        check_names(&[&id.name])?;
+        let pod = self.find(uid)?;
+        let plan: Option<ContainerPlan> = records::read(&pod.dir.container(id).plan());
+        let gone = || RuntimeError::NoContainer { container: id.global(uid) };
+        let tty = plan.ok_or_else(gone)?.spec.tty;
+        let link = self.link_of(uid)?;
+        let answered = link.exec(Request::Attach { id: id.clone(), spec: spec.clone() }).await;
+        let ExecAnswer { answer, streams, exit } = answered.map_err(|why| unanswered(uid, why))?;
+        match answer {
+            Answer::Exec => {
+                let mut streams = streams.into_iter();
+                let mut take = |wanted: bool| if wanted { streams.next() } else { None };
+                let (stdin, stdout) = (take(spec.stdin), take(spec.stdout));
+                Ok(ExecSession { stdin, stdout, stderr: take(spec.stderr && !tty), exit })
+            }
+            Answer::NotRunning => Err(gone()),
+            Answer::Refused { message } => Err(RuntimeError::Start { message }),
+            answer @ (Answer::Done | Answer::Started { .. } | Answer::Signalled(_)) => Err(unexpected(&answer)),
+        }
+    }
+
     pub(super) async fn run_hook(&self, uid: &PodUid, id: &ContainerId, hook: &str, command: &[String]) -> Result<()> {
         check_names(&[hook])?;
         let request = Request::RunHook { id: id.clone(), hook: hook.to_owned(), command: command.to_vec() };
@@ -186,7 +208,7 @@ fn session(spec: &ExecSpec, streams: Vec<OwnedFd>, exit: tokio::sync::oneshot::R
     Ok(ExecSession { stdin, stdout, stderr, exit })
 }
 
-fn check_names(names: &[&str]) -> Result<()> {
+pub(super) fn check_names(names: &[&str]) -> Result<()> {
     names.iter().try_for_each(|name| {
         if is_plain(name) {
             Ok(())
