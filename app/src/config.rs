@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use cli::UpArgs;
+use cli::image::Images;
 use runtime::image::ImageStore;
 use runtime::network::PodCidr;
 use serde_json::{Value, json};
@@ -134,9 +135,9 @@ fn valid_name(name: String) -> Result<String> {
 }
 
 /// The images below `data_dir`.
-pub(crate) fn image_store(data_dir: &Path) -> Result<ImageStore> {
+pub(crate) fn images(data_dir: &Path) -> Result<Images> {
     let dir = data_dir.join("images");
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
     made.with_context(|| format!("cannot use {}", dir.display()))?;
-    Ok(ImageStore::open(&dir)?)
+    Ok(Images { store: ImageStore::open(&dir)?, data_dir: data_dir.to_owned() })
 }
