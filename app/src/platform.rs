@@ -50,7 +50,7 @@ impl Platform {
     /// Starts every part, in the order in which they need each other. `root_ca` is what pods are to trust.
     pub(crate) async fn start(config: &Config, instance: &Instance, root_ca: Option<&str>) -> Result<Self> {
         let dir = &instance.dir;
-        let store = open_store(&dir.join("store.redb")).await.context("cannot open the store")?;
+        let store = open_store(&dir.join("store")).await.context("cannot open the store")?;
         let dialer = Arc::new(LocalNode::<NodeContainers<Embedded>>::new(config.node_name.clone()));
         let advertise = config.api.unwrap_or_else(|| SocketAddr::from((config.node_address(), 6443)));
         let server = Server::new(ServerConfig {

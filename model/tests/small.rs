@@ -33,20 +33,20 @@ macro_rules! pinned {
 }
 
 pinned! {
-    one_container_under_all_requests: "one container, all requests", 45_694;
-    one_container_in_all_troubles: "one container, all troubles", 171_383;
-    an_exec_hook_under_all_requests: "exec hook, all requests", 159_283;
-    an_exec_hook_in_all_troubles: "exec hook, all troubles", 63_906;
-    a_request_hook: "request hook", 59_162;
-    a_sleep_hook: "sleep hook", 44_405;
-    two_mains_with_one_hook: "two mains, one hook", 48_410;
-    a_main_and_a_sidecar: "main and sidecar", 122_740;
-    a_main_and_two_sidecars: "main and two sidecars", 33_162;
-    a_pod_that_comes_up: "comes up", 165_078;
-    restarts_and_probes: "restarts, probes", 93_292;
-    a_barrier_under_all_requests: "barrier, all requests", 80_720;
-    a_barrier_and_a_sidecar: "barrier and sidecar", 26_297;
-    a_barrier_and_a_drain: "barrier and drain", 106_609;
+    one_container_under_all_requests: "one container, all requests", 46_300;
+    one_container_in_all_troubles: "one container, all troubles", 225_501;
+    an_exec_hook_under_all_requests: "exec hook, all requests", 161_195;
+    an_exec_hook_in_all_troubles: "exec hook, all troubles", 75_082;
+    a_request_hook: "request hook", 69_617;
+    a_sleep_hook: "sleep hook", 53_217;
+    two_mains_with_one_hook: "two mains, one hook", 52_843;
+    a_main_and_a_sidecar: "main and sidecar", 165_860;
+    a_main_and_two_sidecars: "main and two sidecars", 33_300;
+    a_pod_that_comes_up: "comes up", 178_687;
+    restarts_and_probes: "restarts, probes", 98_878;
+    a_barrier_under_all_requests: "barrier, all requests", 85_546;
+    a_barrier_and_a_sidecar: "barrier and sidecar", 26_627;
+    a_barrier_and_a_drain: "barrier and drain", 125_059;
 }
 
 /// Without dead ends (a law) and without circles, every run is finite and ends in Gone.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Holding ──a stand-in is ready──▶ Cutting ──evidence, or cap──▶ Draining ──nobody connected, or budget──▶ Open
-//!     └────── no stand-in in time ────────────────────────────────▶ ┘ (only with a drain budget)
+//!     └────── no stand-in in time, or none is coming ─────────────▶ ┘ (only with a drain budget)
 //! ```
 //!
 //! All of it happens inside the pod's grace: a reserve for hooks and the stop signal is kept back, every wait has a
@@ -60,7 +60,8 @@ enum Step {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Cutting {
-    since: Moment,
+    /// When it began, if that was not with the request itself.
+    since: Option<Moment>,
     how: Cut,
     cut: bool,
     acked: Option<(u32, u32)>,
@@ -118,13 +119,14 @@ impl Around<'_> {
         self.budget.deadline().before(self.reserve())
     }
 
-    fn cap(&self, since: Moment) -> Moment {
+    fn cap(&self, since: Option<Moment>) -> Moment {
         let room = self.budget.grace().saturating_sub(self.reserve());
-        (since + self.drain.barrier_cap.unwrap_or(CAP).min(room)).min(self.latest())
+        let cap = self.drain.barrier_cap.unwrap_or(CAP).min(room);
+        since.map_or_else(|| self.budget.after(cap), |since| since + cap).min(self.latest())
     }
 
     fn hold_until(&self) -> Moment {
-        let wanted = self.drain.replacement_wait.map(|wait| self.budget.asked_at() + wait);
+        let wanted = self.drain.replacement_wait.map(|wait| self.budget.after(wait));
         wanted.map_or(self.latest(), |wanted| wanted.min(self.latest()))
     }
 
@@ -137,12 +139,43 @@ impl Around<'_> {
         self.containers.iter().any(|it| it.spec.role == Role::Main && matches!(it.run, Run::Running(_)))
     }
 
+    /// What the pod's traffic calls for (traffic-and-rollouts 3.4, 3.5).
+    fn decision(&self) -> Decision {
+        let Self { drain, routes, .. } = self;
+        if drain.barrier == BarrierMode::Off {
+            return Decision::Release(Release::Off);
+        }
+        if routes.best == BestEvidence::Unrouted && drain.barrier != BarrierMode::Quiet {
+            return Decision::Release(Release::NotSelected);
+        }
+        if !routes.last {
+            return Decision::Cut(self.how_to_cut());
+        }
+        match drain.last_endpoint {
+            LastEndpoint::Reject => Decision::Cut(Cut::Refuse),
+            LastEndpoint::Serve | LastEndpoint::Hold if !routes.busy => Decision::Release(Release::LastEndpoint),
+            LastEndpoint::Serve if !routes.replaced => Decision::Release(Release::LastEndpoint),
+            LastEndpoint::Serve | LastEndpoint::Hold => Decision::Hold,
+        }
+    }
+
     fn how_to_cut(&self) -> Cut {
         match (self.drain.barrier, self.routes.best) {
             (BarrierMode::Local, _) | (BarrierMode::Auto, BestEvidence::Divert) => Cut::Divert,
             (BarrierMode::Auto | BarrierMode::Acks | BarrierMode::Quiet | BarrierMode::Off, _) => Cut::Withdraw,
         }
     }
+}
+
+/// What the traffic of a leaving pod calls for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Decision {
+    /// Nothing to wait for.
+    Release(Release),
+    /// New connections are to be kept away.
+    Cut(Cut),
+    /// It goes on serving until somebody can take its place.
+    Hold,
 }
 
 impl Barrier {
@@ -155,7 +188,7 @@ impl Barrier {
     pub(crate) fn begin(around: &Around<'_>, out: &mut Vec<Effect>) -> Self {
         let mut barrier = Self::none();
         if around.serves() {
-            barrier.enter(around, around.budget.asked_at(), out);
+            barrier.enter(around, None, out);
             barrier.advance(around, out);
         }
         barrier
@@ -174,25 +207,12 @@ impl Barrier {
         self.cut_short
     }
 
-    /// Decides what the pod's traffic calls for.
-    fn enter(&mut self, around: &Around<'_>, since: Moment, out: &mut Vec<Effect>) {
-        let Around { drain, routes, .. } = around;
-        if drain.barrier == BarrierMode::Off {
-            return self.release(around, Release::Off, out);
-        }
-        if routes.best == BestEvidence::Unrouted && drain.barrier != BarrierMode::Quiet {
-            return self.release(around, Release::NotSelected, out);
-        }
-        if !routes.last {
-            return self.cut(around.how_to_cut(), since, out);
-        }
-        match drain.last_endpoint {
-            LastEndpoint::Reject => self.cut(Cut::Refuse, since, out),
-            LastEndpoint::Serve | LastEndpoint::Hold if !routes.busy => {
-                self.release(around, Release::LastEndpoint, out);
-            }
-            LastEndpoint::Serve if !routes.replaced => self.release(around, Release::LastEndpoint, out),
-            LastEndpoint::Serve | LastEndpoint::Hold => {
+    /// Begins with what the pod's traffic calls for; `since` is when, if not with the request.
+    fn enter(&mut self, around: &Around<'_>, since: Option<Moment>, out: &mut Vec<Effect>) {
+        match around.decision() {
+            Decision::Release(reason) => self.release(around, reason, out),
+            Decision::Cut(how) => self.cut(how, since, out),
+            Decision::Hold => {
                 let message = "Nobody else can take its connections yet: it goes on serving";
                 out.push(Effect::Emit(Event::pod_normal("DrainStarted", message.into())));
                 self.step = Step::Holding;
@@ -200,7 +220,7 @@ impl Barrier {
         }
     }
 
-    fn cut(&mut self, how: Cut, since: Moment, out: &mut Vec<Effect>) {
+    fn cut(&mut self, how: Cut, since: Option<Moment>, out: &mut Vec<Effect>) {
         let message = "New connections are being kept away";
         out.push(Effect::CutTraffic { how });
         out.push(Effect::Emit(Event::pod_normal("DrainStarted", message.into())));
@@ -270,19 +290,22 @@ impl Barrier {
             }
             self.step = Step::Open;
         }
+        if let (Step::Holding | Step::Cutting(_), false) = (&self.step, around.serves()) {
+            self.release(around, Release::NotServing, out);
+        }
         if let Step::Holding = self.step {
             if around.now >= around.hold_until() {
                 self.cut_short = true;
                 self.release(around, Release::Deadline, out);
-            } else if !around.routes.last {
-                self.enter(around, around.now, out);
+            } else if around.decision() != Decision::Hold {
+                self.enter(around, Some(around.now), out);
             }
         }
         if let Step::Cutting(cutting) = &mut self.step {
             // Whoever was to take the traffic is gone: nothing may be taken from the last one.
-            if cutting.how == Cut::Divert && around.routes.last && around.drain.last_endpoint != LastEndpoint::Reject {
+            if cutting.how != Cut::Refuse && around.routes.last && around.drain.last_endpoint != LastEndpoint::Reject {
                 out.push(Effect::RestoreTraffic);
-                self.enter(around, around.now, out);
+                self.enter(around, Some(around.now), out);
             } else if let Some(reason) = cutting.advance(around, out) {
                 self.cut_short |= reason == Release::Deadline;
                 self.release(around, reason, out);
@@ -299,13 +322,13 @@ impl Barrier {
     }
 
     fn release(&mut self, around: &Around<'_>, reason: Release, out: &mut Vec<Effect>) {
-        let after = around.now - around.budget.asked_at();
+        let after = around.budget.age(around.now);
         let (acked, failure) = match &self.step {
             Step::Cutting(cutting) => (cutting.acked, cutting.failure.as_deref()),
             Step::Open | Step::Holding | Step::Draining(_) => (None, None),
         };
         match reason {
-            Release::NotSelected | Release::Off | Release::Forced => {}
+            Release::NotSelected | Release::NotServing | Release::Off | Release::Forced => {}
             Release::Deadline => {
                 let why = failure.map(|failure| format!(": {failure}")).unwrap_or_default();
                 let message = format!("No evidence after {after:?} that new connections go elsewhere{why}");
@@ -413,7 +436,7 @@ impl Barrier {
         match &mut self.step {
             Step::Open | Step::Holding => {}
             Step::Cutting(cutting) => {
-                shift.apply(&mut cutting.since);
+                cutting.since.iter_mut().for_each(|since| shift.apply(since));
                 if let Settle::Asked { since } = &mut cutting.settle {
                     shift.apply(since);
                 }

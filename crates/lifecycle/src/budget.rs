@@ -16,13 +16,15 @@ pub const LEAST_GRACE: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct GraceBudget {
     asked_at: Moment,
+    /// How long before the boot it was asked for, if it was: `asked_at` is the boot itself then.
+    before_boot: Duration,
     deadline: Moment,
 }
 
 impl GraceBudget {
     /// A budget that starts now.
     pub fn starting(asked_at: Moment, grace: Duration) -> Self {
-        Self { asked_at, deadline: asked_at + grace.max(LEAST_GRACE) }
+        Self { asked_at, before_boot: Duration::ZERO, deadline: asked_at + grace.max(LEAST_GRACE) }
     }
 
     /// A budget for a deletion that was made while we were away: `left` of its `grace` remains.
@@ -31,17 +33,24 @@ impl GraceBudget {
     pub fn found(now: Moment, left: Duration, grace: Duration) -> Self {
         let grace = grace.max(LEAST_GRACE);
         let left = left.clamp(LEAST_GRACE, grace);
-        Self { asked_at: now.before(grace - left), deadline: now + left }
+        let ago = grace - left;
+        let before_boot = ago.saturating_sub(now.since(Moment::default()));
+        Self { asked_at: now.before(ago), before_boot, deadline: now + left }
     }
 
-    /// When it was first asked for; what later requests of the same user count from.
+    /// When it was first asked for, or the boot if that was before it.
     pub fn asked_at(&self) -> Moment {
         self.asked_at
     }
 
+    /// How long ago it was first asked for.
+    pub fn age(&self, now: Moment) -> Duration {
+        now.since(self.asked_at) + self.before_boot
+    }
+
     /// The whole of it.
     pub fn grace(&self) -> Duration {
-        self.deadline.since(self.asked_at)
+        self.deadline.since(self.asked_at) + self.before_boot
     }
 
     /// When it is spent.
@@ -55,6 +64,7 @@ impl GraceBudget {
     }
 
     pub(crate) fn rebase(&mut self, shift: Shift) {
+        self.before_boot += shift.lost(self.asked_at);
         shift.apply(&mut self.asked_at);
         shift.apply(&mut self.deadline);
     }
@@ -67,7 +77,7 @@ impl GraceBudget {
     /// The same user asks again. Counts from the first request, but a second is always left.
     #[must_use]
     pub fn shortened_to(self, now: Moment, grace: Duration) -> Self {
-        let wanted = (self.asked_at + grace).max(now + LEAST_GRACE);
+        let wanted = self.after(grace).max(now + LEAST_GRACE);
         Self { deadline: self.deadline.min(wanted), ..self }
     }
 
@@ -81,7 +91,12 @@ impl GraceBudget {
     /// requests of that party count from its own first one.
     #[must_use]
     pub fn joined_by(self, other: Self) -> Self {
-        Self { deadline: self.deadline.min(other.deadline), asked_at: other.asked_at }
+        Self { deadline: self.deadline.min(other.deadline), ..other }
+    }
+
+    /// So long after it was first asked for, or the boot if that is past already.
+    pub(crate) fn after(&self, by: Duration) -> Moment {
+        self.asked_at + by.saturating_sub(self.before_boot)
     }
 }
 
@@ -111,6 +126,23 @@ mod tests {
         let budget = GraceBudget::found(at(100), secs(12), secs(30));
         assert_eq!(budget.shortened_to(at(100), secs(20)).deadline(), at(102));
         assert_eq!(budget.shortened_to(at(100), secs(30)).deadline(), at(112));
+    }
+
+    #[test]
+    fn what_was_asked_before_the_boot_counts_from_when_it_was_asked() {
+        // Found five seconds after the boot; asked for thirteen seconds before it.
+        let budget = GraceBudget::found(at(5), secs(12), secs(30));
+        assert_eq!((budget.grace(), budget.age(at(6))), (secs(30), secs(19)));
+        assert_eq!(budget.shortened_to(at(5), secs(20)).deadline(), at(7));
+        // Asked for at 100 on the old clock; the machine was off until 400, and is up for 20 s.
+        let mut budget = GraceBudget::starting(at(100), secs(600));
+        budget.rebase(Shift { was: at(400), is: at(20) });
+        assert_eq!((budget.grace(), budget.deadline(), budget.age(at(20))), (secs(600), at(320), secs(300)));
+        assert_eq!(budget.shortened_to(at(20), secs(400)).deadline(), at(120));
+        assert_eq!(budget.shortened_to(at(20), secs(60)).deadline(), at(21), "long spent, but for a second");
+        // And once more, with nothing before that boot but the first one's.
+        budget.rebase(Shift { was: at(50), is: at(40) });
+        assert_eq!((budget.age(at(40)), budget.deadline()), (secs(330), at(310)));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use core::time::Duration;
 
 use crate::image::Image;
 use crate::reboot::Shift;
-use crate::restart::BackOff;
+use crate::restart::{BackOff, Errand};
 use crate::stop::Stop;
 use crate::wake::Soonest;
 use crate::{
@@ -39,8 +39,8 @@ pub(crate) const LOST_TERMINATED: &str = "The container could not be located whe
 pub(crate) struct Container {
     pub(crate) spec: ContainerSpec,
     pub(crate) image: Image,
-    /// The stop signal of the image that the latest run was made from.
-    image_signal: Option<Signal>,
+    /// What the latest run was made from; `None` for a run that was taken over before its image was known.
+    made_from: Option<MadeFrom>,
     /// The run that `run` speaks of, if it speaks of one.
     pub(crate) attempt: u32,
     pub(crate) run: Run,
@@ -57,13 +57,38 @@ pub(crate) enum Run {
     /// Not asked for yet.
     Unstarted,
     /// `StartContainer` was asked; that is all we know.
-    Asked,
+    Asked(Asked),
     /// It will be asked for again after a while.
     Waiting { until: Moment, shown: Waiting },
     /// It was seen to run, and not to end.
     Running(Running),
     /// It ended and will not run again. `newest` tells how.
     Ended,
+}
+
+/// An image as a run saw it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct MadeFrom {
+    stop_signal: Option<Signal>,
+}
+
+/// A start that was asked for and not answered.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Asked {
+    /// Asked for again if nobody answered by then.
+    until: Moment,
+    /// Another image is wanted since: it is replaced as soon as it is seen to run.
+    pub(crate) outdated: bool,
+}
+
+impl Asked {
+    pub(crate) fn at(now: Moment) -> Self {
+        Self { until: now + Errand::PATIENCE, outdated: false }
+    }
+
+    pub(crate) fn rebase(&mut self, shift: Shift) {
+        shift.apply(&mut self.until);
+    }
 }
 
 /// A container that was seen to run.
@@ -136,8 +161,8 @@ pub(crate) struct EndedRun {
 
 impl EndedRun {
     /// A run that was never seen to run.
-    pub(crate) fn unseen(blame: Option<Waiting>) -> Self {
-        Self { ran_for: Duration::ZERO, blame, replaced: false }
+    pub(crate) fn unseen(blame: Option<Waiting>, replaced: bool) -> Self {
+        Self { ran_for: Duration::ZERO, blame, replaced }
     }
 }
 
@@ -159,7 +184,7 @@ impl Container {
         Self {
             spec,
             image: Image::Unwanted,
-            image_signal: None,
+            made_from: None,
             attempt: 0,
             run: Run::Unstarted,
             back_off: BackOff::default(),
@@ -184,7 +209,7 @@ impl Container {
 
     /// A process of it may exist: it was seen to run, or was asked for and not refused.
     pub(crate) fn may_be_alive(&self) -> bool {
-        matches!(self.run, Run::Asked | Run::Running(_))
+        matches!(self.run, Run::Asked(_) | Run::Running(_))
     }
 
     /// It ran at least once, or runs.
@@ -206,9 +231,14 @@ impl Container {
         probed && self.is_started()
     }
 
-    /// The stop signal in force: the pod's word, the image's that the run was made from, or TERM.
+    /// The stop signal in force: the pod's word, that of the image the run was made from, or TERM. Another image that
+    /// came since has no say about a run of the old one.
     pub(crate) fn stop_signal(&self) -> Signal {
-        self.spec.stop_signal.or(self.image_signal).or(self.image.stop_signal()).unwrap_or(Signal::TERM)
+        let named = match self.run {
+            Run::Asked(_) | Run::Running(_) | Run::Ended => self.made_from.and_then(|image| image.stop_signal),
+            Run::Unstarted | Run::Waiting { .. } => self.image.stop_signal(),
+        };
+        self.spec.stop_signal.or(named).unwrap_or(Signal::TERM)
     }
 
     /// Whether that is known: there is a run, or an image to make one from.
@@ -216,19 +246,53 @@ impl Container {
         self.image.is_ready() || matches!(self.run, Run::Running(_))
     }
 
+    /// Its image is there.
+    pub(crate) fn image_ready(&mut self, stop_signal: Option<Signal>) {
+        self.image.ready(stop_signal);
+        if let Run::Running(running) = &self.run
+            && !running.replaced
+        {
+            self.made_from = self.made_from.or(Some(MadeFrom { stop_signal }));
+        }
+    }
+
+    /// Another image is wanted.
+    pub(crate) fn pull_another_image(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        self.image.give_up(&self.spec.name, out);
+        self.image.pull(&self.spec.name, now, out);
+    }
+
     /// Asks for the next run.
-    pub(crate) fn ask_to_start(&mut self, out: &mut Vec<Effect>) {
+    pub(crate) fn ask_to_start(&mut self, now: Moment, out: &mut Vec<Effect>) {
         self.attempt = self.next_attempt();
-        self.image_signal = self.image.stop_signal();
-        self.run = Run::Asked;
+        self.made_from = Some(MadeFrom { stop_signal: self.image.stop_signal() });
+        self.run = Run::Asked(Asked::at(now));
         out.push(Effect::StartContainer { instance: self.instance() });
+    }
+
+    /// Asks again for a run that nobody answered for.
+    pub(crate) fn ask_again_if_unanswered(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        let Run::Asked(Asked { until, outdated }) = self.run else { return };
+        if now >= until {
+            self.run = Run::Asked(Asked { outdated, ..Asked::at(now) });
+            let message = "Error: nobody answered whether the container was started; asking again";
+            out.push(Effect::Emit(Event::warning(&self.spec.name, "Failed", message.into())));
+            out.push(Effect::StartContainer { instance: self.instance() });
+        }
+    }
+
+    /// A run that the journal does not know is taken over.
+    pub(crate) fn take_over(&mut self, attempt: u32) {
+        self.attempt = attempt;
+        self.made_from = self.image.is_ready().then(|| MadeFrom { stop_signal: self.image.stop_signal() });
     }
 
     /// Seen to run. `post_start` says whether its hook may still be begun.
     pub(crate) fn started(&mut self, now: Moment, wall: Wall, post_start: bool, out: &mut Vec<Effect>) {
         out.push(Effect::Emit(Event::normal(&self.spec.name, "Created", "Container created".into())));
         out.push(Effect::Emit(Event::normal(&self.spec.name, "Started", "Container started".into())));
-        let hook = self.spec.post_start.filter(|_| post_start).map(|_| HookRun::asked(now));
+        let replaced = matches!(self.run, Run::Asked(Asked { outdated: true, .. }));
+        let hook = self.spec.post_start.filter(|_| post_start && !replaced).map(|_| HookRun::asked(now));
         if hook.is_some() {
             out.push(Effect::RunHook { instance: self.instance(), kind: HookKind::PostStart });
         }
@@ -238,7 +302,7 @@ impl Container {
             post_start: hook,
             probed_ready: false,
             came_up: false,
-            replaced: false,
+            replaced,
             blame: None,
             stop: None,
         });
@@ -270,9 +334,9 @@ impl Container {
                 Some(running.ends(now))
             }
             // The end overtook the news of the start.
-            Run::Asked => {
+            Run::Asked(Asked { outdated, .. }) => {
                 self.record(Terminated::seen(self.attempt, None, exit));
-                Some(EndedRun::unseen(None))
+                Some(EndedRun::unseen(None, outdated))
             }
             other @ (Run::Unstarted | Run::Waiting { .. } | Run::Ended) => {
                 self.run = other;
@@ -289,7 +353,7 @@ impl Container {
                 self.end_hooks(&running, out);
                 (Some(running.since), running.ends(now))
             }
-            Run::Asked | Run::Unstarted | Run::Waiting { .. } | Run::Ended => (None, EndedRun::unseen(None)),
+            Run::Asked(_) | Run::Unstarted | Run::Waiting { .. } | Run::Ended => (None, EndedRun::unseen(None, false)),
         };
         let message = if terminating { LOST_TERMINATED } else { LOST_LIVING };
         self.record(Terminated {
@@ -381,7 +445,8 @@ impl Container {
                     stop.wakes(name, None, wakes);
                 }
             }
-            Run::Unstarted | Run::Asked | Run::Ended => {}
+            Run::Asked(asked) => wakes.consider(asked.until, || WakeReason::StartUnanswered(name.clone())),
+            Run::Unstarted | Run::Ended => {}
         }
     }
 

@@ -14,11 +14,13 @@ impl PodWorker {
     /// A pod without processes is told something while its sandbox is being removed.
     pub(crate) fn handle_clearing(&mut self, now: Moment, input: Input, out: &mut Vec<Effect>) {
         match input {
-            Input::SandboxRemoved => self.depart(out),
+            Input::SandboxRemoved => self.depart(now, out),
             Input::SandboxRemovalFailed { message } => {
                 let Phase::Clearing { removal, .. } = &mut self.phase else { return };
                 removal.failed(now);
-                let message = format!("error killing pod: {message}");
+                let uid = &self.identity.uid;
+                let failed = format!("failed to \"KillPodSandbox\" for {uid:?} with KillPodSandboxError: {message:?}");
+                let message = format!("error killing pod: {failed}");
                 out.push(Effect::Emit(Event::pod_warning("FailedKillPod", message)));
             }
             Input::DeleteRequested { grace, sighting } => {
@@ -45,7 +47,7 @@ impl PodWorker {
                     }
                 }
                 let Phase::Clearing { removal, .. } = &mut self.phase else { return };
-                removal.asked_anew();
+                removal.asked_anew(now);
                 out.push(Effect::RemoveSandbox);
             }
             // The phase is ours to tell by now, and the spec nobody's concern; told twice; pulls, sandboxes and starts
@@ -75,17 +77,17 @@ impl PodWorker {
         match input {
             Input::DeleteRequested { grace, sighting } => {
                 self.also(|leaving| leaving.also_deleted(now, grace, sighting));
-                self.depart(out);
+                self.depart(now, out);
             }
             Input::ObjectGone => {
                 self.also(|leaving| leaving.also_forced(now));
-                self.depart(out);
+                self.depart(now, out);
             }
             // There is nobody left to kill, but perhaps nobody to stay for either.
             Input::KillRequested { cause, grace } => {
                 self.also(|leaving| leaving.also_killed(now, &cause, grace));
                 if self.phase.termination().is_some_and(|leaving| leaving.object == Object::Gone) {
-                    self.depart(out);
+                    self.depart(now, out);
                 }
             }
             Input::GenerationSeen { generation } => self.generation = Some(generation),
@@ -121,7 +123,7 @@ impl PodWorker {
         match input {
             Input::ObjectDeleted | Input::ObjectGone => {
                 self.also(|leaving| leaving.object = Object::Gone);
-                self.depart(out);
+                self.depart(now, out);
             }
             Input::ObjectDeleteFailed { message: _ } => {
                 let Phase::Deleting { delete, .. } = &mut self.phase else { return };
@@ -129,7 +131,7 @@ impl PodWorker {
             }
             Input::AgentRestarted { report: _ } => {
                 let Phase::Deleting { delete, .. } = &mut self.phase else { return };
-                delete.asked_anew();
+                delete.asked_anew(now);
                 out.push(Effect::DeleteObject);
             }
             Input::KillAwaited { ticket } => self.kill_awaited(now, ticket, out),
@@ -212,15 +214,14 @@ impl PodWorker {
 
     /// When there is something to do about a pod without processes.
     pub(crate) fn departure_wakes(&self, wakes: &mut Soonest) {
-        let (errand, reason) = match &self.phase {
-            Phase::Clearing { removal, .. } => (removal, WakeReason::RemovalRetry),
-            Phase::Deleting { delete, .. } => (delete, WakeReason::DeleteRetry),
-            Phase::New | Phase::Living { .. } | Phase::Ending { .. } | Phase::Resting { .. } | Phase::Gone { .. } => {
-                return;
+        match &self.phase {
+            Phase::Clearing { removal, .. } => {
+                removal.wakes(wakes, WakeReason::RemovalRetry, WakeReason::RemovalUnanswered);
             }
-        };
-        if let Some(at) = errand.again_at() {
-            wakes.consider(at, || reason);
+            Phase::Deleting { delete, .. } => {
+                delete.wakes(wakes, WakeReason::DeleteRetry, WakeReason::DeleteUnanswered);
+            }
+            Phase::New | Phase::Living { .. } | Phase::Ending { .. } | Phase::Resting { .. } | Phase::Gone { .. } => {}
         }
     }
 
@@ -231,18 +232,18 @@ impl PodWorker {
     }
 
     /// The node's work is done: what remains depends on the object alone.
-    fn depart(&mut self, out: &mut Vec<Effect>) {
+    fn depart(&mut self, now: Moment, out: &mut Vec<Effect>) {
         let Some(termination) = self.phase.termination().cloned() else { return };
-        self.phase = departed(termination, out);
+        self.phase = departed(now, termination, out);
     }
 }
 
-fn departed(termination: Termination, out: &mut Vec<Effect>) -> Phase {
+fn departed(now: Moment, termination: Termination, out: &mut Vec<Effect>) -> Phase {
     match termination.object {
         Object::Stays => Phase::Resting { termination },
         Object::Leaving => {
             out.push(Effect::DeleteObject);
-            Phase::Deleting { termination, delete: Errand::default() }
+            Phase::Deleting { termination, delete: Errand::asked(now) }
         }
         Object::Gone => {
             out.push(Effect::Finish);

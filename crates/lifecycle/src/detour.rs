@@ -83,7 +83,7 @@ impl PodWorker {
         }
         let well = |container: &crate::container::Container| match &container.run {
             Run::Running(running) => running.stop.is_none() && container.is_ready(),
-            Run::Unstarted | Run::Asked | Run::Waiting { .. } | Run::Ended => {
+            Run::Unstarted | Run::Asked(_) | Run::Waiting { .. } | Run::Ended => {
                 !matches!(container.spec.role, Role::Main | Role::Sidecar)
             }
         };

@@ -18,8 +18,8 @@ pub const BACK_OFF_PULLING: &str = "Back-off pulling image";
 pub(crate) enum Image {
     /// Nobody asks for it.
     Unwanted,
-    /// `PullImage` was asked; `failed` remembers the try before.
-    Pulling { failed: Option<PullFailure> },
+    /// `PullImage` was asked, and is asked again if nobody answered by `until`; `failed` remembers the try before.
+    Pulling { failed: Option<PullFailure>, until: Moment },
     /// It is there.
     Ready { stop_signal: Option<Signal> },
     /// It could not be had; tried again later.
@@ -54,9 +54,12 @@ impl Image {
     /// How long an error is shown as itself before it is shown as a back-off, so that watchers see both.
     const ERROR_SHOWN: Duration = Duration::from_secs(1);
 
+    /// How long an answer is waited for. A large image takes its time; asking again for one on its way changes nothing.
+    const PATIENCE: Duration = Duration::from_secs(3600);
+
     /// Asks for the image.
-    pub(crate) fn pull(&mut self, container: &ContainerName, out: &mut Vec<Effect>) {
-        *self = Self::Pulling { failed: None };
+    pub(crate) fn pull(&mut self, container: &ContainerName, now: Moment, out: &mut Vec<Effect>) {
+        *self = Self::Pulling { failed: None, until: now + Self::PATIENCE };
         out.push(Effect::PullImage { container: container.clone() });
     }
 
@@ -90,7 +93,7 @@ impl Image {
         message: String,
         out: &mut Vec<Effect>,
     ) {
-        let Self::Pulling { failed } = self else { return };
+        let Self::Pulling { failed, .. } = self else { return };
         let delay = failed.as_ref().map_or(BackOff::FIRST, |before| BackOff::following(before.delay));
         // An image that may not be pulled, or has no valid name, is not being backed off from: it is just wrong.
         let turns = !matches!(reason.as_str(), "ErrImageNeverPull" | "InvalidImageName");
@@ -108,6 +111,12 @@ impl Image {
 
     /// Does what time has made due.
     pub(crate) fn advance(&mut self, container: &ContainerName, now: Moment, out: &mut Vec<Effect>) {
+        if let Self::Pulling { until, .. } = self
+            && now >= *until
+        {
+            *until = now + Self::PATIENCE;
+            out.push(Effect::PullImage { container: container.clone() });
+        }
         let Self::Failed(failure) = self else { return };
         if failure.back_off_at.is_some_and(|at| now >= at) {
             failure.back_off_at = None;
@@ -121,7 +130,7 @@ impl Image {
             out.push(Effect::Emit(Event::warning(container, "Failed", "Error: ImagePullBackOff".into())));
         }
         if now >= failure.retry_at {
-            *self = Self::Pulling { failed: Some(failure.clone()) };
+            *self = Self::Pulling { failed: Some(failure.clone()), until: now + Self::PATIENCE };
             out.push(Effect::PullImage { container: container.clone() });
         }
     }
@@ -135,7 +144,10 @@ impl Image {
     }
 
     pub(crate) fn rebase(&mut self, shift: Shift) {
-        if let Self::Pulling { failed: Some(failure) } | Self::Failed(failure) = self {
+        if let Self::Pulling { until, .. } = self {
+            shift.apply(until);
+        }
+        if let Self::Pulling { failed: Some(failure), .. } | Self::Failed(failure) = self {
             shift.apply(&mut failure.retry_at);
             failure.back_off_at.iter_mut().for_each(|at| shift.apply(at));
         }
@@ -143,6 +155,9 @@ impl Image {
 
     /// When there is something to do about it.
     pub(crate) fn wakes(&self, container: &ContainerName, wakes: &mut Soonest) {
+        if let Self::Pulling { until, .. } = self {
+            wakes.consider(*until, || WakeReason::PullUnanswered(container.clone()));
+        }
         let Self::Failed(failure) = self else { return };
         if let Some(at) = failure.back_off_at {
             wakes.consider(at, || WakeReason::PullBackOffShown(container.clone()));
@@ -153,8 +168,8 @@ impl Image {
     /// What it makes its container wait for, if there is more to say than "creating".
     pub(crate) fn waiting(&self) -> Option<Waiting> {
         match self {
-            Self::Pulling { failed: Some(failure) } | Self::Failed(failure) => Some(failure.waiting()),
-            Self::Unwanted | Self::Pulling { failed: None } | Self::Ready { .. } => None,
+            Self::Pulling { failed: Some(failure), .. } | Self::Failed(failure) => Some(failure.waiting()),
+            Self::Unwanted | Self::Pulling { failed: None, .. } | Self::Ready { .. } => None,
         }
     }
 
@@ -172,6 +187,6 @@ impl Image {
 
     /// On its way for the first time: neither there nor refused.
     pub(crate) fn is_coming(&self) -> bool {
-        matches!(self, Self::Pulling { failed: None })
+        matches!(self, Self::Pulling { failed: None, .. })
     }
 }

@@ -48,7 +48,8 @@ pub use input::{
 };
 pub use shutdown::{Leaver, PriorityBudget, Shutdown, ShutdownBudgets, ShutdownStep};
 pub use spec::{
-    ContainerName, ContainerSpec, Hook, Instance, PodSpec, ProbeSpec, Readiness, RestartPolicy, Role, Signal,
+    ContainerName, ContainerSpec, Hook, Instance, PodIdentity, PodSpec, ProbeSpec, Readiness, RestartPolicy, Role,
+    Signal,
 };
 pub use status::{Condition, ContainerState, ContainerStatus, PodPhase, PodStatus, Terminated, Verdict, Waiting};
 pub use stop::LEAST_NOTICE;

@@ -6,9 +6,10 @@
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use crate::budget::LEAST_GRACE;
-use crate::container::{Container, EndedRun, Run};
+use crate::container::{Asked, Container, EndedRun, Run};
 use crate::phase::{Phase, Sandbox};
 use crate::reboot::Shift;
 use crate::restart::Errand;
@@ -16,8 +17,8 @@ use crate::stop::Gate;
 use crate::termination::{Termination, terminal_phase};
 use crate::wake::Soonest;
 use crate::{
-    ContainerName, Effect, Event, HookKind, HookOutcome, Input, Instance, Moment, PodWorker, Probe, RestartPolicy,
-    Role, SpecChange, Waiting, WakeReason,
+    ContainerName, Effect, Event, HookKind, HookOutcome, Input, Instance, Moment, PodIdentity, PodWorker, Probe,
+    RestartPolicy, Role, SpecChange, Waiting, WakeReason, Wall,
 };
 
 impl PodWorker {
@@ -26,9 +27,9 @@ impl PodWorker {
         self.began_at = Some(now);
         out.push(Effect::CreateSandbox);
         for container in &mut self.containers {
-            container.image.pull(&container.spec.name, out);
+            container.image.pull(&container.spec.name, now, out);
         }
-        self.phase = Phase::Living { sandbox: Sandbox::Asked(Errand::default()) };
+        self.phase = Phase::Living { sandbox: Sandbox::Asked(Errand::asked(now)) };
     }
 
     /// A living pod is told something.
@@ -42,7 +43,7 @@ impl PodWorker {
         match input {
             Input::ImageReady { container, stop_signal } => {
                 if let Some(container) = self.named(&container) {
-                    container.image.ready(stop_signal);
+                    container.image_ready(stop_signal);
                 }
             }
             Input::ImageFailed { container, reason, message } => {
@@ -52,26 +53,22 @@ impl PodWorker {
             }
             Input::SandboxReady => self.sandbox_ready(),
             Input::SandboxFailed { message } => self.sandbox_failed(now, &message, out),
-            Input::SandboxRemoved => self.sandbox_replaced(out),
+            Input::SandboxRemoved => self.sandbox_replaced(now, out),
             Input::SandboxRemovalFailed { message: _ } => {
                 if let Phase::Living { sandbox: Sandbox::Replacing(errand) } = &mut self.phase {
                     errand.failed(now);
                 }
             }
-            Input::Started { instance, wall } => {
-                if let Some(container) = self.awaiting_start(&instance) {
-                    container.started(now, wall, true, out);
-                }
-            }
+            Input::Started { instance, wall } => self.started(now, &instance, wall, out),
             Input::StartFailed { instance, reason, message } => {
                 self.start_failed(now, &instance, reason, message, out);
             }
             Input::Exited { instance, exit } => {
                 let policy = self.restart;
-                if let Some(container) = self.current(&instance)
+                if let Some(container) = self.containers.iter_mut().find(|container| container.is(&instance))
                     && let Some(ended) = container.exited(now, exit, out)
                 {
-                    container.restart_if_due(now, policy, ended, out);
+                    container.restart_if_due(now, policy, ended, &self.identity, out);
                 }
             }
             Input::HookFinished { instance, kind, outcome } => self.hook_finished(now, &instance, kind, outcome, out),
@@ -116,6 +113,7 @@ impl PodWorker {
             container.leave_gate(now, None, gate, out);
             container.advance_stop(now, None, true, out);
             container.end_back_off(now);
+            container.ask_again_if_unanswered(now, out);
         }
         self.advance_detour(now, out);
         let Phase::Living { sandbox } = &mut self.phase else { return };
@@ -130,7 +128,7 @@ impl PodWorker {
                     out.push(Effect::RemoveSandbox);
                 }
             }
-            Sandbox::Ready => self.start_what_may_start(out),
+            Sandbox::Ready => self.start_what_may_start(now, out),
             Sandbox::Unasked => {}
         }
     }
@@ -179,32 +177,35 @@ impl PodWorker {
             SpecChange::Ephemeral { spec } => {
                 if self.named(&spec.name).is_none() {
                     let mut container = Container::new(spec);
-                    container.image.pull(&container.spec.name, out);
+                    container.image.pull(&container.spec.name, now, out);
                     self.containers.push(container);
                 }
             }
-            SpecChange::Image { container } => {
-                let grace = self.grace.max(LEAST_GRACE);
-                let Some(container) = self.named(&container) else { return };
-                if matches!(container.run, Run::Ended) {
-                    return;
-                }
-                container.image.give_up(&container.spec.name, out);
-                container.image.pull(&container.spec.name, out);
-                let killing = match container.spec.role {
-                    Role::Main => {
-                        |name: &ContainerName| format!("Container {name} definition changed, will be restarted")
-                    }
-                    Role::Sidecar => |name: &ContainerName| format!("Init container {name} definition changed"),
-                    // A run to completion is not begun anew for another image.
-                    Role::Init | Role::Ephemeral => return,
-                };
-                if let Run::Running(running) = &mut container.run {
-                    running.replaced = true;
-                }
-                container.begin_stop(now + grace, killing, out);
-            }
+            SpecChange::Image { container } => self.image_changed(now, &container, out),
         }
+    }
+
+    fn image_changed(&mut self, now: Moment, name: &ContainerName, out: &mut Vec<Effect>) {
+        let grace = self.grace.max(LEAST_GRACE);
+        let Some(container) = self.named(name).filter(|container| !matches!(container.run, Run::Ended)) else { return };
+        container.pull_another_image(now, out);
+        match (container.spec.role, &mut container.run) {
+            // A run to completion is not begun anew for another image.
+            (Role::Init | Role::Ephemeral, _) => {}
+            (Role::Main | Role::Sidecar, Run::Running(_)) => {
+                container.replace(now + grace, out);
+                self.ask_for_detour(now, grace, out);
+            }
+            (Role::Main | Role::Sidecar, Run::Asked(asked)) => asked.outdated = true,
+            (Role::Main | Role::Sidecar, Run::Unstarted | Run::Waiting { .. } | Run::Ended) => {}
+        }
+    }
+
+    fn started(&mut self, now: Moment, instance: &Instance, wall: Wall, out: &mut Vec<Effect>) {
+        let grace = self.grace.max(LEAST_GRACE);
+        let Some(container) = self.awaiting_start(instance) else { return };
+        container.started(now, wall, true, out);
+        container.stop_if_outdated(now + grace, out);
     }
 
     /// Nothing remains to be run: all mains ended for good, or an init container did and not well.
@@ -220,24 +221,24 @@ impl PodWorker {
     }
 
     /// Walks the containers in their order and asks for each one whose time has come.
-    fn start_what_may_start(&mut self, out: &mut Vec<Effect>) {
+    fn start_what_may_start(&mut self, now: Moment, out: &mut Vec<Effect>) {
         for container in &mut self.containers {
             match container.spec.role {
                 Role::Init => {
-                    container.start_if_waiting(out);
+                    container.start_if_waiting(now, out);
                     if !matches!(container.run, Run::Ended) {
                         return;
                     }
                 }
                 Role::Sidecar => {
-                    container.start_if_waiting(out);
+                    container.start_if_waiting(now, out);
                     if !self.initialized && !container.is_started() {
                         return;
                     }
                 }
                 Role::Main | Role::Ephemeral => {
                     self.initialized = true;
-                    container.start_if_waiting(out);
+                    container.start_if_waiting(now, out);
                     if container.holds_back_others() {
                         return;
                     }
@@ -255,12 +256,13 @@ impl PodWorker {
         out: &mut Vec<Effect>,
     ) {
         let policy = self.restart;
-        let Some(container) = self.awaiting_start(instance) else { return };
-        let attempt = container.attempt;
+        let waits = |container: &&mut Container| container.is(instance) && matches!(container.run, Run::Asked(_));
+        let Some(container) = self.containers.iter_mut().find(waits) else { return };
+        let (attempt, outdated) = (container.attempt, container.is_outdated());
         container.start_failed(&reason, &message, out);
         let shown = Waiting { reason, message: Some(message) };
         if container.newest.as_ref().is_some_and(|newest| newest.attempt == attempt) {
-            container.restart_if_due(now, policy, EndedRun::unseen(Some(shown)), out);
+            container.restart_if_due(now, policy, EndedRun::unseen(Some(shown), outdated), &self.identity, out);
         } else {
             // Nothing ran, so the restart policy has no say: it is tried again until it works.
             container.run = Run::Waiting { until: now + container.back_off.after_failed_start(), shown };
@@ -320,15 +322,43 @@ impl PodWorker {
     }
 
     /// What remained of a lost sandbox is gone: a new one may be made.
-    fn sandbox_replaced(&mut self, out: &mut Vec<Effect>) {
+    fn sandbox_replaced(&mut self, now: Moment, out: &mut Vec<Effect>) {
         if let Phase::Living { sandbox: sandbox @ Sandbox::Replacing(_) } = &mut self.phase {
-            *sandbox = Sandbox::Asked(Errand::default());
+            *sandbox = Sandbox::Asked(Errand::asked(now));
             out.push(Effect::CreateSandbox);
         }
     }
 }
 
 impl Container {
+    /// Another image was asked for while it was being started.
+    fn is_outdated(&self) -> bool {
+        matches!(self.run, Run::Asked(Asked { outdated: true, .. }))
+    }
+
+    /// Another image was asked for while it was being started, and it runs by now.
+    pub(crate) fn stop_if_outdated(&mut self, deadline: Moment, out: &mut Vec<Effect>) {
+        if matches!(&self.run, Run::Running(running) if running.replaced) {
+            self.replace(deadline, out);
+        }
+    }
+
+    /// Stops it, so that it runs again from another image.
+    fn replace(&mut self, deadline: Moment, out: &mut Vec<Effect>) {
+        if let Run::Running(running) = &mut self.run {
+            running.replaced = true;
+        }
+        let is_main = self.spec.role == Role::Main;
+        let killing = |name: &ContainerName| {
+            if is_main {
+                format!("Container {name} definition changed, will be restarted")
+            } else {
+                format!("Init container {name} definition changed")
+            }
+        };
+        self.begin_stop(deadline, killing, out);
+    }
+
     /// Its newest run ended with exit code 0.
     pub(crate) fn ended_well(&self) -> bool {
         self.newest.as_ref().is_some_and(|newest| newest.exit_code == 0)
@@ -340,6 +370,7 @@ impl Container {
         now: Moment,
         policy: RestartPolicy,
         ended: EndedRun,
+        pod: &PodIdentity,
         out: &mut Vec<Effect>,
     ) {
         if ended.replaced {
@@ -360,12 +391,12 @@ impl Container {
         }
         let (delay, name) = (self.back_off.after_run(ended.ran_for), &self.spec.name);
         if !delay.is_zero() {
-            let message = format!("Back-off restarting failed container {name}");
+            let message = format!("Back-off restarting failed container {name} in pod {pod}");
             out.push(Effect::Emit(Event::warning(name, "BackOff", message)));
         }
         let shown = ended.blame.unwrap_or_else(|| Waiting {
             reason: "CrashLoopBackOff".into(),
-            message: Some(format!("back-off {delay:?} restarting failed container={name}")),
+            message: Some(format!("back-off {} restarting failed container={name} pod={pod}", length(delay))),
         });
         self.run = Run::Waiting { until: now + delay, shown };
     }
@@ -379,9 +410,9 @@ impl Container {
         }
     }
 
-    fn start_if_waiting(&mut self, out: &mut Vec<Effect>) {
+    fn start_if_waiting(&mut self, now: Moment, out: &mut Vec<Effect>) {
         if matches!(self.run, Run::Unstarted) && self.image.is_ready() {
-            self.ask_to_start(out);
+            self.ask_to_start(now, out);
         }
     }
 
@@ -390,9 +421,17 @@ impl Container {
         self.spec.post_start.is_some()
             && match &self.run {
                 Run::Unstarted => self.image.is_coming(),
-                Run::Asked => true,
+                Run::Asked(_) => true,
                 Run::Running(running) => running.post_start.is_some(),
                 Run::Waiting { .. } | Run::Ended => false,
             }
+    }
+}
+
+/// A length of time as people know it from Kubernetes: `40s`, `2m40s`, `5m0s`.
+fn length(duration: Duration) -> String {
+    match (duration.as_secs() / 60, duration.as_secs() % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m{seconds}s"),
     }
 }

@@ -52,18 +52,15 @@ pub(crate) enum Sandbox {
 impl Sandbox {
     /// `CreateSandbox` is on its way to being answered.
     pub(crate) fn is_being_made(&self) -> bool {
-        matches!(self, Self::Asked(errand) if errand.again_at().is_none())
+        matches!(self, Self::Asked(errand) if errand.is_under_way())
     }
 
     /// When there is something to do about it.
     pub(crate) fn wakes(&self, wakes: &mut Soonest) {
-        let (errand, reason) = match self {
-            Self::Asked(errand) => (errand, WakeReason::SandboxRetry),
-            Self::Replacing(errand) => (errand, WakeReason::RemovalRetry),
-            Self::Unasked | Self::Ready => return,
-        };
-        if let Some(at) = errand.again_at() {
-            wakes.consider(at, || reason);
+        match self {
+            Self::Asked(errand) => errand.wakes(wakes, WakeReason::SandboxRetry, WakeReason::SandboxUnanswered),
+            Self::Replacing(errand) => errand.wakes(wakes, WakeReason::RemovalRetry, WakeReason::RemovalUnanswered),
+            Self::Unasked | Self::Ready => {}
         }
     }
 }

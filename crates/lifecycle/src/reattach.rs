@@ -7,7 +7,8 @@
 
 use alloc::vec::Vec;
 
-use crate::container::{Container, EndedRun, Run};
+use crate::budget::LEAST_GRACE;
+use crate::container::{Asked, Container, EndedRun, Run};
 use crate::detour::Detour;
 use crate::phase::{Phase, Sandbox};
 use crate::restart::Errand;
@@ -20,11 +21,12 @@ use crate::{
 impl PodWorker {
     /// A living pod meets the runtime again.
     pub(crate) fn reattach_living(&mut self, now: Moment, report: &RuntimeReport, out: &mut Vec<Effect>) {
-        let policy = self.restart;
+        let (policy, deadline) = (self.restart, now + self.grace.max(LEAST_GRACE));
         for container in &mut self.containers {
             if let Some(ended) = container.reattach(now, report, None, out) {
-                container.restart_if_due(now, policy, ended, out);
+                container.restart_if_due(now, policy, ended, &self.identity, out);
             }
+            container.stop_if_outdated(deadline, out);
         }
         for HookReport { instance, kind, outcome } in &report.hooks {
             if let Some(outcome) = outcome {
@@ -50,15 +52,15 @@ impl PodWorker {
         match (&mut *sandbox, report.sandbox) {
             (Sandbox::Asked(_), true) => *sandbox = Sandbox::Ready,
             (Sandbox::Asked(errand), false) => {
-                errand.asked_anew();
+                errand.asked_anew(now);
                 out.push(Effect::CreateSandbox);
             }
             (Sandbox::Ready, false) => {
-                *sandbox = Sandbox::Replacing(Errand::default());
+                *sandbox = Sandbox::Replacing(Errand::asked(now));
                 self.start_over(out);
             }
             (Sandbox::Replacing(errand), _) => {
-                errand.asked_anew();
+                errand.asked_anew(now);
                 out.push(Effect::RemoveSandbox);
             }
             (Sandbox::Ready, true) | (Sandbox::Unasked, _) => {}
@@ -122,27 +124,27 @@ impl Container {
         match (&self.run, seen) {
             // The journal does not know this run at all: it is taken over as it is.
             (Run::Unstarted | Run::Waiting { .. }, Some((attempt, SeenContainer::Running { wall }))) => {
-                self.attempt = attempt;
+                self.take_over(attempt);
                 self.started(now, *wall, false, out);
                 None
             }
             (Run::Unstarted | Run::Waiting { .. }, Some((attempt, SeenContainer::Exited { exit }))) => {
-                self.attempt = attempt;
-                self.run = Run::Asked;
+                self.take_over(attempt);
+                self.run = Run::Asked(Asked::at(now));
                 self.exited(now, *exit, out)
             }
             (Run::Unstarted | Run::Waiting { .. } | Run::Ended, None)
             | (Run::Ended, Some((_, SeenContainer::Running { .. }))) => None,
-            (Run::Asked, Some((_, SeenContainer::Running { wall }))) => {
+            (Run::Asked(_), Some((_, SeenContainer::Running { wall }))) => {
                 self.started(now, *wall, !terminating, out);
                 None
             }
             // It was never started; a living pod asks again.
-            (Run::Asked, None) => {
+            (Run::Asked(_), None) => {
                 self.run = if terminating && self.newest.is_some() { Run::Ended } else { Run::Unstarted };
                 None
             }
-            (Run::Asked | Run::Running(_) | Run::Ended, Some((_, SeenContainer::Exited { exit }))) => {
+            (Run::Asked(_) | Run::Running(_) | Run::Ended, Some((_, SeenContainer::Exited { exit }))) => {
                 self.exited(now, *exit, out)
             }
             (Run::Running(_), Some((_, SeenContainer::Running { .. }))) => {
@@ -156,7 +158,7 @@ impl Container {
     /// What the report says of the run in question: the current one, or a newer one if none is current.
     fn seen_in<'a>(&self, report: &'a RuntimeReport) -> Option<(u32, &'a SeenContainer)> {
         let wanted = |instance: &Instance| match self.run {
-            Run::Asked | Run::Running(_) | Run::Ended => self.is(instance),
+            Run::Asked(_) | Run::Running(_) | Run::Ended => self.is(instance),
             Run::Unstarted | Run::Waiting { .. } => {
                 instance.name == self.spec.name && instance.attempt >= self.next_attempt()
             }

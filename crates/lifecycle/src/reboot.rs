@@ -22,11 +22,9 @@ impl Shift {
         let Self { was, is } = self;
         *moment = if *moment >= was { is + moment.since(was) } else { is.before(was.since(*moment)) };
     }
-}
 
-impl Shift {
     /// How long before the new boot an old moment lies.
-    fn lost(self, moment: Moment) -> Duration {
+    pub(crate) fn lost(self, moment: Moment) -> Duration {
         self.was.since(moment).saturating_sub(self.is.since(Moment::default()))
     }
 }
@@ -45,7 +43,8 @@ impl PodWorker {
             match &mut container.run {
                 Run::Waiting { until, .. } => shift.apply(until),
                 Run::Running(running) => running.rebase(shift),
-                Run::Unstarted | Run::Asked | Run::Ended => {}
+                Run::Asked(asked) => asked.rebase(shift),
+                Run::Unstarted | Run::Ended => {}
             }
         }
         if let Some(termination) = self.phase.termination_mut() {

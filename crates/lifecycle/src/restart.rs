@@ -2,8 +2,9 @@
 
 use core::time::Duration;
 
-use crate::Moment;
 use crate::reboot::Shift;
+use crate::wake::Soonest;
+use crate::{Moment, WakeReason};
 
 /// The crash back-off of one container: at once, then 10 s doubling to 300 s, forgotten after 600 s of running.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -38,46 +39,74 @@ impl BackOff {
     }
 }
 
-/// Something asked for until it is done: 200 ms after the first failure, doubling to 5 s.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+/// Something asked for until it is done: 200 ms after the first failure, doubling to 5 s; and again if nobody answers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Errand {
     failures: u32,
-    /// Set between a failure and the next try; `None` while an answer is awaited.
-    again_at: Option<Moment>,
+    next: Next,
+}
+
+/// What comes next of an errand.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Next {
+    /// An answer, until then at the latest: it may have been lost.
+    Answer { until: Moment },
+    /// Another try, then.
+    Try { at: Moment },
 }
 
 impl Errand {
     const FIRST: Duration = Duration::from_millis(200);
     const MOST: Duration = Duration::from_secs(5);
+    /// How long an answer is waited for. Whoever is asked has shorter limits of its own and answers that they were
+    /// passed; this one is for answers that never come.
+    pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+    /// Asked for the first time.
+    pub(crate) fn asked(now: Moment) -> Self {
+        Self { failures: 0, next: Next::Answer { until: now + Self::PATIENCE } }
+    }
 
     /// The latest try failed.
     pub(crate) fn failed(&mut self, now: Moment) {
         let delay = (Self::FIRST * (1 << self.failures.min(5))).min(Self::MOST);
         self.failures = self.failures.saturating_add(1);
-        self.again_at = Some(now + delay);
+        self.next = Next::Try { at: now + delay };
     }
 
-    /// True once when the time for another try has come; the caller asks.
+    /// True once when the time for another try has come, because the latest failed or was never answered; the caller
+    /// asks.
     pub(crate) fn take_due(&mut self, now: Moment) -> bool {
-        let due = self.again_at.is_some_and(|at| now >= at);
+        let due = now >= self.due_at();
         if due {
-            self.again_at = None;
+            self.asked_anew(now);
         }
         due
     }
 
     /// The answer to the latest try will never come, because whoever was asked is gone; the caller asks again.
-    pub(crate) fn asked_anew(&mut self) {
-        self.again_at = None;
+    pub(crate) fn asked_anew(&mut self, now: Moment) {
+        self.next = Next::Answer { until: now + Self::PATIENCE };
+    }
+
+    /// An answer is awaited.
+    pub(crate) fn is_under_way(&self) -> bool {
+        matches!(self.next, Next::Answer { .. })
     }
 
     pub(crate) fn rebase(&mut self, shift: Shift) {
-        self.again_at.iter_mut().for_each(|again_at| shift.apply(again_at));
+        let (Next::Answer { until: at } | Next::Try { at }) = &mut self.next;
+        shift.apply(at);
     }
 
-    /// When the next try is due, if the latest one failed.
-    pub(crate) fn again_at(&self) -> Option<Moment> {
-        self.again_at
+    /// When there is something to do about it; `retry` and `unanswered` say what.
+    pub(crate) fn wakes(&self, wakes: &mut Soonest, retry: WakeReason, unanswered: WakeReason) {
+        wakes.consider(self.due_at(), || if self.is_under_way() { unanswered } else { retry });
+    }
+
+    fn due_at(&self) -> Moment {
+        let (Next::Answer { until: at } | Next::Try { at }) = self.next;
+        at
     }
 }
 
@@ -97,17 +126,26 @@ mod tests {
 
     #[test]
     fn a_failed_errand_is_retried_from_200_ms_up_to_5_s() {
-        let mut errand = Errand::default();
         let mut now = Moment::from_millis(0);
+        let mut errand = Errand::asked(now);
         let mut waits = alloc::vec::Vec::new();
         for _ in 0..7 {
             errand.failed(now);
-            let at = errand.again_at().expect("a failed errand has a next try");
-            assert!(!errand.take_due(now));
+            let at = errand.due_at();
+            assert!(!errand.take_due(now) && !errand.is_under_way());
             waits.push((at - now).as_millis());
             now = at;
-            assert!(errand.take_due(now) && !errand.take_due(now));
+            assert!(errand.take_due(now) && !errand.take_due(now) && errand.is_under_way());
         }
         assert_eq!(waits, [200, 400, 800, 1600, 3200, 5000, 5000]);
+    }
+
+    #[test]
+    fn an_errand_that_nobody_answers_is_run_again() {
+        let (begin, later) = (Moment::from_millis(1000), Moment::from_millis(121_000));
+        let mut errand = Errand::asked(begin);
+        assert!(!errand.take_due(Moment::from_millis(120_999)));
+        assert!(errand.take_due(later) && !errand.take_due(later));
+        assert_eq!(errand.due_at(), later + Errand::PATIENCE);
     }
 }

@@ -1,7 +1,8 @@
 //! The order in which a node that stops lets its pods go: by priority, each group within its budget.
 //!
 //! ```text
-//!  group 0 ──all at rest, or its budget spent──▶ group 1 ─ … ─▶ Flushing ──statuses stored, or time over──▶ Over
+//!  group 0 ──all at rest, or its budget spent──▶ group 1 ─ … ─▶ Stragglers ──all at rest, or killed──▶ Flushing
+//!  Flushing ──statuses stored, or time over──▶ Over
 //! ```
 //!
 //! Groups are of ascending priority and come one after the other; a group without pods costs no time. Within a group all
@@ -11,8 +12,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::Moment;
 use crate::eviction::CRITICAL;
+use crate::{LEAST_GRACE, LEAST_NOTICE, Moment};
 
 /// How long pods of a priority, and of those above it up to the next group, may take.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -21,6 +22,14 @@ pub struct PriorityBudget {
     pub priority: i32,
     /// How long the group may take.
     pub budget: Duration,
+}
+
+impl PriorityBudget {
+    /// How long after the begin of the group the last KILL may be sent: no pod has less than a second, and no container
+    /// less than two between its stop signal and its KILL.
+    fn last_kill(&self) -> Duration {
+        self.budget.max(LEAST_GRACE) + LEAST_NOTICE
+    }
 }
 
 /// The configured budgets of a shutdown, by ascending priority.
@@ -43,9 +52,15 @@ impl ShutdownBudgets {
         groups.iter().any(|group| !group.budget.is_zero()).then_some(Self(groups))
     }
 
-    /// All of it: what the machine must be asked to wait.
-    pub fn total(&self) -> Duration {
-        self.0.iter().map(|group| group.budget).sum()
+    /// All of it: what the machine must be asked to wait. Besides the groups, the time after which the last KILL is
+    /// sent even if the budget of its group is spent, and the time to store the last statuses.
+    pub fn total(&self, flush: Duration) -> Duration {
+        let (mut begins, mut last_kill) = (Duration::ZERO, Duration::ZERO);
+        for group in &self.0 {
+            last_kill = last_kill.max(begins + group.last_kill());
+            begins += group.budget;
+        }
+        last_kill + flush
     }
 
     /// The highest group that this priority reaches; below the lowest, the lowest.
@@ -93,6 +108,8 @@ pub struct Shutdown {
     flush: Duration,
     /// Those who have not left, by group.
     groups: Vec<Vec<Leaver>>,
+    /// When the last KILL of those groups that had their turn is sent at the latest.
+    last_kill: Moment,
     stage: Stage,
     cancelled: bool,
 }
@@ -102,6 +119,10 @@ enum Stage {
     /// This group leaves, until then at the latest.
     Group {
         index: usize,
+        until: Moment,
+    },
+    /// Every group had its time, and somebody is still being killed.
+    Stragglers {
         until: Moment,
     },
     /// The last statuses are being stored.
@@ -123,8 +144,14 @@ impl Shutdown {
         for pod in pods {
             groups[budgets.group_of(pod.priority)].push(pod);
         }
-        let mut shutdown =
-            Self { budgets, flush, groups, stage: Stage::Group { index: 0, until: now }, cancelled: false };
+        let mut shutdown = Self {
+            budgets,
+            flush,
+            groups,
+            last_kill: now,
+            stage: Stage::Group { index: 0, until: now },
+            cancelled: false,
+        };
         let mut steps = Vec::new();
         shutdown.begin_group(now, 0, &mut steps);
         (shutdown, steps)
@@ -132,15 +159,26 @@ impl Shutdown {
 
     /// A pod is at rest: nothing of it runs, and its sandbox and volumes are gone.
     pub fn at_rest(&mut self, now: Moment, uid: &str) -> Vec<ShutdownStep> {
+        let before = self.remaining();
         for group in &mut self.groups {
             group.retain(|pod| pod.uid != uid);
         }
-        self.advance(now)
+        let mut steps = Vec::new();
+        if let Stage::Flushing { until } = self.stage
+            && self.remaining() < before
+        {
+            // Its last status was not there yet when the flush was asked for.
+            steps.push(ShutdownStep::Flush { until });
+        }
+        steps.extend(self.advance(now));
+        steps
     }
 
-    /// Every status is stored.
+    /// Every status is stored. Not the last word while somebody is still leaving: `Flush` is asked for again then.
     pub fn flushed(&mut self, now: Moment) -> Vec<ShutdownStep> {
-        if let Stage::Flushing { until } = &mut self.stage {
+        if self.remaining() == 0
+            && let Stage::Flushing { until } = &mut self.stage
+        {
             *until = now;
         }
         self.advance(now)
@@ -163,7 +201,7 @@ impl Shutdown {
     /// When to come back if nothing else happens.
     pub fn next_wake(&self) -> Option<Moment> {
         match self.stage {
-            Stage::Group { until, .. } | Stage::Flushing { until } => Some(until),
+            Stage::Group { until, .. } | Stage::Stragglers { until } | Stage::Flushing { until } => Some(until),
             Stage::Over => None,
         }
     }
@@ -180,6 +218,11 @@ impl Shutdown {
         {
             self.begin_group(now, index + 1, &mut steps);
         }
+        if let Stage::Stragglers { until } = self.stage
+            && (now >= until || self.remaining() == 0)
+        {
+            self.begin_flush(now, &mut steps);
+        }
         if let Stage::Flushing { until } = self.stage
             && now >= until
         {
@@ -193,16 +236,28 @@ impl Shutdown {
     fn begin_group(&mut self, now: Moment, index: usize, steps: &mut Vec<ShutdownStep>) {
         let next = self.groups.iter().enumerate().skip(index).find(|(_, group)| !group.is_empty());
         let Some((index, group)) = next else {
-            let until = now + self.flush;
-            steps.push(ShutdownStep::Flush { until });
-            self.stage = Stage::Flushing { until };
+            if self.remaining() == 0 || now >= self.last_kill {
+                return self.begin_flush(now, steps);
+            }
+            self.stage = Stage::Stragglers { until: self.last_kill };
             return;
         };
         let budget = self.budgets.0[index].budget;
+        self.last_kill = self.last_kill.max(now + self.budgets.0[index].last_kill());
         steps.extend(group.iter().map(|pod| {
             let (uid, grace) = (pod.uid.clone(), pod.grace.min(budget));
             if pod.controlled { ShutdownStep::Delete { uid, grace } } else { ShutdownStep::Kill { uid, grace } }
         }));
         self.stage = Stage::Group { index, until: now + budget };
+    }
+
+    fn remaining(&self) -> usize {
+        self.groups.iter().map(Vec::len).sum()
+    }
+
+    fn begin_flush(&mut self, now: Moment, steps: &mut Vec<ShutdownStep>) {
+        let until = now + self.flush;
+        steps.push(ShutdownStep::Flush { until });
+        self.stage = Stage::Flushing { until };
     }
 }

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use core::hash::{Hash, Hasher};
 use core::time::Duration;
 
 use crate::DrainSpec;
@@ -61,9 +62,33 @@ impl fmt::Display for Signal {
     }
 }
 
+/// Which pod it is, for the words that people read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PodIdentity {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+}
+
+impl fmt::Display for PodIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}_{}({})", self.name, self.namespace, self.uid)
+    }
+}
+
+/// It never changes and decides nothing, so a fingerprint of what it belongs to need not look at it.
+impl Hash for PodIdentity {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
 /// What a pod is made of.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PodSpec {
+    /// Whose spec it is.
+    pub identity: PodIdentity,
     /// Init containers and sidecars in declaration order, then main containers in declaration order.
     pub containers: Vec<ContainerSpec>,
     /// What becomes of containers that end.
@@ -80,6 +105,7 @@ impl PodSpec {
     /// A pod of these containers that asks for nothing special: always restarted, 30 s of grace.
     pub fn new(containers: Vec<ContainerSpec>) -> Self {
         Self {
+            identity: PodIdentity::default(),
             containers,
             restart: RestartPolicy::Always,
             grace: Duration::from_secs(30),

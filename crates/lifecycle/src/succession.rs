@@ -4,7 +4,7 @@
 //! UID of its own comes back with the same. Either way the newcomer waits until the predecessor is finished, and those who
 //! came later wait behind it (node-termination W11, 9.1, 9.3).
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
 
 /// Where a pod comes from.
@@ -23,7 +23,7 @@ pub enum Admission {
     Begin,
     /// When those before it are finished.
     Wait,
-    /// Never: it was asked to leave before it could begin, or is there already.
+    /// Never: it is there already.
     Never,
 }
 
@@ -31,8 +31,6 @@ pub enum Admission {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Succession {
     lines: BTreeMap<String, Line>,
-    /// Those that were asked to leave while they waited.
-    withdrawn: BTreeSet<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -56,7 +54,6 @@ impl Succession {
         }
         let line = self.lines.entry(full_name.into()).or_default();
         match &line.running {
-            None if self.withdrawn.contains(uid) => Admission::Never,
             None => {
                 line.running = Some(Running { uid: uid.into(), leaving: false });
                 Admission::Begin
@@ -65,20 +62,18 @@ impl Succession {
             Some(running) if running.uid == uid && !running.leaving => Admission::Never,
             Some(_) if line.waiting.iter().any(|waiting| waiting == uid) => Admission::Wait,
             Some(_) => {
-                // A manifest that came back with the UID it had is wanted again.
-                self.withdrawn.remove(uid);
                 line.waiting.push_back(uid.into());
                 Admission::Wait
             }
         }
     }
 
-    /// A pod was asked to leave. True if it was still waiting: it is finished without ever having begun.
+    /// A pod was asked to leave. True if it was still waiting: it is finished without ever having begun, and nothing is
+    /// remembered of it. A manifest that comes back with the same UID is a newcomer.
     pub fn leaves(&mut self, full_name: &str, uid: &str) -> bool {
         let Some(line) = self.lines.get_mut(full_name) else { return false };
         if let Some(at) = line.waiting.iter().position(|waiting| waiting == uid) {
             line.waiting.remove(at);
-            self.withdrawn.insert(uid.into());
             return true;
         }
         if let Some(running) = line.running.as_mut().filter(|running| running.uid == uid) {
@@ -89,7 +84,6 @@ impl Succession {
 
     /// A pod is finished: nothing of it remains. Answers who begins now, with what UID.
     pub fn finished(&mut self, full_name: &str, uid: &str) -> Option<String> {
-        self.withdrawn.remove(uid);
         let line = self.lines.get_mut(full_name)?;
         line.running.take_if(|running| running.uid == uid)?;
         let next = line.waiting.pop_front();

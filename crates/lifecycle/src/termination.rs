@@ -22,6 +22,9 @@ use crate::{
     TrafficNews, WakeReason,
 };
 
+/// What is said of a pod that made room for a critical one.
+pub(crate) const PREEMPTED: &str = "Preempted in order to admit critical pod";
+
 /// How a pod came to leave, and by when it must be gone.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Termination {
@@ -177,6 +180,16 @@ pub(crate) fn terminal_phase(succeeded: bool) -> PodPhase {
     if succeeded { PodPhase::Succeeded } else { PodPhase::Failed }
 }
 
+/// People are told which pod was chosen to make room, and why.
+fn tell_chosen(cause: &KillCause, out: &mut Vec<Effect>) {
+    let (reason, message) = match cause {
+        KillCause::Evicted { message } | KillCause::OverLimit { message } => ("Evicted", message.as_str()),
+        KillCause::Preempted => ("Preempting", PREEMPTED),
+        KillCause::NodeShutdown | KillCause::ConfigRemoved | KillCause::Orphaned => return,
+    };
+    out.push(Effect::Emit(Event::pod_warning(reason, message.into())));
+}
+
 fn delete_budget(now: Moment, grace: Duration, sighting: DeleteSighting) -> GraceBudget {
     match sighting {
         DeleteSighting::Live => GraceBudget::starting(now, grace),
@@ -207,6 +220,9 @@ impl PodWorker {
             | Phase::Deleting { .. }
             | Phase::Gone { .. } => Sandbox::Unasked,
         };
+        if let Cause::Killed(cause) = &termination.cause {
+            tell_chosen(cause, out);
+        }
         for container in &mut self.containers {
             container.give_up_starting(out);
         }
@@ -262,7 +278,13 @@ impl PodWorker {
                 leaving.also_forced(now);
                 leaving.forced = true;
             }),
-            Input::KillRequested { cause, grace } => self.also(|leaving| leaving.also_killed(now, &cause, grace)),
+            Input::KillRequested { cause, grace } => self.also(|leaving| {
+                let before = leaving.budget.deadline();
+                leaving.also_killed(now, &cause, grace);
+                if leaving.budget.deadline() < before {
+                    tell_chosen(&cause, out);
+                }
+            }),
             Input::TerminalPhaseSeen { succeeded } => {
                 self.also(|leaving| leaving.declared = leaving.declared.or(Some(terminal_phase(succeeded))));
             }
@@ -318,14 +340,14 @@ impl PodWorker {
         // a start that nobody answers: whatever it made goes with the sandbox.
         let unanswered_until = deadline + LEAST_NOTICE;
         let holds = |container: &Container| match container.run {
-            Run::Asked => now < unanswered_until,
+            Run::Asked(_) => now < unanswered_until,
             Run::Running(_) => true,
             Run::Unstarted | Run::Waiting { .. } | Run::Ended => false,
         };
         if (!being_made || now >= deadline) && !self.containers.iter().any(holds) {
             let Phase::Ending { termination, .. } = core::mem::replace(&mut self.phase, Phase::New) else { return };
             out.push(Effect::RemoveSandbox);
-            self.phase = Phase::Clearing { termination, removal: Errand::default() };
+            self.phase = Phase::Clearing { termination, removal: Errand::asked(now) };
         }
     }
 
@@ -368,8 +390,8 @@ impl PodWorker {
                     }
                 }
                 // While somebody runs it changes nothing whether somebody else might.
-                Run::Asked if anyone_runs => {}
-                Run::Asked => {
+                Run::Asked(_) if anyone_runs => {}
+                Run::Asked(_) => {
                     wakes.consider(deadline + LEAST_NOTICE, || WakeReason::StartUnanswered(name.clone()));
                 }
                 Run::Unstarted | Run::Waiting { .. } | Run::Ended => {}
@@ -388,7 +410,7 @@ impl PodWorker {
                 let step = running.stop.as_ref().map_or("running", |stop| stop.waits_for());
                 Some(format!("container {} is {step}", container.spec.name))
             }
-            Run::Asked => Some(format!("the start of container {} was not answered", container.spec.name)),
+            Run::Asked(_) => Some(format!("the start of container {} was not answered", container.spec.name)),
             Run::Unstarted | Run::Waiting { .. } | Run::Ended => None,
         });
         match &self.phase {

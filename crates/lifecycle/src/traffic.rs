@@ -156,6 +156,8 @@ pub enum Release {
     LastEndpoint,
     /// Nobody routes to it.
     NotSelected,
+    /// Its main containers ended: there is nobody left to connect to.
+    NotServing,
     /// The time for it was over.
     Deadline,
     /// The pod did not want one.
@@ -174,6 +176,7 @@ impl Release {
             Self::Quiet
             | Self::LastEndpoint
             | Self::NotSelected
+            | Self::NotServing
             | Self::Deadline
             | Self::Off
             | Self::ShortGrace
@@ -190,6 +193,7 @@ impl fmt::Display for Release {
             Self::Quiet => "Quiet",
             Self::LastEndpoint => "LastEndpoint",
             Self::NotSelected => "NotSelected",
+            Self::NotServing => "NotServing",
             Self::Deadline => "Deadline",
             Self::Off => "Off",
             Self::ShortGrace => "ShortGrace",

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use crate::container::{Container, LOST, LOST_CODE, LOST_TERMINATED, Run};
 use crate::phase::{Phase, Sandbox};
 use crate::stop::Pace;
-use crate::termination::{Cause, Object, Termination};
+use crate::termination::{Cause, Object, PREEMPTED, Termination};
 use crate::{
     Condition, ContainerState, ContainerStatus, KillCause, PodPhase, PodStatus, PodWorker, RestartPolicy, Role,
     Terminated, Verdict, Waiting,
@@ -57,7 +57,7 @@ impl PodWorker {
     }
 
     fn verdict(&self, leaving: &Termination) -> Verdict {
-        let lost = |container: &Container| container.is_lost() || matches!(container.run, Run::Asked | Run::Running(_));
+        let lost = |container: &Container| container.is_lost() || container.may_be_alive();
         if self.containers.iter().any(lost) {
             Verdict::Lost
         } else if leaving.forced {
@@ -183,7 +183,7 @@ impl PodWorker {
             Run::Running(running) => (ContainerState::Running { since: running.since }, newest),
             Run::Waiting { shown, .. } => (ContainerState::Waiting(shown.clone()), newest),
             // Until the next run is seen, the previous one is the newest thing there is to tell.
-            Run::Asked | Run::Ended => (ended(newest).unwrap_or_else(waiting), container.before.as_ref()),
+            Run::Asked(_) | Run::Ended => (ended(newest).unwrap_or_else(waiting), container.before.as_ref()),
             Run::Unstarted => match newest {
                 Some(_) if self.phase.termination().is_some() => {
                     (ended(newest).unwrap_or_else(waiting), container.before.as_ref())
@@ -202,7 +202,7 @@ impl PodWorker {
             role: container.spec.role,
             attempt: match (&container.run, newest) {
                 (Run::Running(_), _) => container.attempt,
-                (Run::Unstarted | Run::Asked | Run::Waiting { .. } | Run::Ended, newest) => {
+                (Run::Unstarted | Run::Asked(_) | Run::Waiting { .. } | Run::Ended, newest) => {
                     newest.map_or(0, |newest| newest.attempt)
                 }
             },
@@ -249,9 +249,7 @@ fn words(cause: &Cause) -> Option<(&str, String)> {
         Cause::Killed(KillCause::Evicted { message } | KillCause::OverLimit { message }) => {
             Some(("Evicted", message.clone()))
         }
-        Cause::Killed(KillCause::Preempted) => {
-            Some(("Preempting", "Preempted in order to admit critical pod".to_owned()))
-        }
+        Cause::Killed(KillCause::Preempted) => Some(("Preempting", PREEMPTED.to_owned())),
         Cause::Killed(KillCause::NodeShutdown) => Some(("Terminated", SHUTDOWN.to_owned())),
         Cause::DeadlineExceeded => {
             let message = "Pod was active on the node longer than the specified deadline";

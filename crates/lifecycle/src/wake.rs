@@ -51,14 +51,23 @@ pub enum WakeReason {
     PullRetry(ContainerName),
     /// A sandbox that could not be made is tried again.
     SandboxRetry,
+    /// Nobody said whether the sandbox was made; it is asked for again.
+    SandboxUnanswered,
     /// A sandbox that could not be removed is tried again.
     RemovalRetry,
+    /// Nobody said whether the sandbox was removed; that is asked for again.
+    RemovalUnanswered,
     /// A final DELETE that failed is tried again.
     DeleteRetry,
+    /// Nobody answered the final DELETE; it is asked for again.
+    DeleteUnanswered,
     /// The pod should have been gone by now; people are told what it waits for.
     Overdue,
-    /// A start that was never answered is waited for no longer: the removal of the sandbox settles it.
+    /// A start that was never answered is waited for no longer: a living pod asks again, and for a leaving one the
+    /// removal of the sandbox settles it.
     StartUnanswered(ContainerName),
+    /// A pull that was never answered is asked for again.
+    PullUnanswered(ContainerName),
     /// The pod has been active for as long as it may be.
     ActiveDeadline,
     /// Somebody who waits for a kill is told that it takes too long.
@@ -89,10 +98,14 @@ impl fmt::Display for WakeReason {
             Self::PullBackOffShown(name) => write!(f, "image of {name} counts as backing off"),
             Self::PullRetry(name) => write!(f, "pull back-off of {name} ends"),
             Self::SandboxRetry => f.write_str("sandbox is tried again"),
+            Self::SandboxUnanswered => f.write_str("sandbox was never answered for"),
             Self::RemovalRetry => f.write_str("sandbox removal is tried again"),
+            Self::RemovalUnanswered => f.write_str("sandbox removal was never answered"),
             Self::DeleteRetry => f.write_str("final delete is tried again"),
+            Self::DeleteUnanswered => f.write_str("final delete was never answered"),
             Self::Overdue => f.write_str("termination overdue"),
             Self::StartUnanswered(name) => write!(f, "start of {name} was never answered"),
+            Self::PullUnanswered(name) => write!(f, "pull for {name} was never answered"),
             Self::ActiveDeadline => f.write_str("active deadline passed"),
             Self::KillWaitEnds => f.write_str("kill takes too long for whoever waits"),
             Self::BarrierCap => f.write_str("barrier cap passed"),

@@ -16,13 +16,14 @@ use crate::termination::{Cause, Object, Termination, terminal_phase};
 use crate::waiter::Waiter;
 use crate::wake::Soonest;
 use crate::{
-    ContainerName, DrainSpec, Effect, Input, Instance, KillCause, Moment, PodSpec, PodStatus, RestartPolicy, Routes,
-    Signal, TrafficNews, Wake, WakeReason,
+    ContainerName, DrainSpec, Effect, Input, Instance, KillCause, Moment, PodIdentity, PodSpec, PodStatus,
+    RestartPolicy, Routes, Signal, TrafficNews, Wake, WakeReason,
 };
 
 /// Decides how one pod lives and leaves. Holds no handle to anything outside itself.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PodWorker {
+    pub(crate) identity: PodIdentity,
     pub(crate) restart: RestartPolicy,
     pub(crate) grace: Duration,
     pub(crate) containers: Vec<Container>,
@@ -49,6 +50,7 @@ impl PodWorker {
     /// A worker for a pod that nothing has happened to yet.
     pub fn new(spec: PodSpec) -> Self {
         let mut worker = Self {
+            identity: spec.identity,
             restart: spec.restart,
             grace: spec.grace,
             containers: spec.containers.into_iter().map(Container::new).collect(),
@@ -232,7 +234,7 @@ impl PodWorker {
 
     /// The container whose start as `instance` was asked for and not answered.
     pub(crate) fn awaiting_start(&mut self, instance: &Instance) -> Option<&mut Container> {
-        self.current(instance).filter(|container| matches!(container.run, Run::Asked))
+        self.current(instance).filter(|container| matches!(container.run, Run::Asked(_)))
     }
 
     pub(crate) fn signal_answered(&mut self, instance: &Instance, signal: Signal) {

@@ -443,6 +443,12 @@ fn a_leaving_pod_is_finalised_after_a_reboot() {
     }
     pod.handle(at(3_000), Input::Rebooted { was: at(35_000) });
     assert_eq!(pod.deadline(), Some(at(33_000)), "thirty seconds are left");
+    // It was asked to leave thirty seconds ago, most of them before the boot: a shorter grace counts from then.
+    let shorter = |grace| Input::DeleteRequested { grace: secs(grace), sighting: DeleteSighting::Live };
+    pod.handle(at(3_000), shorter(40));
+    assert_eq!(pod.deadline(), Some(at(13_000)), "ten seconds of forty");
+    pod.handle(at(3_000), shorter(20));
+    assert_eq!(pod.deadline(), Some(at(4_000)), "none of twenty, but a second");
     let asked = pod.handle(at(3_001), Input::AgentRestarted { report: RuntimeReport::default() });
     assert!(asked.contains(&Effect::RemoveSandbox));
     assert_eq!(pod.status().phase, PodPhase::Running, "not before its sandbox is seen to be gone");

@@ -156,7 +156,7 @@ fn a_failed_post_start_ends_the_container() {
         .then_at(secs(4), "start app#1")
         .then_events(2, "FailedPostStartHook", "PostStartHook failed")
         .then_events(2, "Killing", "FailedPostStartHook")
-        .then_events(1, "BackOff", "Back-off restarting failed container app")
+        .then_events(1, "BackOff", "Back-off restarting failed container app in pod web_default(uid-1)")
         .then_status_at(millis(8_500), |status| match &status.containers[0].state {
             ContainerState::Waiting(waiting) => {
                 assert_eq!(waiting.reason, "PostStartHookError");

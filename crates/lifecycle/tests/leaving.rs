@@ -338,7 +338,11 @@ fn a_stuck_sandbox_hides_nothing() {
             assert!(matches!(status.containers[0].state, ContainerState::Terminated(_)));
             assert_eq!(status.ready.reason.as_deref(), Some("PodCompleted"));
         })
-        .then_events(3, "FailedKillPod", "error killing pod: device busy");
+        .then_events(
+            3,
+            "FailedKillPod",
+            r#"error killing pod: failed to "KillPodSandbox" for "uid-1" with KillPodSandboxError: "device busy""#,
+        );
 }
 
 /// A final delete that fails is tried again soon.

@@ -69,6 +69,17 @@ fn init_containers_run_one_after_another_and_sidecars_stay() {
         .then_status_at(secs(3), |status| assert!(status.initialized.holds && status.ready.holds));
 }
 
+fn words(status: &PodStatus, index: usize) -> &str {
+    match &status.containers[index].state {
+        ContainerState::Waiting(waiting) => waiting.message.as_deref().unwrap_or_default(),
+        other @ (ContainerState::Running { .. } | ContainerState::Terminated(_)) => panic!("{other:?} does not wait"),
+    }
+}
+
+fn words_of(delay: &str) -> String {
+    format!("back-off {delay} restarting failed container=app pod=web_default(uid-1)")
+}
+
 #[test]
 fn a_crashing_container_waits_longer_each_time() {
     given_pod()
@@ -88,7 +99,9 @@ fn a_crashing_container_waits_longer_each_time() {
             assert_eq!((app.attempt, app.last.as_ref().map(|last| last.exit_code)), (1, Some(2)));
             assert_eq!(status.phase, PodPhase::Running);
         })
-        .then_events(5, "BackOff", "Back-off restarting failed container app")
+        .then_status_at(secs(20), |status| assert_eq!(words(status, 0), words_of("20s")))
+        .then_status_at(secs(154), |status| assert_eq!(words(status, 0), words_of("1m20s")))
+        .then_events(5, "BackOff", "Back-off restarting failed container app in pod web_default(uid-1)")
         // While it waits nothing runs, so a delete ends it at once, and it is shown as it ended.
         .then_exit("app", 2, "Error")
         .then_finished_by(millis(200_010));

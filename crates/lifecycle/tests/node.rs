@@ -34,7 +34,7 @@ const NO_TIME: Duration = Duration::ZERO;
 #[test]
 fn critical_pods_leave_last() {
     let budgets = ShutdownBudgets::from_totals(secs(20), secs(10)).expect("there is time");
-    assert_eq!(budgets.total(), secs(20));
+    assert_eq!(budgets.total(secs(3)), secs(25), "the last KILL may take two seconds more, and the flush three");
     let pods = vec![pod("long", 0, 120), pod("short", 0, 5), pod("vital", CRITICAL, 120), pod("brief", CRITICAL, 5)];
     let (mut shutdown, steps) = Shutdown::begin(at(0), budgets, secs(3), pods);
     assert_eq!(steps, [kill("long", 10), kill("short", 5)]);
@@ -54,7 +54,7 @@ fn groups_leave_in_the_order_of_their_priority() {
     let group = |priority, seconds| PriorityBudget { priority, budget: secs(seconds) };
     let groups = vec![group(1_000, 30), group(0, 20), group(100_000, 5)];
     let budgets = ShutdownBudgets::from_groups(groups).expect("there is time");
-    assert_eq!(budgets.total(), secs(55));
+    assert_eq!(budgets.total(NO_TIME), secs(57));
     let pods = vec![pod("a", 999, 60), pod("b", 1_000, 60), pod("c", -7, 60), pod("d", i32::MAX, 60)];
     let (mut shutdown, steps) = Shutdown::begin(at(0), budgets, NO_TIME, pods);
     assert_eq!(steps, [kill("a", 20), kill("c", 20)]);
@@ -72,8 +72,40 @@ fn a_stuck_group_does_not_hold_the_next_one() {
         Shutdown::begin(at(0), budgets, secs(2), vec![pod("stuck", 0, 60), pod("vital", CRITICAL, 60)]);
     assert_eq!(shutdown.time_passed(at(9)), []);
     assert_eq!(shutdown.time_passed(at(10)), [kill("vital", 10)]);
-    assert_eq!(shutdown.time_passed(at(20)), [flush(22)]);
-    assert_eq!(shutdown.time_passed(at(22)), [ShutdownStep::LetGo]);
+    assert_eq!(shutdown.time_passed(at(20)), [], "vital may have been signalled a moment ago");
+    assert_eq!(shutdown.next_wake(), Some(at(22)));
+    assert_eq!(shutdown.time_passed(at(22)), [flush(24)]);
+    assert_eq!(shutdown.flushed(at(23)), [], "nothing is known of its end yet");
+    assert_eq!(shutdown.time_passed(at(24)), [ShutdownStep::LetGo]);
+}
+
+/// Whoever is killed at the very end still has its last status stored.
+#[test]
+fn the_last_killed_are_waited_for_and_their_statuses_stored() {
+    let budgets = || ShutdownBudgets::from_totals(secs(10), NO_TIME).expect("there is time");
+    let late = || Shutdown::begin(at(0), budgets(), secs(3), vec![pod("late", 0, 60)]).0;
+    let mut shutdown = late();
+    assert_eq!(shutdown.time_passed(at(10)), []);
+    assert_eq!(shutdown.at_rest(at(11), "late"), [flush(14)], "no longer than it takes");
+    assert_eq!(shutdown.flushed(at(12)), [ShutdownStep::LetGo]);
+    // Its exit is seen after its KILL: what is stored by then is not all.
+    let mut shutdown = late();
+    assert_eq!((shutdown.time_passed(at(10)), shutdown.time_passed(at(12))), (vec![], vec![flush(15)]));
+    assert_eq!(shutdown.flushed(at(12)), []);
+    assert_eq!(shutdown.at_rest(at(13), "nobody"), []);
+    assert_eq!(shutdown.at_rest(at(13), "late"), [flush(15)]);
+    assert_eq!(shutdown.flushed(at(14)), [ShutdownStep::LetGo]);
+}
+
+/// A group without any time still has the second that every pod has, and the two that every container has.
+#[test]
+fn a_group_without_time_is_killed_in_good_order() {
+    let budgets = ShutdownBudgets::from_totals(secs(10), NO_TIME).expect("there is time");
+    assert_eq!(budgets.total(secs(2)), secs(15));
+    let (mut shutdown, steps) = Shutdown::begin(at(0), budgets, secs(2), vec![pod("vital", CRITICAL, 60)]);
+    assert_eq!((steps, shutdown.next_wake()), (vec![kill("vital", 0)], Some(at(0))));
+    assert_eq!((shutdown.time_passed(at(0)), shutdown.next_wake()), (vec![], Some(at(3))));
+    assert_eq!(shutdown.time_passed(at(3)), [flush(5)]);
 }
 
 /// [NT-155]: without time, or with more for the critical ones than there is, nothing happens.
@@ -133,6 +165,7 @@ fn a_disruption_is_told_with_the_end() {
             .container("app", exits_on_term(secs(3)))
             .when_killed(cause, None)
             .told()
+            .then_events(usize::from(reason == "Preempting"), reason, "Preempted in order to admit critical pod")
             .then_status_at(secs(2), |status| assert_eq!((&status.disruption, status.ready.holds), (&None, false)))
             .then_phase(PodPhase::Failed)
             .then_reason(Some(reason));
@@ -156,9 +189,25 @@ fn an_eviction_says_why() {
         .then_reason(Some("Evicted"));
     let words = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 80Mi. Container app was \
                  using 900Mi, request is 100Mi, has larger consumption of memory. ";
+    let story = story.then_events(1, "Evicted", words);
     let status = story.status();
     assert_eq!(status.message.as_deref(), Some(words));
     assert_eq!(status.disruption.and_then(|told| told.message).as_deref(), Some(words));
+}
+
+/// A pod that is leaving already is said to be evicted only if that hurries it; its reason stays the first one.
+#[test]
+fn an_eviction_of_a_leaving_pod_is_told_if_it_changes_anything() {
+    let evicted = |seconds| {
+        given_pod()
+            .container("app", IgnoresTerm)
+            .when_deleted(secs(30))
+            .killed_at(secs(5), KillCause::Evicted { message: "low".into() }, Some(secs(seconds)))
+            .told()
+            .then_reason(None)
+    };
+    evicted(1).then_events(1, "Evicted", "low").then_at(secs(6), "KILL to app");
+    evicted(60).then_no_event("Evicted").then_at(secs(30), "KILL to app");
 }
 
 /// [NT-159]: a hard threshold grants a second; a soft one what is configured, and a minute at most if nothing is.
@@ -189,6 +238,7 @@ fn a_pod_over_its_limit_is_not_disrupted() {
         .then_phase(PodPhase::Failed)
         .then_reason(Some("Evicted"));
     let words = r#"Usage of EmptyDir volume "cache" exceeds the limit "1Gi". "#;
+    let story = story.then_events(1, "Evicted", words);
     assert_eq!((story.status().message.as_deref(), story.status().disruption), (Some(words), None));
 }
 

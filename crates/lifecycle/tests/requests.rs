@@ -332,7 +332,13 @@ fn static_pods_succeed_each_other() {
     line.leaves("web_default", "five");
     line.leaves("web_default", "four");
     assert_eq!(line.finished("web_default", "four"), None, "nobody waits");
-    assert_eq!(line.arrives("web_default", "five", Source::Static), Admission::Never, "it was asked to leave before");
+    line.finished("other_default", "x");
+    assert_eq!(line, Succession::default(), "nothing is kept of those that are over");
+    // And the worker of one that was withdrawn while it waited cannot be begun any more.
+    let mut withdrawn = worker();
+    let removed = Input::KillRequested { cause: KillCause::ConfigRemoved, grace: None };
+    assert_eq!(withdrawn.handle(at(0), removed), [Effect::Finish]);
+    assert_eq!(withdrawn.handle(at(1), Input::Begin), []);
 }
 
 /// [NT-18]: pods of the API do not wait for anybody's name.
@@ -355,6 +361,13 @@ fn the_same_uid_runs_again_after_itself() {
     assert_eq!(line.arrives("web_default", "fixed", Source::Static), Admission::Wait, "told twice");
     assert_eq!(line.finished("web_default", "fixed").as_deref(), Some("fixed"));
     assert_eq!(line.finished("web_default", "fixed"), None, "once");
+    // Taken away while it waited, and put back when the name is free: it runs, though nobody called it finished.
+    line.arrives("web_default", "old", Source::Static);
+    assert_eq!(line.arrives("web_default", "fixed", Source::Static), Admission::Wait);
+    assert!(line.leaves("web_default", "fixed"));
+    line.leaves("web_default", "old");
+    assert_eq!(line.finished("web_default", "old"), None);
+    assert_eq!(line.arrives("web_default", "fixed", Source::Static), Admission::Begin);
 }
 
 /// [NT-134]: of many edits while the old one leaves, only the newest runs.

@@ -4,7 +4,7 @@ use lifecycle::{
     BarrierMode, BestEvidence, DrainSpec, Hook, KillCause, LastEndpoint, PodPhase, Probe, Routes, Signal, TrafficNews,
     Verdict,
 };
-use testkit::{Given, HookScript, Script::IgnoresTerm, TrafficScript, exits_on_term, given_pod, millis, secs};
+use testkit::{Given, HookScript, Script, Script::IgnoresTerm, TrafficScript, exits_on_term, given_pod, millis, secs};
 
 /// Reached through a Service, with siblings that can take over.
 const SHARED: Routes = Routes { best: BestEvidence::Divert, last: false, replaced: true, busy: true };
@@ -290,6 +290,60 @@ fn a_pod_that_becomes_the_last_one_serves_again() {
         .then_at(secs(1), "restore traffic")
         .then_times(2, "divert new connections")
         .then_at(millis(12_005), "TERM to app");
+}
+
+/// A pod that leaves all lists and then turns out to be the last one is put back: nothing is taken from it.
+#[test]
+fn a_withdrawn_pod_that_becomes_the_last_one_is_put_back() {
+    let stateful = Routes { best: BestEvidence::Acks, replaced: false, ..SHARED };
+    served(stateful)
+        .when_deleted(secs(30))
+        .traffic_at(secs(1), TrafficNews::Routed(Routes { last: true, ..stateful }))
+        .told()
+        .then_at(secs(0), "withdraw from traffic")
+        .then_at(secs(1), "restore traffic")
+        .then_at(secs(1), "TERM to app")
+        .then_released_by("LastEndpoint");
+}
+
+/// A replacement that is called off is not waited for, nor is one that nobody needs any more.
+#[test]
+fn a_last_endpoint_decides_again_when_its_world_changes() {
+    let changes_to =
+        |routes| served(ALONE).when_deleted(secs(30)).traffic_at(secs(4), TrafficNews::Routed(routes)).told();
+    changes_to(Routes { replaced: false, ..ALONE }).then_at(secs(4), "TERM to app").then_released_by("LastEndpoint");
+    changes_to(Routes { busy: false, ..ALONE }).then_at(secs(4), "TERM to app").then_released_by("LastEndpoint");
+    changes_to(Routes::default()).then_at(secs(4), "TERM to app").then_released_by("NotSelected");
+    // Who wants to be held is held, whoever comes.
+    served(ALONE)
+        .drain(DrainSpec { last_endpoint: LastEndpoint::Hold, ..DrainSpec::default() })
+        .when_deleted(secs(30))
+        .traffic_at(secs(4), TrafficNews::Routed(Routes { replaced: false, ..ALONE }))
+        .told()
+        .then_at(secs(20), "TERM to app")
+        .then_released_by("Deadline")
+        .then_verdict(Verdict::Hurried);
+}
+
+/// Nobody is held for the sake of a main container that is gone: what is left has no traffic.
+#[test]
+fn nobody_is_held_once_the_mains_are_gone() {
+    let mains_end = |routes| {
+        given_pod()
+            .sidecar("proxy", exits_on_term(secs(1)))
+            .pre_stop(Hook::Exec, HookScript::Takes(secs(1)))
+            .container("app", Script::ExitsByItself { after: secs(2), code: 0 })
+            .routed(routes, TrafficScript { cut_takes: Some(secs(60)), ..TrafficScript::default() })
+            .when_deleted(secs(30))
+            .told()
+            .then_at(secs(2), "run preStop of proxy")
+            .then_at(secs(3), "TERM to proxy")
+            .then_released_by("NotServing")
+            .then_no_event("DrainDeadline")
+            .then_verdict(Verdict::Clean)
+    };
+    mains_end(ALONE).then_never("divert new connections");
+    mains_end(SHARED).then_times(1, "divert new connections");
 }
 
 /// [TR-36]: where nothing can be diverted, every proxy's word is waited for, and one that never comes is not.

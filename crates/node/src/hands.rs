@@ -9,7 +9,7 @@ use lifecycle::{
     ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, PodWorker, Signal,
     TrafficNews, Wall,
 };
-use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError};
+use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError, Started};
 use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::{info, warn};
@@ -23,7 +23,7 @@ use crate::translate::container::{ConfigError, RunFacts, container_spec};
 use crate::translate::find_container;
 use crate::translate::pod_spec::hook_of;
 use crate::translate::sandbox::sandbox_spec;
-use crate::volumes::{self, Prepared};
+use crate::volumes::{self, Prepared, Volumes};
 
 /// How long to wait before asking the runtime again what it could not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -53,6 +53,8 @@ pub struct Hands<R: Runtime> {
     /// Hooks that are ours to time or to send; those inside the container belong to the runtime.
     own_hooks: HashMap<(Instance, HookKind), AbortHandle>,
     probes: HashMap<Instance, probing::Running>,
+    /// Keeps volumes up to date once a container runs that may read them.
+    refreshing: Option<AbortHandle>,
 }
 
 /// What a task needs to do its part.
@@ -88,6 +90,7 @@ impl<R: Runtime> Hands<R> {
             pulls: HashMap::new(),
             own_hooks: HashMap::new(),
             probes: HashMap::new(),
+            refreshing: None,
         }
     }
 
@@ -145,16 +148,18 @@ impl<R: Runtime> Hands<R> {
         }
     }
 
-    /// Keeps probes in step with what was seen: they begin with a run and end with it.
+    /// Keeps probes and volumes in step with what was seen: they begin with a run and end with it.
     pub fn attend(&mut self, input: &Input, worker: &PodWorker) {
         if let Input::Started { instance, .. } = input {
             self.probe(instance);
+            self.keep_volumes_fresh();
         } else if let Input::Exited { instance, .. } = input {
             self.probes.remove(instance);
         } else if let Input::AgentRestarted { report } = input {
             for container in &report.containers {
                 if matches!(container.seen, lifecycle::SeenContainer::Running { .. }) {
                     self.probe(&container.instance);
+                    self.keep_volumes_fresh();
                 }
             }
         }
@@ -200,6 +205,14 @@ impl<R: Runtime> Hands<R> {
         };
         if let Some(running) = probing::start(container, instance, target, self.body.inbox.clone(), tell) {
             self.probes.insert(instance.clone(), running);
+        }
+    }
+
+    fn keep_volumes_fresh(&mut self) {
+        if self.refreshing.is_none() {
+            let (client, facts) = (self.body.tools.client.clone(), self.body.facts.clone());
+            let (run, dir) = (self.body.run_facts(), self.body.volumes_dir());
+            self.refreshing = Some(self.tasks.spawn(volumes::keep_fresh(client, facts, run, dir)));
         }
     }
 
@@ -262,6 +275,7 @@ impl<R: Runtime> Body<R> {
             pod_ip: lock(&self.facts).pod_ip.clone(),
             host_ip: self.tools.host_ip.clone(),
             node_name: self.tools.node_name.clone(),
+            memory_bytes: memory_bytes(),
         }
     }
 
@@ -370,7 +384,12 @@ impl<R: Runtime> Body<R> {
             started = self.tools.runtime.start_container(&self.uid, &spec).await;
         }
         match started {
-            Ok(wall_ms) => Ok(Wall(wall_ms)),
+            Ok(Started { wall_ms, warnings }) => {
+                for message in warnings {
+                    self.emit(Some(&instance.name), EventKind::Warning, "SettingNotApplied", message);
+                }
+                Ok(Wall(wall_ms))
+            }
             Err(error @ RuntimeError::Start { .. }) => Err(("StartError", words(&error))),
             Err(error) => Err(("CreateContainerError", words(&error))),
         }
@@ -381,15 +400,24 @@ impl<R: Runtime> Body<R> {
         if let Some(volumes) = &*made {
             return Ok(volumes.clone());
         }
-        let dir = self.tools.manifests.pod_dir(&self.uid.0).join("volumes");
+        let dir = self.volumes_dir();
         match volumes::prepare(&self.tools.client, pod, facts, &dir).await {
-            Ok(volumes) => Ok(made.insert(volumes).clone()),
+            Ok(Volumes { made: volumes, warnings }) => {
+                for message in warnings {
+                    self.emit(None, EventKind::Warning, "SettingNotApplied", message);
+                }
+                Ok(made.insert(volumes).clone())
+            }
             Err(error) => {
                 let message = words(&error);
                 self.emit(None, EventKind::Warning, "FailedMount", message.clone());
                 Err(("CreateContainerConfigError", message))
             }
         }
+    }
+
+    fn volumes_dir(&self) -> std::path::PathBuf {
+        self.tools.manifests.pod_dir(&self.uid.0).join("volumes")
     }
 
     async fn signal(&self, instance: Instance, signal: Signal) {
@@ -456,6 +484,12 @@ impl<R: Runtime> Body<R> {
         };
         self.hook_finished(instance, kind, outcome).await;
     }
+}
+
+/// How much memory this machine has.
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
 /// The runtime's name for a run.

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod, Probe as ApiProbe};
 use lifecycle::{
-    ContainerName, ContainerSpec, Hook, PodSpec, ProbeSpec, Readiness, RestartPolicy, Role, Signal, SpecChange,
+    ContainerName, ContainerSpec, Hook, PodIdentity, PodSpec, ProbeSpec, Readiness, RestartPolicy, Role, Signal,
+    SpecChange,
 };
 
 use drain::drain_spec;
@@ -41,7 +42,13 @@ pub fn pod_spec(pod: &Pod) -> Result<PodSpec, SpecError> {
         container_spec(c, role)
     });
     let main = spec.containers.iter().map(|c| container_spec(c, Role::Main));
+    let meta = &pod.metadata;
     Ok(PodSpec {
+        identity: PodIdentity {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+        },
         containers: init.chain(main).collect::<Result<_, _>>()?,
         restart: match spec.restart_policy.as_deref() {
             Some("Never") => RestartPolicy::Never,

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -236,6 +236,18 @@ impl ContainerCgroup {
         let file = if self.is_unified() { "memory.events" } else { "memory.oom_control" };
         let text = fs::read_to_string(directory.join(file)).unwrap_or_default();
         text.lines().filter_map(|line| line.strip_prefix("oom_kill ")).any(|count| count.trim() != "0")
+    }
+
+    /// Becomes readable when the kernel runs out of memory in a v1 group, a moment before it kills something there.
+    ///
+    /// With cgroup2 the kernel is told to kill the whole container, and nobody has to listen.
+    pub(crate) fn oom_events(&self) -> Option<OwnedFd> {
+        let directory = self.memory_is_counted.as_ref().filter(|_| !self.is_unified())?;
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let events = rustix::event::eventfd(0, flags).ok()?;
+        let control = fs::File::open(directory.join("memory.oom_control")).ok()?;
+        let registration = format!("{} {}", events.as_raw_fd(), control.as_raw_fd());
+        write_to(&directory.join("cgroup.event_control"), &registration).ok().map(|()| events)
     }
 
     /// Removes it; what is still settling is left to the removal of the pod.

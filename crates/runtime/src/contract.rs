@@ -15,11 +15,11 @@ use tokio::sync::{mpsc, oneshot};
 use crate::image::{Keyring, Origin, Prune, PullError, Pulled, Removed};
 
 /// The UID of a pod: the name of its sandbox.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct PodUid(pub String);
 
 /// One run of one container: `NAME.ATTEMPT` inside its pod.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct ContainerId {
     /// Container name.
     pub name: String,
@@ -35,7 +35,8 @@ impl ContainerId {
 }
 
 /// A pod's shared part: namespaces, network, cgroup, files all its containers see.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SandboxSpec {
     /// Pod UID.
     pub uid: PodUid,
@@ -45,10 +46,35 @@ pub struct SandboxSpec {
     pub namespace: String,
     /// Host name inside the pod.
     pub hostname: String,
+    /// Its full name, if it has one; `/etc/hosts` knows it.
+    pub fqdn: Option<String>,
     /// Use the host's network namespace instead of a pod address.
     pub host_network: bool,
     /// Lines of `/etc/resolv.conf`; `None` copies the host's.
     pub resolv_conf: Option<String>,
+    /// See and be seen by the host's processes.
+    pub host_pid: bool,
+    /// Use the host's System V IPC, message queues and shared memory.
+    pub host_ipc: bool,
+    /// All containers see each other's processes, under a first process that belongs to none of them.
+    pub share_pids: bool,
+    /// Kernel settings of the pod's own namespaces, by name and value.
+    pub sysctls: Vec<(String, String)>,
+    /// Further lines of `/etc/hosts`: an address and its names.
+    pub host_aliases: Vec<(String, Vec<String>)>,
+    /// Volumes in memory that its containers share; they last as long as the sandbox.
+    pub memory_volumes: Vec<MemoryVolume>,
+}
+
+/// A volume in memory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MemoryVolume {
+    /// What mounts call it.
+    pub name: String,
+    /// The most it may hold; `None` leaves it to the kernel.
+    pub size_bytes: Option<u64>,
+    /// Whose group it is, besides root's; new files in it belong to that group.
+    pub group: Option<u32>,
 }
 
 /// What a sandbox turned out to be.
@@ -59,7 +85,8 @@ pub struct Sandbox {
 }
 
 /// One container to run. Everything is resolved: no Kubernetes words left.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ContainerSpec {
     /// Which container, which run.
     pub id: ContainerId,
@@ -99,17 +126,71 @@ pub struct ContainerSpec {
     pub resources: Resources,
     /// Where the container may leave its last words (`terminationMessagePath`).
     pub termination_message_path: Option<String>,
+    /// How readily the kernel kills it for want of memory, -1000 (never) to 1000 (first).
+    pub oom_score_adj: Option<i32>,
+    /// Nothing of `/proc` is hidden or read-only (`procMount: Unmasked`).
+    pub unmasked_proc: bool,
+    /// What it may ask of the kernel.
+    pub seccomp: Seccomp,
+    /// Refuse to run as user 0, whoever says so (`runAsNonRoot`).
+    pub must_not_be_root: bool,
 }
 
-/// A bind mount or a tmpfs.
+/// A filter of system calls. A privileged container has none.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Seccomp {
+    /// The runtime's own profile.
+    #[default]
+    Default,
+    /// None.
+    Unconfined,
+}
+
+/// Something mounted into a container.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Mount {
-    /// Path on the host; `None` makes a tmpfs.
-    pub source: Option<PathBuf>,
+    /// What is shown.
+    pub source: MountSource,
+    /// A path below the source, made if it is missing; links may not lead out of the source.
+    #[serde(default)]
+    pub sub_path: Option<String>,
     /// Path inside the container.
     pub target: String,
     /// Read-only.
     pub read_only: bool,
+    /// Which later mounts pass between host and container.
+    #[serde(default)]
+    pub propagation: Propagation,
+}
+
+/// What a mount shows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum MountSource {
+    /// A file or directory of the host.
+    Host(PathBuf),
+    /// One of the pod's [`MemoryVolume`]s.
+    Memory(String),
+}
+
+/// Which mounts made later pass between host and container.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Propagation {
+    /// None.
+    #[default]
+    None,
+    /// Those of the host become visible in the container.
+    HostToContainer,
+    /// As above, and those of the container become visible on the host.
+    Bidirectional,
+}
+
+/// A container that runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Started {
+    /// Since when, wall clock, milliseconds.
+    pub wall_ms: i64,
+    /// What was asked for and this machine could not apply, in words.
+    pub warnings: Vec<String>,
 }
 
 /// Resource limits.
@@ -313,8 +394,8 @@ pub trait Runtime: Send + Sync + 'static {
     fn images(&self) -> impl Future<Output = Result<Vec<Image>>> + Send;
     /// Makes the pod's sandbox.
     fn create_sandbox(&self, spec: &SandboxSpec) -> impl Future<Output = Result<Sandbox>> + Send;
-    /// Creates and starts a container; returns when its program runs (or was refused by exec). Wall clock, milliseconds.
-    fn start_container(&self, pod: &PodUid, spec: &ContainerSpec) -> impl Future<Output = Result<i64>> + Send;
+    /// Creates and starts a container; returns when its program runs (or was refused by exec).
+    fn start_container(&self, pod: &PodUid, spec: &ContainerSpec) -> impl Future<Output = Result<Started>> + Send;
     /// Sends a signal to the container's first process, by pidfd; the same signal a second time is not sent again.
     fn signal(&self, pod: &PodUid, id: &ContainerId, signal: u8) -> impl Future<Output = Result<Delivery>> + Send;
     /// Kills everything in the container, what escaped its first process included.

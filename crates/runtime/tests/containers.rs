@@ -237,20 +237,16 @@ fn volumes_show_up_where_they_were_asked_for_and_stay_inside() {
         std::os::unix::fs::symlink("/etc", volume.join("trap")).unwrap();
         let file = machine.dir.path().join("file");
         std::fs::write(&file, "single\n").unwrap();
-        let mount = |source: Option<&std::path::Path>, target: &str, read_only| Mount {
-            source: source.map(Into::into),
-            target: target.into(),
-            read_only,
-        };
-        let script = "cat /data/from-host /single; echo x > /data/back; echo y > /ro/no; echo z > /scratch/z; \
+        let mount =
+            |source: &std::path::Path, target: &str, read_only| Mount { read_only, ..common::mount(source, target) };
+        let script = "cat /data/from-host /single; echo x > /data/back; echo y > /ro/no; \
                       cat /etc/inside/from-host; ls /data";
         let spec = ContainerSpec {
             mounts: vec![
-                mount(Some(&volume), "/data/trap/inside", false),
-                mount(Some(&volume), "/data", false),
-                mount(Some(&volume), "/ro", true),
-                mount(Some(&file), "/single", true),
-                mount(None, "/scratch", false),
+                mount(&volume, "/data/trap/inside", false),
+                mount(&volume, "/data", false),
+                mount(&volume, "/ro", true),
+                mount(&file, "/single", true),
             ],
             ..machine.spec("app", script).await
         };

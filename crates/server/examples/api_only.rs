@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let token_key = TokenKey::ensure(&dir.join("pki"))?;
     let listener = TcpListener::bind(address).await?;
     let advertise = listener.local_addr()?;
-    let store = store::Store::open(&dir.join("store.redb")).await?;
+    let store = store::Store::open(&dir.join("store")).await?;
     let version = format!("v1.36.4+adieu.{}", env!("CARGO_PKG_VERSION"));
     let server = Server::new(ServerConfig {
         store,

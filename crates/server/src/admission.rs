@@ -18,7 +18,8 @@ pub(crate) fn before_create(state: &State, kind: &Kind, namespace: &str, object:
     }
     let refuse = |object: &Value, text: &str| Status::forbidden(kind, api::meta::name(object), text);
     let class = priority_class(state, object["spec"]["priorityClassName"].as_str().unwrap_or_default());
-    let prioritised = rules::prioritise(object, class.as_deref().map(|class| &class.value));
+    let class = class.map(|class| class.value());
+    let prioritised = rules::prioritise(object, class.as_deref());
     prioritised.map_err(|text| refuse(object, &text))?;
     account(state, namespace, object).map_err(|text| refuse(object, &text))
 }
@@ -31,8 +32,8 @@ fn priority_class(state: &State, name: &str) -> Option<std::sync::Arc<store::Obj
     }
     let all = state.store.list(classes.collection(), "", None).ok()?.items;
     all.into_iter()
-        .filter(|class| class.value["globalDefault"] == Value::Bool(true))
-        .min_by_key(|class| class.value["value"].as_i64())
+        .filter(|class| class.value()["globalDefault"] == Value::Bool(true))
+        .min_by_key(|class| class.value()["value"].as_i64())
 }
 
 /// A pod needs its account, and pulls images with the account's secrets. The default account is on its way wherever
@@ -48,7 +49,7 @@ fn account(state: &State, namespace: &str, pod: &mut Value) -> Result<(), String
         }
         return Err(format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found"));
     };
-    let secrets = &account.value["imagePullSecrets"];
+    let secrets = &account.value()["imagePullSecrets"];
     let own = spec["imagePullSecrets"].as_array().is_some_and(|own| !own.is_empty());
     if !own && secrets.as_array().is_some_and(|secrets| !secrets.is_empty()) && pod["spec"].is_object() {
         pod["spec"]["imagePullSecrets"] = secrets.clone();
@@ -68,7 +69,7 @@ pub(crate) fn allocate(state: &State, kind: &Kind, object: &mut Value, old: Opti
     }
     let mut taken = Taken::default();
     for service in state.store.list(kind.collection(), "", None).map(|page| page.items).unwrap_or_default() {
-        taken.add(&service.value);
+        taken.add(&service.value());
     }
     let causes = allocation::allocate(object, old, &taken, state.service_range, random::number());
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid(kind, api::meta::name(object), causes)) }

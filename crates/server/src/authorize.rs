@@ -142,7 +142,7 @@ mod tests {
     async fn fresh() -> (State, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let state = State::new(crate::ServerConfig {
-            store: Store::open(&dir.path().join("store.redb")).await.unwrap(),
+            store: Store::open(&dir.path().join("store")).await.unwrap(),
             advertise: ([127, 0, 0, 1], 6443).into(),
             version: String::new(),
             nodes: Arc::new(crate::NoNodes),

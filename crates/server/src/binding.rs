@@ -21,7 +21,7 @@ pub(crate) async fn bind(state: &State, request: &Request) -> Result<Response<Bo
     let binding = read(request, "Binding")?;
     create::check_namespace_takes(state, request.kind, &request.namespace, &request.name)?;
     change::modify(state, request.kind, &request.key(), request.dry_run()?, |pod| {
-        rules::bind(request.kind, &pod.value, &binding, Timestamp::now())
+        rules::bind(request.kind, &pod.value(), &binding, Timestamp::now())
     })
     .await?;
     Ok(created())
@@ -35,13 +35,13 @@ pub(crate) async fn evict(state: &State, request: &Request) -> Result<Response<B
     let key = request.key();
     // The preconditions are judged before the condition is written, which changes the version they may name.
     let pod = state.store.get(&key).ok_or_else(|| Status::not_found(request.kind, &request.name))?;
-    api::decide_delete(request.kind, &pod.value, &options, Timestamp::now())?;
+    api::decide_delete(request.kind, &pod.value(), &options, Timestamp::now())?;
     let unchanged = spend(state, request, &pod, options.dry_run).await?;
     change::modify(state, request.kind, &key, options.dry_run, |found| {
         if unchanged && found.revision != pod.revision {
             return Err(rules::still_processed(&request.name));
         }
-        Ok(rules::mark_evicted(&found.value, Timestamp::now()))
+        Ok(rules::mark_evicted(&found.value(), Timestamp::now()))
     })
     .await?;
     options.resource_version = None;
@@ -55,8 +55,9 @@ async fn spend(state: &State, request: &Request, pod: &store::Object, dry_run: b
     for _ in 0..BUDGET_TRIES {
         let all = state.store.list(budgets.collection(), &request.namespace, None);
         let all = all.map(|page| page.items).unwrap_or_default();
-        let values = all.iter().map(|budget| &budget.value);
-        let (name, next) = match rules::decide_eviction(&pod.value, values, Timestamp::now())? {
+        let values: Vec<_> = all.iter().map(|budget| budget.value()).collect();
+        let values = values.iter().map(|value| &**value);
+        let (name, next) = match rules::decide_eviction(&pod.value(), values, Timestamp::now())? {
             Budget::Free => return Ok(false),
             Budget::FreeIfUnchanged => return Ok(true),
             Budget::Spend { .. } if dry_run => return Ok(false),

@@ -82,7 +82,7 @@ async fn ensure(state: &State, kind: &'static Kind, value: Value, moving: &str) 
         return make(state, kind, "default", value).await;
     }
     change::modify(state, kind, &key, false, |current| {
-        let mut new = current.value.clone();
+        let mut new = current.to_value();
         if let Some(part) = new.pointer_mut(moving) {
             *part = wanted.clone();
         }

@@ -27,7 +27,7 @@ impl Outcome {
     pub(crate) fn shown(self) -> Shown {
         match self {
             Self::Stored(object) => Shown::Stored(object),
-            Self::Removed(value) | Self::Imagined(value) => Shown::Made(value),
+            Self::Removed(value) | Self::Imagined(value) => Shown::made(value),
         }
     }
 }
@@ -48,7 +48,7 @@ pub(crate) async fn modify(
         if dry_run {
             return Ok(Outcome::Imagined(new));
         }
-        let removes = api::update_removes(kind, &object.value, &new);
+        let removes = api::update_removes(kind, &object.value(), &new);
         let (step, submitted) = if removes {
             (Step::Delete { key: key.clone() }, Some(new))
         } else {

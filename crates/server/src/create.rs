@@ -6,7 +6,7 @@ use api::{Kind, Status};
 use http::{Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::Value;
-use store::{Expect, Object, Step, WriteError};
+use store::{Expect, Key, Object, Step, TransactError, WriteError};
 
 use crate::body::Body;
 use crate::change::after;
@@ -15,8 +15,8 @@ use crate::respond::{self, Shown};
 use crate::state::{State, core_kind, log_failure};
 use crate::{admission, delete, random, rbac};
 
-/// How often a generated name may turn out to be taken.
-const NAME_TRIES: usize = 8;
+/// How often a generated name may turn out to be taken, or the namespace to change in between.
+const TRIES: usize = 8;
 
 /// What a create needs to know besides the object.
 pub(crate) struct Creation<'a> {
@@ -51,11 +51,11 @@ pub(crate) async fn create(
     value: Value,
 ) -> Result<(Shown, Vec<String>), Status> {
     let kind = creation.kind;
-    check_namespace_takes(state, kind, creation.namespace, api::meta::name(&value))?;
     let generated = api::meta::name(&value).is_empty() && !api::meta::generate_name(&value).is_empty();
     let mut taken = String::new();
     let _allocating = admission::allocating(state, kind).await;
-    for _ in 0..NAME_TRIES {
+    for _ in 0..TRIES {
+        let takes = check_namespace_takes(state, kind, creation.namespace, api::meta::name(&value))?;
         let mut object = value.clone();
         let now = Timestamp::now();
         // A writer owns what it sent. What the server adds belongs to nobody, so that a later apply without it does
@@ -69,14 +69,18 @@ pub(crate) async fn create(
         if creation.dry_run {
             return dry_run(state, creation, object).map(|shown| (shown, warnings));
         }
-        match store_new(state, creation, object).await? {
-            Ok(object) => return Ok((Shown::Stored(object), warnings)),
-            Err(existing) if generated => taken = existing.key.name.to_string(),
-            Err(existing) => {
-                let leaving = api::meta::deletion_timestamp(&existing.value).is_some();
+        match store_new(state, creation, object, takes).await? {
+            Stored::Now(object) => return Ok((Shown::Stored(object), warnings)),
+            Stored::Before(existing) if generated => taken = existing.key.name.to_string(),
+            Stored::Before(existing) => {
+                let leaving = api::meta::deletion_timestamp(&existing.value()).is_some();
                 return Err(Status::already_exists(kind, &existing.key.name, leaving));
             }
+            Stored::NamespaceChanged => {}
         }
+    }
+    if taken.is_empty() {
+        return Err(Status::conflict_modified(core_kind("namespaces"), creation.namespace));
     }
     Err(Status::no_free_name(kind, &taken))
 }
@@ -84,65 +88,69 @@ pub(crate) async fn create(
 fn dry_run(state: &State, creation: &Creation<'_>, object: Value) -> Result<Shown, Status> {
     let name = api::meta::name(&object);
     match state.store.get(&key(creation.kind, creation.namespace, name)) {
-        None => Ok(Shown::Made(object)),
+        None => Ok(Shown::made(object)),
         Some(existing) => {
-            let leaving = api::meta::deletion_timestamp(&existing.value).is_some();
+            let leaving = api::meta::deletion_timestamp(&existing.value()).is_some();
             Err(Status::already_exists(creation.kind, name, leaving))
         }
     }
 }
 
-/// Stores a prepared object; the inner error is the object that has the name already.
+/// What became of a prepared object.
+enum Stored {
+    Now(Arc<Object>),
+    /// This one has the name already.
+    Before(Arc<Object>),
+    /// The namespace is not what it was when it was asked whether it takes new content.
+    NamespaceChanged,
+}
+
+/// Stores a prepared object, in the same breath as the namespace still `takes` it: nothing can be left behind in a
+/// namespace that went, or began to go, meanwhile.
 async fn store_new(
     state: &State,
     creation: &Creation<'_>,
     object: Value,
-) -> Result<Result<Arc<Object>, Arc<Object>>, Status> {
+    takes: Option<(Key, Expect)>,
+) -> Result<Stored, Status> {
     let key = key(creation.kind, creation.namespace, api::meta::name(&object));
-    let step = Step::Put { key: key.clone(), value: object };
-    let changes = match state.store.write(&key, Expect::Absent, vec![step]).await {
-        Ok(changes) => changes,
-        Err(WriteError::Conflict(Some(existing))) => return Ok(Err(existing)),
-        Err(error) => return Err(log_failure(error)),
-    };
-    let stored = changes.last().and_then(after).ok_or_else(|| Status::internal("a new object changed nothing"))?;
-    undo_if_orphaned(state, creation, &stored).await?;
-    Ok(Ok(stored))
-}
-
-/// A namespace may have gone between the check and the write. The namespace's own removal sweeps up whatever was
-/// written before it; this sweeps up what was written after.
-async fn undo_if_orphaned(state: &State, creation: &Creation<'_>, stored: &Object) -> Result<(), Status> {
-    let kind = creation.kind;
-    if !kind.namespaced || namespace(state, creation.namespace).is_some() {
-        return Ok(());
+    let mut expects = vec![(key.clone(), Expect::Absent)];
+    expects.extend(takes);
+    match state.store.transact(expects, vec![Step::Put { key, value: object }]).await {
+        Ok(changes) => match changes.last().and_then(after) {
+            Some(stored) => Ok(Stored::Now(stored)),
+            None => Err(Status::internal("a new object changed nothing")),
+        },
+        Err(TransactError::Conflict { key, found: Some(existing) })
+            if *key.collection == *creation.kind.collection() =>
+        {
+            Ok(Stored::Before(existing))
+        }
+        Err(TransactError::Conflict { .. }) => Ok(Stored::NamespaceChanged),
+        Err(TransactError::Log(source)) => Err(log_failure(WriteError::Log(source))),
     }
-    let steps = vec![Step::Delete { key: stored.key.clone() }];
-    match state.store.write(&stored.key, Expect::Revision(stored.revision), steps).await {
-        Ok(_) | Err(WriteError::Conflict(_)) => {}
-        Err(error @ WriteError::Log(_)) => return Err(log_failure(error)),
-    }
-    Err(Status::not_found(core_kind("namespaces"), creation.namespace))
 }
 
 pub(crate) fn namespace(state: &State, name: &str) -> Option<Arc<Object>> {
     state.store.get(&key(core_kind("namespaces"), "", name))
 }
 
-/// New content needs a namespace that exists and is not on its way out.
-pub(crate) fn check_namespace_takes(state: &State, kind: &Kind, name: &str, object: &str) -> Result<(), Status> {
+/// New content needs a namespace that exists and is not on its way out. Answers what must still hold when it is stored.
+pub(crate) fn check_namespace_takes(
+    state: &State,
+    kind: &Kind,
+    name: &str,
+    object: &str,
+) -> Result<Option<(Key, Expect)>, Status> {
     if !kind.namespaced {
-        return Ok(());
+        return Ok(None);
     }
     let namespaces = core_kind("namespaces");
     let found = namespace(state, name).ok_or_else(|| Status::not_found(namespaces, name))?;
-    if api::meta::deletion_timestamp(&found.value).is_none() {
-        return Ok(());
-    }
     // Pods that leave with their namespace may still say what happens to them.
-    let is_event = kind.plural == "events";
-    if is_event && delete::any_left(state, core_kind("pods"), name) {
-        return Ok(());
+    let may_speak = || kind.plural == "events" && delete::any_left(state, core_kind("pods"), name);
+    if api::meta::deletion_timestamp(&found.value()).is_none() || may_speak() {
+        return Ok(Some((found.key.clone(), Expect::Revision(found.revision))));
     }
     Err(Status::namespace_terminating(kind, object, name))
 }

@@ -35,7 +35,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
         "delete asked for");
     let value = deleted.shown.value();
     let mut response = if deleted.removed && !kind.delete_returns_object {
-        respond::status(&Status::success(kind, &request.name, api::meta::uid(value)))
+        respond::status(&Status::success(kind, &request.name, api::meta::uid(&value)))
     } else {
         // An old way of asking for background deletion is answered with 202 while the object is still there.
         let accepted = !deleted.removed && options.orphan_dependents == Some(false);
@@ -49,8 +49,8 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
 /// A wish for more time than an earlier delete granted is not an error, but it is not granted either: say so.
 fn warnings(deleted: &Deleted, options: &DeleteOptions, now: Timestamp) -> Vec<String> {
     let value = deleted.shown.value();
-    let stored = api::meta::deletion_grace_seconds(value).unwrap_or(0);
-    match (api::meta::deletion_timestamp(value), options.grace_seconds) {
+    let stored = api::meta::deletion_grace_seconds(&value).unwrap_or(0);
+    match (api::meta::deletion_timestamp(&value), options.grace_seconds) {
         (Some(deadline), Some(asked)) if deleted.pending && asked > stored => {
             let left = deadline.duration_since(now).as_secs().max(0);
             vec![format!("already terminating, {left} s left; grace can only be shortened")]
@@ -64,7 +64,7 @@ pub(crate) async fn delete(state: &State, kind: &Kind, key: &Key, options: &Dele
     let mut current = state.store.get(key);
     loop {
         let Some(object) = current else { return Err(Status::not_found(kind, &key.name)) };
-        let decision = api::decide_delete(kind, &object.value, options, Timestamp::now())?;
+        let decision = api::decide_delete(kind, &object.value(), options, Timestamp::now())?;
         if options.dry_run {
             return Ok(imagine(decision, object));
         }
@@ -103,8 +103,8 @@ fn performed(changes: &[Change], before: Arc<Object>) -> Deleted {
 fn imagine(decision: DeleteDecision, object: Arc<Object>) -> Deleted {
     match decision {
         DeleteDecision::Pending => Deleted { shown: Shown::Stored(object), removed: false, pending: true },
-        DeleteDecision::Mark(value) => Deleted { shown: Shown::Made(value), removed: false, pending: false },
-        DeleteDecision::MarkThenRemove(value) => Deleted { shown: Shown::Made(value), removed: true, pending: false },
+        DeleteDecision::Mark(value) => Deleted { shown: Shown::made(value), removed: false, pending: false },
+        DeleteDecision::MarkThenRemove(value) => Deleted { shown: Shown::made(value), removed: true, pending: false },
         DeleteDecision::Remove => Deleted { shown: Shown::Stored(object), removed: true, pending: false },
     }
 }

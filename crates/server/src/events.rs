@@ -28,7 +28,7 @@ pub(crate) async fn expire(state: Arc<State>, stop: CancellationToken) {
 async fn expire_once(state: &State, now: Timestamp) {
     let events = core_kind("events");
     let Ok(page) = state.store.list(events.collection(), "", None) else { return };
-    let old = page.items.iter().filter(|event| now.duration_since(last_seen(&event.value)) > LIFE).take(BATCH);
+    let old = page.items.iter().filter(|event| now.duration_since(last_seen(&event.value())) > LIFE).take(BATCH);
     for event in old {
         if let Err(error) = delete::delete(state, events, &event.key, &DeleteOptions::default()).await
             && error.code != 404
@@ -58,7 +58,7 @@ mod tests {
     #[tokio::test]
     async fn events_go_an_hour_after_they_were_last_seen() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(&dir.path().join("store.redb")).await.unwrap();
+        let store = Store::open(&dir.path().join("store")).await.unwrap();
         let state = State::new(crate::ServerConfig {
             store: store.clone(),
             advertise: ([127, 0, 0, 1], 6443).into(),

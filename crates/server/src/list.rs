@@ -108,7 +108,7 @@ pub(crate) fn page(state: &State, request: &Request, selection: &Selection) -> R
         items.drain(..done);
     }
     if !selection.takes_all() {
-        items.retain(|object| selection.takes(&object.value));
+        items.retain(|object| selection.takes(&object.value()));
     }
     let rest = if limit > 0 { items.len().saturating_sub(limit) } else { 0 };
     items.truncate(items.len() - rest);
@@ -177,18 +177,18 @@ pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Re
         }
         Form::Object | Form::Discovery { .. } => {
             let show = |value: &Value| kind.to_shown(value).unwrap_or_else(|| value.clone());
-            let items: Vec<Value> = listed.items.iter().map(|object| show(&object.value)).collect();
+            let items: Vec<Value> = listed.items.iter().map(|object| show(&object.value())).collect();
             respond::to_bytes(&json!({
                 "kind": kind.list_kind(), "apiVersion": kind.api_version(), "metadata": metadata, "items": items,
             }))
         }
         Form::Table { version } => {
             let include = Include::parse(&request.query)?;
-            let values = listed.items.iter().map(|object| &object.value);
+            let values = listed.items.iter().map(|object| object.value());
             respond::to_bytes(&table::table(kind, version, values, metadata, include))
         }
         Form::Partial => {
-            let items: Vec<Value> = listed.items.iter().map(|object| table::partial(&object.value)).collect();
+            let items: Vec<Value> = listed.items.iter().map(|object| table::partial(&object.value())).collect();
             respond::to_bytes(&json!({
                 "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
                 "items": items,

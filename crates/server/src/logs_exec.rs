@@ -33,17 +33,17 @@ const REFUSAL_MAX: usize = 64 * 1024;
 
 /// `pods/log`.
 pub(crate) async fn log(state: &State, request: &Request) -> Result<Response<Body>, Status> {
-    let pod = find(state, request)?;
+    let pod = find(state, request)?.value();
     check_log_options(&request.query)?;
-    let container = container(&pod.value, request)?;
-    let node = word(&pod.value["spec"]["nodeName"]);
+    let container = container(&pod, request)?;
+    let node = word(&pod["spec"]["nodeName"]);
     if node.is_empty() {
         // Nothing has run, so there is nothing to read: upstream says so with an empty answer.
         let mut nothing = Response::new(Body::empty());
         *nothing.status_mut() = StatusCode::NO_CONTENT;
         return Ok(nothing);
     }
-    check_has_logs(&pod.value, container, request.query.flag("previous"))?;
+    check_has_logs(&pod, container, request.query.flag("previous"))?;
     let names = ["follow", "previous", "timestamps", "sinceSeconds", "sinceTime", "tailLines", "limitBytes", "stream"];
     let passed =
         request.query.pairs().iter().filter(|(name, value)| names.contains(&name.as_str()) && !value.is_empty());
@@ -66,8 +66,8 @@ pub(crate) async fn log(state: &State, request: &Request) -> Result<Response<Bod
 /// `pods/exec`, `pods/attach` and `pods/portforward`. `parts` are the client's own, upgrade and all.
 pub(crate) async fn stream(state: &State, request: &Request, parts: &mut Parts) -> Result<Response<Body>, Status> {
     let subresource = request.subresource_name().unwrap_or_default();
-    let pod = find(state, request)?;
-    let node = word(&pod.value["spec"]["nodeName"]).to_owned();
+    let pod = find(state, request)?.value();
+    let node = word(&pod["spec"]["nodeName"]).to_owned();
     if node.is_empty() {
         return Err(Status::bad_request(format!("pod {} does not have a host assigned", request.name)));
     }
@@ -77,8 +77,8 @@ pub(crate) async fn stream(state: &State, request: &Request, parts: &mut Parts) 
             uri(&["portForward", &request.namespace, &request.name], ports.map(|(_, port)| ("port", port.as_str())))
         }
         _ => {
-            let container = container(&pod.value, request)?;
-            check_runs(&pod.value)?;
+            let container = container(&pod, request)?;
+            check_runs(&pod)?;
             let parameters = stream_parameters(subresource, &request.query)?;
             let parameters = parameters.iter().map(|(name, value)| (*name, value.as_str()));
             uri(&[subresource, &request.namespace, &request.name, container], parameters)

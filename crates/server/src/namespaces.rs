@@ -66,7 +66,7 @@ pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
                         false
                     }
                     Some(Change::Deleted { last, .. }) => {
-                        leaving.started.remove(api::meta::uid(&last.value));
+                        leaving.started.remove(api::meta::uid(&last.value()));
                         false
                     }
                     None => true,
@@ -90,11 +90,11 @@ struct Leaving {
 
 async fn consider(state: &Arc<State>, namespace: &Object, leaving: &mut Leaving) {
     let name = &*namespace.key.name;
-    if api::meta::deletion_timestamp(&namespace.value).is_none() {
+    if api::meta::deletion_timestamp(&namespace.value()).is_none() {
         report(name, ensure_contents(state, name).await);
         return;
     }
-    let uid = api::meta::uid(&namespace.value).to_owned();
+    let uid = api::meta::uid(&namespace.value()).to_owned();
     if leaving.started.insert(uid.clone()) {
         let (state, name) = (Arc::clone(state), name.to_owned());
         leaving.tasks.spawn(async move {
@@ -125,7 +125,7 @@ async fn restore(state: &State, found: Option<Change>, name: &str) -> bool {
 
 fn is_active(state: &State, namespace: &str) -> bool {
     create::namespace(state, namespace)
-        .is_some_and(|namespace| api::meta::deletion_timestamp(&namespace.value).is_none())
+        .is_some_and(|namespace| api::meta::deletion_timestamp(&namespace.value()).is_none())
 }
 
 /// The default service account, and the CA that pods trust.
@@ -139,10 +139,10 @@ async fn ensure_contents(state: &State, namespace: &str) -> Result<(), Status> {
             make(state, core_kind("configmaps"), namespace, json!({ "metadata": { "name": ROOT_CA }, "data": data }))
                 .await
         }
-        Some(found) if found.value["data"] == data => Ok(()),
+        Some(found) if found.value()["data"] == data => Ok(()),
         Some(found) => {
             let restored = change::modify(state, configmaps, &found.key, false, |current| {
-                let mut new = current.value.clone();
+                let mut new = current.to_value();
                 new["data"] = data.clone();
                 Ok(new)
             });
@@ -163,10 +163,10 @@ async fn leave(state: &State, name: &str, uid: &str) -> Result<(), Status> {
     conditions(state, name, uid, None).await?;
     let namespaces = core_kind("namespaces");
     let outcome = change::modify(state, namespaces, &key(namespaces, "", name), false, |namespace| {
-        if api::meta::uid(&namespace.value) != uid {
+        if api::meta::uid(&namespace.value()) != uid {
             return Err(Status::not_found(namespaces, name));
         }
-        let mut new = namespace.value.clone();
+        let mut new = namespace.to_value();
         if let Some(finalizers) = new["spec"]["finalizers"].as_array_mut() {
             finalizers.retain(|finalizer| finalizer != "kubernetes");
         }
@@ -241,7 +241,7 @@ async fn conditions(
 ) -> Result<(), Status> {
     let now = api::time::seconds(Timestamp::now());
     let held: usize = remaining.map_or(0, |(_, objects)| {
-        objects.iter().filter(|object| !api::meta::finalizers(&object.value).is_empty()).count()
+        objects.iter().filter(|object| !api::meta::finalizers(&object.value()).is_empty()).count()
     });
     let condition = |kind: &str, bad: Option<(&str, String)>, good: (&str, &str)| {
         let (status, reason, message) = match bad {
@@ -285,10 +285,10 @@ async fn conditions(
     let namespaces = core_kind("namespaces");
     let key = key(namespaces, "", name);
     let written = change::modify(state, namespaces, &key, false, |namespace| {
-        if api::meta::uid(&namespace.value) != uid {
+        if api::meta::uid(&namespace.value()) != uid {
             return Err(Status::not_found(namespaces, name));
         }
-        let mut new = namespace.value.clone();
+        let mut new = namespace.to_value();
         new["status"]["conditions"] = all.clone();
         Ok(new)
     });

@@ -44,12 +44,12 @@ async fn merge(
     let mut warnings = Vec::new();
     let _allocating = admission::allocating(state, kind).await;
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
-        let shown = kind.to_shown(&current.value);
-        let patched = api::patch::patch(kind, patch_type, shown.as_ref().unwrap_or(&current.value), &request.body)?;
+        let shown = kind.to_shown(&current.value());
+        let patched = api::patch::patch(kind, patch_type, shown.as_ref().unwrap_or(&current.value()), &request.body)?;
         let decoded = api::normalise(kind, patched, validation)?;
         warnings.extend(decoded.warnings);
         let mut new = kind.to_stored(decoded.value);
-        warnings.extend(update::successor(state, request, &current.value, &mut new)?);
+        warnings.extend(update::successor(state, request, &current.value(), &mut new)?);
         Ok(new)
     })
     .await?;
@@ -107,14 +107,14 @@ async fn apply(
     }
     let _allocating = admission::allocating(state, kind).await;
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
-        let merged = api::patch::apply(kind, Some(&current.value), &request.body, &options())?;
+        let merged = api::patch::apply(kind, Some(&*current.value()), &request.body, &options())?;
         let decoded = api::normalise(kind, merged, validation)?;
         warnings.extend(decoded.warnings);
         let mut new = decoded.value;
-        warnings.extend(api::prepare_update(kind, request.subresource_name(), &current.value, &mut new)?);
-        rbac::check_grant(state, request, Some(&current.value), &new)?;
+        warnings.extend(api::prepare_update(kind, request.subresource_name(), &current.value(), &mut new)?);
+        rbac::check_grant(state, request, Some(&*current.value()), &new)?;
         if request.subresource.is_none() {
-            admission::allocate(state, kind, &mut new, Some(&current.value))?;
+            admission::allocate(state, kind, &mut new, Some(&*current.value()))?;
         }
         Ok(new)
     })

@@ -63,10 +63,10 @@ fn visit(
     for (plural, place, word) in scopes.into_iter().take(if namespace.is_empty() { 1 } else { 2 }) {
         let Ok(page) = state.store.list(known(GROUP, plural).collection(), place, None) else { continue };
         for binding in page.items {
-            if !rbac::concerns(&binding.value, &identity.user, &identity.groups, place) {
+            if !rbac::concerns(&binding.value(), &identity.user, &identity.groups, place) {
                 continue;
             }
-            let role = &binding.value["roleRef"];
+            let role = &binding.value()["roleRef"];
             let (kind, name) = (role["kind"].as_str().unwrap_or_default(), role["name"].as_str().unwrap_or_default());
             let Some(rules) = role_rules(state, kind, name, place) else {
                 missing.push(format!("{}.{GROUP} {name:?} not found", kind.to_lowercase()));
@@ -88,13 +88,14 @@ fn role_rules(state: &State, kind: &str, name: &str, namespace: &str) -> Option<
     let (plural, place) = if kind == "Role" { ("roles", namespace) } else { ("clusterroles", "") };
     let kind = known(GROUP, plural);
     let role = state.store.get(&key(kind, place, name))?;
-    let mut rules = role.value["rules"].as_array().cloned().unwrap_or_default();
-    let selectors = role.value["aggregationRule"]["clusterRoleSelectors"].as_array();
+    let value = role.value();
+    let mut rules = value["rules"].as_array().cloned().unwrap_or_default();
+    let selectors = value["aggregationRule"]["clusterRoleSelectors"].as_array();
     if let Some(selectors) = selectors.filter(|selectors| !selectors.is_empty()) {
         let all = state.store.list(kind.collection(), "", None).map(|page| page.items).unwrap_or_default();
         for other in all.iter().filter(|other| other.key != role.key) {
-            if selectors.iter().any(|own| selector::selects(own, &other.value)) {
-                rules.extend(other.value["rules"].as_array().into_iter().flatten().cloned());
+            if selectors.iter().any(|own| selector::selects(own, &other.value())) {
+                rules.extend(other.value()["rules"].as_array().into_iter().flatten().cloned());
             }
         }
     }

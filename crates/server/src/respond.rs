@@ -1,5 +1,7 @@
 //! Answers: objects, lists' frames and refusals as HTTP responses.
 
+use std::sync::Arc;
+
 use api::{Kind, Status};
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
@@ -13,25 +15,31 @@ use crate::table;
 /// An object to be shown: its value and the same as JSON, both without kind and apiVersion.
 pub(crate) enum Shown {
     /// From the store.
-    Stored(std::sync::Arc<store::Object>),
+    Stored(Arc<store::Object>),
     /// Never stored (dry run), or no longer.
-    Made(Value),
+    Made(Arc<Value>),
 }
 
 impl Shown {
-    pub(crate) fn value(&self) -> &Value {
+    pub(crate) fn made(value: Value) -> Self {
+        Self::Made(Arc::new(value))
+    }
+
+    pub(crate) fn value(&self) -> Arc<Value> {
         match self {
-            Self::Stored(object) => &object.value,
-            Self::Made(value) => value,
+            Self::Stored(object) => object.value(),
+            Self::Made(value) => Arc::clone(value),
         }
     }
 
     /// The object's JSON with `kind` and `apiVersion` put in front, without parsing it again.
     pub(crate) fn framed(&self, kind: &Kind) -> Vec<u8> {
-        match (kind.to_shown(self.value()), self) {
-            (Some(shown), _) => framed(kind, &to_bytes(&shown)),
-            (None, Self::Stored(object)) => framed(kind, &object.json),
-            (None, Self::Made(value)) => framed(kind, &to_bytes(value)),
+        match self {
+            Self::Stored(object) if kind.face.is_none() => framed(kind, &object.json),
+            Self::Stored(_) | Self::Made(_) => {
+                let value = self.value();
+                framed(kind, &to_bytes(kind.to_shown(&value).as_ref().unwrap_or(&value)))
+            }
         }
     }
 }
@@ -62,10 +70,10 @@ pub(crate) fn object(request: &Request, code: StatusCode, shown: &Shown) -> Resu
     let bytes = match request.accept.for_objects()? {
         Form::Table { version } => {
             let listed = std::iter::once(shown.value());
-            let metadata = serde_json::json!({ "resourceVersion": api::meta::resource_version(shown.value()) });
+            let metadata = serde_json::json!({ "resourceVersion": api::meta::resource_version(&shown.value()) });
             to_bytes(&table::table(request.kind, version, listed, metadata, table::Include::parse(&request.query)?))
         }
-        Form::Partial => to_bytes(&table::partial(shown.value())),
+        Form::Partial => to_bytes(&table::partial(&shown.value())),
         Form::Object | Form::Discovery { .. } => shown.framed(request.kind),
     };
     Ok(json(code, prettied(request.pretty, bytes)))

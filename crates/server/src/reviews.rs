@@ -52,7 +52,7 @@ fn read(request: &Request, kind: &Kind) -> Result<Value, Status> {
 }
 
 fn created(request: &Request, kind: &Kind, value: Value) -> Response<Body> {
-    respond::json(StatusCode::CREATED, respond::prettied(request.pretty, Shown::Made(value).framed(kind)))
+    respond::json(StatusCode::CREATED, respond::prettied(request.pretty, Shown::made(value).framed(kind)))
 }
 
 fn user_info(identity: &Identity) -> Value {
@@ -184,7 +184,8 @@ fn bound(state: &State, request: &Request, reference: &Value) -> Result<Option<B
     };
     let name = word("name");
     let found = state.store.get(&key(kind, namespace, name)).ok_or_else(|| Status::not_found(kind, name))?;
-    let (uid, stored) = (word("uid"), api::meta::uid(&found.value));
+    let value = found.value();
+    let (uid, stored) = (word("uid"), api::meta::uid(&value));
     if !uid.is_empty() && uid != stored {
         let message = format!(
             "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have \
@@ -192,7 +193,7 @@ fn bound(state: &State, request: &Request, reference: &Value) -> Result<Option<B
         );
         return Err(Status::conflict(&kind.resource(), name, &message));
     }
-    let account = found.value["spec"]["serviceAccountName"].as_str();
+    let account = value["spec"]["serviceAccountName"].as_str();
     if kind.plural == "pods" && account != Some(&request.name) {
         let message = format!(
             "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
@@ -209,8 +210,7 @@ fn only_for_own_pods(request: &Request, bound: Option<&Bound>) -> Result<(), Sta
     let refuse = |text: &str| Err(Status::forbidden(request.kind, &request.name, text));
     match bound {
         Some((kind, pod)) if kind.plural == "pods" => {
-            let runs_on = pod.value["spec"]["nodeName"].as_str().unwrap_or_default();
-            if runs_on == node {
+            if pod.value()["spec"]["nodeName"].as_str() == Some(node) {
                 Ok(())
             } else {
                 refuse("node requested token bound to a pod scheduled on a different node")

@@ -17,18 +17,18 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
     request.accept.plain()?;
     if request.verb == Verb::Get {
         let found = state.store.get(&request.key()).ok_or_else(|| Status::not_found(request.kind, &request.name))?;
-        return Ok(answer(request, &found.value));
+        return Ok(answer(request, &found.value()));
     }
     let validation = request.field_validation()?;
     let outcome = change::modify(state, request.kind, &request.key(), request.dry_run()?, |current| {
-        let asked = asked(request, &current.value, validation)?;
+        let asked = asked(request, &current.value(), validation)?;
         update::check_name(&asked, &request.name)?;
-        let mut new = scale::apply(request.kind, &current.value, &asked)?;
-        api::prepare_update(request.kind, None, &current.value, &mut new)?;
+        let mut new = scale::apply(request.kind, &current.value(), &asked)?;
+        api::prepare_update(request.kind, None, &current.value(), &mut new)?;
         let (kind, manager) = (request.kind, request.field_manager());
         api::track_update(
             kind,
-            Some(&current.value),
+            Some(&*current.value()),
             &mut new,
             manager,
             &kind.api_version(),
@@ -38,7 +38,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
         Ok(new)
     })
     .await?;
-    Ok(answer(request, outcome.shown().value()))
+    Ok(answer(request, &outcome.shown().value()))
 }
 
 /// The scale that the request wants, given the workload as it is.
@@ -58,6 +58,6 @@ fn asked(request: &Request, workload: &Value, validation: FieldValidation) -> Re
 }
 
 fn answer(request: &Request, workload: &Value) -> Response<Body> {
-    let shown = Shown::Made(scale::of(workload));
+    let shown = Shown::made(scale::of(workload));
     respond::json(StatusCode::OK, respond::prettied(request.pretty, shown.framed(scale::kind())))
 }

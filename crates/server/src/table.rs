@@ -1,5 +1,7 @@
 //! Tables and partial metadata: the forms of an object that are not the object.
 
+use std::sync::Arc;
+
 use api::{Cause, Kind, Status};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -29,15 +31,15 @@ impl Include {
 }
 
 /// A table of `objects` with its columns.
-pub(crate) fn table<'a>(
+pub(crate) fn table(
     kind: &Kind,
     version: &str,
-    objects: impl Iterator<Item = &'a Value>,
+    objects: impl Iterator<Item = Arc<Value>>,
     metadata: Value,
     include: Include,
 ) -> Value {
     let now = Timestamp::now();
-    let rows: Vec<Value> = objects.map(|object| row(kind, object, now, include)).collect();
+    let rows: Vec<Value> = objects.map(|object| row(kind, &object, now, include)).collect();
     assemble(version, metadata, Some(api::table::columns(kind)), rows)
 }
 

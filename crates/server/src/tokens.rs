@@ -141,7 +141,8 @@ pub(crate) struct Grant<'a> {
 /// Makes a token; answers it and when it expires.
 pub(crate) fn issue(state: &State, grant: &Grant<'_>, now: Timestamp) -> (String, Timestamp) {
     let expires = now.saturating_add(SignedDuration::from_secs(grant.seconds)).unwrap_or(Timestamp::MAX);
-    let reference = |object: &store::Object| json!({ "name": &*object.key.name, "uid": api::meta::uid(&object.value) });
+    let reference =
+        |object: &store::Object| json!({ "name": &*object.key.name, "uid": api::meta::uid(&object.value()) });
     let mut private = json!({
         "namespace": &*grant.account.key.namespace,
         "serviceaccount": reference(grant.account),
@@ -149,7 +150,8 @@ pub(crate) fn issue(state: &State, grant: &Grant<'_>, now: Timestamp) -> (String
     if let Some((kind, object)) = &grant.bound {
         private[kind.singular] = reference(object);
         // A pod's token also says where the pod runs.
-        let node = object.value["spec"]["nodeName"].as_str().filter(|_| kind.singular == "pod");
+        let value = object.value();
+        let node = value["spec"]["nodeName"].as_str().filter(|_| kind.singular == "pod");
         let node = node.and_then(|node| state.store.get(&key(core_kind("nodes"), "", node)));
         if let Some(node) = node {
             private["node"] = reference(&node);
@@ -212,8 +214,8 @@ pub(crate) fn check(state: &State, token: &str, audiences: &[&str], now: Timesta
 fn is_there(state: &State, plural: &str, namespace: &str, named: &Value, now: Timestamp) -> bool {
     let Some(name) = named["name"].as_str() else { return false };
     let Some(found) = state.store.get(&key(core_kind(plural), namespace, name)) else { return false };
-    let left = api::meta::deletion_timestamp(&found.value).is_some_and(|at| now.duration_since(at) > LEAVING);
-    !left && named["uid"] == api::meta::uid(&found.value)
+    let left = api::meta::deletion_timestamp(&found.value()).is_some_and(|at| now.duration_since(at) > LEAVING);
+    !left && named["uid"] == api::meta::uid(&found.value())
 }
 
 #[cfg(test)]

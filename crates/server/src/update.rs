@@ -32,7 +32,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
     }
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
         let mut new = sent.clone();
-        warnings.extend(successor(state, request, &current.value, &mut new)?);
+        warnings.extend(successor(state, request, &current.value(), &mut new)?);
         Ok(new)
     })
     .await?;

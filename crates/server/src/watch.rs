@@ -3,7 +3,6 @@
 //! A line is the event's type around the stored object's own bytes; only a synthetic event (an object that starts or
 //! stops matching) or another form (table, metadata) is built anew.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -55,7 +54,8 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
             list::check_not_future(state, asked)?;
         }
         let (page, watch) = state.store.list_and_watch(collection, namespace);
-        let selected = page.items.into_iter().filter(|object| selection.takes(&object.value)).collect();
+        let takes = |object: &Arc<Object>| selection.takes_all() || selection.takes(&object.value());
+        let selected = page.items.into_iter().filter(takes).collect();
         let end = (asked_for_initial && bookmarks).then_some(page.revision);
         (Initial { objects: selected, end }, watch)
     } else {
@@ -170,7 +170,7 @@ impl Stream {
         let mut frame = Vec::new();
         while frame.len() < FRAME {
             let Some(object) = self.initial.objects.pop_front() else { break };
-            self.lines.write(&mut frame, "ADDED", &object.value, Some(&object.json));
+            self.lines.write(&mut frame, "ADDED", &object);
         }
         if self.initial.objects.is_empty()
             && let Some(revision) = self.initial.end.take()
@@ -187,6 +187,14 @@ impl Stream {
     }
 }
 
+fn open_event(out: &mut Vec<u8>, event: &str) {
+    out.extend_from_slice(br#"{"type":""#);
+    out.extend_from_slice(event.as_bytes());
+    out.extend_from_slice(br#"","object":"#);
+}
+
+const CLOSE_EVENT: &[u8] = b"}\n";
+
 /// How changes become lines.
 struct Lines {
     kind: &'static Kind,
@@ -201,43 +209,52 @@ struct Lines {
 impl Lines {
     /// The line for a change, or nothing if this watcher does not see it.
     fn change(&mut self, change: &Change) -> Option<Bytes> {
-        let takes = |lines: &Self, object: &Object| lines.selection.takes_all() || lines.selection.takes(&object.value);
+        let takes =
+            |lines: &Self, object: &Object| lines.selection.takes_all() || lines.selection.takes(&object.value());
         let mut out = Vec::new();
         match change {
             Change::Added(object) => {
-                takes(self, object).then(|| self.write(&mut out, "ADDED", &object.value, Some(&object.json)))?;
+                takes(self, object).then(|| self.write(&mut out, "ADDED", object))?;
             }
             Change::Modified { before, after } => match (takes(self, before), takes(self, after)) {
-                (true, true) => self.write(&mut out, "MODIFIED", &after.value, Some(&after.json)),
-                (false, true) => self.write(&mut out, "ADDED", &after.value, Some(&after.json)),
+                (true, true) => self.write(&mut out, "MODIFIED", after),
+                (false, true) => self.write(&mut out, "ADDED", after),
                 // It leaves the selection: shown as it last matched, at the revision that made it leave.
                 (true, false) => {
-                    let mut last = before.value.clone();
+                    let mut last = before.to_value();
                     api::meta::set_resource_version(&mut last, &after.revision.0.to_string());
-                    self.write(&mut out, "DELETED", &last, None);
+                    self.write_made(&mut out, "DELETED", &last);
                 }
                 (false, false) => return None,
             },
             Change::Deleted { last, .. } => {
-                takes(self, last).then(|| self.write(&mut out, "DELETED", &last.value, Some(&last.json)))?;
+                takes(self, last).then(|| self.write(&mut out, "DELETED", last))?;
             }
         }
         Some(out.into())
     }
 
-    /// Appends one event. `json` is the object's own text, if there is one to share.
-    fn write(&mut self, out: &mut Vec<u8>, event: &str, value: &Value, json: Option<&[u8]>) {
-        out.reserve(json.map_or(1024, <[u8]>::len) + 96);
-        out.extend_from_slice(br#"{"type":""#);
-        out.extend_from_slice(event.as_bytes());
-        out.extend_from_slice(br#"","object":"#);
+    /// Appends one event about a stored object, with the object's own bytes wherever its form is the stored one.
+    fn write(&mut self, out: &mut Vec<u8>, event: &str, object: &Object) {
+        match self.form {
+            Form::Object | Form::Discovery { .. } if self.kind.face.is_none() => {
+                out.reserve(object.json.len() + 96);
+                open_event(out, event);
+                respond::write_framed(out, self.kind.kind, &self.api_version, &object.json);
+                out.extend_from_slice(CLOSE_EVENT);
+            }
+            Form::Object | Form::Discovery { .. } | Form::Table { .. } | Form::Partial => {
+                self.write_made(out, event, &object.value());
+            }
+        }
+    }
+
+    /// Appends one event about a value that is not stored like this.
+    fn write_made(&mut self, out: &mut Vec<u8>, event: &str, value: &Value) {
+        open_event(out, event);
         match self.form {
             Form::Object | Form::Discovery { .. } => {
-                let json = match (self.kind.to_shown(value), json) {
-                    (Some(shown), _) => Cow::Owned(respond::to_bytes(&shown)),
-                    (None, Some(json)) => Cow::Borrowed(json),
-                    (None, None) => Cow::Owned(respond::to_bytes(value)),
-                };
+                let json = respond::to_bytes(self.kind.to_shown(value).as_ref().unwrap_or(value));
                 respond::write_framed(out, self.kind.kind, &self.api_version, &json);
             }
             Form::Table { version } => {
@@ -246,7 +263,7 @@ impl Lines {
             }
             Form::Partial => out.extend(respond::to_bytes(&table::partial(value))),
         }
-        out.extend_from_slice(b"}\n");
+        out.extend_from_slice(CLOSE_EVENT);
     }
 
     /// A promise that everything up to `revision` was sent; `initial` says that this was the state at the start.

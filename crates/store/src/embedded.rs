@@ -1,123 +1,177 @@
-//! The log in one file of this machine: one thread that judges, stamps and commits, a group at a time.
+//! The log in a folder of this machine: one thread that judges, stamps and commits, a group at a time.
 //!
 //! While one group is being made durable the next one gathers in the queue, so that the cost of a sync is shared by
 //! however many writers there are. Within a group each request is judged against what the ones before it will have done.
+//! When the segment being written has grown enough, the next begins, and a thread beside this one writes down what
+//! is left of everything before it.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::disk::{Commit, Disk, Marks, OpenError, open_error};
+use crate::directory::{self, Directory, Holds};
+use crate::files::{self, Head};
+use crate::frame::Chain;
 use crate::load::{LoadError, load};
 use crate::log::{Answer, Log, Request};
-use crate::row;
+use crate::segment::Segment;
 use crate::view::View;
-use crate::{Change, Expect, Key, Object, Revision, Step, Window, WriteError};
+use crate::{Change, Expect, Key, Object, OpenError, Revision, Step, TransactError, Window, row, snapshot};
 
 /// Requests that share one commit at most.
 const GROUP: usize = 256;
 
+/// A group that has grown this large takes no more requests.
+const GROUP_BYTES: usize = 16 << 20;
+
+/// No segment ends before it is this long.
+const SEGMENT: u64 = 4 << 20;
+
 /// The embedded log.
 #[derive(Debug)]
 pub(crate) struct Embedded {
-    path: PathBuf,
-    /// `None` after a failed commit, until the file could be opened again.
-    disk: Option<Disk>,
-    /// Marks the file as ours, across a reopening.
-    owner: u64,
+    directory: Directory,
+    /// The segment being written, and its number.
+    segment: Segment,
+    number: u64,
     /// The newest revision ever tried. One that failed to commit is not tried again.
     tried: Revision,
-    /// What the file should look like apart from new rows.
-    floor: Revision,
-    garbage: Vec<Revision>,
+    /// How long the newest snapshot is, and what was written since it was begun.
+    snapshot_size: u64,
+    log_size: u64,
+    snapshot: Option<Snapshot>,
+    frame: Vec<u8>,
+}
+
+/// A snapshot being written.
+#[derive(Debug)]
+struct Snapshot {
+    writing: JoinHandle<io::Result<u64>>,
+    stop: Arc<AtomicBool>,
 }
 
 impl Embedded {
-    /// Opens the file and tells the view everything in it.
+    /// Opens the folder and tells the view everything in it.
     pub(crate) fn open(path: &Path, window: Window) -> Result<(Self, View), OpenError> {
-        let owner = new_owner();
-        let disk = Disk::open(path, owner)?;
-        let damaged = |error: LoadError| match error {
-            LoadError::Redb(error) => open_error(path, error),
-            LoadError::Rows(error) => OpenError::Damaged { path: path.to_owned(), source: error.into() },
+        let io_error = |source| OpenError::Io { path: path.to_owned(), source };
+        let directory = Directory::enter(path).map_err(io_error)?;
+        let directory = directory.ok_or_else(|| OpenError::InUse { path: path.to_owned() })?;
+        let loaded = load(&directory, window).map_err(|error| match error {
+            LoadError::Io(source) => io_error(source),
+            LoadError::Newer(found) => OpenError::Newer { path: path.to_owned(), found },
+            LoadError::Damaged(damage) => OpenError::Damaged { path: path.to_owned(), source: damage.into() },
+        })?;
+        let revision = loaded.view.revision();
+        let (number, segment) = match loaded.segment {
+            Some(segment) => segment,
+            None => (1, begin(directory.path(), 1, revision).map_err(io_error)?),
         };
-        let marks = disk.marks().map_err(|error| open_error(path, error))?;
-        let (view, garbage) = load(&disk, marks, window).map_err(damaged)?;
         let log = Self {
-            path: path.to_owned(),
-            disk: Some(disk),
-            owner,
-            tried: marks.revision,
-            floor: garbage.floor.unwrap_or(marks.floor),
-            garbage: garbage.rows,
+            directory,
+            segment,
+            number,
+            tried: revision,
+            snapshot_size: loaded.snapshot_size,
+            log_size: loaded.log_size,
+            snapshot: None,
+            frame: Vec::new(),
         };
-        Ok((log, view))
+        Ok((log, loaded.view))
     }
 
-    fn serve_group(&mut self, requests: Vec<Request>, view: &View) {
-        let mut group = Group { view, next: self.tried.next(), staged: HashMap::new(), changes: Vec::new() };
+    /// Serves as many of the requests as fit into one commit; answers the others.
+    fn serve_group(&mut self, requests: Vec<Request>, view: &View) -> Vec<Request> {
+        let mut group = Group::new(view, self.tried.next());
         let mut verdicts = Vec::with_capacity(requests.len());
-        for Request { key, expect, steps, answer } in requests {
-            let verdict = group.judge(&key, expect, steps);
+        let mut requests = requests.into_iter();
+        files::begin_rows(&mut self.frame);
+        while self.frame.len() < GROUP_BYTES
+            && let Some(Request { expects, steps, answer }) = requests.next()
+        {
+            let verdict = group.judge(&expects, steps);
+            if let Ok(range) = &verdict {
+                group.changes[range.clone()].iter().for_each(|change| row::encode(change, &mut self.frame));
+            }
             verdicts.push((answer, verdict));
         }
-        let changes = group.changes;
-        if !changes.is_empty()
-            && let Err(error) = self.commit(&changes, view)
-        {
-            tracing::error!(error = %error, "cannot write to the store");
-            // A conflict or a skipped put may have been judged against a write that has just failed, so nobody in this
-            // group has a sound answer.
-            let error: Arc<dyn std::error::Error + Send + Sync> = Arc::new(error);
-            for (answer, _) in verdicts {
-                let _ = answer.send(Err(WriteError::Log(Arc::clone(&error))));
+        let Group { changes, values, .. } = group;
+        if let Some(last) = changes.last() {
+            self.tried = last.revision();
+            if let Err(error) = self.segment.append(&mut self.frame) {
+                tracing::error!(error = %error, "cannot write to the store");
+                // A conflict or a skipped put may have been judged against a write that has just failed, so nobody in
+                // this group has a sound answer.
+                let error: Arc<dyn std::error::Error + Send + Sync> = Arc::new(error);
+                for (answer, _) in verdicts {
+                    let _ = answer.send(Err(TransactError::Log(Arc::clone(&error))));
+                }
+                return requests.collect();
             }
+            self.log_size += self.frame.len() as u64;
+            view.apply(&changes);
+        }
+        drop(values);
+        answer_all(verdicts, &changes);
+        requests.collect()
+    }
+
+    /// Begins the next segment and a snapshot of what was before it, once the log has grown enough. Whatever fails here
+    /// leaves the log as it was, only longer.
+    fn compact(&mut self, view: &View) {
+        if let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.writing.is_finished()) {
+            match snapshot.end() {
+                Ok(size) => {
+                    self.snapshot_size = size;
+                    self.log_size = self.segment.len();
+                }
+                Err(error) => tracing::warn!(%error, "cannot write a snapshot of the store; its log keeps growing"),
+            }
+        }
+        let enough = SEGMENT.max(self.snapshot_size);
+        // What a failed write left at the end of a segment is taken away by the next write to it, so it must come.
+        if self.snapshot.is_some() || !self.segment.is_clean() || self.segment.len() < SEGMENT || self.log_size < enough
+        {
             return;
         }
-        let garbage = view.apply(&changes);
-        self.floor = garbage.floor.unwrap_or(self.floor);
-        self.garbage.extend(garbage.rows);
-        answer_all(verdicts, &changes);
-    }
-
-    fn commit(&mut self, changes: &[Change], view: &View) -> Result<(), CommitError> {
-        let rows: Vec<_> = changes.iter().map(|change| (change.revision(), row::encode(change))).collect();
-        let last = changes.last().map_or(self.tried, Change::revision);
-        self.tried = self.tried.max(last);
-        let disk = match self.disk.take() {
-            Some(disk) => disk,
-            None => self.reopen(view)?,
-        };
-        let commit = Commit { rows: &rows, remove: &self.garbage, marks: Marks { revision: last, floor: self.floor } };
-        disk.commit(&commit)?;
-        self.garbage.clear();
-        self.disk = Some(disk);
-        Ok(())
-    }
-
-    /// Opens the file again after a failure. The failed group may have reached it all the same; as its writers were told
-    /// that nothing changed and nobody has seen it, it goes with the next commit.
-    fn reopen(&mut self, view: &View) -> Result<Disk, CommitError> {
-        let disk = Disk::open(&self.path, self.owner)?;
-        if disk.previous_owner != self.owner {
-            // Not ours to write to, now or later.
-            self.owner = new_owner();
-            return Err(CommitError::Taken);
+        match self.begin_snapshot(view) {
+            Ok(snapshot) => self.snapshot = Some(snapshot),
+            Err(error) => tracing::warn!(%error, "cannot begin another segment of the store; its log keeps growing"),
         }
-        let seen = view.revision();
-        let garbage = &mut self.garbage;
-        disk.scan(|revision, _| {
-            if revision > seen {
-                garbage.push(revision);
-            }
-            Ok::<_, redb::Error>(())
-        })?;
-        tracing::info!(revision = %seen, "the store takes writes again");
-        Ok(disk)
+    }
+
+    fn begin_snapshot(&mut self, view: &View) -> io::Result<Snapshot> {
+        let number = self.number + 1;
+        self.segment = begin(self.directory.path(), number, view.revision())?;
+        self.number = number;
+        let everything = view.everything();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (path, stopping) = (self.directory.path().to_owned(), Arc::clone(&stop));
+        let writing = std::thread::Builder::new()
+            .name("store snapshot".to_owned())
+            .spawn(move || snapshot::write(&path, number, everything, &stopping))?;
+        Ok(Snapshot { writing, stop })
+    }
+}
+
+impl Snapshot {
+    fn end(self) -> io::Result<u64> {
+        self.writing.join().unwrap_or_else(|_| Err(io::Error::other("the snapshot panicked")))
+    }
+}
+
+impl Drop for Embedded {
+    /// Nobody else may enter the folder while a thread of ours writes there.
+    fn drop(&mut self) {
+        if let Some(snapshot) = self.snapshot.take() {
+            snapshot.stop.store(true, Ordering::Relaxed);
+            let _ = snapshot.end();
+        }
     }
 }
 
@@ -125,25 +179,24 @@ impl Log for Embedded {
     fn serve(mut self: Box<Self>, mut requests: mpsc::Receiver<Request>, view: Arc<View>) {
         let mut group = Vec::with_capacity(GROUP);
         while requests.blocking_recv_many(&mut group, GROUP) > 0 {
-            self.serve_group(std::mem::take(&mut group), &view);
+            while !group.is_empty() {
+                group = self.serve_group(group, &view);
+            }
+            self.compact(&view);
         }
     }
 }
 
-/// A number that no other opener of the file has.
-fn new_owner() -> u64 {
-    RandomState::new().build_hasher().finish() | 1
-}
-
-/// Why a group did not become durable.
-#[derive(Debug, thiserror::Error)]
-enum CommitError {
-    #[error("cannot commit to the log")]
-    Disk(#[from] redb::Error),
-    #[error("cannot open the log again after a failed commit")]
-    Reopen(#[from] OpenError),
-    #[error("another process wrote to the log after a failed commit; restart to read what it wrote")]
-    Taken,
+/// Makes the segment that follows `revision`.
+fn begin(directory: &Path, number: u64, revision: Revision) -> io::Result<Segment> {
+    let head = Head { holds: Holds::Changes, number, revision, floor: Revision::NONE };
+    let (file, (length, chain)) = directory::make(directory, Holds::Changes, number, |file| {
+        let mut frame = head.encode();
+        let chain = Chain::default().seal(&mut frame);
+        file.write_all(&frame)?;
+        Ok((frame.len() as u64, chain))
+    })?;
+    Ok(Segment::new(file, length, chain))
 }
 
 /// Requests judged together, each against what the ones before it will have done.
@@ -152,20 +205,28 @@ struct Group<'a> {
     next: Revision,
     staged: HashMap<Key, Option<Arc<Object>>>,
     changes: Vec<Change>,
+    /// Keeps the parsed forms until the view has taken over those it wants.
+    values: Vec<Arc<Value>>,
 }
 
-/// The part of the group's changes that a request made, or the object that stood in its way.
-type Verdict = Result<std::ops::Range<usize>, Option<Arc<Object>>>;
+/// The part of the group's changes that a request made, or the key whose object stood in its way.
+type Verdict = Result<std::ops::Range<usize>, (Key, Option<Arc<Object>>)>;
 
-impl Group<'_> {
-    fn judge(&mut self, key: &Key, expect: Expect, steps: Vec<Step>) -> Verdict {
-        let stored = self.stored(key);
-        let holds = match expect {
-            Expect::Absent => stored.is_none(),
-            Expect::Revision(expected) => stored.as_ref().is_some_and(|object| object.revision == expected),
-        };
-        if !holds {
-            return Err(stored);
+impl<'a> Group<'a> {
+    fn new(view: &'a View, next: Revision) -> Self {
+        Self { view, next, staged: HashMap::new(), changes: Vec::new(), values: Vec::new() }
+    }
+
+    fn judge(&mut self, expects: &[(Key, Expect)], steps: Vec<Step>) -> Verdict {
+        for (key, expect) in expects {
+            let stored = self.stored(key);
+            let holds = match expect {
+                Expect::Absent => stored.is_none(),
+                Expect::Revision(expected) => stored.as_ref().is_some_and(|object| object.revision == *expected),
+            };
+            if !holds {
+                return Err((key.clone(), stored));
+            }
         }
         let first = self.changes.len();
         for step in steps {
@@ -186,7 +247,7 @@ impl Group<'_> {
         if before.as_ref().is_some_and(|before| !before.differs_from(&mut value)) {
             return;
         }
-        let after = Arc::new(Object::stamped(key.clone(), self.take_revision(), value));
+        let after = self.stamped(key.clone(), value);
         self.staged.insert(key, Some(Arc::clone(&after)));
         self.changes.push(match before {
             None => Change::Added(after),
@@ -196,9 +257,15 @@ impl Group<'_> {
 
     fn delete(&mut self, key: Key) {
         let Some(before) = self.stored(&key) else { return };
-        let last = Arc::new(Object::stamped(key.clone(), self.take_revision(), before.value.clone()));
+        let last = self.stamped(key.clone(), before.to_value());
         self.staged.insert(key, None);
         self.changes.push(Change::Deleted { before, last });
+    }
+
+    fn stamped(&mut self, key: Key, value: Value) -> Arc<Object> {
+        let (object, value) = Object::stamped(key, self.take_revision(), value);
+        self.values.push(value);
+        Arc::new(object)
     }
 
     fn take_revision(&mut self) -> Revision {
@@ -212,7 +279,7 @@ fn answer_all(verdicts: Vec<(oneshot::Sender<Answer>, Verdict)>, changes: &[Chan
     for (answer, verdict) in verdicts {
         let _ = answer.send(match verdict {
             Ok(range) => Ok(changes[range].to_vec()),
-            Err(stored) => Err(WriteError::Conflict(stored)),
+            Err((key, found)) => Err(TransactError::Conflict { key, found }),
         });
     }
 }
@@ -227,56 +294,6 @@ mod tests {
 
     fn open(path: &Path) -> (Embedded, View) {
         Embedded::open(path, Window::default()).unwrap()
-    }
-
-    fn create(log: &mut Embedded, view: &View, name: &str) -> Answer {
-        let key = Key::new("pods", "default", name);
-        let (answer, mut answered) = oneshot::channel();
-        let steps = vec![Step::Put { key: key.clone(), value: json!({}) }];
-        log.serve_group(vec![Request { key, expect: Expect::Absent, steps, answer }], view);
-        answered.try_recv().unwrap()
-    }
-
-    fn names(view: &View) -> Vec<String> {
-        view.list("pods", "", None).unwrap().items.iter().map(|object| object.key.name.to_string()).collect()
-    }
-
-    #[test]
-    fn a_group_that_failed_but_reached_the_disk_is_taken_back_and_its_revision_not_used_again() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("store");
-        let (mut log, view) = open(&path);
-        let first = create(&mut log, &view, "a").unwrap()[0].revision();
-        // The commit arrives, but its answer does not: what a sync that fails at the very end looks like.
-        let lost = Object::stamped(Key::new("pods", "default", "lost"), first.next(), json!({}));
-        log.commit(&[Change::Added(Arc::new(lost))], &view).unwrap();
-        log.disk = None;
-        let second = create(&mut log, &view, "b").unwrap()[0].revision();
-        assert!(second > first.next(), "{second}");
-        drop(log);
-        let (_log, reopened) = open(&path);
-        assert_eq!(names(&reopened), ["a", "b"]);
-        assert_eq!(reopened.revision(), second);
-    }
-
-    #[test]
-    fn a_log_that_someone_else_wrote_to_meanwhile_takes_no_more_writes() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("store");
-        let (mut log, view) = open(&path);
-        create(&mut log, &view, "a").unwrap();
-        log.disk = None;
-        let (mut other, its_view) = open(&path);
-        create(&mut other, &its_view, "theirs").unwrap();
-        drop(other);
-        for _ in 0..3 {
-            match create(&mut log, &view, "b") {
-                Err(WriteError::Log(error)) => assert!(error.to_string().contains("another process"), "{error}"),
-                other => panic!("{other:?}"),
-            }
-        }
-        drop(log);
-        assert_eq!(names(&open(&path).1), ["a", "theirs"]);
     }
 
     #[test]
@@ -298,16 +315,18 @@ mod tests {
             .into_iter()
             .map(|(expect, steps)| {
                 let (answer, answered) = oneshot::channel();
-                (Request { key: key.clone(), expect, steps, answer }, answered)
+                (Request { expects: vec![(key.clone(), expect)], steps, answer }, answered)
             })
             .unzip();
-        log.serve_group(requests, &view);
+        assert!(log.serve_group(requests, &view).is_empty());
         let told: Vec<_> = answers
             .into_iter()
             .map(|mut answered| match answered.try_recv().unwrap() {
                 Ok(changes) => changes.iter().map(|change| format!("@{}", change.revision())).collect::<String>(),
-                Err(WriteError::Conflict(stored)) => format!("conflict {:?}", stored.map(|object| object.revision.0)),
-                Err(error @ WriteError::Log(_)) => panic!("{error:?}"),
+                Err(TransactError::Conflict { found, .. }) => {
+                    format!("conflict {:?}", found.map(|object| object.revision.0))
+                }
+                Err(error @ TransactError::Log(_)) => panic!("{error:?}"),
             })
             .collect();
         assert_eq!(told, ["@2", "conflict Some(2)", "", "@3", "conflict None", "@4"]);

@@ -9,25 +9,30 @@
 //! ```
 //!
 //! Reading order: this file (the words), `store` (the handle), `view` (what is true, and what was), `watch` (a cursor
-//! into it), `log` (the seam behind which revisions are made), `embedded` (the log in one file) over
-//! `disk`, `row` and `load`.
+//! into it), `log` (the seam behind which revisions are made), `embedded` (the log in a folder of this machine) over
+//! `segment`, `snapshot` and `load`, whose bytes are `frame`'s, `files`' and `row`'s.
 
-mod disk;
+mod directory;
 mod embedded;
+mod files;
+mod frame;
 mod load;
 mod log;
 mod object;
+mod open;
 mod row;
+mod segment;
+mod snapshot;
 mod store;
 mod view;
 mod watch;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
 use bytes::Bytes;
 use serde_json::Value;
 
-pub use disk::OpenError;
+pub use open::OpenError;
 pub use store::{Store, Window};
 pub use watch::Watch;
 
@@ -46,7 +51,8 @@ pub struct Key {
     pub name: Arc<str>,
 }
 
-/// A stored object at one revision. Serialised once; the bytes are shared by disk, lists and watches.
+/// A stored object at one revision. Serialised once; the bytes are shared by disk, lists and watches. The parsed form,
+/// several times as large, is only there while somebody uses it or is likely to: [`Object::value`].
 /// Neither form carries `kind` or `apiVersion` (the frame adds them); both carry `metadata.resourceVersion`.
 #[derive(Debug)]
 pub struct Object {
@@ -54,10 +60,10 @@ pub struct Object {
     pub key: Key,
     /// Its resourceVersion.
     pub revision: Revision,
-    /// The parsed form.
-    pub value: Value,
-    /// The same, as compact JSON, always `{…}`.
+    /// Compact JSON, always `{…}`.
     pub json: Bytes,
+    /// The parsed form, for as long as anybody holds it.
+    parsed: Mutex<Weak<Value>>,
 }
 
 /// What must be true of the stored object for a write to happen.
@@ -113,6 +119,22 @@ pub enum WriteError {
     /// The expectation did not hold; this is what is stored (or `None`).
     #[error("the stored object is not the expected one")]
     Conflict(Option<Arc<Object>>),
+    /// The log could not take it; nothing was acknowledged and nothing changed.
+    #[error("cannot write to the store")]
+    Log(#[source] Arc<dyn std::error::Error + Send + Sync>),
+}
+
+/// Why a transaction did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum TransactError {
+    /// An expectation did not hold.
+    #[error("{key} is not stored as expected")]
+    Conflict {
+        /// Where.
+        key: Key,
+        /// What is stored there.
+        found: Option<Arc<Object>>,
+    },
     /// The log could not take it; nothing was acknowledged and nothing changed.
     #[error("cannot write to the store")]
     Log(#[source] Arc<dyn std::error::Error + Send + Sync>),

@@ -1,95 +1,214 @@
-//! Reading a store back: every row, in order, told to a new view.
+//! Reading a log back: the newest snapshot, then every segment since, told to a new view.
 
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use crate::disk::{Disk, Marks};
-use crate::row::{self, Row, RowError};
-use crate::view::{Garbage, View};
+use crate::directory::{Directory, Holds};
+use crate::files::{self, Head, Payload};
+use crate::frame::{Chain, FrameError, Frames};
+use crate::row::{self, NotRows, Row};
+use crate::segment::Segment;
+use crate::view::View;
 use crate::{Change, Key, Object, Revision, Window};
 
-/// Why the file could not be read to its end.
+/// Why the log could not be read to its end.
 #[derive(Debug)]
 pub(crate) enum LoadError {
-    /// The file could not be read.
-    Redb(redb::Error),
-    /// It could, but its rows make no sense.
-    Rows(RowsError),
+    /// A file could not be read.
+    Io(io::Error),
+    /// It is from the future.
+    Newer(u32),
+    /// What is there makes no sense.
+    Damaged(Damage),
 }
 
-/// Why the rows make no sense.
+/// Why a log makes no sense.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RowsError {
+pub(crate) enum Damage {
+    #[error("{holds:?} {number} cannot be read")]
+    Frame { holds: Holds, number: u64, source: FrameError },
+    #[error("{holds:?} {number} does not say what it is")]
+    Head { holds: Holds, number: u64 },
+    #[error("segment {number} is missing")]
+    Missing { number: u64 },
+    #[error("segment {number} continues revision {begun_at}, and the one before it ends at {newest}")]
+    Gap { number: u64, begun_at: Revision, newest: Revision },
+    #[error("a snapshot of {promised} rows has {found}")]
+    Short { promised: u64, found: u64 },
     #[error(transparent)]
-    Row(#[from] RowError),
+    Rows(#[from] NotRows),
     #[error("revision {revision} holds no JSON")]
     Json { revision: Revision, source: serde_json::Error },
     #[error("revision {revision} removes {key}, which is not there")]
     RemovesNothing { revision: Revision, key: Key },
-    #[error("revision {found} is stored although the newest is {newest}")]
-    Beyond { found: Revision, newest: Revision },
+    #[error("revision {found} comes after {newest}")]
+    Order { found: Revision, newest: Revision },
+    #[error("the file has a part that does not belong there")]
+    Shape,
 }
 
-impl From<redb::Error> for LoadError {
-    fn from(error: redb::Error) -> Self {
-        Self::Redb(error)
+impl From<io::Error> for LoadError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
     }
 }
 
-/// Tells a new view every row: up to the floor what it left, after it the change it was.
-pub(crate) fn load(disk: &Disk, marks: Marks, window: Window) -> Result<(View, Garbage), LoadError> {
-    let mut loading = Loading { view: View::new(marks.floor, window), garbage: Garbage::default(), marks };
-    disk.scan(|revision, row| loading.take(revision, row).map_err(LoadError::Rows))?;
-    let Loading { view, garbage, marks } = loading;
-    view.advance_to(marks.revision);
-    Ok((view, garbage))
+impl<T: Into<Damage>> From<T> for LoadError {
+    fn from(damage: T) -> Self {
+        Self::Damaged(damage.into())
+    }
+}
+
+/// A log that was read.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) view: View,
+    /// The last segment, to be continued; `None`: there is none yet.
+    pub(crate) segment: Option<(u64, Segment)>,
+    /// How long the snapshot is, and the segments behind it altogether.
+    pub(crate) snapshot_size: u64,
+    pub(crate) log_size: u64,
+}
+
+/// Reads everything in the folder. A last write that was never finished is cut off; whatever else is wrong is damage.
+pub(crate) fn load(directory: &Directory, window: Window) -> Result<Loaded, LoadError> {
+    let contents = directory.tidy()?;
+    let snapshot = contents.snapshots.last().copied();
+    let mut loading = Loading { view: View::new(Revision::FIRST, window), newest: Revision::FIRST };
+    let mut loaded_size = 0;
+    if let Some(number) = snapshot {
+        let bytes = read(directory, Holds::Snapshot, number)?.1;
+        loaded_size = bytes.len() as u64;
+        loading = Loading::from_snapshot(number, &bytes, window)?;
+    }
+    let first = snapshot.unwrap_or(1);
+    let mut last = None;
+    let mut log_size = 0;
+    for (expected, number) in (first..).zip(&contents.segments) {
+        if *number != expected {
+            return Err(Damage::Missing { number: expected }.into());
+        }
+        let is_last = contents.segments.last() == Some(number);
+        let segment = loading.segment(directory, *number, is_last)?;
+        log_size += segment.len();
+        last = Some((*number, segment));
+    }
+    // A snapshot is only made once the segment that continues it is there.
+    if last.is_none() && snapshot.is_some() {
+        return Err(Damage::Missing { number: first }.into());
+    }
+    Ok(Loaded { view: loading.view, segment: last, snapshot_size: loaded_size, log_size })
+}
+
+fn read(directory: &Directory, holds: Holds, number: u64) -> io::Result<(File, Vec<u8>)> {
+    let mut file = OpenOptions::new().read(true).write(true).open(directory.path_of(holds, number))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok((file, bytes))
 }
 
 struct Loading {
     view: View,
-    garbage: Garbage,
-    marks: Marks,
+    newest: Revision,
 }
 
 impl Loading {
-    fn take(&mut self, revision: Revision, row: &[u8]) -> Result<(), RowsError> {
-        if revision > self.marks.revision {
-            return Err(RowsError::Beyond { found: revision, newest: self.marks.revision });
+    fn from_snapshot(number: u64, bytes: &[u8], window: Window) -> Result<Self, LoadError> {
+        let holds = Holds::Snapshot;
+        let broken = |source| Damage::Frame { holds, number, source };
+        let mut frames = Frames::new(bytes);
+        let head = head(&mut frames, holds, number)?;
+        let mut loading = Self { view: View::new(head.floor, window), newest: head.floor };
+        let (mut found, mut promised) = (0, None);
+        while let Some(payload) = frames.next().map_err(broken)? {
+            match files::read(payload) {
+                Some(Payload::Rows(mut rows)) if promised.is_none() => {
+                    while !rows.is_empty() {
+                        loading.take(row::decode(&mut rows, loading.newest)?, head.floor)?;
+                        found += 1;
+                    }
+                }
+                Some(Payload::End(rows)) if promised.is_none() => promised = Some(rows),
+                _ => return Err(Damage::Shape.into()),
+            }
         }
-        let in_window = revision > self.marks.floor;
-        let change = match row::decode(revision, row)? {
-            Row::Put { key, json } => self.put(revision, key, json)?,
-            Row::Delete { key } => match self.view.get(&key) {
-                Some(before) => {
-                    let last = Arc::new(Object::stamped(key, revision, before.value.clone()));
-                    Change::Deleted { before, last }
+        if promised != Some(found) {
+            return Err(Damage::Short { promised: promised.unwrap_or(0), found }.into());
+        }
+        loading.view.advance_to(head.revision);
+        loading.newest = head.revision;
+        Ok(loading)
+    }
+
+    /// Takes over a segment; answers it ready to be continued.
+    fn segment(&mut self, directory: &Directory, number: u64, is_last: bool) -> Result<Segment, LoadError> {
+        let holds = Holds::Changes;
+        let (file, bytes) = read(directory, holds, number)?;
+        let mut frames = Frames::new(&bytes);
+        let head = head(&mut frames, holds, number)?;
+        if head.revision != self.newest {
+            return Err(Damage::Gap { number, begun_at: head.revision, newest: self.newest }.into());
+        }
+        loop {
+            let payload = match frames.next() {
+                Ok(None) => break,
+                Ok(Some(payload)) => payload,
+                Err(FrameError::Unfinished { at }) if is_last => {
+                    tracing::warn!(segment = number, at, "the last write was never finished; it is dropped");
+                    file.set_len(at as u64)?;
+                    break;
                 }
-                None if in_window => return Err(RowsError::RemovesNothing { revision, key }),
-                // Left behind by a commit that failed after the row it removed was gone.
-                None => {
-                    self.garbage.rows.push(revision);
-                    return Ok(());
+                Err(source) => return Err(Damage::Frame { holds, number, source }.into()),
+            };
+            let Some(Payload::Rows(mut rows)) = files::read(payload) else { return Err(Damage::Shape.into()) };
+            while !rows.is_empty() {
+                self.take(row::decode(&mut rows, self.newest)?, Revision::NONE)?;
+            }
+        }
+        // What is shown from now on must be as safe as what was acknowledged.
+        file.sync_all()?;
+        let (end, chain): (usize, Chain) = frames.end();
+        Ok(Segment::new(file, end as u64, chain))
+    }
+
+    /// Takes over a row: up to `floor` what it left, after it the change it was.
+    fn take(&mut self, row: Row, floor: Revision) -> Result<(), LoadError> {
+        let Row { revision, key, json } = row;
+        let in_window = revision > floor;
+        if in_window && revision <= self.newest {
+            return Err(Damage::Order { found: revision, newest: self.newest }.into());
+        }
+        let before = self.view.get(&key);
+        let change = match (json, before) {
+            (Some(json), before) => {
+                let after = Object::read(key, revision, json).map_err(|source| Damage::Json { revision, source })?;
+                match before {
+                    None => Change::Added(Arc::new(after)),
+                    Some(before) => Change::Modified { before, after: Arc::new(after) },
                 }
-            },
+            }
+            (None, Some(before)) => {
+                let (last, _) = Object::stamped(key, revision, before.to_value());
+                Change::Deleted { before, last: Arc::new(last) }
+            }
+            (None, None) => return Err(Damage::RemovesNothing { revision, key }.into()),
         };
         if in_window {
-            let trimmed = self.view.apply(std::slice::from_ref(&change));
-            self.garbage.floor = trimmed.floor.or(self.garbage.floor);
-            self.garbage.rows.extend(trimmed.rows);
+            self.view.replay(&change);
+            self.newest = revision;
         } else {
-            self.garbage.rows.extend(self.view.restore(&change));
+            self.view.restore(&change);
         }
         Ok(())
     }
+}
 
-    fn put(&self, revision: Revision, key: Key, json: Bytes) -> Result<Change, RowsError> {
-        let value = serde_json::from_slice(&json).map_err(|source| RowsError::Json { revision, source })?;
-        let before = self.view.get(&key);
-        let after = Arc::new(Object { key, revision, value, json });
-        Ok(match before {
-            None => Change::Added(after),
-            Some(before) => Change::Modified { before, after },
-        })
+fn head(frames: &mut Frames<'_>, holds: Holds, number: u64) -> Result<Head, LoadError> {
+    let payload = frames.next().map_err(|source| Damage::Frame { holds, number, source })?;
+    match payload.and_then(files::read) {
+        Some(Payload::Newer(format)) => Err(LoadError::Newer(format)),
+        Some(Payload::Head(head)) if (head.holds, head.number) == (holds, number) => Ok(head),
+        _ => Err(Damage::Head { holds, number }.into()),
     }
 }

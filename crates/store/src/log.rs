@@ -4,27 +4,29 @@
 //! in the order of revisions, and only then answers. The embedded log judges expectations against its own view and may
 //! give the steps of one request a revision each. A log kept by other machines would hand expectation and value to them,
 //! let the view follow the stream of changes that comes back, and answer a request once the view has reached it; stamping
-//! happens on arrival there, so nothing outside a log may depend on when an object is serialised.
+//! happens on arrival there, so nothing outside a log may depend on when an object is serialised. Such a store gives all
+//! steps of one request one revision, so a request touches at most one object of a collection: a watch that resumes
+//! can then never stop between two of its changes.
 
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::view::View;
-use crate::{Change, Expect, Key, Step, WriteError};
+use crate::{Change, Expect, Key, Step, TransactError};
 
 /// A write on its way.
 #[derive(Debug)]
 pub(crate) struct Request {
-    pub(crate) key: Key,
-    pub(crate) expect: Expect,
+    /// What must be true of which keys.
+    pub(crate) expects: Vec<(Key, Expect)>,
     pub(crate) steps: Vec<Step>,
     /// Nobody may be waiting any more; the write happens all the same.
     pub(crate) answer: oneshot::Sender<Answer>,
 }
 
 /// What became of it.
-pub(crate) type Answer = Result<Vec<Change>, WriteError>;
+pub(crate) type Answer = Result<Vec<Change>, TransactError>;
 
 /// Where writes become durable and get their revisions.
 pub(crate) trait Log: Send + 'static {

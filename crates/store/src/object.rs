@@ -1,9 +1,10 @@
 //! The small behaviour of the words in `lib.rs`: how a change names itself, how an object gets its revision.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use crate::{Change, Key, Object, Revision, Step};
@@ -11,6 +12,9 @@ use crate::{Change, Key, Object, Revision, Step};
 impl Revision {
     /// The revision of a store that was never written to. Nothing happened at it; the first write comes after.
     pub const FIRST: Self = Self(1);
+
+    /// Before everything.
+    pub(crate) const NONE: Self = Self(0);
 
     pub(crate) const fn next(self) -> Self {
         Self(self.0 + 1)
@@ -75,22 +79,52 @@ impl Change {
 }
 
 impl Object {
-    /// `value` as stored under `key` at `revision`: stamped, then serialised this one time.
-    pub(crate) fn stamped(key: Key, revision: Revision, mut value: Value) -> Self {
+    /// `value` as stored under `key` at `revision`: stamped, then serialised this one time. The parsed form lives as
+    /// long as the second half of the answer.
+    pub(crate) fn stamped(key: Key, revision: Revision, mut value: Value) -> (Self, Arc<Value>) {
         stamp(&mut value, revision);
         let json = serde_json::to_vec(&value).expect("a JSON value serialises: its keys are strings");
-        Self { key, revision, value, json: Bytes::from(json) }
+        let value = Arc::new(value);
+        let parsed = Mutex::new(Arc::downgrade(&value));
+        (Self { key, revision, json: Bytes::from(json), parsed }, value)
+    }
+
+    /// The object that `json` says, which must have been written by us.
+    pub(crate) fn read(key: Key, revision: Revision, json: Bytes) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice::<IgnoredAny>(&json)?;
+        Ok(Self { key, revision, json, parsed: Mutex::default() })
+    }
+
+    /// The parsed form: whoever asks shares it with everybody who still holds it, else it is read from the bytes.
+    pub fn value(&self) -> Arc<Value> {
+        let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
+        parsed.upgrade().unwrap_or_else(|| {
+            let value = serde_json::from_slice(&self.json).expect("the bytes were made from a value, or checked");
+            let value = Arc::new(value);
+            *parsed = Arc::downgrade(&value);
+            value
+        })
+    }
+
+    /// The parsed form to be changed.
+    pub fn to_value(&self) -> Value {
+        Arc::unwrap_or_clone(self.value())
     }
 
     /// Whether storing `value` would change anything but the revision.
     pub(crate) fn differs_from(&self, value: &mut Value) -> bool {
         stamp(value, self.revision);
-        self.value != *value
+        *self.value() != *value
     }
 
-    /// Roughly what the object occupies in memory: its bytes, and the parsed form at about three times that.
+    /// Roughly what the object occupies in memory.
     pub(crate) fn weight(&self) -> usize {
-        256 + 4 * self.json.len()
+        256 + self.json.len()
+    }
+
+    /// Roughly what its parsed form occupies besides: every map and every list has room for more than it holds.
+    pub(crate) fn parsed_weight(&self) -> usize {
+        8 * self.json.len()
     }
 }
 

@@ -1,85 +1,85 @@
-//! How one change is written: what became of a key at a revision, with a checksum over both.
+//! How one change is written: what became of a key at a revision.
 //!
-//! `crc32 · tag · collection · namespace · name · json`; the names carry their length in front, the JSON takes the rest.
-//! A deletion stores no object, since the row before it has it.
+//! `length · revision · tag · collection · namespace · name · json`; the names carry their length in front, the JSON takes
+//! the rest. A deletion stores no object, since the row before it has it. Checksums are the frame's.
 
 use bytes::Bytes;
 
-use crate::{Change, Key, Revision};
+use crate::{Change, Key, Object, Revision};
 
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 
 /// One row, read back.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Row {
-    /// The object became this.
-    Put { key: Key, json: Bytes },
-    /// It was removed.
-    Delete { key: Key },
+pub(crate) struct Row {
+    pub(crate) revision: Revision,
+    pub(crate) key: Key,
+    /// What the object became; `None`: it was removed.
+    pub(crate) json: Option<Bytes>,
 }
 
-/// Why bytes are not a row.
+/// Bytes that are not rows, although their checksum says that we wrote them.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RowError {
-    #[error("the checksum of revision {0} does not match its content")]
-    Checksum(Revision),
-    #[error("revision {0} cannot be read, although its checksum matches")]
-    Shape(Revision),
+#[error("the rows after revision {after} cannot be read")]
+pub(crate) struct NotRows {
+    pub(crate) after: Revision,
 }
 
-/// The row of a change.
-pub(crate) fn encode(change: &Change) -> Vec<u8> {
-    let key = change.key();
-    let (tag, json) = match change {
-        Change::Added(after) | Change::Modified { after, .. } => (PUT, &after.json[..]),
-        Change::Deleted { .. } => (DELETE, &[][..]),
-    };
-    let mut row = Vec::with_capacity(4 + 1 + 12 + 64 + json.len());
-    row.extend_from_slice(&[0; 4]);
-    row.push(tag);
+/// Appends the row of a change.
+pub(crate) fn encode(change: &Change, out: &mut Vec<u8>) {
+    match change {
+        Change::Added(after) | Change::Modified { after, .. } => encode_object(after, out),
+        Change::Deleted { last, .. } => write(last.revision, DELETE, &last.key, &[], out),
+    }
+}
+
+/// Appends the row that made an object what it is.
+pub(crate) fn encode_object(object: &Object, out: &mut Vec<u8>) {
+    write(object.revision, PUT, &object.key, &object.json, out);
+}
+
+fn write(revision: Revision, tag: u8, key: &Key, json: &[u8], out: &mut Vec<u8>) {
+    let length = |bytes: &[u8]| u32::try_from(bytes.len()).expect("a row is shorter than 4 GiB").to_le_bytes();
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&revision.0.to_le_bytes());
+    out.push(tag);
     for name in [&key.collection, &key.namespace, &key.name] {
-        let length = u32::try_from(name.len()).expect("a name is shorter than 4 GiB");
-        row.extend_from_slice(&length.to_le_bytes());
-        row.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(&length(name.as_bytes()));
+        out.extend_from_slice(name.as_bytes());
     }
-    row.extend_from_slice(json);
-    let sum = checksum(change.revision(), &row[4..]);
-    row[..4].copy_from_slice(&sum.to_le_bytes());
-    row
+    out.extend_from_slice(json);
+    let written = length(&out[start + 4..]);
+    out[start..start + 4].copy_from_slice(&written);
 }
 
-/// The row stored at `revision`.
-pub(crate) fn decode(revision: Revision, row: &[u8]) -> Result<Row, RowError> {
-    let (sum, body) = row.split_first_chunk::<4>().ok_or(RowError::Checksum(revision))?;
-    if u32::from_le_bytes(*sum) != checksum(revision, body) {
-        return Err(RowError::Checksum(revision));
-    }
-    parse(body).ok_or(RowError::Shape(revision))
+/// Takes the next row off the front of `rows`, which are not empty. `after` is the revision of the one before.
+pub(crate) fn decode(rows: &mut &[u8], after: Revision) -> Result<Row, NotRows> {
+    take(rows).ok_or(NotRows { after })
 }
 
-fn parse(body: &[u8]) -> Option<Row> {
-    let (&tag, mut rest) = body.split_first()?;
-    let mut name = || {
-        let (length, after) = rest.split_first_chunk::<4>()?;
-        let (name, after) = after.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
-        rest = after;
-        std::str::from_utf8(name).ok()
-    };
+fn take(rows: &mut &[u8]) -> Option<Row> {
+    let mut row = prefixed(rows)?;
+    let (revision, rest) = row.split_first_chunk::<8>()?;
+    let (&tag, rest) = rest.split_first()?;
+    row = rest;
+    let mut name = || std::str::from_utf8(prefixed(&mut row)?).ok();
     let key = Key::new(name()?, name()?, name()?);
-    match tag {
-        PUT => Some(Row::Put { key, json: Bytes::copy_from_slice(rest) }),
-        DELETE if rest.is_empty() => Some(Row::Delete { key }),
-        _ => None,
-    }
+    let json = match tag {
+        PUT => Some(Bytes::copy_from_slice(row)),
+        DELETE if row.is_empty() => None,
+        _ => return None,
+    };
+    Some(Row { revision: Revision(u64::from_le_bytes(*revision)), key, json })
 }
 
-/// Covers the revision too, so that a row found under another revision is not believed.
-fn checksum(revision: Revision, body: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&revision.0.to_le_bytes());
-    hasher.update(body);
-    hasher.finalize()
+/// Takes as many bytes as the length in front of them says.
+fn prefixed<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let (taken, rest) = rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;
+    *bytes = rest;
+    Some(taken)
 }
 
 #[cfg(test)]
@@ -91,44 +91,32 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::Object;
 
-    fn added() -> Change {
-        let object = Object::stamped(Key::new("pods", "default", "web"), Revision(7), json!({ "a": "ü" }));
-        Change::Added(Arc::new(object))
+    #[test]
+    fn rows_read_back() {
+        let (object, _) = Object::stamped(Key::new("pods", "default", "web"), Revision(7), json!({ "a": "ü" }));
+        let (last, _) = Object::stamped(object.key.clone(), Revision(8), object.to_value());
+        let object = Arc::new(object);
+        let mut bytes = Vec::new();
+        encode(&Change::Added(Arc::clone(&object)), &mut bytes);
+        encode(&Change::Deleted { before: Arc::clone(&object), last: Arc::new(last) }, &mut bytes);
+        let mut rows = &bytes[..];
+        let (key, json) = (object.key.clone(), object.json.clone());
+        let put = Row { revision: Revision(7), key: key.clone(), json: Some(json) };
+        assert_eq!(decode(&mut rows, Revision(6)), Ok(put));
+        assert_eq!(decode(&mut rows, Revision(7)), Ok(Row { revision: Revision(8), key, json: None }));
+        assert!(rows.is_empty());
     }
 
     #[test]
-    fn a_row_reads_back() {
-        let change = added();
-        let object = change.object();
-        let put = Row::Put { key: object.key.clone(), json: object.json.clone() };
-        assert_eq!(decode(Revision(7), &encode(&change)), Ok(put));
-        let last = Arc::new(Object::stamped(object.key.clone(), Revision(8), object.value.clone()));
-        let deleted = Change::Deleted { before: Arc::clone(object), last };
-        assert_eq!(decode(Revision(8), &encode(&deleted)), Ok(Row::Delete { key: object.key.clone() }));
-    }
-
-    #[test]
-    fn a_row_changed_in_any_bit_cut_short_or_moved_is_not_believed() {
-        let row = encode(&added());
-        for bit in 0..row.len() * 8 {
-            let mut changed = row.clone();
-            changed[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(decode(Revision(7), &changed), Err(RowError::Checksum(Revision(7))), "bit {bit}");
+    fn bytes_of_another_shape_are_named_and_never_panic() {
+        let (object, _) = Object::stamped(Key::new("pods", "default", "web"), Revision(7), json!({}));
+        let mut bytes = Vec::new();
+        encode_object(&object, &mut bytes);
+        for length in 0..bytes.len() {
+            assert_eq!(decode(&mut &bytes[..length], Revision(6)), Err(NotRows { after: Revision(6) }));
         }
-        for length in 0..row.len() {
-            assert!(decode(Revision(7), &row[..length]).is_err(), "length {length}");
-        }
-        assert_eq!(decode(Revision(8), &row), Err(RowError::Checksum(Revision(8))));
-    }
-
-    #[test]
-    fn a_sound_row_of_another_shape_is_named() {
-        let mut row = encode(&added());
-        row[4] = 9;
-        let sum = checksum(Revision(7), &row[4..]);
-        row[..4].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(decode(Revision(7), &row), Err(RowError::Shape(Revision(7))));
+        bytes[12] = 9;
+        assert_eq!(decode(&mut &bytes[..], Revision(6)), Err(NotRows { after: Revision(6) }));
     }
 }

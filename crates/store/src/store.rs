@@ -9,7 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 use crate::embedded::Embedded;
 use crate::log::{Log, Request};
 use crate::view::View;
-use crate::{Change, Expect, HistoryError, Key, Object, OpenError, Page, Revision, Step, Watch, WriteError};
+use crate::{
+    Change, Expect, HistoryError, Key, Object, OpenError, Page, Revision, Step, TransactError, Watch, WriteError,
+};
 
 /// Writes that wait for the log beyond these make their writers wait, which is all the back-pressure there is.
 const QUEUE: usize = 1024;
@@ -29,7 +31,7 @@ impl Default for Window {
     }
 }
 
-/// Versioned objects and watches. Cheap to clone; the last clone dropped closes the file and ends every watch.
+/// Versioned objects and watches. Cheap to clone; the last clone dropped closes the files and ends every watch.
 #[derive(Clone, Debug)]
 pub struct Store {
     // Declared, and so dropped, before `_closing`: the log ends when its queue is closed.
@@ -39,19 +41,16 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store in the file `path`, or makes it, with the default [`Window`].
+    /// Opens the store in the folder `path`, or makes it, with the default [`Window`].
     pub async fn open(path: &Path) -> Result<Self, OpenError> {
         Self::open_with(path, Window::default()).await
     }
 
-    /// Opens the store in the file `path`, or makes it.
+    /// Opens the store in the folder `path`, or makes it.
     pub async fn open_with(path: &Path, window: Window) -> Result<Self, OpenError> {
-        let file = path.to_owned();
-        let opened = tokio::task::spawn_blocking(move || Embedded::open(&file, window)).await;
-        // `redb` believes the pages it wrote itself, and panics when one of them is not as it left it.
-        let opened = opened
-            .unwrap_or_else(|panicked| Err(OpenError::Damaged { path: path.to_owned(), source: Box::new(panicked) }));
-        let (log, view) = opened?;
+        let folder = path.to_owned();
+        let opened = tokio::task::spawn_blocking(move || Embedded::open(&folder, window)).await;
+        let (log, view) = opened.expect("opening a store does not panic, whatever is in its files")?;
         Ok(Self::over(Box::new(log), view))
     }
 
@@ -106,19 +105,35 @@ impl Store {
     pub async fn write(&self, key: &Key, expect: Expect, steps: Vec<Step>) -> Result<Vec<Change>, WriteError> {
         for step in &steps {
             assert_eq!(step.key(), key, "every step of a write concerns its one key");
+        }
+        self.transact(vec![(key.clone(), expect)], steps).await.map_err(|error| match error {
+            TransactError::Conflict { found, .. } => WriteError::Conflict(found),
+            TransactError::Log(source) => WriteError::Log(source),
+        })
+    }
+
+    /// As [`Store::write`], over several keys: all of `steps` if all of `expects` hold, else none. A key may be expected
+    /// without being written, and of a collection at most one object may be written.
+    ///
+    /// # Panics
+    ///
+    /// If two steps concern different keys of one collection, or one puts something that is not a JSON object.
+    pub async fn transact(&self, expects: Vec<(Key, Expect)>, steps: Vec<Step>) -> Result<Vec<Change>, TransactError> {
+        for (at, step) in steps.iter().enumerate() {
+            let mut others = steps[..at].iter().filter(|other| other.key().collection == step.key().collection);
+            assert!(others.all(|other| other.key() == step.key()), "one object of a collection per transaction");
             if let Step::Put { value, .. } = step {
                 assert!(value.is_object(), "only JSON objects are stored");
             }
         }
         let (answer, answered) = oneshot::channel();
-        let request = Request { key: key.clone(), expect, steps, answer };
-        self.requests.send(request).await.map_err(|_| closed())?;
+        self.requests.send(Request { expects, steps, answer }).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }
 }
 
-fn closed() -> WriteError {
-    WriteError::Log(Arc::new(std::io::Error::other("the log has ended")))
+fn closed() -> TransactError {
+    TransactError::Log(Arc::new(std::io::Error::other("the log has ended")))
 }
 
 /// Ends the watches and waits for the log, when the last handle goes.

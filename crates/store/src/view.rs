@@ -3,16 +3,28 @@
 //! Only the log changes it, group by group, after the commit. Readers take a short lock and leave with shared objects.
 //! History is kept per collection, so that a busy collection never makes a quiet one unwatchable, and is given up
 //! globally oldest first, so that memory stays bounded.
+//!
+//! Objects are kept as their bytes. Their parsed forms, several times as large, are kept for what was written last, which
+//! is what everybody is about to look at, and for collections that are small, which is where roles, accounts and
+//! namespaces live, which every request looks at.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::snapshot::Everything;
 use crate::{Change, HistoryError, Key, Object, Page, Revision, Window};
 
 /// How many changes a watch takes over at a time; also how many a stalled reader can keep alive.
 const BATCH: usize = 64;
+
+/// About how much memory the parsed forms of what was written last may take.
+const RECENT: usize = 4 << 20;
+
+/// About how much memory the parsed forms of one collection may take for good.
+const SMALL: usize = 2 << 20;
 
 #[derive(Debug)]
 pub(crate) struct View {
@@ -29,13 +41,16 @@ struct State {
     order: VecDeque<Arc<str>>,
     /// What the superseded objects held by history weigh.
     weight: usize,
+    recent: Recent,
     window: Window,
     closed: bool,
 }
 
 #[derive(Debug)]
 struct Collection {
-    objects: BTreeMap<Key, Arc<Object>>,
+    objects: BTreeMap<Key, Kept>,
+    /// What the parsed forms among `objects` weigh.
+    parsed: usize,
     history: VecDeque<Change>,
     /// Every change after this one is in `history`.
     forgotten: Revision,
@@ -43,11 +58,18 @@ struct Collection {
     news: Option<watch::Sender<Revision>>,
 }
 
-/// Rows that no reader can reach any more, and the floor that makes it so.
+/// An object, with its parsed form if its collection is small enough.
+#[derive(Debug)]
+struct Kept {
+    object: Arc<Object>,
+    value: Option<Arc<Value>>,
+}
+
+/// The parsed forms of what was written last, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Garbage {
-    pub(crate) floor: Option<Revision>,
-    pub(crate) rows: Vec<Revision>,
+struct Recent {
+    values: VecDeque<(Arc<Value>, usize)>,
+    weight: usize,
 }
 
 /// The cursor is older than the history of its collection.
@@ -61,6 +83,7 @@ impl View {
             collections: BTreeMap::new(),
             order: VecDeque::new(),
             weight: 0,
+            recent: Recent::default(),
             window,
             closed: false,
         };
@@ -72,7 +95,7 @@ impl View {
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Object>> {
-        self.read().collections.get(&key.collection)?.objects.get(key).cloned()
+        self.read().collections.get(&key.collection)?.objects.get(key).map(|kept| Arc::clone(&kept.object))
     }
 
     pub(crate) fn list(&self, collection: &str, namespace: &str, at: Option<Revision>) -> Result<Page, HistoryError> {
@@ -138,25 +161,32 @@ impl View {
         }
     }
 
-    /// Makes one committed group visible, in order, then wakes its watches. Answers what fell out of the window.
-    pub(crate) fn apply(&self, changes: &[Change]) -> Garbage {
+    /// Makes one committed group visible, in order, then wakes its watches.
+    pub(crate) fn apply(&self, changes: &[Change]) {
         let mut state = self.write();
         let mut woken: Vec<watch::Sender<Revision>> = Vec::new();
         for change in changes {
             let news = state.apply(change);
+            state.recent.keep(change.object());
             if let Some(news) = news
                 && !woken.iter().any(|known| known.same_channel(&news))
             {
                 woken.push(news);
             }
         }
-        let garbage = state.trim();
+        state.trim();
         let revision = state.revision;
         drop(state);
         for news in woken {
             news.send_replace(revision);
         }
-        garbage
+    }
+
+    /// Takes over a change that was made visible in an earlier life, when nobody watches.
+    pub(crate) fn replay(&self, change: &Change) {
+        let mut state = self.write();
+        state.apply(change);
+        state.trim();
     }
 
     /// Moves the newest revision on without a change: what a reopened log says was given out before.
@@ -165,12 +195,22 @@ impl View {
         state.revision = state.revision.max(revision);
     }
 
-    /// Takes over what a change from before the window left, without the change itself. Answers the rows that it made
-    /// unreachable.
-    pub(crate) fn restore(&self, change: &Change) -> Vec<Revision> {
-        let mut state = self.write();
-        state.collection(&Arc::clone(&change.key().collection)).put(change);
-        replaced(change)
+    /// Takes over what a change from before the window left, without the change itself.
+    pub(crate) fn restore(&self, change: &Change) {
+        self.write().collection(&Arc::clone(&change.key().collection)).put(change);
+    }
+
+    /// All there is to know, as of now.
+    pub(crate) fn everything(&self) -> Everything {
+        let state = self.read();
+        let objects = state.collections.values().flat_map(|collection| collection.as_of("", state.floor)).collect();
+        let mut next: BTreeMap<&str, usize> = BTreeMap::new();
+        let changes = state.order.iter().map(|name| {
+            let at = next.entry(name).or_default();
+            *at += 1;
+            state.collections[name].history[*at - 1].clone()
+        });
+        Everything { revision: state.revision, floor: state.floor, objects, changes: changes.collect() }
     }
 
     /// Ends every watch once it has read what there is.
@@ -198,6 +238,7 @@ impl State {
         let (floor, revision, closed) = (self.floor, self.revision, self.closed);
         self.collections.entry(Arc::clone(name)).or_insert_with(|| Collection {
             objects: BTreeMap::new(),
+            parsed: 0,
             history: VecDeque::new(),
             forgotten: floor,
             news: (!closed).then(|| watch::Sender::new(revision)),
@@ -245,8 +286,7 @@ impl State {
         news
     }
 
-    fn trim(&mut self) -> Garbage {
-        let mut garbage = Garbage::default();
+    fn trim(&mut self) {
         while self.order.len() > self.window.changes || self.weight > self.window.bytes {
             let Some(name) = self.order.pop_front() else { break };
             let collection = self.collections.get_mut(&name).expect("a kept change has its collection");
@@ -254,22 +294,36 @@ impl State {
             collection.forgotten = change.revision();
             self.floor = change.revision();
             self.weight -= weight(&change);
-            garbage.floor = Some(change.revision());
-            garbage.rows.extend(replaced(&change));
         }
-        garbage
+    }
+}
+
+impl Recent {
+    fn keep(&mut self, object: &Object) {
+        let weight = object.parsed_weight();
+        self.values.push_back((object.value(), weight));
+        self.weight += weight;
+        while self.weight > RECENT
+            && let Some((_, weight)) = self.values.pop_front()
+        {
+            self.weight -= weight;
+        }
     }
 }
 
 impl Collection {
     fn put(&mut self, change: &Change) {
-        match change {
+        let replaced = match change {
             Change::Added(after) | Change::Modified { after, .. } => {
-                self.objects.insert(after.key.clone(), Arc::clone(after));
+                let weight = after.parsed_weight();
+                let value = (self.parsed + weight <= SMALL).then(|| after.value());
+                self.parsed += value.as_ref().map_or(0, |_| weight);
+                self.objects.insert(after.key.clone(), Kept { object: Arc::clone(after), value })
             }
-            Change::Deleted { last, .. } => {
-                self.objects.remove(&last.key);
-            }
+            Change::Deleted { last, .. } => self.objects.remove(&last.key),
+        };
+        if let Some(Kept { object, value: Some(_) }) = replaced {
+            self.parsed -= object.parsed_weight();
         }
     }
 
@@ -279,7 +333,7 @@ impl Collection {
             Some(first) => Key { collection: Arc::clone(&first.collection), ..from },
             None => from,
         };
-        self.objects.range(from..).map(|(_, object)| object).take_while(move |object| object.key.is_in(namespace))
+        self.objects.range(from..).map(|(_, kept)| &kept.object).take_while(move |object| object.key.is_in(namespace))
     }
 
     /// The objects as they were at `at`: those of today, with every newer change undone.
@@ -298,15 +352,6 @@ impl Collection {
     fn since(&self, cursor: Revision) -> impl DoubleEndedIterator<Item = &Change> {
         let start = self.history.partition_point(|change| change.revision() <= cursor);
         self.history.range(start..)
-    }
-}
-
-/// The rows that nobody needs once the change itself is out of the window.
-fn replaced(change: &Change) -> Vec<Revision> {
-    match change {
-        Change::Added(_) => vec![],
-        Change::Modified { before, .. } => vec![before.revision],
-        Change::Deleted { before, last } => vec![before.revision, last.revision],
     }
 }
 

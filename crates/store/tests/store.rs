@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::*;
 use serde_json::json;
-use store::{Change, Expect, HistoryError, Key, Revision, Step, Store, Watch, Window, WriteError};
+use store::{Change, Expect, HistoryError, Key, Revision, Step, Store, TransactError, Watch, Window, WriteError};
 use tempfile::TempDir;
 
 async fn open() -> (TempDir, Store) {
@@ -30,8 +30,8 @@ async fn an_object_carries_its_revision_in_both_forms() {
     let object = store.get(&key).unwrap();
     assert!(matches!(&changes[..], [Change::Added(added)] if Arc::ptr_eq(added, &object)));
     assert_eq!(object.revision, store.revision());
-    assert_eq!(object.value["metadata"]["resourceVersion"], json!(object.revision.to_string()));
-    assert_eq!(serde_json::from_slice::<serde_json::Value>(&object.json).unwrap(), object.value);
+    assert_eq!(object.value()["metadata"]["resourceVersion"], json!(object.revision.to_string()));
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&object.json).unwrap(), *object.value());
     assert!(object.json.starts_with(b"{") && object.json.ends_with(b"}"));
 }
 
@@ -82,7 +82,7 @@ async fn several_steps_are_one_write_with_a_revision_each() {
     match soon(&mut watch).await {
         Change::Deleted { before, last } => {
             assert_eq!((before.revision, last.revision), (Revision(3), Revision(4)));
-            assert_eq!(last.value["metadata"]["resourceVersion"], json!("4"));
+            assert_eq!(last.value()["metadata"]["resourceVersion"], json!("4"));
             assert_eq!(n_of(&last), 2, "the last stored state");
         }
         other @ (Change::Added(_) | Change::Modified { .. }) => panic!("{other:?}"),
@@ -107,6 +107,46 @@ async fn a_delete_of_nothing_changes_nothing() {
 async fn a_write_concerns_one_key() {
     let (_directory, store) = open().await;
     let _ = store.write(&pod("default", "a"), Expect::Absent, put(&pod("default", "b"), 1)).await;
+}
+
+#[tokio::test]
+async fn a_transaction_over_several_keys_happens_whole_or_not_at_all() {
+    let (directory, store) = open().await;
+    let (web, budget, namespace) =
+        (pod("default", "web"), Key::new("budgets", "default", "web"), Key::new("namespaces", "", "default"));
+    let expected = set(&store, &namespace, 1).await;
+    let expects = |revision| {
+        let absent = [&web, &budget].map(|key| (key.clone(), Expect::Absent));
+        absent.into_iter().chain([(namespace.clone(), Expect::Revision(revision))]).collect::<Vec<_>>()
+    };
+    let steps = || [put(&web, 1), put(&budget, 1)].concat();
+    // The namespace is only looked at, and still decides.
+    let newest = set(&store, &namespace, 2).await;
+    match store.transact(expects(expected), steps()).await {
+        Err(TransactError::Conflict { key, found: Some(found) }) => {
+            assert_eq!((key, found.revision), (namespace.clone(), newest));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(store.get(&web).is_none() && store.get(&budget).is_none());
+    let mut watch = store.watch("pods", "", None).unwrap();
+    let changes = store.transact(expects(newest), steps()).await.unwrap();
+    assert_eq!(changes.iter().map(told).collect::<Vec<_>>(), ["+web@4", "+web@5"]);
+    assert_eq!(told(&soon(&mut watch).await), "+web@4");
+    match store.transact(expects(newest), steps()).await {
+        Err(TransactError::Conflict { key, .. }) => assert_eq!(key, web),
+        other => panic!("{other:?}"),
+    }
+    drop((watch, store));
+    let store = Store::open(&directory.path().join("store")).await.unwrap();
+    assert_eq!((n_of(&store.get(&web).unwrap()), n_of(&store.get(&budget).unwrap())), (1, 1));
+}
+
+#[tokio::test]
+#[should_panic(expected = "one object of a collection")]
+async fn a_transaction_writes_one_object_of_a_collection() {
+    let (_directory, store) = open().await;
+    let _ = store.transact(vec![], [put(&pod("a", "a"), 1), put(&pod("a", "b"), 1)].concat()).await;
 }
 
 #[tokio::test]

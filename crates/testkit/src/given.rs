@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lifecycle::{
-    ContainerName, ContainerSpec, DeleteSighting, DrainSpec, Hook, Input, Instance, KillCause, PodSpec, Probe,
-    Readiness, RestartPolicy, Role, Routes, Signal, TrafficNews,
+    ContainerName, ContainerSpec, DeleteSighting, DrainSpec, Hook, Input, Instance, KillCause, PodIdentity, PodSpec,
+    Probe, Readiness, RestartPolicy, Role, Routes, Signal, TrafficNews,
 };
 
 use crate::script::{HookScript, ImageScript, Script, TrafficScript, exits_on_term};
@@ -23,6 +23,7 @@ pub struct Given {
     pub(crate) active_deadline: Option<Duration>,
     pub(crate) drain: DrainSpec,
     pub(crate) traffic: TrafficScript,
+    pub(crate) unanswered: Vec<String>,
 }
 
 /// One container and how it behaves.
@@ -62,6 +63,7 @@ pub fn given_pod() -> Given {
         active_deadline: None,
         drain: DrainSpec::default(),
         traffic: TrafficScript::default(),
+        unanswered: Vec::new(),
     }
 }
 
@@ -182,6 +184,12 @@ impl Given {
         self.delete_failures = times;
         self
     }
+    /// The first time this is asked for (in the words of the timeline), the ask is lost and nobody answers.
+    #[must_use]
+    pub fn unanswered_at_first(mut self, text: &str) -> Self {
+        self.unanswered.push(text.into());
+        self
+    }
     /// Making the sandbox takes that long.
     #[must_use]
     pub fn sandbox_takes(mut self, length: Duration) -> Self {
@@ -215,6 +223,7 @@ impl Given {
     /// What the rules see of it.
     pub fn spec(&self) -> PodSpec {
         PodSpec {
+            identity: PodIdentity { namespace: "default".into(), name: "web".into(), uid: "uid-1".into() },
             containers: self.actors.iter().map(|actor| actor.spec.clone()).collect(),
             restart: self.restart,
             grace: self.grace,

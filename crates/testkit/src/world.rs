@@ -13,6 +13,7 @@ use lifecycle::{
 
 use crate::given::{Actor, Given, What};
 use crate::script::{HookScript, ImageScript, Script};
+use crate::words;
 
 /// How long the kernel takes to end a killed process, and the node to remove a sandbox or an object.
 const SOON: Duration = Duration::from_millis(1);
@@ -93,6 +94,11 @@ impl World {
 
     /// Does what the worker asked for.
     pub(crate) fn perform(&mut self, effect: &Effect) {
+        let text = words::of_effect(effect);
+        if let Some(lost) = self.given.unanswered.iter().position(|lost| *lost == text) {
+            self.given.unanswered.remove(lost);
+            return;
+        }
         match effect {
             Effect::PullImage { container } => self.pull(container),
             Effect::CancelPull { container } => self.queue.retain(|_, happening| {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use lifecycle::{Effect, Input, Moment, PodSpec, Wall};
+use lifecycle::{Effect, Input, Moment, PodIdentity, PodSpec, Wall};
 
 use crate::record::{Entry, Record};
 
@@ -52,7 +52,8 @@ impl Lives {
                 self.boot_id = Some(boot_id);
                 Some(Part::Boot)
             }
-            Entry::Of(Record::Adopted { uid, namespace, name, spec, at }) => {
+            Entry::Of(Record::Adopted { uid, namespace, name, mut spec, at }) => {
+                spec.identity = PodIdentity { namespace: namespace.clone(), name: name.clone(), uid: uid.clone() };
                 self.forget(&uid);
                 self.open.insert(uid.clone(), self.lives.len());
                 let boot_id = self.boot_id.clone().unwrap_or_default();

@@ -3,8 +3,8 @@
 use lifecycle::{
     BarrierMode, BestEvidence, ContainerName, ContainerReport, ContainerSpec, Cut, DeleteSighting, Delivery, DrainSpec,
     Effect, Event, EventKind, Exit, Hook, HookKind, HookOutcome, HookReport, Input, Instance, KillCause, KillOutcome,
-    LastEndpoint, Moment, PodSpec, Probe, ProbeSpec, Readiness, RestartPolicy, Role, Routes, RuntimeReport,
-    SeenContainer, Signal, SpecChange, TrafficNews, Wall,
+    LastEndpoint, Moment, PodIdentity, PodSpec, Probe, ProbeSpec, Readiness, RestartPolicy, Role, Routes,
+    RuntimeReport, SeenContainer, Signal, SpecChange, TrafficNews, Wall,
 };
 
 use crate::wire::{Wire, WireError, wire_enum, wire_struct};
@@ -23,7 +23,27 @@ wire_struct!(ContainerName(name));
 wire_struct!(Signal(number));
 wire_struct!(Instance { name, attempt });
 
-wire_struct!(PodSpec { containers, restart, grace, active_deadline, drain });
+/// Whose spec it is, is said by the record that holds it.
+impl Wire for PodSpec {
+    fn put(&self, out: &mut Vec<u8>) {
+        let Self { identity: _, containers, restart, grace, active_deadline, drain } = self;
+        containers.put(out);
+        restart.put(out);
+        grace.put(out);
+        active_deadline.put(out);
+        drain.put(out);
+    }
+    fn take(input: &mut &[u8]) -> Result<Self, WireError> {
+        Ok(Self {
+            identity: PodIdentity::default(),
+            containers: Wire::take(input)?,
+            restart: Wire::take(input)?,
+            grace: Wire::take(input)?,
+            active_deadline: Wire::take(input)?,
+            drain: Wire::take(input)?,
+        })
+    }
+}
 wire_struct!(ContainerSpec { name, role, pre_stop, post_start, stop_signal, readiness, probes });
 wire_struct!(ProbeSpec { startup, startup_grace, liveness_grace });
 wire_struct!(DrainSpec {

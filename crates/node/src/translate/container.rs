@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::volumes::Prepared;
 use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod, PodSecurityContext, SecurityContext};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use runtime::{ContainerId, ContainerSpec, Mount, Resources};
+use runtime::{ContainerId, ContainerSpec, Mount, Propagation, Resources, Seccomp};
 
 /// Configuration objects the container refers to, already read.
 #[derive(Default, Debug)]
@@ -25,6 +25,8 @@ pub struct RunFacts {
     pub host_ip: String,
     /// The node's name.
     pub node_name: String,
+    /// How much memory the node has.
+    pub memory_bytes: u64,
 }
 
 /// Why a container cannot be described to the runtime (`CreateContainerConfigError`).
@@ -52,6 +54,9 @@ pub fn container_spec(
     let security = container.security_context.as_ref();
     let env = environment(pod, container, lookups, facts)?;
     let known: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    if pod.spec.as_ref().and_then(|s| s.host_users) == Some(false) {
+        return Err(ConfigError::Unsupported("a user namespace (hostUsers: false)".to_owned()));
+    }
     let expanded = |words: &Option<Vec<String>>| words.iter().flatten().map(|w| expand(w, &known)).collect();
     Ok(ContainerSpec {
         id,
@@ -61,7 +66,7 @@ pub fn container_spec(
         working_dir: container.working_dir.clone(),
         tty: container.tty.unwrap_or(false),
         stdin: container.stdin.unwrap_or(false),
-        mounts: mounts(container, volumes)?,
+        mounts: mounts(container, volumes, &known)?,
         user: user(security, pod_security),
         group: group(security, pod_security),
         groups: groups(pod_security),
@@ -72,6 +77,13 @@ pub fn container_spec(
         cap_drop: security.and_then(|s| s.capabilities.as_ref()?.drop.clone()).unwrap_or_default(),
         resources: resources(container),
         termination_message_path: container.termination_message_path.clone(),
+        oom_score_adj: Some(oom_score(pod, container, facts.memory_bytes)),
+        unmasked_proc: security.and_then(|s| s.proc_mount.as_deref()) == Some("Unmasked"),
+        must_not_be_root: security
+            .and_then(|s| s.run_as_non_root)
+            .or_else(|| pod_security.and_then(|p| p.run_as_non_root))
+            .unwrap_or(false),
+        seccomp: seccomp(security, pod_security)?,
         env,
     })
 }
@@ -183,7 +195,11 @@ pub fn field(pod: &Pod, path: &str, facts: &RunFacts) -> Result<String, ConfigEr
 }
 
 /// In units of `divisor`, rounded up; whole units if there is none.
-fn resource_field(container: &Container, resource: &str, divisor: Option<&Quantity>) -> Result<String, ConfigError> {
+pub fn resource_field(
+    container: &Container,
+    resource: &str,
+    divisor: Option<&Quantity>,
+) -> Result<String, ConfigError> {
     let resources = container.resources.as_ref();
     let (map, name) = match resource.split_once('.') {
         Some(("limits", name)) => (resources.and_then(|r| r.limits.as_ref()), name),
@@ -220,22 +236,72 @@ pub fn expand(text: &str, known: &BTreeMap<&str, &str>) -> String {
     out
 }
 
-fn mounts(container: &Container, volumes: &BTreeMap<String, Prepared>) -> Result<Vec<Mount>, ConfigError> {
+fn mounts(
+    container: &Container,
+    volumes: &BTreeMap<String, Prepared>,
+    known: &BTreeMap<&str, &str>,
+) -> Result<Vec<Mount>, ConfigError> {
     let mut mounts = Vec::new();
     for mount in container.volume_mounts.iter().flatten() {
-        let source = volumes
+        let prepared = volumes
             .get(&mount.name)
             .ok_or_else(|| ConfigError::Missing(format!("volume {:?} is not mounted on the node", mount.name)))?;
-        if mount.sub_path_expr.is_some() || mount.sub_path.as_deref().is_some_and(|p| !p.is_empty()) {
-            return Err(ConfigError::Unsupported(format!("subPath of volume mount {:?}", mount.name)));
-        }
+        let sub_path = match (&mount.sub_path_expr, &mount.sub_path) {
+            (Some(expression), _) => {
+                let path = expand(expression, known);
+                // Upstream refuses what it cannot expand, rather than mounting a directory named `$(NAME)`.
+                if path.contains("$(") {
+                    return Err(ConfigError::Missing(format!("subPathExpr {expression:?} names an unknown variable")));
+                }
+                Some(path)
+            }
+            (None, path) => path.clone(),
+        };
         mounts.push(Mount {
-            source: Some(source.path.clone()),
+            source: prepared.source.clone(),
+            sub_path: sub_path.filter(|path| !path.is_empty()),
             target: mount.mount_path.clone(),
-            read_only: source.read_only || mount.read_only.unwrap_or(false),
+            read_only: prepared.read_only || mount.read_only.unwrap_or(false),
+            propagation: match mount.mount_propagation.as_deref() {
+                Some("HostToContainer") => Propagation::HostToContainer,
+                Some("Bidirectional") => Propagation::Bidirectional,
+                _ => Propagation::None,
+            },
         });
     }
     Ok(mounts)
+}
+
+/// How readily the kernel kills the container: what is guaranteed last, what asked for nothing first, and in between
+/// whoever asked for less of the node's memory first.
+fn oom_score(pod: &Pod, container: &Container, memory_bytes: u64) -> i32 {
+    const GUARANTEED: i32 = -997;
+    const BEST_EFFORT: i32 = 1000;
+    let class = pod.status.as_ref().and_then(|status| status.qos_class.as_deref());
+    match class {
+        Some("Guaranteed") => GUARANTEED,
+        Some("BestEffort") => BEST_EFFORT,
+        _ => {
+            let requests = container.resources.as_ref().and_then(|r| r.requests.as_ref());
+            let asked = requests.and_then(|r| r.get("memory")).and_then(quantity_millis).unwrap_or(0) / 1000;
+            let share = (1000 * asked).checked_div(u128::from(memory_bytes)).unwrap_or(0).min(1000);
+            let score = 1000 - i32::try_from(share).unwrap_or(1000);
+            // Never as safe as what is guaranteed, never as exposed as what asked for nothing.
+            score.clamp(1000 + GUARANTEED, BEST_EFFORT - 1)
+        }
+    }
+}
+
+fn seccomp(security: Option<&SecurityContext>, pod: Option<&PodSecurityContext>) -> Result<Seccomp, ConfigError> {
+    let profile = security
+        .and_then(|s| s.seccomp_profile.as_ref())
+        .or_else(|| pod.and_then(|p| p.seccomp_profile.as_ref()))
+        .map(|profile| profile.type_.as_str());
+    match profile {
+        None | Some("RuntimeDefault") => Ok(Seccomp::Default),
+        Some("Unconfined") => Ok(Seccomp::Unconfined),
+        Some(other) => Err(ConfigError::Unsupported(format!("seccomp profile {other:?}"))),
+    }
 }
 
 fn user(security: Option<&SecurityContext>, pod: Option<&PodSecurityContext>) -> Option<u32> {
@@ -305,6 +371,24 @@ mod tests {
         assert_eq!(expand("$(A)-$(B)$", &known), "1-two$");
         assert_eq!(expand("$$(A) $(NOPE) $A", &known), "$(A) $(NOPE) $A");
         assert_eq!(expand("$(A", &known), "$(A");
+    }
+
+    #[test]
+    fn the_kernel_is_told_whom_to_spare() {
+        let score = |class: &str, memory: &str| {
+            let requests = BTreeMap::from([("memory".to_owned(), Quantity(memory.to_owned()))]);
+            let resources =
+                k8s_openapi::api::core::v1::ResourceRequirements { requests: Some(requests), ..Default::default() };
+            let status =
+                k8s_openapi::api::core::v1::PodStatus { qos_class: Some(class.to_owned()), ..Default::default() };
+            let pod = Pod { status: Some(status), ..Pod::default() };
+            let container = Container { resources: Some(resources), ..Container::default() };
+            oom_score(&pod, &container, 4 << 30)
+        };
+        assert_eq!(score("Guaranteed", "1Gi"), -997);
+        assert_eq!(score("BestEffort", "0"), 1000);
+        assert_eq!(score("Burstable", "1Gi"), 750);
+        assert_eq!((score("Burstable", "1Ki"), score("Burstable", "64Gi")), (999, 3));
     }
 
     #[test]

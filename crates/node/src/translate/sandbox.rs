@@ -1,8 +1,11 @@
 //! An API pod as the runtime's sandbox.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec};
 use runtime::{PodUid, SandboxSpec};
 
+/// The C library looks at no more.
+const NAMESERVERS_MAX: usize = 3;
+const CLUSTER_DOMAIN: &str = "cluster.local";
 /// The longest host name Linux takes.
 const HOSTNAME_MAX: usize = 63;
 
@@ -12,39 +15,129 @@ pub fn sandbox_spec(pod: &Pod) -> SandboxSpec {
     let spec = pod.spec.as_ref();
     let name = meta.name.clone().unwrap_or_default();
     let hostname = spec.and_then(|s| s.hostname.clone()).unwrap_or_else(|| name.clone());
+    let hostname = hostname.chars().take(HOSTNAME_MAX).collect::<String>().trim_end_matches(['-', '.']).to_owned();
+    let namespace = meta.namespace.clone().unwrap_or_default();
+    let subdomain = spec.and_then(|s| s.subdomain.as_ref()).filter(|subdomain| !subdomain.is_empty());
+    let flag = |read: fn(&PodSpec) -> Option<bool>| spec.and_then(read).unwrap_or(false);
     SandboxSpec {
         uid: PodUid(meta.uid.clone().unwrap_or_default()),
-        namespace: meta.namespace.clone().unwrap_or_default(),
-        hostname: hostname.chars().take(HOSTNAME_MAX).collect::<String>().trim_end_matches(['-', '.']).to_owned(),
         name,
-        host_network: spec.and_then(|s| s.host_network).unwrap_or(false),
+        fqdn: subdomain.map(|subdomain| format!("{hostname}.{subdomain}.{namespace}.svc.{CLUSTER_DOMAIN}")),
+        namespace,
+        hostname,
+        host_network: flag(|s| s.host_network),
+        host_pid: flag(|s| s.host_pid),
+        host_ipc: flag(|s| s.host_ipc),
+        share_pids: flag(|s| s.share_process_namespace),
         resolv_conf: spec.and_then(resolv_conf),
+        sysctls: spec.map(sysctls).unwrap_or_default(),
+        host_aliases: spec.map(host_aliases).unwrap_or_default(),
+        memory_volumes: crate::volumes::in_memory(pod),
     }
 }
 
-/// `dnsPolicy: None` writes exactly what `dnsConfig` says; everything else uses the node's resolver until the
-/// cluster has a DNS of its own.
-fn resolv_conf(spec: &k8s_openapi::api::core::v1::PodSpec) -> Option<String> {
-    if spec.dns_policy.as_deref() != Some("None") {
-        return None;
+fn sysctls(spec: &PodSpec) -> Vec<(String, String)> {
+    let asked = spec.security_context.iter().flat_map(|security| security.sysctls.iter().flatten());
+    asked.map(|sysctl| (sysctl.name.clone(), sysctl.value.clone())).collect()
+}
+
+fn host_aliases(spec: &PodSpec) -> Vec<(String, Vec<String>)> {
+    let asked = spec.host_aliases.iter().flatten();
+    asked.map(|alias| (alias.ip.clone(), alias.hostnames.clone().unwrap_or_default())).collect()
+}
+
+/// `dnsPolicy: None` writes exactly what `dnsConfig` says; everything else uses the node's resolver, and adds to it
+/// what `dnsConfig` says, until the cluster has a DNS of its own.
+fn resolv_conf(spec: &PodSpec) -> Option<String> {
+    let config = spec.dns_config.as_ref();
+    match (spec.dns_policy.as_deref(), config) {
+        (Some("None"), config) => Some(Resolver::default().with(config).text()),
+        (_, None) => None,
+        (_, config) => {
+            let host = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+            Some(Resolver::read(&host).with(config).text())
+        }
     }
-    let config = spec.dns_config.as_ref()?;
-    let mut lines: Vec<String> =
-        config.nameservers.iter().flatten().map(|server| format!("nameserver {server}\n")).collect();
-    if let Some(searches) = config.searches.as_ref().filter(|s| !s.is_empty()) {
-        lines.push(format!("search {}\n", searches.join(" ")));
+}
+
+/// The lines of a `resolv.conf` that pods care for.
+#[derive(Default)]
+struct Resolver {
+    nameservers: Vec<String>,
+    searches: Vec<String>,
+    options: Vec<String>,
+}
+
+impl Resolver {
+    fn read(text: &str) -> Self {
+        let mut resolver = Self::default();
+        for line in text.lines() {
+            let mut words = line.split_whitespace().map(str::to_owned);
+            match words.next().as_deref() {
+                Some("nameserver") => resolver.nameservers.extend(words),
+                // The last such line counts.
+                Some("search" | "domain") => resolver.searches = words.collect(),
+                Some("options") => resolver.options = words.collect(),
+                _ => {}
+            }
+        }
+        resolver
     }
-    let options: Vec<String> = config
-        .options
-        .iter()
-        .flatten()
-        .filter_map(|o| {
-            let name = o.name.as_ref()?;
-            Some(o.value.as_ref().map_or_else(|| name.clone(), |value| format!("{name}:{value}")))
-        })
-        .collect();
-    if !options.is_empty() {
-        lines.push(format!("options {}\n", options.join(" ")));
+
+    fn with(mut self, config: Option<&PodDNSConfig>) -> Self {
+        let Some(config) = config else { return self };
+        let add = |to: &mut Vec<String>, new: Option<&Vec<String>>| {
+            for word in new.into_iter().flatten().filter(|word| !word.is_empty()) {
+                if !to.contains(word) {
+                    to.push(word.clone());
+                }
+            }
+        };
+        add(&mut self.nameservers, config.nameservers.as_ref());
+        add(&mut self.searches, config.searches.as_ref());
+        for option in config.options.iter().flatten() {
+            let Some(name) = &option.name else { continue };
+            // An option of the pod replaces the node's of that name.
+            self.options.retain(|known| known.split(':').next() != Some(name));
+            self.options.push(option.value.as_ref().map_or_else(|| name.clone(), |value| format!("{name}:{value}")));
+        }
+        self
     }
-    Some(lines.concat())
+
+    fn text(&self) -> String {
+        let mut lines: String =
+            self.nameservers.iter().take(NAMESERVERS_MAX).map(|server| format!("nameserver {server}\n")).collect();
+        for (word, values) in [("search", &self.searches), ("options", &self.options)] {
+            if !values.is_empty() {
+                lines.push_str(&format!("{word} {}\n", values.join(" ")));
+            }
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::PodDNSConfigOption;
+
+    #[test]
+    fn a_pods_dns_adds_to_the_nodes() {
+        let option = |name: &str, value: Option<&str>| PodDNSConfigOption {
+            name: Some(name.to_owned()),
+            value: value.map(str::to_owned),
+        };
+        let config = PodDNSConfig {
+            nameservers: Some(vec!["1.1.1.1".into(), "10.0.0.1".into(), "2.2.2.2".into(), "3.3.3.3".into()]),
+            searches: Some(vec!["pod.example".into()]),
+            options: Some(vec![option("ndots", Some("2")), option("edns0", None)]),
+        };
+        let host = "# comment\nnameserver 10.0.0.1\nsearch old\nsearch host.example\noptions ndots:5 rotate\n";
+        assert_eq!(
+            Resolver::read(host).with(Some(&config)).text(),
+            "nameserver 10.0.0.1\nnameserver 1.1.1.1\nnameserver 2.2.2.2\nsearch host.example pod.example\n\
+             options rotate ndots:2 edns0\n"
+        );
+        assert_eq!(Resolver::default().with(Some(&config)).text().lines().count(), 5);
+    }
 }

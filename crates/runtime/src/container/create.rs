@@ -1,9 +1,9 @@
 //! The first process of a container.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::pipe::PipeFlags;
-use rustix::thread::UnshareFlags;
+use rustix::thread::{ThreadNameSpaceType, UnshareFlags};
 
 use super::identity::Identity;
 use super::last_steps::LastSteps;
@@ -11,8 +11,9 @@ use super::mounts::{self, Root};
 use super::plan::ContainerPlan;
 use super::progress::{self, Progress};
 use super::stdio::{self, ChildEnds};
-use super::{Doing, SetupError, rootfs};
+use super::{Doing, SetupError, rootfs, words};
 use crate::cgroup::ContainerCgroup;
+use crate::contract::SandboxSpec;
 use crate::shim::records::PodDir;
 use crate::sys::process::Spawned;
 use crate::sys::{descriptors, mount, process, signal};
@@ -30,10 +31,25 @@ pub(crate) struct Created {
     pub(crate) seccomp: Vec<Vec<u8>>,
 }
 
+/// The pod a container is made in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) pod: &'a PodDir,
+    pub(crate) sandbox: &'a SandboxSpec,
+    /// The mount namespace the shim was born in.
+    pub(crate) host_mounts: BorrowedFd<'a>,
+    /// The first process of the pid namespace that all containers of the pod share, if they do.
+    pub(crate) first_of_pod: Option<BorrowedFd<'a>>,
+}
+
 /// Starts making a container: clones this process into the container's cgroup and namespaces.
 ///
 /// The pod's network, IPC and host name namespaces are the shim's own, so the child has them by birth.
-pub(crate) fn create(pod: &PodDir, plan: &ContainerPlan, cgroup: &ContainerCgroup) -> Result<Created, SetupError> {
+pub(crate) fn create(
+    around: &Surroundings<'_>,
+    plan: &ContainerPlan,
+    cgroup: &ContainerCgroup,
+) -> Result<Created, SetupError> {
     let mut seccomp = Vec::new();
     for file in &plan.seccomp {
         seccomp.push(std::fs::read(file).doing(|| format!("read seccomp filter {}", file.display()))?);
@@ -45,22 +61,34 @@ pub(crate) fn create(pod: &PodDir, plan: &ContainerPlan, cgroup: &ContainerCgrou
         None => (None, None, None),
     };
     let directory = cgroup.open().doing(|| "open the container's cgroup".to_owned())?;
-    let namespaces = libc::CLONE_NEWPID | libc::CLONE_NEWNS;
-    let process = process::clone_into(namespaces, directory.as_fd(), || {
-        let error = match stdio::lay_out(ends.as_ref(), theirs.as_fd(), None) {
-            Ok(()) => set_up(pod, plan, cgroup, &seccomp),
-            Err(error) => error,
-        };
-        progress::tell(descriptors::agreed(stdio::PROGRESS), &Progress::Failed { message: error.0 });
-        1
-    })
-    .doing(|| "clone".to_owned())?;
+    let own_pids = !around.sandbox.host_pid && around.first_of_pod.is_none();
+    let namespaces = libc::CLONE_NEWNS | if own_pids { libc::CLONE_NEWPID } else { 0 };
+    let clone = || {
+        process::clone_into(namespaces, directory.as_fd(), || {
+            let error = match stdio::lay_out(ends.as_ref(), theirs.as_fd(), around.host_mounts) {
+                Ok(()) => set_up(around, plan, cgroup, &seccomp),
+                Err(error) => error,
+            };
+            progress::tell(descriptors::agreed(stdio::PROGRESS), &Progress::Failed { message: error.0 });
+            1
+        })
+        .doing(|| "clone".to_owned())
+    };
+    let process = match around.first_of_pod {
+        Some(first) => born_beside(first, clone)?,
+        None => clone()?,
+    };
     Ok(Created { process, progress: ours, output, stdin, seccomp })
 }
 
 /// Runs in the child; returns only with the reason why the program does not run.
-fn set_up(pod: &PodDir, plan: &ContainerPlan, cgroup: &ContainerCgroup, seccomp: &[Vec<u8>]) -> SetupError {
-    match enter_container(pod, plan, cgroup) {
+fn set_up(
+    around: &Surroundings<'_>,
+    plan: &ContainerPlan,
+    cgroup: &ContainerCgroup,
+    seccomp: &[Vec<u8>],
+) -> SetupError {
+    match enter_container(around, plan, cgroup) {
         Ok(identity) => LastSteps {
             argv: &plan.argv,
             env: &plan.env,
@@ -76,19 +104,26 @@ fn set_up(pod: &PodDir, plan: &ContainerPlan, cgroup: &ContainerCgroup, seccomp:
     }
 }
 
-fn enter_container(pod: &PodDir, plan: &ContainerPlan, cgroup: &ContainerCgroup) -> Result<Identity, SetupError> {
+fn enter_container(
+    around: &Surroundings<'_>,
+    plan: &ContainerPlan,
+    cgroup: &ContainerCgroup,
+) -> Result<Identity, SetupError> {
     signal::reset_all().doing(|| "reset signals".to_owned())?;
     rustix::process::setsid().doing(|| "make a session".to_owned())?;
     let _ = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     cgroup.join_v1()?;
     // Only after joining: the namespace's root is wherever the process stands.
     mount::unshare(UnshareFlags::NEWCGROUP).doing(|| "make a cgroup namespace".to_owned())?;
-    let root = rootfs::mount(&pod.container(&plan.spec.id).path, &plan.layers, plan.spec.privileged)?;
+    let progress = descriptors::agreed(stdio::PROGRESS);
+    if let Err(message) = set_oom_score(plan) {
+        progress::tell(progress, &Progress::Warning { message });
+    }
+    let root = rootfs::mount(&around.pod.container(&plan.spec.id).path, &plan.layers, plan.spec.privileged)?;
     let root = Root(root);
-    mounts::mount_all(&root, pod, plan, cgroup.is_unified())?;
+    mounts::mount_all(&root, around, plan, cgroup.is_unified())?;
     rootfs::enter(&root.0, plan.spec.read_only_root)?;
     let identity = Identity::resolve(&plan.user, &plan.spec)?;
-    let progress = descriptors::agreed(stdio::PROGRESS);
     progress::tell(progress, &Progress::Identity(identity.clone()));
     if plan.spec.tty {
         stdio::open_terminal(&identity, progress)?;
@@ -96,6 +131,30 @@ fn enter_container(pod: &PodDir, plan: &ContainerPlan, cgroup: &ContainerCgroup)
         stdio::give_to(&identity);
     }
     Ok(identity)
+}
+
+/// Tells the kernel how readily to kill this process. Lowering needs a privilege that few machines withhold.
+pub(crate) fn set_oom_score(plan: &ContainerPlan) -> Result<(), String> {
+    let Some(score) = plan.spec.oom_score_adj else { return Ok(()) };
+    std::fs::write("/proc/self/oom_score_adj", score.to_string())
+        .map_err(|error| format!("oom_score_adj={score} is not applied: {}", words(&error)))
+}
+
+/// Has a child born into the pid namespace of another process.
+///
+/// Entering a pid namespace changes only where future children are born, so it is undone right after the birth.
+pub(crate) fn born_beside<T>(
+    process: BorrowedFd<'_>,
+    birth: impl FnOnce() -> Result<T, SetupError>,
+) -> Result<T, SetupError> {
+    let own = rustix::fs::open("/proc/self/ns/pid", rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())
+        .doing(|| "open own pid namespace".to_owned())?;
+    let enter =
+        |space: BorrowedFd<'_>| rustix::thread::move_into_thread_name_spaces(space, ThreadNameSpaceType::PROCESS_ID);
+    enter(process).doing(|| "enter the container's pid namespace".to_owned())?;
+    let born = birth();
+    enter(own.as_fd()).doing(|| "return to own pid namespace".to_owned())?;
+    born
 }
 
 struct Pipes {

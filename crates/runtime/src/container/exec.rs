@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::pipe::PipeFlags;
 use rustix::thread::ThreadNameSpaceType;
 
-use super::create::null;
+use super::create::{born_beside, null, set_oom_score};
 use super::identity::Identity;
 use super::last_steps::LastSteps;
 use super::plan::ContainerPlan;
@@ -43,22 +43,18 @@ pub(crate) fn join(host: &Host<'_>, cgroup: &Path, spec: &ExecSpec) -> Result<Jo
     let (ours, theirs) = progress::channel()?;
     let (ends, streams) = if spec.tty { (None, Vec::new()) } else { pipes(spec).map(|(e, s)| (Some(e), s))? };
     let directory = crate::cgroup::open(cgroup).doing(|| "open the cgroup".to_owned())?;
-    let own = rustix::fs::open("/proc/self/ns/pid", rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())
-        .doing(|| "open own pid namespace".to_owned())?;
-    // Entering a pid namespace changes only where future children are born, so it is undone right after the birth.
-    let enter =
-        |space: BorrowedFd<'_>| rustix::thread::move_into_thread_name_spaces(space, ThreadNameSpaceType::PROCESS_ID);
-    enter(host.first_process).doing(|| "enter the container's pid namespace".to_owned())?;
-    let process = process::clone_into(0, directory.as_fd(), || {
-        let error = match stdio::lay_out(ends.as_ref(), theirs.as_fd(), Some(host.first_process)) {
-            Ok(()) => become_program(host, spec),
-            Err(error) => error,
-        };
-        progress::tell(descriptors::agreed(stdio::PROGRESS), &Progress::Failed { message: error.0 });
-        1
-    });
-    enter(own.as_fd()).doing(|| "return to own pid namespace".to_owned())?;
-    Ok(Joined { process: process.doing(|| "clone".to_owned())?, progress: ours, streams })
+    let process = born_beside(host.first_process, || {
+        process::clone_into(0, directory.as_fd(), || {
+            let error = match stdio::lay_out(ends.as_ref(), theirs.as_fd(), host.first_process) {
+                Ok(()) => become_program(host, spec),
+                Err(error) => error,
+            };
+            progress::tell(descriptors::agreed(stdio::PROGRESS), &Progress::Failed { message: error.0 });
+            1
+        })
+        .doing(|| "clone".to_owned())
+    })?;
+    Ok(Joined { process, progress: ours, streams })
 }
 
 /// Runs in the child; returns only with the reason why the program does not run.
@@ -87,6 +83,8 @@ fn enter_container(host: &Host<'_>, spec: &ExecSpec) -> Result<(), SetupError> {
     signal::reset_all().doing(|| "reset signals".to_owned())?;
     rustix::process::setsid().doing(|| "make a session".to_owned())?;
     host.cgroup.join_v1()?;
+    // What cannot be applied was told when the container was started.
+    let _ = set_oom_score(host.plan);
     // The pod's other namespaces are the shim's own; these two are the container's.
     let spaces = ThreadNameSpaceType::MOUNT | ThreadNameSpaceType::CONTROL_GROUP;
     rustix::thread::move_into_thread_name_spaces(descriptors::agreed(stdio::CONTAINER), spaces)

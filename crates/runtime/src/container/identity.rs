@@ -37,6 +37,9 @@ impl Identity {
         let uid = number
             .or_else(|| account.as_ref().and_then(|fields| fields[2].parse().ok()))
             .ok_or_else(|| SetupError(format!("unable to find user {user}: no matching entries in passwd file")))?;
+        if uid == 0 && spec.must_not_be_root {
+            return Err(SetupError("container has runAsNonRoot and would run as root".to_owned()));
+        }
         let gid = match (spec.group, group_asked) {
             (Some(gid), _) => gid,
             (None, Some(name)) => group_number(name, group)
@@ -106,6 +109,16 @@ mod tests {
     fn a_number_needs_no_account() {
         assert_eq!(resolve("4711").unwrap(), Identity { uid: 4711, gid: 0, groups: vec![0], home: "/".into() });
         assert_eq!(resolve("4711:12").unwrap().gid, 12);
+    }
+
+    #[test]
+    fn root_is_refused_by_whatever_name_where_it_must_not_be() {
+        let spec = ContainerSpec { must_not_be_root: true, ..spec() };
+        for user in ["0", "root", "0:34"] {
+            let refused = Identity::from_accounts(user, &spec, PASSWD, GROUP).unwrap_err();
+            assert_eq!(refused.to_string(), "container has runAsNonRoot and would run as root");
+        }
+        assert_eq!(Identity::from_accounts("www-data", &spec, PASSWD, GROUP).unwrap().uid, 33);
     }
 
     #[test]

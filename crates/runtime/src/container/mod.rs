@@ -16,6 +16,7 @@ pub(crate) mod progress;
 mod rootfs;
 pub(crate) mod seccomp;
 mod stdio;
+mod volume;
 
 use std::io;
 

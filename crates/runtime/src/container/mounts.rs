@@ -4,17 +4,18 @@
 //! link in an image or volume cannot lead a mount out of the container.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags};
 
+use super::create::Surroundings;
 use super::plan::ContainerPlan;
 use super::rootfs::{attach, o_path};
-use super::{Doing, SetupError, devices};
-use crate::contract::Mount;
-use crate::shim::records::PodDir;
+use super::{Doing, SetupError, devices, stdio, volume};
+use crate::contract::{Mount, MountSource, Propagation};
+use crate::sys::descriptors;
 use crate::sys::mount::set_attributes;
 
 const MASKED: [&str; 13] = [
@@ -37,17 +38,20 @@ const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys",
 /// As many links in a row as the kernel follows.
 const LINKS_MAX: usize = 40;
 
+const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
+
 const NOTHING_SPECIAL: MountAttrFlags =
     MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV).union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
 
 /// Mounts everything a container sees besides its image.
 pub(crate) fn mount_all(
     root: &Root,
-    pod: &PodDir,
+    around: &Surroundings<'_>,
     plan: &ContainerPlan,
     cgroup2_is_whole: bool,
 ) -> Result<(), SetupError> {
     let privileged = plan.spec.privileged;
+    let pod = around.pod;
     root.mount_new("proc", "/proc", NOTHING_SPECIAL, &[])?;
     let dev = [("mode", "755"), ("size", "65536k")];
     root.mount_new("tmpfs", "/dev", MountAttrFlags::MOUNT_ATTR_NOSUID, &dev)?;
@@ -55,7 +59,8 @@ pub(crate) fn mount_all(
     let pts = [("mode", "0620"), ("ptmxmode", "0666"), ("gid", "5")];
     root.mount_new("devpts", "/dev/pts", no_suid_no_exec, &pts)?;
     root.mount_new("mqueue", "/dev/mqueue", NOTHING_SPECIAL, &[])?;
-    root.bind(&pod.shm(), "/dev/shm", 0)?;
+    let shm = if around.sandbox.host_ipc { PathBuf::from("/dev/shm") } else { pod.shm() };
+    root.bind(&shm, "/dev/shm", 0)?;
     devices::make(root, privileged)?;
     let read_only = if privileged { MountAttrFlags::empty() } else { MountAttrFlags::MOUNT_ATTR_RDONLY };
     root.mount_new("sysfs", "/sys", NOTHING_SPECIAL | read_only, &[])?;
@@ -74,9 +79,9 @@ pub(crate) fn mount_all(
     let mut mounts: Vec<&Mount> = plan.spec.mounts.iter().collect();
     mounts.sort_by_key(|mount| mount.target.split('/').filter(|part| !part.is_empty()).count());
     for mount in mounts {
-        root.mount_volume(mount, privileged)?;
+        root.mount_volume(mount, around, privileged)?;
     }
-    if !privileged {
+    if !privileged && !plan.spec.unmasked_proc {
         READ_ONLY.iter().try_for_each(|path| root.make_read_only(path))?;
         MASKED.iter().try_for_each(|path| root.mask(path))?;
     }
@@ -159,28 +164,37 @@ impl Root {
     /// Shows a file or directory of the host at `target`.
     fn bind(&self, source: &Path, target: &str, attributes: u64) -> Result<(), SetupError> {
         let doing = || format!("bind {} to {target}", source.display());
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-        let mount = rustix::mount::open_tree(CWD, source, flags).doing(doing)?;
+        let mount = rustix::mount::open_tree(CWD, source, CLONE | OpenTreeFlags::AT_RECURSIVE).doing(doing)?;
+        self.attach_bound(mount, target, attributes, libc::MS_PRIVATE)
+    }
+
+    fn mount_volume(&self, mount: &Mount, around: &Surroundings<'_>, privileged: bool) -> Result<(), SetupError> {
+        let source = match &mount.source {
+            MountSource::Host(path) => path.clone(),
+            MountSource::Memory(name) => around.pod.memory_volume(name),
+        };
+        let open = || volume::open(&source, mount.sub_path.as_deref());
+        let (tree, propagation) = match mount.propagation {
+            Propagation::None => (open()?, libc::MS_PRIVATE),
+            Propagation::HostToContainer => (open()?, libc::MS_SLAVE),
+            // Only the host's own mount has the host for a peer; this process sees a follower of it.
+            Propagation::Bidirectional => {
+                (volume::in_mount_namespace(descriptors::agreed(stdio::HOST_MOUNTS), open)??, 0)
+            }
+        };
+        let read_only = if mount.read_only { libc::MOUNT_ATTR_RDONLY } else { 0 };
+        let no_devices = if privileged { 0 } else { libc::MOUNT_ATTR_NODEV };
+        self.attach_bound(tree, &mount.target, read_only | no_devices, propagation)
+    }
+
+    fn attach_bound(&self, mount: OwnedFd, target: &str, attributes: u64, propagation: u64) -> Result<(), SetupError> {
+        let doing = || format!("mount {target}");
         let stat = rustix::fs::fstat(&mount).doing(doing)?;
-        if attributes != 0 {
-            set_attributes(&mount, attributes, 0, true).doing(doing)?;
+        if attributes != 0 || propagation != 0 {
+            set_attributes(&mount, attributes, propagation, true).doing(doing)?;
         }
         let directory = FileType::from_raw_mode(stat.st_mode).is_dir();
         attach(mount, self.find_or_make(target, directory)?)
-    }
-
-    fn mount_volume(&self, mount: &Mount, privileged: bool) -> Result<(), SetupError> {
-        let read_only = if mount.read_only { libc::MOUNT_ATTR_RDONLY } else { 0 };
-        match &mount.source {
-            Some(source) => {
-                self.bind(source, &mount.target, read_only | if privileged { 0 } else { libc::MOUNT_ATTR_NODEV })
-            }
-            None => {
-                let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-                attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, mount.read_only);
-                self.mount_new("tmpfs", &mount.target, attributes, &[("mode", "1777")])
-            }
-        }
     }
 
     /// Makes a part of the tree read-only by mounting it onto itself. What does not exist needs no protection.
@@ -205,10 +219,7 @@ impl Root {
     }
 }
 
-fn clone_of(tree: impl AsFd) -> rustix::io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_EMPTY_PATH
-        | OpenTreeFlags::AT_RECURSIVE;
-    rustix::mount::open_tree(tree, "", flags)
+/// A detached copy of what a descriptor refers to, with all that is mounted below it.
+pub(super) fn clone_of(tree: impl AsFd) -> rustix::io::Result<OwnedFd> {
+    rustix::mount::open_tree(tree, "", CLONE | OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::AT_RECURSIVE)
 }

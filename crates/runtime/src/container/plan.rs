@@ -86,30 +86,10 @@ fn environment(spec: &ContainerSpec, config: &ImageConfig, hostname: &str) -> Ve
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::contract::{ContainerId, Resources};
+    use crate::contract::ContainerId;
 
     pub(crate) fn spec() -> ContainerSpec {
-        ContainerSpec {
-            id: ContainerId { name: "app".into(), attempt: 0 },
-            image_id: String::new(),
-            command: vec![],
-            args: vec![],
-            env: vec![],
-            working_dir: None,
-            tty: false,
-            stdin: false,
-            mounts: vec![],
-            user: None,
-            group: None,
-            groups: vec![],
-            read_only_root: false,
-            privileged: false,
-            no_new_privileges: false,
-            cap_add: vec![],
-            cap_drop: vec![],
-            resources: Resources::default(),
-            termination_message_path: None,
-        }
+        ContainerSpec { id: ContainerId { name: "app".into(), attempt: 0 }, ..ContainerSpec::default() }
     }
 
     fn image() -> ImageConfig {

@@ -85,9 +85,8 @@ pub(crate) fn enter(root: impl AsFd, read_only: bool) -> Result<(), SetupError> 
     // The old root now covers the new one: detaching it uncovers the container.
     rustix::mount::unmount(".", UnmountFlags::DETACH).doing(|| "leave the old root".to_owned())?;
     rustix::process::chdir("/").doing(|| "enter /".to_owned())?;
-    let root = rustix::fs::openat(CWD, "/", o_path(), rustix::fs::Mode::empty()).doing(|| "open /".to_owned())?;
-    set_attributes(&root, 0, libc::MS_PRIVATE, true).doing(|| "make mounts private".to_owned())?;
     if read_only {
+        let root = rustix::fs::openat(CWD, "/", o_path(), rustix::fs::Mode::empty()).doing(|| "open /".to_owned())?;
         set_attributes(&root, libc::MOUNT_ATTR_RDONLY, 0, false).doing(|| "make the root read-only".to_owned())?;
     }
     Ok(())

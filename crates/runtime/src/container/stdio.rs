@@ -13,6 +13,8 @@ use crate::sys::descriptors;
 pub(crate) const PROGRESS: i32 = 3;
 /// Where an exec's child keeps the pidfd of the container it joins.
 pub(crate) const CONTAINER: i32 = 4;
+/// Where a container's first process keeps the host's mount namespace until `execve` closes it.
+pub(crate) const HOST_MOUNTS: i32 = 4;
 
 /// The child's ends of its streams; nothing at all when it will open a terminal.
 #[derive(Debug)]
@@ -27,7 +29,7 @@ pub(crate) struct ChildEnds {
 pub(crate) fn lay_out(
     ends: Option<&ChildEnds>,
     progress: BorrowedFd<'_>,
-    container: Option<BorrowedFd<'_>>,
+    joined: BorrowedFd<'_>,
 ) -> Result<(), SetupError> {
     let doing = || "lay out descriptors".to_owned();
     if let Some(ends) = ends {
@@ -36,12 +38,8 @@ pub(crate) fn lay_out(
         rustix::stdio::dup2_stderr(&ends.stderr).doing(doing)?;
     }
     descriptors::place(progress, PROGRESS).doing(doing)?;
-    let mut first_unused = PROGRESS + 1;
-    if let Some(container) = container {
-        descriptors::place(container, CONTAINER).doing(doing)?;
-        first_unused = CONTAINER + 1;
-    }
-    descriptors::close_from(first_unused.cast_unsigned()).doing(doing)
+    descriptors::place(joined, CONTAINER).doing(doing)?;
+    descriptors::close_from(CONTAINER.cast_unsigned() + 1).doing(doing)
 }
 
 /// Gives the streams to the user that will use them: `/dev/stdout` can then be opened again by name.

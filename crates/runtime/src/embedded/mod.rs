@@ -25,7 +25,7 @@ use crate::cgroup::{Group, Hierarchies};
 use crate::container::seccomp::Filters;
 use crate::contract::{
     ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, Image, PodReport, PodUid, Runtime, RuntimeError,
-    RuntimeEvent, Sandbox, SandboxSpec,
+    RuntimeEvent, Sandbox, SandboxSpec, Started,
 };
 use crate::image::{ImageStore, Keyring, Origin, Patience, Progress, Prune, Pulled, Puller, Removed};
 use crate::network::{Network, PodCidr};
@@ -231,7 +231,7 @@ impl Runtime for Embedded {
         self.inner.create_sandbox(spec).await
     }
 
-    async fn start_container(&self, pod: &PodUid, spec: &ContainerSpec) -> Result<i64> {
+    async fn start_container(&self, pod: &PodUid, spec: &ContainerSpec) -> Result<Started> {
         self.inner.start_container(pod, spec).await
     }
 

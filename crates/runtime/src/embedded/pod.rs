@@ -104,11 +104,13 @@ impl Pod {
             None => fs::read_to_string("/etc/hosts").unwrap_or_default(),
             Some(ip) => format!(
                 "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
-                 fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n{ip}\t{}\n",
+                 fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n{ip}\t{}{}\n",
+                spec.fqdn.as_ref().map(|fqdn| format!("{fqdn}\t")).unwrap_or_default(),
                 spec.hostname
             ),
         };
-        fs::write(self.dir.hosts(), hosts)?;
+        let aliases = spec.host_aliases.iter().map(|(address, names)| format!("{address}\t{}\n", names.join("\t")));
+        fs::write(self.dir.hosts(), hosts + &aliases.collect::<String>())?;
         let sandbox = Sandbox { ip };
         records::write(&self.dir.ready(), &sandbox)?;
         Ok(sandbox)

@@ -9,7 +9,9 @@ use super::link::{ExecAnswer, Link, NoAnswer};
 use super::pod::{Pod, system};
 use super::{Inner, Result, blocking};
 use crate::container::plan::ContainerPlan;
-use crate::contract::{ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, PodUid, RuntimeError};
+use crate::contract::{
+    ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, PodUid, RuntimeError, Seccomp, Started,
+};
 use crate::shim::protocol::{Answer, Request};
 use crate::shim::records::{self, SandboxRecord, StartedRecord, directory_name, is_plain};
 
@@ -24,12 +26,12 @@ impl Inner {
         meant(uid, id, answer)
     }
 
-    pub(super) async fn start_container(self: &Arc<Self>, uid: &PodUid, spec: &ContainerSpec) -> Result<i64> {
+    pub(super) async fn start_container(self: &Arc<Self>, uid: &PodUid, spec: &ContainerSpec) -> Result<Started> {
         check_names(&[&spec.id.name])?;
         let pod = self.find(uid)?;
         let dir = pod.dir.container(&spec.id);
         if let Some(started) = records::read::<StartedRecord>(&dir.started()) {
-            return Ok(started.wall_ms);
+            return Ok(Started { wall_ms: started.wall_ms, warnings: started.warnings });
         }
         let (inner, of, asked) = (self.clone(), pod.clone(), spec.clone());
         let written = blocking(move || Ok(inner.write_plan(&of, &asked)));
@@ -46,11 +48,8 @@ impl Inner {
         };
         match answer {
             Ok(Answer::Started { wall_ms, warnings }) => {
-                for warning in warnings {
-                    tracing::warn!(uid = %uid.0, container = %spec.id.name, warning, "limit not applied");
-                }
                 self.forget_former_runs(&pod, &spec.id).await;
-                Ok(wall_ms)
+                Ok(Started { wall_ms, warnings })
             }
             Ok(answer) => Err(unexpected(&answer)),
             Err(error) => {
@@ -75,7 +74,7 @@ impl Inner {
             return Err(RuntimeError::Start { message: "no command specified".to_owned() });
         }
         let system = |error: std::io::Error| system("cannot write the container's plan")(error.into());
-        if !spec.privileged {
+        if !spec.privileged && spec.seccomp == Seccomp::Default {
             plan.seccomp = self.filters.for_capabilities(plan.capabilities).map_err(system)?;
         }
         let dir = pod.dir.container(&spec.id);

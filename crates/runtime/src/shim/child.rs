@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use crate::cgroup::ContainerCgroup;
 use crate::container::exec::Host;
@@ -23,7 +24,13 @@ pub(super) struct Container {
     pub(super) pumps: Vec<Pump>,
     /// Held so that standard input stays open.
     pub(super) _stdin: Option<OwnedFd>,
+    /// Where the kernel tells that it lacks memory; see [`Shim::settle_ooms`](super::serve::Shim).
+    pub(super) oom_events: Option<OwnedFd>,
+    /// It was told so, and may be about to kill one process of many: until then the victim is looked for.
+    pub(super) oom_expected: Option<Instant>,
     pub(super) phase: Phase,
+    /// What was asked for and could not be applied.
+    pub(super) warnings: Vec<String>,
     /// Signals it was sent. An agent that did not live to hear the answer asks again, and is answered the same.
     pub(super) sent: BTreeSet<u8>,
 }
@@ -80,7 +87,12 @@ pub(super) struct Child {
 
 impl Child {
     pub(super) fn new(role: Role, progress: OwnedFd) -> Self {
-        Self { role, progress: Some(progress), ready: false, failure: None, askers: Vec::new(), streams: Vec::new() }
+        Self { progress: Some(progress), ..Self::without_progress(role) }
+    }
+
+    /// A child that becomes no program and says nothing.
+    pub(super) fn without_progress(role: Role) -> Self {
+        Self { role, progress: None, ready: false, failure: None, askers: Vec::new(), streams: Vec::new() }
     }
 }
 
@@ -91,6 +103,8 @@ pub(super) enum Role {
     First(ContainerId),
     /// An exec, for whoever asked.
     Exec(Asker),
+    /// The first process of the pid namespace that all containers share.
+    FirstOfPod,
     /// A hook, for whoever will be there to hear of it.
     Hook { id: ContainerId, hook: String, cancelled: bool },
 }

@@ -7,15 +7,18 @@
 //! Read next: `protocol` for what it can be asked, `serve` for its loop, `reaper` for how things end.
 
 mod child;
+mod first_of_pod;
 pub(crate) mod logs;
 pub(crate) mod protocol;
 mod reaper;
 pub(crate) mod records;
 mod requests;
 mod serve;
+mod sysctl;
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -43,31 +46,43 @@ pub fn run_if_asked() -> Option<ExitCode> {
     }
     Some(match run(arguments.next()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Standard error is the pod's shim.log; the agent reads it if the shim never says hello.
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
+        Err(_) => ExitCode::FAILURE,
     })
 }
 
 fn run(directory: Option<OsString>) -> Result<(), SetupError> {
+    let listener =
+        descriptors::inherited(LISTENER).doing(|| "take over the listening socket".to_owned()).inspect_err(say)?;
+    // Said while the socket is open: once it closes the agent looks for the reason.
+    let (pod, record, signals, host_mounts) = make_sandbox(directory, &listener).inspect_err(say)?;
+    Shim::new(pod, record, listener, signals, host_mounts).serve().inspect_err(say)
+}
+
+/// Standard error is the pod's shim.log; the agent reads it if the shim never says hello.
+fn say(error: &SetupError) {
+    eprintln!("{error}");
+}
+
+fn make_sandbox(
+    directory: Option<OsString>,
+    listener: &OwnedFd,
+) -> Result<(PodDir, SandboxRecord, OwnedFd, OwnedFd), SetupError> {
     let directory = directory.map(PathBuf::from).ok_or_else(|| SetupError("no pod directory given".to_owned()))?;
-    let listener = descriptors::inherited(LISTENER).doing(|| "take over the listening socket".to_owned())?;
     descriptors::close_from(LISTENER.cast_unsigned() + 1).doing(|| "close descriptors".to_owned())?;
-    rustix::io::fcntl_setfd(&listener, rustix::io::FdFlags::CLOEXEC).doing(|| "keep the socket".to_owned())?;
+    rustix::io::fcntl_setfd(listener, rustix::io::FdFlags::CLOEXEC).doing(|| "keep the socket".to_owned())?;
     rustix::process::chdir(&directory).doing(|| format!("enter {}", directory.display()))?;
     let pod = PodDir { path: directory };
     let record: SandboxRecord =
         records::read(&pod.sandbox()).ok_or_else(|| SetupError(format!("cannot read {}", pod.sandbox().display())))?;
-
     let signals = settle()?;
+    let host_mounts = rustix::fs::open("/proc/self/ns/mnt", rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())
+        .doing(|| "open the host's mount namespace".to_owned())?;
     make_namespaces(&pod, &record)?;
-    Shim::new(pod, record, listener, signals).serve()
+    Ok((pod, record, signals, host_mounts))
 }
 
 /// Makes this process deaf to everything but its children, and closed to the curious.
-fn settle() -> Result<std::os::fd::OwnedFd, SetupError> {
+fn settle() -> Result<OwnedFd, SetupError> {
     for ignored in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGPIPE] {
         signal::ignore(ignored);
     }
@@ -82,21 +97,35 @@ fn settle() -> Result<std::os::fd::OwnedFd, SetupError> {
 }
 
 fn make_namespaces(pod: &PodDir, record: &SandboxRecord) -> Result<(), SetupError> {
-    let mut spaces = UnshareFlags::NEWNS | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
+    let mut spaces = UnshareFlags::NEWNS | UnshareFlags::NEWUTS;
     spaces.set(UnshareFlags::NEWNET, !record.spec.host_network);
+    spaces.set(UnshareFlags::NEWIPC, !record.spec.host_ipc);
     mount::unshare(spaces).doing(|| "make the pod's namespaces".to_owned())?;
     // Mounts of the host come in, ours never go out.
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)
         .doing(|| "make the mount namespace private".to_owned())?;
-    records::make_dir(&pod.shm()).doing(|| "make the pod's shared memory".to_owned())?;
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    rustix::mount::mount("shm", pod.shm(), "tmpfs", flags, c"mode=1777,size=65536k")
-        .doing(|| "mount the pod's shared memory".to_owned())?;
+    let in_memory = |at: &Path, options: &str| {
+        records::make_dir(at).doing(|| format!("make {}", at.display()))?;
+        let options = CString::new(options).map_err(|_| SetupError("zero byte in mount options".to_owned()))?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        let flags = if at == pod.shm() { flags | MountFlags::NOEXEC } else { flags };
+        rustix::mount::mount("tmpfs", at, "tmpfs", flags, options.as_c_str())
+            .doing(|| format!("mount {} in memory", at.display()))
+    };
+    if !record.spec.host_ipc {
+        in_memory(&pod.shm(), "mode=1777,size=65536k")?;
+    }
+    for volume in &record.spec.memory_volumes {
+        let size = volume.size_bytes.map(|bytes| format!(",size={bytes}")).unwrap_or_default();
+        let group = volume.group.map(|group| format!(",gid={group}")).unwrap_or_default();
+        let mode = if volume.group.is_some() { "2777" } else { "777" };
+        in_memory(&pod.memory_volume(&volume.name), &format!("mode={mode}{size}{group}"))?;
+    }
     rustix::system::sethostname(record.spec.hostname.as_bytes()).doing(|| "set the host name".to_owned())?;
     if !record.spec.host_network {
         // Ports below 1024 and ping need no privilege in a network of one's own. Older kernels know one less.
         let _ = fs::write(Path::new("/proc/sys/net/ipv4/ip_unprivileged_port_start"), "0");
         let _ = fs::write(Path::new("/proc/sys/net/ipv4/ping_group_range"), "0 2147483647");
     }
-    Ok(())
+    record.spec.sysctls.iter().try_for_each(|(name, value)| sysctl::set(&record.spec, name, value))
 }

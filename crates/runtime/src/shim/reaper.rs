@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use super::child::{Child, Phase, Role};
 use super::logs::Pump;
@@ -16,6 +17,9 @@ use crate::container::progress::Progress;
 use crate::contract::{ContainerId, ExitRecord, HookRecord};
 use crate::sys::process::{Ended, collect_any};
 use crate::wire::{self, Received};
+
+/// A victim is chosen and killed within milliseconds, unless memory was freed meanwhile.
+const OOM_VICTIM_WAIT_MAX: Duration = Duration::from_secs(1);
 
 impl Shim {
     /// Collects all children that have ended.
@@ -52,7 +56,7 @@ impl Shim {
         let Some(child) = self.children.get_mut(&pid) else { return };
         let container = match &child.role {
             Role::First(id) => self.containers.get_mut(id),
-            Role::Exec(_) | Role::Hook { .. } => None,
+            Role::Exec(_) | Role::Hook { .. } | Role::FirstOfPod => None,
         };
         match (step, container) {
             (Progress::Ready, _) => child.ready = true,
@@ -65,7 +69,8 @@ impl Shim {
                 }
             }
             (Progress::Terminal, None) => child.streams = fds,
-            (Progress::Identity(_), None) => {}
+            (Progress::Warning { message }, Some(container)) => container.warnings.push(message),
+            (Progress::Identity(_) | Progress::Warning { .. }, None) => {}
         }
     }
 
@@ -76,7 +81,8 @@ impl Shim {
         match child.role.clone() {
             Role::First(id) => {
                 let Some(container) = self.containers.get_mut(&id) else { return };
-                let started = StartedRecord { wall_ms: wall_ms() };
+                let warnings = container.warnings.clone();
+                let started = StartedRecord { wall_ms: wall_ms(), warnings: warnings.clone() };
                 if let Err(error) = records::write(&self.pod.container(&id).started(), &started) {
                     eprintln!("cannot record the start of {}.{}: {error}", id.name, id.attempt);
                 }
@@ -85,7 +91,6 @@ impl Shim {
                         deliver(container, signal);
                     }
                 }
-                let warnings = container.cgroup.warnings.clone();
                 for asker in askers {
                     self.answer(asker, Answer::Started { wall_ms: started.wall_ms, warnings: warnings.clone() });
                 }
@@ -94,7 +99,7 @@ impl Shim {
                 let fds: Vec<_> = streams.iter().map(AsFd::as_fd).collect();
                 self.tell(asker.client, &Told::Answer { number: asker.number, answer: Answer::Exec }, &fds);
             }
-            Role::Hook { .. } => {}
+            Role::Hook { .. } | Role::FirstOfPod => {}
         }
     }
 
@@ -125,6 +130,8 @@ impl Shim {
                     });
                 }
             }
+            // Its namespace and all in it end with it; the next container brings a new one.
+            (Role::FirstOfPod, _) => self.first_of_pod = None,
             (Role::Exec(asker), Some(message)) => self.answer(asker, Answer::Refused { message }),
             (Role::Exec(asker), None) => {
                 let told = Told::ExecEnded { number: asker.number, code: ended.code };
@@ -151,6 +158,29 @@ impl Shim {
             eprintln!("cannot record the outcome of hook {hook}: {error}");
         }
         self.announce(&Told::HookEnded { id: id.clone(), hook: hook.to_owned(), outcome });
+    }
+
+    /// The kernel lacks memory in a container, and will kill a process of it unless some is freed at once.
+    pub(super) fn expect_oom(&mut self, id: &ContainerId) {
+        if let Some(container) = self.containers.get_mut(id)
+            && let Some(events) = &container.oom_events
+        {
+            let _ = rustix::io::read(events, &mut [0u8; 8]);
+            container.oom_expected = Some(Instant::now() + OOM_VICTIM_WAIT_MAX);
+        }
+    }
+
+    /// Kills containers that lost a process for want of memory: what is left of one is of no use to anybody.
+    pub(super) fn settle_ooms(&mut self) {
+        for container in self.containers.values_mut() {
+            let Some(until) = container.oom_expected else { continue };
+            if container.cgroup.met_oom() {
+                let _ = container.cgroup.kill();
+            }
+            if container.cgroup.met_oom() || Instant::now() > until {
+                container.oom_expected = None;
+            }
+        }
     }
 
     /// Reports containers whose first process has ended, once nothing else of them lives.

@@ -5,7 +5,7 @@
 //!   sandbox.json      what was asked for; written before anything is made
 //!   ready.json        what it turned out to be
 //!   removing          its removal has begun and will be finished
-//!   shim.sock  shim.log  hosts  hostname  resolv.conf  shm/
+//!   shim.sock  shim.log  hosts  hostname  resolv.conf  shm/  memory/<volume>/
 //!   containers/<name>.<attempt>/
 //!     plan.json       written before the shim is asked to start it
 //!     started.json  exit.json  termination-message  rootfs/  upper/  work/
@@ -36,10 +36,13 @@ pub(crate) struct SandboxRecord {
 }
 
 /// A container's program was seen to run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct StartedRecord {
     /// Wall clock, milliseconds.
     pub(crate) wall_ms: i64,
+    /// What could not be applied.
+    #[serde(default)]
+    pub(crate) warnings: Vec<String>,
 }
 
 /// A pod's directory.
@@ -73,6 +76,10 @@ impl PodDir {
     /// The pod's shared memory; a tmpfs in the shim's mount namespace, an empty directory outside it.
     pub(crate) fn shm(&self) -> PathBuf {
         self.path.join("shm")
+    }
+    /// A volume in memory: like the shared memory, only in the shim's mount namespace more than an empty directory.
+    pub(crate) fn memory_volume(&self, name: &str) -> PathBuf {
+        self.path.join("memory").join(name)
     }
     pub(crate) fn log(&self, id: &ContainerId) -> PathBuf {
         self.path.join("logs").join(&id.name).join(format!("{}.log", id.attempt))
@@ -220,9 +227,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("started.json");
         assert_eq!(read::<StartedRecord>(&file), None);
-        write(&file, &StartedRecord { wall_ms: 1 }).unwrap();
-        write_durably(&file, &StartedRecord { wall_ms: 2 }).unwrap();
-        assert_eq!(read(&file), Some(StartedRecord { wall_ms: 2 }));
+        write(&file, &StartedRecord { wall_ms: 1, warnings: vec![] }).unwrap();
+        write_durably(&file, &StartedRecord { wall_ms: 2, warnings: vec![] }).unwrap();
+        assert_eq!(read(&file), Some(StartedRecord { wall_ms: 2, warnings: vec![] }));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 

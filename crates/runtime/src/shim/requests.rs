@@ -1,16 +1,19 @@
 //! What a shim does when asked.
 
 use super::child::{Asker, Child, Container, Phase, Role};
+use super::first_of_pod;
 use super::logs::{Log, Pump};
 use super::protocol::{Answer, Ask, Request, Told};
 use super::records::{self, StartedRecord, directory_name};
 use super::serve::Shim;
 use crate::cgroup::{self, ContainerCgroup};
+use crate::container::create::{self, Surroundings};
 use crate::container::plan::ContainerPlan;
-use crate::container::{Doing, SetupError, create, exec};
+use crate::container::{Doing, SetupError, exec};
 use crate::contract::{ContainerId, Delivery, ExecSpec, HookRecord};
 use crate::sys::signal;
 use std::collections::BTreeSet;
+use std::os::fd::AsFd;
 
 impl Shim {
     pub(super) fn handle(&mut self, client: u64, ask: Ask) {
@@ -41,7 +44,7 @@ impl Shim {
     fn start(&mut self, asker: Asker, id: &ContainerId) {
         // Asked before, by this agent or by one that died: the answer is the same.
         if let Some(started) = records::read::<StartedRecord>(&self.pod.container(id).started()) {
-            return self.answer(asker, Answer::Started { wall_ms: started.wall_ms, warnings: Vec::new() });
+            return self.answer(asker, Answer::Started { wall_ms: started.wall_ms, warnings: started.warnings });
         }
         if let Some(container) = self.containers.get(id) {
             if let Some(child) = self.children.get_mut(&container.process.pid) {
@@ -64,7 +67,14 @@ impl Shim {
         let log = Log::open(&self.pod.log(id)).doing(|| "open the log".to_owned())?;
         let group = self.record.cgroup.below(&directory_name(id));
         let cgroup = ContainerCgroup::make(group, &plan.spec.resources)?;
-        let created = match create::create(&self.pod, &plan, &cgroup) {
+        self.share_pids()?;
+        let around = Surroundings {
+            pod: &self.pod,
+            sandbox: &self.record.spec,
+            host_mounts: self.host_mounts.as_fd(),
+            first_of_pod: self.first_of_pod.as_ref().map(|first| first.pidfd.as_fd()),
+        };
+        let created = match create::create(&around, &plan, &cgroup) {
             Ok(created) => created,
             Err(error) => {
                 cgroup.remove();
@@ -82,6 +92,9 @@ impl Shim {
             id.clone(),
             Container {
                 plan,
+                warnings: cgroup.warnings.clone(),
+                oom_events: cgroup.oom_events(),
+                oom_expected: None,
                 cgroup,
                 process: created.process,
                 identity: None,
@@ -93,6 +106,16 @@ impl Shim {
                 sent: BTreeSet::new(),
             },
         );
+        Ok(())
+    }
+
+    /// Makes sure of the first process of a pid namespace that is shared.
+    fn share_pids(&mut self) -> Result<(), SetupError> {
+        if self.record.spec.share_pids && !self.record.spec.host_pid && self.first_of_pod.is_none() {
+            let first = first_of_pod::start(&self.pod, &self.record.cgroup)?;
+            self.children.insert(first.pid, Child::without_progress(Role::FirstOfPod));
+            self.first_of_pod = Some(first);
+        }
         Ok(())
     }
 

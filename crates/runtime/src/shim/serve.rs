@@ -11,10 +11,14 @@ use super::protocol::{Answer, Ask, Told};
 use super::records::{PodDir, SandboxRecord};
 use crate::container::SetupError;
 use crate::contract::ContainerId;
+use crate::sys::process::Spawned;
+use crate::sys::signal;
 use crate::wire::{self, Received};
 
 /// How soon to look again at a container whose last processes are still on their way out.
 const SETTLING: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
+const KILL: u8 = 9;
 
 /// Everything one shim knows.
 #[derive(Debug)]
@@ -27,6 +31,10 @@ pub(super) struct Shim {
     clients_seen: u64,
     pub(super) containers: BTreeMap<ContainerId, Container>,
     pub(super) children: BTreeMap<i32, Child>,
+    /// The mount namespace this shim was born in.
+    pub(super) host_mounts: OwnedFd,
+    /// The first process of the pid namespace that all containers share, while there is one.
+    pub(super) first_of_pod: Option<Spawned>,
     /// Nothing new is started; the shim exits when the last child is collected.
     pub(super) closing: bool,
 }
@@ -39,11 +47,20 @@ enum Waker {
     Client(u64),
     Progress(i32),
     Output(ContainerId, usize),
+    Oom(ContainerId),
 }
 
 impl Shim {
-    pub(super) fn new(pod: PodDir, record: SandboxRecord, listener: OwnedFd, signals: OwnedFd) -> Self {
+    pub(super) fn new(
+        pod: PodDir,
+        record: SandboxRecord,
+        listener: OwnedFd,
+        signals: OwnedFd,
+        host_mounts: OwnedFd,
+    ) -> Self {
         Self {
+            host_mounts,
+            first_of_pod: None,
             pod,
             record,
             listener,
@@ -65,6 +82,7 @@ impl Shim {
                     Waker::Signals => self.collect(),
                     Waker::Client(client) => self.hear(client),
                     Waker::Progress(pid) => self.progress(pid),
+                    Waker::Oom(id) => self.expect_oom(&id),
                     Waker::Output(id, stream) => {
                         if let Some(container) = self.containers.get_mut(&id) {
                             container.pumps[stream].run(&mut container.log);
@@ -72,9 +90,15 @@ impl Shim {
                     }
                 }
             }
+            self.settle_ooms();
             self.settle_ended();
-            if self.closing && self.children.is_empty() && self.containers.is_empty() {
-                return Ok(());
+            if self.closing && self.containers.is_empty() {
+                if self.children.is_empty() {
+                    return Ok(());
+                }
+                if let Some(first) = &self.first_of_pod {
+                    let _ = signal::send(&first.pidfd, KILL);
+                }
             }
         }
     }
@@ -86,12 +110,16 @@ impl Shim {
             sources.extend(child.progress.as_ref().map(|channel| (Waker::Progress(*pid), channel.as_fd())));
         }
         for (id, container) in &self.containers {
+            sources.extend(container.oom_events.as_ref().map(|events| (Waker::Oom(id.clone()), events.as_fd())));
             for (stream, pump) in container.pumps.iter().enumerate() {
                 sources.extend(pump.source().map(|source| (Waker::Output(id.clone(), stream), source)));
             }
         }
         sources.extend(self.clients.iter().map(|(client, socket)| (Waker::Client(*client), socket.as_fd())));
-        let settling = self.containers.values().any(|container| matches!(container.phase, Phase::Ending(_)));
+        let settling = self
+            .containers
+            .values()
+            .any(|container| matches!(container.phase, Phase::Ending(_)) || container.oom_expected.is_some());
         let mut polled: Vec<_> = sources.iter().map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         match rustix::event::poll(&mut polled, settling.then_some(&SETTLING)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use runtime::{
     ContainerId, ContainerSpec, Embedded, EmbeddedConfig, ExecSession, ExecSpec, ExitRecord, HookRecord, Mount,
-    PodReport, PodUid, Resources, Runtime, RuntimeEvent, SandboxSpec,
+    MountSource, PodReport, PodUid, Propagation, Runtime, RuntimeEvent, SandboxSpec,
 };
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -107,22 +107,8 @@ impl Machine {
             id: ContainerId { name: name.into(), attempt: 0 },
             image_id: self.runtime().ensure_image(IMAGE).await.unwrap().id,
             command: ["sh", "-c", script].map(String::from).to_vec(),
-            args: vec![],
-            env: vec![],
-            working_dir: None,
-            tty: false,
-            stdin: false,
-            mounts: vec![],
-            user: None,
-            group: None,
-            groups: vec![],
-            read_only_root: false,
-            privileged: false,
-            no_new_privileges: false,
-            cap_add: vec![],
-            cap_drop: vec![],
-            resources: Resources::default(),
             termination_message_path: Some("/dev/termination-log".into()),
+            ..ContainerSpec::default()
         }
     }
 
@@ -130,8 +116,7 @@ impl Machine {
     pub fn signpost(&self) -> (PathBuf, Mount) {
         let directory = self.dir.path().join("signpost");
         std::fs::create_dir_all(&directory).unwrap();
-        let mount = Mount { source: Some(directory.clone()), target: "/signpost".into(), read_only: true };
-        (directory.join("go"), mount)
+        (directory.join("go"), Mount { read_only: true, ..mount(&directory, "/signpost") })
     }
 
     async fn event<T>(&mut self, mut wanted: impl FnMut(&RuntimeEvent) -> Option<T>) -> T {
@@ -258,14 +243,25 @@ fn remove_groups(group: &Path) {
     let _ = std::fs::remove_dir(group);
 }
 
+/// A directory of the host, shown at `target`.
+pub fn mount(source: &Path, target: &str) -> Mount {
+    Mount {
+        source: MountSource::Host(source.to_owned()),
+        sub_path: None,
+        target: target.to_owned(),
+        read_only: false,
+        propagation: Propagation::None,
+    }
+}
+
 pub fn sandbox_spec(uid: &str) -> SandboxSpec {
     SandboxSpec {
         uid: PodUid(uid.into()),
         name: "story".into(),
         namespace: "default".into(),
         hostname: "story-host".into(),
-        host_network: false,
         resolv_conf: Some("nameserver 10.99.0.1\n".into()),
+        ..SandboxSpec::default()
     }
 }
 
@@ -347,7 +343,7 @@ fn busybox_layer() -> Vec<u8> {
     file(&mut layer, "bin/busybox", &busybox, 0o755);
     for applet in [
         "cat", "chmod", "dd", "echo", "env", "false", "grep", "head", "hostname", "id", "kill", "ln", "ls", "mkdir",
-        "mknod", "mount", "nc", "ps", "pwd", "readlink", "seq", "setsid", "sh", "sleep", "sort", "stty", "touch",
+        "mknod", "mount", "nc", "ps", "pwd", "readlink", "rm", "seq", "setsid", "sh", "sleep", "sort", "stty", "touch",
         "true", "tty", "unshare", "wc",
     ] {
         let mut header = tar::Header::new_gnu();

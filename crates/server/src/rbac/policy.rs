@@ -48,7 +48,7 @@ async fn role(state: &State, name: &str, rules: Vec<Value>, aggregates: Option<&
         return make(state, kind, "", role).await;
     }
     change::modify(state, kind, &key, false, |current| {
-        let mut new = current.value.clone();
+        let mut new = current.to_value();
         let kept = new["metadata"]["annotations"]["rbac.authorization.kubernetes.io/autoupdate"] == json!("true");
         if kept && let Some(stored) = new.get_mut("rules").and_then(Value::as_array_mut) {
             let lost: Vec<Value> = rules.iter().filter(|rule| !stored.contains(rule)).cloned().collect();

@@ -63,7 +63,7 @@ impl Api {
 
     async fn with(nodes: Arc<dyn NodeDialer>, window: store::Window) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = store::Store::open_with(&dir.path().join("store.redb"), window).await.unwrap();
+        let store = store::Store::open_with(&dir.path().join("store"), window).await.unwrap();
         let advertise = SocketAddr::from(([127, 0, 0, 1], 6443));
         let token_key = server::TokenKey::fresh();
         let service_range = server::ServiceRange::default();

@@ -136,7 +136,7 @@ async fn a_namespace_with_another_finalizer_waits_for_it() {
 #[tokio::test]
 async fn a_new_server_finishes_what_the_old_one_began() {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("store.redb");
+    let path = dir.path().join("store");
     let start = || async {
         let store = store::Store::open(&path).await.unwrap();
         let config = server::ServerConfig {

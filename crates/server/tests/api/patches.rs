@@ -76,7 +76,7 @@ async fn a_patch_cannot_undo_a_delete() {
     // A crash between the two writes of another implementation's grace-0 delete: any update finishes it.
     let key = store::Key { collection: "pods".into(), namespace: "default".into(), name: "p".into() };
     let stored = api.store.get(&key).unwrap();
-    let mut zero = stored.value.clone();
+    let mut zero = stored.to_value();
     zero["metadata"]["deletionGracePeriodSeconds"] = json!(0);
     let step = store::Step::Put { key: key.clone(), value: zero };
     api.store.write(&key, store::Expect::Revision(stored.revision), vec![step]).await.unwrap();

@@ -20,7 +20,7 @@ pub(crate) fn value(key: &Key, n: u64) -> Value {
 
 /// What `value` put into it.
 pub(crate) fn n_of(object: &Object) -> u64 {
-    object.value["n"].as_u64().unwrap()
+    object.value()["n"].as_u64().unwrap()
 }
 
 pub(crate) fn put(key: &Key, n: u64) -> Vec<Step> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use lifecycle::{
     BarrierMode, BestEvidence, ContainerName, ContainerReport, ContainerSpec, Cut, DeleteSighting, Delivery, DrainSpec,
     Effect, Event, EventKind, Exit, Hook, HookKind, HookOutcome, HookReport, Input, Instance, KillCause, KillOutcome,
-    LastEndpoint, Moment, PodSpec, Probe, ProbeSpec, Readiness, RestartPolicy, Role, Routes, RuntimeReport,
-    SeenContainer, Signal, SpecChange, TrafficNews, Wall,
+    LastEndpoint, Moment, PodIdentity, PodSpec, Probe, ProbeSpec, Readiness, RestartPolicy, Role, Routes,
+    RuntimeReport, SeenContainer, Signal, SpecChange, TrafficNews, Wall,
 };
 use timeline::Record;
 
@@ -40,6 +40,7 @@ pub(crate) fn spec() -> PodSpec {
         },
     };
     PodSpec {
+        identity: PodIdentity { namespace: "default".to_owned(), name: "web".to_owned(), uid: "u".to_owned() },
         containers: vec![
             container(Role::Init, None, None, Readiness::WhileRunning),
             container(Role::Sidecar, Some(Hook::Exec), Some(Signal(34)), Readiness::WhenProbed),

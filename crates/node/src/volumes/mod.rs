@@ -1,0 +1,221 @@
+//! Volumes a pod's containers mount, made on the node's disk (or described to the runtime) before the first container
+//! starts, and kept up to date while it runs.
+//!
+//! What cannot be made yet is said aloud, never ignored.
+
+mod content;
+mod payload;
+mod refresh;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{ConfigMap, HostPathVolumeSource, Pod, Secret, Volume};
+use kube::api::Api;
+use runtime::{MemoryVolume, MountSource};
+use tokio::fs;
+
+use self::content::Reader;
+use self::payload::Payload;
+pub use self::refresh::keep_fresh;
+use crate::translate::container::{Lookups, RunFacts, quantity_millis};
+
+/// Why a volume cannot be mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// A kind of volume that does not exist here yet.
+    #[error("volume {volume:?}: this kind of volume is not supported yet")]
+    Unsupported { volume: String },
+    /// It refers to something that is not there.
+    #[error("volume {volume:?}: {what}")]
+    Missing { volume: String, what: String },
+    /// The disk said no.
+    #[error("volume {volume:?} cannot be written")]
+    Disk { volume: String, source: io::Error },
+}
+
+/// A volume that can be mounted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Prepared {
+    /// What the runtime mounts.
+    pub source: MountSource,
+    /// What the API gave is the API's to change: containers only read it.
+    pub read_only: bool,
+}
+
+/// The volumes of a pod.
+#[derive(Clone, Default, Debug)]
+pub struct Volumes {
+    /// Each by its name.
+    pub made: BTreeMap<String, Prepared>,
+    /// What was asked for and is not applied, in words.
+    pub warnings: Vec<String>,
+}
+
+/// Makes every volume of `pod` below `dir`.
+pub async fn prepare(client: &kube::Client, pod: &Pod, facts: &RunFacts, dir: &Path) -> Result<Volumes, VolumeError> {
+    let mut volumes = Volumes::default();
+    let reader = Reader { client, pod, facts };
+    for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
+        let name = volume.name.clone();
+        let path = dir.join(&name);
+        let prepared = if let Some(host) = &volume.host_path {
+            host_path(&name, host).await?;
+            Prepared { source: MountSource::Host(PathBuf::from(&host.path)), read_only: false }
+        } else if let Some(empty) = &volume.empty_dir {
+            match empty.medium.as_deref() {
+                Some("Memory") => Prepared { source: MountSource::Memory(name.clone()), read_only: false },
+                None | Some("") => {
+                    if let Some(limit) = &empty.size_limit {
+                        volumes.warnings.push(format!("sizeLimit {} of volume {name:?} is not enforced", limit.0));
+                    }
+                    directory(&name, &path).await?;
+                    open_to_all(&name, &path, fs_group(pod)).await?;
+                    Prepared { source: MountSource::Host(path), read_only: false }
+                }
+                Some(_) => return Err(VolumeError::Unsupported { volume: name }),
+            }
+        } else if let Some(payload) = reader.payload(volume).await? {
+            write(&name, payload, path.clone()).await?;
+            Prepared { source: MountSource::Host(path), read_only: true }
+        } else {
+            return Err(VolumeError::Unsupported { volume: name });
+        };
+        volumes.made.insert(name, prepared);
+    }
+    Ok(volumes)
+}
+
+/// The volumes in memory that the runtime is to make with the sandbox.
+pub fn in_memory(pod: &Pod) -> Vec<MemoryVolume> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let memory = |volume: &Volume| {
+        let empty = volume.empty_dir.as_ref().filter(|empty| empty.medium.as_deref() == Some("Memory"))?;
+        let size = empty.size_limit.as_ref().and_then(quantity_millis).and_then(|n| u64::try_from(n / 1000).ok());
+        Some(MemoryVolume { name: volume.name.clone(), size_bytes: size.filter(|n| *n > 0), group: fs_group(pod) })
+    };
+    volumes.filter_map(memory).collect()
+}
+
+/// The group that volumes of the pod belong to, if one was asked for.
+fn fs_group(pod: &Pod) -> Option<u32> {
+    let group = pod.spec.as_ref()?.security_context.as_ref()?.fs_group?;
+    u32::try_from(group).ok()
+}
+
+/// Writes a volume off the async threads.
+async fn write(volume: &str, payload: Payload, path: PathBuf) -> Result<(), VolumeError> {
+    let written = tokio::task::spawn_blocking(move || payload.write(&path)).await.map_err(io::Error::other);
+    written.and_then(|written| written).map_err(|source| disk(volume, source))
+}
+
+/// Checks a path of the host, or makes it, as its type says.
+async fn host_path(volume: &str, host: &HostPathVolumeSource) -> Result<(), VolumeError> {
+    let wanted = host.type_.as_deref().unwrap_or_default();
+    let found = fs::metadata(&host.path).await.ok().map(|about| about.file_type());
+    let fits = |kind: &std::fs::FileType| match wanted {
+        "Directory" | "DirectoryOrCreate" => kind.is_dir(),
+        "File" | "FileOrCreate" => kind.is_file(),
+        "Socket" => kind.is_socket(),
+        "CharDevice" => kind.is_char_device(),
+        "BlockDevice" => kind.is_block_device(),
+        _ => true,
+    };
+    match (found, wanted) {
+        (Some(kind), _) if fits(&kind) => Ok(()),
+        (Some(_), _) => Err(missing(volume, format!("hostPath type check failed: {} is not a {wanted}", host.path))),
+        (None, "DirectoryOrCreate") => fs::create_dir_all(&host.path).await.map_err(|source| disk(volume, source)),
+        (None, "FileOrCreate") => fs::write(&host.path, "").await.map_err(|source| disk(volume, source)),
+        (None, _) => Err(missing(volume, format!("hostPath {} does not exist", host.path))),
+    }
+}
+
+/// The files a ConfigMap stands for.
+fn config_map_files(map: ConfigMap) -> BTreeMap<String, Vec<u8>> {
+    let text = map.data.into_iter().flatten().map(|(k, v)| (k, v.into_bytes()));
+    let binary = map.binary_data.into_iter().flatten().map(|(k, v)| (k, v.0));
+    text.chain(binary).collect()
+}
+
+/// The files a Secret stands for.
+fn secret_files(secret: Secret) -> BTreeMap<String, Vec<u8>> {
+    secret.data.into_iter().flatten().map(|(k, v)| (k, v.0)).collect()
+}
+
+/// Reads every ConfigMap and Secret that the environment of some container of `pod` refers to.
+pub async fn lookups(client: &kube::Client, pod: &Pod) -> kube::Result<Lookups> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let mut lookups = Lookups::default();
+    let (maps, secrets) = environment_sources(pod);
+    for name in maps {
+        let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+        if let Some(found) = api.get_opt(&name).await? {
+            lookups.config_maps.insert(name, as_text(config_map_files(found)));
+        }
+    }
+    for name in secrets {
+        let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+        if let Some(found) = api.get_opt(&name).await? {
+            lookups.secrets.insert(name, as_text(secret_files(found)));
+        }
+    }
+    Ok(lookups)
+}
+
+/// The names of the ConfigMaps and of the Secrets that environments refer to.
+fn environment_sources(pod: &Pod) -> (BTreeSet<String>, BTreeSet<String>) {
+    let (mut maps, mut secrets) = (BTreeSet::new(), BTreeSet::new());
+    let spec = pod.spec.as_ref();
+    for container in spec.into_iter().flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers)) {
+        for from in container.env_from.iter().flatten() {
+            maps.extend(from.config_map_ref.as_ref().map(|r| r.name.clone()));
+            secrets.extend(from.secret_ref.as_ref().map(|r| r.name.clone()));
+        }
+        for from in container.env.iter().flatten().filter_map(|e| e.value_from.as_ref()) {
+            maps.extend(from.config_map_key_ref.as_ref().map(|r| r.name.clone()));
+            secrets.extend(from.secret_key_ref.as_ref().map(|r| r.name.clone()));
+        }
+    }
+    (maps, secrets)
+}
+
+/// Environments hold text; what is none is left out.
+fn as_text(files: BTreeMap<String, Vec<u8>>) -> BTreeMap<String, String> {
+    files.into_iter().filter_map(|(k, v)| Some((k, String::from_utf8(v).ok()?))).collect()
+}
+
+async fn get<K>(client: &kube::Client, namespace: &str, object: &str, volume: &str) -> Result<Option<K>, VolumeError>
+where
+    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned,
+    K::DynamicType: Default,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    api.get_opt(object).await.map_err(|error| missing(volume, format!("{object:?} cannot be read: {error}")))
+}
+
+async fn directory(volume: &str, path: &Path) -> Result<(), VolumeError> {
+    fs::create_dir_all(path).await.map_err(|source| disk(volume, source))
+}
+
+/// An empty directory belongs to whoever runs in the pod; with `fsGroup`, to that group.
+async fn open_to_all(volume: &str, path: &Path, group: Option<u32>) -> Result<(), VolumeError> {
+    let mode = if group.is_some() { 0o2777 } else { 0o777 };
+    if let Some(group) = group {
+        std::os::unix::fs::chown(path, None, Some(group)).map_err(|source| disk(volume, source))?;
+    }
+    let permissions = std::fs::Permissions::from_mode(mode);
+    fs::set_permissions(path, permissions).await.map_err(|source| disk(volume, source))
+}
+
+fn missing(volume: &str, what: String) -> VolumeError {
+    VolumeError::Missing { volume: volume.to_owned(), what }
+}
+
+fn disk(volume: &str, source: io::Error) -> VolumeError {
+    VolumeError::Disk { volume: volume.to_owned(), source }
+}

@@ -1,0 +1,47 @@
+//! Why a store cannot be opened, in words a person can act on.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::files::FORMAT;
+
+/// Why a store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Someone else has it open.
+    #[error(
+        "the store {} is open in another process; stop that one first, or give this one a data directory of its own",
+        path.display()
+    )]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// It is not what was written.
+    #[error("the store {} is damaged; restore a copy of it, or move it away to start empty", path.display())]
+    Damaged {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// It is from the future.
+    #[error(
+        "the store {} has format {found}, and this version reads up to format {FORMAT}; use the version that wrote it",
+        path.display()
+    )]
+    Newer {
+        /// The folder.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// The system did not let us.
+    #[error("cannot open the store {}", path.display())]
+    Io {
+        /// The folder.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,99 @@
+//! One file of the log, being written: frames at its end, each made durable before the next.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use crate::frame::Chain;
+
+/// The file that takes writes.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    file: File,
+    /// Everything before is durable and was acknowledged.
+    end: u64,
+    chain: Chain,
+    /// A write failed, so what is behind `end` is not known.
+    is_soiled: bool,
+}
+
+impl Segment {
+    /// Continues a file whose first `end` bytes are sound and durable.
+    pub(crate) fn new(file: File, end: u64, chain: Chain) -> Self {
+        Self { file, end, chain, is_soiled: false }
+    }
+
+    /// How long it is.
+    pub(crate) fn len(&self) -> u64 {
+        self.end
+    }
+
+    /// Whether nothing is behind what was acknowledged.
+    pub(crate) fn is_clean(&self) -> bool {
+        !self.is_soiled
+    }
+
+    /// Makes one frame durable, all of it or nothing. `frame` has room for its header in front.
+    pub(crate) fn append(&mut self, frame: &mut [u8]) -> io::Result<()> {
+        if self.is_soiled {
+            // Whatever a failed write left must be gone before anything is written behind it: its writers were told
+            // that it did not happen.
+            self.file.set_len(self.end)?;
+            self.file.sync_all()?;
+            self.is_soiled = false;
+            tracing::info!("the store takes writes again");
+        }
+        let chain = self.chain.seal(frame);
+        self.is_soiled = true;
+        self.file.write_all_at(frame, self.end)?;
+        self.file.sync_data()?;
+        self.is_soiled = false;
+        self.end += frame.len() as u64;
+        self.chain = chain;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::io::Read as _;
+
+    use super::*;
+    use crate::frame::{Frames, HEADER};
+
+    fn frame(payload: &[u8]) -> Vec<u8> {
+        [&[0; HEADER][..], payload].concat()
+    }
+
+    #[test]
+    fn what_a_failed_write_left_is_taken_back_before_the_next() {
+        let mut segment = Segment::new(tempfile::tempfile().unwrap(), 0, Chain::default());
+        segment.append(&mut frame(b"one")).unwrap();
+        // The write arrives, but its answer does not: what a sync that fails at the very end looks like.
+        let (end, chain) = (segment.end, segment.chain);
+        segment.append(&mut frame(b"a longer one that was refused")).unwrap();
+        (segment.end, segment.chain, segment.is_soiled) = (end, chain, true);
+        segment.append(&mut frame(b"two")).unwrap();
+        assert!(segment.is_clean());
+        let mut bytes = Vec::new();
+        // The file was never read, so it is read from its beginning.
+        segment.file.read_to_end(&mut bytes).unwrap();
+        let mut frames = Frames::new(&bytes);
+        assert_eq!(frames.next(), Ok(Some(&b"one"[..])));
+        assert_eq!(frames.next(), Ok(Some(&b"two"[..])));
+        assert_eq!(frames.next(), Ok(None));
+    }
+
+    #[test]
+    fn a_file_that_takes_no_writes_says_so_and_stays_as_it_is() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let mut segment = Segment::new(File::open(path.path()).unwrap(), 0, Chain::default());
+        for _ in 0..2 {
+            segment.append(&mut frame(b"one")).unwrap_err();
+            assert!(!segment.is_clean());
+            assert_eq!(segment.len(), 0);
+        }
+    }
+}
