@@ -208,9 +208,10 @@ impl ImageStore {
         for arrival in arrivals {
             self.record(first, arrival)?;
         }
-        drop(lock);
         self.forget_view();
-        let view = self.view()?;
+        // Still locked: a moment later someone may remove it again.
+        let view = View::read(self.dir())?;
+        drop(lock);
         let mut told = BTreeSet::new();
         let ids = arrivals.iter().map(|arrival| arrival.document.id).filter(|id| told.insert(*id));
         let kept = ids.map(|id| {

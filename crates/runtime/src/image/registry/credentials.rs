@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn what_does_not_read_is_told_without_being_told() {
-        for raw in ["", "[]", r#"{"auths":{"x":"hunter2"}}"#, r#"{"auths":{"x":{"auth":"hunter2!"}}}"#] {
+        for raw in ["", "7", r#"{"auths":{"x":"hunter2"}}"#, r#"{"auths":{"x":{"auth":"hunter2!"}}}"#] {
             let error = Keyring::default().add_docker_config(raw.as_bytes()).unwrap_err();
             assert!(!format!("{error:?} {error}").contains("hunter2"), "{error}");
         }
