@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::Api;
 use lifecycle::{BACK_OFF_PULLING, EventKind};
-use runtime::image::{Credential, ImageName, Keyring, Origin};
+use runtime::image::{Credential, ImageError, ImageName, Keyring, Origin};
 use runtime::{Image, Runtime, RuntimeError};
 
 use crate::hands::words;
@@ -81,10 +81,7 @@ pub async fn obtain<R: Runtime>(
     let parsed: ImageName = match name.parse() {
         Ok(parsed) => parsed,
         Err(error) => {
-            let why = match &error {
-                runtime::image::ImageError::Name { why, .. } => why.clone(),
-                other => words(other),
-            };
+            let why = if let ImageError::Name { why, .. } = &error { why.clone() } else { words(&error) };
             let message = format!(
                 "Failed to apply default image tag {name:?}: couldn't parse image name {name:?}: invalid reference \
                  format: {why}"

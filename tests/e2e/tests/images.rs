@@ -52,6 +52,13 @@ async fn is_told(kubectl: &Kubectl, pod: &str, words: &[&str]) -> Result<String>
     }
 }
 
+/// The loaded busybox is the same image as the one in the registry; without it, it must travel.
+async fn forget_busybox(instance: &Instance) -> Result<()> {
+    let forgotten = instance.adieu(&["image", "rm", "busybox"]).output().await?;
+    ensure!(forgotten.status.success(), "{}", String::from_utf8_lossy(&forgotten.stderr));
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_pulls_its_image_with_its_secret() -> Result<()> {
     let registry = Registry::start_with(Options { htpasswd: true, ..Options::default() });
@@ -59,6 +66,7 @@ async fn a_pod_pulls_its_image_with_its_secret() -> Result<()> {
     let image = registry.name("team/busybox:1");
     let instance = Instance::start().await?;
     let (client, kubectl, shared) = (instance.client().await?, Kubectl::newest(&instance)?, Shared::new()?);
+    forget_busybox(&instance).await?;
 
     // Without a secret: the error, then the back-off, each with its words.
     let mut watch = PodWatch::on(&client, "stranger").await?;
@@ -146,10 +154,13 @@ async fn a_pod_pulls_its_image_with_its_secret() -> Result<()> {
     ensure!(shown["usedBy"].as_array().is_some_and(|users| users.len() == 3), "{shown}");
     let refused = instance.adieu(&["image", "rm", &image]).output().await?;
     let why = String::from_utf8_lossy(&refused.stderr).into_owned();
-    ensure!(!refused.status.success() && why.contains("in use by pod default/member (container app)"), "{why}");
+    ensure!(
+        !refused.status.success() && why.contains("in use by pod default/member (container app), pod default/second"),
+        "{why}"
+    );
     kubectl.run(&["delete", "pod", "--all", "--grace-period=1"]).await?;
     let removed = instance.adieu(&["image", "rm", &image]).output().await?;
-    let said = String::from_utf8_lossy(&removed.stdout).into_owned();
+    let said = String::from_utf8([removed.stdout, removed.stderr].concat())?;
     ensure!(removed.status.success() && said.starts_with(&format!("removed {image}\n")), "{said}");
     complaints::ensure_none(&instance, &[])
 }
@@ -164,9 +175,7 @@ async fn a_delete_or_a_crash_during_a_pull_is_survived() -> Result<()> {
     let (downloads, ingest) = (instance.dir().join("images/downloads"), instance.dir().join("images/ingest"));
     let entries = |dir: &std::path::Path| std::fs::read_dir(dir).map_or(0, Iterator::count);
 
-    // The loaded busybox has the same layers; without it they must travel.
-    let forgotten = instance.adieu(&["image", "rm", "busybox"]).output().await?;
-    ensure!(forgotten.status.success(), "{}", String::from_utf8_lossy(&forgotten.stderr));
+    forget_busybox(&instance).await?;
     let mut slow = Proxy::start(registry.port, |_| Fate::HeldAfter(300_000)).await;
     let image = format!("127.0.0.1:{}/busybox:1", slow.port());
     let mut watch = PodWatch::on(&client, "early").await?;

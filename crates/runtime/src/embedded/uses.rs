@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use super::reattach::LEAVING;
 use crate::container::plan::ContainerPlan;
 use crate::image::Use;
 use crate::shim::records::{self, ContainerDir, PodDir, SandboxRecord};
@@ -13,7 +14,8 @@ use crate::shim::records::{self, ContainerDir, PodDir, SandboxRecord};
 /// A record that does not read is an error, because nobody can tell which image it is about.
 pub fn image_uses(data_dir: &Path) -> io::Result<Vec<Use>> {
     let mut uses = Vec::new();
-    for name in names_in(&data_dir.join("pods"))? {
+    // Nothing runs any more from what is only being deleted.
+    for name in names_in(&data_dir.join("pods"))?.into_iter().filter(|name| !name.starts_with(LEAVING)) {
         let pod = PodDir { path: data_dir.join("pods").join(&name) };
         let record: Option<SandboxRecord> = records::read(&pod.sandbox());
         let who = record.map_or(name, |record| format!("{}/{}", record.spec.namespace, record.spec.name));

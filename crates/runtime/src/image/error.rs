@@ -43,7 +43,7 @@ pub enum ImageError {
     #[error("{what} is larger than {limit_bytes} bytes, the most this store takes; raise its limit if you trust it")]
     TooLarge { what: String, limit_bytes: u64 },
     /// A container needs it.
-    #[error("image {name} is in use by {by}; delete that pod first")]
+    #[error("image {name} is in use by {by}")]
     InUse { name: String, by: String },
     /// Nobody can tell who uses which image.
     #[error("cannot find out which images are in use; nothing was removed")]

@@ -143,7 +143,9 @@ impl ImageStore {
         let view = View::read(dir)?;
         let mut uses: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
         let mut layers_in_use = BTreeSet::new();
-        for found in users().map_err(|source| ImageError::Uses { source })? {
+        let mut found = users().map_err(|source| ImageError::Uses { source })?;
+        found.sort_by(|left, right| left.by.cmp(&right.by));
+        for found in found {
             if let Ok(id) = found.image.parse() {
                 uses.entry(id).or_default().push(found.by);
             }

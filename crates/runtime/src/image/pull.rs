@@ -83,10 +83,10 @@ impl fmt::Display for Refusals {
             if self.0.len() > 1 {
                 write!(f, "{}: ", endpoint.base.trim_end_matches("/v2"))?;
             }
-            match error {
-                FetchError::NotFound | FetchError::Denied { .. } => write!(f, "{name}: {error}")?,
-                error => write!(f, "{error}")?,
+            if matches!(error, FetchError::NotFound | FetchError::Denied { .. }) {
+                write!(f, "{name}: ")?;
             }
+            write!(f, "{error}")?;
             let mut source = std::error::Error::source(error);
             while let Some(cause) = source {
                 write!(f, ": {cause}")?;
@@ -150,13 +150,17 @@ pub struct Puller {
     inner: Arc<Inner>,
 }
 
+/// What a pull came to, once it has.
+type Outcome = Option<Result<Pulled, Arc<PullError>>>;
+
 struct Inner {
     store: ImageStore,
     settings: PathBuf,
     transport: Transport,
     downloads: Semaphore,
     unpacking: Semaphore,
-    images: Turns<(ImageName, Vec<Digest>), Option<Result<Pulled, Arc<PullError>>>>,
+    /// By name and by the credentials of whoever asks: what one is given is not for everyone.
+    images: Turns<(ImageName, Vec<Digest>), Outcome>,
     layers: Turns<Digest, LayerTurn>,
 }
 

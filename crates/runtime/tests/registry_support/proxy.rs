@@ -1,5 +1,8 @@
 //! A TCP proxy that cuts, holds or counts what passes through it.
 
+#![allow(clippy::unwrap_used, unreachable_pub, dead_code, reason = "shared by several tests")]
+#![allow(missing_docs, reason = "tests")]
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -265,7 +265,8 @@ async fn fetch_some(
     if *have > 0 && !goes_on_at(&answer, *have) {
         *have = 0;
         if !writer.start_over().await {
-            return Ok(*have = wanted.size);
+            *have = wanted.size;
+            return Ok(());
         }
         if answer.status != StatusCode::OK {
             answer = session.blob(wanted.blob, 0).await?;
@@ -280,8 +281,9 @@ async fn fetch_some(
         }
         *have += bytes.len() as u64;
         if !writer.write(bytes).await {
-            // The disk refused; the writer knows why.
-            return Ok(*have = wanted.size);
+            // The disk refused; the writer knows why, and nothing more is asked for.
+            *have = wanted.size;
+            return Ok(());
         }
         tell(LayerState::Downloading { done_bytes: *have });
     }

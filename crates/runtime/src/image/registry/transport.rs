@@ -24,6 +24,8 @@ const REDIRECTS_MOST: usize = 5;
 /// Of an error's body this much is read to tell people what it says.
 const REMARK_BYTES_MAX: usize = 16 * 1024;
 
+/// Settings, and when the files they name last changed.
+type Trust = (TlsSettings, Vec<Option<SystemTime>>);
 type Connections = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
 
 /// Connections to registries, kept open for the next request.
@@ -31,7 +33,7 @@ type Connections = Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>;
 pub(in crate::image) struct Transport {
     pub(in crate::image) patience: Patience,
     resolver: Resolver,
-    connections: Arc<Mutex<HashMap<(TlsSettings, Vec<Option<SystemTime>>), Connections>>>,
+    connections: Arc<Mutex<HashMap<Trust, Connections>>>,
 }
 
 /// What is asked. May hold secrets, hence no `Debug`.
