@@ -4,10 +4,12 @@ use std::fs::DirBuilder;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use cli::UpArgs;
 use cli::image::Images;
+use lifecycle::ShutdownBudgets;
 use runtime::image::ImageStore;
 use runtime::network::PodCidr;
 use serde_json::{Value, json};
@@ -32,6 +34,8 @@ pub(crate) struct Config {
     pub pod_cidr: PodCidr,
     /// The node's name.
     pub node_name: String,
+    /// How long pods have when the machine goes down; `None` when nobody waits for them.
+    pub shutdown: Option<ShutdownBudgets>,
 }
 
 impl Config {
@@ -49,8 +53,15 @@ impl Config {
             node_name.and_then(valid_name).map_err(|error| mistakes.push(format!("--node-name: {error:#}")));
         let data_dir =
             std::path::absolute(&args.data_dir.path).map_err(|error| mistakes.push(format!("--data-dir: {error}")));
+        let (total, critical) = (args.shutdown_grace, args.shutdown_grace_critical);
+        let shutdown = ShutdownBudgets::from_totals(Duration::from_secs(total), Duration::from_secs(critical));
+        if critical > total {
+            mistakes.push(format!(
+                "--shutdown-grace-critical: {critical} s are more than all of --shutdown-grace, {total} s"
+            ));
+        }
         match (pod_cidr, node_name, data_dir) {
-            (Ok(pod_cidr), Ok(node_name), Ok(data_dir)) => {
+            (Ok(pod_cidr), Ok(node_name), Ok(data_dir)) if mistakes.is_empty() => {
                 if let Some(before) = before.filter(|b| b.node_name != node_name || b.pod_cidr != pod_cidr) {
                     bail!(
                         "{} was last used with --node-name {} --pod-cidr {}, and its pods may still run; use these again, \
@@ -60,7 +71,7 @@ impl Config {
                         before.pod_cidr
                     );
                 }
-                Ok(Self { data_dir, api: Some(args.api), pod_cidr, node_name })
+                Ok(Self { data_dir, api: Some(args.api), pod_cidr, node_name, shutdown })
             }
             _ => bail!("{}", mistakes.join("; ")),
         }
@@ -102,6 +113,7 @@ impl Config {
             api: None,
             pod_cidr: field("podCidr")?.parse().map_err(anyhow::Error::new).with_context(doing)?,
             node_name: field("nodeName")?.to_owned(),
+            shutdown: None,
         })
     }
 

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 use cli::DownArgs;
+use node::Farewell;
 use runtime::Runtime;
 use tokio::sync::mpsc;
 
@@ -88,7 +89,7 @@ async fn end(platform: &Platform, mut tell: impl FnMut(String)) -> Result<()> {
     let mut before = None;
     let left = platform
         .node
-        .shut_down_pods(|leaving| {
+        .shut_down_pods(Farewell::FullGrace, |leaving| {
             if before.replace(leaving.len()) != Some(leaving.len()) {
                 tell(match leaving {
                     [] => "every pod has left".to_owned(),

@@ -39,8 +39,13 @@ fn main() -> ExitCode {
     }
 }
 
+/// Colours are for terminals, unless whoever sits there says `NO_COLOR`.
+pub(crate) fn wants_colours(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && env::var_os("NO_COLOR").is_none_or(|said| said.is_empty())
+}
+
 fn plan(args: &PlanArgs) -> Result<ExitCode> {
-    let colours = io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|said| said.is_empty());
+    let colours = wants_colours(&io::stdout());
     match cli::plan::run(args, &mut io::stdin().lock(), &mut io::stdout().lock(), Paint { colours })? {
         Outcome::Planned => Ok(ExitCode::SUCCESS),
         Outcome::Refused => Ok(ExitCode::from(2)),

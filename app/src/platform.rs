@@ -80,6 +80,7 @@ impl Platform {
                 name: config.node_name.clone(),
                 address: config.node_address(),
                 data_dir: dir.join("node"),
+                static_pods: Some(dir.join("manifests")),
                 version: VERSION.to_owned(),
                 takes_on_pods: config.api.is_some(),
             },
@@ -93,6 +94,8 @@ impl Platform {
         if config.api.is_some() {
             let scheduler = client_as(&server, Identity::new("system:kube-scheduler", &[]));
             controllers.spawn(::controllers::scheduler::run(scheduler));
+            let others = client_as(&server, Identity::new("system:kube-controller-manager", &[]));
+            controllers.spawn(::controllers::run(others, ::controllers::Settings::default()));
         }
         Ok(Self { server, node, runtime, data_dir: dir.clone(), controllers })
     }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 use cli::UpArgs;
+use node::Farewell;
 use server::pki;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -15,6 +16,9 @@ use crate::control::{Asker, Control};
 use crate::down;
 use crate::instance::{Instance, require_root};
 use crate::platform::Platform;
+
+/// What init systems and power supplies send.
+const SIGPWR: i32 = 30;
 
 /// Runs until a signal, `adieu down`, or a failure.
 pub(crate) fn run(args: &UpArgs) -> Result<()> {
@@ -35,6 +39,8 @@ enum Stop {
     Signal,
     /// `adieu down`: end them first.
     Down(Asker),
+    /// The machine goes down: end them within the time it can wait.
+    Power,
 }
 
 async fn serve(config: Config, instance: Instance) -> Result<()> {
@@ -80,7 +86,19 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
         stop = told_to_stop(&control, &mut signals) => stop,
         error = platform.node.failed() => return Err(anyhow::Error::new(error).context("the node cannot go on")),
     };
+    let farewell = config.shutdown.clone().map(Farewell::Within);
     let outcome = match stop {
+        Stop::Power if farewell.is_none() => {
+            warn!("the machine goes down, and no time is set aside for pods; stopping without them");
+            Ok(())
+        }
+        Stop::Power => tokio::select! {
+            outcome = power_off(&platform, farewell) => outcome,
+            () = signals.heard() => {
+                warn!("stopping before every pod has left");
+                Ok(())
+            }
+        },
         Stop::Signal => {
             info!("stopping; pods keep running");
             Ok(())
@@ -100,25 +118,48 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
     outcome
 }
 
+/// Ends every pod in the order and the time that a shutdown of the machine leaves.
+async fn power_off(platform: &Platform, farewell: Option<Farewell>) -> Result<()> {
+    let Some(farewell) = farewell else { return Ok(()) };
+    info!("the machine goes down; pods leave");
+    let left = platform.node.shut_down_pods(farewell, |leaving| info!(?leaving, "pods are leaving")).await;
+    left.context("the node stopped before its pods had left")
+}
+
 async fn told_to_stop(control: &Control, signals: &mut Signals) -> Stop {
     tokio::select! {
-        () = signals.heard() => Stop::Signal,
+        stop = signals.told() => stop,
         asker = control.asked_down() => Stop::Down(asker),
     }
 }
 
-/// TERM and Ctrl-C, heard from the moment this is made.
+/// The signals that end us, heard from the moment this is made.
 struct Signals {
     term: Signal,
     interrupt: Signal,
+    /// The machine is about to lose its power, or goes down.
+    power: Signal,
 }
 
 impl Signals {
     fn listen() -> io::Result<Self> {
-        Ok(Self { term: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            power: signal(SignalKind::from_raw(SIGPWR))?,
+        })
     }
 
-    /// Resolves when one of them comes, or has come since it was last asked.
+    /// Resolves when any of them comes.
+    async fn told(&mut self) -> Stop {
+        tokio::select! {
+            _ = self.term.recv() => Stop::Signal,
+            _ = self.interrupt.recv() => Stop::Signal,
+            _ = self.power.recv() => Stop::Power,
+        }
+    }
+
+    /// Resolves when TERM or Ctrl-C comes, or has come since it was last asked.
     async fn heard(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}
@@ -134,5 +175,7 @@ pub(crate) fn log_at(verbose: u8) {
         1 => tracing::Level::INFO,
         _ => tracing::Level::TRACE,
     };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_target(false).init();
+    let colours = crate::wants_colours(&io::stderr());
+    let logs = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_target(false);
+    logs.with_ansi(colours).init();
 }

@@ -14,11 +14,13 @@ mod body;
 mod canonical;
 mod delete_options;
 mod mismatch;
+mod patched;
 mod unknown;
 
 pub use body::{Body, read_body};
 pub use delete_options::decode_delete_options;
 pub(crate) use delete_options::from_value as delete_options_from;
+pub use patched::normalise_patched;
 
 /// What to do about fields we do not know and keys that appear twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,16 +83,28 @@ pub fn decode_object(
     }
 }
 
-/// The same for an object that a patch produced: unknown fields go, the rest becomes canonical.
+/// The same for an object that was not sent as it is: unknown fields go, the rest becomes canonical.
 pub fn normalise(kind: &Kind, value: Value, validation: FieldValidation) -> Result<Decoded, Status> {
+    check_patched(kind, value, Vec::new(), validation, |sent, cause| {
+        Status::invalid_of("", "", "", vec![Cause::invalid("patch", sent.to_string(), cause)])
+    })
+}
+
+/// The one check of what is not a body: `refused` tells, given the object and the cause, what the client hears.
+fn check_patched(
+    kind: &Kind,
+    value: Value,
+    mut complaints: Vec<String>,
+    validation: FieldValidation,
+    refused: impl Fn(&Value, &str) -> Status,
+) -> Result<Decoded, Status> {
     let mut sent = value;
     let (api_version, name) = body::take_type(&mut sent);
     check_type(kind, &api_version, &name)?;
-    let refused =
-        |cause: String| Status::invalid_of("", "", "", vec![Cause::invalid("patch", sent.to_string(), &cause)]);
-    let (value, complaints) = survivors(kind, &sent).map_err(refused)?;
+    let (value, unknown) = survivors(kind, &sent).map_err(|cause| refused(&sent, &cause))?;
+    complaints.extend(unknown);
     match validation {
-        FieldValidation::Strict if !complaints.is_empty() => Err(refused(strict_error(&complaints))),
+        FieldValidation::Strict if !complaints.is_empty() => Err(refused(&sent, &strict_error(&complaints))),
         FieldValidation::Ignore => Ok(Decoded { value, warnings: Vec::new() }),
         FieldValidation::Strict | FieldValidation::Warn => Ok(Decoded { value, warnings: complaints }),
     }

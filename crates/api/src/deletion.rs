@@ -58,7 +58,6 @@ pub enum DeleteDecision {
     Remove,
 }
 
-const COLLECTOR_FINALIZERS: [&str; 2] = ["orphan", "foregroundDeletion"];
 const PROTECTED_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// Decides one delete of `current`. Refuses with 403 (protected namespace), 409 (precondition) or 422 (options).
@@ -76,11 +75,12 @@ pub fn decide_delete(
     check_preconditions(kind, current, options)?;
     let asked = options.grace_seconds.map(at_least_one_if_negative);
 
-    if is_namespace && let Some(decision) = decide_namespace(current, now) {
+    let policy = policy(kind, current, options);
+    if is_namespace && let Some(decision) = decide_namespace(current, policy, now) {
         return Ok(decision);
     }
     if !kind.graceful_delete {
-        return Ok(finish(current, now));
+        return Ok(finish(current, policy, now));
     }
     let Some(deadline) = meta::deletion_timestamp(current) else {
         let grace = first_grace(current, asked);
@@ -88,13 +88,16 @@ pub fn decide_delete(
         meta::set_deletion_timestamp(&mut marked, add_seconds(now, grace));
         meta::set_deletion_grace_seconds(&mut marked, grace);
         bump_generation(&mut marked);
-        return Ok(after_mark(marked, grace));
+        return Ok(after_mark(marked, policy, grace));
     };
     // DGPS nil or 0: the object only waits for its finalizers, so every delete means "now".
     let stored = meta::deletion_grace_seconds(current).map_or(0, at_least_one_if_negative);
     match asked {
-        _ if stored == 0 => Ok(finish(current, now)),
-        Some(grace) if grace < stored => Ok(shorten(current, deadline, stored, grace, now)),
+        _ if stored == 0 => Ok(finish(current, policy, now)),
+        Some(grace) if grace < stored => {
+            let (marked, grace) = shorten(current, deadline, stored, grace, now);
+            Ok(after_mark(marked, policy, grace))
+        }
         Some(_) | None => Ok(DeleteDecision::Pending),
     }
 }
@@ -107,9 +110,9 @@ pub fn update_removes(kind: &Kind, stored: &Value, new: &Value) -> bool {
         && (kind.collection() != "namespaces" || spec_finalizers(new) == 0)
 }
 
-fn decide_namespace(current: &Value, now: Timestamp) -> Option<DeleteDecision> {
+fn decide_namespace(current: &Value, policy: Propagation, now: Timestamp) -> Option<DeleteDecision> {
     if meta::deletion_timestamp(current).is_none() {
-        let mut marked = without_collector_finalizers(current);
+        let mut marked = with_collector_finalizer(current.clone(), policy);
         meta::set_deletion_timestamp(&mut marked, now);
         meta::child_mut(&mut marked, "status").insert("phase".to_owned(), json!("Terminating"));
         return Some(DeleteDecision::Mark(marked));
@@ -130,7 +133,7 @@ fn first_grace(pod: &Value, asked: Option<i64>) -> i64 {
 }
 
 /// Counts from the first request: that moment is the stored deadline minus the stored grace.
-fn shorten(current: &Value, deadline: Timestamp, stored: i64, grace: i64, now: Timestamp) -> DeleteDecision {
+fn shorten(current: &Value, deadline: Timestamp, stored: i64, grace: i64, now: Timestamp) -> (Value, i64) {
     let mut marked = current.clone();
     let wanted = add_seconds(add_seconds(deadline, -stored), grace);
     let (at, grace) = match grace {
@@ -142,12 +145,12 @@ fn shorten(current: &Value, deadline: Timestamp, stored: i64, grace: i64, now: T
     };
     meta::set_deletion_timestamp(&mut marked, at);
     meta::set_deletion_grace_seconds(&mut marked, grace);
-    after_mark(marked, grace)
+    (marked, grace)
 }
 
 /// A grace-0 mark is followed by the removal unless a finalizer holds the object.
-fn after_mark(marked: Value, grace: i64) -> DeleteDecision {
-    let marked = without_collector_finalizers(&marked);
+fn after_mark(marked: Value, policy: Propagation, grace: i64) -> DeleteDecision {
+    let marked = with_collector_finalizer(marked, policy);
     if grace > 0 || !meta::finalizers(&marked).is_empty() {
         DeleteDecision::Mark(marked)
     } else {
@@ -156,8 +159,8 @@ fn after_mark(marked: Value, grace: i64) -> DeleteDecision {
 }
 
 /// No grace (left) to give: gone, or marked and held by finalizers.
-fn finish(current: &Value, now: Timestamp) -> DeleteDecision {
-    let mut marked = without_collector_finalizers(current);
+fn finish(current: &Value, policy: Propagation, now: Timestamp) -> DeleteDecision {
+    let mut marked = with_collector_finalizer(current.clone(), policy);
     if meta::finalizers(&marked).is_empty() {
         return DeleteDecision::Remove;
     }
@@ -172,14 +175,27 @@ fn finish(current: &Value, now: Timestamp) -> DeleteDecision {
     if marked == *current { DeleteDecision::Pending } else { DeleteDecision::Mark(marked) }
 }
 
-/// Every policy behaves as Background while nothing collects: a finalizer that nobody takes off again would hold
-/// the object for ever.
-fn without_collector_finalizers(object: &Value) -> Value {
-    let mut object = object.clone();
-    let all = meta::finalizers(&object);
-    let kept: Vec<String> = all.iter().filter(|f| !COLLECTOR_FINALIZERS.contains(f)).map(|f| (*f).to_owned()).collect();
-    if kept.len() != all.len() {
-        meta::set_finalizers(&mut object, &kept);
+/// What becomes of dependents (api-deletion 11.2): the request says it, else a finalizer that is already there, else
+/// the kind. Where the collector has no business, nothing needs to wait for it.
+fn policy(kind: &Kind, current: &Value, options: &DeleteOptions) -> Propagation {
+    let Some(default) = kind.propagation else { return Propagation::Background };
+    let asked = match options.orphan_dependents {
+        Some(true) => Some(Propagation::Orphan),
+        Some(false) => Some(Propagation::Background),
+        None => options.propagation,
+    };
+    let stored = || meta::finalizers(current).into_iter().find_map(Propagation::of_finalizer);
+    asked.or_else(stored).unwrap_or(default)
+}
+
+/// The object with the one finalizer of the collector that `policy` needs, and no other.
+fn with_collector_finalizer(mut object: Value, policy: Propagation) -> Value {
+    let all: Vec<String> = meta::finalizers(&object).into_iter().map(str::to_owned).collect();
+    let mut wanted: Vec<String> = all.clone();
+    wanted.retain(|finalizer| Propagation::of_finalizer(finalizer).is_none_or(|own| own == policy));
+    wanted.extend(policy.finalizer().map(str::to_owned).filter(|finalizer| !wanted.contains(finalizer)));
+    if wanted != all {
+        meta::set_finalizers(&mut object, &wanted);
     }
     object
 }
@@ -248,6 +264,20 @@ impl Propagation {
             Self::Background => "Background",
             Self::Foreground => "Foreground",
         }
+    }
+
+    /// The finalizer by which an object waits for the collector.
+    pub fn finalizer(self) -> Option<&'static str> {
+        match self {
+            Self::Orphan => Some("orphan"),
+            Self::Background => None,
+            Self::Foreground => Some("foregroundDeletion"),
+        }
+    }
+
+    /// The policy that a finalizer stands for.
+    fn of_finalizer(word: &str) -> Option<Self> {
+        [Self::Orphan, Self::Foreground].into_iter().find(|policy| policy.finalizer() == Some(word))
     }
 
     /// Reads the word on the wire.

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::deletion::Propagation;
 use crate::rules::Rules;
 
 mod table;
@@ -40,10 +41,15 @@ pub struct Kind {
     pub graceful_delete: bool,
     /// Whether a delete that removed the object answers the object, rather than a `Status`.
     pub delete_returns_object: bool,
+    /// What becomes of dependents when neither the request nor a finalizer says; `None`: the collector leaves the
+    /// kind alone.
+    pub propagation: Option<Propagation>,
     /// Whether a PUT to a free name creates.
     pub create_on_update: bool,
     /// Whether a PUT without a resource version is refused.
     pub update_needs_version: bool,
+    /// What a client is told, with every answer, who still uses the kind.
+    pub deprecated: Option<&'static str>,
     /// Another face of objects that are stored as another kind.
     pub face: Option<&'static Face>,
     pub(crate) collection: &'static str,

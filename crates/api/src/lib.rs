@@ -25,7 +25,7 @@ pub mod time;
 
 mod schema;
 
-pub use decode::{Decoded, FieldValidation, decode_delete_options, decode_object, normalise};
+pub use decode::{Decoded, FieldValidation, decode_delete_options, decode_object, normalise, normalise_patched};
 pub use deletion::{DeleteDecision, DeleteOptions, Propagation, decide_delete, update_removes};
 pub use kinds::{Face, KINDS, Kind, Subresource, by_kind, find, token_request};
 pub use managed_fields::track_update;

@@ -32,7 +32,7 @@ pub(crate) mod storage;
 pub(crate) mod value;
 pub(crate) mod workload;
 
-pub use pod::admission::prioritise;
+pub use pod::admission::{is_mirror, prioritise};
 pub use pod::binding::bind;
 pub use pod::budget::{Budget, decide_eviction, still_processed};
 pub use pod::disruption::{delete_options_of_eviction, mark_evicted};

@@ -48,6 +48,7 @@ pub fn columns(kind: &Kind) -> Value {
         "replicasets.apps" | "replicationcontrollers" => &workload::REPLICA_SET,
         "statefulsets.apps" => &workload::STATEFUL_SET,
         "daemonsets.apps" => &workload::DAEMON_SET,
+        "scales.autoscaling" => &workload::SCALE,
         "jobs.batch" => &workload::JOB,
         "cronjobs.batch" => &workload::CRON_JOB,
         "services" => &network::SERVICE,
@@ -89,6 +90,7 @@ pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         | "replicationcontrollers"
         | "statefulsets.apps"
         | "daemonsets.apps"
+        | "scales.autoscaling"
         | "jobs.batch"
         | "cronjobs.batch") => workload::cells(collection, object, now),
         other => policy::cells(other, object, now)

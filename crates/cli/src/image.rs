@@ -102,13 +102,7 @@ fn list(images: &[Image], output: Output, out: &mut impl Write) -> Result<()> {
     }
     let rows: Vec<(String, String, String)> = images
         .iter()
-        .flat_map(|image| {
-            // A digest is told only where there is no tag; `inspect` tells all.
-            let tags: Vec<String> = image.names.iter().filter(|name| !name.contains('@')).cloned().collect();
-            let names = if tags.is_empty() { image.names.iter().take(1).cloned().collect() } else { tags };
-            let names = if names.is_empty() { vec!["<none>".to_owned()] } else { names };
-            names.into_iter().map(|name| (name, short(&image.id), size(image.size_bytes)))
-        })
+        .flat_map(|image| shown(&image.names).into_iter().map(|name| (name, short(&image.id), size(image.size_bytes))))
         .collect();
     let width = rows.iter().map(|(name, ..)| name.len()).max().unwrap_or(0).max("NAME".len());
     writeln!(out, "{:width$}   {:12}   SIZE", "NAME", "ID")?;
@@ -181,6 +175,17 @@ fn print(value: &(impl serde::Serialize + ?Sized), out: &mut impl Write) -> Resu
     Ok(writeln!(out)?)
 }
 
+/// The names of an image a person would use: its tags. One that is pinned to a digest says the same again, and is shown
+/// only where there is no other.
+fn shown(names: &[String]) -> Vec<String> {
+    let tags: Vec<String> = names.iter().filter(|name| !name.contains('@')).cloned().collect();
+    match (tags.is_empty(), names.is_empty()) {
+        (false, _) => tags,
+        (true, false) => names.to_vec(),
+        (true, true) => vec!["<none>".to_owned()],
+    }
+}
+
 fn short(id: &str) -> String {
     id.trim_start_matches("sha256:").chars().take(12).collect()
 }
@@ -202,7 +207,16 @@ pub(crate) fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::size;
+    use super::{shown, size};
+
+    #[test]
+    fn an_image_with_a_tag_is_listed_once() {
+        let [tag, pinned] =
+            ["docker.io/library/busybox:latest", "docker.io/library/busybox@sha256:ab"].map(str::to_owned);
+        assert_eq!(shown(&[tag.clone(), pinned.clone()]), [tag]);
+        assert_eq!(shown(std::slice::from_ref(&pinned)), [pinned]);
+        assert_eq!(shown(&[]), ["<none>"]);
+    }
 
     #[test]
     fn sizes_read_well() {

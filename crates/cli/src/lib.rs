@@ -59,6 +59,12 @@ pub struct UpArgs {
     /// The node's name [default: as last time on this folder, else the host's name]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
+    /// How many seconds pods have when the machine goes down (SIGPWR); 0 leaves them to the machine
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    pub shutdown_grace: u64,
+    /// How many of these are kept for critical pods, which leave last
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub shutdown_grace_critical: u64,
     /// Say more: once for what happens, twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,

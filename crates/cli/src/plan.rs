@@ -7,13 +7,21 @@
 mod advice;
 mod bars;
 mod behaviour;
+mod checked;
 mod command;
+mod documents;
 mod draw;
 mod located;
 mod manifest;
+mod mistakes;
 mod paint;
+mod pause;
 mod report;
+mod sentence;
+mod shell;
 mod story;
+mod traffic;
+mod trap;
 mod verdict;
 mod words;
 mod workload;
@@ -24,40 +32,47 @@ use std::io::{ErrorKind, Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
-use lifecycle::{ContainerName, PodSpec, Readiness, Role};
+use lifecycle::{ContainerName, Hook, PodSpec, Readiness, Role};
 
 use advice::Warning;
 use bars::Bar;
 use behaviour::Behaviour;
 use manifest::{Manifests, PlannedPod};
-use story::{Story, What};
+use mistakes::Mistakes;
+use story::{Cast, Story, What};
+use traffic::Traffic;
 use verdict::Verdict;
 use world::Part;
 
 pub use behaviour::{AppOption, HookOption};
 pub use paint::Paint;
+pub use traffic::TrafficOption;
 
 /// `adieu plan`.
 #[derive(Args, Clone, Debug)]
 pub struct PlanArgs {
-    /// A manifest, YAML or JSON, or - for standard input; may be given several times
+    /// A manifest, YAML or JSON, a folder of them, or - for standard input; may be given several times
     #[arg(short = 'f', long = "filename", value_name = "FILE", required = true)]
     pub files: Vec<PathBuf>,
     /// Delete the pod so long after its start, such as 2s [default: once everything is Ready]
     #[arg(long, value_name = "TIME", value_parser = behaviour::duration)]
     pub delete_at: Option<Duration>,
     /// Delete it with this grace, in seconds [default: terminationGracePeriodSeconds]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     pub grace: Option<u64>,
-    /// How a program takes its stop signal: exits-after=3s, exits-at-once, ignores-term, exit-code=1; joined by commas,
-    /// for all main containers or for one
+    /// How a program takes its stop signal: exits-after=3s, exits-at-once, ignores-term, hangs, exit-code=1; joined by
+    /// commas, for all main containers or for one
     #[arg(long = "app", value_name = "[CONTAINER=]HOW")]
     pub apps: Vec<AppOption>,
     /// How a preStop hook goes: takes=2s, hangs, fails; for all containers or for one
     #[arg(long = "hook", value_name = "[CONTAINER=]HOW")]
     pub hooks: Vec<HookOption>,
+    /// How traffic from Services goes elsewhere: moves-after=2s, stays, replacement-after=5s, no-replacement,
+    /// connections-end-after=10m, unsteered (as it is today); joined by commas
+    #[arg(long = "traffic", value_name = "HOW")]
+    pub traffic: Vec<TrafficOption>,
     /// `json` for programs
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub output: PlanOutput,
@@ -88,10 +103,16 @@ pub enum Outcome {
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     pod: &'a PlannedPod,
-    services: Vec<String>,
+    /// What the manifest grants; the delete may say otherwise.
+    own_grace: Duration,
+    /// `--grace` said so.
+    grace_said: bool,
+    traffic: Option<Traffic>,
     behaviours: BTreeMap<String, Behaviour>,
     assumed: Vec<String>,
     story: Story,
+    /// The same without anybody who steers traffic, for a pod that has some.
+    unsteered: Option<Story>,
     /// The delete finds the pod at a moment that takes explaining.
     from_the_start: bool,
     bars: Vec<Bar>,
@@ -99,13 +120,18 @@ pub(crate) struct Plan<'a> {
     warnings: Vec<Warning>,
 }
 
-/// Plans every pod of the manifests and writes the result to `out`.
+/// Plans every pod of the manifests and writes the result to `out`. Mistakes in the manifests are an error, and for
+/// programs are written to `out` as well.
 pub fn run(args: &PlanArgs, stdin: &mut dyn Read, out: &mut dyn Write, paint: Paint) -> Result<Outcome> {
-    let manifests = manifest::read(&args.files, stdin)?;
-    if manifests.pods.is_empty() {
-        bail!("no pods to plan: the manifests hold no Pod, Deployment, StatefulSet, DaemonSet, ReplicaSet or Job");
-    }
-    check_names(args, &manifests)?;
+    let manifests = match read(args, stdin) {
+        Ok(manifests) => manifests,
+        Err(mistakes) => {
+            if args.output == PlanOutput::Json {
+                write(out, &report::of_mistakes(&mistakes)?)?;
+            }
+            return Err(mistakes.into());
+        }
+    };
     let plans = manifests.pods.iter().map(|pod| plan(args, pod, &manifests)).collect::<Result<Vec<_>>>()?;
     let text = match args.output {
         PlanOutput::Text => {
@@ -113,19 +139,32 @@ pub fn run(args: &PlanArgs, stdin: &mut dyn Read, out: &mut dyn Write, paint: Pa
             let skipped = manifests.skipped.iter().map(|skipped| format!("skipped: {skipped}\n"));
             pages.chain(skipped).collect::<Vec<_>>().join("\n")
         }
-        PlanOutput::Json => serde_json::to_string_pretty(&report::of(&plans, &manifests.skipped))? + "\n",
+        PlanOutput::Json => report::of(&plans, &manifests.skipped)?,
     };
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // A reader who has seen enough (`| head`) is no mistake.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-        written => written?,
-    }
+    write(out, &text)?;
     let warned = plans.iter().any(|plan| !plan.warnings.is_empty());
     Ok(if args.strict && warned { Outcome::Refused } else { Outcome::Planned })
 }
 
-/// A container that an option names exists somewhere.
-fn check_names(args: &PlanArgs, manifests: &Manifests) -> Result<()> {
+fn write(out: &mut dyn Write, text: &str) -> Result<()> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A reader who has seen enough (`| head`) is no mistake.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
+/// Everything that is to be planned, or everything that is wrong.
+fn read(args: &PlanArgs, stdin: &mut dyn Read) -> Result<Manifests, Mistakes> {
+    let mut mistakes = Mistakes::default();
+    let sources = documents::sources(&args.files, stdin, &mut mistakes);
+    let manifests = manifest::read(&sources, &mut mistakes);
+    if !mistakes.is_empty() {
+        return Err(mistakes.sorted());
+    }
+    if manifests.pods.is_empty() {
+        return Err(Mistakes::one(format!("no pods to plan: the manifests hold no {}", workload::kinds())));
+    }
     let specs = manifests.pods.iter().filter_map(|pod| pod.pod.spec.as_ref());
     let known: Vec<&str> = specs
         .flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers))
@@ -133,34 +172,42 @@ fn check_names(args: &PlanArgs, manifests: &Manifests) -> Result<()> {
         .collect();
     let apps = args.apps.iter().filter_map(|app| app.container.as_deref());
     let hooks = args.hooks.iter().filter_map(|hook| hook.container.as_deref());
-    for name in apps.chain(hooks) {
-        if !known.contains(&name) {
-            bail!("no container is called {name:?}; there are: {}", known.join(", "));
-        }
+    match apps.chain(hooks).find(|name| !known.contains(name)) {
+        Some(name) => Err(Mistakes::one(format!("no container is called {name:?}; there are: {}", known.join(", ")))),
+        None => Ok(manifests),
     }
-    Ok(())
 }
 
 fn plan<'a>(args: &PlanArgs, pod: &'a PlannedPod, manifests: &Manifests) -> Result<Plan<'a>> {
     let spec = reading::pod_spec(&pod.pod).with_context(|| pod.place.to_string())?;
-    let grace = args.grace.map_or(spec.grace, Duration::from_secs);
+    let own_grace = spec.grace;
+    let grace = args.grace.map_or(own_grace, Duration::from_secs);
     let behaviours = behaviours(args, pod, &spec);
     let leaving = |role: Role| matches!(role, Role::Main | Role::Sidecar);
     let names: Vec<String> =
         spec.containers.iter().filter(|part| leaving(part.role)).map(|part| part.name.0.clone()).collect();
-    let assumed = names.iter().filter_map(|name| behaviours.get(name)).flat_map(|b| b.assumed.clone()).collect();
+    let mut assumed: Vec<String> =
+        names.iter().filter_map(|name| behaviours.get(name)).flat_map(|b| b.assumed.clone()).collect();
     let parts = parts(pod, &spec, &behaviours);
-    let story = story::tell(spec, parts, grace, args.delete_at);
+    let ready_after = parts.values().map(|part| part.probes_pass_after).max().unwrap_or_default();
+    let (traffic, flow, about_traffic) = traffic::of(pod, ready_after, manifests, &args.traffic);
+    assumed.extend(about_traffic);
+    let cast = Cast { spec, parts, routes: traffic.as_ref().map(|traffic| traffic.routes), flow };
+    let today = Cast { flow: flow.unsteered(), ..cast.clone() };
+    let unsteered = traffic.as_ref().filter(|_| flow.steered).map(|_| story::tell(today, grace, args.delete_at));
+    let story = story::tell(cast, grace, args.delete_at);
     let bars = bars::of(names.iter().map(String::as_str), &story.facts);
-    let services = manifests.services.iter().filter(|service| service.selects(&pod.pod));
     let mut plan = Plan {
         pod,
-        services: services.map(|service| service.name.clone()).collect(),
-        behaviours,
+        own_grace,
+        grace_said: args.grace.is_some(),
+        traffic,
         assumed,
-        verdict: verdict::of(&story, &bars),
+        verdict: verdict::of(&story, &bars, &behaviours),
+        behaviours,
         from_the_start: args.delete_at.is_some() || !story.was_ready,
         story,
+        unsteered,
         bars,
         warnings: Vec::new(),
     };
@@ -200,6 +247,7 @@ fn parts(pod: &PlannedPod, spec: &PodSpec, behaviours: &BTreeMap<String, Behavio
                 readiness: part.readiness,
                 probes_pass_after: if part.readiness == Readiness::WhenProbed { after } else { Duration::ZERO },
                 behaviour: behaviours.get(&container.name)?.clone(),
+                sleeps: matches!(part.pre_stop, Some(Hook::Sleep(_))),
             },
         ))
     })

@@ -8,7 +8,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use futures::StreamExt;
-use kube::api::{Api, ListParams, WatchEvent, WatchParams};
+use futures::stream::BoxStream;
+use kube::api::{Api, ListParams, ObjectList, PartialObjectMeta, WatchEvent, WatchParams};
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
@@ -36,14 +37,79 @@ pub async fn follow<K>(api: Api<K>, field_selector: Option<String>, out: mpsc::S
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let mut list_params = ListParams::default();
-    let mut watch_params = WatchParams::default().timeout(WATCH_SECONDS);
+    let mut list = ListParams::default();
+    let mut watch = watch_params();
     if let Some(selector) = &field_selector {
-        list_params = list_params.fields(selector);
-        watch_params = watch_params.fields(selector);
+        list = list.fields(selector);
+        watch = watch.fields(selector);
     }
+    follow_source(Whole { api, list, watch }, out).await;
+}
+
+/// Follows what `api` says about its objects, their metadata, until the receiver is dropped.
+pub async fn follow_metadata<K>(api: Api<K>, out: mpsc::Sender<Sight<PartialObjectMeta<K>>>)
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Send + Sync,
+{
+    follow_source(Metadata { api }, out).await;
+}
+
+fn watch_params() -> WatchParams {
+    WatchParams::default().timeout(WATCH_SECONDS)
+}
+
+/// Where lists and watches of `T` come from.
+trait Source<T: Clone> {
+    async fn list(&self) -> kube::Result<ObjectList<T>>;
+    async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'_, kube::Result<WatchEvent<T>>>>;
+}
+
+/// The objects themselves.
+struct Whole<K> {
+    api: Api<K>,
+    list: ListParams,
+    watch: WatchParams,
+}
+
+impl<K> Source<K> for Whole<K>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    async fn list(&self) -> kube::Result<ObjectList<K>> {
+        self.api.list(&self.list).await
+    }
+
+    async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'_, kube::Result<WatchEvent<K>>>> {
+        Ok(self.api.watch(&self.watch, revision).await?.boxed())
+    }
+}
+
+/// Their metadata.
+struct Metadata<K> {
+    api: Api<K>,
+}
+
+impl<K> Source<PartialObjectMeta<K>> for Metadata<K>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+    K::DynamicType: Send + Sync,
+{
+    async fn list(&self) -> kube::Result<ObjectList<PartialObjectMeta<K>>> {
+        self.api.list_metadata(&ListParams::default()).await
+    }
+
+    async fn watch(
+        &self,
+        revision: &str,
+    ) -> kube::Result<BoxStream<'_, kube::Result<WatchEvent<PartialObjectMeta<K>>>>> {
+        Ok(self.api.watch_metadata(&watch_params(), revision).await?.boxed())
+    }
+}
+
+async fn follow_source<T: ResourceExt + Clone>(source: impl Source<T>, out: mpsc::Sender<Sight<T>>) {
     while !out.is_closed() {
-        let list = match api.list(&list_params).await {
+        let list = match source.list().await {
             Ok(list) => list,
             Err(error) => {
                 warn!(%error, "cannot list; trying again");
@@ -55,7 +121,7 @@ where
         if out.send(Sight::Listed(list.items)).await.is_err() {
             return;
         }
-        while let Resume::From(next) = watch_once(&api, &watch_params, revision, &out).await {
+        while let Resume::From(next) = watch_once(&source, revision, &out).await {
             revision = next;
         }
     }
@@ -69,12 +135,13 @@ enum Resume {
     ByListing,
 }
 
-async fn watch_once<K>(api: &Api<K>, params: &WatchParams, mut revision: String, out: &mpsc::Sender<Sight<K>>) -> Resume
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
-    let mut stream = match api.watch(params, &revision).await {
-        Ok(stream) => stream.boxed(),
+async fn watch_once<T: ResourceExt + Clone>(
+    source: &impl Source<T>,
+    mut revision: String,
+    out: &mpsc::Sender<Sight<T>>,
+) -> Resume {
+    let mut stream = match source.watch(&revision).await {
+        Ok(stream) => stream,
         Err(error) => {
             warn!(%error, "cannot watch; listing again");
             tokio::time::sleep(RETRY).await;

@@ -1,7 +1,10 @@
 //! What every part that speaks the Kubernetes API to the server needs beside `kube` itself.
 //!
-//! Today that is one thing: [`follow`], a list and a watch joined without a gap.
+//! [`follow`] is a list and a watch joined without a gap (and the same of metadata alone); [`Recorder`] tells people what
+//! happened.
 
+mod events;
 mod follow;
 
-pub use follow::{Sight, follow};
+pub use events::{Grade, Recorder, about_node, about_pod};
+pub use follow::{Sight, follow, follow_metadata};

@@ -38,11 +38,6 @@ impl GraceBudget {
         Self { asked_at: now.before(ago), before_boot, deadline: now + left }
     }
 
-    /// When it was first asked for, or the boot if that was before it.
-    pub fn asked_at(&self) -> Moment {
-        self.asked_at
-    }
-
     /// How long ago it was first asked for.
     pub fn age(&self, now: Moment) -> Duration {
         now.since(self.asked_at) + self.before_boot

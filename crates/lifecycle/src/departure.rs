@@ -16,8 +16,9 @@ impl PodWorker {
         match input {
             Input::SandboxRemoved => self.depart(now, out),
             Input::SandboxRemovalFailed { message } => {
-                let Phase::Clearing { removal, .. } = &mut self.phase else { return };
+                let Phase::Clearing { removal, termination } = &mut self.phase else { return };
                 removal.failed(now);
+                termination.is_blocked();
                 let uid = &self.identity.uid;
                 let failed = format!("failed to \"KillPodSandbox\" for {uid:?} with KillPodSandboxError: {message:?}");
                 let message = format!("error killing pod: {failed}");
@@ -165,7 +166,9 @@ impl PodWorker {
     pub(crate) fn handle_gone(&mut self, now: Moment, input: &Input, out: &mut Vec<Effect>) {
         match input {
             Input::KillAwaited { ticket } => self.kill_awaited(now, *ticket, out),
-            // All late: `Finish` was asked, and is asked only once.
+            // It was asked to finish, and died before it was forgotten.
+            Input::AgentRestarted { report: _ } => out.push(Effect::Finish),
+            // All late: `Finish` was asked.
             Input::SpecChanged { .. }
             | Input::GenerationSeen { .. }
             | Input::TerminalPhaseSeen { .. }
@@ -190,7 +193,6 @@ impl PodWorker {
             | Input::SandboxRemovalFailed { .. }
             | Input::ObjectDeleted
             | Input::ObjectDeleteFailed { .. }
-            | Input::AgentRestarted { .. }
             | Input::TimePassed => {}
         }
     }

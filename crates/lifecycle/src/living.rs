@@ -35,7 +35,8 @@ impl PodWorker {
     /// A living pod is told something.
     pub(crate) fn handle_living(&mut self, now: Moment, input: Input, out: &mut Vec<Effect>) {
         // Nothing is begun for a pod whose time is over; but an exit that made it complete goes first.
-        if !matches!(input, Input::Exited { .. } | Input::AgentRestarted { .. })
+        // On the clock of another boot nothing can be compared yet.
+        if !matches!(input, Input::Exited { .. } | Input::AgentRestarted { .. } | Input::Rebooted { .. })
             && self.end_if_active_too_long(now, out)
         {
             return self.handle_ending(now, input, out);

@@ -27,6 +27,8 @@ pub struct PodStatus {
     pub disruption: Option<Condition>,
     /// New connections go elsewhere, or why they were not waited for; once the pod is leaving.
     pub traffic_drained: Option<Condition>,
+    /// Something keeps the pod from being gone although it should be: what. Does not hold any more once it is at rest.
+    pub blocked: Option<Condition>,
     /// One entry per container of the spec, in its order.
     pub containers: Vec<ContainerStatus>,
     /// The newest generation of the object that was taken in.

@@ -41,6 +41,8 @@ pub(crate) struct Termination {
     /// Its object was deleted by force while it may still have run.
     pub(crate) forced: bool,
     told_overdue: bool,
+    /// Something kept it from being gone although it should have been.
+    blocked: bool,
 }
 
 /// Why a pod leaves.
@@ -80,7 +82,8 @@ impl Termination {
     }
 
     pub(crate) fn deleted(now: Moment, grace: Duration, sighting: DeleteSighting) -> Self {
-        Self::new(delete_budget(now, grace, sighting), Cause::Deleted, Object::Leaving)
+        let deleted = Self::new(delete_budget(now, grace, sighting), Cause::Deleted, Object::Leaving);
+        Self { forced: grace.is_zero(), ..deleted }
     }
 
     pub(crate) fn forced(now: Moment) -> Self {
@@ -116,7 +119,8 @@ impl Termination {
 
     fn new(budget: GraceBudget, cause: Cause, object: Object) -> Self {
         let (declared, barrier) = (None, Barrier::none());
-        Self { budget, cause, object, declared, barrier, pace: Pace::OnTime, forced: false, told_overdue: false }
+        let pace = Pace::OnTime;
+        Self { budget, cause, object, declared, barrier, pace, forced: false, told_overdue: false, blocked: false }
     }
 
     /// It had to be treated like this, or worse.
@@ -127,7 +131,7 @@ impl Termination {
     /// A pod that is leaving is deleted, perhaps again.
     pub(crate) fn also_deleted(&mut self, now: Moment, grace: Duration, sighting: DeleteSighting) {
         self.budget = match self.object {
-            Object::Stays => self.budget.joined_by(delete_budget(now, grace, sighting)),
+            Object::Stays => self.shortened(self.budget.joined_by(delete_budget(now, grace, sighting))),
             // With the grace we know of, this leaves the deadline where it is, however the deletion was seen.
             Object::Leaving => self.shortened(self.budget.shortened_to(now, grace)),
             Object::Gone => return,
@@ -160,6 +164,15 @@ impl Termination {
         budget
     }
 
+    /// A step of the way out failed: it is tried again, and people can see what is waited for.
+    pub(crate) fn is_blocked(&mut self) {
+        self.blocked = true;
+    }
+
+    pub(crate) fn was_blocked(&self) -> bool {
+        self.blocked
+    }
+
     pub(crate) fn overdue_at(&self) -> Option<Moment> {
         (!self.told_overdue).then(|| self.budget.deadline() + Self::OVERDUE_AFTER)
     }
@@ -167,7 +180,7 @@ impl Termination {
     /// Says once that the pod should have been gone by now, and what it waits for.
     pub(crate) fn tell_overdue(&mut self, now: Moment, step: &str, out: &mut Vec<Effect>) {
         if self.overdue_at().is_some_and(|at| now >= at) {
-            self.told_overdue = true;
+            (self.told_overdue, self.blocked) = (true, true);
             let late = now - self.budget.deadline();
             let message = format!("Pod should have been gone {late:?} ago, but {step}");
             out.push(Effect::Emit(Event::pod_warning("TerminationOverdue", message)));
@@ -271,9 +284,11 @@ impl PodWorker {
             }
             Input::SandboxReady => self.set_ending_sandbox(Sandbox::Ready),
             Input::SandboxFailed { message: _ } => self.set_ending_sandbox(Sandbox::Unasked),
-            Input::DeleteRequested { grace, sighting } => {
-                self.also(|leaving| leaving.also_deleted(now, grace, sighting))
-            }
+            Input::DeleteRequested { grace, sighting } => self.also(|leaving| {
+                leaving.also_deleted(now, grace, sighting);
+                // Without any grace it is a force delete, whose object follows.
+                leaving.forced |= grace.is_zero();
+            }),
             Input::ObjectGone => self.also(|leaving| {
                 leaving.also_forced(now);
                 leaving.forced = true;

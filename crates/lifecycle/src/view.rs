@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use crate::container::{Container, LOST, LOST_CODE, LOST_TERMINATED, Run};
 use crate::phase::{Phase, Sandbox};
 use crate::stop::Pace;
-use crate::termination::{Cause, Object, PREEMPTED, Termination};
+use crate::termination::{Cause, PREEMPTED, Termination};
 use crate::{
     Condition, ContainerState, ContainerStatus, KillCause, PodPhase, PodStatus, PodWorker, RestartPolicy, Role,
     Terminated, Verdict, Waiting,
@@ -45,6 +45,7 @@ impl PodWorker {
             containers_ready,
             disruption: self.phase.termination().filter(|_| stage == Stage::Over).and_then(disruption),
             traffic_drained: self.phase.termination().and_then(|leaving| leaving.barrier.condition()),
+            blocked: self.phase.termination().filter(|leaving| leaving.was_blocked()).map(|_| self.blocked_condition()),
             containers,
             observed_generation: self.generation,
             verdict: self.phase.termination().filter(|_| stage == Stage::Over).map(|leaving| self.verdict(leaving)),
@@ -156,16 +157,36 @@ impl PodWorker {
     }
 
     /// Ready follows the containers; only a node that ends a pod of its own accord takes it away at once, since no
-    /// deletion timestamp tells others to look elsewhere.
+    /// deletion timestamp tells others to look elsewhere. A deletion that comes later does not give it back.
     fn ready_condition(&self, containers_ready: &Condition) -> Condition {
-        match self.phase.termination() {
-            Some(Termination {
-                cause: Cause::Killed(_) | Cause::DeadlineExceeded | Cause::Rejected { .. },
-                object: Object::Stays,
-                ..
-            }) if containers_ready.holds => condition(false, "PodFailed", None),
-            Some(_) | None => containers_ready.clone(),
+        let taken_away = match self.phase.termination().map(|leaving| &leaving.cause) {
+            Some(Cause::Killed(cause)) => match cause {
+                KillCause::Evicted { .. }
+                | KillCause::OverLimit { .. }
+                | KillCause::Preempted
+                | KillCause::NodeShutdown => true,
+                // Nobody is told of these: a mirror stays as it is.
+                KillCause::ConfigRemoved | KillCause::Orphaned => false,
+            },
+            Some(Cause::DeadlineExceeded | Cause::Rejected { .. }) => true,
+            Some(Cause::Completed | Cause::Deleted | Cause::Declared) | None => false,
+        };
+        if taken_away && containers_ready.holds {
+            condition(false, "PodFailed", None)
+        } else {
+            containers_ready.clone()
         }
+    }
+
+    /// What keeps a leaving pod from being gone; or that nothing does any more.
+    fn blocked_condition(&self) -> Condition {
+        let reason = match &self.phase {
+            Phase::New | Phase::Living { .. } | Phase::Ending { .. } => "ContainersNotGone",
+            Phase::Clearing { .. } => "SandboxNotRemoved",
+            Phase::Deleting { .. } => "ObjectNotDeleted",
+            Phase::Resting { .. } | Phase::Gone { .. } => return condition(false, "Gone", None),
+        };
+        condition(true, reason, Some(self.blocking_step()))
     }
 
     fn container_status(&self, container: &Container, stage: Stage) -> ContainerStatus {

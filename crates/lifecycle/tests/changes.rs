@@ -427,6 +427,21 @@ fn a_living_pod_starts_over_after_a_reboot() {
     assert_eq!(wake.at, at(520_000));
 }
 
+/// A boot clock that reads more than the old one did is still another clock: what was left is left.
+#[test]
+fn an_active_deadline_is_not_read_off_another_clock() {
+    let at = Moment::from_millis;
+    let mut pod = PodWorker::new(given_pod().active_deadline(secs(600)).container("app", IgnoresTerm).spec());
+    pod.handle(at(5_000), Input::Begin);
+    // Nobody knows for how long the machine was off, for its wall clock went back.
+    pod.handle(at(700_000), Input::Rebooted { was: at(25_000) });
+    assert!(!pod.is_terminating());
+    let until = pod.next_wake().map(|wake| (wake.at, wake.reason));
+    assert_eq!(until, Some((at(800_000), lifecycle::WakeReason::SandboxUnanswered)));
+    pod.handle(at(1_280_000), Input::TimePassed);
+    assert_eq!(pod.deadline(), Some(at(1_310_000)), "600 s after its begin, and its grace from then");
+}
+
 /// A leaving pod keeps its deadline through a reboot, and is finalised: nobody can have survived.
 #[test]
 fn a_leaving_pod_is_finalised_after_a_reboot() {

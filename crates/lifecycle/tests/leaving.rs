@@ -337,12 +337,106 @@ fn a_stuck_sandbox_hides_nothing() {
             assert_eq!(status.phase, PodPhase::Succeeded);
             assert!(matches!(status.containers[0].state, ContainerState::Terminated(_)));
             assert_eq!(status.ready.reason.as_deref(), Some("PodCompleted"));
+            let blocked = status.blocked.as_ref().expect("the first removal failed");
+            assert_eq!((blocked.holds, blocked.reason.as_deref()), (true, Some("SandboxNotRemoved")));
+            assert_eq!(blocked.message.as_deref(), Some("its sandbox could not be removed"));
         })
         .then_events(
             3,
             "FailedKillPod",
             r#"error killing pod: failed to "KillPodSandbox" for "uid-1" with KillPodSandboxError: "device busy""#,
         );
+}
+
+/// What keeps a pod is shown for as long as it does, and no longer; a pod that nothing keeps says nothing of it.
+#[test]
+fn what_keeps_a_pod_is_shown_while_it_does() {
+    let seen = |status: &lifecycle::PodStatus| {
+        let blocked = status.blocked.clone()?;
+        Some((blocked.holds, blocked.reason.unwrap_or_default(), blocked.message.unwrap_or_default()))
+    };
+    given_pod()
+        .container("app", exits_on_term(secs(1)))
+        .sandbox_removal_fails(1)
+        .when_killed(KillCause::NodeShutdown, None)
+        .told()
+        .then_status_at(millis(500), |status| assert_eq!(seen(status), None))
+        .then_status_at(secs(9), |status| assert_eq!(seen(status), Some((false, "Gone".into(), String::new()))));
+    // Killed, and not gone: the kernel does not let go of it.
+    let mut pod = lifecycle::PodWorker::new(given_pod().container("app", Script::IgnoresTerm).spec());
+    let at = lifecycle::Moment::from_millis;
+    let name = || lifecycle::ContainerName("app".into());
+    let started =
+        Input::Started { instance: lifecycle::Instance { name: name(), attempt: 0 }, wall: lifecycle::Wall(0) };
+    let image = Input::ImageReady { container: name(), stop_signal: None };
+    for input in [Input::Begin, Input::SandboxReady, image, started, Input::ObjectGone] {
+        pod.handle(at(0), input);
+    }
+    pod.handle(at(3_999), Input::TimePassed);
+    assert_eq!(seen(&pod.status()), None);
+    pod.handle(at(4_000), Input::TimePassed);
+    let words = "container app is killed, exit not seen".to_owned();
+    assert_eq!(seen(&pod.status()), Some((true, "ContainersNotGone".into(), words)));
+    // And one whose object nobody deletes.
+    given_pod()
+        .container("app", exits_on_term(secs(1)))
+        .final_delete_fails(20)
+        .when_deleted(secs(2))
+        .told()
+        .then_events(1, "TerminationOverdue", "Pod should have been gone 3s ago, but its object could not be deleted")
+        .then_status_at(secs(6), |status| {
+            let words = "its object could not be deleted".to_owned();
+            assert_eq!(seen(status), Some((true, "ObjectNotDeleted".into(), words)));
+        });
+}
+
+/// A pod whose agent died before it could forget it is forgotten by the next one.
+#[test]
+fn a_pod_is_forgotten_in_the_end_whoever_dies() {
+    given_pod()
+        .container("app", exits_on_term(secs(1)))
+        .when_deleted(secs(30))
+        .agent_dies_before("finish", secs(5))
+        .told()
+        .then_at(millis(6_002), "finish");
+}
+
+/// Ready that the node took away does not come back with a deletion, nor does a pod live longer for it.
+#[test]
+fn a_deletion_after_an_eviction_gives_nothing_back() {
+    let evicted = |grace| {
+        given_pod()
+            .container("app", IgnoresTerm)
+            .when_killed(KillCause::Evicted { message: "low".into() }, Some(secs(20)))
+            .deleted_at(secs(2), secs(grace))
+            .told()
+            .then_status_at(secs(1), |status| assert!(!status.ready.holds && status.containers_ready.holds))
+            .then_status_at(secs(3), |status| assert!(!status.ready.holds && status.containers_ready.holds))
+            .then_reason(Some("Evicted"))
+    };
+    evicted(60).then_at(secs(20), "KILL to app");
+    evicted(5).then_at(secs(7), "KILL to app");
+    // Who is deleted tells the truth, whatever comes after.
+    given_pod()
+        .container("app", IgnoresTerm)
+        .when_deleted(secs(20))
+        .killed_at(secs(2), KillCause::Preempted, None)
+        .told()
+        .then_status_at(secs(3), |status| assert!(status.ready.holds));
+}
+
+/// A deletion that shortens what the node had granted hurries the pod.
+#[test]
+fn a_deletion_that_shortens_a_kill_hurries() {
+    let shut_down = |delete| {
+        given_pod()
+            .container("app", exits_on_term(secs(3)))
+            .when_killed(KillCause::NodeShutdown, Some(secs(20)))
+            .deleted_at(secs(1), secs(delete))
+            .told()
+    };
+    shut_down(19).then_verdict(Verdict::Clean);
+    shut_down(18).then_verdict(Verdict::Hurried);
 }
 
 /// A final delete that fails is tried again soon.

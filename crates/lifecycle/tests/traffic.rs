@@ -69,6 +69,17 @@ fn a_short_grace_has_no_room_for_a_barrier() {
 #[test]
 fn a_forced_pod_waits_for_no_cut() {
     served(SHARED).when_forced().told().then_at(secs(0), "TERM to app").then_verdict(Verdict::Forced);
+    // A grace of nothing is the same, before and while it waits.
+    served(SHARED).when_deleted(secs(0)).told().then_at(secs(0), "TERM to app").then_verdict(Verdict::Forced);
+    given_pod()
+        .container("app", exits_on_term(millis(100)))
+        .routed(SHARED, TrafficScript { cut_takes: Some(secs(60)), ..TrafficScript::default() })
+        .when_deleted(secs(30))
+        .deleted_at(secs(2), secs(0))
+        .told()
+        .then_at(secs(2), "TERM to app")
+        .then_released_by("Forced")
+        .then_verdict(Verdict::Forced);
     // Nor does one that is forced while it waits.
     given_pod()
         .container("app", exits_on_term(secs(1)))

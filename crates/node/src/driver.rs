@@ -73,7 +73,7 @@ impl<R: Runtime> Driver<R> {
                 self.hands.perform(effect, &self.worker);
             }
             // After acting, so that whoever hears "at rest" finds the last status already handed in.
-            self.tell(before.is_terminating());
+            self.tell(now, before.is_terminating());
         }
     }
 
@@ -94,9 +94,9 @@ impl<R: Runtime> Driver<R> {
         Ok(())
     }
 
-    fn tell(&self, was_terminating: bool) {
-        if !was_terminating && self.worker.is_terminating() {
-            info!(deadline = ?self.worker.deadline(), "leaving");
+    fn tell(&self, now: Moment, was_terminating: bool) {
+        if !was_terminating && let Some(deadline) = self.worker.deadline() {
+            info!(left = ?deadline.since(now), "leaving");
         }
         let status = self.worker.status();
         let deadline = self.worker.deadline();

@@ -1,76 +1,42 @@
-//! What people are told about a pod, as Kubernetes Events.
-//!
-//! Told in order, by one task, off the path of any deadline: a slow API delays the telling and nothing else.
+//! What the node tells people about its pods and about itself.
 
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event as ApiEvent, EventSource, ObjectReference, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
-use kube::api::{Api, PostParams};
+use client::{Grade, about_node, about_pod};
+use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Event, EventKind};
-use tokio::sync::mpsc;
-use tracing::{debug, warn};
 
-/// How many events may wait to be stored before new ones are dropped.
-const BACKLOG: usize = 4096;
+/// Who events come from, as `kubectl describe` shows it.
+const COMPONENT: &str = "kubelet";
 
-/// Takes events for pods; cheap to clone.
+/// Takes events; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    queue: mpsc::Sender<ApiEvent>,
+    recorder: client::Recorder,
     node: String,
 }
 
 impl Recorder {
     /// A recorder and the work of storing what it is given, which ends with the last recorder.
     pub fn start(client: kube::Client, node: String) -> (Self, impl Future<Output = ()> + Send) {
-        let (queue, events) = mpsc::channel(BACKLOG);
-        (Self { queue, node }, store(client, events))
+        let (recorder, recording) = client::Recorder::start(client, COMPONENT, Some(node.clone()));
+        (Self { recorder, node }, recording)
     }
 
     /// Tells people `event` about `pod`.
     pub fn record(&self, pod: &Pod, event: Event) {
-        let api_event = self.api_event(pod, event, Timestamp::now());
-        if self.queue.try_send(api_event).is_err() {
-            warn!("too many events wait to be stored; one is dropped");
-        }
+        let field_path = event.container.as_ref().map(|c| field_path(pod, &c.0));
+        self.recorder.tell(about_pod(pod, field_path), grade(event.kind), &event.reason, event.message);
     }
 
-    fn api_event(&self, pod: &Pod, event: Event, now: Timestamp) -> ApiEvent {
-        let meta = &pod.metadata;
-        let name = meta.name.clone().unwrap_or_default();
-        ApiEvent {
-            metadata: ObjectMeta {
-                name: Some(format!("{name}.{:x}", now.as_nanosecond())),
-                namespace: meta.namespace.clone(),
-                ..ObjectMeta::default()
-            },
-            involved_object: ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Pod".to_owned()),
-                name: meta.name.clone(),
-                namespace: meta.namespace.clone(),
-                uid: meta.uid.clone(),
-                resource_version: meta.resource_version.clone(),
-                field_path: event.container.as_ref().map(|c| field_path(pod, &c.0)),
-            },
-            type_: Some(
-                match event.kind {
-                    EventKind::Normal => "Normal",
-                    EventKind::Warning => "Warning",
-                }
-                .to_owned(),
-            ),
-            reason: Some(event.reason),
-            message: Some(event.message),
-            source: Some(EventSource { component: Some("kubelet".to_owned()), host: Some(self.node.clone()) }),
-            reporting_component: Some("kubelet".to_owned()),
-            reporting_instance: Some(self.node.clone()),
-            first_timestamp: Some(Time(now)),
-            last_timestamp: Some(Time(now)),
-            event_time: None::<MicroTime>,
-            count: Some(1),
-            ..ApiEvent::default()
-        }
+    /// Tells people something about the node itself.
+    pub fn record_own(&self, kind: EventKind, reason: &str, message: String) {
+        self.recorder.tell(about_node(&self.node), grade(kind), reason, message);
+    }
+}
+
+fn grade(kind: EventKind) -> Grade {
+    match kind {
+        EventKind::Normal => Grade::Normal,
+        EventKind::Warning => Grade::Warning,
     }
 }
 
@@ -84,14 +50,4 @@ fn field_path(pod: &Pod, container: &str) -> String {
         (false, false) => "containers",
     };
     format!("spec.{list}{{{container}}}")
-}
-
-async fn store(client: kube::Client, mut events: mpsc::Receiver<ApiEvent>) {
-    while let Some(event) = events.recv().await {
-        let namespace = event.metadata.namespace.clone().unwrap_or_default();
-        let api: Api<ApiEvent> = Api::namespaced(client.clone(), &namespace);
-        if let Err(error) = api.create(&PostParams::default(), &event).await {
-            debug!(%error, reason = event.reason, "an event could not be stored");
-        }
-    }
 }

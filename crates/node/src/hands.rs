@@ -15,6 +15,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tracing::{info, warn};
 
 use crate::events::Recorder;
+use crate::heartbeat::HealthBoard;
 use crate::images::{self, NoImage, PullPolicy};
 use crate::manifest::Manifests;
 use crate::probing;
@@ -36,6 +37,8 @@ pub struct Tools<R: Runtime> {
     pub client: kube::Client,
     /// Who tells people.
     pub recorder: Recorder,
+    /// How the node fares.
+    pub health: HealthBoard,
     /// What is kept on disk for each pod.
     pub manifests: Manifests,
     /// The node's name.
@@ -73,7 +76,8 @@ impl<R: Runtime> Hands<R> {
     /// Hands for the pod of `facts`; results go to `inbox`.
     pub fn new(tools: Arc<Tools<R>>, facts: SharedFacts, inbox: mpsc::Sender<Input>) -> Self {
         let uid = PodUid(lock(&facts).pod.metadata.uid.clone().unwrap_or_default());
-        let (publisher, publishing) = Publisher::start(tools.client.clone(), facts.clone(), inbox.clone());
+        let (publisher, publishing) =
+            Publisher::start(tools.client.clone(), tools.node_name.clone(), facts.clone(), inbox.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(publishing);
         Self {
@@ -141,9 +145,10 @@ impl<R: Runtime> Hands<R> {
                 let news = TrafficNews::Failed { message: "this node does not steer traffic yet".to_owned() };
                 self.tasks.spawn(async move { body.tell(Input::Traffic(news)).await });
             }
-            Effect::NotifyDrain { .. } | Effect::RestoreTraffic => {
-                warn!(?effect, "not supported yet: this node does not steer traffic");
+            Effect::NotifyDrain { .. } => {
+                warn!("the program is not told of its drain: this node does not steer traffic yet")
             }
+            Effect::RestoreTraffic => warn!("traffic is not restored: this node does not steer it yet"),
             Effect::KillAnswered { ticket, outcome } => info!(ticket, ?outcome, "whoever waited for the kill is told"),
         }
     }

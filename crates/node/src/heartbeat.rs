@@ -1,15 +1,18 @@
-//! The node's own object: what it is, what it has, and that it is alive.
+//! The node's own object: what it is, what it has, how it fares, and that it is alive.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::{Node as ApiNode, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo};
+use k8s_openapi::api::core::v1::{
+    Node as ApiNode, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo, Taint,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
+use tokio::sync::watch;
 use tracing::warn;
 
 use crate::node::NodeConfig;
@@ -18,6 +21,36 @@ use crate::node::NodeConfig;
 const RENEW: Duration = Duration::from_secs(10);
 const LEASE_SECONDS: i32 = 40;
 const LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// The status is written this often even if nothing has changed.
+const REPORT: Duration = Duration::from_secs(300);
+/// How long to wait before a status that could not be stored is tried again.
+const TRY_AGAIN: Duration = Duration::from_millis(500);
+
+/// How the node fares: what its conditions and its taints say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Health {
+    /// It is going down.
+    pub shutting_down: bool,
+    /// It is short of memory.
+    pub memory_pressure: bool,
+    /// It is short of disk space or of inodes.
+    pub disk_pressure: bool,
+    /// It is short of process ids.
+    pub pid_pressure: bool,
+}
+
+impl Health {
+    /// What keeps new pods away, by the key of the taint.
+    fn taints(self) -> [(&'static str, bool); 4] {
+        [
+            ("node.kubernetes.io/not-ready", self.shutting_down),
+            ("node.kubernetes.io/memory-pressure", self.memory_pressure),
+            ("node.kubernetes.io/disk-pressure", self.disk_pressure),
+            ("node.kubernetes.io/pid-pressure", self.pid_pressure),
+        ]
+    }
+}
 
 /// Makes the Node object, or brings an old one up to date, and says that it is Ready.
 pub async fn register(client: &kube::Client, config: &NodeConfig) -> kube::Result<ApiNode> {
@@ -35,15 +68,100 @@ pub async fn register(client: &kube::Client, config: &NodeConfig) -> kube::Resul
         };
         api.create(&PostParams::default(), &node).await?;
     }
-    publish(client, config, true).await
+    publish(client, config, Health::default()).await
 }
 
-/// Says whether the node is Ready, and why not.
-pub async fn publish(client: &kube::Client, config: &NodeConfig, ready: bool) -> kube::Result<ApiNode> {
+/// The node's health, told to the API whenever it changes.
+#[derive(Clone, Debug)]
+pub struct HealthBoard {
+    health: watch::Sender<Health>,
+    shown: watch::Receiver<Health>,
+}
+
+impl HealthBoard {
+    /// A board and the work of showing what stands on it, which ends with the last board.
+    pub fn start(client: kube::Client, config: NodeConfig) -> (Self, impl Future<Output = ()> + Send) {
+        let (health, changes) = watch::channel(Health::default());
+        let (shown_told, shown) = watch::channel(Health::default());
+        (Self { health, shown }, show(client, config, changes, shown_told))
+    }
+
+    /// Changes what is true of the node. True if that is news.
+    pub fn set(&self, change: impl FnOnce(&mut Health)) -> bool {
+        self.health.send_if_modified(|health| {
+            let before = *health;
+            change(health);
+            *health != before
+        })
+    }
+
+    /// Resolves when everyone can see what stands here, or it has taken too long.
+    pub async fn seen(&self, patience: Duration) {
+        let health = *self.health.borrow();
+        let mut shown = self.shown.clone();
+        if tokio::time::timeout(patience, shown.wait_for(|shown| *shown == health)).await.is_err() {
+            warn!("the node's conditions could not be stored in time");
+        }
+    }
+}
+
+async fn show(
+    client: kube::Client,
+    config: NodeConfig,
+    mut changes: watch::Receiver<Health>,
+    shown: watch::Sender<Health>,
+) {
+    loop {
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(REPORT) => {}
+        }
+        loop {
+            let health = *changes.borrow_and_update();
+            match publish(&client, &config, health).await {
+                Ok(_) => {
+                    shown.send_replace(health);
+                    break;
+                }
+                Err(error) => warn!(%error, "the node's status could not be stored; trying again"),
+            }
+            tokio::time::sleep(TRY_AGAIN).await;
+        }
+    }
+}
+
+/// Stores the node's taints and conditions: first what keeps new pods away, then what people read.
+async fn publish(client: &kube::Client, config: &NodeConfig, health: Health) -> kube::Result<ApiNode> {
     let api: Api<ApiNode> = Api::all(client.clone());
     let stored = api.get(&config.name).await?;
-    let status = status(config, ready, stored.status.as_ref(), Timestamp::now());
+    let old = stored.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let new = taints(&old, health, Timestamp::now());
+    if new != old {
+        // The version makes it fail, and be tried again, if somebody else changes the taints meanwhile.
+        let version = &stored.metadata.resource_version;
+        let patch = json!({ "metadata": { "resourceVersion": version }, "spec": { "taints": new } });
+        api.patch(&config.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    }
+    let status = status(config, health, stored.status.as_ref(), Timestamp::now());
     api.patch_status(&config.name, &PatchParams::default(), &Patch::Strategic(json!({ "status": status }))).await
+}
+
+/// Others' taints stay; ours follow the node's health.
+fn taints(old: &[Taint], health: Health, now: Timestamp) -> Vec<Taint> {
+    const EFFECT: &str = "NoSchedule";
+    let ours = health.taints();
+    let is_ours = |taint: &Taint| taint.effect == EFFECT && ours.iter().any(|(key, _)| *key == taint.key);
+    let mut taints: Vec<Taint> = old.iter().filter(|taint| !is_ours(taint)).cloned().collect();
+    for (key, _) in ours.iter().filter(|(_, holds)| *holds) {
+        let before = old.iter().find(|taint| taint.key == *key && taint.effect == EFFECT).cloned();
+        taints.push(before.unwrap_or_else(|| Taint {
+            key: (*key).to_owned(),
+            effect: EFFECT.to_owned(),
+            time_added: Some(Time(now)),
+            value: None,
+        }));
+    }
+    taints
 }
 
 /// Renews the node's lease for as long as the node lives.
@@ -86,27 +204,46 @@ async fn renew(api: &Api<Lease>, config: &NodeConfig, node: &ApiNode) -> kube::R
     api.create(&PostParams::default(), &lease).await.map(drop)
 }
 
-fn status(config: &NodeConfig, ready: bool, before: Option<&NodeStatus>, now: Timestamp) -> NodeStatus {
+fn status(config: &NodeConfig, health: Health, before: Option<&NodeStatus>, now: Timestamp) -> NodeStatus {
     let capacity = BTreeMap::from([
         ("cpu".to_owned(), Quantity(std::thread::available_parallelism().map_or(1, usize::from).to_string())),
         ("memory".to_owned(), Quantity(format!("{}Ki", memory_kib()))),
         ("pods".to_owned(), Quantity("110".to_owned())),
         ("ephemeral-storage".to_owned(), Quantity(format!("{}Ki", disk_kib(&config.data_dir)))),
     ]);
-    let healthy = [
-        ("MemoryPressure", "KubeletHasSufficientMemory", "adieu has sufficient memory available"),
-        ("DiskPressure", "KubeletHasNoDiskPressure", "adieu has no disk pressure"),
-        ("PIDPressure", "KubeletHasSufficientPID", "adieu has sufficient PID available"),
+    let words = |holds: bool, yes: (&'static str, &'static str), no: (&'static str, &'static str)| {
+        if holds { yes } else { no }
+    };
+    let memory = words(
+        health.memory_pressure,
+        ("KubeletHasInsufficientMemory", "adieu has insufficient memory available"),
+        ("KubeletHasSufficientMemory", "adieu has sufficient memory available"),
+    );
+    let disk = words(
+        health.disk_pressure,
+        ("KubeletHasDiskPressure", "adieu has disk pressure"),
+        ("KubeletHasNoDiskPressure", "adieu has no disk pressure"),
+    );
+    let pids = words(
+        health.pid_pressure,
+        ("KubeletHasInsufficientPID", "adieu has insufficient PID available"),
+        ("KubeletHasSufficientPID", "adieu has sufficient PID available"),
+    );
+    let ready = words(
+        health.shutting_down,
+        ("KubeletNotReady", "node is shutting down"),
+        ("KubeletReady", "adieu is posting ready status"),
+    );
+    let conditions = [
+        ("MemoryPressure", health.memory_pressure, memory),
+        ("DiskPressure", health.disk_pressure, disk),
+        ("PIDPressure", health.pid_pressure, pids),
+        ("Ready", !health.shutting_down, ready),
     ];
-    let mut conditions: Vec<NodeCondition> = healthy
+    let conditions: Vec<NodeCondition> = conditions
         .into_iter()
-        .map(|(kind, reason, message)| condition(before, kind, false, reason, message, now))
+        .map(|(kind, holds, (reason, message))| condition(before, kind, holds, reason, message, now))
         .collect();
-    conditions.push(if ready {
-        condition(before, "Ready", true, "KubeletReady", "adieu is posting ready status", now)
-    } else {
-        condition(before, "Ready", false, "KubeletNotReady", "node is shutting down", now)
-    });
     NodeStatus {
         addresses: Some(vec![
             NodeAddress { type_: "InternalIP".to_owned(), address: config.address.to_string() },
@@ -174,4 +311,27 @@ fn memory_kib() -> u64 {
 
 fn disk_kib(path: &std::path::Path) -> u64 {
     rustix::fs::statvfs(path).map_or(0, |s| s.f_blocks * s.f_frsize / 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taint(key: &str, effect: &str) -> Taint {
+        Taint { key: key.to_owned(), effect: effect.to_owned(), ..Taint::default() }
+    }
+
+    #[test]
+    fn taints_follow_the_health_and_leave_those_of_others_alone() {
+        let theirs = taint("dedicated", "NoSchedule");
+        let drained = taint("node.kubernetes.io/not-ready", "NoExecute");
+        let old = [theirs.clone(), drained.clone(), taint("node.kubernetes.io/not-ready", "NoSchedule")];
+        let health = Health { disk_pressure: true, ..Health::default() };
+        let new = taints(&old, health, Timestamp::UNIX_EPOCH);
+        assert_eq!(new[..2], [theirs, drained]);
+        assert_eq!((&*new[2].key, &*new[2].effect), ("node.kubernetes.io/disk-pressure", "NoSchedule"));
+        assert_eq!(new.len(), 3);
+        let later = taints(&new, health, Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(9));
+        assert_eq!(later, new, "the time it was added stays");
+    }
 }

@@ -17,8 +17,10 @@ pub mod pods;
 pub mod probes;
 pub mod probing;
 pub mod publisher;
+pub mod statics;
 pub mod streams;
 pub mod translate;
 pub mod volumes;
 
 pub use node::{Node, NodeConfig, NodeError};
+pub use pods::{FLUSH, Farewell};

@@ -3,23 +3,21 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use runtime::Runtime;
 use timeline::{Journal, JournalError};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, JoinSet};
-use tracing::warn;
 
 use crate::containers::NodeContainers;
 use crate::events::Recorder;
 use crate::hands::Tools;
-use crate::heartbeat;
+use crate::heartbeat::{self, HealthBoard};
 use crate::manifest::Manifests;
-use crate::pods::{Command, Directory, PodEntry, Pods};
-use crate::publisher::Flush;
+use crate::pods::{Command, Directory, Ears, Farewell, Mode, Pods, ShutdownNews};
+use crate::statics::Folder;
 
 /// What a node needs to know of itself.
 #[derive(Clone, Debug)]
@@ -30,6 +28,8 @@ pub struct NodeConfig {
     pub address: IpAddr,
     /// Where it keeps its journal and what its pods need; nothing else lives there.
     pub data_dir: PathBuf,
+    /// Where manifests of static pods are kept.
+    pub static_pods: Option<PathBuf>,
     /// `v1.36.4+adieu.…`, as the API server reports it too.
     pub version: String,
     /// False when the node only ends what it already has (`adieu down` without a running instance).
@@ -61,17 +61,12 @@ pub enum NodeError {
 
 /// A running node agent. Dropping it stops the agent and leaves every pod as it is.
 pub struct Node<R: Runtime> {
-    config: NodeConfig,
-    client: kube::Client,
     commands: mpsc::Sender<Command>,
     containers: Arc<NodeContainers<R>>,
     pods: JoinHandle<Result<(), Arc<JournalError>>>,
     /// The watch, the heartbeat and the event recorder; ended with the node.
     helpers: JoinSet<()>,
 }
-
-/// How long the final statuses of pods may take to reach the API when the node shuts down.
-const FLUSH: Duration = Duration::from_secs(5);
 
 impl<R: Runtime> Node<R> {
     /// Recovers what the journal remembers, then registers with the API and begins to look after pods.
@@ -85,27 +80,39 @@ impl<R: Runtime> Node<R> {
         let mut helpers = JoinSet::new();
         let (recorder, recording) = Recorder::start(client.clone(), config.name.clone());
         helpers.spawn(recording);
+        let (health, showing) = HealthBoard::start(client.clone(), config.clone());
         let tools = Arc::new(Tools {
             runtime: runtime.clone(),
             client: client.clone(),
             recorder,
+            health,
             manifests,
             node_name: config.name.clone(),
             host_ip: config.address.to_string(),
         });
         let directory = Directory::new(Mutex::default());
-        let pods = Pods::recover(tools, journal, lives, &boot_id, directory.clone(), config.takes_on_pods)
-            .await
-            .map_err(NodeError::Inventory)?;
+        let mode = if config.takes_on_pods { Mode::Open } else { Mode::Closed };
+        let mut pods = Pods::new(tools.clone(), journal, directory.clone(), mode);
+        pods.recover(lives, &boot_id).await.map_err(NodeError::Inventory)?;
+        let (file_told, files) = mpsc::channel(1);
+        if let Some(dir) = config.static_pods.clone().filter(|_| config.takes_on_pods) {
+            let wrong = |source| NodeError::Folder { path: dir.clone(), source };
+            let before = pods.known_statics();
+            let recorder = tools.recorder.clone();
+            let mut folder = Folder::open(dir.clone(), config.name.clone(), recorder, before).map_err(wrong)?;
+            pods.want(folder.wanted()).await;
+            helpers.spawn(folder.follow(file_told));
+        }
         let object = heartbeat::register(&client, &config).await.map_err(NodeError::Register)?;
+        helpers.spawn(showing);
         let (sight_told, sights) = mpsc::channel(256);
         let selector = format!("spec.nodeName={}", config.name);
         helpers.spawn(client::follow(Api::<Pod>::all(client.clone()), Some(selector), sight_told));
         let (commands, command_told) = mpsc::channel(1);
-        let pods = tokio::spawn(pods.run(sights, events, command_told));
-        helpers.spawn(heartbeat::keep_alive(client.clone(), config.clone(), object));
+        let pods = tokio::spawn(pods.run(Ears { sights, files, events, commands: command_told }));
+        helpers.spawn(heartbeat::keep_alive(client, config, object));
         let containers = Arc::new(NodeContainers::new(runtime, directory));
-        Ok(Self { config, client, commands, containers, pods, helpers })
+        Ok(Self { commands, containers, pods, helpers })
     }
 
     /// What logs and exec need of this node.
@@ -113,35 +120,22 @@ impl<R: Runtime> Node<R> {
         self.containers.clone()
     }
 
-    /// Ends every pod with its full grace and waits until nothing of them runs and their last status is stored.
+    /// Ends every pod and waits until nothing of them runs and their last status is stored, or their time is over.
     /// `progress` is told the names of the pods still leaving, each time that changes.
-    pub async fn shut_down_pods(&self, mut progress: impl FnMut(&[String])) -> Result<(), NodeError> {
-        let (answer, leaving) = oneshot::channel();
-        self.commands.send(Command::ShutDown(answer)).await.map_err(|_| NodeError::Stopped)?;
-        let mut leaving = leaving.await.map_err(|_| NodeError::Stopped)?;
-        if let Err(error) = heartbeat::publish(&self.client, &self.config, false).await {
-            warn!(%error, "the node's last status could not be stored");
-        }
-        let flushes: Vec<_> = leaving.iter().map(|pod| pod.flush.clone()).collect();
-        while !leaving.is_empty() {
-            leaving.retain(|pod| !pod.progress.borrow().at_rest);
-            // A driver sets its pod at rest before it ends; one that did not has lost its journal.
-            if leaving.iter().any(|pod| pod.progress.has_changed().is_err()) {
-                return Err(NodeError::Stopped);
+    pub async fn shut_down_pods(
+        &self,
+        farewell: Farewell,
+        mut progress: impl FnMut(&[String]),
+    ) -> Result<(), NodeError> {
+        let (news, mut told) = mpsc::unbounded_channel();
+        self.commands.send(Command::ShutDown { farewell, news }).await.map_err(|_| NodeError::Stopped)?;
+        while let Some(news) = told.recv().await {
+            match news {
+                ShutdownNews::Leaving(names) => progress(&names),
+                ShutdownNews::Done => return Ok(()),
             }
-            progress(&leaving.iter().map(pod_name).collect::<Vec<_>>());
-            let mut waits: Vec<_> = leaving.iter().map(|pod| pod.progress.clone()).collect();
-            if waits.is_empty() {
-                break;
-            }
-            let at_rest = waits.iter_mut().map(|w| Box::pin(w.wait_for(|p| p.at_rest)));
-            let _ = futures::future::select_all(at_rest).await;
         }
-        let all_stored = futures::future::join_all(flushes.into_iter().map(Flush::done));
-        if tokio::time::timeout(FLUSH, all_stored).await.is_err() {
-            warn!("some pods' last status could not be stored in time");
-        }
-        Ok(())
+        Err(NodeError::Stopped)
     }
 
     /// Resolves when the node can no longer do its work.
@@ -161,10 +155,4 @@ impl<R: Runtime> Node<R> {
         let _ = self.pods.await;
         self.helpers.shutdown().await;
     }
-}
-
-fn pod_name(pod: &PodEntry) -> String {
-    let facts = crate::hands::lock(&pod.facts);
-    let meta = &facts.pod.metadata;
-    format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }

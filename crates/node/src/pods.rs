@@ -1,33 +1,34 @@
-//! Who gets a driver: every pod bound to this node, every life the journal remembers, and nobody else.
+//! Who gets a driver: every pod bound to this node or asked for by a file, every life the journal remembers, nobody else.
 //!
 //! One task owns the table of drivers and routes facts to them. It does nothing for a pod itself but keep its manifest,
 //! and waits for a driver only if a thousand facts already wait there, so one slow pod does not hold up the others.
+
+mod recovery;
+mod shutdown;
+mod statics;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use client::Sight;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use lifecycle::{
-    ContainerReport, DeleteSighting, Event, Exit, HookKind, HookOutcome, HookReport, Input, KillCause, PodPhase,
-    PodWorker, RuntimeReport, SeenContainer, Signal, Wall,
-};
-use runtime::{ExitRecord, HookRecord, PodReport, PodUid, Runtime, RuntimeEvent};
-use timeline::{Journal, JournalError, Life, Record};
-use tokio::sync::{mpsc, oneshot, watch};
+use lifecycle::{DeleteSighting, Event, Input, PodPhase, PodWorker, Succession};
+use runtime::{PodUid, Runtime, RuntimeEvent};
+use timeline::{Journal, JournalError, Record};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
+pub use self::shutdown::{FLUSH, Farewell, ShutdownNews};
 use crate::driver::{Driver, Progress};
-use crate::hands::{Hands, Tools, hook_name, instance, lock, words};
+use crate::hands::{Hands, Tools, instance, lock};
 use crate::publisher::{Flush, SharedFacts};
+use crate::statics::{Wanted, is_mirror, is_static};
 use crate::translate::pod_spec::{pod_spec, seconds, spec_changes};
+use crate::translate::report::{api_exit, hook_kind, hook_outcome};
 use crate::translate::status::Facts;
-use client::Sight;
-
-/// The exit code of a process that was killed.
-const KILLED: u8 = 128 + 9;
 
 /// How long a pod that could not be taken on waits for the next try.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
@@ -54,8 +55,24 @@ pub type Directory = Arc<Mutex<HashMap<String, PodEntry>>>;
 /// What the owner of the node may ask of its pods.
 #[derive(Debug)]
 pub enum Command {
-    /// End every pod with its full grace; new ones are not begun. Answered with the pods that are leaving.
-    ShutDown(oneshot::Sender<Vec<PodEntry>>),
+    /// End every pod; new ones are turned away. How that goes is told to `news`.
+    ShutDown {
+        /// How much time they have.
+        farewell: Farewell,
+        /// Whoever wants to know.
+        news: mpsc::UnboundedSender<ShutdownNews>,
+    },
+}
+
+/// Whether the node takes on pods.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// It does.
+    Open,
+    /// It turns them away.
+    ShuttingDown,
+    /// It only ends what it has, and leaves the others to a later start.
+    Closed,
 }
 
 struct Handle {
@@ -67,6 +84,10 @@ struct Handle {
     begun: bool,
     /// The API object was seen to go.
     object_gone: bool,
+    /// Of a static pod: the name that its successors wait for.
+    full_name: Option<String>,
+    /// No file asks for this static pod any more.
+    unwanted: bool,
 }
 
 /// The table of drivers.
@@ -80,21 +101,35 @@ pub struct Pods<R: Runtime> {
     finished: HashSet<String>,
     /// Pods that could not be taken on, each to be tried again.
     later: JoinSet<Pod>,
-    /// False once the node shuts down.
-    takes_on_pods: bool,
+    mode: Mode,
+    /// The shutdown that is under way.
+    stopping: Option<shutdown::Stopping>,
+    /// Which static pods may run.
+    succession: Succession,
+    /// What the files ask for, by UID.
+    desired: HashMap<String, Pod>,
+    /// The mirrors that the API has, by full name.
+    mirrors: HashMap<String, Pod>,
+    /// Work that nobody waits for; ended with the node.
+    chores: JoinSet<()>,
+}
+
+/// What the table of drivers hears from.
+pub struct Ears {
+    /// The pods of this node in the API.
+    pub sights: mpsc::Receiver<Sight<Pod>>,
+    /// The pods that files ask for.
+    pub files: mpsc::Receiver<Wanted>,
+    /// The runtime.
+    pub events: mpsc::UnboundedReceiver<RuntimeEvent>,
+    /// The node's owner.
+    pub commands: mpsc::Receiver<Command>,
 }
 
 impl<R: Runtime> Pods<R> {
-    /// A table with a driver for every life that the journal remembers and this boot can continue.
-    pub async fn recover(
-        tools: Arc<Tools<R>>,
-        journal: Journal,
-        lives: Vec<Life>,
-        boot_id: &str,
-        directory: Directory,
-        takes_on_pods: bool,
-    ) -> Result<Self, runtime::RuntimeError> {
-        let mut pods = Self {
+    /// A table without drivers.
+    pub fn new(tools: Arc<Tools<R>>, journal: Journal, directory: Directory, mode: Mode) -> Self {
+        Self {
             tools,
             journal,
             drivers: HashMap::new(),
@@ -102,57 +137,28 @@ impl<R: Runtime> Pods<R> {
             running: JoinSet::new(),
             finished: HashSet::new(),
             later: JoinSet::new(),
-            takes_on_pods,
-        };
-        let mut reports: HashMap<String, PodReport> =
-            pods.tools.runtime.inventory().await?.into_iter().map(|r| (r.spec.uid.0.clone(), r)).collect();
-        for life in lives {
-            // After another boot nothing of it can have survived, but what was decided about it still holds.
-            let report = reports.remove(&life.uid).filter(|_| life.boot_id == boot_id);
-            let rebooted = life.boot_id != boot_id;
-            pods.resume(life, report, rebooted).await;
-        }
-        for uid in reports.into_keys() {
-            warn!(uid, "a sandbox that nobody remembers is removed");
-            pods.discard(&uid).await;
-        }
-        pods.sweep().await;
-        Ok(pods)
-    }
-
-    /// Files of pods that were forgotten just before a crash.
-    async fn sweep(&self) {
-        let kept = self.tools.manifests.all().await.unwrap_or_default();
-        for uid in kept.iter().filter(|uid| !self.drivers.contains_key(*uid)) {
-            self.forget_files(uid).await;
-        }
-    }
-
-    /// Logs first: what is left after a crash is found by its manifest.
-    async fn forget_files(&self, uid: &str) {
-        if let Err(error) = self.tools.runtime.forget_logs(&PodUid(uid.to_owned())).await {
-            warn!(uid, error = words(&error), "the pod's logs could not be removed");
-        }
-        if let Err(error) = self.tools.manifests.forget(uid).await {
-            warn!(uid, %error, "the pod's files could not be removed");
+            mode,
+            stopping: None,
+            succession: Succession::default(),
+            desired: HashMap::new(),
+            mirrors: HashMap::new(),
+            chores: JoinSet::new(),
         }
     }
 
     /// Routes facts until the node stops (all senders gone) or the journal fails.
-    pub async fn run(
-        mut self,
-        mut sights: mpsc::Receiver<Sight<Pod>>,
-        mut events: mpsc::UnboundedReceiver<RuntimeEvent>,
-        mut commands: mpsc::Receiver<Command>,
-    ) -> Result<(), Arc<JournalError>> {
+    pub async fn run(mut self, mut ears: Ears) -> Result<(), Arc<JournalError>> {
         loop {
             tokio::select! {
-                Some(event) = events.recv() => self.route(event).await,
-                Some(sight) = sights.recv() => self.see(sight).await,
-                Some(ended) = self.running.join_next() => self.ended(ended)?,
-                Some(Ok(pod)) = self.later.join_next() => self.changed(pod, false).await,
-                command = commands.recv() => match command {
-                    Some(Command::ShutDown(answer)) => self.shut_down(answer).await,
+                Some(event) = ears.events.recv() => self.route(event).await,
+                Some(sight) = ears.sights.recv() => self.see(sight).await,
+                Some(wanted) = ears.files.recv() => self.want(wanted).await,
+                Some(ended) = self.running.join_next() => self.ended(ended).await?,
+                Some(Ok(pod)) = self.later.join_next() => self.try_again(pod).await,
+                Some(_) = self.chores.join_next() => {}
+                event = shutdown::next(&mut self.stopping) => self.stopping_event(event).await,
+                command = ears.commands.recv() => match command {
+                    Some(Command::ShutDown { farewell, news }) => self.shut_down(farewell, news).await,
                     // The node's owner is gone: stop looking after pods, and leave them as they are.
                     None => return Ok(()),
                 },
@@ -160,73 +166,28 @@ impl<R: Runtime> Pods<R> {
         }
     }
 
-    async fn resume(&mut self, life: Life, report: Option<PodReport>, rebooted: bool) {
-        let uid = life.uid.clone();
-        let pod = match self.tools.manifests.recall(&uid).await {
-            Ok(pod) => pod,
-            Err(error) => {
-                warn!(uid, %error, "the pod's manifest is lost; its remains are removed");
-                return self.discard(&uid).await;
-            }
-        };
-        let mut worker = PodWorker::new(life.spec.clone());
-        for (at, _, input, _) in &life.steps {
-            worker.handle(*at, input.clone());
-        }
-        let start = life.steps.first().map(|(_, wall, ..)| *wall);
-        let was = life.steps.last().filter(|_| rebooted).map(|(at, wall, ..)| {
-            let since = timeline::wall_now().0.saturating_sub(wall.0);
-            *at + Duration::from_millis(u64::try_from(since).unwrap_or(0))
-        });
-        let mut facts = Facts { pod, host_ip: self.tools.host_ip.clone(), start, ..Facts::default() };
-        facts.pod_ip = match &report {
-            Some(report) => report.sandbox.ip.map(|ip| ip.to_string()),
-            None => facts.pod.status.as_ref().and_then(|s| s.pod_ip.clone()),
-        };
-        for container in report.iter().flat_map(|r| &r.containers) {
-            match self.tools.runtime.ensure_image(&container.image_id).await {
-                Ok(image) => facts.know_image(&container.id.name, &image),
-                Err(_) => _ = facts.image_ids.insert(container.id.name.clone(), container.image_id.clone()),
-            }
-            if let Some(words) = self.tools.runtime.termination_message(&PodUid(uid.clone()), &container.id).await {
-                facts.last_words.insert(instance(&container.id), words);
-            }
-        }
-        info!(uid, pod = life.name, steps = life.steps.len(), "a pod's life goes on");
-        let begun = !life.steps.is_empty();
-        let inbox = self.begin(&uid, worker, facts, begun);
-        if let Some(was) = was {
-            let _ = inbox.send(Input::Rebooted { was }).await;
-        }
-        let report = report.map(runtime_report).unwrap_or_default();
-        let _ = inbox.send(Input::AgentRestarted { report }).await;
-    }
-
-    async fn discard(&mut self, uid: &str) {
-        if let Err(error) = self.tools.runtime.remove_sandbox(&PodUid(uid.to_owned())).await {
-            warn!(uid, error = words(&error), "a sandbox could not be removed");
-        }
-        self.forget_files(uid).await;
-        // The next start compacts the record away; until then it is a life that ended.
-        drop(self.journal.append(Record::Forgotten { uid: uid.to_owned() }));
+    async fn try_again(&mut self, pod: Pod) {
+        if is_static(&pod) { self.begin_static(pod).await } else { self.changed(pod, false).await }
     }
 
     fn begin(&mut self, uid: &str, worker: PodWorker, facts: Facts, begun: bool) -> mpsc::Sender<Input> {
         let (inbox, told) = mpsc::channel(INBOX);
+        let full_name = statics::line_of(&facts.pod);
         let facts = Arc::new(Mutex::new(facts));
         let hands = Hands::new(self.tools.clone(), facts.clone(), inbox.clone());
         let flush = hands.flush();
         let (driver, progress) = Driver::new(uid.to_owned(), worker, told, self.journal.clone(), hands);
         let entry = PodEntry { uid: PodUid(uid.to_owned()), facts, progress, flush };
         lock(&self.directory).insert(uid.to_owned(), entry.clone());
-        self.drivers
-            .insert(uid.to_owned(), Handle { inbox: inbox.clone(), entry, told: None, begun, object_gone: false });
+        let handle =
+            Handle { inbox: inbox.clone(), entry, told: None, begun, object_gone: false, full_name, unwanted: false };
+        self.drivers.insert(uid.to_owned(), handle);
         let key = uid.to_owned();
         self.running.spawn(async move { (key, driver.run().await) });
         inbox
     }
 
-    fn ended(
+    async fn ended(
         &mut self,
         ended: Result<(String, Result<(), Arc<JournalError>>), tokio::task::JoinError>,
     ) -> Result<(), Arc<JournalError>> {
@@ -234,6 +195,11 @@ impl<R: Runtime> Pods<R> {
             Ok((uid, result)) => {
                 let handle = self.drivers.remove(&uid);
                 lock(&self.directory).remove(&uid);
+                if let Some(name) = handle.as_ref().and_then(|handle| handle.full_name.clone()) {
+                    result?;
+                    self.succeed(&name, &uid).await;
+                    return Ok(());
+                }
                 // Of an object that was seen to go, the API will not speak again.
                 if handle.is_none_or(|handle| !handle.object_gone) {
                     self.finished.insert(uid);
@@ -250,12 +216,14 @@ impl<R: Runtime> Pods<R> {
     async fn see(&mut self, sight: Sight<Pod>) {
         match sight {
             Sight::Listed(pods) => {
+                let (mirrors, pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(is_mirror);
+                self.mirrors_listed(mirrors);
                 let listed: HashSet<String> = pods.iter().filter_map(|p| p.metadata.uid.clone()).collect();
                 self.finished.retain(|uid| listed.contains(uid));
                 let gone: Vec<_> = self
                     .drivers
                     .iter()
-                    .filter(|(uid, _)| !listed.contains(*uid))
+                    .filter(|(uid, handle)| handle.full_name.is_none() && !listed.contains(*uid))
                     .map(|(_, h)| h.inbox.clone())
                     .collect();
                 for inbox in gone {
@@ -265,8 +233,10 @@ impl<R: Runtime> Pods<R> {
                     self.changed(pod, false).await;
                 }
             }
+            Sight::Changed(pod) if is_mirror(&pod) => self.mirror_changed(pod),
             Sight::Changed(pod) => self.changed(pod, true).await,
             Sight::Removed(pod) => {
+                self.name_freed(&pod);
                 let uid = pod.metadata.uid.unwrap_or_default();
                 self.finished.remove(&uid);
                 if let Some(handle) = self.drivers.get_mut(&uid) {
@@ -285,8 +255,11 @@ impl<R: Runtime> Pods<R> {
         if !self.drivers.contains_key(&uid) {
             // A pod that is over is nobody's concern, unless it waits for the node to let it go.
             let over = is_terminal(&pod) && pod.metadata.deletion_timestamp.is_none();
-            if over || !self.takes_on_pods || !self.adopt(&uid, &pod).await {
+            if over || self.mode == Mode::Closed || !self.adopt(&uid, &pod).await {
                 return;
+            }
+            if self.mode == Mode::ShuttingDown && pod.metadata.deletion_timestamp.is_none() {
+                self.turn_away(&uid).await;
             }
         }
         let Some(handle) = self.drivers.get_mut(&uid) else { return };
@@ -401,14 +374,6 @@ impl<R: Runtime> Pods<R> {
             let _ = handle.inbox.send(input).await;
         }
     }
-
-    async fn shut_down(&mut self, answer: oneshot::Sender<Vec<PodEntry>>) {
-        self.takes_on_pods = false;
-        for handle in self.drivers.values() {
-            let _ = handle.inbox.send(Input::KillRequested { cause: KillCause::NodeShutdown, grace: None }).await;
-        }
-        let _ = answer.send(self.drivers.values().map(|h| h.entry.clone()).collect());
-    }
 }
 
 /// How much of a deletion is left that was found rather than seen. A stored time has lost its fraction of a second.
@@ -423,57 +388,4 @@ fn is_terminal(pod: &Pod) -> bool {
 
 fn has_succeeded(pod: &Pod) -> bool {
     pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Succeeded")
-}
-
-fn runtime_report(report: PodReport) -> RuntimeReport {
-    RuntimeReport {
-        sandbox: report.alive,
-        containers: report
-            .containers
-            .iter()
-            .map(|c| ContainerReport {
-                instance: instance(&c.id),
-                seen: match c.exit {
-                    Some(exit) => SeenContainer::Exited { exit: api_exit(exit) },
-                    None => SeenContainer::Running { wall: Wall(c.started_wall_ms) },
-                },
-            })
-            .collect(),
-        hooks: report
-            .hooks
-            .iter()
-            .filter_map(|h| {
-                Some(HookReport {
-                    instance: instance(&h.id),
-                    kind: hook_kind(&h.hook)?,
-                    outcome: h.outcome.as_ref().map(hook_outcome),
-                })
-            })
-            .collect(),
-    }
-}
-
-fn api_exit(record: ExitRecord) -> Exit {
-    Exit {
-        code: record.code,
-        signal: record.signal.map(Signal),
-        oom: record.oom,
-        wall: Wall(record.wall_ms),
-        seen: record.seen,
-    }
-}
-
-fn hook_kind(name: &str) -> Option<HookKind> {
-    [HookKind::PreStop, HookKind::PostStart].into_iter().find(|kind| hook_name(*kind) == name)
-}
-
-fn hook_outcome(record: &HookRecord) -> HookOutcome {
-    match record {
-        HookRecord::Exited { code: 0 } => HookOutcome::Succeeded,
-        // Nobody but the end of its container kills a hook, and the kernel tells of the hook first: that is no failure.
-        HookRecord::Exited { code: KILLED } => HookOutcome::Cancelled,
-        HookRecord::Exited { code } => HookOutcome::Failed { message: format!("it ended with exit code {code}") },
-        HookRecord::Failed { message } => HookOutcome::Failed { message: message.clone() },
-        HookRecord::Cancelled => HookOutcome::Cancelled,
-    }
 }

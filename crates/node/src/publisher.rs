@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tracing::{debug, warn};
 
+use crate::statics::{self, mirror};
 use crate::translate::status::{Facts, api_status};
 
 /// What the node knows of one pod beside its worker, shared by its driver and its publisher.
@@ -44,15 +45,16 @@ const RETRY_LEAST: Duration = Duration::from_millis(200);
 const RETRY_MOST: Duration = Duration::from_secs(5);
 
 impl Publisher {
-    /// A publisher and the work of its task, which ends with the handle.
+    /// A publisher and the work of its task, which ends with the handle. `node` owns the mirrors of static pods.
     pub fn start(
         client: kube::Client,
+        node: String,
         facts: SharedFacts,
         inbox: mpsc::Sender<Input>,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (wanted, wanted_seen) = watch::channel(Wanted::default());
         let (stored_told, stored) = watch::channel(0);
-        (Self { wanted, stored }, run(client, facts, inbox, wanted_seen, stored_told))
+        (Self { wanted, stored }, run(Writer::new(client, node, facts), inbox, wanted_seen, stored_told))
     }
 
     /// Let others see `status`.
@@ -98,30 +100,18 @@ impl Flush {
 }
 
 async fn run(
-    client: kube::Client,
-    facts: SharedFacts,
+    mut writer: Writer,
     inbox: mpsc::Sender<Input>,
     mut wanted: watch::Receiver<Wanted>,
     stored: watch::Sender<u64>,
 ) {
-    let (namespace, name, uid) = {
-        let facts = crate::hands::lock(&facts);
-        let meta = &facts.pod.metadata;
-        (
-            meta.namespace.clone().unwrap_or_default(),
-            meta.name.clone().unwrap_or_default(),
-            meta.uid.clone().unwrap_or_default(),
-        )
-    };
-    let api: Api<Pod> = Api::namespaced(client, &namespace);
-    let mut last: Option<ApiStatus> = None;
     let mut deletes_done = 0;
     let mut retry = RETRY_LEAST;
     while wanted.changed().await.is_ok() {
         loop {
             let want = wanted.borrow_and_update().clone();
-            if let Err(error) = write_status(&api, &name, &uid, &facts, &mut last, want.status.as_ref()).await {
-                warn!(%error, pod = name, "cannot store a pod's status; trying again");
+            if let Err(error) = writer.write(want.status.as_ref()).await {
+                warn!(%error, pod = writer.name, "cannot store a pod's status; trying again");
                 tokio::select! {
                     () = tokio::time::sleep(retry) => retry = (retry * 2).min(RETRY_MOST),
                     changed = wanted.changed() => if changed.is_err() { return },
@@ -131,7 +121,7 @@ async fn run(
             retry = RETRY_LEAST;
             if want.deletes > deletes_done {
                 deletes_done = want.deletes;
-                let answer = match delete(&api, &name, &uid).await {
+                let answer = match writer.delete().await {
                     Ok(()) => Input::ObjectDeleted,
                     Err(error) => Input::ObjectDeleteFailed { message: error.to_string() },
                 };
@@ -144,77 +134,131 @@ async fn run(
     }
 }
 
-async fn write_status(
-    api: &Api<Pod>,
-    name: &str,
-    uid: &str,
-    facts: &SharedFacts,
-    last: &mut Option<ApiStatus>,
-    status: Option<&PodStatus>,
-) -> kube::Result<()> {
-    let Some(status) = status else { return Ok(()) };
-    if last.is_none() {
-        // After a restart the node remembers less than the API: times of conditions come from there.
-        let Some(stored) = ours(api, name, uid).await? else { return Ok(()) };
-        *last = Some(stored.status.unwrap_or_default());
-    }
-    let new = {
-        let facts = crate::hands::lock(facts);
-        api_status(status, &facts, last.as_ref(), timeline::wall_now())
-    };
-    if last.as_ref() == Some(&new) {
-        return Ok(());
-    }
-    let patch = json!({ "metadata": { "uid": uid }, "status": with_removals(&new) });
-    match api.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await {
-        Ok(_) => *last = Some(new),
-        Err(error) if is_refusal(&error) => {
-            if ours(api, name, uid).await?.is_some() {
-                // Someone else was quicker, or the server will not have it: look again and try again, visibly.
-                *last = None;
-                return Err(error);
-            }
-            debug!(%error, "the object is no longer ours to write");
-        }
-        Err(error) => return Err(error),
-    }
-    Ok(())
+/// Writes to the object that shows a pod: its own, or the mirror of a static one.
+struct Writer {
+    client: kube::Client,
+    api: Api<Pod>,
+    node: String,
+    facts: SharedFacts,
+    name: String,
+    /// The object's UID; of a mirror, that of the one seen last.
+    uid: String,
+    is_static: bool,
+    /// What was stored last.
+    last: Option<ApiStatus>,
 }
 
-/// The stored object, if it is still the pod we look after.
-async fn ours(api: &Api<Pod>, name: &str, uid: &str) -> kube::Result<Option<Pod>> {
-    Ok(api.get_opt(name).await?.filter(|pod| pod.metadata.uid.as_deref() == Some(uid)))
+impl Writer {
+    fn new(client: kube::Client, node: String, facts: SharedFacts) -> Self {
+        let pod = crate::hands::lock(&facts).pod.clone();
+        let is_static = statics::is_static(&pod);
+        let meta = pod.metadata;
+        let api = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
+        let (name, uid) = (meta.name.unwrap_or_default(), meta.uid.unwrap_or_default());
+        Self { client, api, node, facts, name, uid, is_static, last: None }
+    }
+
+    async fn write(&mut self, status: Option<&PodStatus>) -> kube::Result<()> {
+        let Some(status) = status else { return Ok(()) };
+        if self.is_static && !self.reflect().await? {
+            return Ok(());
+        }
+        if self.last.is_none() {
+            // After a restart the node remembers less than the API: times of conditions come from there.
+            let Some(stored) = self.ours().await? else { return Ok(()) };
+            self.last = Some(stored.status.unwrap_or_default());
+        }
+        let new = {
+            let facts = crate::hands::lock(&self.facts);
+            api_status(status, &facts, self.last.as_ref(), timeline::wall_now())
+        };
+        if self.last.as_ref() == Some(&new) {
+            return Ok(());
+        }
+        let patch = json!({ "metadata": { "uid": self.uid }, "status": with_removals(&new) });
+        match self.api.patch_status(&self.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+            Ok(_) => self.last = Some(new),
+            Err(error) if is_refusal(&error) => {
+                if self.ours().await?.is_some() {
+                    // Someone else was quicker, or the server will not have it: look again and try again, visibly.
+                    self.last = None;
+                    return Err(error);
+                }
+                debug!(%error, "the object is no longer ours to write");
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Sees to it that there is a mirror to write to. False if the API has no place for one.
+    async fn reflect(&mut self) -> kube::Result<bool> {
+        let pod = crate::hands::lock(&self.facts).pod.clone();
+        let Some(mirror) = mirror::ensure(&self.client, &pod, &self.node).await? else { return Ok(false) };
+        let uid = mirror.metadata.uid.unwrap_or_default();
+        if uid != self.uid {
+            (self.uid, self.last) = (uid, None);
+        }
+        Ok(true)
+    }
+
+    /// The stored object, if it is still the pod we look after.
+    async fn ours(&self) -> kube::Result<Option<Pod>> {
+        Ok(self.api.get_opt(&self.name).await?.filter(|pod| pod.metadata.uid.as_ref() == Some(&self.uid)))
+    }
+
+    /// Gone is gone, whoever did it: not found, or another pod under our name.
+    async fn delete(&self) -> kube::Result<()> {
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(Preconditions { uid: Some(self.uid.clone()), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        match self.api.delete(&self.name, &params).await {
+            Ok(_) => Ok(()),
+            // Not found, or the precondition met another UID.
+            Err(error) if is_refusal(&error) => match self.ours().await? {
+                None => Ok(()),
+                Some(_) => Err(error),
+            },
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// A merge keeps what a patch leaves out, so fields that were cleared are said to be null.
 fn with_removals(status: &ApiStatus) -> Value {
     let mut value = serde_json::to_value(status).unwrap_or_else(|_| json!({}));
-    if let Some(fields) = value.as_object_mut() {
+    let explained = |value: &mut Value| {
+        let Some(fields) = value.as_object_mut() else { return };
         for name in ["reason", "message"] {
             fields.entry(name).or_insert(Value::Null);
         }
-    }
-    value
-}
-
-/// Gone is gone, whoever did it: not found, or another pod under our name.
-async fn delete(api: &Api<Pod>, name: &str, uid: &str) -> kube::Result<()> {
-    let params = DeleteParams {
-        grace_period_seconds: Some(0),
-        preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
-        ..DeleteParams::default()
     };
-    match api.delete(name, &params).await {
-        Ok(_) => Ok(()),
-        // Not found, or the precondition met another UID.
-        Err(error) if is_refusal(&error) => match ours(api, name, uid).await? {
-            None => Ok(()),
-            Some(_) => Err(error),
-        },
-        Err(error) => Err(error),
-    }
+    explained(&mut value);
+    // A condition is merged with the one of its type, which may have had its reasons.
+    value.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten().for_each(explained);
+    value
 }
 
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::PodCondition;
+
+    use super::*;
+
+    #[test]
+    fn a_condition_that_holds_loses_the_reason_for_which_it_did_not() {
+        let ready = PodCondition { type_: "Ready".into(), status: "True".into(), ..PodCondition::default() };
+        let status =
+            ApiStatus { conditions: Some(vec![ready]), reason: Some("Evicted".into()), ..ApiStatus::default() };
+        let condition = json!({ "type": "Ready", "status": "True", "reason": null, "message": null });
+        let expected = json!({ "conditions": [condition], "reason": "Evicted", "message": null });
+        assert_eq!(with_removals(&status), expected);
+        assert_eq!(with_removals(&ApiStatus::default()), json!({ "reason": null, "message": null }));
+    }
 }

@@ -35,6 +35,31 @@ pub(crate) fn drain_spec(pod: &Pod) -> DrainSpec {
     }
 }
 
+/// The annotations of ours that say nothing we understand, each with the reason; [`drain_spec`] passes them over.
+pub fn unread_annotations(pod: &Pod) -> Vec<(String, String)> {
+    let said = pod.metadata.annotations.iter().flatten();
+    let ours = said.filter_map(|(name, text)| Some((name, name.strip_prefix("adieu.dev/")?, text.as_str())));
+    ours.filter_map(|(name, short, text)| Some((name.clone(), objection(short, text)?))).collect()
+}
+
+fn objection(name: &str, text: &str) -> Option<String> {
+    let one_of =
+        |words: &[&str]| (!words.contains(&text)).then(|| format!("{text:?} is not one of: {}", words.join(", ")));
+    match name {
+        "drain-barrier" => one_of(&["auto", "local", "acks", "quiet", "off"]),
+        "last-endpoint" => one_of(&["serve", "hold", "reject"]),
+        "restart-barrier" | "redirect" => one_of(&["on", "off"]),
+        "elide-sleep" => one_of(&["true", "false"]),
+        "drain-barrier-seconds" | "term-reserve-seconds" | "drain-budget-seconds" | "replacement-wait-seconds" => {
+            text.parse::<u64>().is_err().then(|| format!("{text:?} is no whole number"))
+        }
+        "drain-min-connections" => text.parse::<u32>().is_err().then(|| format!("{text:?} is no whole number")),
+        "drain-signal" => crate::signal_named(text).is_none().then(|| format!("{text:?} is no signal such as SIGUSR1")),
+        // Others have readers of their own.
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use lifecycle::Signal;
@@ -70,5 +95,10 @@ mod tests {
             ..DrainSpec::default()
         };
         assert_eq!(drain_spec(&pod), expected);
+        let objections = unread_annotations(&pod);
+        assert_eq!(
+            objections,
+            [("adieu.dev/term-reserve-seconds".to_owned(), "\"soon\" is no whole number".to_owned())]
+        );
     }
 }

@@ -15,6 +15,8 @@ use lifecycle::{
 
 use drain::drain_spec;
 
+pub use drain::unread_annotations;
+
 /// Why a pod cannot be run as it is written.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {

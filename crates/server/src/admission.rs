@@ -21,6 +21,9 @@ pub(crate) fn before_create(state: &State, kind: &Kind, namespace: &str, object:
     let class = class.map(|class| class.value());
     let prioritised = rules::prioritise(object, class.as_deref());
     prioritised.map_err(|text| refuse(object, &text))?;
+    if rules::is_mirror(object) {
+        return Ok(());
+    }
     account(state, namespace, object).map_err(|text| refuse(object, &text))
 }
 

@@ -12,6 +12,10 @@ use crate::request::Request;
 use crate::respond::{self, Shown};
 use crate::state::{State, log_failure};
 
+/// Jobs orphan their pods unless told otherwise, unlike everything else that people delete.
+const ORPHANING_JOBS: &str = "child pods are preserved by default when jobs are deleted; set \
+    propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
+
 /// What a delete came to.
 pub(crate) struct Deleted {
     /// The object after this request: as marked, or as it last was.
@@ -25,9 +29,12 @@ pub(crate) struct Deleted {
 pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     let kind = request.kind;
     request.accept.for_objects()?;
-    let options = api::decode_delete_options(request.content_type.as_deref(), &request.body, request.query.pairs())?;
-    if kind.collection() == "namespaces" && request.name == "kube-node-lease" {
-        return Err(Status::forbidden(kind, &request.name, "this namespace may not be deleted"));
+    let mut options =
+        api::decode_delete_options(request.content_type.as_deref(), &request.body, request.query.pairs())?;
+    if kind.collection() == "namespaces" && options.uid.is_none() {
+        // A namespace takes its time to go; one that is made anew meanwhile is not meant.
+        let found = state.store.get(&request.key()).ok_or_else(|| Status::not_found(kind, &request.name))?;
+        options.uid = Some(api::meta::uid(&found.value()).to_owned());
     }
     let deleted = delete(state, kind, &request.key(), &options).await?;
     tracing::debug!(user = %request.identity.user, agent = %request.user_agent, grace = ?options.grace_seconds,
@@ -42,15 +49,23 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
         let code = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
         respond::object(request, code, &deleted.shown)?
     };
-    respond::warn(&mut response, &warnings(&deleted, &options, Timestamp::now()));
+    respond::warn(&mut response, &warnings(kind, &deleted, &options, Timestamp::now()));
     Ok(response)
 }
 
-/// A wish for more time than an earlier delete granted is not an error, but it is not granted either: say so.
-fn warnings(deleted: &Deleted, options: &DeleteOptions, now: Timestamp) -> Vec<String> {
+/// A wish that is not granted is not an error, but it is worth a word; so is what nobody would guess.
+fn warnings(kind: &Kind, deleted: &Deleted, options: &DeleteOptions, now: Timestamp) -> Vec<String> {
+    if kind.collection() == "jobs.batch" && options.propagation.is_none() && options.orphan_dependents.is_none() {
+        return vec![ORPHANING_JOBS.to_owned()];
+    }
     let value = deleted.shown.value();
     let stored = api::meta::deletion_grace_seconds(&value).unwrap_or(0);
     match (api::meta::deletion_timestamp(&value), options.grace_seconds) {
+        // One second is what kubectl sends for "now".
+        (Some(_), Some(asked)) if deleted.removed && asked > 1 && kind.graceful_delete => {
+            let why = "it had no node, or nothing left to run";
+            vec![format!("the pod needed no grace and is gone; the {asked} s asked for were not used: {why}")]
+        }
         (Some(deadline), Some(asked)) if deleted.pending && asked > stored => {
             let left = deadline.duration_since(now).as_secs().max(0);
             vec![format!("already terminating, {left} s left; grace can only be shortened")]

@@ -46,7 +46,7 @@ async fn merge(
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
         let shown = kind.to_shown(&current.value());
         let patched = api::patch::patch(kind, patch_type, shown.as_ref().unwrap_or(&current.value()), &request.body)?;
-        let decoded = api::normalise(kind, patched, validation)?;
+        let decoded = api::normalise_patched(kind, patched, patch_type, &request.body, validation)?;
         warnings.extend(decoded.warnings);
         let mut new = kind.to_stored(decoded.value);
         warnings.extend(update::successor(state, request, &current.value(), &mut new)?);
@@ -85,7 +85,7 @@ async fn apply(
             return Err(Status::not_found(kind, &request.name));
         }
         let merged = api::patch::apply(kind, None, &request.body, &options())?;
-        let decoded = api::normalise(kind, merged, validation)?;
+        let decoded = api::normalise_patched(kind, merged, PatchType::Apply, &request.body, validation)?;
         warnings.extend(decoded.warnings);
         let mut object = decoded.value;
         // An applied document may leave its name to the path.
@@ -108,7 +108,7 @@ async fn apply(
     let _allocating = admission::allocating(state, kind).await;
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
         let merged = api::patch::apply(kind, Some(&*current.value()), &request.body, &options())?;
-        let decoded = api::normalise(kind, merged, validation)?;
+        let decoded = api::normalise_patched(kind, merged, PatchType::Apply, &request.body, validation)?;
         warnings.extend(decoded.warnings);
         let mut new = decoded.value;
         warnings.extend(api::prepare_update(kind, request.subresource_name(), &current.value(), &mut new)?);

@@ -67,14 +67,24 @@ pub(crate) fn write_framed(out: &mut Vec<u8>, kind: &str, api_version: &str, jso
 
 /// One object, in the form the client asked for.
 pub(crate) fn object(request: &Request, code: StatusCode, shown: &Shown) -> Result<Response<Body>, Status> {
+    object_of(request, request.kind, code, shown)
+}
+
+/// The same for an object of another kind than the path names, such as a scale.
+pub(crate) fn object_of(
+    request: &Request,
+    kind: &Kind,
+    code: StatusCode,
+    shown: &Shown,
+) -> Result<Response<Body>, Status> {
     let bytes = match request.accept.for_objects()? {
         Form::Table { version } => {
             let listed = std::iter::once(shown.value());
             let metadata = serde_json::json!({ "resourceVersion": api::meta::resource_version(&shown.value()) });
-            to_bytes(&table::table(request.kind, version, listed, metadata, table::Include::parse(&request.query)?))
+            to_bytes(&table::table(kind, version, listed, metadata, table::Include::parse(&request.query)?))
         }
         Form::Partial => to_bytes(&table::partial(&shown.value())),
-        Form::Object | Form::Discovery { .. } => shown.framed(request.kind),
+        Form::Object | Form::Discovery { .. } => shown.framed(kind),
     };
     Ok(json(code, prettied(request.pretty, bytes)))
 }

@@ -12,7 +12,7 @@ use crate::request::{Request, key};
 use crate::respond::{self, Shown};
 use crate::state::{State, core_kind};
 use crate::tokens::{self, Grant, ISSUER};
-use crate::{random, rbac};
+use crate::{create, random, rbac};
 
 const LEAST_SECONDS: i64 = 600;
 const DEFAULT_SECONDS: i64 = 3600;
@@ -135,6 +135,7 @@ pub(crate) fn token(state: &State, request: &Request) -> Result<Response<Body>, 
     let kind = api::token_request();
     let mut asked = read(request, kind)?;
     let accounts = request.kind;
+    create::check_namespace_takes(state, accounts, &request.namespace, &request.name)?;
     let account = state.store.get(&request.key()).ok_or_else(|| Status::not_found(accounts, &request.name))?;
     let spec = &asked["spec"];
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);

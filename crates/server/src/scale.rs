@@ -14,10 +14,10 @@ use crate::state::State;
 use crate::update;
 
 pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
-    request.accept.plain()?;
+    request.accept.for_objects()?;
     if request.verb == Verb::Get {
         let found = state.store.get(&request.key()).ok_or_else(|| Status::not_found(request.kind, &request.name))?;
-        return Ok(answer(request, &found.value()));
+        return answer(request, &found.value());
     }
     let validation = request.field_validation()?;
     let outcome = change::modify(state, request.kind, &request.key(), request.dry_run()?, |current| {
@@ -38,7 +38,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
         Ok(new)
     })
     .await?;
-    Ok(answer(request, &outcome.shown().value()))
+    answer(request, &outcome.shown().value())
 }
 
 /// The scale that the request wants, given the workload as it is.
@@ -52,12 +52,11 @@ fn asked(request: &Request, workload: &Value, validation: FieldValidation) -> Re
         PatchType::Apply => Err(Status::unsupported_patch_type()),
         patch_type @ (PatchType::Json | PatchType::Merge | PatchType::Strategic) => {
             let patched = api::patch::patch(scale::kind(), patch_type, &scale::of(workload), &request.body)?;
-            Ok(api::normalise(scale::kind(), patched, validation)?.value)
+            Ok(api::normalise_patched(scale::kind(), patched, patch_type, &request.body, validation)?.value)
         }
     }
 }
 
-fn answer(request: &Request, workload: &Value) -> Response<Body> {
-    let shown = Shown::made(scale::of(workload));
-    respond::json(StatusCode::OK, respond::prettied(request.pretty, shown.framed(scale::kind())))
+fn answer(request: &Request, workload: &Value) -> Result<Response<Body>, Status> {
+    respond::object_of(request, scale::kind(), StatusCode::OK, &Shown::made(scale::of(workload)))
 }

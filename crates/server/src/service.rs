@@ -65,6 +65,9 @@ where
         let state = Arc::clone(&self.state);
         if let Some(identity) = &self.identity {
             request.extensions_mut().insert(identity.clone());
+            // Our own parts are one program; it signs for what they write.
+            let agent = HeaderValue::from_static(concat!("adieu/", env!("CARGO_PKG_VERSION")));
+            request.headers_mut().entry(header::USER_AGENT).or_insert(agent);
         }
         Box::pin(async move { Ok(answer(&state, request).await) })
     }
@@ -142,7 +145,7 @@ where
                 let request = Request::new(&parts, address, verb, query, identity, body)?;
                 match takes_over {
                     true => logs_exec::stream(state, &request, &mut parts).await,
-                    false => route(state, &request).await,
+                    false => warned(request.kind, route(state, &request).await),
                 }
             };
             match tokio::time::timeout(TIME_LIMIT, answer).await {
@@ -158,6 +161,14 @@ fn selected_name(query: &Query) -> &str {
     let requirements = query.get("fieldSelector").unwrap_or_default().split(',');
     let names = requirements.filter_map(|each| each.trim().strip_prefix("metadata.name="));
     names.map(|name| name.trim_start_matches('=')).next().unwrap_or_default()
+}
+
+/// The answer, with a word for those who use a kind that is on its way out.
+fn warned(kind: &api::Kind, answer: Result<Response<Body>, Status>) -> Result<Response<Body>, Status> {
+    let Some(text) = kind.deprecated else { return answer };
+    let mut response = answer.unwrap_or_else(|status| respond::status(&status));
+    respond::warn(&mut response, &[text.to_owned()]);
+    Ok(response)
 }
 
 /// One verb, one handler; subresources that are not a part of their object have their own.

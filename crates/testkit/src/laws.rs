@@ -20,7 +20,11 @@ impl Laws {
     #[track_caller]
     pub fn observe(&mut self, now: Moment, input: &Input, effects: &[Effect], worker: &PodWorker) {
         let asks = |wanted: fn(&Effect) -> bool| effects.iter().filter(|effect| wanted(effect)).count();
-        let only_answers = effects.iter().all(|effect| matches!(effect, Effect::KillAnswered { .. }));
+        // An agent that came back may have died before it could forget the pod.
+        let again = matches!(input, Input::AgentRestarted { .. });
+        let only_answers = effects
+            .iter()
+            .all(|effect| matches!(effect, Effect::KillAnswered { .. }) || (again && matches!(effect, Effect::Finish)));
         assert!(!self.finished || only_answers, "{effects:?} asked for after the end");
         self.declared |= matches!(input, Input::TerminalPhaseSeen { .. });
         self.unclaimed |=
@@ -54,7 +58,8 @@ impl Laws {
             assert!(wake.at > now, "woken at once for ever: {} at {now}", wake.reason);
         }
         let finishes = asks(|effect| matches!(effect, Effect::Finish));
-        assert!(finishes <= 1 && (finishes == 1) == (worker.is_finished() && !self.finished), "finish is asked once");
+        let ends = worker.is_finished() && (again || !self.finished);
+        assert!(finishes <= 1 && (finishes == 1) == ends, "finish is asked once");
         self.terminating = worker.is_terminating();
         self.deadline = worker.deadline();
         self.last_phase = Some(status.phase);

@@ -46,6 +46,8 @@ struct Telling {
     /// What the API said while the agent was away.
     missed: Vec<(Moment, Input)>,
     agent_alive: bool,
+    /// `Finish` was asked for, by an agent that lived to do it.
+    over: bool,
     shown: bool,
     story: Vec<Line>,
     events: Vec<Event>,
@@ -62,6 +64,7 @@ impl Story {
             journal: Vec::new(),
             missed: Vec::new(),
             agent_alive: true,
+            over: false,
             shown: when.from_the_start,
             story: Vec::new(),
             events: Vec::new(),
@@ -243,7 +246,7 @@ impl Telling {
         for turn in self.when.turns.clone() {
             self.world.schedule(turn.at, Happening::Turn(turn.what));
         }
-        while !self.worker.is_finished() && self.step() {}
+        while !self.over && self.step() {}
     }
 
     /// Lets the next thing happen; false when nothing ever will.
@@ -366,6 +369,7 @@ impl Telling {
             let told = self.is_told(&effect);
             self.note(&words::of_effect(&effect), true, told);
             self.world.perform(&effect);
+            self.over |= effect == Effect::Finish;
         }
     }
 

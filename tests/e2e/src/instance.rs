@@ -40,12 +40,19 @@ pub struct Instance {
     api: String,
     pod_cidr: String,
     node_name: String,
+    /// What `adieu up` is told besides.
+    options: Vec<String>,
     child: Option<Child>,
 }
 
 impl Instance {
     /// Starts a new instance with the busybox and nginx images loaded.
     pub async fn start() -> Result<Self> {
+        Self::start_with(&[]).await
+    }
+
+    /// The same, with these options for `adieu up`.
+    pub async fn start_with(options: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
         let mut instance = Self {
             api: free_address()?,
@@ -55,6 +62,7 @@ impl Instance {
             ),
             node_name: format!("node-{}", dir.path().file_name().context("a name")?.to_string_lossy().to_lowercase()),
             dir,
+            options: options.iter().map(|&option| option.to_owned()).collect(),
             child: None,
         };
         for image in ["busybox", "nginx"] {
@@ -86,6 +94,7 @@ impl Instance {
         let mut child = self
             .adieu(&["up", "-v"])
             .args(["--api", &self.api, "--pod-cidr", &self.pod_cidr, "--node-name", &self.node_name])
+            .args(&self.options)
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
@@ -114,12 +123,27 @@ impl Instance {
 
     /// Asks the process to stop and leave the pods running.
     pub async fn stop(&mut self) -> Result<()> {
+        self.signal(rustix::process::Signal::TERM)?;
+        self.ended().await
+    }
+
+    /// Tells the process that the machine goes down.
+    pub fn power_fails(&self) -> Result<()> {
+        self.signal(rustix::process::Signal::POWER)
+    }
+
+    /// Waits until the process has ended by itself, which it must do well.
+    pub async fn ended(&mut self) -> Result<()> {
         let mut child = self.child.take().context("it runs")?;
-        let pid = rustix::process::Pid::from_raw(i32::try_from(child.id().context("it runs")?)?).context("a pid")?;
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
-        let status = child.wait().await?;
+        let status = tokio::time::timeout(crate::pods::SOON, child.wait()).await.context("adieu up does not end")??;
         ensure!(status.success(), "adieu up ended with {status}");
         Ok(())
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) -> Result<()> {
+        let id = self.child.as_ref().and_then(Child::id).context("it runs")?;
+        let pid = rustix::process::Pid::from_raw(i32::try_from(id)?).context("a pid")?;
+        Ok(rustix::process::kill_process(pid, signal)?)
     }
 
     /// Runs `adieu down`; answers what it printed. Its complaints go to the log.
@@ -159,6 +183,11 @@ impl Instance {
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("admin.kubeconfig")
+    }
+
+    /// What its node is called.
+    pub fn node_name(&self) -> &str {
+        &self.node_name
     }
 
     /// The range its pods get addresses from.

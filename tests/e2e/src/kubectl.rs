@@ -1,5 +1,6 @@
 //! Stock kubectl, in every version this machine has.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
@@ -20,27 +21,58 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// Debian's kubectl 1.20, and the machine's own if it has another.
+    /// Three generations, the oldest first: see `scripts/setup`.
     pub fn all(instance: &Instance) -> Result<Vec<Self>> {
-        let debian = workspace().join("target/tools/kubectl-1.20/usr/bin/kubectl");
-        ensure!(debian.exists(), "{} is missing; run scripts/setup test", debian.display());
-        let others = ["/usr/bin/kubectl", "/usr/local/bin/kubectl"].map(PathBuf::from);
-        let found = std::iter::once(debian).chain(others.into_iter().filter(|path| path.exists()));
-        found.map(|program| Self::of(program, instance)).collect()
+        let generations = ["kubectl-1.20", "kubectl-1.32", "kubectl-newest"];
+        generations.iter().map(|name| Self::of(workspace().join("target/tools").join(name), instance)).collect()
     }
 
     /// The newest one there is.
     pub fn newest(instance: &Instance) -> Result<Self> {
-        Self::all(instance)?.pop().context("there is at least Debian's")
+        Self::all(instance)?.pop().context("there are three")
     }
 
-    fn of(program: PathBuf, instance: &Instance) -> Result<Self> {
+    fn of(folder: PathBuf, instance: &Instance) -> Result<Self> {
+        let program = folder.join("usr/bin/kubectl");
+        ensure!(program.exists(), "{} is missing; run scripts/setup test", program.display());
         Ok(Self { program, kubeconfig: instance.kubeconfig(), cache: tempfile::tempdir()? })
     }
 
     /// Which one this is, for messages.
     pub fn name(&self) -> String {
         self.program.display().to_string()
+    }
+
+    /// `20` of 1.20.
+    pub async fn minor(&self) -> Result<u32> {
+        let text = self.run(&["version", "--client", "--output=json"]).await?;
+        let version: serde_json::Value = serde_json::from_str(&text)?;
+        let minor = version["clientVersion"]["minor"].as_str().context("a version")?;
+        Ok(minor.trim_end_matches('+').parse()?)
+    }
+
+    /// A shell that finds this kubectl, whose commands speak of `namespace` unless they name another.
+    pub fn shell(&self, namespace: &str) -> Result<Command> {
+        let kubeconfig = self.cache.path().join(format!("{namespace}.kubeconfig"));
+        if !kubeconfig.exists() {
+            let text = fs::read_to_string(&self.kubeconfig)?;
+            let mut config: serde_json::Value = serde_json::from_str(&text).context("our kubeconfig is JSON")?;
+            config["contexts"][0]["context"]["namespace"] = namespace.into();
+            fs::write(&kubeconfig, config.to_string())?;
+        }
+        let folder = self.program.parent().context("a folder")?;
+        let path = std::env::var("PATH").context("a path")?;
+        let mut shell = Command::new("sh");
+        shell
+            .env("PATH", format!("{}:{path}", folder.display()))
+            .env("KUBECONFIG", kubeconfig)
+            .env("HOME", self.cache.path())
+            .env("NS", namespace)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        Ok(shell)
     }
 
     /// A command, not yet run.

@@ -9,10 +9,12 @@ pub mod instance;
 pub mod kubectl;
 pub mod leftovers;
 pub mod pods;
+pub mod session;
 pub mod shared;
 
 pub use instance::Instance;
 pub use kubectl::Kubectl;
+pub use session::Session;
 pub use shared::Shared;
 
 use std::path::PathBuf;

@@ -79,6 +79,26 @@ impl PodWatch {
             .with_context(|| format!("not seen in time: {what}; last {:?}", self.last.as_ref().map(|p| &p.status)))?
     }
 
+    /// Waits until `wanted` holds of a pod of that name, whatever becomes of others before it.
+    pub async fn until_one(&mut self, what: &str, wanted: impl Fn(&Pod) -> bool) -> Result<Pod> {
+        let seen = async {
+            loop {
+                match self.events.next().await.context("the watch ended")?? {
+                    WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
+                        self.last = Some(pod.clone());
+                        if wanted(&pod) {
+                            return Ok(pod);
+                        }
+                    }
+                    WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) => {}
+                    WatchEvent::Error(status) => bail!("the watch broke: {status:?}"),
+                }
+            }
+        };
+        let outcome = tokio::time::timeout(SOON, seen).await;
+        outcome.with_context(|| format!("no such pod in time: {what}; last {:?}", self.last))?
+    }
+
     /// Waits until the pod is Ready.
     pub async fn ready(&mut self) -> Result<Instant> {
         self.until("Ready", is_ready).await

@@ -7,6 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::{Map, Value};
 
 use super::unknown::join;
+use crate::patch::PatchType;
 use crate::status::Status;
 
 /// A body as it was sent.
@@ -56,6 +57,23 @@ pub fn read_body(content_type: Option<&str>, body: &[u8], expected: &str) -> Res
     }
     let (api_version, kind) = take_type(&mut value);
     Ok(Body { api_version, kind, value, duplicates: duplicates.into_inner(), is_protobuf: false })
+}
+
+/// The keys that a patch names twice; a JSON patch is a list of steps, whose own keys nobody repeats.
+pub(super) fn duplicates(patch_type: PatchType, body: &[u8]) -> Vec<String> {
+    let duplicates = RefCell::new(Vec::new());
+    let reader = Reader { path: String::new(), duplicates: &duplicates };
+    // Whether it can be read at all was seen when it was applied.
+    match patch_type {
+        PatchType::Merge | PatchType::Strategic => {
+            let _ = reader.deserialize(&mut serde_json::Deserializer::from_slice(body));
+        }
+        PatchType::Apply => {
+            let _ = read_yaml(body, reader);
+        }
+        PatchType::Json => {}
+    }
+    duplicates.into_inner()
 }
 
 fn read_yaml(body: &[u8], reader: Reader<'_>) -> Result<Value, String> {

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::find;
+use crate::{KINDS, find};
 
 fn pods() -> &'static Kind {
     find("", "v1", "pods").unwrap()
@@ -233,12 +233,48 @@ fn other_kinds_go_at_once_unless_a_finalizer_holds_them() {
     assert_eq!(decide(&held), DeleteDecision::Pending);
 }
 
+/// api-deletion 11.2.
 #[test]
-fn finalizers_of_a_collector_that_does_not_exist_hold_nothing() {
-    let mut pod = running();
-    meta::set_finalizers(&mut pod, &["foregroundDeletion".to_owned()]);
-    let DeleteDecision::MarkThenRemove(last) = delete(&pod, Some(0), "17:58:21") else { panic!("nothing holds") };
-    assert!(meta::finalizers(&last).is_empty());
+fn the_policy_comes_from_the_request_else_from_a_finalizer_else_from_the_kind() {
+    let held_by = |kind: &str, own: &[&str], options: &DeleteOptions| {
+        let kind = KINDS.iter().find(|row| row.kind == kind).unwrap();
+        let mut object = json!({"metadata": {"name": "o", "uid": "u"}});
+        meta::set_finalizers(&mut object, &own.iter().map(|f| (*f).to_owned()).collect::<Vec<_>>());
+        match decide_delete(kind, &object, options, at("17:58:21")).unwrap() {
+            DeleteDecision::Mark(marked) => meta::finalizers(&marked).join(","),
+            DeleteDecision::Remove => String::new(),
+            other @ (DeleteDecision::Pending | DeleteDecision::MarkThenRemove(_)) => panic!("{other:?}"),
+        }
+    };
+    let unsaid = DeleteOptions::default();
+    let asked = |policy| DeleteOptions { propagation: Some(policy), ..DeleteOptions::default() };
+    let old_way = |orphan| DeleteOptions { orphan_dependents: Some(orphan), ..DeleteOptions::default() };
+    assert_eq!(held_by("Deployment", &[], &unsaid), "");
+    assert_eq!(held_by("Job", &[], &unsaid), "orphan");
+    assert_eq!(held_by("ReplicationController", &[], &unsaid), "orphan");
+    assert_eq!(held_by("Job", &[], &asked(Propagation::Background)), "");
+    assert_eq!(held_by("Job", &[], &old_way(false)), "");
+    assert_eq!(held_by("Deployment", &[], &old_way(true)), "orphan");
+    assert_eq!(held_by("Deployment", &[], &asked(Propagation::Foreground)), "foregroundDeletion");
+    assert_eq!(held_by("Deployment", &["foregroundDeletion"], &unsaid), "foregroundDeletion");
+    assert_eq!(held_by("Deployment", &["x.io/y", "foregroundDeletion"], &asked(Propagation::Orphan)), "x.io/y,orphan");
+    assert_eq!(held_by("Deployment", &["orphan"], &asked(Propagation::Background)), "");
+    assert_eq!(held_by("Event", &[], &asked(Propagation::Foreground)), "", "events have no dependents");
+}
+
+#[test]
+fn a_bare_pod_waits_for_the_collector_too() {
+    let foreground = DeleteOptions {
+        grace_seconds: Some(0),
+        propagation: Some(Propagation::Foreground),
+        ..DeleteOptions::default()
+    };
+    let DeleteDecision::Mark(held) = decide_delete(pods(), &running(), &foreground, at("17:58:21")).unwrap() else {
+        panic!("the finalizer holds");
+    };
+    assert_eq!(meta::finalizers(&held), ["foregroundDeletion"]);
+    // The node's last word names no policy and keeps the one that was asked for.
+    assert_eq!(delete(&held, Some(0), "17:58:22"), DeleteDecision::Pending);
 }
 
 /// [AD-72]

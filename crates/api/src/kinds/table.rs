@@ -1,6 +1,7 @@
 //! The rows themselves.
 
 use super::{Kind, Subresource};
+use crate::deletion::Propagation;
 use crate::rules;
 
 const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -37,8 +38,10 @@ const PLAIN: Kind = Kind {
     has_generation: false,
     graceful_delete: false,
     delete_returns_object: false,
+    propagation: Some(Propagation::Background),
     create_on_update: false,
     update_needs_version: false,
+    deprecated: None,
     face: None,
     collection: "",
     fields: &[],
@@ -61,6 +64,7 @@ pub static KINDS: &[Kind] = &[
         plural: "endpoints",
         singular: "endpoints",
         short_names: &["ep"],
+        deprecated: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
         create_on_update: true,
         collection: "endpoints",
         rules: &rules::endpoints::EndpointsRules,
@@ -68,6 +72,7 @@ pub static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "Event",
+        propagation: None,
         plural: "events",
         singular: "event",
         short_names: &["ev"],
@@ -193,6 +198,7 @@ pub static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "ReplicationController",
+        propagation: Some(Propagation::Orphan),
         plural: "replicationcontrollers",
         singular: "replicationcontroller",
         short_names: &["rc"],
@@ -424,6 +430,7 @@ pub static KINDS: &[Kind] = &[
     Kind {
         group: "batch",
         kind: "Job",
+        propagation: Some(Propagation::Orphan),
         plural: "jobs",
         singular: "job",
         categories: &["all"],
@@ -458,6 +465,7 @@ pub static KINDS: &[Kind] = &[
     Kind {
         group: "events.k8s.io",
         kind: "Event",
+        propagation: None,
         plural: "events",
         singular: "event",
         short_names: &["ev"],

@@ -65,12 +65,11 @@ fn path_of(kind: &Kind, field: &str) -> Option<&'static str> {
 
 fn unknown(kind: &Kind, field: &str) -> Status {
     let always: &[&str] = if kind.namespaced { &["metadata.name", "metadata.namespace"] } else { &["metadata.name"] };
-    let known: Vec<String> = always
-        .iter()
-        .copied()
-        .chain(kind.fields.iter().map(|(name, _)| *name))
-        .map(|name| format!("{name:?}"))
-        .collect();
+    // Upstream has two sentences: a kind with fields of its own does not list them.
+    if !kind.fields.is_empty() {
+        return Status::bad_request(format!("field label not supported: {field}"));
+    }
+    let known: Vec<String> = always.iter().map(|name| format!("{name:?}")).collect();
     Status::bad_request(format!("{field:?} is not a known field selector: only {}", known.join(", ")))
 }
 
@@ -171,5 +170,7 @@ mod tests {
             r#""data.a" is not a known field selector: only "metadata.name", "metadata.namespace""#
         );
         assert_eq!(FieldSelector::parse(config_maps, "metadata.name").unwrap_err().code, 400);
+        let pods = find("", "v1", "pods").unwrap();
+        assert_eq!(FieldSelector::parse(pods, "a.b=c").unwrap_err().message, "field label not supported: a.b");
     }
 }

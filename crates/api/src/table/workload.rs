@@ -32,6 +32,12 @@ pub(super) const REPLICA_SET: [Column; 8] = [
     IMAGES,
     SELECTOR,
 ];
+pub(super) const SCALE: [Column; 4] = [
+    NAME,
+    Column("Desired", "integer", "", 0, "Pods wanted."),
+    Column("Available", "integer", "", 0, "Pods there are."),
+    AGE,
+];
 pub(super) const STATEFUL_SET: [Column; 5] =
     [NAME, Column("Ready", "string", "", 0, "Ready pods of those wanted."), AGE, CONTAINERS, IMAGES];
 pub(super) const DAEMON_SET: [Column; 11] = [
@@ -118,6 +124,7 @@ pub(super) fn cells(collection: &str, object: &Value, now: Timestamp) -> Vec<Val
         "deployments.apps" => {
             vec![name, ready, count("updatedReplicas"), count("availableReplicas"), age, containers, images, selector]
         }
+        "scales.autoscaling" => vec![name, json!(number(&spec["replicas"])), count("replicas"), age],
         "statefulsets.apps" => vec![name, ready, age, containers, images],
         "daemonsets.apps" => {
             let nodes = selector_text(&json!({ "matchLabels": template["spec"]["nodeSelector"] }));

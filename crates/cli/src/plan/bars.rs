@@ -33,6 +33,8 @@ pub(super) struct Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum On {
+    /// It goes on as before while its traffic moves away.
+    Barrier,
     /// Its preStop hook runs.
     PreStop,
     /// It waits for the containers it serves.
@@ -58,9 +60,16 @@ pub(super) fn of<'a>(names: impl Iterator<Item = &'a str>, facts: &[Fact]) -> Ve
     names.map(|name| bar(name, facts)).filter(|bar| bar.end.is_some() || !bar.spans.is_empty()).collect()
 }
 
+/// When the pod's barrier shut, if it did.
+fn shut(facts: &[Fact]) -> Option<i64> {
+    let shuts =
+        |fact: &&Fact| matches!(fact.what, What::TrafficCut { .. } | What::ServesOn | What::DrainAnnounced { .. });
+    facts.iter().find(shuts).map(|fact| fact.at_millis)
+}
+
 fn bar(name: &str, facts: &[Fact]) -> Bar {
     let mut bar = Bar { name: name.to_owned(), spans: Vec::new(), end: None };
-    let mut open: Option<(On, i64)> = None;
+    let mut open = shut(facts).map(|at| (On::Barrier, at));
     let own = facts.iter().filter(|fact| fact.at_millis >= 0 && fact.container.as_deref() == Some(name));
     for fact in own {
         let at = fact.at_millis;
@@ -82,6 +91,14 @@ fn bar(name: &str, facts: &[Fact]) -> Bar {
             | What::Ready
             | What::DeleteRequested { .. }
             | What::RemovedAtOnce
+            | What::TrafficCut { .. }
+            | What::ServesOn
+            | What::StandInReady
+            | What::BarrierOpened { .. }
+            | What::DrainAnnounced { .. }
+            | What::DrainSignalled { .. }
+            | What::ConnectionsEnded
+            | What::SleepLeftOut
             | What::GraceSpent
             | What::NoticeSpent
             | What::Killed

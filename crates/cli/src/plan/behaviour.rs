@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
 
-use super::command::{self, Hears};
+use super::command::{self, Circumstances, Hears};
+use super::pause::{self, Pause};
 use super::words::length;
 
 /// A program that says nothing about itself is assumed to need this long after its stop signal.
@@ -55,14 +56,18 @@ pub(super) enum HookRun {
 pub(super) struct Behaviour {
     /// When it exits.
     pub(super) exits: Exits,
-    /// With which code.
-    pub(super) code: u8,
+    /// With which code; none if it dies of the signal.
+    pub(super) code: Option<u8>,
+    /// Programs in it are killed unasked when its first process exits.
+    pub(super) abandons: bool,
     /// Its preStop hook.
     pub(super) pre_stop: HookRun,
     /// Its postStart hook.
     pub(super) post_start: HookRun,
     /// How its command takes signals.
     pub(super) hears: Hears,
+    /// The command line said how it exits.
+    pub(super) told: bool,
     /// What of this nobody told us, in words.
     pub(super) assumed: Vec<String>,
 }
@@ -71,55 +76,152 @@ impl Behaviour {
     /// Of a container of `pod`; `main` if it is no sidecar.
     pub(super) fn of(pod: &Pod, container: &Container, main: bool, apps: &[AppOption], hooks: &[HookOption]) -> Self {
         let name = &container.name;
-        let mut assumed = Vec::new();
         let hears = hears(pod, container);
         let told = |pick: &dyn Fn(&AppOption) -> bool| {
             let named = apps.iter().rev().find(|app| app.container.as_ref() == Some(name) && pick(app));
             named.or_else(|| apps.iter().rev().find(|app| main && app.container.is_none() && pick(app)))
         };
         let exits = told(&|app| app.exits.is_some()).and_then(|app| app.exits);
-        let code = told(&|app| app.code.is_some()).and_then(|app| app.code).unwrap_or(0);
-        let exits = exits.unwrap_or_else(|| match hears {
-            Hears::NotBehindShell => {
-                assumed.push(format!("{name} does not react: the stop signal ends at its shell"));
-                Exits::Never
-            }
-            Hears::NoHandler(program) => {
-                assumed.push(format!("{name} does not react: {program} handles no signal"));
-                Exits::Never
-            }
-            Hears::Presumably | Hears::PerhapsBehindShell => {
-                assumed.push(format!("{name} exits {} after its stop signal", length(USUAL_EXIT)));
-                Exits::After(USUAL_EXIT)
-            }
-        });
+        let code = told(&|app| app.code.is_some()).and_then(|app| app.code);
+        let usual = usual(container, &hears);
+        let mut assumed = Vec::new();
+        if exits.is_none() {
+            assumed.push(format!("{name} {}", usual.words));
+        }
         let lifecycle = container.lifecycle.as_ref();
         let hook = hooks.iter().rev().find(|hook| hook.container.as_ref() == Some(name));
         let hook = hook.or_else(|| hooks.iter().rev().find(|hook| hook.container.is_none())).map(|hook| hook.hook);
         let pre_stop = lifecycle.and_then(|l| l.pre_stop.as_ref());
         let pre_stop = pre_stop.map(|handler| {
-            hook_run(handler, hook).unwrap_or_else(|| {
-                assumed.push(format!("the preStop hook of {name} takes {}", length(USUAL_HOOK)));
-                HookRun::Takes(USUAL_HOOK)
-            })
+            let (run, guess) = hook_run(handler, hook);
+            assumed.extend(guess.map(|guess| format!("the preStop hook of {name} {guess}")));
+            run
         });
-        let post_start = lifecycle.and_then(|l| l.post_start.as_ref());
-        let post_start = post_start.and_then(|handler| hook_run(handler, None));
+        let post_start = lifecycle.and_then(|l| l.post_start.as_ref()).map(|handler| match hook_run(handler, None) {
+            (run, None) => run,
+            // How long it takes to come up has no part in how it leaves.
+            (_, Some(_)) => HookRun::Takes(Duration::ZERO),
+        });
         let none = HookRun::Takes(Duration::ZERO);
-        Self { exits, code, pre_stop: pre_stop.unwrap_or(none), post_start: post_start.unwrap_or(none), hears, assumed }
+        Self {
+            exits: exits.unwrap_or(usual.exits),
+            code: code.or(if exits.is_some() { Some(0) } else { usual.code }),
+            abandons: exits.is_none() && usual.abandons,
+            pre_stop: pre_stop.unwrap_or(none),
+            post_start: post_start.unwrap_or(none),
+            hears,
+            told: exits.is_some(),
+            assumed,
+        }
     }
 }
 
-/// How a hook goes, if the manifest or the command line says. A sleep says so itself.
-fn hook_run(handler: &LifecycleHandler, told: Option<HookRun>) -> Option<HookRun> {
+/// What a container does if nobody says otherwise.
+struct Usual {
+    exits: Exits,
+    code: Option<u8>,
+    abandons: bool,
+    words: String,
+}
+
+fn usual(container: &Container, hears: &Hears) -> Usual {
+    let never = |words: String| Usual { exits: Exits::Never, code: None, abandons: false, words };
+    let after = |after: Duration, code: u8, words: String| Usual {
+        exits: Exits::After(after),
+        code: Some(code),
+        abandons: false,
+        words,
+    };
+    let dies = |abandons: bool, words: &str| Usual {
+        exits: Exits::After(Duration::ZERO),
+        code: None,
+        abandons,
+        words: words.to_owned(),
+    };
+    match stop_signal(container) {
+        Some("SIGKILL") => return dies(false, "is killed by its own stop signal"),
+        Some("SIGSTOP") => return never("is frozen by its own stop signal".to_owned()),
+        Some(_) | None => {}
+    }
+    let usual = format!("exits {} after its stop signal", length(USUAL_EXIT));
+    match hears {
+        Hears::Presumably | Hears::ShellMaySwallow => after(USUAL_EXIT, 0, usual),
+        Hears::Unknown(why) => after(USUAL_EXIT, 0, format!("{usual}: {why}")),
+        Hears::OnceReached => after(
+            USUAL_EXIT,
+            0,
+            format!("{usual}: its script has come to `exec`; before that, its shell hears nothing"),
+        ),
+        Hears::ShellSwallows { all: true } => never("does not react: the stop signal ends at its shell".to_owned()),
+        Hears::ShellSwallows { all: false } => {
+            never("does not react: its sh stays in front of the program, as that of Debian and Ubuntu does".to_owned())
+        }
+        Hears::NoHandler(program) => never(format!("does not react: {program} handles no signal")),
+        Hears::Ignored => never("does not react: its shell ignores the signal".to_owned()),
+        Hears::TrapGoesOn => never("does not exit: its trap is run, then its shell goes on".to_owned()),
+        Hears::TrapWaits(program) => {
+            never(format!("does not react: its shell runs the trap only when `{}` is over", brief(program)))
+        }
+        Hears::TrapExits { after: Duration::ZERO, code } => {
+            after(Duration::ZERO, *code, "exits at once: its trap does".to_owned())
+        }
+        Hears::TrapExits { after: most, code } => after(
+            *most,
+            *code,
+            format!("exits up to {} after its stop signal: its trap waits for the sleep to end", length(*most)),
+        ),
+        Hears::Abandons => dies(true, "exits at once: its shell does not wait for what it started"),
+        Hears::Dies => dies(false, "dies of its stop signal: it handles none"),
+        Hears::DiesInFront => {
+            dies(true, "exits at once: the stop signal ends its shell, and the program is killed with it")
+        }
+    }
+}
+
+/// A command cut to a few words.
+pub(super) fn brief(text: &str) -> String {
+    const MOST: usize = 34;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if text.chars().count() <= MOST { text } else { text.chars().take(MOST - 3).chain("...".chars()).collect() }
+}
+
+/// How a hook goes: as it says itself, as the command line says, or as is assumed, which is then told in words.
+fn hook_run(handler: &LifecycleHandler, told: Option<HookRun>) -> (HookRun, Option<String>) {
     if let Some(sleep) = &handler.sleep {
-        return Some(HookRun::Takes(reading::seconds(sleep.seconds)));
+        return (HookRun::Takes(reading::seconds(sleep.seconds)), None);
     }
     if handler.tcp_socket.is_some() {
-        return Some(HookRun::Fails);
+        return (HookRun::Fails, None);
     }
-    let command = handler.exec.as_ref().and_then(|exec| exec.command.as_deref());
-    told.or_else(|| command.and_then(command::sleeps).map(HookRun::Takes))
+    if let Some(told) = told {
+        return (told, None);
+    }
+    let command = handler.exec.as_ref().and_then(|exec| exec.command.as_deref()).unwrap_or_default();
+    if splits_badly(command) {
+        return (HookRun::Fails, None);
+    }
+    match pause::of_command(command) {
+        Some(Pause::For(length)) => (HookRun::Takes(length), None),
+        Some(Pause::Endless) => (HookRun::Hangs, None),
+        Some(Pause::AtLeast(least)) => {
+            let least = least.max(USUAL_HOOK);
+            (HookRun::Takes(least), Some(format!("takes {}: how often it sleeps does not show", length(least))))
+        }
+        None => (HookRun::Takes(USUAL_HOOK), Some(format!("takes {}", length(USUAL_HOOK)))),
+    }
+}
+
+/// A command that nobody but a shell could run, without one: the words of its program in one, or operators among its
+/// arguments.
+pub(super) fn splits_badly(command: &[String]) -> bool {
+    let Some((program, rest)) = command.split_first() else { return false };
+    let operator = |word: &String| matches!(word.as_str(), "&&" | "||" | ";" | "|");
+    program.trim().contains(char::is_whitespace) || (!command::is_shell(program) && rest.iter().any(operator))
+}
+
+/// `lifecycle.stopSignal`, if it is written; what the image says is not known.
+pub(super) fn stop_signal(container: &Container) -> Option<&str> {
+    container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.stop_signal.as_deref())
 }
 
 /// Only the first process of a namespace is deaf to signals it does not handle.
@@ -127,31 +229,37 @@ fn hears(pod: &Pod, container: &Container) -> Hears {
     let spec = pod.spec.as_ref();
     let shared = spec.is_some_and(|spec| spec.share_process_namespace == Some(true) || spec.host_pid == Some(true));
     let words = |words: &Option<Vec<String>>| words.clone().unwrap_or_default();
-    match command::hears(&words(&container.command), &words(&container.args)) {
-        Hears::NoHandler(_) if shared => Hears::Presumably,
-        hears @ (Hears::NoHandler(_) | Hears::Presumably | Hears::NotBehindShell | Hears::PerhapsBehindShell) => hears,
+    let signal = stop_signal(container).unwrap_or("SIGTERM");
+    if matches!(signal, "SIGKILL" | "SIGSTOP") {
+        return Hears::Presumably;
     }
+    let around = Circumstances {
+        first: !shared,
+        signal: signal.strip_prefix("SIG").unwrap_or(signal),
+        image: container.image.as_deref().unwrap_or_default(),
+    };
+    command::hears(&words(&container.command), &words(&container.args), around)
 }
 
 impl FromStr for AppOption {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        const WORDS: [&str; 4] = ["exits-after", "exits-at-once", "ignores-term", "exit-code"];
+        const WORDS: [&str; 5] = ["exits-after", "exits-at-once", "ignores-term", "hangs", "exit-code"];
         let (container, words) = addressed(text, &WORDS);
         let mut option = Self { container, exits: None, code: None };
         for word in words.split(',') {
             match word.split_once('=').unwrap_or((word, "")) {
                 ("exits-after", value) => option.exits = Some(Exits::After(duration(value)?)),
                 ("exits-at-once", "") => option.exits = Some(Exits::After(Duration::ZERO)),
-                ("ignores-term", "") => option.exits = Some(Exits::Never),
+                ("ignores-term" | "hangs", "") => option.exits = Some(Exits::Never),
                 ("exit-code", value) => {
                     option.code = Some(value.parse().map_err(|_| format!("{value:?} is no exit code (0 to 255)"))?);
                 }
                 _ => {
                     return Err(format!(
                         "{word:?} is not one of: exits-after=3s, {}, exit-code=1",
-                        WORDS[1..3].join(", ")
+                        WORDS[1..4].join(", ")
                     ));
                 }
             }
@@ -185,7 +293,7 @@ fn addressed<'a>(text: &'a str, words: &[&str]) -> (Option<String>, &'a str) {
 
 /// A duration as people type it.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    command::length(text).ok_or_else(|| format!("{text:?} is no duration; write 3s, 500ms, 2m or 1h"))
+    pause::length(text).ok_or_else(|| format!("{text:?} is no duration; write 3s, 500ms, 2m or 1h"))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(super) struct Located {
 enum Shape {
     Scalar(Value),
     List(Vec<Located>),
-    Map(Vec<(Spanned<String>, Located)>),
+    Map(Vec<(u64, String, Located)>),
 }
 
 impl Located {
@@ -28,7 +28,7 @@ impl Located {
             Shape::Scalar(value) => value.clone(),
             Shape::List(list) => Value::Array(list.iter().map(Self::value).collect()),
             Shape::Map(map) => {
-                let fields: Map<_, _> = map.iter().map(|(key, node)| (key.value.clone(), node.value())).collect();
+                let fields: Map<_, _> = map.iter().map(|(_, key, node)| (key.clone(), node.value())).collect();
                 Value::Object(fields)
             }
         }
@@ -47,6 +47,11 @@ impl Located {
         self.entry(field).map(|(_, node)| node)
     }
 
+    /// Whether it is an object.
+    pub(super) fn is_map(&self) -> bool {
+        matches!(self.shape, Shape::Map(_))
+    }
+
     /// The text of the field of that name, or nothing.
     pub(super) fn text(&self, field: &str) -> &str {
         match self.get(field).map(|node| &node.shape) {
@@ -57,26 +62,70 @@ impl Located {
 
     /// The line of `spec.containers[0].name`, or of as much of that path as exists.
     pub(super) fn line_of(&self, path: &str) -> u64 {
-        let (mut node, mut line) = (self, self.line);
-        for step in path.split(['.', '[']).filter(|step| !step.is_empty()) {
-            let next = match step.strip_suffix(']') {
-                Some(index) => index.parse().ok().and_then(|index: usize| node.items().get(index)).map(|n| (n.line, n)),
-                None => node.entry(step),
+        let (mut node, mut line, mut rest) = (self, self.line, path);
+        while let Some((step, further)) = next_step(rest, |key| node.get(key).is_some()) {
+            let next = match step {
+                Step::Index(index) => node.items().get(index).map(|item| (item.line, item)),
+                Step::Key(key) => node.entry(key),
             };
             let Some((next_line, next)) = next else { break };
-            (line, node) = (next_line, next);
+            (line, node, rest) = (next_line, next, further);
         }
         line
     }
 
+    /// The same in a text that has so many lines before it.
+    pub(super) fn moved_down(mut self, lines: u64) -> Self {
+        self.line += lines;
+        self.shape = match self.shape {
+            Shape::Scalar(value) => Shape::Scalar(value),
+            Shape::List(list) => Shape::List(list.into_iter().map(|item| item.moved_down(lines)).collect()),
+            Shape::Map(map) => {
+                let moved = |(line, key, node): (u64, String, Self)| (line + lines, key, node.moved_down(lines));
+                Shape::Map(map.into_iter().map(moved).collect())
+            }
+        };
+        self
+    }
+
+    /// What it is, in a word.
+    pub(super) fn shape_word(&self) -> &'static str {
+        match &self.shape {
+            Shape::Map(_) => "an object",
+            Shape::List(_) => "a list",
+            Shape::Scalar(Value::String(_)) => "a text",
+            Shape::Scalar(_) => "a value",
+        }
+    }
+
     fn entry(&self, field: &str) -> Option<(u64, &Located)> {
         match &self.shape {
-            Shape::Map(map) => {
-                map.iter().find(|(key, _)| key.value == field).map(|(key, node)| (key.referenced.line(), node))
-            }
+            Shape::Map(map) => map.iter().find(|(_, key, _)| key == field).map(|(line, _, node)| (*line, node)),
             Shape::Scalar(_) | Shape::List(_) => None,
         }
     }
+}
+
+/// One step of a path such as `spec.containers[0].name`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step<'a> {
+    /// Into a field.
+    Key(&'a str),
+    /// Into an item.
+    Index(usize),
+}
+
+/// The first step of a path and what follows it. Keys may hold dots (`metadata.labels.app.kubernetes.io/name`): of all
+/// ways to read one, the longest that exists here is taken.
+pub(super) fn next_step<'a>(path: &'a str, exists: impl Fn(&str) -> bool) -> Option<(Step<'a>, &'a str)> {
+    let path = path.strip_prefix('.').unwrap_or(path);
+    if let Some(rest) = path.strip_prefix('[') {
+        let (index, rest) = rest.split_once(']')?;
+        return Some((Step::Index(index.parse().ok()?), rest));
+    }
+    let ends = || path.match_indices(['.', '[']).map(|(at, _)| at).chain([path.len()]).filter(|end| *end > 0);
+    let end = ends().filter(|end| exists(&path[..*end])).max().or_else(|| ends().min())?;
+    Some((Step::Key(&path[..end]), &path[end..]))
 }
 
 impl<'de> Deserialize<'de> for Located {
@@ -143,8 +192,8 @@ impl<'de> Visitor<'de> for ShapeVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Shape, A::Error> {
         let mut fields = Vec::new();
-        while let Some(entry) = map.next_entry()? {
-            fields.push(entry);
+        while let Some((key, node)) = map.next_entry::<Spanned<String>, Located>()? {
+            fields.push((key.referenced.line(), key.value, node));
         }
         Ok(Shape::Map(fields))
     }

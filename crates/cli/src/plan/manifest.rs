@@ -1,19 +1,15 @@
-//! Manifests as people keep them: files, several documents each, lists of objects; every mistake with its place.
+//! Manifests as people keep them: several documents, lists of objects, pods and what makes pods, Services.
 //!
-//! What a pod may look like is `api`'s to say: a pod or a pod template is decoded, defaulted and validated exactly as
-//! if it were applied. Kinds that `api` does not know are read by their published types.
+//! What an object may look like is `api`'s to say: it is decoded, defaulted and validated exactly as if it were
+//! applied. Kinds that have no pods are named and left alone.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::fs;
-use std::io::Read;
-use std::path::Path;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use serde_json::{Value, json};
 
-use anyhow::{Context, Result};
-use k8s_openapi::api::core::v1::Pod;
-use serde_json::Value;
-
+use super::checked::{checked, joined};
+use super::documents::{self, Source};
 use super::located::Located;
+use super::mistakes::{Mistakes, Place};
 use super::workload::{self, Template};
 
 /// Everything that was read.
@@ -38,6 +34,8 @@ pub(super) struct PlannedPod {
     pub(super) name: String,
     /// How many there will be, where the manifest says.
     pub(super) replicas: Option<i64>,
+    /// Its maker as the API would store it; the pod itself if nobody makes it.
+    pub(super) owner: Value,
     /// Where it is written.
     pub(super) place: Place,
     /// The document, for the lines of its fields.
@@ -58,74 +56,15 @@ impl PlannedPod {
     }
 }
 
-/// A Service, reduced to whom it sends traffic.
-#[derive(Debug)]
-pub(super) struct Service {
-    /// Its name.
-    pub(super) name: String,
-    /// In which namespace.
-    pub(super) namespace: String,
-    /// The labels it looks for.
-    pub(super) selector: BTreeMap<String, String>,
-}
-
-impl Service {
-    /// Whether it sends traffic to that pod.
-    pub(super) fn selects(&self, pod: &Pod) -> bool {
-        let labels = pod.metadata.labels.as_ref();
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
-        !self.selector.is_empty()
-            && self.namespace == namespace
-            && self.selector.iter().all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+/// Reads every source, noting everything that is wrong.
+pub(super) fn read(sources: &[Source], mistakes: &mut Mistakes) -> Manifests {
+    let mut manifests = Manifests::default();
+    for source in sources {
+        let documents = documents::documents(source, mistakes);
+        let mut reader = Reader { file: &source.name, manifests: &mut manifests, mistakes };
+        documents.iter().for_each(|document| reader.document(document, None));
     }
-}
-
-/// Where something is written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    /// The file as it was named, or `standard input`.
-    pub(super) file: String,
-    /// Counted from 1; 0 if nobody knows.
-    pub(super) line: u64,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.line == 0 { f.write_str(&self.file) } else { write!(f, "{}:{}", self.file, self.line) }
-    }
-}
-
-/// Everything that is wrong with what was read.
-#[derive(Debug, Default, thiserror::Error)]
-pub(super) struct Mistakes(Vec<(Place, String)>);
-
-impl fmt::Display for Mistakes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plural = if self.0.len() == 1 { "mistake" } else { "mistakes" };
-        write!(f, "{} {plural} in the manifests", self.0.len())?;
-        self.0.iter().try_for_each(|(place, text)| write!(f, "\n  {place}: {text}"))
-    }
-}
-
-const DEFAULT_NAMESPACE: &str = "default";
-const STANDARD_INPUT: &str = "standard input";
-
-/// Reads every file (`-` is `stdin`), or says everything that is wrong with them.
-pub(super) fn read(files: &[impl AsRef<Path>], stdin: &mut dyn Read) -> Result<Manifests> {
-    let (mut manifests, mut mistakes) = (Manifests::default(), Mistakes::default());
-    for path in files.iter().map(AsRef::as_ref) {
-        let (file, text) = if path == Path::new("-") {
-            let mut text = String::new();
-            stdin.read_to_string(&mut text).context("cannot read standard input")?;
-            (STANDARD_INPUT.to_owned(), text)
-        } else {
-            let file = path.display().to_string();
-            let text = fs::read_to_string(path).with_context(|| format!("cannot read {file}"))?;
-            (file, text)
-        };
-        Reader { file: &file, manifests: &mut manifests, mistakes: &mut mistakes }.read(&text);
-    }
-    if mistakes.0.is_empty() { Ok(manifests) } else { Err(mistakes.into()) }
+    manifests
 }
 
 struct Reader<'a> {
@@ -135,29 +74,25 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn read(&mut self, text: &str) {
-        match serde_saphyr::from_multiple::<Located>(text) {
-            Ok(documents) => documents.iter().for_each(|document| self.document(document)),
-            Err(error) => {
-                let line = error.location().map_or(0, |location| location.line());
-                // The first line says what is wrong; the rest draws the text around it, names the place again, and
-                // advises whoever calls the parser.
-                let rendered = error.without_snippet().to_string();
-                let sentence = rendered.lines().next().unwrap_or_default();
-                let sentence = sentence.split(" at line ").next().unwrap_or_default();
-                self.mistake(line, sentence.split(", set ").next().unwrap_or_default().to_owned());
-            }
-        }
-    }
-
-    fn document(&mut self, document: &Located) {
-        let (api_version, kind) = (document.text("apiVersion"), document.text("kind"));
-        if kind.is_empty() || api_version.is_empty() {
+    /// One object; `listed` is what it is if it does not say so itself.
+    fn document(&mut self, document: &Located, listed: Option<(&str, &str)>) {
+        let (api_version, kind) = match (document.text("apiVersion"), document.text("kind"), listed) {
+            ("", "", Some(listed)) => listed,
+            (api_version, kind, _) => (api_version, kind),
+        };
+        if !document.is_map() {
+            let text = format!("this is {}, and should be an object with apiVersion and kind", document.shape_word());
+            self.mistake(document.line, "", text);
+        } else if kind.is_empty() || api_version.is_empty() {
             let missing = if kind.is_empty() { "kind" } else { "apiVersion" };
-            self.mistake(document.line, format!("{missing}: required, so that we know what this is"));
-        } else if (api_version, kind) == ("v1", "List") {
-            let items = document.get("items").map_or(&[][..], Located::items);
-            items.iter().for_each(|item| self.document(item));
+            let text = match document.get(missing) {
+                Some(wrong) => format!("is {}, must be a text", wrong.shape_word()),
+                None => "required, so that we know what this is".to_owned(),
+            };
+            self.mistake(document.line_of(missing), missing, text);
+        } else if let Some(items) = document.get("items").filter(|_| kind.ends_with("List")) {
+            let item = kind.strip_suffix("List").filter(|item| !item.is_empty()).map(|item| (api_version, item));
+            items.items().iter().for_each(|object| self.document(object, item));
         } else if (api_version, kind) == ("v1", "Service") {
             self.service(document);
         } else if let Some(template) = workload::template(api_version, kind) {
@@ -170,55 +105,46 @@ impl Reader<'_> {
     }
 
     fn service(&mut self, document: &Located) {
-        let value = document.value();
-        let selector = value["spec"]["selector"].as_object().into_iter().flatten();
-        self.manifests.services.push(Service {
-            name: word(&value["metadata"]["name"]).to_owned(),
-            namespace: namespace(&value),
-            selector: selector.map(|(key, value)| (key.clone(), word(value).to_owned())).collect(),
-        });
+        let kind = api::by_kind("", "v1", "Service").expect("services are served");
+        let (value, complaints) = checked(kind, &document.value());
+        if complaints.is_empty() {
+            match serde_json::from_value(value) {
+                Ok(service) => self.manifests.services.push(service),
+                Err(error) => self.mistake(document.line, "", error.to_string()),
+            }
+        }
+        for (field, text) in complaints {
+            self.mistake(document.line_of(&field), &field, text);
+        }
     }
 
     fn workload(&mut self, document: &Located, template: &'static Template) {
-        let before = self.mistakes.0.len();
-        let value = document.value();
-        for (field, text) in template.complaints(&value) {
-            self.complain(document, &field, &text);
-        }
-        let pod = match template.pod(&value) {
-            Ok(pod) => pod,
+        // A typed list leaves the kind of its items to be understood.
+        let mut value = document.value();
+        value["kind"] = json!(template.kind);
+        value["apiVersion"] = json!(template.api_version());
+        match template.read(&value) {
+            Ok((owner, pod)) => self.manifests.pods.push(PlannedPod {
+                pod,
+                kind: template.kind.to_owned(),
+                name: name_of(&value),
+                replicas: template.replicas(&owner),
+                owner,
+                place: self.place(document.line),
+                document: document.clone(),
+                prefix: template.prefix,
+            }),
             Err(complaints) => {
                 for (field, text) in complaints {
-                    self.complain(document, &field, &text);
+                    self.mistake(document.line_of(&field), &field, text);
                 }
-                return;
             }
-        };
-        if self.mistakes.0.len() > before {
-            return;
         }
-        self.manifests.pods.push(PlannedPod {
-            pod,
-            kind: template.kind.to_owned(),
-            name: word(&value["metadata"]["name"]).to_owned(),
-            replicas: template.replicas(&value),
-            place: self.place(document.line),
-            document: document.clone(),
-            prefix: template.prefix,
-        });
     }
 
-    fn complain(&mut self, document: &Located, field: &str, text: &str) {
-        let line = document.line_of(field);
-        self.mistake(line, if field.is_empty() { text.to_owned() } else { format!("{field}: {text}") });
-    }
-
-    /// Two ways of looking may find the same thing; it is said once.
-    fn mistake(&mut self, line: u64, text: String) {
-        let mistake = (self.place(line), text);
-        if !self.mistakes.0.contains(&mistake) {
-            self.mistakes.0.push(mistake);
-        }
+    fn mistake(&mut self, line: u64, field: &str, text: impl Into<String>) {
+        let place = self.place(line);
+        self.mistakes.add(place, field, text);
     }
 
     fn place(&self, line: u64) -> Place {
@@ -226,24 +152,12 @@ impl Reader<'_> {
     }
 }
 
-/// `spec.template` + `spec.containers` -> `spec.template.spec.containers`.
-pub(super) fn joined(prefix: &str, field: &str) -> String {
-    match (prefix, field) {
-        ("", field) => field.to_owned(),
-        (prefix, "") => prefix.to_owned(),
-        (prefix, field) => format!("{prefix}.{field}"),
-    }
-}
-
-/// A text, or nothing.
-pub(super) fn word(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
-}
-
-/// The namespace an object says it is in.
-pub(super) fn namespace(value: &Value) -> String {
-    match word(&value["metadata"]["namespace"]) {
-        "" => DEFAULT_NAMESPACE.to_owned(),
-        name => name.to_owned(),
+/// `metadata.name`, or what it will begin with.
+fn name_of(object: &Value) -> String {
+    let metadata = &object["metadata"];
+    match (metadata["name"].as_str(), metadata["generateName"].as_str()) {
+        (Some(name), _) if !name.is_empty() => name.to_owned(),
+        (_, Some(begin)) => format!("{begin}…"),
+        (_, None) => String::new(),
     }
 }

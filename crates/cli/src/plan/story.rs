@@ -4,19 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lifecycle::{
-    ContainerName, DeleteSighting, Effect, HookKind, Input, Instance, LEAST_GRACE, Moment, PodPhase, PodSpec,
-    PodWorker, Role, Signal, Wake, WakeReason,
+    ContainerName, Cut, DeleteSighting, Effect, HookKind, Input, Instance, LEAST_GRACE, Moment, PodPhase, PodSpec,
+    PodWorker, Role, Routes, Signal, TrafficNews, Verdict, Wake, WakeReason,
 };
 use serde::Serialize;
 
+use super::traffic::Flow;
 use super::world::{Part, World};
 
 /// The moment a pod begins on the clock of its world. Not zero, so that nothing works by luck.
 const BEGIN: Moment = Moment::from_millis(1_000_000);
 /// A pod that is not Ready by then never will be, and is deleted as it is.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// No story goes on for longer than this after the delete.
-const HORIZON: Duration = Duration::from_secs(7 * 24 * 3600);
+/// No story has more steps than this, before the delete or after it.
+const MOST_STEPS: usize = 100_000;
 
 /// A story that has happened.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub(super) struct Story {
     pub(super) was_ready: bool,
     /// `status.phase` in the end.
     pub(super) phase: PodPhase,
+    /// What the pod's record would say of its end.
+    pub(super) verdict: Option<Verdict>,
 }
 
 impl Story {
@@ -68,6 +71,22 @@ pub(super) enum What {
     DeleteRequested { grace_millis: u64 },
     /// The object went at once: grace 0, or nothing left to wait for.
     RemovedAtOnce,
+    /// New connections are being kept away: sent to siblings, withdrawn from lists, or refused.
+    TrafficCut { how: &'static str },
+    /// Nobody else can take its connections: it serves on until somebody can.
+    ServesOn,
+    /// Somebody else can take its connections now.
+    StandInReady,
+    /// Hooks and signals may go out, for that reason.
+    BarrierOpened { reason: String, after_millis: u64 },
+    /// The program is told that its open connections are waited for, for at most that long.
+    DrainAnnounced { most_millis: u64 },
+    /// It is told so by a signal, too.
+    DrainSignalled { signal: String },
+    /// Nobody is connected any more.
+    ConnectionsEnded,
+    /// A sleep before the stop signal was left out: traffic is known to have moved.
+    SleepLeftOut,
     /// A hook began.
     HookStarted { hook: HookName },
     /// A hook ended by itself.
@@ -76,7 +95,7 @@ pub(super) enum What {
     HookAbandoned { hook: HookName, after_millis: u64 },
     /// A sidecar waits for the containers it serves.
     WaitsForTurn,
-    /// The stop signal was sent; that much time until KILL.
+    /// The stop signal was sent; that much time until KILL, and none if the signal is KILL.
     Signalled { signal: String, left_millis: u64 },
     /// The deadline.
     GraceSpent,
@@ -118,27 +137,44 @@ struct Telling {
     signalled: BTreeMap<Instance, Moment>,
     waiting: BTreeSet<Instance>,
     living: BTreeSet<Instance>,
+    with_hook: BTreeSet<Instance>,
+    routes: Option<Routes>,
+    deleted_at: Option<Moment>,
+    opened: bool,
     deleted: bool,
     was_ready: bool,
     gone: bool,
     spent: bool,
 }
 
+/// What a story begins with.
+#[derive(Clone, Debug)]
+pub(super) struct Cast {
+    /// The pod for the rules.
+    pub(super) spec: PodSpec,
+    /// Its containers and how they behave.
+    pub(super) parts: BTreeMap<ContainerName, Part>,
+    /// How it is reached, once it is Ready; nothing if nobody routes to it.
+    pub(super) routes: Option<Routes>,
+    /// How its traffic behaves.
+    pub(super) flow: Flow,
+}
+
 /// Lets a pod come up, deletes it (once it is Ready, or `delete_at` after its beginning) and watches it leave.
-pub(super) fn tell(
-    spec: PodSpec,
-    parts: BTreeMap<ContainerName, Part>,
-    grace: Duration,
-    delete_at: Option<Duration>,
-) -> Story {
+pub(super) fn tell(cast: Cast, grace: Duration, delete_at: Option<Duration>) -> Story {
+    let Cast { spec, parts, routes, flow } = cast;
     let mut telling = Telling {
-        world: World::new(BEGIN, parts),
+        world: World::new(BEGIN, parts, flow),
         worker: PodWorker::new(spec),
         facts: Vec::new(),
         hooks_since: BTreeMap::new(),
         signalled: BTreeMap::new(),
         waiting: BTreeSet::new(),
         living: BTreeSet::new(),
+        with_hook: BTreeSet::new(),
+        routes: routes.filter(|_| flow.steered),
+        deleted_at: None,
+        opened: false,
         deleted: false,
         was_ready: false,
         gone: false,
@@ -146,8 +182,8 @@ pub(super) fn tell(
     };
     telling.live(delete_at);
     let zero = telling.world.now();
-    telling.leave(zero, grace);
-    let phase = telling.worker.status().phase;
+    telling.leave(zero, grace, flow);
+    let status = telling.worker.status();
     let from_zero = |at: Moment| signed(at.since(zero)) - signed(zero.since(at));
     let facts = telling.facts.into_iter().map(|(at, container, what, kubectl)| Fact {
         at_millis: from_zero(at),
@@ -155,7 +191,8 @@ pub(super) fn tell(
         what,
         kubectl,
     });
-    Story { facts: facts.collect(), grace, was_ready: telling.was_ready, phase }
+    let facts = facts.collect();
+    Story { facts, grace, was_ready: telling.was_ready, phase: status.phase, verdict: status.verdict }
 }
 
 impl Telling {
@@ -164,26 +201,39 @@ impl Telling {
         self.handle(Input::Begin, None);
         let end = BEGIN + delete_at.unwrap_or(PATIENCE);
         let enough = |telling: &Self| delete_at.is_none() && telling.was_ready;
-        while !enough(self) && self.next_at().is_some_and(|at| at <= end) {
+        for _ in 0..MOST_STEPS {
+            if enough(self) || self.next_at().is_none_or(|at| at > end) {
+                break;
+            }
             self.step();
         }
         if let Some(after) = delete_at {
             self.world.pass_to(BEGIN + after);
         }
         self.was_ready = self.worker.status().ready.holds;
+        // Only a pod that is Ready is routed to.
+        if let Some(routes) = self.routes.filter(|_| self.was_ready) {
+            self.handle(Input::Traffic(TrafficNews::Routed(routes)), None);
+        }
     }
 
     /// From the delete to the end.
-    fn leave(&mut self, zero: Moment, grace: Duration) {
-        self.deleted = true;
+    fn leave(&mut self, zero: Moment, grace: Duration, flow: Flow) {
+        (self.deleted, self.deleted_at) = (true, Some(zero));
         let over = matches!(self.worker.status().phase, PodPhase::Succeeded | PodPhase::Failed);
+        if let (Some(routes), Some(after)) = (self.routes.filter(|routes| routes.last), flow.replacement) {
+            self.world.expect_replacement(after, routes);
+        }
         if grace.is_zero() || over {
             self.gone = true;
             self.handle(Input::ObjectGone, None);
         } else {
             self.handle(Input::DeleteRequested { grace, sighting: DeleteSighting::Live }, None);
         }
-        while !self.worker.is_finished() && self.next_at().is_some_and(|at| at <= zero + HORIZON) {
+        for _ in 0..MOST_STEPS {
+            if self.worker.is_finished() || self.next_at().is_none() {
+                break;
+            }
             self.step();
         }
     }
@@ -213,10 +263,20 @@ impl Telling {
     fn handle(&mut self, input: Input, wake: Option<Wake>) {
         let effects = self.worker.handle(self.world.now(), input.clone());
         self.note_input(&input);
+        self.note_barrier(&effects);
         self.note_deadline(wake, &effects);
+        // A signal between these two tells of the wait, it asks nobody to exit.
+        let mut announcing = false;
         for effect in &effects {
-            self.note_effect(effect);
+            announcing |= matches!(effect, Effect::NotifyDrain { .. });
+            announcing &= !matches!(effect, Effect::WatchConnections);
+            self.note_effect(effect, announcing);
             self.world.perform(effect);
+            if let Effect::SendSignal { instance, signal } = effect
+                && !announcing
+            {
+                self.world.stop(instance, *signal);
+            }
         }
         self.note_waiting();
         if !self.was_ready && !self.deleted && self.worker.status().ready.holds {
@@ -252,6 +312,10 @@ impl Telling {
                 let by_kill = exit.signal == Some(Signal::KILL);
                 self.note(Some(instance), What::Exited { code: exit.code, by_kill, after_signal_millis: after });
             }
+            Input::Traffic(TrafficNews::Routed(Routes { last: false, .. })) if self.deleted => {
+                self.note(None, What::StandInReady);
+            }
+            Input::Traffic(TrafficNews::Connections { open: 0 }) => self.note(None, What::ConnectionsEnded),
             Input::SandboxRemoved => self.note(None, What::SandboxRemoved),
             Input::ObjectDeleted => {
                 self.gone = true;
@@ -275,12 +339,61 @@ impl Telling {
         }
     }
 
+    /// The barrier of a pod that is routed to, or would like to know: it shuts, and it opens for a reason.
+    fn note_barrier(&mut self, effects: &[Effect]) {
+        let asked = |effect: &Effect| matches!(effect, Effect::CutTraffic { .. });
+        if self.opened || self.worker.status().traffic_drained.is_none() {
+            return;
+        }
+        let condition = self.worker.status().traffic_drained;
+        let (holds, reason) = condition.map(|it| (it.holds, it.reason.unwrap_or_default())).unwrap_or_default();
+        if holds && reason != "NotSelected" {
+            let now = self.world.now();
+            let after_millis = self.deleted_at.map_or(0, |at| millis(now - at));
+            // What was cut and let go in one breath was cut first.
+            for effect in effects.iter().filter(|effect| asked(effect)) {
+                self.note_cut(effect);
+            }
+            self.note(None, What::BarrierOpened { reason, after_millis });
+        } else if reason == "WaitingForReplacement" && !effects.iter().any(asked) {
+            self.note_once(What::ServesOn);
+        }
+        self.opened |= holds;
+    }
+
+    fn note_cut(&mut self, effect: &Effect) {
+        if let Effect::CutTraffic { how } = effect {
+            let how = match how {
+                Cut::Divert => "divert",
+                Cut::Withdraw => "withdraw",
+                Cut::Refuse => "refuse",
+            };
+            self.note_once(What::TrafficCut { how });
+        }
+    }
+
+    fn note_once(&mut self, what: What) {
+        if !self.facts.iter().any(|(_, _, told, _)| *told == what) {
+            self.note(None, what);
+        }
+    }
+
     /// What is worth telling of what the worker asked for.
     #[allow(clippy::wildcard_enum_match_arm, reason = "a plan tells what a person asks about, not everything")]
-    fn note_effect(&mut self, effect: &Effect) {
+    fn note_effect(&mut self, effect: &Effect, announcing: bool) {
         let now = self.world.now();
         match effect {
+            Effect::CutTraffic { .. } => self.note_cut(effect),
+            Effect::NotifyDrain { until } => {
+                self.note(None, What::DrainAnnounced { most_millis: millis(until.since(now)) });
+            }
+            Effect::SendSignal { instance, signal } if announcing => {
+                self.note(Some(instance), What::DrainSignalled { signal: signal.to_string() });
+            }
             Effect::RunHook { instance, kind } => {
+                if *kind == HookKind::PreStop {
+                    self.with_hook.insert(instance.clone());
+                }
                 self.hooks_since.insert((instance.clone(), *kind), now);
                 self.note(Some(instance), What::HookStarted { hook: name_of(*kind) });
             }
@@ -291,8 +404,15 @@ impl Telling {
             }
             Effect::SendSignal { instance, signal } => {
                 self.signalled.insert(instance.clone(), now);
+                let sleeps = self.world.parts().get(&instance.name).is_some_and(|part| part.sleeps);
+                if sleeps && !self.with_hook.contains(instance) {
+                    self.note(Some(instance), What::SleepLeftOut);
+                }
                 let deadline = self.worker.deadline().unwrap_or(now);
-                let left = deadline.since(now).max(lifecycle::LEAST_NOTICE);
+                let left = match *signal {
+                    Signal::KILL => Duration::ZERO,
+                    _ => deadline.since(now).max(lifecycle::LEAST_NOTICE),
+                };
                 self.note(Some(instance), What::Signalled { signal: signal.to_string(), left_millis: millis(left) });
             }
             Effect::KillContainer { instance } => self.note(Some(instance), What::Killed),
@@ -302,7 +422,7 @@ impl Telling {
 
     /// A sidecar that is neither in its hook nor signalled yet waits for the containers it serves.
     fn note_waiting(&mut self) {
-        if !self.worker.is_terminating() {
+        if !self.worker.is_terminating() || self.is_held() {
             return;
         }
         let waiting: Vec<Instance> = self
@@ -317,6 +437,11 @@ impl Telling {
             self.note(Some(&instance), What::WaitsForTurn);
             self.waiting.insert(instance);
         }
+    }
+
+    /// Nobody was asked anything yet: all wait for the barrier, not for their turn.
+    fn is_held(&self) -> bool {
+        self.with_hook.is_empty() && self.signalled.is_empty()
     }
 
     fn note(&mut self, instance: Option<&Instance>, what: What) {

@@ -1,6 +1,12 @@
 //! Plans of the examples, word for word; and of manifests that are wrong, unusual, or wise to warn about.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod mistakes;
+mod odd;
+mod pitfalls;
+mod shells;
+mod traffic;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -85,15 +91,33 @@ fn every_example_run_as_it_says_leaves_as_it_is_written_down() {
     }
 }
 
+/// The short names of all warnings, as the source has them.
+fn codes() -> Vec<String> {
+    let sources = [include_str!("advice.rs"), include_str!("advice/hook.rs"), include_str!("advice/signal.rs")];
+    let quoted = sources.iter().flat_map(|source| source.split('"').skip(1).step_by(2));
+    let is_code = |text: &&str| {
+        text.contains('-')
+            && !text.starts_with('-')
+            && text.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+            && !super::advice::HELPERS.contains(text)
+    };
+    let mut codes: Vec<String> = quoted.filter(is_code).map(str::to_owned).collect();
+    // What annotations are called is no warning's name.
+    codes.retain(|code| !code.ends_with("-seconds") && code != "elide-sleep");
+    codes.sort();
+    codes.dedup();
+    codes
+}
+
 #[test]
 fn the_page_about_plans_shows_them_as_they_are() {
     let page = fs::read_to_string(Path::new(ROOT).join("docs/plan.md")).unwrap();
-    for name in ["sidecar", "ignores-term"] {
+    for name in ["sidecar", "ignores-term", "well-behaved"] {
         let plan = fs::read_to_string(format!("{ROOT}crates/cli/plans/{name}.txt")).unwrap();
         assert!(page.contains(&plan), "docs/plan.md shows another plan of {name}");
     }
-    for name in ["shell-swallows-signal", "no-readiness", "grace-long"] {
-        assert!(page.contains(name), "docs/plan.md does not know {name}");
+    for code in codes() {
+        assert!(page.contains(&format!("`{code}`")), "docs/plan.md does not know {code}");
     }
 }
 
@@ -127,82 +151,22 @@ fn colours_come_only_when_asked_for_and_change_no_word() {
 }
 
 #[test]
-fn every_mistake_is_told_at_once_with_its_line_and_field() {
-    let manifest = "\
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: web
-spec:
-  replicas: three
-  template:
-    spec:
-      restartPolicy: Never
-      containers:
-      - name: web
-        imagge: nginx
----
-apiVersion: v1
-kind: Pod
-metadata: {name: p}
-spec:
-  terminationGracePeriodSeconds: \"30\"
-  containers: [{name: a, image: x}]
----
-apiVersion: v1
-kind: Pod
-metadata: {name: q}
-spec:
-  containers:
-  - name: a
-    image: x
-    lifecycle:
-      preStop:
-        sleep: {seconds: 90}
-  - name: b
----
-kind: Pod
-";
-    assert_eq!(
-        planned(&["-f", "-"], manifest).unwrap_err(),
-        "\
-7 mistakes in the manifests
-  standard input:6: spec.replicas: invalid type: string \"three\", expected i32
-  standard input:9: spec.template.spec.restartPolicy: Never is not for a Deployment; use Always
-  standard input:12: spec.template.spec.containers[0].imagge: no such field
-  standard input:18: spec.terminationGracePeriodSeconds: is of type string, must be int64
-  standard input:30: spec.containers[0].lifecycle.preStop.sleep: Invalid value: 90: must be non-negative and less than \
-         terminationGracePeriodSeconds (30)
-  standard input:31: spec.containers[1].image: Required value
-  standard input:33: apiVersion: required, so that we know what this is"
-    );
-}
-
-#[test]
-fn what_is_no_yaml_is_told_with_its_line() {
-    let error = planned(&["-f", "-"], "kind: Pod\nspec:\n  a: 1\n  a: 2\n").unwrap_err();
-    assert_eq!(error, "1 mistake in the manifests\n  standard input:4: duplicate mapping key: a");
-    let error = planned(&["-f", "-"], "kind: [Pod\nspec: 1\n").unwrap_err();
-    assert!(error.starts_with("1 mistake in the manifests\n  standard input:2: "), "{error}");
-}
-
-#[test]
-fn what_cannot_be_planned_says_why() {
-    assert!(planned(&["-f", "/nowhere.yaml"], "").unwrap_err().starts_with("cannot read /nowhere.yaml"));
-    let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n";
-    assert!(planned(&["-f", "-"], config).unwrap_err().starts_with("no pods to plan"));
-    let unknown = planned(&["-f", "-", "--app", "web=ignores-term"], &pod(&json!({}), &json!({}))).unwrap_err();
-    assert_eq!(unknown, "no container is called \"web\"; there are: app");
-    assert!(planned(&["-f", "-", "--app", "sings"], "").unwrap_err().contains("is not one of: exits-after=3s"));
-}
-
-#[test]
 fn every_kind_that_has_pods_is_planned_and_the_others_are_named() {
-    let template =
-        |restart: &str| format!("{{spec: {{restartPolicy: {restart}, containers: [{{name: a, image: x}}]}}}}");
+    let template = |restart: &str| {
+        format!(
+            "{{metadata: {{labels: {{a: b}}}}, spec: {{restartPolicy: {restart}, containers: [{{name: a, image: x}}]}}}}"
+        )
+    };
     let workload = |version: &str, kind: &str, restart: &str| {
         let template = template(restart);
-        format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: w}}\nspec: {{template: {template}}}\n")
+        let selector = match kind {
+            "ReplicationController" => "selector: {a: b}, ",
+            "Job" => "",
+            _ => "selector: {matchLabels: {a: b}}, ",
+        };
+        format!(
+            "apiVersion: {version}\nkind: {kind}\nmetadata: {{name: w}}\nspec: {{{selector}template: {template}}}\n"
+        )
     };
     let list = format!(
         "apiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: Pod, metadata: {{name: p}}, spec: {}}}\n",
@@ -222,6 +186,9 @@ fn every_kind_that_has_pods_is_planned_and_the_others_are_named() {
         workload("batch/v1", "Job", "OnFailure"),
         cron,
         list,
+        "apiVersion: apps/v1\nkind: DeploymentList\nitems:\n- metadata: {name: d}\n  spec: {selector: {matchLabels: {a: \
+         b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: x}]}}}\n"
+            .to_owned(),
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n".to_owned(),
     ]
     .join("---\n");
@@ -229,7 +196,17 @@ fn every_kind_that_has_pods_is_planned_and_the_others_are_named() {
     let kinds: Vec<&str> = report["pods"].as_array().unwrap().iter().map(|pod| pod["kind"].as_str().unwrap()).collect();
     assert_eq!(
         kinds,
-        ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job", "CronJob", "Pod"]
+        [
+            "Deployment",
+            "StatefulSet",
+            "DaemonSet",
+            "ReplicaSet",
+            "ReplicationController",
+            "Job",
+            "CronJob",
+            "Pod",
+            "Deployment"
+        ]
     );
     assert!(report["skipped"][0].as_str().unwrap().starts_with("ConfigMap settings (standard input:"));
 }
@@ -267,76 +244,25 @@ fn strict_lets_no_warning_pass() {
     assert_eq!(planned(&["-f", "-"], &bad).unwrap().1, Outcome::Planned);
 }
 
-#[test]
-fn each_pitfall_is_warned_of_and_nothing_else() {
-    let none = json!({});
-    let hook = |handler: Value| json!({ "lifecycle": { "preStop": handler } });
-    let probe = json!({ "livenessProbe": { "tcpSocket": { "port": 80 } } });
-    let killed = json!({ "lifecycle": { "stopSignal": "SIGKILL" } });
-    let grace = |seconds: i64| json!({ "terminationGracePeriodSeconds": seconds });
-    for (spec, container, expected) in [
-        (none.clone(), none.clone(), vec![]),
-        (grace(0), none.clone(), vec!["grace-zero"]),
-        (grace(3600), none.clone(), vec!["grace-long"]),
-        (grace(120), probe.clone(), vec!["liveness-without-grace"]),
-        (none.clone(), probe, vec![]),
-        (none.clone(), hook(json!({ "sleep": { "seconds": 15 } })), vec!["sleep-instead-of-barrier"]),
-        (none.clone(), hook(json!({ "exec": { "command": ["sleep", "15"] } })), vec!["sleep-instead-of-barrier"]),
-        (none.clone(), hook(json!({ "exec": { "command": ["nginx", "-s", "quit"] } })), vec![]),
-        (
-            none.clone(),
-            hook(json!({ "exec": { "command": ["sh", "-c", "x; sleep 31"] } })),
-            vec!["hook-longer-than-grace"],
-        ),
-        (none.clone(), hook(json!({ "tcpSocket": { "port": 80 } })), vec!["hook-tcp-socket"]),
-        (none.clone(), json!({ "command": ["sh", "-c", "a; b"] }), vec!["shell-swallows-signal"]),
-        (none.clone(), json!({ "command": ["sh", "-c", "server"] }), vec!["shell-may-swallow-signal"]),
-        (none.clone(), json!({ "command": ["sh", "-c", "a; exec b"] }), vec![]),
-        (none.clone(), json!({ "command": ["tail", "-f", "/dev/null"] }), vec!["no-handler"]),
-        (json!({ "shareProcessNamespace": true }), json!({ "command": ["sleep", "9"] }), vec![]),
-        (json!({ "os": { "name": "linux" } }), killed, vec!["stop-signal-kill"]),
-    ] {
-        assert_eq!(warnings(&report_of(&[], &pod(&spec, &container))), expected, "{spec} {container}");
-    }
-    assert_eq!(warnings(&report_of(&["--app", "ignores-term"], &pod(&none, &none))), ["killed"]);
-    let quit = hook(json!({ "exec": { "command": ["nginx", "-s", "quit"] } }));
-    let options = ["--hook", "takes=25s", "--app", "exits-after=6s"];
-    assert_eq!(warnings(&report_of(&options, &pod(&none, &quit))), ["hook-leaves-too-little"]);
-}
-
-#[test]
-fn a_job_whose_pod_fails_when_asked_to_leave_is_warned_of() {
-    let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {restartPolicy: Never, \
-               containers: [{name: a, image: x}]}}}\n";
-    assert_eq!(warnings(&report_of(&["--app", "exit-code=1"], job)), ["job-counts-failure"]);
-    assert_eq!(warnings(&report_of(&[], job)), [""; 0]);
-}
-
-#[test]
-fn a_service_needs_a_readiness_probe_on_the_pods_it_selects() {
-    let service = |label: &str| {
-        format!("\n---\napiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{selector: {{app: {label}}}}}\n")
-    };
-    let bare = pod(&json!({}), &json!({}));
-    let probed = pod(&json!({}), &json!({ "readinessProbe": { "tcpSocket": { "port": 80 } } }));
-    assert_eq!(warnings(&report_of(&[], &(bare.clone() + &service("p")))), ["no-readiness"]);
-    assert_eq!(warnings(&report_of(&[], &(bare + &service("other")))), [""; 0]);
-    assert_eq!(warnings(&report_of(&[], &(probed + &service("p")))), [""; 0]);
-}
-
 /// Worked example G7 of node-termination 3.7, a force delete: TERM at once, KILL after the two seconds everybody gets.
 #[test]
 fn a_forced_pod_is_signalled_at_once_and_killed_after_two_seconds() {
     let text = text_of(&["--grace", "0", "--app", "ignores-term"], &pod(&json!({}), &json!({})));
     for line in [
         "     0.0s  deleted with grace 0: the object goes before its programs do",
-        "             -> SIGTERM to app, 2s until SIGKILL",
+        "             -> SIGTERM to app: please exit, SIGKILL in 2s",
         "     2.0s  the 2s that app had after its stop signal are over",
         "             -> SIGKILL to app: it did not exit in time",
         "           nothing of it is left on the node",
     ] {
         assert!(text.lines().any(|told| told.starts_with(line)), "{line:?} in\n{text}");
     }
+}
+
+#[test]
+fn a_force_delete_is_never_called_clean() {
+    let text = text_of(&["--grace", "0"], &pod(&json!({}), &json!({})));
+    assert!(text.contains("verdict: forced: deleted by force") && !text.contains("is lost"), "{text}");
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! How well a pod left, in one word and one sentence.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lifecycle::PodPhase;
 use serde::Serialize;
 
 use super::bars::Bar;
+use super::behaviour::Behaviour;
 use super::story::{Fact, HookName, Story, What};
 use super::words::{about, length};
 
@@ -16,10 +18,13 @@ pub(super) struct Verdict {
     pub(super) word: Word,
     /// In one sentence.
     pub(super) because: String,
+    /// What it means to whoever used the pod.
+    #[serde(skip)]
+    pub(super) meaning: &'static str,
 }
 
 /// How well, in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Word {
     /// Everything had the time it needed.
@@ -31,6 +36,14 @@ pub(super) enum Word {
 }
 
 impl Word {
+    fn of_record(verdict: lifecycle::Verdict) -> Self {
+        match verdict {
+            lifecycle::Verdict::Clean => Self::Clean,
+            lifecycle::Verdict::Hurried => Self::Hurried,
+            lifecycle::Verdict::Forced | lifecycle::Verdict::Lost => Self::Forced,
+        }
+    }
+
     /// As it is written.
     pub(super) fn text(self) -> &'static str {
         match self {
@@ -42,29 +55,53 @@ impl Word {
 }
 
 /// Judges a story.
-pub(super) fn of(story: &Story, bars: &[Bar]) -> Verdict {
+pub(super) fn of(story: &Story, bars: &[Bar], behaviours: &BTreeMap<String, Behaviour>) -> Verdict {
     let killed: Vec<&Bar> = bars.iter().filter(|bar| bar.end.is_some_and(|end| end.killed)).collect();
+    let abandoned: Vec<&str> = bars
+        .iter()
+        .filter(|bar| bar.end.is_some_and(|end| !end.killed) && behaviours.get(&bar.name).is_some_and(|b| b.abandons))
+        .map(|bar| bar.name.as_str())
+        .collect();
     let last = bars.iter().filter_map(|bar| bar.end).map(|end| end.at_millis).max();
     let killed_at = killed.iter().filter_map(|bar| bar.end).map(|end| end.at_millis).max();
+    let budget = length(story.budget());
     let (word, because) = if let Some(at) = killed_at {
         let names: Vec<&str> = killed.iter().map(|bar| bar.name.as_str()).collect();
         (Word::Forced, format!("{} had to be killed, {} after the delete", and(&names), took(at)))
+    } else if !abandoned.is_empty() {
+        (Word::Forced, format!("what runs in {} was killed unasked, when its first process exited", and(&abandoned)))
+    } else if story.grace.is_zero() && last.is_some() {
+        // The record of a force delete says so, however well it went.
+        (Word::Forced, "deleted by force, and lucky: everything exited in time".to_owned())
     } else if let Some(cut) = cut_short(story) {
         (Word::Hurried, format!("nothing was killed, but {cut}"))
     } else if let Some(last) = last {
-        let budget = length(story.budget());
-        (Word::Clean, format!("everything exited by itself, {} into {budget} of grace", took(last)))
+        let unused = story.budget().saturating_sub(Duration::from_millis(last.unsigned_abs()));
+        let rest = match unused > Duration::from_secs(1) {
+            true => format!("; nobody waits for the {} that are left", about(unused)),
+            false => String::new(),
+        };
+        (Word::Clean, format!("everything exited by itself, {} into {budget} of grace{rest}", took(last)))
     } else {
         (Word::Clean, "nothing was running".to_owned())
     };
     let code = bars.iter().filter_map(|bar| bar.end).map(|end| end.code).find(|code| *code != 0);
+    // What the pod's own record would say is never made better.
+    let word = word.max(story.verdict.map_or(Word::Clean, Word::of_record));
     let because = match (word, code) {
         (Word::Clean | Word::Hurried, Some(code)) if story.phase == PodPhase::Failed => {
             format!("{because}; the pod ends Failed, because of exit code {code}")
         }
         (Word::Clean | Word::Hurried | Word::Forced, _) => because,
     };
-    Verdict { word, because }
+    let harmed = killed_at.is_some() || !abandoned.is_empty();
+    let meaning = match word {
+        Word::Clean => "it was asked to leave, finished its work, and left: nothing is lost",
+        Word::Hurried => "it left by itself, but something that wanted more time did not get it",
+        Word::Forced if harmed => "whatever it was doing when it was killed is lost: requests, buffers, locks",
+        Word::Forced => "nobody waits for a pod that is deleted by force; with more to do, it would have been killed",
+    };
+    Verdict { word, because, meaning }
 }
 
 fn took(millis: i64) -> String {
@@ -77,6 +114,14 @@ fn cut_short(story: &Story) -> Option<String> {
     let hook = |what: &What| matches!(what, What::HookAbandoned { hook: HookName::PreStop, .. });
     if let Some(fact) = story.facts.iter().find(|fact| hook(&fact.what)) {
         return Some(format!("the preStop hook of {} was cut short", of(fact)));
+    }
+    let waited = story.facts.iter().any(|fact| matches!(fact.what, What::DrainAnnounced { .. }));
+    if waited && !story.facts.iter().any(|fact| matches!(fact.what, What::ConnectionsEnded)) {
+        return Some("somebody was still connected when it was asked to exit".to_owned());
+    }
+    let opened = |what: &What| matches!(what, What::BarrierOpened { reason, .. } if reason == "Deadline");
+    if story.facts.iter().any(|fact| opened(&fact.what)) {
+        return Some("nobody could say in time that new connections go elsewhere".to_owned());
     }
     let late =
         |fact: &Fact| u128::from(fact.at_millis.unsigned_abs()) >= story.budget().as_millis() && fact.at_millis > 0;

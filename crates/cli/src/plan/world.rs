@@ -5,15 +5,21 @@ use std::time::Duration;
 
 use lifecycle::{
     ContainerName, Delivery, Effect, Exit, HookKind, HookOutcome, Input, Instance, Moment, Probe, Readiness, Role,
-    Signal, TrafficNews, Wall,
+    Routes, Signal, TrafficNews, Wall,
 };
 
 use super::behaviour::{Behaviour, Exits, HookRun};
+use super::traffic::{Flow, Moves};
 
 /// How long the kernel takes to end a killed process, and the node to remove a sandbox or an object.
 const SOON: Duration = Duration::from_millis(1);
+/// How long nobody must have connected to call it quiet.
+const QUIET: Duration = Duration::from_secs(1);
+/// How long it takes to see that no connection waits to be accepted.
+const SETTLES: Duration = Duration::from_millis(5);
 /// What the kernel makes of a KILL.
 const KILLED: u8 = 128 + Signal::KILL.0;
+const SIGSTOP: Signal = Signal(19);
 
 /// One container and how it behaves.
 #[derive(Clone, Debug)]
@@ -26,6 +32,8 @@ pub(super) struct Part {
     pub(super) probes_pass_after: Duration,
     /// How its program and hooks behave.
     pub(super) behaviour: Behaviour,
+    /// Its preStop hook is a plain sleep, which may be left out.
+    pub(super) sleeps: bool,
 }
 
 /// Everything outside the worker.
@@ -33,6 +41,7 @@ pub(super) struct Part {
 pub(super) struct World {
     now: Moment,
     parts: BTreeMap<ContainerName, Part>,
+    flow: Flow,
     scheduled: u64,
     queue: BTreeMap<(Moment, u64), Happening>,
     running: BTreeSet<Instance>,
@@ -48,8 +57,9 @@ enum Happening {
 }
 
 impl World {
-    pub(super) fn new(now: Moment, parts: BTreeMap<ContainerName, Part>) -> Self {
-        Self { now, parts, scheduled: 0, queue: BTreeMap::new(), running: BTreeSet::new(), hooks: BTreeSet::new() }
+    pub(super) fn new(now: Moment, parts: BTreeMap<ContainerName, Part>, flow: Flow) -> Self {
+        let (queue, running, hooks) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Self { now, parts, flow, scheduled: 0, queue, running, hooks }
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -114,17 +124,38 @@ impl World {
             }
             Effect::RemoveSandbox => self.schedule(SOON, Happening::Told(Input::SandboxRemoved)),
             Effect::DeleteObject => self.schedule(SOON, Happening::Told(Input::ObjectDeleted)),
-            Effect::CutTraffic { .. } => self.news(TrafficNews::CutDone { revision: 1 }),
-            Effect::AwaitSettled => self.news(TrafficNews::Settled),
-            Effect::WatchConnections => self.news(TrafficNews::Connections { open: 0 }),
+            Effect::CutTraffic { .. } | Effect::AwaitSettled | Effect::WatchConnections if !self.flow.steered => {
+                // What the node answers as long as nobody steers traffic.
+                self.news(SOON, TrafficNews::Failed { message: "traffic is not steered yet".to_owned() });
+            }
+            Effect::CutTraffic { .. } => self.cut(),
+            Effect::AwaitSettled => self.news(SETTLES, TrafficNews::Settled),
+            Effect::WatchConnections => {
+                if !self.flow.connections.is_zero() {
+                    self.news(SOON, TrafficNews::Connections { open: 1 });
+                }
+                self.news(self.flow.connections.max(SOON), TrafficNews::Connections { open: 0 });
+            }
             Effect::NotifyDrain { .. } | Effect::RestoreTraffic | Effect::KillAnswered { .. } => {}
             Effect::PublishStatus | Effect::Emit(_) | Effect::Finish => {}
         }
     }
 
-    /// In a plan the proxies do at once what they are asked.
-    fn news(&mut self, news: TrafficNews) {
-        self.schedule(SOON, Happening::Told(Input::Traffic(news)));
+    /// All evidence comes at about the same time; which of it counts is the rules' to decide.
+    fn cut(&mut self) {
+        let Moves::After(after) = self.flow.moves else { return };
+        self.news(after + SOON, TrafficNews::CutDone { revision: 1 });
+        self.news(after + SOON, TrafficNews::Acked { acked: 1, required: 1 });
+        self.news(after + QUIET, TrafficNews::Quiet);
+    }
+
+    fn news(&mut self, after: Duration, news: TrafficNews) {
+        self.schedule(after, Happening::Told(Input::Traffic(news)));
+    }
+
+    /// Somebody else is about to be able to take the traffic.
+    pub(super) fn expect_replacement(&mut self, after: Duration, routes: Routes) {
+        self.news(after, TrafficNews::Routed(Routes { last: false, ..routes }));
     }
 
     fn schedule(&mut self, after: Duration, happening: Happening) {
@@ -184,12 +215,20 @@ impl World {
         let delivery = if self.is_running(instance) { Delivery::Delivered } else { Delivery::AlreadyGone };
         let answer = Input::SignalAnswered { instance: instance.clone(), signal, delivery };
         self.schedule(Duration::ZERO, Happening::Told(answer));
+    }
+
+    /// The program takes its stop signal as it does; two signals nobody can take otherwise than the kernel says.
+    pub(super) fn stop(&mut self, instance: &Instance, signal: Signal) {
         let Behaviour { exits, code, .. } = self.part(instance).behaviour;
         match exits {
             _ if signal == Signal::KILL => {
                 self.schedule(SOON, Happening::Exits(instance.clone(), KILLED, Some(Signal::KILL)));
             }
-            Exits::After(after) => self.schedule(after.max(SOON), Happening::Exits(instance.clone(), code, None)),
+            _ if signal == SIGSTOP => {}
+            Exits::After(after) => {
+                let code = code.unwrap_or(128_u8.saturating_add(signal.0));
+                self.schedule(after.max(SOON), Happening::Exits(instance.clone(), code, None));
+            }
             Exits::Never => {}
         }
     }

@@ -8,10 +8,9 @@ mod plan;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use client::{Sight, follow};
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Binding, Event, EventSource, Node, ObjectReference, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use client::{Grade, Recorder, Sight, about_pod, follow};
+use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use kube::api::{Api, PostParams};
 use tokio::sync::mpsc;
@@ -26,9 +25,6 @@ const NAME: &str = "default-scheduler";
 /// How long to wait after a failure before looking again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// How many events may wait to be stored.
-const EVENTS: usize = 4096;
-
 /// Schedules until its task is ended.
 pub async fn run(client: kube::Client) {
     let (pod_told, mut pod_sights) = mpsc::channel(256);
@@ -36,10 +32,9 @@ pub async fn run(client: kube::Client) {
     let mut watches = JoinSet::new();
     watches.spawn(follow(Api::<Pod>::all(client.clone()), None, pod_told));
     watches.spawn(follow(Api::<Node>::all(client.clone()), None, node_told));
-    // Told in order, by one task, so that telling never holds up a pod.
-    let (events, to_store) = mpsc::channel(EVENTS);
-    watches.spawn(store_events(client.clone(), to_store));
-    let mut state = State { events: Some(events), ..State::default() };
+    let (recorder, recording) = Recorder::start(client.clone(), NAME, None);
+    watches.spawn(recording);
+    let mut state = State::new(recorder);
     loop {
         let again = tokio::time::sleep(TRY_AGAIN);
         tokio::select! {
@@ -59,7 +54,6 @@ pub async fn run(client: kube::Client) {
     }
 }
 
-#[derive(Default)]
 struct State {
     pods: BTreeMap<String, Pod>,
     nodes: BTreeMap<String, Node>,
@@ -67,10 +61,14 @@ struct State {
     told: BTreeMap<String, String>,
     /// Some pod could not be bound, for a reason that may pass.
     failed: bool,
-    events: Option<mpsc::Sender<Event>>,
+    recorder: Recorder,
 }
 
 impl State {
+    fn new(recorder: Recorder) -> Self {
+        Self { pods: BTreeMap::new(), nodes: BTreeMap::new(), told: BTreeMap::new(), failed: false, recorder }
+    }
+
     fn see_pod(&mut self, sight: Sight<Pod>) {
         let key = |pod: &Pod| pod.uid().unwrap_or_default();
         match sight {
@@ -103,8 +101,7 @@ impl State {
                         object.spec.get_or_insert_default().node_name = Some(node.clone());
                         self.told.remove(&pod);
                         let message = format!("Successfully assigned {namespace}/{name} to {node}");
-                        let event = event(object, "Normal", "Scheduled", &message);
-                        self.tell(event);
+                        self.recorder.tell(about_pod(object, None), Grade::Normal, "Scheduled", message);
                     }
                     // Gone, or bound by someone else: the watch tells.
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
@@ -121,17 +118,10 @@ impl State {
                     return;
                 }
                 if let Some(object) = self.pods.get(&pod) {
-                    let event = event(object, "Warning", "FailedScheduling", &why);
-                    self.tell(event);
+                    self.recorder.tell(about_pod(object, None), Grade::Warning, "FailedScheduling", why.clone());
                     self.told.insert(pod, why);
                 }
             }
-        }
-    }
-
-    fn tell(&self, event: Event) {
-        if self.events.as_ref().is_some_and(|queue| queue.try_send(event).is_err()) {
-            warn!("too many events wait to be stored; one is dropped");
         }
     }
 }
@@ -155,42 +145,4 @@ async fn bind(client: &kube::Client, pod: &Pod, node: &str) -> kube::Result<()> 
     let _: serde_json::Value =
         api.create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding).await?;
     Ok(())
-}
-
-fn event(pod: &Pod, kind: &str, reason: &str, message: &str) -> Event {
-    let now = Timestamp::now();
-    let namespace = pod.namespace();
-    Event {
-        metadata: ObjectMeta {
-            name: Some(format!("{}.{:x}", pod.name_any(), now.as_nanosecond())),
-            namespace: namespace.clone(),
-            ..ObjectMeta::default()
-        },
-        involved_object: ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            name: Some(pod.name_any()),
-            namespace,
-            uid: pod.uid(),
-            ..ObjectReference::default()
-        },
-        type_: Some(kind.to_owned()),
-        reason: Some(reason.to_owned()),
-        message: Some(message.to_owned()),
-        source: Some(EventSource { component: Some(NAME.to_owned()), host: None }),
-        reporting_component: Some(NAME.to_owned()),
-        first_timestamp: Some(Time(now)),
-        last_timestamp: Some(Time(now)),
-        count: Some(1),
-        ..Event::default()
-    }
-}
-
-async fn store_events(client: kube::Client, mut events: mpsc::Receiver<Event>) {
-    while let Some(event) = events.recv().await {
-        let api: Api<Event> = Api::namespaced(client.clone(), event.metadata.namespace.as_deref().unwrap_or_default());
-        if let Err(error) = api.create(&PostParams::default(), &event).await {
-            debug!(%error, reason = event.reason, "an event could not be stored");
-        }
-    }
 }

@@ -48,7 +48,7 @@ impl Input {
 }
 
 /// Has the reactor watch a descriptor, which must not block.
-pub(super) fn registered(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn registered(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     #[expect(
         deprecated,
         reason = "its successor is `unsafe` for types that lie about their descriptor; `OwnedFd` cannot"

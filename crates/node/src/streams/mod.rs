@@ -28,6 +28,7 @@ use std::path::PathBuf;
 use tokio::sync::watch;
 
 pub use self::error::StreamError;
+pub(crate) use self::fd::registered;
 pub use self::http::serve_connection;
 
 /// One container of one pod, as a client names it.

@@ -2,6 +2,7 @@
 
 pub mod container;
 pub mod pod_spec;
+pub mod report;
 pub mod sandbox;
 pub mod status;
 

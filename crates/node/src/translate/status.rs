@@ -97,7 +97,11 @@ fn conditions(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>, now
         ("ContainersReady", &status.containers_ready),
         ("PodScheduled", &scheduled),
     ];
-    let at_the_end = [("DisruptionTarget", &status.disruption), ("adieu.dev/TrafficDrained", &status.traffic_drained)];
+    let at_the_end = [
+        ("DisruptionTarget", &status.disruption),
+        ("adieu.dev/TrafficDrained", &status.traffic_drained),
+        ("adieu.dev/TerminationBlocked", &status.blocked),
+    ];
     let at_the_end = at_the_end.into_iter().filter_map(|(kind, condition)| Some((kind, condition.as_ref()?)));
     let ours: Vec<_> = ours.into_iter().chain(at_the_end).collect();
     // Conditions of others (readiness gates, DisruptionTarget) are theirs to change: a merge by type leaves them alone.

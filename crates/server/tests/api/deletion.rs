@@ -387,3 +387,15 @@ async fn a_budget_holds_when_everybody_evicts_at_once() {
     assert_eq!(left["status"]["disruptionsAllowed"], 0);
     assert_eq!(left["status"]["disruptedPods"].as_object().unwrap().len(), 2);
 }
+
+/// [AD-50]
+#[tokio::test]
+async fn a_collection_is_deleted_in_one_namespace_only() {
+    let api = Api::start().await;
+    api.post(PODS, &pod("p")).await.expect(201);
+    let refused = api.delete("/api/v1/pods").await.expect(405);
+    assert_eq!(refused["reason"], "MethodNotAllowed");
+    assert_eq!(refused["message"], "the server does not allow this method on the requested resource");
+    api.get(&format!("{PODS}/p")).await.expect(200);
+    assert_eq!(api.delete(PODS).await.expect(200)["items"].as_array().unwrap().len(), 1);
+}

@@ -50,7 +50,7 @@ async fn every_namespace_has_its_account_and_the_ca() {
     until(&mut maps, |event| event["object"]["data"]["ca.crt"] == "PEM").await;
 }
 
-/// [AD-70] [AD-71]
+/// [AD-62] [AD-70] [AD-71]
 #[tokio::test]
 async fn a_namespace_waits_for_its_pods_and_then_takes_everything_along() {
     let api = Api::start().await;
@@ -88,13 +88,31 @@ async fn a_namespace_waits_for_its_pods_and_then_takes_everything_along() {
     let event = json!({ "metadata": { "name": "p.1", "namespace": "team" }, "reason": "Killing", "type": "Normal",
         "involvedObject": { "kind": "Pod", "name": "p", "namespace": "team" } });
     api.post(&format!("{base}/events"), &event).await.expect(201);
-    // [AD-62]
     let eviction = json!({ "metadata": { "name": "p" } });
-    api.post(&format!("{base}/pods/p/eviction"), &eviction).await.expect(403);
+    let refused = api.post(&format!("{base}/pods/p/eviction"), &eviction).await.expect(403);
+    assert_eq!(refused["details"]["causes"][0]["reason"], "NamespaceTerminating");
+    let refused = api.post(&format!("{base}/serviceaccounts/default/token"), &json!({})).await.expect(403);
+    assert_eq!(refused["details"]["causes"][0]["reason"], "NamespaceTerminating");
     assert_eq!(api.delete(base).await.expect(200)["status"]["phase"], "Terminating");
 
+    // Something that does not go by itself keeps the namespace after its last pod, and the others do not wait for it.
+    let hold = json!({ "metadata": { "finalizers": ["x.io/y"] } });
+    api.patch(&format!("{base}/configmaps/settings"), &hold).await.expect(200);
     let last = json!({ "gracePeriodSeconds": 0 });
     api.delete_with(&format!("{base}/pods/p"), &last).await.expect(200);
+    let held = until(&mut events, |event| {
+        let conditions = event["object"]["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.into_iter().any(|c| c["type"] == "NamespaceFinalizersRemaining" && c["status"] == "True")
+    })
+    .await;
+    let conditions = held["object"]["status"]["conditions"].as_array().unwrap();
+    let content = conditions.iter().find(|c| c["type"] == "NamespaceContentRemaining").unwrap();
+    let text = "Some resources are remaining: configmaps. has 1 resource instances";
+    assert_eq!(content["message"], text, "secrets and accounts did not wait for it");
+    let mut late = event.clone();
+    late["metadata"]["name"] = json!("p.2");
+    api.post(&format!("{base}/events"), &late).await.expect(403);
+    api.patch(&format!("{base}/configmaps/settings"), &json!({ "metadata": { "finalizers": null } })).await.expect(200);
     let gone = until(&mut events, |event| named(event, "DELETED", "team")).await;
     assert_eq!(gone["object"]["spec"]["finalizers"], json!(["kubernetes"]), "the last stored state");
     api.get(base).await.expect(404);
@@ -110,10 +128,23 @@ async fn a_namespace_waits_for_its_pods_and_then_takes_everything_along() {
 #[tokio::test]
 async fn some_namespaces_stay() {
     let api = Api::start().await;
-    for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
+    for name in ["default", "kube-system", "kube-public"] {
         let status = api.delete(&format!("/api/v1/namespaces/{name}")).await.expect(403);
         assert_eq!(status["message"], format!("namespaces \"{name}\" is forbidden: this namespace may not be deleted"));
     }
+}
+
+/// The one that may be deleted comes back, because nodes count on it.
+#[tokio::test]
+async fn the_namespace_of_the_nodes_comes_back() {
+    let api = Api::start().await;
+    let mut events = api.watch("/api/v1/namespaces?watch=1").await;
+    let old = api.get("/api/v1/namespaces/kube-node-lease").await.expect(200);
+    api.delete("/api/v1/namespaces/kube-node-lease").await.expect(200);
+    let is_new = |event: &Value| {
+        named(event, "ADDED", "kube-node-lease") && event["object"]["metadata"]["uid"] != old["metadata"]["uid"]
+    };
+    until(&mut events, is_new).await;
 }
 
 /// [AD-73]

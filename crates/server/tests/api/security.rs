@@ -220,3 +220,25 @@ async fn a_right_to_one_object_lets_a_client_watch_that_one() {
     assert_eq!(api.ask_as(&bob, Method::POST, &path, &configmap("yours")).await.code, 403);
     assert_eq!(api.get_as(&bob, CONFIGMAPS).await, 403);
 }
+
+/// [AD-78] Time is moved by moving the stored deadline.
+#[tokio::test]
+async fn a_pods_token_outlives_its_deadline_by_a_minute() {
+    let api = Api::start().await;
+    api.running_pod("p", |_| {}).await;
+    let reference = json!({ "boundObjectRef": { "apiVersion": "v1", "kind": "Pod", "name": "p" } });
+    let made = api.token("default", &reference).await.expect(201);
+    let token = made["status"]["token"].as_str().unwrap();
+    api.delete("/api/v1/namespaces/default/pods/p").await.expect(200);
+    assert_eq!(api.with_token(token, "/api").await.code, 200, "the whole grace long");
+    let key = store::Key::new("pods", "default", "p");
+    for (ago, code) in [(55, 200), (61, 401)] {
+        let stored = api.store.get(&key).unwrap();
+        let mut value = stored.to_value();
+        let deadline = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(ago);
+        value["metadata"]["deletionTimestamp"] = json!(deadline.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+        let step = store::Step::Put { key: key.clone(), value };
+        api.store.write(&key, store::Expect::Revision(stored.revision), vec![step]).await.unwrap();
+        assert_eq!(api.with_token(token, "/api").await.code, code, "{ago} s after the deadline");
+    }
+}

@@ -9,13 +9,21 @@ use crate::rules::value::{put, text};
 
 /// Adds what a new pod gets whatever else is stored.
 pub(super) fn admit(pod: &mut Value) {
+    let has_account = !is_mirror(pod);
     let spec = meta::child_mut(pod, "spec");
-    put(spec, "serviceAccountName", "default");
-    let account = text(spec, "serviceAccountName");
-    spec.insert("serviceAccount".to_owned(), json!(account));
+    if has_account {
+        put(spec, "serviceAccountName", "default");
+        let account = text(spec, "serviceAccountName");
+        spec.insert("serviceAccount".to_owned(), json!(account));
+    }
     put(spec, "priority", 0);
     put(spec, "preemptionPolicy", "PreemptLowerPriority");
     tolerate(spec);
+}
+
+/// Whether this is a node's word about a pod that it runs without the API: it has no account.
+pub fn is_mirror(pod: &Value) -> bool {
+    !pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_null()
 }
 
 /// Gives a new pod the priority of its `class`: the one it names, or the cluster's default. Refuses a class that is

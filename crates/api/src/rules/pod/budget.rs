@@ -42,9 +42,11 @@ pub fn decide_eviction<'a>(
     }
     let mut found = budgets.filter(|budget| selector::selects(&budget["spec"]["selector"], pod));
     let Some(budget) = found.next() else { return Ok(Budget::Free) };
-    if found.next().is_some() {
+    let others: Vec<&str> = found.map(meta::name).collect();
+    if !others.is_empty() {
         let text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
-        return Err(Status::new(500, "", text));
+        let names = [&[meta::name(budget)], others.as_slice()].concat().join(", ");
+        return Err(Status::new(500, "", format!("{text} They are: {names}.")));
     }
     let count = |key: &str| budget["status"][key].as_i64().unwrap_or(0);
     let ready = list(&pod["status"], "conditions").iter().any(|c| c["type"] == "Ready" && c["status"] == "True");

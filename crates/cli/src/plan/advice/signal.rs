@@ -1,0 +1,155 @@
+//! Advice on how a container takes its stop signal.
+
+use std::time::Duration;
+
+use super::{About, Advice, spent};
+use crate::plan::bars::{Bar, On};
+use crate::plan::behaviour::{Exits, brief, stop_signal};
+use crate::plan::command::Hears;
+use crate::plan::words::{about as rounded, length};
+
+const USE_EXEC: &str = "start the program with `exec` as the last command of the script, or use no shell";
+
+impl Advice<'_> {
+    pub(super) fn on_signal(&mut self, about: &About<'_>, bar: Option<&Bar>) {
+        let signal = stop_signal(about.container);
+        if let Some(signal @ ("SIGKILL" | "SIGSTOP")) = signal {
+            let reason = match signal {
+                "SIGKILL" => {
+                    "no program can handle it, so whatever was going on is lost at once; the grace is of no use"
+                }
+                _ => "it freezes the program, which then cannot exit, and is killed when the grace is spent",
+            };
+            self.container(
+                about,
+                "stop-signal-kill",
+                &about.below("lifecycle.stopSignal"),
+                (
+                    &format!("{signal} as stop signal"),
+                    reason,
+                    "leave stopSignal out (SIGTERM), or name a signal that the program handles",
+                ),
+            );
+            return;
+        }
+        let Some(behaviour) = self.plan.behaviours.get(&about.container.name) else { return };
+        let told = match behaviour.told {
+            true => " (the timeline follows --app instead)",
+            false => "",
+        };
+        let Some((code, finding, reason, remedy)) = on_hearing(&behaviour.hears) else {
+            self.on_kill(about, bar);
+            return;
+        };
+        self.container(about, code, &about.below("command"), (&finding, &format!("{reason}{told}"), remedy));
+    }
+
+    /// Somebody who hears its signal, and needs longer than it has.
+    fn on_kill(&mut self, about: &About<'_>, bar: Option<&Bar>) {
+        // Where a hook took the time, that is what to say.
+        let killed = bar.is_some_and(|bar| bar.end.is_some_and(|end| end.killed));
+        if !killed || spent(bar, On::PreStop) > Duration::ZERO {
+            return;
+        }
+        let needs = self.plan.behaviours.get(&about.container.name).and_then(|behaviour| match behaviour.exits {
+            Exits::After(needs) => Some(needs),
+            Exits::Never => None,
+        });
+        let had = rounded(spent(bar, On::Stopping));
+        let (reason, remedy) = match needs {
+            Some(needs) => (
+                format!(
+                    "it needs {} after its stop signal and had {had}; whatever it was doing then is lost",
+                    length(needs)
+                ),
+                if self.plan.grace_said {
+                    "delete it with a longer grace".to_owned()
+                } else {
+                    format!("set terminationGracePeriodSeconds above {}, or make it faster", needs.as_secs())
+                },
+            ),
+            None => (
+                format!("it had {had} from its stop signal, and whatever it was doing then is lost"),
+                "handle the stop signal and exit when the work is done".to_owned(),
+            ),
+        };
+        self.container(about, "killed", about.field, ("killed at the end of the grace", &reason, &remedy));
+    }
+}
+
+/// Code, finding, reason and remedy.
+fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, &'static str)> {
+    let said = |code, finding: &str, reason: &str, remedy| Some((code, finding.to_owned(), reason.to_owned(), remedy));
+    match hears {
+        Hears::Presumably | Hears::Unknown(_) | Hears::OnceReached | Hears::TrapExits { .. } => None,
+        Hears::ShellSwallows { all: true } => said(
+            "shell-swallows-signal",
+            "a shell as first process, with the program as its child",
+            "the stop signal goes to the first process only; the shell does not pass it on, so the program never hears it \
+             and is killed when the grace is spent",
+            USE_EXEC,
+        ),
+        Hears::ShellSwallows { all: false } => said(
+            "shell-swallows-signal",
+            "sh as first process, without `exec`",
+            "the stop signal goes to the first process only. The sh of Debian and Ubuntu images stays in front of the \
+             program and does not pass it on, so the program never hears it and is killed when the grace is spent. (That \
+             of Alpine, and bash since 5.1, would get out of the way)",
+            USE_EXEC,
+        ),
+        Hears::ShellMaySwallow => said(
+            "shell-may-swallow-signal",
+            "a shell as first process, without `exec`",
+            "bash before 5.1, and some other shells, stay in front of the last command of a list and swallow the stop \
+             signal",
+            USE_EXEC,
+        ),
+        Hears::NoHandler(program) => {
+            let reason = "the kernel gives the first process of a container no signal that it does not handle, so this \
+                          one is always killed, when the grace is spent";
+            let remedy = match crate::plan::command::is_shell(program) {
+                true => "handle the signal: trap 'exit 0' TERM",
+                false => {
+                    "run a program that handles SIGTERM, or an init such as tini in front of it (`shareProcessNamespace: \
+                     true` does it too)"
+                }
+            };
+            Some(("no-handler", format!("{program} as first process"), reason.to_owned(), remedy))
+        }
+        Hears::Ignored => said(
+            "signal-ignored",
+            "a shell that ignores its stop signal",
+            "`trap ''` makes it, and the programs it starts, deaf to the signal: all are killed when the grace is spent",
+            "exit in the trap: trap 'exit 0' TERM",
+        ),
+        Hears::TrapGoesOn => said(
+            "trap-goes-on",
+            "a trap that does not end its shell",
+            "the shell runs the trap and then goes on where it was, until it is killed at the end of the grace",
+            "end the trap with `exit`",
+        ),
+        Hears::TrapWaits(program) => Some((
+            "trap-waits",
+            format!("a trap that waits for `{}`", brief(program)),
+            "a shell runs a trap only when the command in its foreground is over, and that command never hears the \
+             signal"
+                .to_owned(),
+            "start it in the background and wait for it: trap 'kill $pid; wait $pid' TERM; program & pid=$!; wait $pid",
+        )),
+        Hears::Abandons => said(
+            "shell-does-not-wait",
+            "a shell that exits before its programs",
+            "`wait` ends as soon as the trap has run; the shell then exits, and what it started is killed in the middle of \
+             its work, whatever grace is left",
+            "wait for it in the trap: trap 'kill $pid; wait $pid' TERM",
+        ),
+        Hears::Dies => None,
+        Hears::DiesInFront => said(
+            "shell-dies-first",
+            "a shell in front of the program, in a shared process namespace",
+            "there the stop signal ends the shell at once, and with it the container: the program is killed without \
+             having been asked, whatever grace is left",
+            USE_EXEC,
+        ),
+    }
+}

@@ -1,0 +1,186 @@
+//! What happened, in sentences that need no other page.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{LifecycleHandler, PodSpec};
+
+use super::Plan;
+use super::behaviour::brief;
+use super::paint::Ink;
+use super::story::{Fact, HookName, Story, What};
+use super::traffic::Traffic;
+use super::words::{about, length};
+
+/// Who sends connections to the pod, and who could take them over.
+pub(super) fn reached(traffic: &Traffic) -> String {
+    let services = traffic.services.join(", ");
+    let (plural, sends) = if traffic.services.len() == 1 { ("", "sends") } else { ("s", "send") };
+    let others = match (traffic.others, traffic.replaced) {
+        (None, _) => "pods on other nodes can take them over".to_owned(),
+        (Some(0), true) => "nobody else can take them over until a replacement is Ready".to_owned(),
+        (Some(0), false) => "nobody else can take them over, and no replacement comes before it is gone".to_owned(),
+        (Some(1), _) => "1 other pod can take them over".to_owned(),
+        (Some(others), _) => format!("{others} other pods can take them over"),
+    };
+    format!("Service{plural} {services} {sends} connections to it; {others}")
+}
+
+/// What of the timeline holds today.
+pub(super) fn steering(traffic: &Traffic, plan: &Plan<'_>) -> String {
+    let Some(today) = &plan.unsteered else {
+        return match traffic.flow.steered {
+            true => String::new(),
+            false => "as today, nobody steers them: hooks and stop signals go out whoever still connects".to_owned(),
+        };
+    };
+    let (then, now) = (gone_at(&plan.story), gone_at(today));
+    let gone = match then.abs_diff(now) {
+        0..100 => String::new(),
+        _ => format!(", and the pod is gone after {}", about(Duration::from_millis(now.unsigned_abs()))),
+    };
+    format!(
+        "the barrier below is what the rules do as soon as somebody steers this traffic; this version does not yet: hooks \
+         and stop signals go out at once, whoever still connects{gone}"
+    )
+}
+
+fn gone_at(story: &Story) -> i64 {
+    story.facts.last().map_or(0, |fact| fact.at_millis)
+}
+
+/// A fact in words; none for what only programs want to know.
+pub(super) fn sentence(fact: &Fact, plan: &Plan<'_>) -> Option<(String, Option<Ink>)> {
+    let name = fact.container.as_deref().unwrap_or_default();
+    let millis = Duration::from_millis;
+    let plain = |text: String| Some((text, None));
+    let inked = |text: String, ink: Ink| Some((text, Some(ink)));
+    match &fact.what {
+        What::Begun => plain("the node begins to run the pod".to_owned()),
+        What::Started => plain(format!("{name} starts")),
+        What::Ready => plain("everything is Ready".to_owned()),
+        What::DeleteRequested { grace_millis } => inked(
+            format!("the pod is deleted: it has {} to leave, its grace", length(millis(*grace_millis))),
+            Ink::Strong,
+        ),
+        What::RemovedAtOnce if plan.story.grace.is_zero() => {
+            inked("deleted with grace 0: the object goes before its programs do".to_owned(), Ink::Strong)
+        }
+        What::RemovedAtOnce => inked("deleted: nothing was left to wait for".to_owned(), Ink::Strong),
+        What::TrafficCut { how } => inked(
+            match *how {
+                "divert" => "  -> barrier: send its new connections to other pods",
+                "refuse" => "  -> barrier: refuse new connections",
+                _ => "  -> barrier: take it off every list of endpoints",
+            }
+            .to_owned(),
+            Ink::Hook,
+        ),
+        What::ServesOn => plain("  -- barrier: it serves on, nobody else can yet".to_owned()),
+        What::StandInReady => plain("its replacement is Ready".to_owned()),
+        What::BarrierOpened { reason, after_millis } => plain(opened(reason, millis(*after_millis))),
+        What::DrainAnnounced { most_millis } => {
+            inked(format!("  -> wait for its open connections, {} at most", about(millis(*most_millis))), Ink::Hook)
+        }
+        What::DrainSignalled { signal } => {
+            inked(format!("  -> {signal} to {name}: its connections are waited for"), Ink::Hook)
+        }
+        What::ConnectionsEnded => plain("nobody is connected any more".to_owned()),
+        What::SleepLeftOut => plain(format!("  -- the sleep of {name} is left out: its traffic has moved")),
+        What::HookStarted { hook } => {
+            let text = plan.pod.pod.spec.as_ref().and_then(|spec| hook_text(spec, name, *hook)).unwrap_or_default();
+            inked(format!("  -> run {} hook of {name}: {text}", hook_name(*hook)), Ink::Hook)
+        }
+        What::HookFinished { hook, succeeded, took_millis } => {
+            let how = if *succeeded { "finished" } else { "failed" };
+            plain(format!("{} hook of {name} {how} after {}", hook_name(*hook), about(millis(*took_millis))))
+        }
+        What::HookAbandoned { hook, after_millis } => inked(
+            format!(
+                "  -> give up {} hook of {name}, unfinished after {}",
+                hook_name(*hook),
+                about(millis(*after_millis))
+            ),
+            Ink::Bad,
+        ),
+        What::WaitsForTurn => plain(format!("  -- {name} waits: a sidecar outlives what it serves")),
+        What::Signalled { signal, left_millis: 0 } => {
+            inked(format!("  -> {signal} to {name}: its stop signal"), Ink::Bad)
+        }
+        What::Signalled { signal, left_millis } => inked(
+            format!("  -> {signal} to {name}: please exit, SIGKILL in {}", about(millis(*left_millis))),
+            Ink::Good,
+        ),
+        What::GraceSpent => inked("the grace is spent".to_owned(), Ink::Doubtful),
+        What::NoticeSpent => plain(format!("the 2s that {name} had after its stop signal are over")),
+        What::Killed => inked(format!("  -> SIGKILL to {name}: it did not exit in time"), Ink::Bad),
+        What::Exited { code, by_kill: true, .. } => {
+            plain(format!("{name} is dead, exit code {code}: 128 + 9 for SIGKILL"))
+        }
+        What::Exited { code, after_signal_millis: Some(_), .. }
+            if plan.behaviours.get(name).is_some_and(|b| b.abandons) =>
+        {
+            inked(format!("{name} exits at once, code {code}; what it started is killed"), Ink::Bad)
+        }
+        What::Exited { code, after_signal_millis: Some(after), .. } => {
+            let after = millis(*after);
+            let when = match after < millis(50) {
+                true => "at once".to_owned(),
+                false => format!("{} after its stop signal", about(after)),
+            };
+            plain(format!("{name} exits {when}, exit code {code}"))
+        }
+        What::Exited { code, after_signal_millis: None, .. } => plain(format!("{name} exits, exit code {code}")),
+        What::SandboxRemoved if fact.kubectl.ready.is_empty() => plain("nothing of it is left on the node".to_owned()),
+        What::SandboxRemoved => None,
+        What::Gone => inked(format!("the pod is gone; its last phase was {:?}", plan.story.phase), Ink::Strong),
+    }
+}
+
+/// Why hooks and signals may go out.
+fn opened(reason: &str, after: Duration) -> String {
+    match reason {
+        "LocalCut" => "barrier open: no new connection can reach it".to_owned(),
+        "AllAcked" => "barrier open: every proxy has let go of it".to_owned(),
+        "Quiet" => "barrier open: nobody connected for a while".to_owned(),
+        "LastEndpoint" => "no barrier: nobody else could take its connections".to_owned(),
+        "Deadline" => format!("barrier open after {}, without evidence: some may still come", about(after)),
+        "Off" => "no barrier: the pod wants none".to_owned(),
+        "ShortGrace" => "no barrier: the grace is too short to wait".to_owned(),
+        "Forced" => "no barrier: deleted by force".to_owned(),
+        other => format!("barrier open: {other}"),
+    }
+}
+
+fn hook_name(hook: HookName) -> &'static str {
+    match hook {
+        HookName::PreStop => "preStop",
+        HookName::PostStart => "postStart",
+    }
+}
+
+/// What a hook does, in a few words.
+fn hook_text(spec: &PodSpec, name: &str, hook: HookName) -> Option<String> {
+    let mut containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let lifecycle = containers.find(|container| container.name == name)?.lifecycle.as_ref()?;
+    let handler = match hook {
+        HookName::PreStop => lifecycle.pre_stop.as_ref(),
+        HookName::PostStart => lifecycle.post_start.as_ref(),
+    };
+    handler.map(handler_text)
+}
+
+fn handler_text(handler: &LifecycleHandler) -> String {
+    if let Some(sleep) = &handler.sleep {
+        return format!("sleep {}", length(reading::seconds(sleep.seconds)));
+    }
+    if let Some(get) = &handler.http_get {
+        return format!("GET {}", get.path.as_deref().unwrap_or("/"));
+    }
+    let words = handler.exec.as_ref().and_then(|exec| exec.command.as_deref()).unwrap_or_default();
+    // Of `sh -c SCRIPT`, the script is what matters.
+    let words = match words {
+        [_, flag, script] if flag.starts_with('-') && flag.ends_with('c') => std::slice::from_ref(script),
+        words => words,
+    };
+    brief(&words.join(" "))
+}

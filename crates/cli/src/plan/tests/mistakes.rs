@@ -1,0 +1,170 @@
+//! Manifests that are wrong: everything is told at once, with its place, to people and to programs.
+
+use super::*;
+
+#[test]
+fn every_mistake_is_told_at_once_with_its_line_and_field() {
+    let manifest = "\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+spec:
+  replicas: three
+  selector: {matchLabels: {a: b}}
+  template:
+    metadata: {labels: {a: b}}
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: web
+        imagge: nginx
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  terminationGracePeriodSeconds: \"30\"
+  containers: [{name: a, image: x}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: q}
+spec:
+  containers:
+  - name: a
+    image: x
+    lifecycle:
+      preStop:
+        sleep: {seconds: 90}
+  - name: b
+---
+kind: Pod
+---
+kind: Pod
+kind: Pod
+";
+    assert_eq!(
+        planned(&["-f", "-"], manifest).unwrap_err(),
+        "\
+9 mistakes in the manifests
+  standard input:6: spec.replicas: is of type string, must be int64
+  standard input:11: spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"
+  standard input:13: spec.template.spec.containers[0].image: Required value
+  standard input:14: spec.template.spec.containers[0].imagge: no such field
+  standard input:20: spec.terminationGracePeriodSeconds: is of type string, must be int64
+  standard input:32: spec.containers[0].lifecycle.preStop.sleep: Invalid value: 90: must be non-negative and less than \
+         terminationGracePeriodSeconds (30)
+  standard input:33: spec.containers[1].image: Required value
+  standard input:35: apiVersion: required, so that we know what this is
+  standard input:38: duplicate mapping key: kind"
+    );
+}
+
+#[test]
+fn a_value_that_cannot_be_read_hides_no_other_mistake() {
+    let manifest = "\
+apiVersion: v1
+kind: Pod
+metadata:
+  name: Big
+  labels: {app.kubernetes.io/name: 5, ok: fine}
+spec:
+  terminationGracePeriodSeconds: soon
+  hostNetwork: maybe
+  containers:
+  - name: a
+    image: x
+    resources: {limits: {cpu: lots, memory: 1Gi}}
+    ports: [{containerPort: http}]
+  - name: a
+    image: x
+    lifecycle: {preStop: {sleep: {seconds: 5}, exec: {command: [a]}}}
+";
+    let error = planned(&["-f", "-"], manifest).unwrap_err();
+    for line in [
+        "standard input:5: metadata.labels.app.kubernetes.io/name: is of type number, must be string",
+        "standard input:7: spec.terminationGracePeriodSeconds: is of type string, must be int64",
+        "standard input:8: spec.hostNetwork: is of type string, must be bool",
+        "standard input:12: spec.containers[0].resources.limits.cpu: is no quantity, such as 250m, 0.5 or 512Mi",
+        "standard input:13: spec.containers[0].ports[0].containerPort: is of type string, must be int64",
+        "standard input:14: spec.containers[1].name: Duplicate value: \"a\"",
+        "standard input:4: metadata.name: Invalid value: \"Big\"",
+        "standard input:16: spec.containers[1].lifecycle.preStop",
+    ] {
+        assert!(error.lines().any(|told| told.trim().starts_with(line)), "{line:?} in\n{error}");
+    }
+    // What could not be read is not called missing as well.
+    assert!(!error.contains("containerPort: Required"), "{error}");
+}
+
+#[test]
+fn a_program_is_told_of_mistakes_as_well() {
+    let report = |arguments: &[&str], input: &str| {
+        let cli = Cli::try_parse_from(["adieu", "plan", "-o", "json"].iter().chain(arguments)).unwrap();
+        let Command::Plan(args) = cli.command else { panic!("`plan` is not `plan`") };
+        let mut out = Vec::new();
+        run(&args, &mut input.as_bytes(), &mut out, Paint { colours: false }).expect_err("it is wrong");
+        serde_json::from_slice::<Value>(&out).unwrap()
+    };
+    let wrong = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a, imagge: x}]}\n";
+    assert_eq!(
+        report(&["-f", "-", "-f", "/nowhere.yaml"], wrong),
+        json!({ "pods": [], "skipped": [], "mistakes": [
+            { "file": "/nowhere.yaml", "message": "cannot be read: No such file or directory (os error 2)" },
+            { "file": "standard input", "line": 4, "field": "spec.containers[0].imagge", "message": "no such field" },
+            { "file": "standard input", "line": 4, "field": "spec.containers[0].image", "message": "Required value" },
+        ] })
+    );
+    assert!(report(&["-f", "-"], "")["mistakes"][0]["message"].as_str().unwrap().starts_with("no pods to plan"));
+    let good = pod(&json!({}), &json!({}));
+    let unknown = report(&["-f", "-", "--app", "web=hangs"], &good);
+    assert_eq!(unknown["mistakes"][0]["message"], "no container is called \"web\"; there are: app");
+    assert_eq!(report_of(&[], &good)["mistakes"], json!([]));
+}
+
+#[test]
+fn a_folder_is_read_in_the_order_of_its_names() {
+    let folder = std::env::temp_dir().join(format!("adieu-plan-{}", std::process::id()));
+    fs::create_dir_all(folder.join("deeper")).unwrap();
+    let named = |name: &str| pod(&json!({}), &json!({})).replace("\"p\"", &format!("\"{name}\""));
+    for (file, text) in
+        [("b.json", named("b")), ("a.yaml", named("a")), ("c.yml", named("c")), ("notes.txt", "no".into())]
+    {
+        fs::write(folder.join(file), text).unwrap();
+    }
+    fs::write(folder.join("deeper/d.yaml"), named("d")).unwrap();
+    let path = folder.to_str().unwrap();
+    let (text, _) = planned(&["-f", path, "-o", "json"], "").unwrap();
+    let empty = planned(&["-f", &format!("{path}/deeper/..//deeper/none")], "").unwrap_err();
+    fs::remove_file(folder.join("deeper/d.yaml")).unwrap();
+    let none = planned(&["-f", &format!("{path}/deeper")], "").unwrap_err();
+    fs::remove_dir_all(&folder).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let names: Vec<&str> = report["pods"].as_array().unwrap().iter().map(|pod| pod["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    assert!(empty.contains("cannot be read"), "{empty}");
+    assert!(none.contains("no manifest in this folder"), "{none}");
+}
+
+#[test]
+fn what_is_no_yaml_is_told_with_its_line() {
+    let error = planned(&["-f", "-"], "kind: Pod\nspec:\n  a: 1\n  a: 2\n").unwrap_err();
+    assert_eq!(error, "1 mistake in the manifests\n  standard input:4: duplicate mapping key: a");
+    let error = planned(&["-f", "-"], "kind: [Pod\nspec: 1\n").unwrap_err();
+    assert!(error.starts_with("1 mistake in the manifests\n  standard input:2: "), "{error}");
+}
+
+#[test]
+fn what_cannot_be_planned_says_why() {
+    assert!(planned(&["-f", "/nowhere.yaml"], "").unwrap_err().contains("/nowhere.yaml: cannot be read: No such file"));
+    let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n";
+    assert_eq!(
+        planned(&["-f", "-"], config).unwrap_err(),
+        "no pods to plan: the manifests hold no Pod, Deployment, StatefulSet, DaemonSet, ReplicaSet, ReplicationController, \
+         Job, CronJob or List"
+    );
+    let unknown = planned(&["-f", "-", "--app", "web=ignores-term"], &pod(&json!({}), &json!({}))).unwrap_err();
+    assert_eq!(unknown, "no container is called \"web\"; there are: app");
+    assert!(planned(&["-f", "-", "--app", "sings"], "").unwrap_err().contains("is not one of: exits-after=3s"));
+}

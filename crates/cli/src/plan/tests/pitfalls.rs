@@ -1,0 +1,139 @@
+//! What a plan warns of, and what it does not.
+
+use super::*;
+
+#[test]
+fn each_pitfall_is_warned_of_and_nothing_else() {
+    let none = json!({});
+    let hook = |handler: Value| json!({ "lifecycle": { "preStop": handler } });
+    let probe = json!({ "livenessProbe": { "tcpSocket": { "port": 80 } } });
+    let killed = json!({ "lifecycle": { "stopSignal": "SIGKILL" } });
+    let grace = |seconds: i64| json!({ "terminationGracePeriodSeconds": seconds });
+    for (spec, container, expected) in [
+        (none.clone(), none.clone(), vec![]),
+        (grace(0), none.clone(), vec!["grace-zero"]),
+        (grace(3600), none.clone(), vec!["grace-long"]),
+        (grace(120), probe.clone(), vec!["liveness-without-grace"]),
+        (none.clone(), probe, vec![]),
+        (none.clone(), hook(json!({ "sleep": { "seconds": 15 } })), vec!["sleep-instead-of-barrier"]),
+        (none.clone(), hook(json!({ "exec": { "command": ["sleep", "15"] } })), vec!["sleep-instead-of-barrier"]),
+        (none.clone(), hook(json!({ "exec": { "command": ["nginx", "-s", "quit"] } })), vec![]),
+        (none.clone(), hook(json!({ "exec": { "command": ["nginx -s quit"] } })), vec!["hook-without-shell"]),
+        (none.clone(), hook(json!({ "exec": { "command": ["a", "&&", "b"] } })), vec!["hook-without-shell"]),
+        (none.clone(), hook(json!({ "exec": { "command": ["sh", "-c", "a && b"] } })), vec![]),
+        (none.clone(), hook(json!({ "httpGet": { "port": "http" } })), vec!["hook-port-unknown"]),
+        (none.clone(), hook(json!({ "httpGet": { "port": 8080 } })), vec![]),
+        (
+            none.clone(),
+            hook(json!({ "exec": { "command": ["sh", "-c", "while :; do sleep 1; done"] } })),
+            vec!["hook-longer-than-grace"],
+        ),
+        (
+            none.clone(),
+            hook(json!({ "exec": { "command": ["sh", "-c", "x; sleep 31"] } })),
+            vec!["hook-longer-than-grace"],
+        ),
+        (none.clone(), hook(json!({ "tcpSocket": { "port": 80 } })), vec!["hook-tcp-socket"]),
+        (none.clone(), json!({ "command": ["sh", "-c", "a; b"] }), vec!["shell-swallows-signal"]),
+        (none.clone(), json!({ "command": ["bash", "-c", "a; server"] }), vec!["shell-may-swallow-signal"]),
+        (none.clone(), json!({ "command": ["sh", "-c", "a; exec b"] }), vec![]),
+        (none.clone(), json!({ "command": ["tail", "-f", "/dev/null"] }), vec!["no-handler"]),
+        (json!({ "shareProcessNamespace": true }), json!({ "command": ["sleep", "9"] }), vec![]),
+        (json!({ "os": { "name": "linux" } }), killed, vec!["stop-signal-kill"]),
+    ] {
+        assert_eq!(warnings(&report_of(&[], &pod(&spec, &container))), expected, "{spec} {container}");
+    }
+    assert_eq!(warnings(&report_of(&["--app", "ignores-term"], &pod(&none, &none))), ["killed"]);
+    let shell_hook = |image: &str| {
+        let mut container = hook(json!({ "exec": { "command": ["/bin/sh", "-c", "drain"] } }));
+        container["image"] = json!(image);
+        warnings(&report_of(&[], &pod(&json!({}), &container))).join(" ")
+    };
+    assert_eq!(shell_hook("gcr.io/distroless/java17"), "hook-needs-shell");
+    assert_eq!(shell_hook("gcr.io/distroless/java17:debug"), "");
+    assert_eq!(shell_hook("debian"), "");
+    let mut startup = pod(&grace(120), &none);
+    startup = startup.replace("\"image\"", "\"startupProbe\":{\"tcpSocket\":{\"port\":1}},\"image\"");
+    assert_eq!(warnings(&report_of(&[], &startup)), ["startup-without-grace"]);
+    let quit = hook(json!({ "exec": { "command": ["nginx", "-s", "quit"] } }));
+    let options = ["--hook", "takes=25s", "--app", "exits-after=6s"];
+    assert_eq!(warnings(&report_of(&options, &pod(&none, &quit))), ["hook-leaves-too-little"]);
+}
+
+#[test]
+fn a_job_whose_pod_fails_when_asked_to_leave_is_warned_of() {
+    let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {restartPolicy: Never, \
+               containers: [{name: a, image: x}]}}}\n";
+    assert_eq!(warnings(&report_of(&["--app", "exit-code=1"], job)), ["job-counts-failure"]);
+    assert_eq!(warnings(&report_of(&[], job)), [""; 0]);
+}
+
+#[test]
+fn a_service_needs_a_readiness_probe_on_the_pods_it_selects() {
+    let service = |label: &str| {
+        format!(
+            "\n---\napiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{ports: [{{port: 80}}], selector: {{app: {label}}}}}\n"
+        )
+    };
+    let bare = pod(&json!({}), &json!({}));
+    let probed = pod(&json!({}), &json!({ "readinessProbe": { "tcpSocket": { "port": 80 } } }));
+    assert_eq!(warnings(&report_of(&[], &(bare.clone() + &service("p")))), ["no-readiness"]);
+    assert_eq!(warnings(&report_of(&[], &(bare + &service("other")))), [""; 0]);
+    assert_eq!(warnings(&report_of(&[], &(probed + &service("p")))), [""; 0]);
+}
+
+#[test]
+fn a_grace_that_the_command_line_gave_is_not_blamed_on_the_manifest() {
+    let manifest = pod(&json!({ "terminationGracePeriodSeconds": 600 }), &json!({}));
+    let warning = &report_of(&["--grace", "0"], &manifest)["pods"][0]["warnings"][0];
+    assert_eq!(
+        (&warning["code"], &warning["field"], &warning["line"]),
+        (&json!("grace-zero"), &json!("--grace"), &Value::Null)
+    );
+    assert!(text_of(&["--grace", "0"], &manifest).contains("warning: a grace of 0  --grace\n"));
+    // What a probe waits for is the pod's own grace, whatever a delete says.
+    let probe = json!({ "livenessProbe": { "tcpSocket": { "port": 80 } } });
+    let long = pod(&json!({ "terminationGracePeriodSeconds": 120 }), &probe);
+    assert_eq!(warnings(&report_of(&["--grace", "5"], &long)), ["liveness-without-grace"]);
+    assert_eq!(warnings(&report_of(&["--grace", "120"], &pod(&json!({}), &probe))), [""; 0]);
+    // Nor is its remedy to change the manifest.
+    let hook =
+        pod(&json!({}), &json!({ "lifecycle": { "preStop": { "exec": { "command": ["sh", "-c", "x; sleep 9"] } } } }));
+    let remedy = &report_of(&["--grace", "5"], &hook)["pods"][0]["warnings"][0]["remedy"];
+    assert_eq!(remedy, "shorten the hook, or delete it with a longer grace");
+}
+
+#[test]
+fn a_program_that_needs_longer_than_it_has_is_told_how_long() {
+    let report = report_of(&["--app", "exits-after=45s"], &pod(&json!({}), &json!({})));
+    let warning = &report["pods"][0]["warnings"][0];
+    assert_eq!(warning["code"], "killed");
+    assert!(warning["reason"].as_str().unwrap().starts_with("it needs 45s after its stop signal and had 30s"));
+    assert_eq!(warning["remedy"], "set terminationGracePeriodSeconds above 45, or make it faster");
+}
+
+#[test]
+fn a_helper_belongs_among_the_sidecars() {
+    let with = |image: &str, first: &str| {
+        let helper = json!([{ "name": "app", "image": first }, { "name": "helper", "image": image }]);
+        warnings(&report_of(&[], &pod(&json!({ "containers": helper }), &json!({})))).join(" ")
+    };
+    assert_eq!(with("gcr.io/cloud-sql-connectors/cloud-sql-proxy:2", "app"), "sidecar-as-container");
+    assert_eq!(with("redis", "app"), "");
+    let alone = pod(&json!({}), &json!({ "image": "envoyproxy/envoy:v1.31" }));
+    assert_eq!(warnings(&report_of(&[], &alone)), [""; 0], "a pod of its own serves nobody beside it");
+}
+
+#[test]
+fn annotations_that_say_nothing_are_told() {
+    let with = |name: &str, value: &str| {
+        let mut object: Value = serde_json::from_str(&pod(&json!({}), &json!({}))).unwrap();
+        object["metadata"]["annotations"] = json!({ format!("adieu.dev/{name}"): value });
+        warnings(&report_of(&[], &object.to_string())).join(" ")
+    };
+    assert_eq!(with("drain-barrier", "sometimes"), "annotation-not-understood");
+    assert_eq!(with("drain-barrier", "acks"), "");
+    assert_eq!(with("drain-budget-seconds", "1800"), "drain-budget-beyond-grace");
+    assert_eq!(with("drain-budget-seconds", "20"), "");
+    assert_eq!(with("somebody-elses", "x"), "");
+}

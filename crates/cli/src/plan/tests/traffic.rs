@@ -1,0 +1,187 @@
+//! Pods behind Services: the barrier as the rules have it, and the truth about today.
+
+use super::*;
+
+const SERVICE: &str =
+    "\n---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}]}\n";
+
+/// A Deployment behind that Service: the rest of its spec, of its template's annotations, and of its pods.
+fn deployment(spec: &Value, annotations: &Value, pod: &Value) -> String {
+    let mut template = json!({
+        "metadata": { "labels": { "app": "web" }, "annotations": annotations },
+        "spec": { "containers": [{ "name": "web", "image": "nginx", "readinessProbe": { "tcpSocket": { "port": 80 } } }] },
+    });
+    for (key, value) in pod.as_object().unwrap() {
+        template["spec"][key] = value.clone();
+    }
+    let mut object = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" },
+        "spec": { "replicas": 3, "selector": { "matchLabels": { "app": "web" } }, "template": template },
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        object["spec"][key] = value.clone();
+    }
+    object.to_string() + SERVICE
+}
+
+/// What the timeline says about the barrier, and when the stop signal went out.
+fn barrier(arguments: &[&str], manifest: &str) -> (Vec<String>, i64) {
+    let report = report_of(arguments, manifest);
+    let timeline = report["pods"][0]["timeline"].as_array().unwrap();
+    let told = timeline.iter().filter_map(|fact| match fact["what"].as_str().unwrap() {
+        "trafficCut" => Some(fact["how"].as_str().unwrap().to_owned()),
+        quiet @ ("servesOn" | "standInReady") => Some(quiet.to_owned()),
+        "barrierOpened" => Some(fact["reason"].as_str().unwrap().to_owned()),
+        _ => None,
+    });
+    let signalled = timeline.iter().find(|fact| fact["what"] == "signalled").unwrap()["atMillis"].as_i64().unwrap();
+    (told.collect(), signalled)
+}
+
+#[test]
+fn a_pod_behind_a_service_is_asked_to_exit_once_its_traffic_goes_elsewhere() {
+    let none = json!({});
+    let (told, signalled) = barrier(&[], &deployment(&none, &none, &none));
+    assert_eq!(told, ["divert", "LocalCut"]);
+    assert!((1..100).contains(&signalled), "{signalled}");
+    let text = text_of(&["--app", "exits-after=3s"], &deployment(&none, &none, &none));
+    let order = [
+        "the pod is deleted",
+        "-> barrier: send its new connections to other pods",
+        "barrier open",
+        "-> SIGTERM to web",
+    ];
+    let places: Vec<_> = order.iter().map(|line| text.find(line).expect(line)).collect();
+    assert!(places.is_sorted(), "{text}");
+}
+
+#[test]
+fn it_is_said_that_nobody_steers_traffic_yet_and_what_happens_until_then() {
+    let none = json!({});
+    let text = text_of(&[], &deployment(&none, &none, &none));
+    assert!(text.contains("Service web sends connections to it; 2 other pods can take them over"), "{text}");
+    assert!(text.contains("this version\n            does not yet: hooks and stop signals go out at once"), "{text}");
+    // Where the barrier takes time, today's end is told as well.
+    let alone = deployment(&json!({ "replicas": 1 }), &none, &none);
+    let joined = text_of(&[], &alone).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(joined.contains("whoever still connects, and the pod is gone after 1s"), "{joined}");
+    // And today itself can be played.
+    let (told, signalled) = barrier(&["--traffic", "unsteered"], &alone);
+    assert_eq!((told, signalled), (Vec::new(), 0));
+    let text = text_of(&["--traffic", "unsteered"], &alone);
+    assert!(text.contains("as today, nobody steers them"), "{text}");
+    let report = report_of(&[], &alone);
+    assert_eq!(report["pods"][0]["traffic"]["steered"], true);
+    assert_eq!(report["pods"][0]["traffic"]["goneWithoutSteeringMillis"], 1_002);
+}
+
+#[test]
+fn evidence_that_is_late_or_missing_opens_the_barrier_at_its_cap() {
+    let none = json!({});
+    let manifest = deployment(&none, &none, &none);
+    let (told, signalled) = barrier(&["--traffic", "moves-after=2s"], &manifest);
+    assert_eq!(told, ["divert", "LocalCut"]);
+    assert!((2_000..2_100).contains(&signalled), "{signalled}");
+    assert_eq!(barrier(&["--traffic", "stays"], &manifest), (vec!["divert".into(), "Deadline".into()], 5_000));
+    let report = report_of(&["--traffic", "stays"], &manifest);
+    assert_eq!(report["pods"][0]["verdict"]["word"], "hurried");
+    assert_eq!(
+        report["pods"][0]["containers"][0]["spans"][0],
+        json!({ "on": "barrier", "fromMillis": 0, "toMillis": 5_000 })
+    );
+}
+
+#[test]
+fn the_last_endpoint_serves_on_until_its_replacement_is_ready() {
+    let none = json!({});
+    let alone = deployment(&json!({ "replicas": 1 }), &none, &none);
+    let (told, signalled) = barrier(&["--traffic", "replacement-after=8s"], &alone);
+    assert_eq!(told, ["servesOn", "standInReady", "divert", "LocalCut"]);
+    assert!((8_000..8_100).contains(&signalled), "{signalled}");
+    // A reserve of ten seconds is kept of the grace, whoever comes.
+    let (told, signalled) = barrier(&["--traffic", "no-replacement"], &alone);
+    assert_eq!((told, signalled), (vec!["servesOn".into(), "Deadline".into()], 20_000));
+    // Whoever is replaced only when it is gone waits for nobody.
+    let recreated = deployment(&json!({ "replicas": 1, "strategy": { "type": "Recreate" } }), &none, &none);
+    assert_eq!(barrier(&[], &recreated), (vec!["LastEndpoint".into()], 0));
+}
+
+#[test]
+fn what_a_pod_wants_is_given_and_what_it_is_decides_the_evidence() {
+    let none = json!({});
+    let with = |name: &str, value: &str| deployment(&none, &json!({ format!("adieu.dev/{name}"): value }), &none);
+    assert_eq!(barrier(&[], &with("drain-barrier", "off")), (vec!["Off".into()], 0));
+    assert_eq!(barrier(&[], &with("drain-barrier", "acks")).0, ["withdraw", "AllAcked"]);
+    assert_eq!(barrier(&[], &with("redirect", "off")).0, ["withdraw", "AllAcked"]);
+    assert_eq!(barrier(&[], &with("drain-barrier", "quiet")).0, ["withdraw", "Quiet"]);
+    assert_eq!(barrier(&[], &deployment(&none, &none, &json!({ "hostNetwork": true }))).0, ["withdraw", "AllAcked"]);
+    assert_eq!(
+        barrier(&["--grace", "2"], &with("drain-barrier", "auto")),
+        (vec!["divert".into(), "ShortGrace".into()], 0)
+    );
+    // A connection to one member must not land at another.
+    let stateful = deployment(&json!({ "serviceName": "web" }), &none, &none).replace("Deployment", "StatefulSet");
+    assert_eq!(barrier(&[], &stateful).0, ["withdraw", "AllAcked"]);
+    // Nobody connects to what was never Ready, or is gone at once.
+    let slow = json!({ "containers": [{ "name": "web", "image": "nginx", "readinessProbe":
+        { "tcpSocket": { "port": 80 }, "initialDelaySeconds": 60 } }] });
+    assert_eq!(barrier(&["--delete-at", "1s"], &deployment(&none, &none, &slow)), (Vec::new(), 0));
+    assert_eq!(barrier(&["--grace", "0"], &deployment(&none, &none, &none)).1, 0);
+}
+
+#[test]
+fn open_connections_are_waited_for_within_the_budget() {
+    let grace = json!({ "terminationGracePeriodSeconds": 1860 });
+    let room = |budget: &str| {
+        deployment(
+            &json!({}),
+            &json!({ "adieu.dev/drain-budget-seconds": budget,
+        "adieu.dev/drain-signal": "SIGUSR1" }),
+            &grace,
+        )
+    };
+    let text = text_of(&["--traffic", "connections-end-after=10m"], &room("1800"));
+    for line in [
+        "-> wait for its open connections, 30m at most",
+        "-> SIGUSR1 to web: its connections are waited for",
+        "10m  nobody is connected any more",
+        "-> SIGTERM to web",
+    ] {
+        assert!(text.contains(line), "{line} in\n{text}");
+    }
+    let report = report_of(&["--traffic", "connections-end-after=2h"], &room("1800"));
+    assert_eq!(report["pods"][0]["verdict"]["word"], "hurried");
+    // The signal that tells of the wait asks nobody to exit.
+    assert_eq!(report["pods"][0]["containers"][0]["end"]["code"], 0);
+    assert!(report["pods"][0]["containers"][0]["end"]["atMillis"].as_i64() > Some(1_800_000));
+}
+
+#[test]
+fn a_sleep_that_the_barrier_makes_pointless_is_left_out_if_the_pod_says_so() {
+    let sleep = json!({ "containers": [{ "name": "web", "image": "nginx", "readinessProbe": { "tcpSocket": { "port": 80 } },
+        "lifecycle": { "preStop": { "sleep": { "seconds": 9 } } } }] });
+    let plain = deployment(&json!({}), &json!({}), &sleep);
+    assert!((9_000..9_100).contains(&barrier(&[], &plain).1));
+    let elided = deployment(&json!({}), &json!({ "adieu.dev/elide-sleep": "true" }), &sleep);
+    assert!((0..100).contains(&barrier(&[], &elided).1));
+    assert!(text_of(&[], &elided).contains("the sleep of web is left out: its traffic has moved"));
+    assert!((9_000..9_100).contains(&barrier(&["--traffic", "unsteered"], &elided).1), "as long as nobody steers");
+    let report = report_of(&[], &plain);
+    assert_eq!(warnings(&report), ["sleep-instead-of-barrier"]);
+    let remedy = report["pods"][0]["warnings"][0]["remedy"].as_str().unwrap();
+    assert!(remedy.contains("does not steer traffic yet") && remedy.contains("adieu.dev/elide-sleep"), "{remedy}");
+}
+
+#[test]
+fn only_a_service_that_selects_the_pod_in_its_namespace_counts() {
+    let manifest = deployment(&json!({}), &json!({}), &json!({}));
+    for other in
+        ["selector: {app: other}", "selector: {}", "selector: {app: web}, type: ExternalName, externalName: x.y"]
+    {
+        let other = manifest.replace("selector: {app: web}", other);
+        assert_eq!(report_of(&[], &other)["pods"][0]["traffic"], Value::Null, "{other}");
+    }
+    let elsewhere = manifest.replace("{name: web}\nspec", "{name: web, namespace: other}\nspec");
+    assert_eq!(report_of(&[], &elsewhere)["pods"][0]["traffic"], Value::Null);
+    assert_eq!(report_of(&[], &manifest)["pods"][0]["traffic"]["others"], 2);
+}

@@ -1,0 +1,189 @@
+//! What people are told, as Kubernetes Events: one recorder for every part that has something to say.
+//!
+//! Told in order, by one task, off the path of any deadline: a slow API delays the telling and nothing else. What is
+//! said again is counted on the event that said it first.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tracing::{debug, warn};
+
+/// How many events may wait to be stored before new ones are dropped.
+const BACKLOG: usize = 4096;
+
+/// How many events are remembered, so that they can be counted.
+const REMEMBERED: usize = 4096;
+
+/// Where events about things without a namespace are kept.
+const NAMESPACE_OF_NODES: &str = "default";
+
+/// How loud an event is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Grade {
+    /// As it should be.
+    Normal,
+    /// Someone may want to look.
+    Warning,
+}
+
+/// Takes events; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    queue: mpsc::Sender<Event>,
+    component: &'static str,
+    host: Option<String>,
+}
+
+impl Recorder {
+    /// A recorder that speaks as `component` (on `host`), and the work of storing what it is given, which ends with
+    /// the last recorder.
+    pub fn start(
+        client: kube::Client,
+        component: &'static str,
+        host: Option<String>,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let (queue, events) = mpsc::channel(BACKLOG);
+        (Self { queue, component, host }, store(client, events))
+    }
+
+    /// Tells people something about an object.
+    pub fn tell(&self, about: ObjectReference, grade: Grade, reason: &str, message: String) {
+        let event = self.event(about, grade, reason, message, Timestamp::now());
+        if self.queue.try_send(event).is_err() {
+            warn!("too many events wait to be stored; one is dropped");
+        }
+    }
+
+    fn event(&self, about: ObjectReference, grade: Grade, reason: &str, message: String, now: Timestamp) -> Event {
+        let namespace = about.namespace.clone().unwrap_or_else(|| NAMESPACE_OF_NODES.to_owned());
+        Event {
+            metadata: ObjectMeta {
+                name: Some(format!("{}.{:x}", about.name.as_deref().unwrap_or_default(), now.as_nanosecond())),
+                namespace: Some(namespace),
+                ..ObjectMeta::default()
+            },
+            involved_object: about,
+            type_: Some(if grade == Grade::Normal { "Normal" } else { "Warning" }.to_owned()),
+            reason: Some(reason.to_owned()),
+            message: Some(message),
+            source: Some(EventSource { component: Some(self.component.to_owned()), host: self.host.clone() }),
+            reporting_component: Some(self.component.to_owned()),
+            reporting_instance: self.host.clone(),
+            first_timestamp: Some(Time(now)),
+            last_timestamp: Some(Time(now)),
+            count: Some(1),
+            ..Event::default()
+        }
+    }
+}
+
+/// A pod, or one of its containers by its place in the spec.
+pub fn about_pod(pod: &Pod, field_path: Option<String>) -> ObjectReference {
+    let meta = &pod.metadata;
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        name: meta.name.clone(),
+        namespace: meta.namespace.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        field_path,
+    }
+}
+
+/// A node. Its events carry its name for a UID, which is what `kubectl describe node` looks for.
+pub fn about_node(name: &str) -> ObjectReference {
+    ObjectReference {
+        kind: Some(<Node as k8s_openapi::Resource>::KIND.to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(name.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
+/// An event that was stored, by what it says.
+#[derive(Default)]
+struct Memory {
+    said: HashMap<String, (String, i32)>,
+}
+
+impl Memory {
+    /// The same thing about the same object is the same event.
+    fn key(event: &Event) -> String {
+        let about = &event.involved_object;
+        let parts = [&about.kind, &about.namespace, &about.name, &about.uid, &about.field_path];
+        let words = [&event.type_, &event.reason, &event.message];
+        parts
+            .into_iter()
+            .chain(words)
+            .map(|part| part.as_deref().unwrap_or_default())
+            .collect::<Vec<_>>()
+            .join("\u{1f}")
+    }
+
+    fn remember(&mut self, key: String, name: String, count: i32) {
+        if self.said.len() >= REMEMBERED {
+            // What is forgotten is told anew instead of being counted.
+            self.said.clear();
+        }
+        self.said.insert(key, (name, count));
+    }
+}
+
+async fn store(client: kube::Client, mut events: mpsc::Receiver<Event>) {
+    let mut memory = Memory::default();
+    while let Some(event) = events.recv().await {
+        let namespace = event.metadata.namespace.clone().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+        let key = Memory::key(&event);
+        if let Some((name, count)) = memory.said.get(&key).cloned() {
+            let again = json!({ "count": count + 1, "lastTimestamp": event.last_timestamp });
+            match api.patch(&name, &PatchParams::default(), &Patch::Merge(again)).await {
+                Ok(_) => {
+                    memory.remember(key, name, count + 1);
+                    continue;
+                }
+                // Most likely it was old and is gone: then it is told anew.
+                Err(error) => debug!(%error, "an event could not be counted"),
+            }
+        }
+        match api.create(&PostParams::default(), &event).await {
+            Ok(_) => memory.remember(key, event.metadata.name.unwrap_or_default(), 1),
+            Err(error) => debug!(%error, reason = event.reason, "an event could not be stored"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorder() -> Recorder {
+        Recorder { queue: mpsc::channel(1).0, component: "kubelet", host: Some("n1".to_owned()) }
+    }
+
+    #[test]
+    fn an_event_about_a_node_is_found_by_kubectl_describe() {
+        let event = recorder().event(about_node("n1"), Grade::Warning, "Why", "because".into(), Timestamp::UNIX_EPOCH);
+        assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
+        assert_eq!(event.involved_object.uid.as_deref(), Some("n1"));
+        assert_eq!(event.source.and_then(|s| s.host).as_deref(), Some("n1"));
+    }
+
+    #[test]
+    fn the_same_words_about_the_same_container_are_the_same_event() {
+        let about = |path: &str| ObjectReference { field_path: Some(path.to_owned()), ..about_node("p") };
+        let said = |path: &str, words: &str, at: i64| {
+            let now = Timestamp::from_second(at).expect("a time");
+            Memory::key(&recorder().event(about(path), Grade::Normal, "Killing", words.into(), now))
+        };
+        assert_eq!(said("a", "x", 1), said("a", "x", 2));
+        assert_ne!(said("a", "x", 1), said("b", "x", 1));
+        assert_ne!(said("a", "x", 1), said("a", "y", 1));
+    }
+}

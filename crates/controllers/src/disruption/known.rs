@@ -1,0 +1,183 @@
+//! What the disruption controller knows: budgets, pods and the workloads that own them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use api::selector::object::selects;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt as _;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use super::plan::{EVICTION_LIFE, Selected};
+
+/// The UID of anything.
+pub(super) type Uid = Arc<str>;
+
+/// A pod, as far as budgets care.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct PodFacts {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// Its labels, in the shape selectors read.
+    labels: Value,
+    pub(super) controller: Option<OwnerReference>,
+    ready: bool,
+    leaving: bool,
+    /// Since when it is said to be disrupted while it does not leave.
+    doomed_since: Option<Timestamp>,
+}
+
+impl PodFacts {
+    fn of(pod: &Pod) -> Self {
+        let status = pod.status.as_ref();
+        let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let is_true = |kind: &str| conditions.iter().find(|c| c.type_ == kind && c.status == "True");
+        let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
+        let leaving = pod.metadata.deletion_timestamp.is_some();
+        let doomed = is_true("DisruptionTarget")
+            // What the node says of itself may take as long as the node likes.
+            .filter(|condition| condition.reason.as_deref() != Some("TerminationByKubelet"))
+            .filter(|_| !leaving && !matches!(phase, "Succeeded" | "Failed"));
+        Self {
+            namespace: pod.namespace().unwrap_or_default(),
+            name: pod.name_any(),
+            labels: json!({ "metadata": { "labels": pod.labels() } }),
+            controller: pod.owner_references().iter().find(|owner| owner.controller == Some(true)).cloned(),
+            ready: is_true("Ready").is_some(),
+            leaving,
+            doomed_since: doomed.and_then(|condition| condition.last_transition_time.as_ref()).map(|time| time.0),
+        }
+    }
+
+    /// When the pod's disruption has turned out not to happen.
+    pub(super) fn spared_at(&self) -> Option<Timestamp> {
+        self.doomed_since.and_then(|since| since.saturating_add(EVICTION_LIFE).ok())
+    }
+}
+
+/// A workload with a number of pods.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Workload {
+    /// How many pods it is asked for.
+    pub(super) replicas: i64,
+    /// Who decides that, if it is not itself.
+    pub(super) controller: Option<OwnerReference>,
+}
+
+impl Workload {
+    pub(super) fn of(object: &DynamicObject) -> Self {
+        Self {
+            replicas: object.data["spec"]["replicas"].as_i64().unwrap_or(1),
+            controller: object.owner_references().iter().find(|owner| owner.controller == Some(true)).cloned(),
+        }
+    }
+}
+
+/// A budget with its selector in the shape selectors have on the wire.
+#[derive(Clone, Debug)]
+pub(super) struct Budget {
+    pub(super) object: Arc<PodDisruptionBudget>,
+    selector: Value,
+}
+
+/// Everything known, and which budgets and pods deserve a look because of it.
+#[derive(Default, Debug)]
+pub(super) struct Known {
+    pub(super) budgets: BTreeMap<Uid, Budget>,
+    pods: BTreeMap<Uid, PodFacts>,
+    pub(super) workloads: BTreeMap<Uid, Workload>,
+    /// Budgets to be counted.
+    pub(super) dirty: BTreeSet<Uid>,
+}
+
+impl Known {
+    pub(super) fn budget_seen(&mut self, object: Arc<PodDisruptionBudget>) {
+        let Some(uid) = object.uid().map(Uid::from) else { return };
+        let selector = object.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+        let selector = selector.and_then(|selector| serde_json::to_value(selector).ok()).unwrap_or(Value::Null);
+        self.dirty.insert(uid.clone());
+        self.budgets.insert(uid, Budget { object, selector });
+    }
+
+    pub(super) fn budget_gone(&mut self, uid: &str) {
+        self.budgets.remove(uid);
+        self.dirty.remove(uid);
+    }
+
+    pub(super) fn pod_seen(&mut self, pod: &Pod) {
+        let Some(uid) = pod.uid().map(Uid::from) else { return };
+        let facts = PodFacts::of(pod);
+        if self.pods.get(&uid) == Some(&facts) {
+            return;
+        }
+        self.pod_gone(&uid);
+        self.touch(&facts);
+        self.pods.insert(uid, facts);
+    }
+
+    pub(super) fn pod_gone(&mut self, uid: &str) {
+        if let Some(old) = self.pods.remove(uid) {
+            self.touch(&old);
+        }
+    }
+
+    pub(super) fn all_pods(&mut self, pods: &[Arc<Pod>]) {
+        let here: BTreeSet<String> = pods.iter().filter_map(|pod| pod.uid()).collect();
+        let gone: Vec<Uid> = self.pods.keys().filter(|uid| !here.contains(&***uid)).cloned().collect();
+        gone.iter().for_each(|uid| self.pod_gone(uid));
+        pods.iter().for_each(|pod| self.pod_seen(pod));
+    }
+
+    /// A workload is there, or has changed, or (`None`) is gone. Whoever counts its pods counts again.
+    pub(super) fn workload(&mut self, uid: &str, namespace: &str, workload: Option<Workload>) {
+        let old = match workload.clone() {
+            Some(workload) => self.workloads.insert(uid.into(), workload),
+            None => self.workloads.remove(uid),
+        };
+        if old != workload {
+            let here =
+                self.budgets.iter().filter(|(_, budget)| budget.object.namespace().as_deref() == Some(namespace));
+            let here: Vec<Uid> = here.map(|(uid, _)| uid.clone()).collect();
+            self.dirty.extend(here);
+        }
+    }
+
+    /// The pods that a budget selects.
+    pub(super) fn selected(&self, budget: &Budget) -> Vec<&PodFacts> {
+        let namespace = budget.object.namespace().unwrap_or_default();
+        let pods = self.pods.values().filter(|pod| pod.namespace == namespace);
+        pods.filter(|pod| selects(&budget.selector, &pod.labels)).collect()
+    }
+
+    /// The pod whose disruption turns out not to happen first, and when.
+    pub(super) fn next_spared(&self) -> Option<(Timestamp, &Uid, &PodFacts)> {
+        let doomed = self.pods.iter().filter_map(|(uid, pod)| pod.spared_at().map(|at| (at, uid, pod)));
+        doomed.min_by_key(|(at, uid, _)| (*at, Arc::clone(uid)))
+    }
+
+    /// A pod's disruption is not to be looked at again for a while.
+    pub(super) fn look_later(&mut self, uid: &str, now: Timestamp) {
+        if let Some(pod) = self.pods.get_mut(uid) {
+            let later = now.saturating_sub(EVICTION_LIFE).and_then(|at| at.checked_add(SignedDuration::from_secs(5)));
+            pod.doomed_since = later.ok();
+        }
+    }
+
+    fn touch(&mut self, pod: &PodFacts) {
+        let concerned = self.budgets.iter().filter(|(_, budget)| {
+            budget.object.namespace().as_deref() == Some(&pod.namespace) && selects(&budget.selector, &pod.labels)
+        });
+        let concerned: Vec<Uid> = concerned.map(|(uid, _)| uid.clone()).collect();
+        self.dirty.extend(concerned);
+    }
+}
+
+impl PodFacts {
+    pub(super) fn as_selected(&self) -> Selected<'_> {
+        Selected { name: &self.name, ready: self.ready, leaving: self.leaving }
+    }
+}

@@ -1,0 +1,7 @@
+//! Controllers against a real server over HTTPS. The tests post nodes and play their agents.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod budgets;
+mod garbage;
+mod harness;
+mod lost_pods;

@@ -1,0 +1,248 @@
+//! The node goes down: who leaves when is [`lifecycle::Shutdown`]'s to say; here it is done and told.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, Preconditions};
+use lifecycle::shutdown::REJECTION;
+use lifecycle::{EventKind, Input, KillCause, Leaver, PriorityBudget, Shutdown, ShutdownBudgets, ShutdownStep};
+use runtime::Runtime;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use super::{Mode, PodEntry, Pods};
+use crate::hands::lock;
+use crate::publisher::Flush;
+use crate::translate::pod_spec::seconds;
+
+/// Kept for storing the last statuses.
+pub const FLUSH: Duration = Duration::from_secs(5);
+/// How long the API may take to show that the node goes down before pods are asked to leave.
+const SHOW: Duration = Duration::from_secs(1);
+/// How long the API may take to delete a pod before the node ends it without.
+const DELETE: Duration = Duration::from_secs(2);
+/// Longer than anything lasts: a group that nobody hurries.
+const ENDLESS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const CRITICAL: i32 = lifecycle::eviction::CRITICAL;
+
+/// How much time pods have when the node goes down.
+#[derive(Clone, Debug)]
+pub enum Farewell {
+    /// All that they ask for.
+    FullGrace,
+    /// What the machine can wait.
+    Within(ShutdownBudgets),
+}
+
+/// What is told of a shutdown.
+#[derive(Debug)]
+pub enum ShutdownNews {
+    /// These pods are still here.
+    Leaving(Vec<String>),
+    /// It is over.
+    Done,
+}
+
+/// A shutdown under way.
+pub(super) struct Stopping {
+    rules: Shutdown,
+    full_grace: bool,
+    /// Those who are still here.
+    leaving: BTreeMap<String, PodEntry>,
+    /// One task for each of them, which ends when it is at rest.
+    resting: JoinSet<String>,
+    /// Ends when everyone's last status is stored.
+    flushing: JoinSet<()>,
+    flushed: bool,
+    news: mpsc::UnboundedSender<ShutdownNews>,
+}
+
+/// Something a shutdown waited for.
+pub(super) enum StopEvent {
+    AtRest(String),
+    Flushed,
+    TimePassed,
+}
+
+/// The next thing that happens in a shutdown; never if there is none.
+pub(super) async fn next(stopping: &mut Option<Stopping>) -> StopEvent {
+    let Some(stopping) = stopping else { return std::future::pending().await };
+    let wake = async {
+        match stopping.rules.next_wake() {
+            // The timer's clock stops while the machine sleeps and ours does not, so look again at least every minute.
+            Some(at) => tokio::time::sleep(at.since(timeline::now()).min(Duration::from_secs(60))).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        Some(Ok(uid)) = stopping.resting.join_next() => StopEvent::AtRest(uid),
+        Some(_) = stopping.flushing.join_next() => StopEvent::Flushed,
+        () = wake => StopEvent::TimePassed,
+    }
+}
+
+impl<R: Runtime> Pods<R> {
+    /// Begins to go down. A shutdown that is already under way goes on as it is; whoever asks again hears of it.
+    pub(super) async fn shut_down(&mut self, farewell: Farewell, news: mpsc::UnboundedSender<ShutdownNews>) {
+        if let Some(stopping) = &mut self.stopping {
+            stopping.news = news;
+            return stopping.tell();
+        }
+        if self.mode == Mode::Open {
+            self.mode = Mode::ShuttingDown;
+        }
+        let message = "Shutdown manager detected shutdown event".to_owned();
+        self.tools.recorder.record_own(EventKind::Normal, "Shutdown", message);
+        // First nobody new is sent here; then those who are here are asked to leave.
+        self.tools.health.set(|health| health.shutting_down = true);
+        self.tools.health.seen(SHOW).await;
+        let entries = self.drivers.values().map(|handle| &handle.entry);
+        let here: BTreeMap<String, PodEntry> = entries
+            .filter(|entry| !entry.progress.borrow().at_rest)
+            .map(|entry| (entry.uid.0.clone(), entry.clone()))
+            .collect();
+        let leavers = here.iter().map(|(uid, entry)| leaver(uid, &lock(&entry.facts).pod)).collect();
+        let full_grace = matches!(farewell, Farewell::FullGrace);
+        let budgets = match farewell {
+            Farewell::Within(budgets) => budgets,
+            Farewell::FullGrace => {
+                let group = |priority| PriorityBudget { priority, budget: ENDLESS };
+                ShutdownBudgets::from_groups(vec![group(0), group(CRITICAL)]).expect("there is all the time")
+            }
+        };
+        let mut resting = JoinSet::new();
+        for (uid, entry) in &here {
+            let (uid, mut progress) = (uid.clone(), entry.progress.clone());
+            resting.spawn(async move {
+                // A driver sets its pod at rest before it ends.
+                let _ = progress.wait_for(|progress| progress.at_rest).await;
+                uid
+            });
+        }
+        let (rules, steps) = Shutdown::begin(timeline::now(), budgets, FLUSH, leavers);
+        let flushing = JoinSet::new();
+        let stopping = Stopping { rules, full_grace, leaving: here, resting, flushing, flushed: false, news };
+        stopping.tell();
+        self.stopping = Some(stopping);
+        self.take_steps(steps).await;
+    }
+
+    /// A shutdown goes on.
+    pub(super) async fn stopping_event(&mut self, event: StopEvent) {
+        let Some(stopping) = &mut self.stopping else { return };
+        let now = timeline::now();
+        let steps = match event {
+            StopEvent::AtRest(uid) => {
+                stopping.leaving.remove(&uid);
+                stopping.tell();
+                stopping.rules.at_rest(now, &uid)
+            }
+            StopEvent::Flushed => {
+                stopping.flushed = true;
+                stopping.rules.flushed(now)
+            }
+            StopEvent::TimePassed => stopping.rules.time_passed(now),
+        };
+        self.take_steps(steps).await;
+    }
+
+    async fn take_steps(&mut self, steps: Vec<ShutdownStep>) {
+        // Objects first: nobody is stopped while those who will be replaced still look as if they stayed.
+        let deleted = futures::future::join_all(steps.iter().filter_map(|step| match step {
+            ShutdownStep::Delete { uid, grace } => Some(self.delete(uid.clone(), *grace)),
+            ShutdownStep::Kill { .. } | ShutdownStep::Flush { .. } | ShutdownStep::LetGo | ShutdownStep::Resume => None,
+        }))
+        .await;
+        for (uid, grace) in deleted.into_iter().flatten() {
+            self.end(&uid, grace).await;
+        }
+        for step in steps {
+            match step {
+                ShutdownStep::Delete { .. } => {}
+                ShutdownStep::Kill { uid, grace } => self.end(&uid, grace).await,
+                ShutdownStep::Flush { .. } => {
+                    let Some(stopping) = &mut self.stopping else { return };
+                    let flushes: Vec<Flush> = self.drivers.values().map(|handle| handle.entry.flush.clone()).collect();
+                    let all = futures::future::join_all(flushes.into_iter().map(Flush::done));
+                    stopping.flushing.spawn(async move { drop(all.await) });
+                }
+                ShutdownStep::LetGo => {
+                    let Some(stopping) = &self.stopping else { return };
+                    if !stopping.flushed {
+                        warn!("some pods' last status could not be stored in time; it is stored at the next start");
+                    }
+                    let _ = stopping.news.send(ShutdownNews::Done);
+                }
+                ShutdownStep::Resume => {
+                    self.stopping = None;
+                    self.mode = Mode::Open;
+                    self.tools.health.set(|health| health.shutting_down = false);
+                }
+            }
+        }
+    }
+
+    /// Kills a pod because the node goes down.
+    async fn end(&self, uid: &str, grace: Duration) {
+        let full = self.stopping.as_ref().is_some_and(|stopping| stopping.full_grace);
+        if let Some(handle) = self.drivers.get(uid) {
+            let grace = (!full).then_some(grace);
+            let _ = handle.inbox.send(Input::KillRequested { cause: KillCause::NodeShutdown, grace }).await;
+        }
+    }
+
+    /// Deletes the object of a pod that somebody will replace; the watch then ends the pod. Answers those that have to
+    /// be ended without.
+    async fn delete(&self, uid: String, grace: Duration) -> Option<(String, Duration)> {
+        let pod = lock(&self.drivers.get(&uid)?.entry.facts).pod.metadata.clone();
+        let api: Api<Pod> = Api::namespaced(self.tools.client.clone(), pod.namespace.as_deref().unwrap_or_default());
+        let params = DeleteParams {
+            grace_period_seconds: Some(u32::try_from(grace.as_secs()).unwrap_or(u32::MAX)),
+            preconditions: Some(Preconditions { uid: Some(uid.clone()), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        let name = pod.name.unwrap_or_default();
+        match tokio::time::timeout(DELETE, api.delete(&name, &params)).await {
+            Ok(Ok(_)) => return None,
+            Ok(Err(error)) => warn!(pod = name, %error, "a pod could not be deleted; it is ended without"),
+            Err(_) => warn!(pod = name, "a pod could not be deleted in time; it is ended without"),
+        }
+        Some((uid, grace))
+    }
+
+    /// A pod that comes while the node goes down is turned away.
+    pub(super) async fn turn_away(&mut self, uid: &str) {
+        let Some(handle) = self.drivers.get_mut(uid) else { return };
+        handle.begun = true;
+        info!(uid, "a pod is turned away: the node is going down");
+        let (reason, message) = (REJECTION.0.to_owned(), REJECTION.1.to_owned());
+        let _ = handle.inbox.send(Input::Rejected { reason, message }).await;
+    }
+}
+
+impl Stopping {
+    /// Whoever asked may not listen any more.
+    fn tell(&self) {
+        let names = self.leaving.values().map(name).collect();
+        let _ = self.news.send(ShutdownNews::Leaving(names));
+    }
+}
+
+fn name(entry: &PodEntry) -> String {
+    let facts = lock(&entry.facts);
+    let meta = &facts.pod.metadata;
+    format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
+fn leaver(uid: &str, pod: &Pod) -> Leaver {
+    let spec = pod.spec.as_ref();
+    let owners = pod.metadata.owner_references.iter().flatten();
+    Leaver {
+        uid: uid.to_owned(),
+        priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
+        grace: seconds(spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30)),
+        controlled: owners.into_iter().any(|owner| owner.controller == Some(true)),
+    }
+}

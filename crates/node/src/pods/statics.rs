@@ -1,0 +1,201 @@
+//! Pods that come from files: those of one name follow each other, and each has a mirror in the API.
+//!
+//! Who may begin is [`Succession`]'s to say. One that waits has no driver and no record: after a restart its file asks
+//! for it again.
+
+use std::collections::HashSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use lifecycle::{Admission, Input, KillCause, Source};
+use runtime::Runtime;
+use timeline::Life;
+use tracing::{debug, info, warn};
+
+use super::{Mode, Pods};
+use crate::hands::lock;
+use crate::statics::{Wanted, full_name, is_static, mirror};
+use crate::translate::pod_spec::spec_changes;
+
+impl<R: Runtime> Pods<R> {
+    /// The static pods that have drivers, as they were last kept.
+    pub fn known_statics(&self) -> Vec<Pod> {
+        let statics = self.drivers.values().filter(|handle| handle.full_name.is_some() && !handle.unwanted);
+        statics.map(|handle| lock(&handle.entry.facts).pod.clone()).collect()
+    }
+
+    /// These are the pods that the files ask for, and no others.
+    pub async fn want(&mut self, Wanted(pods): Wanted) {
+        let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
+        let wanted: HashSet<String> = pods.iter().map(uid).collect();
+        let running = self.drivers.iter().filter(|(_, h)| !h.unwanted);
+        let running = running.filter_map(|(uid, h)| Some((uid.clone(), h.full_name.clone()?)));
+        let others = self.desired.iter().map(|(uid, pod)| (uid.clone(), full_name(pod)));
+        let gone: HashSet<(String, String)> = running.chain(others).filter(|(uid, _)| !wanted.contains(uid)).collect();
+        self.desired = pods.iter().map(|pod| (uid(pod), pod.clone())).collect();
+        for (uid, name) in gone {
+            self.unwant(&uid, &name).await;
+        }
+        for pod in pods {
+            self.arrive(pod).await;
+        }
+    }
+
+    /// A file no longer asks for this pod.
+    async fn unwant(&mut self, uid: &str, name: &str) {
+        let was_waiting = self.succession.leaves(name, uid);
+        if let Some(handle) = self.drivers.get_mut(uid)
+            && !handle.unwanted
+        {
+            info!(uid, name, "a static pod is not wanted any more");
+            handle.unwanted = true;
+            let cause = KillCause::ConfigRemoved;
+            let _ = handle.inbox.send(Input::KillRequested { cause, grace: None }).await;
+        } else if !was_waiting && !self.drivers.contains_key(uid) {
+            // It had its turn and could not be taken on yet.
+            self.succeed(name, uid).await;
+        }
+    }
+
+    /// A file asks for this pod.
+    async fn arrive(&mut self, pod: Pod) {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        if self.drivers.get(&uid).is_some_and(|handle| !handle.unwanted) {
+            return self.update_static(&uid, pod).await;
+        }
+        if self.mode != Mode::Open {
+            debug!(uid, "a static pod has to wait: the node is going down");
+            return;
+        }
+        match self.succession.arrives(&full_name(&pod), &uid, Source::Static) {
+            Admission::Begin => self.begin_static(pod).await,
+            Admission::Wait => debug!(uid, "a static pod waits until its predecessor is gone"),
+            Admission::Never => {}
+        }
+    }
+
+    /// Takes on a static pod whose turn it is.
+    pub(super) async fn begin_static(&mut self, pod: Pod) {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        if !self.desired.contains_key(&uid) || self.drivers.contains_key(&uid) {
+            return;
+        }
+        if self.adopt(&uid, &pod).await
+            && let Some(handle) = self.drivers.get_mut(&uid)
+        {
+            handle.begun = true;
+            let _ = handle.inbox.send(Input::Begin).await;
+        }
+    }
+
+    /// A manifest with a UID of its own was edited, or is seen for the first time after a restart.
+    async fn update_static(&mut self, uid: &str, pod: Pod) {
+        let Some(handle) = self.drivers.get_mut(uid) else { return };
+        if !handle.begun {
+            handle.begun = true;
+            let _ = handle.inbox.send(Input::Begin).await;
+        }
+        let (changes, is_news) = {
+            let mut facts = lock(&handle.entry.facts);
+            let is_news = facts.pod.metadata.annotations != pod.metadata.annotations || facts.pod.spec != pod.spec;
+            let changes = spec_changes(&facts.pod, &pod);
+            facts.pod = pod.clone();
+            (changes, is_news)
+        };
+        if !is_news {
+            return;
+        }
+        // What is kept is what the next agent compares with.
+        if let Err(error) = self.tools.manifests.keep(uid, &pod).await {
+            warn!(uid, %error, "a changed manifest cannot be kept; after a restart it counts as changed again");
+        }
+        for change in changes {
+            let _ = handle.inbox.send(Input::SpecChanged { change }).await;
+        }
+        // The mirror shows the manifest as it is.
+        handle.entry.flush.refresh();
+    }
+
+    /// Nothing is left of a static pod: the next of its name begins, or its mirror goes.
+    pub(super) async fn succeed(&mut self, name: &str, uid: &str) {
+        let mut next = self.succession.finished(name, uid);
+        while let Some(uid) = next {
+            if let Some(pod) = self.desired.get(&uid).filter(|_| self.mode == Mode::Open).cloned() {
+                return self.begin_static(pod).await;
+            }
+            next = self.succession.finished(name, &uid);
+        }
+        if let Some(mirror) = self.mirrors.get(name).cloned() {
+            self.chores.spawn(mirror::remove(self.tools.client.clone(), mirror));
+        }
+    }
+
+    /// A static pod of an earlier start goes on as it was, unless the node itself ended it: then it runs anew.
+    pub(super) async fn resume_static(&mut self, life: &Life) {
+        let Some(handle) = self.drivers.get_mut(&life.uid) else { return };
+        let Some(name) = handle.full_name.clone() else { return };
+        self.succession.arrives(&name, &life.uid, Source::Static);
+        let told = |wanted: fn(&Input) -> bool| life.steps.iter().any(|(_, _, input, _)| wanted(input));
+        let removed = told(|input| matches!(input, Input::KillRequested { cause: KillCause::ConfigRemoved, .. }));
+        let ended = told(|input| matches!(input, Input::KillRequested { .. } | Input::Rejected { .. }));
+        if removed || (ended && self.mode == Mode::Open) {
+            handle.unwanted = true;
+            self.succession.leaves(&name, &life.uid);
+        }
+        if ended && !removed && self.mode == Mode::Open {
+            let cause = KillCause::ConfigRemoved;
+            let _ = handle.inbox.send(Input::KillRequested { cause, grace: None }).await;
+        }
+    }
+
+    /// The API has these mirrors, found by listing.
+    pub(super) fn mirrors_listed(&mut self, mirrors: Vec<Pod>) {
+        self.mirrors = mirrors.iter().map(|mirror| (full_name(mirror), mirror.clone())).collect();
+        for mirror in mirrors {
+            self.mirror_changed(mirror);
+        }
+        for handle in self.drivers.values().filter(|handle| !handle.unwanted) {
+            if handle.full_name.as_ref().is_some_and(|name| !self.mirrors.contains_key(name)) {
+                handle.entry.flush.refresh();
+            }
+        }
+    }
+
+    /// The API has this mirror.
+    pub(super) fn mirror_changed(&mut self, mirror: Pod) {
+        let name = full_name(&mirror);
+        self.mirrors.insert(name.clone(), mirror.clone());
+        match self.static_called(&name) {
+            // Its own publisher makes it anew; while the pod leaves, its mirror stays as it is.
+            Some(handle) => {
+                let shows = mirror::shows(&mirror, &lock(&handle.entry.facts).pod);
+                if !shows && !handle.unwanted {
+                    handle.entry.flush.refresh();
+                }
+            }
+            None if self.mode == Mode::Open && !self.desired.values().any(|pod| full_name(pod) == name) => {
+                self.chores.spawn(mirror::remove(self.tools.client.clone(), mirror));
+            }
+            None => {}
+        }
+    }
+
+    /// An object of this name left the API. If a static pod has the name, its mirror may be made now.
+    pub(super) fn name_freed(&mut self, pod: &Pod) {
+        let name = full_name(pod);
+        self.mirrors.remove(&name);
+        if let Some(handle) = self.static_called(&name)
+            && !handle.unwanted
+        {
+            handle.entry.flush.refresh();
+        }
+    }
+
+    fn static_called(&self, name: &str) -> Option<&super::Handle> {
+        self.drivers.values().find(|handle| handle.full_name.as_deref() == Some(name))
+    }
+}
+
+/// The name that a pod's successors wait for, if it comes from a file.
+pub(super) fn line_of(pod: &Pod) -> Option<String> {
+    is_static(pod).then(|| full_name(pod))
+}

@@ -1,0 +1,187 @@
+//! How one namespace leaves: its pods first, each with its own grace, then everything else at once, then itself.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{DeleteOptions, KINDS, Kind, Propagation, Status};
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream, SelectAll};
+use jiff::Timestamp;
+use store::{Change, Object, Watch};
+use tokio::time::Instant;
+
+use super::conditions::{Left, Waiting, conditions};
+use crate::request::key;
+use crate::state::{State, core_kind};
+use crate::{change, create, delete};
+
+/// How often the namespace says anew what it waits for.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Sees the namespace through to its end.
+pub(super) async fn leave(state: &State, name: &str, uid: &str) -> Result<(), Status> {
+    let pods = core_kind("pods");
+    empty(state, &[pods], name, uid).await?;
+    let is_other = |kind: &&Kind| kind.namespaced && kind.is_stored() && kind.face.is_none() && *kind != pods;
+    let others: Vec<&'static Kind> = KINDS.iter().filter(is_other).collect();
+    empty(state, &others, name, uid).await?;
+    tell(state, name, uid, &Waiting::default()).await?;
+    let namespaces = core_kind("namespaces");
+    let key = key(namespaces, "", name);
+    let outcome = change::modify(state, namespaces, &key, false, |namespace| {
+        let mut new = namespace.to_value();
+        if api::meta::uid(&new) != uid {
+            return Err(Status::not_found(namespaces, name));
+        }
+        if let Some(finalizers) = new["spec"]["finalizers"].as_array_mut() {
+            finalizers.retain(|finalizer| finalizer != "kubernetes");
+        }
+        Ok(new)
+    });
+    unless_gone(outcome.await)?;
+    sweep(state, name).await?;
+    tracing::info!(namespace = name, "namespace gone");
+    Ok(())
+}
+
+/// A create that was let in before the namespace left may have been stored after it was found empty.
+async fn sweep(state: &State, name: &str) -> Result<(), Status> {
+    if create::namespace(state, name).is_some() {
+        return Ok(());
+    }
+    let now = DeleteOptions { grace_seconds: Some(0), ..background() };
+    for kind in KINDS.iter().filter(|kind| kind.namespaced && kind.is_stored()) {
+        let Ok(page) = state.store.list(kind.collection(), name, None) else { continue };
+        for object in page.items {
+            unless_gone(delete::delete(state, kind, &object.key, &now).await)?;
+        }
+    }
+    Ok(())
+}
+
+/// Nobody waits for dependents here: they live in the same namespace and leave with it.
+fn background() -> DeleteOptions {
+    DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() }
+}
+
+/// Asks everything of `kinds` to leave and waits until nothing is left, saying what is.
+async fn empty(state: &State, kinds: &[&'static Kind], namespace: &str, uid: &str) -> Result<(), Status> {
+    loop {
+        let mut waiting = Waiting::default();
+        let mut news = SelectAll::new();
+        let mut found = Vec::new();
+        for kind in kinds {
+            let (page, watch) = state.store.list_and_watch(kind.collection(), namespace);
+            found.extend(page.items.into_iter().map(|object| (*kind, object)));
+            news.push(changes(kind, watch));
+        }
+        for (kind, object) in &found {
+            waiting.put(kind, object);
+        }
+        for (kind, object) in &found {
+            unless_gone(delete::delete(state, kind, &object.key, &background()).await)?;
+        }
+        drop(found);
+        if follow(state, &mut news, waiting, namespace, uid).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// Follows what leaves until nothing is left. `false` if changes were lost and everything must be looked at again.
+async fn follow(
+    state: &State,
+    news: &mut SelectAll<BoxStream<'static, News>>,
+    mut waiting: Waiting,
+    namespace: &str,
+    uid: &str,
+) -> Result<bool, Status> {
+    let mut told: Option<Waiting> = None;
+    let mut tell_at = Instant::now();
+    while !waiting.is_empty() {
+        tokio::select! {
+            // What has happened already is taken in before anything is said about it.
+            biased;
+            change = news.next() => match change {
+                Some((kind, Some(Change::Added(object)))) => {
+                    waiting.put(kind, &object);
+                    unless_gone(delete::delete(state, kind, &object.key, &background()).await)?;
+                }
+                Some((kind, Some(Change::Modified { after, .. }))) => waiting.put(kind, &after),
+                Some((kind, Some(Change::Deleted { last, .. }))) => waiting.remove(kind, &last.key.name),
+                Some((_, None)) | None => return Ok(false),
+            },
+            () = tokio::time::sleep_until(tell_at), if told.as_ref() != Some(&waiting) => {
+                tell(state, namespace, uid, &waiting).await?;
+                told = Some(waiting.clone());
+                tell_at = Instant::now() + TELL_EVERY;
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// One change of a kind; `None` when some were lost.
+type News = (&'static Kind, Option<Change>);
+
+fn changes(kind: &'static Kind, watch: Watch) -> BoxStream<'static, News> {
+    let next = move |watch: Option<Watch>| async move {
+        let mut watch = watch?;
+        match watch.next().await {
+            Some(change) => Some(((kind, Some(change)), Some(watch))),
+            None => Some(((kind, None), None)),
+        }
+    };
+    stream::unfold(Some(watch), next).boxed()
+}
+
+/// Says on the namespace what it still waits for, truthfully.
+async fn tell(state: &State, name: &str, uid: &str, waiting: &Waiting) -> Result<(), Status> {
+    let namespaces = core_kind("namespaces");
+    let now = Timestamp::now();
+    let key = key(namespaces, "", name);
+    let written = change::modify(state, namespaces, &key, false, |namespace| {
+        let mut new = namespace.to_value();
+        if api::meta::uid(&new) != uid {
+            return Err(Status::not_found(namespaces, name));
+        }
+        new["status"]["conditions"] = conditions(&new["status"]["conditions"], waiting, now);
+        Ok(new)
+    });
+    unless_gone(written.await)
+}
+
+fn unless_gone<T>(outcome: Result<T, Status>) -> Result<(), Status> {
+    match outcome {
+        Ok(_) => Ok(()),
+        Err(status) if status.code == 404 => Ok(()),
+        Err(status) => Err(status),
+    }
+}
+
+impl Waiting {
+    fn put(&mut self, kind: &'static Kind, object: &Object) {
+        let value = object.value();
+        let finalizers = api::meta::finalizers(&value).into_iter().map(str::to_owned).collect();
+        let deadline = api::meta::deletion_timestamp(&value).filter(|_| kind.graceful_delete);
+        let names: &mut BTreeMap<Arc<str>, Left> = self.0.entry(resource_of(kind)).or_default();
+        names.insert(Arc::clone(&object.key.name), Left { finalizers, deadline });
+    }
+
+    fn remove(&mut self, kind: &'static Kind, name: &str) {
+        if let Some(names) = self.0.get_mut(&resource_of(kind)) {
+            names.remove(name);
+        }
+        self.0.retain(|_, names| !names.is_empty());
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// `pods.`, `deployments.apps`: as upstream writes it in conditions, and tools look for it.
+fn resource_of(kind: &Kind) -> String {
+    format!("{}.{}", kind.plural, kind.group)
+}

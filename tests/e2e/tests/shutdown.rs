@@ -1,0 +1,125 @@
+//! The machine goes down: who leaves when, what others see of it, and what is found afterwards.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use e2e::pods::{PodWatch, busybox, is_ready, phase, terminated};
+use e2e::{Instance, Shared, complaints};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, PodCondition};
+use kube::api::{Api, PostParams};
+use serde_json::{Value, json};
+
+async fn pods(instance: &Instance) -> Result<Api<Pod>> {
+    Ok(Api::namespaced(instance.client().await?, "default"))
+}
+
+async fn create(instance: &Instance, manifest: Value) -> Result<PodWatch> {
+    let pod: Pod = serde_json::from_value(manifest)?;
+    let watch = PodWatch::on(&instance.client().await?, pod.metadata.name.as_deref().unwrap()).await?;
+    pods(instance).await?.create(&PostParams::default(), &pod).await?;
+    Ok(watch)
+}
+
+/// Notes its name, on TERM notes that too, does `then`, and ends well.
+fn polite(name: &str, then: &str) -> String {
+    format!(
+        "trap 'echo {name} TERM >> /shared/log; {then}; exit 0' TERM; echo {name} up >> /shared/log; sleep 1000 & wait"
+    )
+}
+
+fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == kind)
+}
+
+async fn node_ready(instance: &Instance) -> Result<(String, String)> {
+    let node = Api::<Node>::all(instance.client().await?).get(instance.node_name()).await?;
+    let conditions = node.status.context("a status")?.conditions.context("conditions")?;
+    let ready = conditions.into_iter().find(|it| it.type_ == "Ready").context("Ready")?;
+    Ok((ready.status, ready.message.unwrap_or_default()))
+}
+
+/// [NT-152] [NT-156] Ordinary pods leave first and are withdrawn before, critical ones when they are gone; a newcomer is
+/// turned away; pods that somebody will replace are deleted, the others say why they ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn critical_pods_outlive_the_others_in_a_shutdown() -> Result<()> {
+    let mut instance = Instance::start_with(&["--shutdown-grace", "120", "--shutdown-grace-critical", "60"]).await?;
+    let shared = Shared::new()?;
+    let mut web = create(&instance, busybox("web", 600, &polite("web", "read word < /shared/gate"), &shared)).await?;
+    let mut vital = busybox("vital", 600, &polite("vital", "true"), &shared);
+    vital["spec"]["priorityClassName"] = "system-node-critical".into();
+    let mut vital = create(&instance, vital).await?;
+    let maps: Api<ConfigMap> = Api::namespaced(instance.client().await?, "default");
+    let owner = serde_json::from_value(json!({ "metadata": { "name": "owner" } }))?;
+    let owner = maps.create(&PostParams::default(), &owner).await?;
+    let mut owned = busybox("owned", 600, &polite("owned", "true"), &shared);
+    owned["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.metadata.uid, "controller": true,
+    }]);
+    let mut owned = create(&instance, owned).await?;
+    for watch in [&mut web, &mut vital, &mut owned] {
+        watch.ready().await?;
+    }
+    shared.wait_lines("log", 3).await?;
+
+    instance.power_fails()?;
+    let said = shared.wait_lines("log", 5).await?;
+    ensure!(said[3..].contains(&"web TERM".to_owned()) && said[3..].contains(&"owned TERM".to_owned()), "{said:?}");
+    let (_, last) = owned.gone(e2e::pods::SOON).await?;
+    assert_eq!(last.metadata.deletion_grace_period_seconds, Some(0), "it was deleted");
+    web.until("not Ready", |pod| !is_ready(pod)).await?;
+    let leaving = web.last.as_ref().unwrap();
+    assert_eq!((phase(leaving), &leaving.metadata.deletion_timestamp), (Some("Running"), &None));
+    let (ready, why) = node_ready(&instance).await?;
+    assert_eq!((&*ready, &*why), ("False", "node is shutting down"));
+    let mut late = busybox("late", 1, "sleep 1000", &shared);
+    late["spec"]["nodeName"] = instance.node_name().into();
+    let mut late = create(&instance, late).await?;
+    late.until("turned away", |pod| phase(pod) == Some("Failed")).await?;
+    let status = late.last.unwrap().status.unwrap();
+    let words = "Pod was rejected: Pod was rejected as the node is shutting down.";
+    assert_eq!((status.reason.as_deref(), status.message.as_deref()), (Some("NodeShutdown"), Some(words)));
+    assert_eq!(shared.lines("log").len(), 5, "the critical pod serves until the others are gone");
+    ensure!(is_ready(vital.last.as_ref().unwrap()));
+
+    shared.open_gate().await?;
+    instance.ended().await?;
+    assert_eq!(shared.lines("log").last().map(String::as_str), Some("vital TERM"));
+    instance.up().await?;
+    for name in ["web", "vital"] {
+        let pod = pods(&instance).await?.get(name).await?;
+        let status = pod.status.as_ref().unwrap();
+        assert_eq!((phase(&pod), status.reason.as_deref()), (Some("Failed"), Some("Terminated")), "{name}");
+        let words = "Pod was terminated in response to imminent node shutdown.";
+        assert_eq!(status.message.as_deref(), Some(words));
+        assert_eq!(terminated(&pod).unwrap().exit_code, 0, "how it ended is told as it was");
+        let target = condition(&pod, "DisruptionTarget").context("it was disrupted")?;
+        assert_eq!((&*target.status, target.reason.as_deref()), ("True", Some("TerminationByKubelet")));
+    }
+    assert_eq!(node_ready(&instance).await?.0, "True");
+    complaints::ensure_none(&instance, &[])
+}
+
+/// Whatever a pod asks for, it has what the shutdown leaves it; and the next group comes then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_takes_no_longer_than_it_may() -> Result<()> {
+    let mut instance = Instance::start_with(&["--shutdown-grace", "5", "--shutdown-grace-critical", "2"]).await?;
+    let shared = Shared::new()?;
+    let deaf =
+        "trap 'echo deaf TERM >> /shared/log' TERM; echo up >> /shared/log; while :; do sleep 1000 & wait $!; done";
+    let mut watch = create(&instance, busybox("deaf", 600, deaf, &shared)).await?;
+    watch.ready().await?;
+    shared.wait_lines("log", 1).await?;
+    let began = Instant::now();
+    instance.power_fails()?;
+    instance.ended().await?;
+    let took = began.elapsed();
+    ensure!(took >= Duration::from_secs(3), "it had less than its group may take: {took:?}");
+    ensure!(took < Duration::from_secs(15), "it had what it asked for: {took:?}");
+    assert_eq!(shared.lines("log"), ["up", "deaf TERM"]);
+    instance.up().await?;
+    let pod = pods(&instance).await?.get("deaf").await?;
+    assert_eq!(terminated(&pod).unwrap().exit_code, 137);
+    assert_eq!(pod.status.unwrap().reason.as_deref(), Some("Terminated"));
+    complaints::ensure_none(&instance, &[])
+}
