@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use cli::UpArgs;
+use cli::image::Images;
 use lifecycle::ShutdownBudgets;
 use node::pressure::{EvictionConfig, ThresholdError, threshold};
 use runtime::image::ImageStore;
@@ -165,9 +166,9 @@ fn valid_name(name: String) -> Result<String> {
 }
 
 /// The images below `data_dir`.
-pub(crate) fn image_store(data_dir: &Path) -> Result<ImageStore> {
+pub(crate) fn images(data_dir: &Path) -> Result<Images> {
     let dir = data_dir.join("images");
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
     made.with_context(|| format!("cannot use {}", dir.display()))?;
-    Ok(ImageStore::open(&dir)?)
+    Ok(Images { store: ImageStore::open(&dir)?, data_dir: data_dir.to_owned() })
 }

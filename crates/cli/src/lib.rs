@@ -5,6 +5,9 @@
 
 pub mod image;
 pub mod plan;
+mod progress;
+
+pub use progress::Screen;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -124,14 +127,53 @@ pub struct ImageArgs {
 /// The commands of `adieu image`.
 #[derive(Subcommand, Clone, Debug)]
 pub enum ImageCommand {
-    /// Load images from a docker or OCI archive
+    /// Pull an image from its registry
+    Pull {
+        /// Its name: busybox, quay.io/team/web:v1, localhost:5000/app@sha256:…
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// `json` for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: Output,
+    },
+    /// Load images from a docker or OCI archive, or from an OCI layout in a folder
     Load {
-        /// The archive, or - for standard input
+        /// The archive or folder, or - for standard input
         #[arg(value_name = "FILE")]
         archive: PathBuf,
+        /// `json` for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: Output,
     },
     /// List the images that are present
     Ls {
+        /// `json` for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: Output,
+    },
+    /// Show everything that is known of an image
+    Inspect {
+        /// Its name or id
+        #[arg(value_name = "IMAGE")]
+        name: String,
+        /// `json` for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: Output,
+    },
+    /// Remove images; those that a pod uses stay
+    Rm {
+        /// Names or ids
+        #[arg(value_name = "IMAGE", required = true)]
+        names: Vec<String>,
+        /// `json` for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: Output,
+    },
+    /// Remove images without a name, and what interrupted pulls have left
+    Prune {
+        /// Every image that no pod uses, also those with a name
+        #[arg(short, long)]
+        all: bool,
         /// `json` for programs
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: Output,

@@ -10,6 +10,7 @@ pub mod driver;
 pub mod events;
 pub mod hands;
 pub mod heartbeat;
+pub mod images;
 pub mod manifest;
 pub mod node;
 pub mod pods;

@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::image::{Keyring, Origin, Prune, PullError, Pulled, Removed};
+
 /// The UID of a pod: the name of its sandbox.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct PodUid(pub String);
@@ -267,6 +269,20 @@ pub struct Image {
     pub env: BTreeMap<String, String>,
 }
 
+impl Image {
+    /// How the API names the image that a container runs: the repository `wanted` is of, pinned to its digest there; by
+    /// its id if no registry ever told a digest.
+    pub fn reference(&self, wanted: &str) -> String {
+        let wanted = wanted.parse::<crate::image::ImageName>().ok();
+        let same = |name: &&String| match (&wanted, name.parse::<crate::image::ImageName>()) {
+            (Some(wanted), Ok(name)) => name.is_same_repository(wanted),
+            _ => false,
+        };
+        let mut pinned = self.names.iter().filter(|name| name.contains('@'));
+        pinned.clone().find(same).or_else(|| pinned.next()).unwrap_or(&self.id).clone()
+    }
+}
+
 /// Something to run inside a running container.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ExecSpec {
@@ -380,11 +396,14 @@ pub struct Connections {
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
     /// No such image here.
-    #[error("image {name:?} is not present; load it with `adieu image load FILE`")]
+    #[error("image {name:?} is not present")]
     ImageAbsent { name: String },
     /// The image name cannot be read.
     #[error("image name {name:?} is not valid: {why}")]
     ImageName { name: String, why: String },
+    /// The registry did not give the image, or it is not one that can be run here.
+    #[error(transparent)]
+    Pull(Box<PullError>),
     /// No such sandbox, or its shim does not answer.
     #[error("pod {pod} has no sandbox")]
     NoSandbox { pod: String },
@@ -424,6 +443,12 @@ pub trait Runtime: Send + Sync + 'static {
     fn inventory(&self) -> impl Future<Output = Result<Vec<PodReport>>> + Send;
     /// Finds an image that is present, by any of its names, its id, or a name without registry and tag.
     fn ensure_image(&self, name: &str) -> impl Future<Output = Result<Image>> + Send;
+    /// Finds an image as `ensure_image` does, and who may use it without asking its registry.
+    fn find_image(&self, name: &str) -> impl Future<Output = Result<(Image, Origin)>> + Send;
+    /// Asks the image's registry and makes present what the name stands for there. Dropping the future ends it at once.
+    fn pull_image(&self, name: &str, keyring: &Keyring) -> impl Future<Output = Result<Pulled>> + Send;
+    /// Removes images that may go; never one that a container uses.
+    fn prune_images(&self, which: Prune) -> impl Future<Output = Result<Removed>> + Send;
     /// All images that are present.
     fn images(&self) -> impl Future<Output = Result<Vec<Image>>> + Send;
     /// Makes the pod's sandbox.

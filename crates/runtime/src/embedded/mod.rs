@@ -12,6 +12,7 @@ mod remove;
 mod run;
 mod sandbox;
 mod usage;
+mod uses;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
@@ -29,13 +30,14 @@ use crate::contract::{
     Connections, ContainerId, ContainerSpec, ContainerStats, ContainerUsage, Delivery, ExecSession, ExecSpec, Image,
     PodReport, PodUid, Runtime, RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Started,
 };
-use crate::image::ImageStore;
+use crate::image::{ImageStore, Keyring, Origin, Patience, Progress, Prune, Pulled, Puller, Removed};
 use crate::network::{Network, PodCidr};
 use crate::shim::records::{PodDir, is_plain, make_dir};
 use crate::sys::descriptors::allow_most;
 use pod::{Pod, system};
 use program::ShimProgram;
 pub use usage::{DiskUsage, disk_usage};
+pub use uses::image_uses;
 
 type Result<T> = std::result::Result<T, RuntimeError>;
 
@@ -47,7 +49,7 @@ const CGROUP_PATIENCE: Duration = Duration::from_millis(500);
 /// Where and as whom the runtime works.
 #[derive(Clone, Debug)]
 pub struct EmbeddedConfig {
-    /// All it keeps is below this directory: `images`, `network`, `pods`, `seccomp`.
+    /// All it keeps is below this directory: `images`, `network`, `pods`, `seccomp`. `registries.yaml` there is read.
     pub data_dir: PathBuf,
     /// Made with the directory, part of every name that is global to the machine.
     pub instance: String,
@@ -69,6 +71,7 @@ struct Inner {
     group: Group,
     program: ShimProgram,
     images: ImageStore,
+    puller: Puller,
     filters: Filters,
     network: Network,
     pods: Mutex<BTreeMap<PodUid, Arc<Pod>>>,
@@ -100,12 +103,14 @@ impl Embedded {
             .await
             .map_err(|error| system("cannot open the pod network")(error.into()))?;
         let (events, receiver) = mpsc::unbounded_channel();
+        let puller = Puller::new(images.clone(), registries_file(&config.data_dir), Patience::default());
         let inner = Arc::new(Inner {
             filters: Filters::new(config.data_dir.join("seccomp")),
             data_dir: config.data_dir,
             group,
             program,
             images,
+            puller,
             network,
             pods: Mutex::default(),
             events,
@@ -113,6 +118,7 @@ impl Embedded {
             background: Mutex::default(),
         });
         inner.reattach().await?;
+        inner.in_background(sweep(inner.clone()));
         Ok(Self { inner })
     }
 
@@ -168,6 +174,25 @@ async fn blocking<T: Send + 'static>(
     Ok(tokio::task::spawn_blocking(work).await??)
 }
 
+/// Where the settings for registries are, below a data directory.
+pub fn registries_file(data_dir: &std::path::Path) -> PathBuf {
+    data_dir.join("registries.yaml")
+}
+
+/// Removes what pulls that were killed have left in the store.
+async fn sweep(inner: Arc<Inner>) {
+    let swept = inner.prune(Prune::Leftovers).await;
+    swept.map(drop).unwrap_or_else(|error| tracing::warn!(%error, "leftovers among the images stay for now"));
+}
+
+impl Inner {
+    async fn prune(&self, which: Prune) -> Result<Removed> {
+        let (images, data_dir) = (self.images.clone(), self.data_dir.clone());
+        let pruned = blocking(move || Ok(images.prune(which, &|| image_uses(&data_dir))));
+        Ok(pruned.await.map_err(system("cannot remove images"))??)
+    }
+}
+
 impl Runtime for Embedded {
     fn events(&self) -> Option<mpsc::UnboundedReceiver<RuntimeEvent>> {
         self.inner.receiver.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -183,6 +208,22 @@ impl Runtime for Embedded {
         let (images, name) = (self.inner.images.clone(), name.to_owned());
         let found = blocking(move || Ok(images.find(&name))).await.map_err(system("cannot look for the image"))?;
         Ok(found?.image)
+    }
+
+    async fn find_image(&self, name: &str) -> Result<(Image, Origin)> {
+        let (images, name) = (self.inner.images.clone(), name.to_owned());
+        let found = blocking(move || Ok(images.find_with_origin(&name)));
+        let (stored, origin) = found.await.map_err(system("cannot look for the image"))??;
+        Ok((stored.image, origin))
+    }
+
+    async fn pull_image(&self, name: &str, keyring: &Keyring) -> Result<Pulled> {
+        let progress = tokio::sync::watch::Sender::new(Progress::default());
+        Ok(self.inner.puller.pull(&name.parse()?, keyring, &progress).await?)
+    }
+
+    async fn prune_images(&self, which: Prune) -> Result<Removed> {
+        self.inner.prune(which).await
     }
 
     async fn images(&self) -> Result<Vec<Image>> {

@@ -64,7 +64,9 @@ impl Inner {
 
     /// Writes everything the shim needs before it is asked.
     fn write_plan(&self, pod: &Pod, spec: &ContainerSpec) -> Result<()> {
-        let image = self.images.find(&spec.image_id)?;
+        // Held until the plan, which tells that the image is in use, is on disk.
+        let using = self.images.begin_use(&spec.image_id)?;
+        let image = &using.stored;
         let record: SandboxRecord =
             records::read(&pod.dir.sandbox()).ok_or_else(|| RuntimeError::NoSandbox { pod: pod.uid.0.clone() })?;
         let mut plan = ContainerPlan::merge(spec, &image.config, &image.layers, &record.spec.hostname);
