@@ -13,8 +13,8 @@ mod paths;
 mod schemas;
 mod swagger;
 
-pub use openapi::{Document, openapi_v3, openapi_v3_index};
-pub use swagger::{openapi_v2, protobuf as openapi_v2_protobuf};
+pub use openapi::{Document, fingerprint, openapi_v3, openapi_v3_index};
+pub use swagger::{OpenApiV2, protobuf as openapi_v2_protobuf};
 
 /// The content type of the aggregated documents; clients decide by it.
 pub const AGGREGATED_CONTENT_TYPE: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";

@@ -65,13 +65,18 @@ impl OpenApi {
     fn get() -> &'static Self {
         static MADE: OnceLock<OpenApi> = OnceLock::new();
         MADE.get_or_init(|| {
-            let all = documents::openapi_v3();
-            let v2 = documents::openapi_v2(&all);
-            let small = |value: &Value| compress(&respond::to_bytes(value));
+            let (mut v2, mut v3, mut index) = (documents::OpenApiV2::default(), BTreeMap::new(), Vec::new());
+            for document in documents::openapi_v3() {
+                let bytes = respond::to_bytes(&document.value);
+                index.push((document.path(), documents::fingerprint(&bytes)));
+                v3.insert(document.path(), compress(&bytes));
+                v2.add(&document);
+            }
+            let v2 = v2.finish();
             Self {
-                index: respond::to_bytes(&documents::openapi_v3_index(&all)),
-                v3: all.iter().map(|document| (document.path(), small(&document.value))).collect(),
-                v2_json: small(&v2),
+                index: respond::to_bytes(&documents::openapi_v3_index(&index)),
+                v3,
+                v2_json: compress(&respond::to_bytes(&v2)),
                 v2_protobuf: compress(&documents::openapi_v2_protobuf(&v2)),
             }
         })
@@ -134,11 +139,7 @@ fn aggregated(headers: &HeaderMap, version: &str, mut document: Value) -> Respon
 
 /// The document with a strong tag, or 304 for a client that has it.
 fn tagged(headers: &HeaderMap, media: &'static str, bytes: Vec<u8>) -> Response<Body> {
-    // FNV-1a: tells documents of one build from those of another, and guards nothing.
-    let hash = bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
-    let tag = format!("\"{hash:016X}\"");
+    let tag = format!("\"{:016X}\"", documents::fingerprint(&bytes));
     let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let mut response = if known.is_some_and(|known| known.split(',').any(|each| each.trim() == tag)) {
         respond::with_type(StatusCode::NOT_MODIFIED, media, Body::empty())

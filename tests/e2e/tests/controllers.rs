@@ -241,7 +241,8 @@ async fn writers_that_collide_are_told_so() -> Result<()> {
 
     // An election: everybody reads the free lease, one writes it.
     let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
-    let free = Lease { metadata: ObjectMeta { name: Some("chair".into()), ..ObjectMeta::default() }, ..Lease::default() };
+    let free =
+        Lease { metadata: ObjectMeta { name: Some("chair".into()), ..ObjectMeta::default() }, ..Lease::default() };
     let free = leases.create(&PostParams::default(), &free).await?;
     let mut elected = Vec::new();
     for candidate in ["ann", "bob", "cid"] {

@@ -26,24 +26,19 @@ impl Document {
     }
 }
 
-/// Every document. They are large: keep what is made of them, not them.
-pub fn openapi_v3() -> Vec<Document> {
+/// Every document, one at a time: they are large, and only what is made of them is kept.
+pub fn openapi_v3() -> impl Iterator<Item = Document> {
     let descriptions = Descriptions::unpack();
-    let document = |(group, version)| Document { group, version, value: document(group, version, &descriptions) };
-    super::group_versions().into_iter().map(document).collect()
+    let document = move |(group, version)| Document { group, version, value: document(group, version, &descriptions) };
+    super::group_versions().into_iter().map(document)
 }
 
-/// `GET /openapi/v3`: which documents there are. The hash in each address changes when its document does.
-pub fn openapi_v3_index(documents: &[Document]) -> Value {
-    let paths: Map<String, Value> = documents
-        .iter()
-        .map(|document| {
-            let (path, hash) = (document.path(), fingerprint(&document.value.to_string()));
-            let url = format!("/openapi/v3/{path}?hash={hash:016X}");
-            (path, json!({ "serverRelativeURL": url }))
-        })
-        .collect();
-    json!({ "paths": paths })
+/// `GET /openapi/v3`: which documents there are. The fingerprint of each is in its address, which so changes with it.
+pub fn openapi_v3_index(documents: &[(String, u64)]) -> Value {
+    let entry = |(path, hash): &(String, u64)| {
+        (path.clone(), json!({ "serverRelativeURL": format!("/openapi/v3/{path}?hash={hash:016X}") }))
+    };
+    json!({ "paths": documents.iter().map(entry).collect::<Map<String, Value>>() })
 }
 
 fn document(group: &str, version: &str, descriptions: &Descriptions) -> Value {
@@ -55,7 +50,8 @@ fn document(group: &str, version: &str, descriptions: &Descriptions) -> Value {
     })
 }
 
-/// FNV-1a: stable across builds, and no secret.
-fn fingerprint(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+/// FNV-1a: tells documents of one build from those of another, and guards nothing.
+pub fn fingerprint(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }

@@ -80,7 +80,8 @@ impl Writer<'_, '_> {
             let id = format!("{}{}", verb, self.id(names.contains(&"namespace"), ""));
             let own = self.schemas.kind(self.kind.group, self.kind.version, self.kind.kind);
             let named = named(self.kind.group, self.kind.version, self.kind.kind);
-            let list = if *verb == "list" { self.schemas.list(self.kind) } else { None };
+            let lists = matches!(*verb, "list" | "deletecollection");
+            let list = if lists { self.schemas.list(self.kind) } else { None };
             item[method(verb)] = self.operation(verb, &id, own, list, named);
         }
         item
@@ -123,7 +124,7 @@ impl Writer<'_, '_> {
                 let schema = list.unwrap_or_else(|| own.clone());
                 json!({ "application/json": { "schema": schema }, "application/json;stream=watch": { "schema": schema } })
             }
-            "deletecollection" => json_of(&self.schemas.status()),
+            "deletecollection" => json_of(&list.unwrap_or_else(|| own.clone())),
             "delete" => json_of(&json!({})),
             _ => json_of(&own),
         };

@@ -9,23 +9,34 @@ mod wire;
 
 pub use wire::protobuf;
 
-/// `GET /openapi/v2`.
-pub fn openapi_v2(documents: &[Document]) -> Value {
-    let (mut paths, mut definitions) = (Map::new(), Map::new());
-    for document in documents {
+/// The document in the making.
+#[derive(Default)]
+pub struct OpenApiV2 {
+    paths: Map<String, Value>,
+    definitions: Map<String, Value>,
+}
+
+impl OpenApiV2 {
+    /// Takes over what a document of v3 says.
+    pub fn add(&mut self, document: &Document) {
         for (path, item) in document.value["paths"].as_object().into_iter().flatten() {
-            paths.insert(path.clone(), path_item(item));
+            self.paths.insert(path.clone(), path_item(item));
         }
         for (name, schema) in document.value["components"]["schemas"].as_object().into_iter().flatten() {
             // The same in every document that has it, but only one knows a kind by its name.
-            if !definitions.contains_key(name) || schema.get("x-kubernetes-group-version-kind").is_some() {
-                definitions.insert(name.clone(), definition(schema));
+            if !self.definitions.contains_key(name) || schema.get("x-kubernetes-group-version-kind").is_some() {
+                self.definitions.insert(name.clone(), definition(schema));
             }
         }
     }
-    json!({
-        "swagger": "2.0", "info": { "title": TITLE, "version": VERSION }, "paths": paths, "definitions": definitions,
-    })
+
+    /// `GET /openapi/v2`.
+    pub fn finish(self) -> Value {
+        json!({
+            "swagger": "2.0", "info": { "title": TITLE, "version": VERSION },
+            "paths": self.paths, "definitions": self.definitions,
+        })
+    }
 }
 
 fn path_item(item: &Value) -> Value {

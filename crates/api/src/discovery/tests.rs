@@ -78,7 +78,7 @@ fn groups_are_listed_without_the_core_group() {
 /// The documents, made once for all tests.
 fn documents() -> &'static [Document] {
     static MADE: std::sync::OnceLock<Vec<Document>> = std::sync::OnceLock::new();
-    MADE.get_or_init(openapi_v3)
+    MADE.get_or_init(|| openapi_v3().collect())
 }
 
 fn document(group: &str, version: &str) -> &'static Value {
@@ -87,11 +87,11 @@ fn document(group: &str, version: &str) -> &'static Value {
 
 #[test]
 fn every_kind_that_can_be_patched_says_that_the_server_validates() {
-    let index = openapi_v3_index(documents());
+    let index = openapi_v3_index(&documents().iter().map(|each| (each.path(), 7)).collect::<Vec<_>>());
     for kind in KINDS {
         let path = if kind.group.is_empty() { "api/v1".to_owned() } else { format!("apis/{}", kind.api_version()) };
         let url = index["paths"][&path]["serverRelativeURL"].as_str().unwrap();
-        assert!(url.starts_with(&format!("/openapi/v3/{path}?hash=")), "{url}");
+        assert!(url.starts_with(&format!("/openapi/v3/{path}?hash=0000000000000007")), "{url}");
         let paths = document(kind.group, kind.version)["paths"].as_object().unwrap();
         let operation = paths
             .values()
@@ -179,7 +179,9 @@ fn nearly_everything_is_described() {
 
 #[test]
 fn the_old_document_speaks_old_words() {
-    let old = openapi_v2(documents());
+    let mut old = OpenApiV2::default();
+    documents().iter().for_each(|document| old.add(document));
+    let old = old.finish();
     let text = old.to_string();
     assert!(!text.contains("allOf") && !text.contains("oneOf") && !text.contains("components/schemas"));
     let definitions = old["definitions"].as_object().unwrap();

@@ -114,7 +114,8 @@ fn document(kind: &Kind, message: &'static Message, scope: Scope, body: &[u8]) -
             "failed to create typed patch object ({namespace}/{name}; {expected}, Kind={}): {mistake}",
             kind.kind
         );
-        Status::new(500, "", text)
+        // Upstream calls a client's mistake its own, 500. The words are what people look for; the blame can be right.
+        Status::bad_request(text)
     })?;
     if let Some(object) = document.as_object_mut() {
         object.retain(|key, _| !scope.skips(key));

@@ -32,9 +32,22 @@ pub(super) fn patch(document: &mut Value, body: &[u8]) -> Result<(), Status> {
                 return Err(unprocessable());
             }
         }
-        patch_unsafe(document, std::slice::from_ref(operation)).map_err(|_failed| unprocessable())?;
+        if !holds_by_absence(document, operation) {
+            patch_unsafe(document, std::slice::from_ref(operation)).map_err(|_failed| unprocessable())?;
+        }
     }
     Ok(())
+}
+
+/// Whether it is a test for null of a field that is not there: to Kubernetes an absent field is null. Controllers add
+/// their first finalizer this way.
+fn holds_by_absence(document: &Value, operation: &PatchOperation) -> bool {
+    let PatchOperation::Test(test) = operation else { return false };
+    let Some((parent, field)) = test.path.as_str().rsplit_once('/').filter(|_| test.value.is_null()) else {
+        return false;
+    };
+    let field = field.replace("~1", "/").replace("~0", "~");
+    document.pointer(parent).and_then(Value::as_object).is_some_and(|fields| !fields.contains_key(&field))
 }
 
 #[cfg(test)]
@@ -77,6 +90,20 @@ mod tests {
             assert_eq!((refusal.code, refusal.reason), (422, "Invalid"), "{operations}");
             assert_eq!(refusal.message, "the server rejected our request due to an error in our request");
         }
+    }
+
+    #[test]
+    fn an_absent_field_is_null_to_a_test() {
+        let first = json!([
+            {"op": "test", "path": "/metadata/finalizers", "value": null},
+            {"op": "add", "path": "/metadata/finalizers", "value": ["a"]},
+        ]);
+        let held = patched(json!({"metadata": {}}), &first).unwrap();
+        assert_eq!(held, json!({"metadata": {"finalizers": ["a"]}}));
+        assert_eq!(patched(held, &first).unwrap_err().code, 422, "somebody was first");
+        assert_eq!(patched(json!({}), &first).unwrap_err().code, 422, "what would hold it is not there");
+        let there = json!([{"op": "test", "path": "/metadata/finalizers", "value": []}]);
+        assert_eq!(patched(json!({"metadata": {}}), &there).unwrap_err().code, 422);
     }
 
     #[test]

@@ -131,7 +131,11 @@ impl Api {
         let response = service.oneshot(request.body(Full::new(body.into())).unwrap()).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = tokio::time::timeout(PATIENCE, body.collect()).await.unwrap().unwrap().to_bytes();
-        Answer { code: parts.status.as_u16(), headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+        Answer {
+            code: parts.status.as_u16(),
+            headers: parts.headers,
+            text: String::from_utf8_lossy(&bytes).into_owned(),
+        }
     }
 
     /// Opens a watch; `path` carries its query.

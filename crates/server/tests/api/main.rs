@@ -11,5 +11,6 @@ mod objects;
 mod patches;
 mod security;
 mod streams;
+mod surface;
 mod transport;
 mod watches;

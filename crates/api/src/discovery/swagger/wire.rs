@@ -1,6 +1,6 @@
 //! The v2 document as the protobuf message `openapi.v2.Document`, the only form in which kubectl takes it.
 //!
-//! Only what [`super::openapi_v2`] writes is known here. The numbers are those of the published message.
+//! Only what [`super::OpenApiV2`] writes is known here. The numbers are those of the published message.
 
 use serde_json::Value;
 

@@ -253,6 +253,7 @@ fn documents_that_do_not_fit_are_refused() {
         unknown.message,
         "failed to create typed patch object (d/p; v1, Kind=Pod): .spec.containers[name=\"a\"].imag: field not declared in schema"
     );
+    assert_eq!((unknown.code, unknown.reason), (400, "BadRequest"));
     let twice = refuse(pod(&json!({"containers": [{"name": "a"}, {"name": "a"}]})));
     assert!(twice.message.ends_with(".spec.containers: duplicate entries for key [name=\"a\"]"), "{twice}");
     assert!(refuse(pod(&json!({"containers": [{"image": "a"}]}))).message.contains("omits"));
