@@ -128,6 +128,8 @@ pub fn large() -> Vec<PodModel<PodWorker>> {
     let make: Make<PodWorker> = PodWorker::new;
     let a = || container("a", Main);
     let exec = |name, role| hooked(name, role, Hook::Exec);
+    let lost = Bounds { shrinks: 1, refusals: 1, crashes: 1, ..Bounds::CALM };
+    let traffic = Bounds { traffic: 3, refusals: 1, exits: 1, crashes: 1, ..Bounds::CALM };
     vec![
         warm("one container, everything, two crashes", vec![a()], Bounds { crashes: 2, ..EVERYTHING }, make),
         warm("exec hook, everything", vec![exec("a", Main)], EVERYTHING, make),
@@ -137,11 +139,11 @@ pub fn large() -> Vec<PodModel<PodWorker>> {
         warm(
             "main and two sidecars, troubles",
             vec![container("s", Sidecar), container("t", Sidecar), a()],
-            Bounds { refusals: 0, ..TROUBLES },
+            Bounds { refusals: 0, late: 0, ..TROUBLES },
             make,
         ),
-        routed("barrier, everything", vec![exec("a", Main)], EVERYTHING, make),
-        routed("barrier and sidecar, traffic", vec![exec("s", Sidecar), a()], Bounds { traffic: 3, ..TROUBLES }, make),
-        cold("comes up, everything lost", vec![exec("s", Sidecar), a()], Bounds { lost: 2, ..TROUBLES }, make),
+        routed("barrier, everything", vec![exec("a", Main)], Bounds { refusals: 0, pauses: 0, ..EVERYTHING }, make),
+        routed("barrier and sidecar, traffic", vec![container("s", Sidecar), a()], traffic, make),
+        cold("comes up, everything lost", vec![exec("s", Sidecar), a()], Bounds { lost: 2, ..lost }, make),
     ]
 }

@@ -318,15 +318,15 @@ fn overran_at(grace: u64) -> Option<(Moment, KillOutcome)> {
         })
     };
     // The runtime never answers anything.
-    let mut told = None;
-    while told.is_none() {
+    let told = (0..100).find_map(|_| {
         let wake = worker.next_wake().expect("somebody waits");
         let effects = worker.handle(wake.at, Input::TimePassed);
-        told = answered(&effects).map(|outcome| (wake.at, outcome));
+        let told = answered(&effects).map(|outcome| (wake.at, outcome));
         let exceeded =
             effects.iter().any(|e| matches!(e, Effect::Emit(event) if event.reason == "ExceededGracePeriod"));
         assert_eq!(exceeded, told.is_some());
-    }
+        told
+    });
     assert!(worker.is_terminating() && !worker.is_at_rest());
     told
 }
