@@ -80,7 +80,9 @@ fn mount_access(state: &State, account: &Value, pod: &mut Value) {
     let volume = format!("kube-api-access-{}", random::suffix());
     let mut mounted = false;
     for key in ["initContainers", "containers"] {
-        for container in pod["spec"][key].as_array_mut().into_iter().flatten().filter(|c| c.is_object()) {
+        // Not by index: that would leave an explicit null where the pod says nothing, which reads back as a change.
+        let containers = pod["spec"].get_mut(key).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten().filter(|c| c.is_object()) {
             let mounts = container["volumeMounts"].take();
             let mut mounts = mounts.as_array().cloned().unwrap_or_default();
             if !mounts.iter().any(|mount| mount["mountPath"] == ACCESS) {
