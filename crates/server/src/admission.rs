@@ -68,11 +68,11 @@ const ACCESS: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Asked for by the volume; the odd seconds tell these tokens from others.
 const ACCESS_SECONDS: i64 = 3607;
 
-/// Gives every container its account's token, the CA and the namespace, unless the pod or the account says no. A server
+/// Gives every container its account's token, the CA and the namespace, if the pod or the account says so. A server
 /// that has no CA to tell leaves it: a pod would wait for that file for ever.
 fn mount_access(state: &State, account: &Value, pod: &mut Value) {
     let said = pod["spec"]["automountServiceAccountToken"].as_bool();
-    let wanted = said.or_else(|| account["automountServiceAccountToken"].as_bool()).unwrap_or(true);
+    let wanted = said.or_else(|| account["automountServiceAccountToken"].as_bool()).unwrap_or(false);
     let mirror = api::meta::annotations(pod).any(|(key, _)| key == "kubernetes.io/config.mirror");
     if !wanted || mirror || state.root_ca.get().is_none() {
         return;
@@ -80,7 +80,9 @@ fn mount_access(state: &State, account: &Value, pod: &mut Value) {
     let volume = format!("kube-api-access-{}", random::suffix());
     let mut mounted = false;
     for key in ["initContainers", "containers"] {
-        for container in pod["spec"][key].as_array_mut().into_iter().flatten().filter(|c| c.is_object()) {
+        // Not by index: that would leave an explicit null where the pod says nothing, which reads back as a change.
+        let containers = pod["spec"].get_mut(key).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten().filter(|c| c.is_object()) {
             let mounts = container["volumeMounts"].take();
             let mut mounts = mounts.as_array().cloned().unwrap_or_default();
             if !mounts.iter().any(|mount| mount["mountPath"] == ACCESS) {

@@ -142,7 +142,8 @@ async fn a_second_delete_with_a_shorter_grace_takes_effect_at_once() -> Result<(
         kubectl.run(&["delete", "pod", "stubborn", "--grace-period=1"]).await?;
         let (gone, last) = watch.gone(SOON).await?;
         let took = gone - asked;
-        ensure!(took < Duration::from_secs(2), "{}: gone after {took:?}", kubectl.name());
+        // KILL comes two seconds after the stop signal, which is older than this request; then the pod has yet to go.
+        ensure!(took < Duration::from_secs(3), "{}: gone after {took:?}", kubectl.name());
         assert_eq!(terminated(&last).unwrap().exit_code, 137);
         assert_eq!(shared.lines("log").len(), 2, "the stop signal is sent once");
     }

@@ -58,6 +58,10 @@ pub async fn keep_fresh(client: kube::Client, facts: SharedFacts, run: RunFacts,
             };
             // What the volume held stays: programs rather run on with old files than without any.
             if let Err(error) = written {
+                // A leaving pod keeps the files it has; what they were made of may be gone, or no longer this node's to read.
+                if lock(&facts).pod.metadata.deletion_timestamp.is_some() {
+                    return;
+                }
                 warn!(volume = volume.name, error = words(&error), "a volume could not be brought up to date");
             }
         }
