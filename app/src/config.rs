@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use cli::UpArgs;
+use cli::image::Images;
 use lifecycle::ShutdownBudgets;
+use node::pressure::{EvictionConfig, ThresholdError, threshold};
 use runtime::image::ImageStore;
 use runtime::network::PodCidr;
 use serde_json::{Value, json};
@@ -35,6 +37,8 @@ pub(crate) struct Config {
     pub node_name: String,
     /// How long pods have when the machine goes down; `None` when nobody waits for them.
     pub shutdown: Option<ShutdownBudgets>,
+    /// When pods have to go because the node is short of something.
+    pub eviction: EvictionConfig,
 }
 
 impl Config {
@@ -59,6 +63,7 @@ impl Config {
                 "--shutdown-grace-critical: {critical} s are more than all of --shutdown-grace, {total} s"
             ));
         }
+        let eviction = eviction(args).map_err(|error| mistakes.push(error));
         match (pod_cidr, node_name, data_dir) {
             (Ok(pod_cidr), Ok(node_name), Ok(data_dir)) if mistakes.is_empty() => {
                 if let Some(before) = before.filter(|b| b.node_name != node_name || b.pod_cidr != pod_cidr) {
@@ -70,7 +75,8 @@ impl Config {
                         before.pod_cidr
                     );
                 }
-                Ok(Self { data_dir, api: Some(args.api), pod_cidr, node_name, shutdown })
+                let eviction = eviction.unwrap_or_default();
+                Ok(Self { data_dir, api: Some(args.api), pod_cidr, node_name, shutdown, eviction })
             }
             _ => bail!("{}", mistakes.join("; ")),
         }
@@ -113,6 +119,7 @@ impl Config {
             pod_cidr: field("podCidr")?.parse().map_err(anyhow::Error::new).with_context(doing)?,
             node_name: field("nodeName")?.to_owned(),
             shutdown: None,
+            eviction: EvictionConfig::default(),
         })
     }
 
@@ -123,6 +130,19 @@ impl Config {
             _ => IpAddr::from([127, 0, 0, 1]),
         }
     }
+}
+
+/// What pods may be evicted for.
+fn eviction(args: &UpArgs) -> Result<EvictionConfig, String> {
+    let named = |flag: &'static str| move |error: ThresholdError| format!("--eviction-{flag}: {error}");
+    let hard = threshold::parse(&args.eviction_hard).map_err(named("hard"))?;
+    let soft = threshold::parse(&args.eviction_soft).map_err(named("soft"))?;
+    let soft = threshold::with_patience(soft, &args.eviction_soft_grace).map_err(named("soft-grace"))?;
+    Ok(EvictionConfig {
+        thresholds: hard.into_iter().chain(soft).collect(),
+        most_grace: args.eviction_max_grace,
+        linger: Duration::from_secs(args.eviction_linger),
+    })
 }
 
 fn host_name() -> Result<String> {
@@ -146,9 +166,9 @@ fn valid_name(name: String) -> Result<String> {
 }
 
 /// The images below `data_dir`.
-pub(crate) fn image_store(data_dir: &Path) -> Result<ImageStore> {
+pub(crate) fn images(data_dir: &Path) -> Result<Images> {
     let dir = data_dir.join("images");
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
     made.with_context(|| format!("cannot use {}", dir.display()))?;
-    Ok(ImageStore::open(&dir)?)
+    Ok(Images { store: ImageStore::open(&dir)?, data_dir: data_dir.to_owned() })
 }

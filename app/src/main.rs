@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use cli::plan::{Outcome, Paint, PlanArgs};
-use cli::{Cli, Command};
+use cli::{Cli, Command, Screen};
 
 fn main() -> ExitCode {
     // The shim is this same binary. It must stay small and single-threaded, so it comes before everything else.
@@ -29,8 +29,8 @@ fn main() -> ExitCode {
         Command::Up(args) => up::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Server(args) => server_command::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Down(args) => down::run(&args).map(|()| ExitCode::SUCCESS),
-        Command::Image(args) => config::image_store(&args.data_dir.path)
-            .and_then(|store| cli::image::run(&store, &args.command, &mut io::stdout().lock()))
+        Command::Image(args) => config::images(&args.data_dir.path)
+            .and_then(|images| cli::image::run(&images, &args.command, &mut io::stdout().lock(), Screen::of_stderr()))
             .map(|()| ExitCode::SUCCESS),
         Command::Plan(args) => plan(&args),
     };

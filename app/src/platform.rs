@@ -48,6 +48,8 @@ impl Platform {
                 name: config.node_name.clone(),
                 address: config.node_address(),
                 data_dir: dir.join("node"),
+                images: dir.join("images"),
+                eviction: config.eviction.clone(),
                 static_pods: Some(dir.join("manifests")),
                 version: VERSION.to_owned(),
                 takes_on_pods: config.api.is_some(),

@@ -10,7 +10,10 @@
 //!
 //! Figures go to standard output as a table, or as JSON with `-o json`. With `--pid`, the resident memory of those
 //! processes is added. Compare two clusters by running it against both, on one machine, one after the other.
+//!
+//! `bench api` is another matter: what the API server and its store can do, beside etcd.
 
+mod api;
 mod memory;
 mod pod;
 mod stats;
@@ -19,16 +22,20 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
+use tokio::runtime::Builder;
 
 use crate::pod::Trial;
 use crate::stats::Figures;
 
 #[derive(Parser, Debug)]
 #[command(about = "Measures how pods come and go, through the API of any cluster")]
+#[command(args_conflicts_with_subcommands = true)]
 struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// The cluster to measure [default: $KUBECONFIG]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -49,12 +56,25 @@ struct Args {
     output: String,
 }
 
-#[tokio::main(flavor = "current_thread")]
-async fn main() -> Result<()> {
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Measures the API server and its store, beside etcd
+    Api(api::ApiArgs),
+}
+
+fn main() -> Result<()> {
     let args = Args::parse();
     // Nothing else in this program speaks TLS, so nobody else has chosen.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = client(&args).await?;
+    match &args.command {
+        // Many clients, and the store itself: they may use what there is.
+        Some(Command::Api(api)) => Builder::new_multi_thread().enable_all().build()?.block_on(api::run(api)),
+        None => Builder::new_current_thread().enable_all().build()?.block_on(pods(&args)),
+    }
+}
+
+async fn pods(args: &Args) -> Result<()> {
+    let client = client(args).await?;
     let idle = memory::resident_kib(&args.pid)?;
 
     let mut alone = Figures::default();
@@ -63,7 +83,7 @@ async fn main() -> Result<()> {
         alone.add(Trial::new(&client, &args.image, &format!("bench-{round}")).run().await?);
     }
     eprintln!();
-    let (all_ready, all_gone) = crowd(&client, &args).await?;
+    let (all_ready, all_gone) = crowd(&client, args).await?;
 
     let report = json!({
         "createToReadyMs": alone.summary(|t| t.create_to_ready),

@@ -9,15 +9,17 @@ use serde_json::Value;
 use crate::kinds::{Kind, group_version};
 use crate::schema;
 use crate::status::{Cause, Status};
+use path::Path;
 
 mod body;
 mod canonical;
 mod delete_options;
 mod mismatch;
 mod patched;
+mod path;
 mod unknown;
 
-pub use body::{Body, read_body};
+pub use body::{Body, read_body, to_yaml};
 pub use delete_options::decode_delete_options;
 pub(crate) use delete_options::from_value as delete_options_from;
 pub use patched::normalise_patched;
@@ -68,7 +70,7 @@ pub fn decode_object(
     let sent = read_body(content_type, body, kind.kind)?;
     check_type(kind, &sent.api_version, &sent.kind)?;
     let (value, mut complaints) =
-        survivors(kind, &sent.value).map_err(|cause| Status::bad_request(cannot_be_handled(kind, &cause)))?;
+        survivors(kind, sent.value).map_err(|cause| Status::bad_request(cannot_be_handled(kind, &cause)))?;
     // Protobuf knows no names, so there is nothing to complain about.
     if sent.is_protobuf {
         return Ok(Decoded { value, warnings: Vec::new() });
@@ -101,7 +103,7 @@ fn check_patched(
     let mut sent = value;
     let (api_version, name) = body::take_type(&mut sent);
     check_type(kind, &api_version, &name)?;
-    let (value, unknown) = survivors(kind, &sent).map_err(|cause| refused(&sent, &cause))?;
+    let (value, unknown) = survivors(kind, sent.clone()).map_err(|cause| refused(&sent, &cause))?;
     complaints.extend(unknown);
     match validation {
         FieldValidation::Strict if !complaints.is_empty() => Err(refused(&sent, &strict_error(&complaints))),
@@ -144,20 +146,21 @@ fn group_word(kind: &Kind) -> &str {
 }
 
 /// What survives the typed view, canonical, and what was sent in vain.
-fn survivors(kind: &Kind, sent: &Value) -> Result<(Value, Vec<String>), String> {
-    let mut sent = if sent.is_null() { Value::Object(serde_json::Map::new()) } else { sent.clone() };
+fn survivors(kind: &Kind, sent: Value) -> Result<(Value, Vec<String>), String> {
+    let mut sent = if sent.is_null() { Value::Object(serde_json::Map::new()) } else { sent };
     let message = schema::message_of(kind.group, kind.version, kind.kind);
     // Before the typed view: a client may write `cpu: 1`, the type wants a string.
     if let (Some(message), Some(object)) = (message, sent.as_object_mut()) {
-        canonical::rewrite(message, object, "")?;
+        canonical::rewrite(message, object, &Path::Root)?;
     }
     let mut kept = kind.rules.typed(sent.clone()).map_err(|error| {
-        let found = message.zip(sent.as_object()).and_then(|(message, object)| mismatch::find(message, object, ""));
+        let found =
+            message.zip(sent.as_object()).and_then(|(message, object)| mismatch::find(message, object, &Path::Root));
         found.unwrap_or_else(|| format!("json: {error}"))
     })?;
     body::take_type(&mut kept);
     let mut complaints = Vec::new();
-    unknown::compare(&sent, &kept, "", &mut complaints);
+    unknown::compare(&sent, &kept, &Path::Root, &mut complaints);
     Ok((kept, complaints))
 }
 

@@ -34,3 +34,6 @@ pub use protobuf::decode_envelope;
 pub use rules::{prepare_create, prepare_update};
 pub use selector::{FieldSelector, LabelSelector};
 pub use status::{Cause, Details, Status};
+
+#[cfg(test)]
+mod properties;

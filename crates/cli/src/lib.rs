@@ -5,6 +5,9 @@
 
 pub mod image;
 pub mod plan;
+mod progress;
+
+pub use progress::Screen;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -43,6 +46,10 @@ pub struct DataDir {
     pub path: PathBuf,
 }
 
+/// What Kubernetes sets, too.
+const EVICTION_HARD: &str = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,\
+                             imagefs.inodesFree<5%";
+
 /// `adieu up`.
 #[derive(Args, Clone, Debug)]
 pub struct UpArgs {
@@ -64,6 +71,21 @@ pub struct UpArgs {
     /// How many of these are kept for critical pods, which leave last
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub shutdown_grace_critical: u64,
+    /// When a pod is evicted at once: how little may be left of memory, disks, inodes and process ids
+    #[arg(long, value_name = "THRESHOLDS", default_value = EVICTION_HARD)]
+    pub eviction_hard: String,
+    /// When a pod is evicted with grace, once that has lasted for --eviction-soft-grace
+    #[arg(long, value_name = "THRESHOLDS", default_value = "")]
+    pub eviction_soft: String,
+    /// How many seconds each soft threshold may be passed, e.g. memory.available=90
+    #[arg(long, value_name = "SECONDS", default_value = "")]
+    pub eviction_soft_grace: String,
+    /// The longest grace of a soft eviction; negative for the pod's own [default: 60]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub eviction_max_grace: Option<i64>,
+    /// How many seconds a pressure is said to last after it was last seen
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    pub eviction_linger: u64,
     /// Say more: once for what happens, twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -105,14 +127,53 @@ pub struct ImageArgs {
 /// The commands of `adieu image`.
 #[derive(Subcommand, Clone, Debug)]
 pub enum ImageCommand {
-    /// Load images from a docker or OCI archive
+    /// Pull an image from its registry
+    Pull {
+        /// Its name: busybox, quay.io/team/web:v1, localhost:5000/app@sha256:…
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// `json` for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: Output,
+    },
+    /// Load images from a docker or OCI archive, or from an OCI layout in a folder
     Load {
-        /// The archive, or - for standard input
+        /// The archive or folder, or - for standard input
         #[arg(value_name = "FILE")]
         archive: PathBuf,
+        /// `json` for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: Output,
     },
     /// List the images that are present
     Ls {
+        /// `json` for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: Output,
+    },
+    /// Show everything that is known of an image
+    Inspect {
+        /// Its name or id
+        #[arg(value_name = "IMAGE")]
+        name: String,
+        /// `json` for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: Output,
+    },
+    /// Remove images; those that a pod uses stay
+    Rm {
+        /// Names or ids
+        #[arg(value_name = "IMAGE", required = true)]
+        names: Vec<String>,
+        /// `json` for programs
+        #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+        output: Output,
+    },
+    /// Remove images without a name, and what interrupted pulls have left
+    Prune {
+        /// Every image that no pod uses, also those with a name
+        #[arg(short, long)]
+        all: bool,
         /// `json` for programs
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: Output,

@@ -60,7 +60,8 @@ impl Recorder {
     }
 
     fn event(&self, about: ObjectReference, grade: Grade, reason: &str, message: String, now: Timestamp) -> Event {
-        let namespace = about.namespace.clone().unwrap_or_else(|| NAMESPACE_OF_NODES.to_owned());
+        let own = about.namespace.clone().filter(|own| !own.is_empty());
+        let namespace = own.unwrap_or_else(|| NAMESPACE_OF_NODES.to_owned());
         Event {
             metadata: ObjectMeta {
                 name: Some(format!("{}.{:x}", about.name.as_deref().unwrap_or_default(), now.as_nanosecond())),

@@ -10,6 +10,9 @@ use crate::restart::BackOff;
 use crate::wake::Soonest;
 use crate::{ContainerName, Effect, Event, EventKind, Moment, Signal, Waiting, WakeReason};
 
+/// Said of a pull that is put off. Which image, whoever knows its name adds.
+pub const BACK_OFF_PULLING: &str = "Back-off pulling image";
+
 /// Where the image of a container stands.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Image {
@@ -37,8 +40,13 @@ pub(crate) struct PullFailure {
 
 impl PullFailure {
     fn waiting(&self) -> Waiting {
-        let reason = if self.backing_off { "ImagePullBackOff" } else { &self.reason };
-        Waiting { reason: reason.into(), message: Some(self.message.clone()) }
+        match self.backing_off {
+            true => Waiting {
+                reason: "ImagePullBackOff".into(),
+                message: Some(format!("{}: {}: {}", BACK_OFF_PULLING, self.reason, self.message)),
+            },
+            false => Waiting { reason: self.reason.clone(), message: Some(self.message.clone()) },
+        }
     }
 }
 
@@ -89,8 +97,7 @@ impl Image {
         let delay = failed.as_ref().map_or(BackOff::FIRST, |before| BackOff::following(before.delay));
         // An image that may not be pulled, or has no valid name, is not being backed off from: it is just wrong.
         let turns = !matches!(reason.as_str(), "ErrImageNeverPull" | "InvalidImageName");
-        let event = if reason == "ErrImageNeverPull" { "ErrImageNeverPull" } else { "Failed" };
-        out.push(Effect::Emit(Event::warning(container, event, message.clone())));
+        // What went wrong in detail was told by whoever tried.
         out.push(Effect::Emit(Event::warning(container, "Failed", format!("Error: {reason}"))));
         *self = Self::Failed(PullFailure {
             reason,
@@ -118,7 +125,7 @@ impl Image {
                 container: Some(container.clone()),
                 kind: EventKind::Normal,
                 reason: "BackOff".into(),
-                message: "Back-off pulling image".into(),
+                message: BACK_OFF_PULLING.into(),
             }));
             out.push(Effect::Emit(Event::warning(container, "Failed", "Error: ImagePullBackOff".into())));
         }

@@ -237,7 +237,6 @@ impl PodWorker {
 
     fn waiting_reason(&self, container: &Container) -> &'static str {
         match container.spec.role {
-            Role::Main | Role::Ephemeral if self.inits().next().is_none() => "ContainerCreating",
             Role::Main | Role::Ephemeral if self.has_initialized() => "ContainerCreating",
             Role::Main | Role::Ephemeral | Role::Init | Role::Sidecar => "PodInitializing",
         }

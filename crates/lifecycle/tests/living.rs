@@ -202,12 +202,16 @@ fn an_image_that_cannot_be_pulled_is_tried_again_and_shown() {
             29.002    -> finish
         ",
         )
-        .then_events(2, "Failed", "Failed to pull image \"app\": not found")
         .then_events(2, "Failed", "Error: ErrImagePull")
         .then_events(2, "Failed", "Error: ImagePullBackOff")
         .then_events(2, "BackOff", "Back-off pulling image")
         .then_status_at(millis(500), |status| assert_eq!(waiting(status, 0), "ErrImagePull"))
-        .then_status_at(secs(5), |status| assert_eq!(waiting(status, 0), "ImagePullBackOff"))
+        .then_status_at(secs(5), |status| {
+            assert_eq!(waiting(status, 0), "ImagePullBackOff");
+            let ContainerState::Waiting(waiting) = &status.containers[0].state else { unreachable!() };
+            let told = "Back-off pulling image: ErrImagePull: Failed to pull image \"app\": not found";
+            assert_eq!(waiting.message.as_deref(), Some(told), "the error stays readable");
+        })
         .then_status_at(millis(10_500), |status| assert_eq!(waiting(status, 0), "ErrImagePull"));
 }
 

@@ -62,6 +62,11 @@ impl<R: Runtime> NodeContainers<R> {
     }
 }
 
+/// A pod, whichever its containers.
+fn whole(namespace: &str, pod: &str) -> ContainerRef {
+    ContainerRef { namespace: namespace.to_owned(), pod: pod.to_owned(), container: String::new() }
+}
+
 fn find(progress: &Progress, container: &str) -> Option<ContainerStatus> {
     progress.status.containers.iter().find(|c| c.name.0 == container).cloned()
 }
@@ -77,6 +82,24 @@ impl<R: Runtime> Containers for NodeContainers<R> {
             .exec(&entry.uid, &id, &spec)
             .await
             .map_err(|error| StreamError::internal("cannot run this in the container", error))
+    }
+
+    async fn attach(&self, which: &ContainerRef, spec: ExecSpec) -> Result<ExecSession, StreamError> {
+        let (entry, id) = self.running(which)?;
+        self.runtime
+            .attach(&entry.uid, &id, &spec)
+            .await
+            .map_err(|error| StreamError::internal("cannot attach to the container", error))
+    }
+
+    async fn check_pod(&self, namespace: &str, pod: &str) -> Result<(), StreamError> {
+        self.pod(&whole(namespace, pod)).map(drop)
+    }
+
+    async fn connect(&self, namespace: &str, pod: &str, port: u16) -> Result<std::net::TcpStream, StreamError> {
+        let entry = self.pod(&whole(namespace, pod))?;
+        let connected = self.runtime.connect(&entry.uid, port).await;
+        connected.map(Into::into).map_err(|error| StreamError::internal("cannot reach the pod", error))
     }
 
     fn resize(&self, session: &ExecSession, columns: u16, rows: u16) {

@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{LifecycleHandler, Pod};
 use lifecycle::{
-    ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, PodWorker, Signal,
-    TrafficNews, Wall,
+    ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, KillOutcome,
+    PodWorker, Signal, TrafficNews, Wall,
 };
 use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError, Started};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::events::Recorder;
 use crate::heartbeat::HealthBoard;
+use crate::images::{self, NoImage, PullPolicy};
 use crate::manifest::Manifests;
 use crate::probing;
 use crate::publisher::{Flush, Publisher, SharedFacts};
@@ -39,6 +39,8 @@ pub struct Tools<R: Runtime> {
     pub recorder: Recorder,
     /// How the node fares.
     pub health: HealthBoard,
+    /// Who waits for a kill to be over, by their tickets.
+    pub waiters: std::sync::Mutex<HashMap<u64, oneshot::Sender<KillOutcome>>>,
     /// What is kept on disk for each pod.
     pub manifests: Manifests,
     /// The node's name.
@@ -69,7 +71,7 @@ struct Body<R: Runtime> {
     /// Where each volume is, once made. Held while they are being made, so that they are made once.
     volumes: Mutex<Option<BTreeMap<String, Prepared>>>,
     /// The pod was asked to leave: nothing is started any more, however far its preparation is.
-    leaving: AtomicBool,
+    leaving: watch::Sender<bool>,
 }
 
 impl<R: Runtime> Hands<R> {
@@ -87,7 +89,7 @@ impl<R: Runtime> Hands<R> {
                 facts,
                 inbox,
                 volumes: Mutex::new(None),
-                leaving: AtomicBool::new(false),
+                leaving: watch::Sender::new(false),
             }),
             publisher,
             tasks,
@@ -132,7 +134,7 @@ impl<R: Runtime> Hands<R> {
                 self.tasks.spawn(async move { body.remove_sandbox().await });
             }
             Effect::PublishStatus => self.publisher.publish(worker.status()),
-            Effect::Emit(event) => body.tools.recorder.record(&lock(&body.facts).pod, event),
+            Effect::Emit(event) => body.told_by_the_rules(event),
             Effect::DeleteObject => {
                 if worker.has_a_story() {
                     self.publisher.publish(worker.status());
@@ -149,7 +151,12 @@ impl<R: Runtime> Hands<R> {
                 warn!("the program is not told of its drain: this node does not steer traffic yet")
             }
             Effect::RestoreTraffic => warn!("traffic is not restored: this node does not steer it yet"),
-            Effect::KillAnswered { ticket, outcome } => info!(ticket, ?outcome, "whoever waited for the kill is told"),
+            Effect::KillAnswered { ticket, outcome } => {
+                // Whoever asked before a restart is not there to be told.
+                if let Some(waiter) = lock(&body.tools.waiters).remove(&ticket) {
+                    let _ = waiter.send(outcome);
+                }
+            }
         }
     }
 
@@ -169,7 +176,7 @@ impl<R: Runtime> Hands<R> {
             }
         }
         if worker.is_terminating() {
-            self.body.leaving.store(true, Ordering::Relaxed);
+            self.body.leaving.send_replace(true);
             for running in self.probes.values_mut() {
                 running.keep_only_readiness();
             }
@@ -289,37 +296,45 @@ impl<R: Runtime> Body<R> {
         self.tools.recorder.record(&lock(&self.facts).pod, event);
     }
 
-    async fn pull(&self, container: ContainerName) {
-        let pod = self.pod();
-        let wanted = find_container(&pod, &container.0);
-        if wanted.is_none() {
-            let message = "ephemeral containers are not run by this node yet".to_owned();
-            let reason = "CreateContainerError".to_owned();
-            return self.tell(Input::ImageFailed { container, reason, message }).await;
+    fn told_by_the_rules(&self, mut event: Event) {
+        let pod = &lock(&self.facts).pod;
+        let container = event.container.as_ref().and_then(|name| find_container(pod, &name.0));
+        if let Some(image) = container.and_then(|container| container.image.as_deref()) {
+            event.message = images::name_the_image(&event.message, image);
         }
-        let name = wanted.and_then(|c| c.image.clone()).unwrap_or_default();
-        let never = wanted.and_then(|c| c.image_pull_policy.as_deref()) == Some("Never");
-        match self.tools.runtime.ensure_image(&name).await {
-            Ok(Image { id, stop_signal, .. }) => {
-                lock(&self.facts).image_ids.insert(container.0.clone(), id);
-                let message = format!("Container image {name:?} already present on machine");
-                self.emit(Some(&container), EventKind::Normal, "Pulled", message);
-                self.tell(Input::ImageReady { container, stop_signal: stop_signal.map(Signal) }).await;
-            }
-            Err(error) => {
-                let (reason, message) = match &error {
-                    RuntimeError::ImageName { .. } => ("InvalidImageName", words(&error)),
-                    _ if never => (
-                        "ErrImageNeverPull",
-                        format!("Container image {name:?} is not present with pull policy of Never"),
-                    ),
-                    RuntimeError::ImageAbsent { .. }
-                    | RuntimeError::NoSandbox { .. }
-                    | RuntimeError::NoContainer { .. }
-                    | RuntimeError::Start { .. }
-                    | RuntimeError::System { .. } => ("ErrImagePull", words(&error)),
-                };
-                self.tell(Input::ImageFailed { container, reason: reason.to_owned(), message }).await;
+        self.tools.recorder.record(pod, event);
+    }
+
+    async fn pull(&self, container: ContainerName) {
+        let input = match self.obtain(&container).await {
+            Ok(Image { stop_signal, .. }) => Input::ImageReady { container, stop_signal: stop_signal.map(Signal) },
+            Err((reason, message)) => Input::ImageFailed { container, reason: reason.to_owned(), message },
+        };
+        self.tell(input).await;
+    }
+
+    /// Makes a container's image present as its policy says, and remembers which one it is.
+    async fn obtain(&self, container: &ContainerName) -> Result<Image, NoImage> {
+        let pod = self.pod();
+        let Some(wanted) = find_container(&pod, &container.0) else {
+            return Err(("CreateContainerError", "ephemeral containers are not run by this node yet".to_owned()));
+        };
+        let name = wanted.image.clone().unwrap_or_default();
+        let policy = PullPolicy::of(wanted.image_pull_policy.as_deref());
+        let tell = |kind, reason: &str, message| self.emit(Some(container), kind, reason, message);
+        let image = images::obtain(&*self.tools.runtime, &self.tools.client, &pod, &name, policy, &tell).await?;
+        lock(&self.facts).know_image(&container.0, &image);
+        Ok(image)
+    }
+
+    /// A pull on the way to a start ends at once when the pod is asked to leave.
+    async fn obtain_unless_leaving(&self, container: &ContainerName) -> Result<Image, NoImage> {
+        let mut leaving = self.leaving.subscribe();
+        tokio::select! {
+            obtained = self.obtain(container) => obtained,
+            // The sender is ours: it cannot be gone.
+            _ = leaving.wait_for(|leaving| *leaving) => {
+                Err(("CreateContainerError", "the pod is leaving".to_owned()))
             }
         }
     }
@@ -353,24 +368,27 @@ impl<R: Runtime> Body<R> {
         let lookups = volumes::lookups(&self.tools.client, &pod)
             .await
             .map_err(|error| ("CreateContainerConfigError", error.to_string()))?;
-        let image = lock(&self.facts).image_ids.get(&instance.name.0).cloned();
-        let image = match image {
-            Some(id) => id,
-            // After a restart of the node the image is known to be present, but its id is not known here.
-            None => {
-                let name = container.image.clone().unwrap_or_default();
-                let image =
-                    self.tools.runtime.ensure_image(&name).await.map_err(|e| ("CreateContainerError", words(&e)))?;
-                lock(&self.facts).image_ids.insert(instance.name.0.clone(), image.id.clone());
-                image.id
-            }
+        let known = lock(&self.facts).image_ids.get(&instance.name.0).cloned();
+        let image = match known {
+            // The first run has the image that was made present for it.
+            Some(id) if instance.attempt == 0 => id,
+            // The policy speaks again for every further run, and after a restart of the node the id is not known here.
+            _ => self.obtain_unless_leaving(&instance.name).await?.id,
         };
-        let spec = container_spec(&pod, container, container_id(instance), image, &volumes, &lookups, &facts)
-            .map_err(|error: ConfigError| ("CreateContainerConfigError", error.to_string()))?;
-        if self.leaving.load(Ordering::Relaxed) {
+        let plan = |image| {
+            container_spec(&pod, container, container_id(instance), image, &volumes, &lookups, &facts)
+                .map_err(|error: ConfigError| ("CreateContainerConfigError", error.to_string()))
+        };
+        let mut spec = plan(image)?;
+        if *self.leaving.borrow() {
             return Err(("CreateContainerError", "the pod is leaving".to_owned()));
         }
         let mut started = self.tools.runtime.start_container(&self.uid, &spec).await;
+        if let Err(RuntimeError::ImageAbsent { .. }) = started {
+            // Someone removed it since it was made present.
+            spec = plan(self.obtain_unless_leaving(&instance.name).await?.id)?;
+            started = self.tools.runtime.start_container(&self.uid, &spec).await;
+        }
         if let Err(RuntimeError::NoSandbox { .. }) = started {
             // The shim died with all it held; the pod lives on in a new one.
             let sandbox = sandbox_spec(&pod);

@@ -86,6 +86,11 @@ impl HealthBoard {
         (Self { health, shown }, show(client, config, changes, shown_told))
     }
 
+    /// How the node fares.
+    pub fn get(&self) -> Health {
+        *self.health.borrow()
+    }
+
     /// Changes what is true of the node. True if that is news.
     pub fn set(&self, change: impl FnOnce(&mut Health)) -> bool {
         self.health.send_if_modified(|health| {

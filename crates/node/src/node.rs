@@ -17,6 +17,7 @@ use crate::hands::Tools;
 use crate::heartbeat::{self, HealthBoard};
 use crate::manifest::Manifests;
 use crate::pods::{Command, Directory, Ears, Farewell, Mode, Pods, ShutdownNews};
+use crate::pressure::{EvictionConfig, Monitor};
 use crate::statics::Folder;
 
 /// What a node needs to know of itself.
@@ -28,6 +29,10 @@ pub struct NodeConfig {
     pub address: IpAddr,
     /// Where it keeps its journal and what its pods need; nothing else lives there.
     pub data_dir: PathBuf,
+    /// Where images are kept.
+    pub images: PathBuf,
+    /// When pods have to go because the node is short of something.
+    pub eviction: EvictionConfig,
     /// Where manifests of static pods are kept.
     pub static_pods: Option<PathBuf>,
     /// `v1.36.4+adieu.…`, as the API server reports it too.
@@ -86,6 +91,7 @@ impl<R: Runtime> Node<R> {
             client: client.clone(),
             recorder,
             health,
+            waiters: Mutex::default(),
             manifests,
             node_name: config.name.clone(),
             host_ip: config.address.to_string(),
@@ -108,8 +114,12 @@ impl<R: Runtime> Node<R> {
         let (sight_told, sights) = mpsc::channel(256);
         let selector = format!("spec.nodeName={}", config.name);
         helpers.spawn(client::follow(Api::<Pod>::all(client.clone()), Some(selector), sight_told));
+        let (evictions_told, evictions) = mpsc::channel(1);
+        let disks = (config.data_dir.clone(), config.images.clone());
+        let monitor = Monitor::new(tools, directory.clone(), config.eviction.clone(), disks, evictions_told);
+        helpers.spawn(monitor.run());
         let (commands, command_told) = mpsc::channel(1);
-        let pods = tokio::spawn(pods.run(Ears { sights, files, events, commands: command_told }));
+        let pods = tokio::spawn(pods.run(Ears { sights, files, events, evictions, commands: command_told }));
         helpers.spawn(heartbeat::keep_alive(client, config, object));
         let containers = Arc::new(NodeContainers::new(runtime, directory));
         Ok(Self { commands, containers, pods, helpers })

@@ -3,6 +3,7 @@
 //! One task owns the table of drivers and routes facts to them. It does nothing for a pod itself but keep its manifest,
 //! and waits for a driver only if a thousand facts already wait there, so one slow pod does not hold up the others.
 
+mod eviction;
 mod recovery;
 mod shutdown;
 mod statics;
@@ -24,6 +25,7 @@ use tracing::{error, info, warn};
 pub use self::shutdown::{FLUSH, Farewell, ShutdownNews};
 use crate::driver::{Driver, Progress};
 use crate::hands::{Hands, Tools, instance, lock};
+use crate::pressure::Eviction;
 use crate::publisher::{Flush, SharedFacts};
 use crate::statics::{Wanted, is_mirror, is_static};
 use crate::translate::pod_spec::{pod_spec, seconds, spec_changes};
@@ -112,6 +114,8 @@ pub struct Pods<R: Runtime> {
     mirrors: HashMap<String, Pod>,
     /// Work that nobody waits for; ended with the node.
     chores: JoinSet<()>,
+    /// The ticket of the next one who waits for a kill to be over.
+    next_ticket: u64,
 }
 
 /// What the table of drivers hears from.
@@ -122,6 +126,8 @@ pub struct Ears {
     pub files: mpsc::Receiver<Wanted>,
     /// The runtime.
     pub events: mpsc::UnboundedReceiver<RuntimeEvent>,
+    /// Who has to go because the node is short of something.
+    pub evictions: mpsc::Receiver<Eviction>,
     /// The node's owner.
     pub commands: mpsc::Receiver<Command>,
 }
@@ -143,6 +149,8 @@ impl<R: Runtime> Pods<R> {
             desired: HashMap::new(),
             mirrors: HashMap::new(),
             chores: JoinSet::new(),
+            // Those of an earlier start are still in the journal.
+            next_ticket: u64::try_from(timeline::wall_now().0).unwrap_or(0),
         }
     }
 
@@ -153,6 +161,7 @@ impl<R: Runtime> Pods<R> {
                 Some(event) = ears.events.recv() => self.route(event).await,
                 Some(sight) = ears.sights.recv() => self.see(sight).await,
                 Some(wanted) = ears.files.recv() => self.want(wanted).await,
+                Some(eviction) = ears.evictions.recv() => self.evict(eviction).await,
                 Some(ended) = self.running.join_next() => self.ended(ended).await?,
                 Some(Ok(pod)) = self.later.join_next() => self.try_again(pod).await,
                 Some(_) = self.chores.join_next() => {}
@@ -258,8 +267,11 @@ impl<R: Runtime> Pods<R> {
             if over || self.mode == Mode::Closed || !self.adopt(&uid, &pod).await {
                 return;
             }
-            if self.mode == Mode::ShuttingDown && pod.metadata.deletion_timestamp.is_none() {
-                self.turn_away(&uid).await;
+            if pod.metadata.deletion_timestamp.is_none() {
+                match self.mode {
+                    Mode::ShuttingDown => self.turn_away(&uid).await,
+                    Mode::Open | Mode::Closed => self.spare_the_node(&uid, &pod).await,
+                }
             }
         }
         let Some(handle) = self.drivers.get_mut(&uid) else { return };

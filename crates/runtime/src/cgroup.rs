@@ -21,6 +21,8 @@ use crate::contract::Resources;
 
 const V1_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 const CPU_PERIOD_US: u64 = 100_000;
+/// On every architecture this is built for.
+const PAGE_BYTES: u64 = 4096;
 
 /// Where this machine keeps its control groups.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -125,6 +127,62 @@ impl Group {
     }
 }
 
+/// What the processes of a group use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Usage {
+    pub(crate) cpu_nanos: u64,
+    pub(crate) memory_bytes: u64,
+    pub(crate) processes: u64,
+}
+
+impl Group {
+    /// What its processes, and those of the groups below it, use.
+    ///
+    /// Every v2 group counts processor time, whoever has the controller. Memory is counted where it is limited; where
+    /// nobody counts it, it is the sum of what each process has.
+    pub(crate) fn usage(&self) -> io::Result<Usage> {
+        let v2 = self.v2();
+        let cpu = field(&fs::read_to_string(v2.join("cpu.stat"))?, "usage_usec").unwrap_or(0);
+        let pids = processes(&v2)?;
+        let counted = match self.hierarchies.v1.get("memory") {
+            Some(root) => working_set(&root.join(&self.path), "memory.usage_in_bytes", "total_inactive_file"),
+            None => working_set(&v2, "memory.current", "inactive_file"),
+        };
+        let resident = || pids.iter().filter_map(|pid| resident(*pid)).sum();
+        Ok(Usage {
+            cpu_nanos: cpu * 1000,
+            memory_bytes: counted.unwrap_or_else(resident),
+            processes: pids.len() as u64,
+        })
+    }
+}
+
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+}
+
+/// Cached files that nobody looked at lately can be had back for nothing.
+fn working_set(directory: &Path, usage: &str, reclaimable: &str) -> Option<u64> {
+    let used: u64 = fs::read_to_string(directory.join(usage)).ok()?.trim().parse().ok()?;
+    let stat = fs::read_to_string(directory.join("memory.stat")).ok()?;
+    Some(used.saturating_sub(field(&stat, reclaimable).unwrap_or(0)))
+}
+
+fn processes(directory: &Path) -> io::Result<Vec<u32>> {
+    let text = fs::read_to_string(directory.join("cgroup.procs"))?;
+    let mut pids: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    for entry in fs::read_dir(directory)?.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        pids.extend(processes(&entry.path())?);
+    }
+    Ok(pids)
+}
+
+fn resident(pid: u32) -> Option<u64> {
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * PAGE_BYTES)
+}
+
 /// The group of one run of a container, with its limits.
 #[derive(Debug)]
 pub(crate) struct ContainerCgroup {
@@ -196,6 +254,14 @@ impl ContainerCgroup {
         if self.group.hierarchies.v1.contains_key(controller) && !self.v1.contains(&directory) {
             self.v1.push(directory);
         }
+    }
+
+    /// Keeps its processes from all devices but the harmless ones. Filtered system calls do that too; this is for
+    /// containers without a filter.
+    pub(crate) fn confine_devices(&self) -> Result<(), SetupError> {
+        let group = rustix::fs::open(self.group.v2(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .doing(|| "open the container's cgroup".to_owned())?;
+        crate::sys::devices::confine(group).doing(|| "confine the container's devices".to_owned())
     }
 
     /// Its v2 directory, to be cloned into.

@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::image::{Keyring, Origin, Prune, PullError, Pulled, Removed};
+
 /// The UID of a pod: the name of its sandbox.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct PodUid(pub String);
@@ -102,6 +104,8 @@ pub struct ContainerSpec {
     pub tty: bool,
     /// Keep standard input open.
     pub stdin: bool,
+    /// The first that attaches to standard input is the last: when it leaves, the input ends.
+    pub stdin_once: bool,
     /// Mounts on top of the root file system.
     pub mounts: Vec<Mount>,
     /// Who to be; `None` means the image's user.
@@ -130,8 +134,26 @@ pub struct ContainerSpec {
     pub unmasked_proc: bool,
     /// What it may ask of the kernel.
     pub seccomp: Seccomp,
+    /// How much of its output is kept.
+    pub log: LogLimits,
     /// Refuse to run as user 0, whoever says so (`runAsNonRoot`).
     pub must_not_be_root: bool,
+}
+
+/// How much output of one run is kept: a file is set aside when it is full, and the oldest goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LogLimits {
+    /// When a file is full.
+    pub file_bytes_max: u64,
+    /// How many files there are at most, the one being written among them.
+    pub files_max: usize,
+}
+
+impl Default for LogLimits {
+    /// As much as upstream keeps.
+    fn default() -> Self {
+        Self { file_bytes_max: 10 << 20, files_max: 5 }
+    }
 }
 
 /// A filter of system calls. A privileged container has none.
@@ -247,6 +269,20 @@ pub struct Image {
     pub env: BTreeMap<String, String>,
 }
 
+impl Image {
+    /// How the API names the image that a container runs: the repository `wanted` is of, pinned to its digest there; by
+    /// its id if no registry ever told a digest.
+    pub fn reference(&self, wanted: &str) -> String {
+        let wanted = wanted.parse::<crate::image::ImageName>().ok();
+        let same = |name: &&String| match (&wanted, name.parse::<crate::image::ImageName>()) {
+            (Some(wanted), Ok(name)) => name.is_same_repository(wanted),
+            _ => false,
+        };
+        let mut pinned = self.names.iter().filter(|name| name.contains('@'));
+        pinned.clone().find(same).or_else(|| pinned.next()).unwrap_or(&self.id).clone()
+    }
+}
+
 /// Something to run inside a running container.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ExecSpec {
@@ -332,15 +368,42 @@ pub enum RuntimeEvent {
     HookEnded { pod: PodUid, id: ContainerId, hook: String, outcome: HookRecord },
 }
 
+/// What a running container uses.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ContainerStats {
+    /// Which run.
+    pub id: ContainerId,
+    /// Processor time since it was started, nanoseconds.
+    pub cpu_nanos: u64,
+    /// Memory that cannot be taken back without harm.
+    pub memory_bytes: u64,
+    /// Processes.
+    pub processes: u64,
+}
+
+/// TCP connections of a pod at one moment, as its kernel counts them.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Connections {
+    /// Open, or closing with data still owed.
+    pub established: usize,
+    /// Being opened: the last packet of the handshake is not in yet.
+    pub opening: usize,
+    /// Opened, and not yet accepted by the program, over all listening sockets.
+    pub unaccepted: usize,
+}
+
 /// Why the runtime could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
     /// No such image here.
-    #[error("image {name:?} is not present; load it with `adieu image load FILE`")]
+    #[error("image {name:?} is not present")]
     ImageAbsent { name: String },
     /// The image name cannot be read.
     #[error("image name {name:?} is not valid: {why}")]
     ImageName { name: String, why: String },
+    /// The registry did not give the image, or it is not one that can be run here.
+    #[error(transparent)]
+    Pull(Box<PullError>),
     /// No such sandbox, or its shim does not answer.
     #[error("pod {pod} has no sandbox")]
     NoSandbox { pod: String },
@@ -355,6 +418,21 @@ pub enum RuntimeError {
     System { doing: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
+/// What one run of a container uses of the machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ContainerUsage {
+    /// Which run.
+    pub id: ContainerId,
+    /// Bytes of memory, what is shared counted in part.
+    pub memory: u64,
+    /// Processes.
+    pub processes: u64,
+    /// Bytes on disk: what it wrote to its root, and its log.
+    pub disk: u64,
+    /// Files and directories there.
+    pub inodes: u64,
+}
+
 type Result<T> = std::result::Result<T, RuntimeError>;
 
 /// A container runtime.
@@ -365,6 +443,12 @@ pub trait Runtime: Send + Sync + 'static {
     fn inventory(&self) -> impl Future<Output = Result<Vec<PodReport>>> + Send;
     /// Finds an image that is present, by any of its names, its id, or a name without registry and tag.
     fn ensure_image(&self, name: &str) -> impl Future<Output = Result<Image>> + Send;
+    /// Finds an image as `ensure_image` does, and who may use it without asking its registry.
+    fn find_image(&self, name: &str) -> impl Future<Output = Result<(Image, Origin)>> + Send;
+    /// Asks the image's registry and makes present what the name stands for there. Dropping the future ends it at once.
+    fn pull_image(&self, name: &str, keyring: &Keyring) -> impl Future<Output = Result<Pulled>> + Send;
+    /// Removes images that may go; never one that a container uses.
+    fn prune_images(&self, which: Prune) -> impl Future<Output = Result<Removed>> + Send;
     /// All images that are present.
     fn images(&self) -> impl Future<Output = Result<Vec<Image>>> + Send;
     /// Makes the pod's sandbox.
@@ -378,6 +462,20 @@ pub trait Runtime: Send + Sync + 'static {
     /// Runs a program in a running container, with its streams.
     fn exec(&self, pod: &PodUid, id: &ContainerId, spec: &ExecSpec)
     -> impl Future<Output = Result<ExecSession>> + Send;
+    /// Joins the streams of a container's first process, from now on; `command` is of no meaning. The session ends with
+    /// the container, or when its reader falls too far behind.
+    fn attach(
+        &self,
+        pod: &PodUid,
+        id: &ContainerId,
+        spec: &ExecSpec,
+    ) -> impl Future<Output = Result<ExecSession>> + Send;
+    /// Connects to a TCP port on the pod's own loopback.
+    fn connect(&self, pod: &PodUid, port: u16) -> impl Future<Output = Result<OwnedFd>> + Send;
+    /// Counts the pod's TCP connections to these local ports; to all if there are none.
+    fn connections(&self, pod: &PodUid, ports: &[u16]) -> impl Future<Output = Result<Connections>> + Send;
+    /// What each running container of the pod uses.
+    fn stats(&self, pod: &PodUid) -> impl Future<Output = Result<Vec<ContainerStats>>> + Send;
     /// Sets the size of an exec's terminal.
     fn resize(&self, session: &ExecSession, columns: u16, rows: u16) -> Result<()>;
     /// Starts a program as a hook: a child of the shim, never started twice under one name, its outcome recorded.
@@ -390,7 +488,8 @@ pub trait Runtime: Send + Sync + 'static {
     ) -> impl Future<Output = Result<()>> + Send;
     /// Ends a hook that still runs.
     fn cancel_hook(&self, pod: &PodUid, id: &ContainerId, hook: &str) -> impl Future<Output = Result<()>> + Send;
-    /// The log file of a run (CRI format: `TIME STREAM F|P LINE`); may not exist yet.
+    /// The log file of a run (CRI format: `TIME STREAM F|P LINE`); may not exist yet. Full ones are beside it, by the
+    /// same name with a growing number behind.
     fn log_path(&self, pod: &PodUid, id: &ContainerId) -> PathBuf;
     /// The container's last words, at most the last 4096 bytes; `None` if it left none.
     fn termination_message(&self, pod: &PodUid, id: &ContainerId) -> impl Future<Output = Option<String>> + Send;
@@ -398,6 +497,8 @@ pub trait Runtime: Send + Sync + 'static {
     /// its logs, which can be read until the pod is forgotten.
     /// Returns when no process of it is left; slow kernel work behind that goes on in the background.
     fn remove_sandbox(&self, pod: &PodUid) -> impl Future<Output = Result<()>> + Send;
+    /// What each run of the pod's containers uses of the machine, looked up now.
+    fn usage(&self, pod: &PodUid) -> impl Future<Output = Result<Vec<ContainerUsage>>> + Send;
     /// Deletes the logs of a pod whose sandbox is gone.
     fn forget_logs(&self, pod: &PodUid) -> impl Future<Output = Result<()>> + Send;
     /// Removes what the runtime keeps between pods (links, rules, routes, cgroup roots). For `adieu down`.

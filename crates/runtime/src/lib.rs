@@ -15,4 +15,5 @@ mod sys;
 mod wire;
 
 pub use contract::*;
-pub use embedded::{Embedded, EmbeddedConfig};
+pub use embedded::{DiskUsage, Embedded, EmbeddedConfig, disk_usage};
+pub use shim::logs::log_files;

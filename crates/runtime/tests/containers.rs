@@ -4,7 +4,7 @@
 mod common;
 
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::{code_of, exec_spec, on_a_machine, read_all};
 use runtime::{ContainerSpec, Delivery, Mount, Runtime, RuntimeError};
@@ -529,8 +529,11 @@ fn start_and_stop_take_milliseconds() {
         let warm = machine.sandbox("warm").await;
         let id = machine.start(&warm, "app", "true").await;
         machine.exit(&warm, &id).await;
-        let (mut sandboxes, mut starts, mut stops) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sandboxes, mut starts, mut stops, mut plain) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for run in 0..10 {
+            let begun = Instant::now();
+            assert!(std::process::Command::new("/bin/true").status().unwrap().success());
+            plain.push(begun.elapsed());
             let script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.001; done";
             let spec = machine.spec("app", script).await;
             let begun = Instant::now();
@@ -547,10 +550,12 @@ fn start_and_stop_take_milliseconds() {
         starts.sort();
         stops.sort();
         sandboxes.sort();
-        println!("sandbox: {sandboxes:?}\nsandbox and start: {starts:?}\nTERM to exit: {stops:?}");
-        // The budgets are 15 ms and 2 ms; a shared machine gets room, a lost factor of ten is still noticed.
-        assert!(starts[5] < Duration::from_millis(150), "{starts:?}");
-        assert!(stops[5] < Duration::from_millis(50), "{stops:?}");
+        println!("plain: {plain:?}\nsandbox: {sandboxes:?}\nsandbox and start: {starts:?}\nTERM to exit: {stops:?}");
+        // Beside what the machine takes for a plain process at the same time: a lost factor of ten is noticed, a busy
+        // machine is not.
+        plain.sort();
+        assert!(starts[5] < 60 * plain[5], "{starts:?} beside {plain:?}");
+        assert!(stops[5] < 30 * plain[5], "{stops:?} beside {plain:?}");
         machine
     });
 }

@@ -371,3 +371,42 @@ fn many_pods_at_once_get_different_addresses() {
         }
     });
 }
+
+#[test]
+fn pods_reach_the_outside_under_the_nodes_address_and_each_other_under_their_own() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = PodNamespace::new();
+        // An uplink to a machine that knows nothing of pods and has no route to them.
+        ip(&["link", "add", "uplink", "type", "veth", "peer", "name", "far"]);
+        let process = std::process::id();
+        let thread: u32 = outside.run(|| rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+        assert_ne!(process, thread);
+        ip(&["link", "set", "far", "netns", &thread.to_string()]);
+        ip(&["addr", "add", "192.0.2.1/24", "dev", "uplink"]);
+        ip(&["link", "set", "uplink", "up"]);
+        outside.run(|| {
+            ip(&["addr", "add", "192.0.2.2/24", "dev", "far"]);
+            ip(&["link", "set", "far", "up"]);
+        });
+        let network = open(dir.path()).await;
+        let (a, b) = (PodNamespace::new(), PodNamespace::new());
+        let at_a = network.attach(&pod("a"), a.path()).await.unwrap();
+        let at_b = network.attach(&pod("b"), b.path()).await.unwrap();
+        let far = Ipv4Addr::new(192, 0, 2, 2);
+        outside.run(move || serve(far));
+        b.run(move || serve(at_b));
+        assert_eq!(a.run(move || call(far)).unwrap(), "192.0.2.1", "outside sees the node");
+        assert_eq!(a.run(move || call(at_b)).unwrap(), at_a.to_string(), "pods see each other");
+        // Opening again changes nothing, and the end leaves nothing.
+        let again = open(dir.path()).await;
+        assert_eq!(a.run(move || call(far)).unwrap(), "192.0.2.1");
+        let tables = || {
+            let output = std::process::Command::new("nft").args(["list", "tables"]).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert_eq!(tables(), format!("table ip {}\n", again.link_prefix()));
+        again.tear_down().await.unwrap();
+        assert_eq!(tables(), "");
+    });
+}

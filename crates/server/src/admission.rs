@@ -4,7 +4,7 @@
 
 use api::rules::allocation::{self, Taken};
 use api::{Kind, Status, rules};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::MutexGuard;
 
 use crate::random;
@@ -48,16 +48,63 @@ fn account(state: &State, namespace: &str, pod: &mut Value) -> Result<(), String
     let name = named.unwrap_or("default").to_owned();
     let Some(account) = state.store.get(&key(core_kind("serviceaccounts"), namespace, &name)) else {
         if name == "default" {
+            mount_access(state, &Value::Null, pod);
             return Ok(());
         }
         return Err(format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found"));
     };
-    let secrets = &account.value()["imagePullSecrets"];
+    let account = account.value();
+    let secrets = &account["imagePullSecrets"];
     let own = spec["imagePullSecrets"].as_array().is_some_and(|own| !own.is_empty());
     if !own && secrets.as_array().is_some_and(|secrets| !secrets.is_empty()) && pod["spec"].is_object() {
         pod["spec"]["imagePullSecrets"] = secrets.clone();
     }
+    mount_access(state, &account, pod);
     Ok(())
+}
+
+/// Where programs look for their account's token.
+const ACCESS: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Asked for by the volume; the odd seconds tell these tokens from others.
+const ACCESS_SECONDS: i64 = 3607;
+
+/// Gives every container its account's token, the CA and the namespace, unless the pod or the account says no. A server
+/// that has no CA to tell leaves it: a pod would wait for that file for ever.
+fn mount_access(state: &State, account: &Value, pod: &mut Value) {
+    let said = pod["spec"]["automountServiceAccountToken"].as_bool();
+    let wanted = said.or_else(|| account["automountServiceAccountToken"].as_bool()).unwrap_or(true);
+    let mirror = api::meta::annotations(pod).any(|(key, _)| key == "kubernetes.io/config.mirror");
+    if !wanted || mirror || state.root_ca.get().is_none() {
+        return;
+    }
+    let volume = format!("kube-api-access-{}", random::suffix());
+    let mut mounted = false;
+    for key in ["initContainers", "containers"] {
+        for container in pod["spec"][key].as_array_mut().into_iter().flatten().filter(|c| c.is_object()) {
+            let mounts = container["volumeMounts"].take();
+            let mut mounts = mounts.as_array().cloned().unwrap_or_default();
+            if !mounts.iter().any(|mount| mount["mountPath"] == ACCESS) {
+                mounts.push(json!({ "name": volume, "mountPath": ACCESS, "readOnly": true }));
+                mounted = true;
+            }
+            container["volumeMounts"] = Value::Array(mounts);
+        }
+    }
+    if !mounted {
+        return;
+    }
+    let sources = json!([
+        { "serviceAccountToken": { "path": "token", "expirationSeconds": ACCESS_SECONDS } },
+        { "configMap": { "name": "kube-root-ca.crt", "items": [{ "key": "ca.crt", "path": "ca.crt" }] } },
+        { "downwardAPI": { "items": [
+            { "path": "namespace", "fieldRef": { "apiVersion": "v1", "fieldPath": "metadata.namespace" } },
+        ] } },
+    ]);
+    let access = json!({ "name": volume, "projected": { "defaultMode": 0o644, "sources": sources } });
+    match pod["spec"]["volumes"].as_array_mut() {
+        Some(volumes) => volumes.push(access),
+        None => pod["spec"]["volumes"] = json!([access]),
+    }
 }
 
 /// Held while an address is chosen and stored, so that no two services choose the same one. Other kinds need none.

@@ -5,6 +5,7 @@ use api::Status;
 use api::rbac::Asked;
 
 use crate::identity::Identity;
+use crate::node_rules;
 use crate::rbac;
 use crate::state::State;
 
@@ -70,8 +71,8 @@ pub(crate) fn authorize(state: &State, identity: &Identity, attributes: &Attribu
 
 /// Decides without refusing: the group that may do everything, then nodes, then what the stored roles say.
 pub(crate) fn decide(state: &State, identity: &Identity, attributes: &Attributes<'_>) -> Decision {
-    let node = identity.is_in("system:nodes") && identity.user.starts_with("system:node:");
-    if identity.is_in("system:masters") || (node && grants(NODE_RULES, attributes)) {
+    let node_may = |node: &str| grants(NODE_RULES, attributes) && node_rules::owns(state, node, attributes);
+    if identity.is_in("system:masters") || node_rules::node_of(identity).is_some_and(node_may) {
         return Decision { allowed: true, reason: String::new() };
     }
     let (asked, namespace) = match attributes.target {

@@ -13,7 +13,7 @@ use crate::change::after;
 use crate::request::{Request, key};
 use crate::respond::{self, Shown};
 use crate::state::{State, core_kind, log_failure};
-use crate::{admission, delete, random, rbac};
+use crate::{admission, delete, node_rules, random, rbac};
 
 /// How often a generated name may turn out to be taken, or the namespace to change in between.
 const TRIES: usize = 8;
@@ -36,6 +36,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
     let mut warnings = decoded.warnings;
     let (kind, value) = (kind.stored_kind(), kind.to_stored(decoded.value));
     rbac::check_grant(state, request, None, &value)?;
+    node_rules::check_create(&request.identity, kind, &value)?;
     let creation = Creation { kind, namespace: &request.namespace, manager: Some(request.field_manager()), dry_run };
     let (shown, further) = create(state, &creation, value).await?;
     warnings.extend(further);

@@ -22,20 +22,26 @@ pub(crate) enum Form {
     },
 }
 
-/// The forms the client accepts, best first. All are JSON.
+/// The forms the client accepts, best first, and whether the best of them is to be YAML rather than JSON.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Accept(Vec<Form>);
+pub(crate) struct Accept(Vec<Form>, bool);
 
 impl Accept {
     pub(crate) fn parse(headers: &HeaderMap) -> Self {
         let text: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
         if text.iter().all(|line| line.trim().is_empty()) {
-            return Self(vec![Form::Object]);
+            return Self(vec![Form::Object], false);
         }
-        let mut weighted: Vec<(u16, Form)> =
+        let mut weighted: Vec<(u16, Form, bool)> =
             text.iter().flat_map(|line| line.split(',')).filter_map(|clause| parse_clause(clause.trim())).collect();
-        weighted.sort_by_key(|(quality, _)| std::cmp::Reverse(*quality));
-        Self(weighted.into_iter().map(|(_, form)| form).collect())
+        weighted.sort_by_key(|(quality, ..)| std::cmp::Reverse(*quality));
+        let yaml = weighted.first().is_some_and(|(.., yaml)| *yaml);
+        Self(weighted.into_iter().map(|(_, form, _)| form).collect(), yaml)
+    }
+
+    /// Whether answers are to be YAML.
+    pub(crate) fn prefers_yaml(&self) -> bool {
+        self.1
     }
 
     /// The best form for an object or a list.
@@ -56,7 +62,7 @@ impl Accept {
     }
 }
 
-fn parse_clause(clause: &str) -> Option<(u16, Form)> {
+fn parse_clause(clause: &str) -> Option<(u16, Form, bool)> {
     let mut parts = clause.split(';').map(str::trim);
     let media = parts.next()?;
     let (mut transform, mut group, mut version, mut quality) = ("", "", "", 1000_u16);
@@ -70,7 +76,8 @@ fn parse_clause(clause: &str) -> Option<(u16, Form)> {
             _ => {}
         }
     }
-    if quality == 0 || !matches!(media, "application/json" | "*/*" | "application/*") {
+    let yaml = media == "application/yaml";
+    if quality == 0 || !(yaml || matches!(media, "application/json" | "*/*" | "application/*")) {
         return None;
     }
     let form = match (transform, group, version) {
@@ -82,7 +89,7 @@ fn parse_clause(clause: &str) -> Option<(u16, Form)> {
         ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") => Form::Discovery { version: "v2beta1" },
         _ => return None,
     };
-    Some((quality, form))
+    Some((quality, form, yaml))
 }
 
 /// `0.5` as 500.

@@ -1,5 +1,7 @@
 //! Query parameters, decoded once.
 
+use std::time::Duration;
+
 use api::Status;
 
 /// The decoded parameters of a request, in order. Unknown ones are simply never asked for.
@@ -47,6 +49,33 @@ impl Query {
         })?;
         Ok(Some(parsed))
     }
+}
+
+/// A duration as Go writes it: `30s`, `1m30s`, `500ms`. Never longer than a day.
+pub(crate) fn duration(text: &str) -> Option<Duration> {
+    let mut left = text.strip_prefix('+').unwrap_or(text);
+    if left == "0" {
+        return Some(Duration::ZERO);
+    }
+    let mut total = 0.0;
+    while !left.is_empty() {
+        let digits = left.find(|c: char| !c.is_ascii_digit() && c != '.').filter(|at| *at > 0)?;
+        let (number, rest) = left.split_at(digits);
+        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        let (unit, rest) = rest.split_at(unit);
+        let seconds = match unit {
+            "ns" => 1e-9,
+            "us" | "µs" | "μs" => 1e-6,
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3600.0,
+            _ => return None,
+        };
+        total += number.parse::<f64>().ok()? * seconds;
+        left = rest;
+    }
+    (!text.is_empty()).then(|| Duration::from_secs_f64(total.min(86_400.0)))
 }
 
 /// Percent-decoding; `plus` also turns `+` into a space, as in query strings but not in paths.
@@ -113,6 +142,17 @@ mod tests {
         let error = Query::parse(Some("limit=abc")).number("limit").unwrap_err();
         assert_eq!(error.code, 400);
         assert!(error.message.contains("strconv.ParseInt: parsing \"abc\": invalid syntax"), "{}", error.message);
+    }
+
+    #[test]
+    fn durations_are_read_as_go_writes_them() {
+        assert_eq!(duration("1m30s"), Some(Duration::from_secs(90)));
+        assert_eq!(duration("500ms"), Some(Duration::from_millis(500)));
+        assert_eq!(duration("1.5h"), Some(Duration::from_secs(5400)));
+        assert_eq!(duration("0"), Some(Duration::ZERO));
+        for wrong in ["", "5", "s", "-1s", "1x", "1s2"] {
+            assert_eq!(duration(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -20,17 +20,19 @@ use crate::body::{self, Body, BoxError};
 use crate::identity::Identity;
 use crate::metrics::{self, What};
 use crate::negotiate::Accept;
-use crate::query::Query;
+use crate::query::{self, Query};
 use crate::request::{Address, Request, Verb};
 use crate::state::State;
 use crate::tokens;
 use crate::{
-    binding, collection, create, delete, discovery, get, health, list, logs_exec, patch, random, respond, reviews,
-    scale, update, watch,
+    binding, collection, create, delete, discovery, encoding, get, health, list, logs_exec, node_rules, patch, random,
+    respond, reviews, scale, update, watch,
 };
 
 /// A request that is not a stream or a watch must be answered within this.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
+/// One that changes something, within this.
+const WRITE_LIMIT: Duration = Duration::from_secs(34);
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The API as a service over `http` types, for any request body. Made by [`crate::Server::service`].
@@ -83,6 +85,7 @@ where
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let (what, began) = (what(&request), Instant::now());
+    let (yaml, gzip) = (encoding::wants_yaml(request.headers()), encoding::takes_gzip(request.headers()));
     let outcome = AssertUnwindSafe(dispatch(state, request)).catch_unwind().await;
     let mut response = match outcome {
         Ok(Ok(response)) => response,
@@ -96,6 +99,12 @@ where
             respond::status(&Status::internal("the server broke on this request"))
         }
     };
+    if yaml {
+        response = encoding::as_yaml(response).await;
+    }
+    if gzip {
+        response = encoding::packed(response);
+    }
     state.metrics.answered(what, response.status().as_u16(), began.elapsed());
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&random::uid()) {
@@ -136,23 +145,42 @@ where
         }
         Address::Resource(address) => {
             let verb = address.verb(&parts.method, &query)?;
-            authorize(state, &identity, &address.attributes(verb, selected_name(&query)))?;
+            let asked = address.attributes(verb, selected_name(&query));
+            authorize(state, &identity, &asked)?;
+            node_rules::check_list(&identity, &asked, &query)?;
+            let limit = time_limit(verb, &query)?;
             let takes_over = logs_exec::is_stream(&parts.method, &address.subresource);
             let has_body = !takes_over && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
             // Only the answer's beginning is limited; a watch or a log may go on for as long as it likes.
             let answer = async {
                 let body = if has_body { body::read(sent).await? } else { Bytes::new() };
                 let request = Request::new(&parts, address, verb, query, identity, body)?;
+                let streams = takes_over || request.subresource_name() == Some("log");
+                let _seat = if streams { None } else { state.seats.take(&request.identity, verb).await? };
                 match takes_over {
                     true => logs_exec::stream(state, &request, &mut parts).await,
                     false => warned(request.kind, route(state, &request).await),
                 }
             };
-            match tokio::time::timeout(TIME_LIMIT, answer).await {
+            match tokio::time::timeout(limit, answer).await {
                 Ok(answer) => answer,
                 Err(_) => Err(Status::timeout("request did not complete within the allotted timeout")),
             }
         }
+    }
+}
+
+/// How long the answer may take: what the client says, but no longer than is right for the verb.
+fn time_limit(verb: Verb, query: &Query) -> Result<Duration, Status> {
+    let most = match verb {
+        Verb::Get | Verb::List | Verb::Watch | Verb::DeleteCollection => TIME_LIMIT,
+        Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => WRITE_LIMIT,
+    };
+    let Some(text) = query.get("timeout") else { return Ok(most) };
+    match query::duration(text) {
+        Some(asked) if asked.is_zero() => Ok(most),
+        Some(asked) => Ok(asked.min(most)),
+        None => Err(Status::bad_request(format!("invalid timeout specified in the request URL: {text:?}"))),
     }
 }
 

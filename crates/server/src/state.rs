@@ -11,6 +11,8 @@ use tokio::sync::Notify;
 use crate::ServerConfig;
 use crate::metrics::Metrics;
 use crate::node::NodeDialer;
+use crate::node_rules::NodeNeeds;
+use crate::seats::Seats;
 use crate::tokens::TokenKey;
 
 /// The server's shared parts. Handlers borrow it; background tasks hold it.
@@ -30,6 +32,10 @@ pub(crate) struct State {
     /// What service account tokens are signed with.
     pub(crate) token_key: TokenKey,
     pub(crate) metrics: Metrics,
+    /// Which node needs which secrets and configmaps.
+    pub(crate) node_needs: NodeNeeds,
+    /// How many requests are worked on at once.
+    pub(crate) seats: Seats,
 }
 
 impl State {
@@ -45,6 +51,8 @@ impl State {
             root_ca_set: Notify::new(),
             token_key: config.token_key,
             metrics: Metrics::default(),
+            node_needs: NodeNeeds::default(),
+            seats: Seats::default(),
         }
     }
 }

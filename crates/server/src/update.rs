@@ -9,6 +9,7 @@ use crate::admission;
 use crate::body::Body;
 use crate::change::{self, Outcome};
 use crate::create::{self, Creation};
+use crate::node_rules;
 use crate::rbac;
 use crate::request::Request;
 use crate::respond;
@@ -53,6 +54,7 @@ async fn put_creates(
     check_name(&sent, &request.name)?;
     api::meta::set_name(&mut sent, &request.name);
     rbac::check_grant(state, request, None, &sent)?;
+    node_rules::check_create(&request.identity, request.kind, &sent)?;
     let manager = Some(request.field_manager());
     let creation = Creation { kind: request.kind.stored_kind(), namespace: &request.namespace, manager, dry_run };
     let (shown, further) = create::create(state, &creation, sent).await?;

@@ -14,7 +14,7 @@ use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use serde_json::{Value, json};
-use store::{Change, HistoryError, Object, Revision};
+use store::{Change, HistoryError, Object, Revision, WatchEnd};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +38,9 @@ const FRAME: usize = 64 * 1024;
 
 pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     let form = request.accept.for_objects()?;
+    if request.accept.prefers_yaml() {
+        return Err(Status::not_acceptable());
+    }
     let query = &request.query;
     list::check_options(query)?;
     let selection = Selection::parse(request)?;
@@ -106,9 +109,13 @@ fn history_status(error: HistoryError) -> Status {
 
 /// A watch that cannot start answers 200 with one ERROR event, which is what clients expect.
 fn error_event(status: &Status) -> Response<Body> {
+    respond::json(StatusCode::OK, error_line(status))
+}
+
+fn error_line(status: &Status) -> Bytes {
     let mut line = json!({ "type": "ERROR", "object": status.to_json() }).to_string();
     line.push('\n');
-    respond::json(StatusCode::OK, line)
+    line.into()
 }
 
 /// What is there when the watch starts.
@@ -146,8 +153,7 @@ impl Stream {
             tokio::select! {
                 biased;
                 change = self.watch.next() => {
-                    // Too slow, or the store closes: the client resumes from what it has.
-                    let change = change?;
+                    let Some(change) = change else { return self.cut_off() };
                     if let Some(line) = self.lines.change(&change) {
                         return Some(line);
                     }
@@ -178,6 +184,17 @@ impl Stream {
             frame.extend_from_slice(&self.lines.bookmark(revision, true));
         }
         (!frame.is_empty()).then(|| Bytes::from(frame))
+    }
+
+    /// The store has no more for this watch. A client that was too slow is told that what it has not read is gone, so
+    /// that it lists again; if the store closes, it resumes from what it has.
+    fn cut_off(&mut self) -> Option<Bytes> {
+        self.ended = true;
+        if self.watch.end() != Some(WatchEnd::Lagged) {
+            return None;
+        }
+        let seen = self.watch.progress();
+        Some(error_line(&Status::expired(format!("too old resource version: {seen}; the watch did not keep up"))))
     }
 
     /// A last bookmark spares the client from reading again what it has seen.

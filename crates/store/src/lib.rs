@@ -34,7 +34,7 @@ use serde_json::Value;
 
 pub use open::OpenError;
 pub use store::{Store, Window};
-pub use watch::Watch;
+pub use watch::{Watch, WatchEnd};
 
 /// A point in the one global order of writes. Never 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::view::View;
+use crate::view::{Lagged, View};
 use crate::{Change, Revision};
 
 /// The changes of one collection, each exactly once, in the order of revisions.
@@ -21,6 +21,17 @@ pub struct Watch {
     cursor: Revision,
     ready: VecDeque<Change>,
     news: watch::Receiver<Revision>,
+    /// Why there is no more, once there is no more.
+    end: Option<WatchEnd>,
+}
+
+/// Why a watch has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WatchEnd {
+    /// The reader was too slow: changes it has not read are no longer kept.
+    Lagged,
+    /// The store was closed; everything before was read.
+    Closed,
 }
 
 impl Watch {
@@ -38,23 +49,33 @@ impl Watch {
             cursor: from,
             ready: VecDeque::new(),
             news,
+            end: None,
         }
     }
 
-    /// The next change, once there is one. `None` when the reader was too slow or the store is closed: end the stream,
-    /// its client resumes or lists again. Safe to cancel.
+    /// The next change, once there is one; `None` when there will be no more, for the reason that [`Watch::end`] then
+    /// says. Safe to cancel.
     pub async fn next(&mut self) -> Option<Change> {
-        loop {
+        while self.end.is_none() {
             if let Some(change) = self.ready.pop_front() {
                 return Some(change);
             }
             // Marked before looking: news that arrive in between wake us again at once.
             self.news.mark_unchanged();
-            (self.ready, self.cursor) = self.view.after(&self.collection, &self.namespace, self.cursor).ok()?;
-            if self.ready.is_empty() {
-                self.news.changed().await.ok()?;
+            match self.view.after(&self.collection, &self.namespace, self.cursor) {
+                Ok(after) => (self.ready, self.cursor) = after,
+                Err(Lagged) => self.end = Some(WatchEnd::Lagged),
+            }
+            if self.ready.is_empty() && self.end.is_none() && self.news.changed().await.is_err() {
+                self.end = Some(WatchEnd::Closed);
             }
         }
+        None
+    }
+
+    /// Why the watch has ended, if it has.
+    pub fn end(&self) -> Option<WatchEnd> {
+        self.end
     }
 
     /// Everything up to here in this collection has been delivered; what a bookmark may promise.

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use common::*;
 use serde_json::json;
-use store::{Change, Expect, HistoryError, Key, Revision, Step, Store, TransactError, Watch, Window, WriteError};
+use store::{
+    Change, Expect, HistoryError, Key, Revision, Step, Store, TransactError, Watch, WatchEnd, Window, WriteError,
+};
 use tempfile::TempDir;
 
 async fn open() -> (TempDir, Store) {
@@ -283,6 +285,7 @@ async fn a_watcher_that_is_too_slow_is_ended_and_keeps_nothing_alive() {
     assert!(forgotten.upgrade().is_none(), "an unread change is not kept for the slow one");
     assert!(tokio::time::timeout(Duration::from_secs(30), slow.next()).await.unwrap().is_none());
     assert!(slow.next().await.is_none(), "and it stays ended");
+    assert_eq!((slow.end(), quick.end()), (Some(WatchEnd::Lagged), None));
     soon(&mut quick).await;
 }
 

@@ -43,6 +43,8 @@ pub struct Instance {
     /// What `adieu up` is told besides.
     options: Vec<String>,
     child: Option<Child>,
+    /// Unmounted when nothing of the instance is left.
+    disk: Option<Disk>,
 }
 
 impl Instance {
@@ -54,6 +56,17 @@ impl Instance {
     /// The same, with these options for `adieu up`.
     pub async fn start_with(options: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
+        Self::start_in(dir, options, None).await
+    }
+
+    /// The same, on a file system of its own in memory, which is no larger than this.
+    pub async fn start_on_small_disk(mebibytes: u64, options: &[&str]) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
+        let disk = Disk::mount(dir.path(), mebibytes)?;
+        Self::start_in(dir, options, Some(disk)).await
+    }
+
+    async fn start_in(dir: TempDir, options: &[&str], disk: Option<Disk>) -> Result<Self> {
         let mut instance = Self {
             api: free_address()?,
             pod_cidr: format!(
@@ -64,6 +77,7 @@ impl Instance {
             dir,
             options: options.iter().map(|&option| option.to_owned()).collect(),
             child: None,
+            disk,
         };
         for image in ["busybox", "nginx"] {
             let archive = workspace().join(format!("target/images/{image}.tar"));
@@ -94,6 +108,12 @@ impl Instance {
         let mut child = self
             .adieu(&["up", "-v"])
             .args(["--api", &self.api, "--pod-cidr", &self.pod_cidr, "--node-name", &self.node_name])
+            // What else is on the machine's disks is no concern of a test that does not say so.
+            .args(if self.options.iter().any(|it| it == "--eviction-hard") {
+                &[][..]
+            } else {
+                &["--eviction-hard", ""]
+            })
             .args(&self.options)
             .stdout(Stdio::piped())
             .stderr(log)
@@ -225,11 +245,32 @@ impl Drop for Instance {
                 .stdout(Stdio::null())
                 .status();
             if down.is_ok_and(|status| status.success()) {
+                drop(self.disk.take());
                 return;
             }
             std::thread::sleep(Duration::from_millis(200));
         }
         eprintln!("adieu down fails: {} leaves pods behind", self.dir.path().display());
+    }
+}
+
+/// A file system in memory.
+struct Disk {
+    path: PathBuf,
+}
+
+impl Disk {
+    fn mount(path: &Path, mebibytes: u64) -> Result<Self> {
+        let options = std::ffi::CString::new(format!("size={mebibytes}m,mode=700"))?;
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("adieu-e2e", path, "tmpfs", flags, options.as_c_str())?;
+        Ok(Self { path: path.to_owned() })
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.path, rustix::mount::UnmountFlags::DETACH);
     }
 }
 

@@ -4,6 +4,7 @@
 //! [`Kubectl`] is somebody else's program. Nothing here reaches into the product.
 
 pub mod complaints;
+pub mod crowd;
 pub mod dice;
 pub mod instance;
 pub mod kubectl;

@@ -78,11 +78,20 @@ async fn an_image_that_cannot_be_pulled(stage: &Stage) -> Result<()> {
     let shared = Shared::new()?;
     let mut manifest = busybox("no-image", 30, "true", &shared);
     manifest["spec"]["containers"][0]["image"] = "localhost:1/absent:1".into();
+    let mut events = stage.kubectl.follow(&[
+        "get",
+        "events",
+        "-w",
+        "--field-selector=involvedObject.name=no-image,reason=BackOff",
+        "--no-headers",
+    ])?;
     let mut watch = stage.create(manifest).await?;
     watch.until("ErrImagePull", |pod| waits_for(pod, "app") == Some("ErrImagePull")).await?;
     watch.until("ImagePullBackOff", |pod| waits_for(pod, "app") == Some("ImagePullBackOff")).await?;
     let table = stage.kubectl.run(&["get", "pod", "no-image"]).await?;
     ensure!(table.contains("0/1     ImagePullBackOff"), "{table}");
+    let event = events.next().await?;
+    ensure!(event.contains(r#"Back-off pulling image "localhost:1/absent:1""#), "{event}");
     let last = stage.gone_at_once("no-image", &mut watch).await?;
     assert_eq!(phase(&last), Some("Failed"));
     Ok(())

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::unknown::join;
+use super::path::Path;
 use crate::patch::PatchType;
 use crate::status::Status;
 
@@ -29,7 +29,7 @@ pub struct Body {
 pub fn read_body(content_type: Option<&str>, body: &[u8], expected: &str) -> Result<Body, Status> {
     let media_type = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
     let duplicates = RefCell::new(Vec::new());
-    let reader = Reader { path: String::new(), duplicates: &duplicates };
+    let reader = Reader { path: &Path::Root, duplicates: &duplicates };
     let unrecognized = |format: &str, cause: String| {
         Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {expected}): couldn't get version/kind; \
@@ -62,7 +62,7 @@ pub fn read_body(content_type: Option<&str>, body: &[u8], expected: &str) -> Res
 /// The keys that a patch names twice; a JSON patch is a list of steps, whose own keys nobody repeats.
 pub(super) fn duplicates(patch_type: PatchType, body: &[u8]) -> Vec<String> {
     let duplicates = RefCell::new(Vec::new());
-    let reader = Reader { path: String::new(), duplicates: &duplicates };
+    let reader = Reader { path: &Path::Root, duplicates: &duplicates };
     // Whether it can be read at all was seen when it was applied.
     match patch_type {
         PatchType::Merge | PatchType::Strategic => {
@@ -74,6 +74,11 @@ pub(super) fn duplicates(patch_type: PatchType, body: &[u8]) -> Vec<String> {
         PatchType::Json => {}
     }
     duplicates.into_inner()
+}
+
+/// A value as YAML, for those who asked for it.
+pub fn to_yaml(value: &Value) -> Option<String> {
+    serde_saphyr::to_string(value).ok()
 }
 
 fn read_yaml(body: &[u8], reader: Reader<'_>) -> Result<Value, String> {
@@ -96,7 +101,7 @@ pub(super) fn take_type(value: &mut Value) -> (String, String) {
 
 /// Builds a value while noting keys that it has seen before in the same object.
 struct Reader<'a> {
-    path: String,
+    path: &'a Path<'a>,
     duplicates: &'a RefCell<Vec<String>>,
 }
 
@@ -154,8 +159,8 @@ impl<'de> Visitor<'de> for Reader<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         loop {
-            let path = format!("{}[{}]", self.path, list.len());
-            match seq.next_element_seed(Reader { path, duplicates: self.duplicates })? {
+            let path = self.path.index(list.len());
+            match seq.next_element_seed(Reader { path: &path, duplicates: self.duplicates })? {
                 Some(value) => list.push(value),
                 None => return Ok(Value::Array(list)),
             }
@@ -165,11 +170,11 @@ impl<'de> Visitor<'de> for Reader<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(key) = map.next_key::<String>()? {
-            let path = join(&self.path, &key);
+            let path = self.path.key(&key);
             if object.contains_key(&key) {
-                self.duplicates.borrow_mut().push(path.clone());
+                self.duplicates.borrow_mut().push(path.to_string());
             }
-            let value = map.next_value_seed(Reader { path, duplicates: self.duplicates })?;
+            let value = map.next_value_seed(Reader { path: &path, duplicates: self.duplicates })?;
             object.insert(key, value);
         }
         Ok(Value::Object(object))

@@ -6,27 +6,31 @@
 
 use serde_json::{Map, Value};
 
-use super::unknown::join;
+use super::path::Path;
 use crate::quantity::{NotAQuantity, Quantity};
 use crate::schema::{Field, Message, Presence, Shape, Type};
 
 /// Rewrites `object`; names the first field that should be a quantity and is none.
-pub(super) fn rewrite(message: &'static Message, object: &mut Map<String, Value>, path: &str) -> Result<(), String> {
+pub(super) fn rewrite(
+    message: &'static Message,
+    object: &mut Map<String, Value>,
+    path: &Path<'_>,
+) -> Result<(), String> {
     object.retain(|_, value| !value.is_null());
     for (key, value) in object.iter_mut() {
         if let Some(field) = message.field(key) {
-            rewrite_field(field, value, &join(path, key))?;
+            rewrite_field(field, value, &path.key(key))?;
         }
     }
     object.retain(|key, value| message.field(key).is_none_or(|field| is_kept(field, value)));
     Ok(())
 }
 
-fn rewrite_field(field: &'static Field, value: &mut Value, path: &str) -> Result<(), String> {
+fn rewrite_field(field: &'static Field, value: &mut Value, path: &Path<'_>) -> Result<(), String> {
     match (field.shape, value) {
         (Shape::One { .. } | Shape::Inline, value) => rewrite_value(field.of, value, path),
         (Shape::List | Shape::Set | Shape::Keyed(_), Value::Array(list)) => {
-            list.iter_mut().enumerate().try_for_each(|(i, item)| rewrite_value(field.of, item, &format!("{path}[{i}]")))
+            list.iter_mut().enumerate().try_for_each(|(i, item)| rewrite_value(field.of, item, &path.index(i)))
         }
         (Shape::Map { .. }, Value::Object(map)) => {
             for (key, value) in map.iter_mut() {
@@ -34,7 +38,7 @@ fn rewrite_field(field: &'static Field, value: &mut Value, path: &str) -> Result
                 if value.is_null() && matches!(field.of, Type::Str | Type::Bytes) {
                     *value = Value::String(String::new());
                 }
-                rewrite_value(field.of, value, &join(path, key))?;
+                rewrite_value(field.of, value, &path.key(key))?;
             }
             Ok(())
         }
@@ -42,7 +46,7 @@ fn rewrite_field(field: &'static Field, value: &mut Value, path: &str) -> Result
     }
 }
 
-fn rewrite_value(of: Type, value: &mut Value, path: &str) -> Result<(), String> {
+fn rewrite_value(of: Type, value: &mut Value, path: &Path<'_>) -> Result<(), String> {
     match (of, value) {
         (Type::Msg(message), Value::Object(object)) => rewrite(message, object, path),
         (Type::Quantity, value @ (Value::String(_) | Value::Number(_))) => {

@@ -2,27 +2,26 @@
 
 use serde_json::{Map, Value};
 
-use super::unknown::join;
+use super::path::Path;
 use crate::schema::{Field, Message, Shape, Type};
 
 /// The first field below `object` whose value is not of its type, in upstream's words.
-pub(super) fn find(message: &'static Message, object: &Map<String, Value>, path: &str) -> Option<String> {
+pub(super) fn find(message: &'static Message, object: &Map<String, Value>, path: &Path<'_>) -> Option<String> {
     object.iter().find_map(|(key, value)| {
         let field = message.field(key)?;
-        in_field(message, field, value, &join(path, key))
+        in_field(message, field, value, &path.key(key))
     })
 }
 
-fn in_field(message: &'static Message, field: &'static Field, value: &Value, path: &str) -> Option<String> {
+fn in_field(message: &'static Message, field: &'static Field, value: &Value, path: &Path<'_>) -> Option<String> {
     match (field.shape, value) {
         (_, Value::Null) => None,
         (Shape::One { .. } | Shape::Inline, value) => in_value(message, field.of, value, path),
-        (Shape::List | Shape::Set | Shape::Keyed(_), Value::Array(list)) => list
-            .iter()
-            .enumerate()
-            .find_map(|(index, item)| in_value(message, field.of, item, &format!("{path}[{index}]"))),
+        (Shape::List | Shape::Set | Shape::Keyed(_), Value::Array(list)) => {
+            list.iter().enumerate().find_map(|(index, item)| in_value(message, field.of, item, &path.index(index)))
+        }
         (Shape::Map { .. }, Value::Object(map)) => {
-            map.iter().find_map(|(key, value)| in_value(message, field.of, value, &join(path, key)))
+            map.iter().find_map(|(key, value)| in_value(message, field.of, value, &path.key(key)))
         }
         (Shape::List | Shape::Set | Shape::Keyed(_), value) => {
             Some(sentence(message, value, path, &format!("[]{}", type_word(field.of))))
@@ -33,7 +32,7 @@ fn in_field(message: &'static Message, field: &'static Field, value: &Value, pat
     }
 }
 
-fn in_value(message: &'static Message, of: Type, value: &Value, path: &str) -> Option<String> {
+fn in_value(message: &'static Message, of: Type, value: &Value, path: &Path<'_>) -> Option<String> {
     if let (Type::Msg(inner), Value::Object(object)) = (of, value) {
         return find(inner, object, path);
     }
@@ -50,7 +49,7 @@ fn in_value(message: &'static Message, of: Type, value: &Value, path: &str) -> O
     (!fits).then(|| sentence(message, value, path, type_word(of)))
 }
 
-fn sentence(message: &Message, value: &Value, path: &str, expected: &str) -> String {
+fn sentence(message: &Message, value: &Value, path: &Path<'_>, expected: &str) -> String {
     let found = match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

@@ -165,6 +165,7 @@ pub static KINDS: &[Kind] = &[
             Subresource { name: "eviction", kind: "Eviction", group: "policy", version: "v1", verbs: &["create"] },
             core("exec", "PodExecOptions", &["create", "get"]),
             core("log", "Pod", &["get"]),
+            core("portforward", "PodPortForwardOptions", &["create", "get"]),
             core("status", "Pod", STATUS_VERBS),
         ],
         has_generation: true,

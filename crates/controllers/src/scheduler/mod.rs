@@ -1,18 +1,23 @@
 //! Gives every pod a node.
 //!
 //! [`plan`] decides, from what is known of pods and nodes; [`run`] listens and binds. A pod that fits nowhere is
-//! told so in an event and looked at again whenever a node or a pod changes.
+//! told so, in an event and in its PodScheduled condition, and looked at again whenever a node or a pod changes.
 
+mod affinity;
+mod fit;
 mod plan;
+mod resources;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use client::{Grade, Recorder, Sight, about_pod, follow};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
@@ -48,6 +53,10 @@ pub async fn run(client: kube::Client) {
         while let Ok(sight) = pod_sights.try_recv() {
             state.see_pod(sight);
         }
+        // Who is known before the nodes are would be told that there are none.
+        if !state.has_listed {
+            continue;
+        }
         for placement in plan(state.pods.values(), state.nodes.values()) {
             state.apply(&client, placement).await;
         }
@@ -59,6 +68,8 @@ struct State {
     nodes: BTreeMap<String, Node>,
     /// What each pod without a place was last told.
     told: BTreeMap<String, String>,
+    /// The nodes are known.
+    has_listed: bool,
     /// Some pod could not be bound, for a reason that may pass.
     failed: bool,
     recorder: Recorder,
@@ -66,7 +77,8 @@ struct State {
 
 impl State {
     fn new(recorder: Recorder) -> Self {
-        Self { pods: BTreeMap::new(), nodes: BTreeMap::new(), told: BTreeMap::new(), failed: false, recorder }
+        let (pods, nodes, told) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { pods, nodes, told, has_listed: false, failed: false, recorder }
     }
 
     fn see_pod(&mut self, sight: Sight<Pod>) {
@@ -83,7 +95,10 @@ impl State {
 
     fn see_node(&mut self, sight: Sight<Node>) {
         match sight {
-            Sight::Listed(nodes) => self.nodes = nodes.into_iter().map(|n| (n.name_any(), n)).collect(),
+            Sight::Listed(nodes) => {
+                self.nodes = nodes.into_iter().map(|n| (n.name_any(), n)).collect();
+                self.has_listed = true;
+            }
             Sight::Changed(node) => drop(self.nodes.insert(node.name_any(), node)),
             Sight::Removed(node) => drop(self.nodes.remove(&node.name_any())),
         }
@@ -118,6 +133,12 @@ impl State {
                     return;
                 }
                 if let Some(object) = self.pods.get(&pod) {
+                    // Said again with the next change of a pod or a node if it cannot be stored.
+                    if let Err(error) = say_unschedulable(client, object, &why).await {
+                        debug!(%error, "a pod's condition could not be stored");
+                        self.failed = true;
+                        return;
+                    }
                     self.recorder.tell(about_pod(object, None), Grade::Warning, "FailedScheduling", why.clone());
                     self.told.insert(pod, why);
                 }
@@ -145,4 +166,26 @@ async fn bind(client: &kube::Client, pod: &Pod, node: &str) -> kube::Result<()> 
     let _: serde_json::Value =
         api.create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding).await?;
     Ok(())
+}
+
+/// Lets others see that the pod fits nowhere, and why.
+async fn say_unschedulable(client: &kube::Client, pod: &Pod, why: &str) -> kube::Result<()> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+    let stored = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let before = stored.into_iter().find(|it| it.type_ == "PodScheduled" && it.status == "False");
+    let since = before.and_then(|it| it.last_transition_time.clone()).unwrap_or_else(|| Time(Timestamp::now()));
+    let condition = json!({
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": why,
+        "lastTransitionTime": since,
+        "observedGeneration": pod.metadata.generation,
+    });
+    let patch = json!({ "metadata": { "uid": pod.uid() }, "status": { "conditions": [condition] } });
+    match api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(patch)).await {
+        // Gone, or another pod by now: the watch tells.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        outcome => outcome.map(drop),
+    }
 }

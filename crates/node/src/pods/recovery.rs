@@ -75,7 +75,10 @@ impl<R: Runtime> Pods<R> {
             None => facts.pod.status.as_ref().and_then(|s| s.pod_ip.clone()),
         };
         for container in report.iter().flat_map(|r| &r.containers) {
-            facts.image_ids.insert(container.id.name.clone(), container.image_id.clone());
+            match self.tools.runtime.ensure_image(&container.image_id).await {
+                Ok(image) => facts.know_image(&container.id.name, &image),
+                Err(_) => _ = facts.image_ids.insert(container.id.name.clone(), container.image_id.clone()),
+            }
             if let Some(words) = self.tools.runtime.termination_message(&PodUid(uid.clone()), &container.id).await {
                 facts.last_words.insert(instance(&container.id), words);
             }

@@ -24,12 +24,6 @@ pub enum StreamError {
         /// One sentence for a person.
         message: String,
     },
-    /// The request is understood, and this node does not do that.
-    #[error("{message}")]
-    NotSupported {
-        /// One sentence for a person.
-        message: String,
-    },
     /// The node itself failed.
     #[error("{doing}")]
     Internal {
@@ -51,11 +45,6 @@ impl StreamError {
         Self::BadRequest { message: message.into() }
     }
 
-    /// A request for something this node does not offer.
-    pub fn not_supported(message: impl Into<String>) -> Self {
-        Self::NotSupported { message: message.into() }
-    }
-
     /// A failure of the node while `doing` something, because of `source`.
     pub fn internal(doing: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Internal { doing: doing.into(), source: Some(source.into()) }
@@ -66,7 +55,6 @@ impl StreamError {
         match self {
             Self::NotFound { .. } => StatusCode::NOT_FOUND,
             Self::BadRequest { .. } => StatusCode::BAD_REQUEST,
-            Self::NotSupported { .. } => StatusCode::NOT_IMPLEMENTED,
             Self::Internal { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -87,7 +75,6 @@ impl StreamError {
         let reason = match self {
             Self::NotFound { .. } => "NotFound",
             Self::BadRequest { .. } => "BadRequest",
-            Self::NotSupported { .. } => "NotImplemented",
             Self::Internal { .. } => "InternalError",
         };
         let sentence = self.sentence();
@@ -121,11 +108,9 @@ mod tests {
 
     #[test]
     fn each_kind_has_its_code_and_reason() {
-        for (error, code, reason) in [
-            (StreamError::not_found("x"), 404, "NotFound"),
-            (StreamError::bad_request("x"), 400, "BadRequest"),
-            (StreamError::not_supported("x"), 501, "NotImplemented"),
-        ] {
+        for (error, code, reason) in
+            [(StreamError::not_found("x"), 404, "NotFound"), (StreamError::bad_request("x"), 400, "BadRequest")]
+        {
             assert_eq!(error.status()["code"], code);
             assert_eq!(error.status()["reason"], reason);
             assert_eq!(error.status()["message"], "x");

@@ -98,21 +98,37 @@ pub(super) trait Channels: Send {
     fn finish(self, ending: Ending) -> impl Future<Output = io::Result<()>> + Send;
 }
 
-/// Runs a program in a container and carries its streams until it ends or the client leaves.
+/// With whom a conversation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum With {
+    /// A program that is run for it.
+    NewProgram,
+    /// The container's first process.
+    FirstProcess,
+}
+
+/// Carries streams of a container's process until it ends or the client leaves.
 pub(super) async fn run<C: Containers>(
     containers: &C,
     which: &ContainerRef,
+    with: With,
     spec: ExecSpec,
     mut channels: impl Channels,
 ) -> io::Result<()> {
     let (tty, command) = (spec.tty, spec.command.clone());
-    let ending = match containers.exec(which, spec).await {
+    let session = match with {
+        With::NewProgram => containers.exec(which, spec).await,
+        With::FirstProcess => containers.attach(which, spec).await,
+    };
+    let ending = match session {
         Err(error) => Ending::Failed(error),
         Ok(session) => match converse(containers, session, tty, &mut channels).await? {
             Conversation::HungUp => {
                 debug!(pod = which.pod, container = which.container, "client left before its command ended");
                 return Ok(());
             }
+            // How a container ended is the pod's to tell, not its listeners'.
+            Conversation::Ended(Ok(_)) if with == With::FirstProcess => Ending::Exited { code: 0, command },
             Conversation::Ended(Ok(code)) => Ending::Exited { code, command },
             Conversation::Ended(Err(error)) => Ending::Failed(error),
         },

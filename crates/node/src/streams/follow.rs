@@ -17,10 +17,11 @@ use super::fd::registered;
 pub(super) struct Watch(AsyncFd<OwnedFd>);
 
 impl Watch {
-    /// Watches a file that exists for being written to.
+    /// Watches a file that exists for being written to, or set aside.
     pub(super) fn growth(file: &Path) -> io::Result<Self> {
         let watch = Self::new()?;
-        inotify::add_watch(watch.0.get_ref(), file, WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE)?;
+        let flags = WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE | WatchFlags::MOVE_SELF;
+        inotify::add_watch(watch.0.get_ref(), file, flags)?;
         Ok(watch)
     }
 

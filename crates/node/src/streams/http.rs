@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::extract::{Path, Query, Request, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::get;
 use http::{HeaderMap, HeaderName, Method, header};
 use hyper::server::conn::http1;
 use hyper::upgrade::OnUpgrade;
@@ -18,10 +18,11 @@ use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::debug;
 
+use super::exec::With;
 use super::query::{self, LogOptions, Pairs};
 use super::spdy::exec::SpdyChannels;
 use super::websocket::WebSocketChannels;
-use super::{ContainerRef, Containers, StreamError, exec, logs, spdy, websocket};
+use super::{ContainerRef, Containers, StreamError, exec, forward, logs, spdy, tunnel, websocket};
 
 /// What goes on with a connection once HTTP is done with it.
 type Session = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
@@ -68,14 +69,10 @@ fn router<C: Containers>(api: Api<C>) -> Router {
         .route("/healthz", get(async || "ok"))
         .route("/containerLogs/{namespace}/{pod}/{container}", get(container_logs::<C>))
         .route("/exec/{namespace}/{pod}/{container}", get(run_exec::<C>).post(run_exec::<C>))
-        .route("/attach/{namespace}/{pod}/{container}", any(async || not_yet("attach")))
-        .route("/portForward/{namespace}/{pod}", any(async || not_yet("port-forward")))
+        .route("/attach/{namespace}/{pod}/{container}", get(run_attach::<C>).post(run_attach::<C>))
+        .route("/portForward/{namespace}/{pod}", get(port_forward::<C>).post(port_forward::<C>))
         .fallback(async || StreamError::not_found("the node does not serve this path"))
         .with_state(api)
-}
-
-fn not_yet(what: &str) -> StreamError {
-    StreamError::not_supported(format!("{what} is not supported yet"))
 }
 
 type Target = (String, String, String);
@@ -98,10 +95,57 @@ async fn run_exec<C: Containers>(
     State(api): State<Api<C>>,
     Path(target): Path<Target>,
     Query(pairs): Query<Pairs>,
-    mut request: Request,
+    request: Request,
 ) -> Result<Response, StreamError> {
     let spec = query::exec_spec(&pairs)?;
-    let which = container(target);
+    converse(&api, container(target), With::NewProgram, spec, request).await
+}
+
+async fn run_attach<C: Containers>(
+    State(api): State<Api<C>>,
+    Path(target): Path<Target>,
+    Query(pairs): Query<Pairs>,
+    request: Request,
+) -> Result<Response, StreamError> {
+    let spec = query::attach_spec(&pairs)?;
+    converse(&api, container(target), With::FirstProcess, spec, request).await
+}
+
+async fn port_forward<C: Containers>(
+    State(api): State<Api<C>>,
+    Path((namespace, pod)): Path<(String, String)>,
+    mut request: Request,
+) -> Result<Response, StreamError> {
+    let containers = Arc::clone(&api.containers);
+    containers.check_pod(&namespace, &pod).await?;
+    let headers = request.headers();
+    let tunnelled = websocket::is_asked_for(headers) && request.method() == Method::GET;
+    let response = match tunnelled {
+        true => tunnel::accept(headers)?,
+        false if spdy::is_asked_for(headers) => match forward::accept(headers) {
+            Ok(response) => response,
+            Err(refusal) => return Ok(*refusal),
+        },
+        false => return Err(StreamError::bad_request("port-forward needs an upgrade to a WebSocket or to SPDY/3.1")),
+    };
+    let upgrade = upgrade(&mut request)?;
+    api.then(async move {
+        let stream = TokioIo::new(upgrade.await.map_err(io::Error::other)?);
+        match tunnelled {
+            true => forward::run(&*containers, &namespace, &pod, tunnel::Tunnel::open(stream).await).await,
+            false => forward::run(&*containers, &namespace, &pod, stream).await,
+        }
+    });
+    Ok(response)
+}
+
+async fn converse<C: Containers>(
+    api: &Api<C>,
+    which: ContainerRef,
+    with: With,
+    spec: runtime::ExecSpec,
+    mut request: Request,
+) -> Result<Response, StreamError> {
     let containers = Arc::clone(&api.containers);
     let headers = request.headers();
     // Refused before the upgrade, so that the client is told why in a form it understands.
@@ -112,7 +156,7 @@ async fn run_exec<C: Containers>(
         api.then(async move {
             let stream = TokioIo::new(upgrade.await.map_err(io::Error::other)?);
             let channels = WebSocketChannels::open(stream, protocol, &spec).await?;
-            exec::run(&*containers, &which, spec, channels).await
+            exec::run(&*containers, &which, with, spec, channels).await
         });
         Ok(response)
     } else if spdy::is_asked_for(headers) {
@@ -125,11 +169,11 @@ async fn run_exec<C: Containers>(
         api.then(async move {
             let stream = TokioIo::new(upgrade.await.map_err(io::Error::other)?);
             let channels = SpdyChannels::open(stream, protocol, &spec).await?;
-            exec::run(&*containers, &which, spec, channels).await
+            exec::run(&*containers, &which, with, spec, channels).await
         });
         Ok(response)
     } else {
-        Err(StreamError::bad_request("exec needs an upgrade to a WebSocket or to SPDY/3.1"))
+        Err(StreamError::bad_request("this needs an upgrade to a WebSocket or to SPDY/3.1"))
     }
 }
 

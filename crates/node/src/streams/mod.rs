@@ -1,10 +1,12 @@
-//! The node's own HTTP API: logs and exec, on the paths and in the stream protocols a kubelet speaks.
+//! The node's own HTTP API: logs, exec, attach and port-forward, on the paths and in the stream protocols a kubelet speaks.
 //!
 //! ```text
 //!  API server ── byte stream ──> http (routes, upgrade) ──┬── logs ── cri (log format), tail, follow (inotify)
-//!                                                         └── exec ── conversation with one process
-//!                                                                      ├── websocket   v5, v4, v1 channels
-//!                                                                      └── spdy        frame, headers, connection
+//!                                                         ├── exec ── conversation with one process (exec, attach)
+//!                                                         │            ├── websocket   v5, v4, v1 channels
+//!                                                         │            └── spdy        frame, headers, connection
+//!                                                         └── forward ── one pair of spdy streams a connection
+//!                                                                        (tunnel: spdy inside websocket messages)
 //! ```
 //!
 //! This folder knows nothing of pods' lives or of the runtime's insides: whoever serves it says how to find a
@@ -15,11 +17,13 @@ mod error;
 mod exec;
 mod fd;
 mod follow;
+mod forward;
 mod http;
 mod logs;
 mod query;
 mod spdy;
 mod tail;
+mod tunnel;
 mod websocket;
 
 use std::future::Future;
@@ -63,6 +67,24 @@ pub trait Containers: Send + Sync + 'static {
         which: &ContainerRef,
         spec: runtime::ExecSpec,
     ) -> impl Future<Output = Result<runtime::ExecSession, StreamError>> + Send;
+
+    /// Joins the streams of the container's first process.
+    fn attach(
+        &self,
+        which: &ContainerRef,
+        spec: runtime::ExecSpec,
+    ) -> impl Future<Output = Result<runtime::ExecSession, StreamError>> + Send;
+
+    /// Answers whether there is such a pod to connect to.
+    fn check_pod(&self, namespace: &str, pod: &str) -> impl Future<Output = Result<(), StreamError>> + Send;
+
+    /// Connects to a port on the pod's own loopback.
+    fn connect(
+        &self,
+        namespace: &str,
+        pod: &str,
+        port: u16,
+    ) -> impl Future<Output = Result<std::net::TcpStream, StreamError>> + Send;
 
     /// Sets the size of the terminal of an exec. A size that cannot be set is not worth an answer.
     fn resize(&self, session: &runtime::ExecSession, columns: u16, rows: u16);

@@ -33,6 +33,15 @@ fn number(pairs: &Pairs, name: &str) -> Result<Option<i64>, StreamError> {
 
 /// Reads what is to be run: a kubelet's words (`input=1`) or those of the pod resource (`stdin=true`).
 pub(super) fn exec_spec(pairs: &Pairs) -> Result<ExecSpec, StreamError> {
+    let spec = attach_spec(pairs)?;
+    match spec.command.is_empty() {
+        true => Err(StreamError::bad_request("you must specify a command")),
+        false => Ok(spec),
+    }
+}
+
+/// Reads which streams are to be joined.
+pub(super) fn attach_spec(pairs: &Pairs) -> Result<ExecSpec, StreamError> {
     let either = |short, long| Ok::<_, StreamError>(flag(pairs, short)? || flag(pairs, long)?);
     let tty = flag(pairs, "tty")?;
     let spec = ExecSpec {
@@ -43,9 +52,6 @@ pub(super) fn exec_spec(pairs: &Pairs) -> Result<ExecSpec, StreamError> {
         // A terminal has one output.
         stderr: either("error", "stderr")? && !tty,
     };
-    if spec.command.is_empty() {
-        return Err(StreamError::bad_request("you must specify a command"));
-    }
     if !(spec.stdin || spec.stdout || spec.stderr) {
         return Err(StreamError::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
     }

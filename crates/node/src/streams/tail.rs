@@ -9,13 +9,13 @@ use super::cri::{HEAD_MAX, Head};
 /// How much is read at a time.
 const BLOCK: usize = 64 * 1024;
 
-/// The offset at which the last `lines` lines begin. A line is what the container ended with a line end, however
-/// many pieces it was written in; an unfinished line at the end counts as one.
-pub(super) fn start(file: &File, lines: u64) -> io::Result<u64> {
+/// The offset at which the last `lines` lines begin, and how many there are. A line is what the container ended with a
+/// line end, however many pieces it was written in; an unfinished line at the end counts as one.
+pub(super) fn start(file: &File, lines: u64) -> io::Result<(u64, u64)> {
     start_in_blocks(file, lines, BLOCK)
 }
 
-fn start_in_blocks(file: &File, lines: u64, block: usize) -> io::Result<u64> {
+fn start_in_blocks(file: &File, lines: u64, block: usize) -> io::Result<(u64, u64)> {
     let mut low = file.metadata()?.len();
     // One block, and behind it the beginning of the block after it: a head may reach across.
     let mut buffer = Vec::with_capacity(block + HEAD_MAX);
@@ -30,11 +30,12 @@ fn start_in_blocks(file: &File, lines: u64, block: usize) -> io::Result<u64> {
         file.read_exact_at(&mut buffer[..length], low)?;
         for index in (0..length).rev().filter(|index| buffer[*index] == b'\n').collect::<Vec<_>>() {
             if let Some(start) = scan.line_at(&buffer[index + 1..], low + index as u64 + 1) {
-                return Ok(start);
+                return Ok((start, scan.count));
             }
         }
     }
-    Ok(scan.line_at(&buffer, 0).unwrap_or(0))
+    let start = scan.line_at(&buffer, 0).unwrap_or(0);
+    Ok((start, scan.count))
 }
 
 /// The lines of a log, met from the last to the first.
@@ -113,7 +114,8 @@ mod tests {
             let file = file(&log.concat());
             for tail in 0..60 {
                 for block in [1, 2, 13, 64, 1000, BLOCK] {
-                    let start = start_in_blocks(&file, tail, block).unwrap();
+                    let (start, count) = start_in_blocks(&file, tail, block).unwrap();
+                    assert!(count == tail || start == 0, "{count} of {tail}");
                     assert_eq!(start, expected(&log, tail), "tail {tail}, block {block}, {last_is_partial}");
                 }
             }
@@ -124,14 +126,14 @@ mod tests {
     fn a_line_that_is_just_being_written_does_not_count() {
         let whole = line('F', "one") + &line('F', "two");
         let file = file(&(whole.clone() + "2026-08-01T12:00:01.0"));
-        assert_eq!(start(&file, 0).unwrap(), whole.len() as u64);
-        assert_eq!(start(&file, 1).unwrap(), line('F', "one").len() as u64);
-        assert_eq!(start(&file, 2).unwrap(), 0);
+        assert_eq!(start(&file, 0).unwrap(), (whole.len() as u64, 0));
+        assert_eq!(start(&file, 1).unwrap(), (line('F', "one").len() as u64, 1));
+        assert_eq!(start(&file, 2).unwrap(), (0, 2));
     }
 
     #[test]
     fn an_empty_log_has_an_empty_tail() {
-        assert_eq!(start(&file(""), 0).unwrap(), 0);
-        assert_eq!(start(&file(""), 10).unwrap(), 0);
+        assert_eq!(start(&file(""), 0).unwrap(), (0, 0));
+        assert_eq!(start(&file(""), 10).unwrap(), (0, 0));
     }
 }

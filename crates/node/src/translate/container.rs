@@ -66,6 +66,8 @@ pub fn container_spec(
         working_dir: container.working_dir.clone(),
         tty: container.tty.unwrap_or(false),
         stdin: container.stdin.unwrap_or(false),
+        stdin_once: container.stdin_once.unwrap_or(false),
+        log: runtime::LogLimits::default(),
         mounts: mounts(container, volumes, &known)?,
         user: user(security, pod_security),
         group: group(security, pod_security),

@@ -9,9 +9,10 @@ use k8s_openapi::api::core::v1::{
 use lifecycle::{
     Condition, ContainerState, ContainerStatus, Instance, PodPhase, PodStatus, Role, Terminated, Wall, message,
 };
-use runtime::{ContainerId, PodUid};
+use runtime::{ContainerId, Image, PodUid};
 
 use super::{api_time, find_container};
+use crate::images::name_the_image;
 
 /// What the node knows of a pod beside the rules: addresses, images, last words.
 #[derive(Clone, Debug, Default)]
@@ -26,8 +27,19 @@ pub struct Facts {
     pub start: Option<Wall>,
     /// The image id each container runs.
     pub image_ids: BTreeMap<String, String>,
+    /// The same as the API tells it: a repository and a digest where a registry gave one.
+    pub image_references: BTreeMap<String, String>,
     /// What each run left in its termination message file.
     pub last_words: BTreeMap<Instance, String>,
+}
+
+impl Facts {
+    /// Remembers the image that a container runs, or is about to.
+    pub fn know_image(&mut self, container: &str, image: &Image) {
+        let wanted = find_container(&self.pod, container).and_then(|c| c.image.clone()).unwrap_or_default();
+        self.image_references.insert(container.to_owned(), image.reference(&wanted));
+        self.image_ids.insert(container.to_owned(), image.id.clone());
+    }
 }
 
 /// The status to store. `before` is the last one stored; it keeps the times of conditions that did not change.
@@ -127,12 +139,13 @@ fn gated(ready: &Condition, pod: &Pod) -> Condition {
 fn container(status: &ContainerStatus, facts: &Facts, words_most: usize) -> ApiContainer {
     let name = &status.name.0;
     let id = |attempt: u32| Some(container_id(facts, name, attempt));
+    let image = find_container(&facts.pod, name).and_then(|c| c.image.as_deref()).unwrap_or_default();
     let (state, ever_ran) = match &status.state {
         ContainerState::Waiting(waiting) => (
             ApiState {
                 waiting: Some(ContainerStateWaiting {
                     reason: Some(waiting.reason.clone()),
-                    message: waiting.message.clone(),
+                    message: waiting.message.as_deref().map(|message| name_the_image(message, image)),
                 }),
                 ..ApiState::default()
             },
@@ -147,8 +160,8 @@ fn container(status: &ContainerStatus, facts: &Facts, words_most: usize) -> ApiC
     let last_attempt = status.last.as_ref().map(|l| l.attempt);
     ApiContainer {
         name: name.clone(),
-        image: find_container(&facts.pod, name).and_then(|c| c.image.clone()).unwrap_or_default(),
-        image_id: facts.image_ids.get(name).cloned().unwrap_or_default(),
+        image: image.to_owned(),
+        image_id: facts.image_references.get(name).or(facts.image_ids.get(name)).cloned().unwrap_or_default(),
         container_id: if ever_ran { id(status.attempt) } else { last_attempt.and_then(id) },
         ready: status.ready,
         started: Some(status.started),

@@ -1,7 +1,10 @@
 //! What the API says a volume holds: ConfigMaps, Secrets, the pod's own fields, tokens, and any of them together.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{
     ConfigMap, DownwardAPIVolumeFile, KeyToPath, Pod, Secret, ServiceAccount, ServiceAccountTokenProjection, Volume,
@@ -24,6 +27,8 @@ pub(super) struct Reader<'a> {
     pub(super) client: &'a kube::Client,
     pub(super) pod: &'a Pod,
     pub(super) facts: &'a RunFacts,
+    /// Where volumes are that were written before: tokens in them are kept while they are good.
+    pub(super) written: Option<&'a Path>,
 }
 
 /// An object whose changes are changes of a volume.
@@ -173,6 +178,10 @@ impl Reader<'_> {
     }
 
     async fn token(&self, volume: &str, source: &ServiceAccountTokenProjection) -> Result<String, VolumeError> {
+        let held = self.written.and_then(|dir| std::fs::read_to_string(dir.join(volume).join(&source.path)).ok());
+        if let Some(token) = held.filter(|token| is_fresh(token, jiff::Timestamp::now().as_second())) {
+            return Ok(token);
+        }
         let account = self.pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref()).unwrap_or("default");
         let meta = &self.pod.metadata;
         let request = TokenRequest {
@@ -192,6 +201,16 @@ impl Reader<'_> {
         let answer = api.create_token_request(account, &PostParams::default(), &request).await;
         let answer = answer.map_err(|error| missing(volume, format!("no token for account {account:?}: {error}")))?;
         Ok(answer.status.and_then(|status| status.token).unwrap_or_default())
+    }
+}
+
+/// Whether a token has more than a fifth of its life left.
+fn is_fresh(token: &str, now: i64) -> bool {
+    let claims = token.split('.').nth(1).and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
+    let claims = claims.and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok()).unwrap_or_default();
+    match (claims["iat"].as_i64(), claims["exp"].as_i64()) {
+        (Some(made), Some(ends)) => now < made + (ends - made) / 5 * 4,
+        _ => false,
     }
 }
 
@@ -230,4 +249,18 @@ fn select(
 
 fn bits(mode: i32) -> u32 {
     mode.cast_unsigned() & 0o777
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_kept_for_four_fifths_of_its_life() {
+        let claims = URL_SAFE_NO_PAD.encode(r#"{"iat":1000,"exp":2000}"#);
+        let token = format!("head.{claims}.signature");
+        assert!(is_fresh(&token, 1000) && is_fresh(&token, 1799));
+        assert!(!is_fresh(&token, 1800));
+        assert!(!is_fresh("no token", 0) && !is_fresh("a.b.c", 0));
+    }
 }

@@ -57,7 +57,7 @@ pub struct Volumes {
 /// Makes every volume of `pod` below `dir`.
 pub async fn prepare(client: &kube::Client, pod: &Pod, facts: &RunFacts, dir: &Path) -> Result<Volumes, VolumeError> {
     let mut volumes = Volumes::default();
-    let reader = Reader { client, pod, facts };
+    let reader = Reader { client, pod, facts, written: None };
     for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
         let name = volume.name.clone();
         let path = dir.join(&name);

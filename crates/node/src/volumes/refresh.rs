@@ -2,39 +2,40 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use client::{Sight, follow};
-use futures::future::{AbortHandle, Abortable};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Api;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::AbortHandle;
 use tracing::warn;
 
 use super::content::{Reader, Source, sources, token_seconds};
-use crate::hands::words;
+use crate::hands::{lock, words};
 use crate::publisher::SharedFacts;
 use crate::translate::container::RunFacts;
 
-/// A token is renewed when a fifth of its life is left.
-const TOKEN_LIFE_USED: (i64, i64) = (4, 5);
+/// How often in its life a token is looked at; it is renewed when a fifth of its life is left.
+const TOKEN_LOOKS: i64 = 10;
 
 /// Rewrites volumes of the pod in `dir` whenever something they are made of changes. Ends with its task; returns at
 /// once if the pod has no such volume.
 pub async fn keep_fresh(client: kube::Client, facts: SharedFacts, run: RunFacts, dir: PathBuf) {
-    let pod = crate::hands::lock(&facts).pod.clone();
+    let pod = lock(&facts).pod.clone();
     let volumes: Vec<_> = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).collect();
     let watched: BTreeSet<Source> = volumes.iter().flat_map(|volume| sources(volume)).collect();
-    let renew = volumes.iter().filter_map(|volume| token_seconds(volume)).min().map(|seconds| {
-        let (used, of) = TOKEN_LIFE_USED;
-        Duration::from_secs(u64::try_from(seconds * used / of).unwrap_or(1).max(1))
-    });
+    let renew = volumes
+        .iter()
+        .filter_map(|volume| token_seconds(volume))
+        .min()
+        .map(|seconds| Duration::from_secs(u64::try_from(seconds / TOKEN_LOOKS).unwrap_or(1).max(1)));
     if watched.is_empty() && renew.is_none() {
         return;
     }
-    let (told, mut changes) = mpsc::channel(1);
-    let _watches: Vec<_> =
-        watched.into_iter().map(|source| Watch::start(&client, &pod, source, told.clone())).collect();
+    let news = Arc::new(News { changed: Notify::new(), pod: Mutex::new(pod.clone()) });
+    let _watches: Vec<_> = watched.into_iter().map(|source| Watch::start(&client, &pod, source, &news)).collect();
     loop {
         let renewal = async {
             match renew {
@@ -43,11 +44,11 @@ pub async fn keep_fresh(client: kube::Client, facts: SharedFacts, run: RunFacts,
             }
         };
         tokio::select! {
-            change = changes.recv() => if change.is_none() { return },
+            () = news.changed.notified() => {}
             () = renewal => {}
         }
-        let pod = crate::hands::lock(&facts).pod.clone();
-        let reader = Reader { client: &client, pod: &pod, facts: &run };
+        let pod = lock(&news.pod).clone();
+        let reader = Reader { client: &client, pod: &pod, facts: &run, written: Some(&dir) };
         for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
             let path = dir.join(&volume.name);
             let written = match reader.payload(volume).await {
@@ -63,30 +64,38 @@ pub async fn keep_fresh(client: kube::Client, facts: SharedFacts, run: RunFacts,
     }
 }
 
+/// What the watches have to tell. Changes that nobody has looked at count as one.
+struct News {
+    changed: Notify,
+    /// The pod as its own watch last saw it.
+    pod: Mutex<Pod>,
+}
+
 /// A watch that ends with its value.
 struct Watch(AbortHandle);
 
 impl Watch {
-    fn start(client: &kube::Client, pod: &Pod, source: Source, told: mpsc::Sender<()>) -> Self {
+    fn start(client: &kube::Client, pod: &Pod, source: Source, news: &Arc<News>) -> Self {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let (abort, registration) = AbortHandle::new_pair();
-        let client = client.clone();
+        let (client, news) = (client.clone(), news.clone());
         let watching = match source {
-            Source::ConfigMap(name) => tokio::spawn(Abortable::new(
-                tell(Api::<ConfigMap>::namespaced(client, namespace), name, told),
-                registration,
-            )),
-            Source::Secret(name) => tokio::spawn(Abortable::new(
-                tell(Api::<Secret>::namespaced(client, namespace), name, told),
-                registration,
-            )),
+            Source::ConfigMap(name) => {
+                tokio::spawn(tell(Api::<ConfigMap>::namespaced(client, namespace), name, news, |_, _| {}))
+            }
+            Source::Secret(name) => {
+                tokio::spawn(tell(Api::<Secret>::namespaced(client, namespace), name, news, |_, _| {}))
+            }
             Source::Pod => {
-                let name = pod.metadata.name.clone().unwrap_or_default();
-                tokio::spawn(Abortable::new(tell(Api::<Pod>::namespaced(client, namespace), name, told), registration))
+                let (name, uid) = (pod.metadata.name.clone().unwrap_or_default(), pod.metadata.uid.clone());
+                tokio::spawn(tell(Api::<Pod>::namespaced(client, namespace), name, news, move |news, seen: Pod| {
+                    // Another pod may already have the name.
+                    if seen.metadata.uid == uid {
+                        *lock(&news.pod) = seen;
+                    }
+                }))
             }
         };
-        drop(watching);
-        Self(abort)
+        Self(watching.abort_handle())
     }
 }
 
@@ -96,17 +105,22 @@ impl Drop for Watch {
     }
 }
 
-/// Says that something changed, once however often it did before anyone looked.
-async fn tell<K>(api: Api<K>, name: String, told: mpsc::Sender<()>)
+/// Keeps what was seen, then says that something changed.
+async fn tell<K>(api: Api<K>, name: String, news: Arc<News>, keep: impl Fn(&News, K))
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
     let (out, mut sights) = mpsc::channel::<Sight<K>>(1);
     let following = follow(api, Some(format!("metadata.name={name}")), out);
     let telling = async {
-        while sights.recv().await.is_some() {
-            // A full channel already says it.
-            let _ = told.try_send(());
+        while let Some(sight) = sights.recv().await {
+            match sight {
+                Sight::Listed(found) => found.into_iter().for_each(|seen| keep(&news, seen)),
+                Sight::Changed(seen) => keep(&news, seen),
+                // What the volume holds stays.
+                Sight::Removed(_) => continue,
+            }
+            news.changed.notify_one();
         }
     };
     tokio::join!(following, telling);

@@ -18,21 +18,15 @@ async fn the_node_says_that_it_is_well() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_yet_says_so() {
-    for path in ["/attach/default/web/app?stdout=true", "/portForward/default/web"] {
-        let (code, body) = get(Local::new().connect(), path).await;
-        let status = status_of(&body);
-        assert_eq!((code, status["code"].as_u64()), (501, Some(501)));
-        assert!(status["message"].as_str().unwrap().contains("not supported yet"), "{body}");
-    }
-}
-
-#[tokio::test]
 async fn requests_that_make_no_sense_are_told_why() {
     for (path, expected) in [
         ("/elsewhere", 404),
         ("/exec/default/web/app?command=ls&stdout=true", 400),
         ("/exec/default/web/app?stdout=true", 400),
+        ("/attach/default/web/app?stdout=true", 400),
+        ("/attach/default/web/app", 400),
+        ("/portForward/default/web", 400),
+        ("/portForward/default/other", 404),
         ("/containerLogs/default/web/app?tailLines=-1", 400),
         ("/containerLogs/default/web/app?previous=true", 400),
         ("/containerLogs/default/web/other", 404),

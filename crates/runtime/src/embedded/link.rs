@@ -219,6 +219,10 @@ impl Connection {
                 }
                 None
             }
+            Told::Detached { number } => {
+                waiting.execs.remove(&number);
+                None
+            }
             Told::Hello { .. } => None,
             told @ (Told::Exited { .. } | Told::HookEnded { .. }) => Some(told),
         }
@@ -237,7 +241,8 @@ fn wait_max(request: &Request) -> Duration {
     match request {
         Request::Start { .. } => START_WAIT_MAX,
         Request::Exec { .. } => EXEC_WAIT_MAX,
-        Request::Signal { .. }
+        Request::Attach { .. }
+        | Request::Signal { .. }
         | Request::Kill { .. }
         | Request::RunHook { .. }
         | Request::CancelHook { .. }

@@ -3,6 +3,7 @@
 //! State is on disk before anything is done about it, and shims outlive this process, so an agent that dies at any
 //! moment finds everything again by [`Embedded::open`] on the same directory. Read next: `reattach`, `remove`.
 
+mod inside;
 mod link;
 mod pod;
 mod program;
@@ -10,9 +11,12 @@ mod reattach;
 mod remove;
 mod run;
 mod sandbox;
+mod usage;
+mod uses;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -23,15 +27,17 @@ use tokio::task::JoinSet;
 use crate::cgroup::{Group, Hierarchies};
 use crate::container::seccomp::Filters;
 use crate::contract::{
-    ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, Image, PodReport, PodUid, Runtime, RuntimeError,
-    RuntimeEvent, Sandbox, SandboxSpec, Started,
+    Connections, ContainerId, ContainerSpec, ContainerStats, ContainerUsage, Delivery, ExecSession, ExecSpec, Image,
+    PodReport, PodUid, Runtime, RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Started,
 };
-use crate::image::ImageStore;
+use crate::image::{ImageStore, Keyring, Origin, Patience, Progress, Prune, Pulled, Puller, Removed};
 use crate::network::{Network, PodCidr};
 use crate::shim::records::{PodDir, is_plain, make_dir};
 use crate::sys::descriptors::allow_most;
 use pod::{Pod, system};
 use program::ShimProgram;
+pub use usage::{DiskUsage, disk_usage};
+pub use uses::image_uses;
 
 type Result<T> = std::result::Result<T, RuntimeError>;
 
@@ -43,7 +49,7 @@ const CGROUP_PATIENCE: Duration = Duration::from_millis(500);
 /// Where and as whom the runtime works.
 #[derive(Clone, Debug)]
 pub struct EmbeddedConfig {
-    /// All it keeps is below this directory: `images`, `network`, `pods`, `seccomp`.
+    /// All it keeps is below this directory: `images`, `network`, `pods`, `seccomp`. `registries.yaml` there is read.
     pub data_dir: PathBuf,
     /// Made with the directory, part of every name that is global to the machine.
     pub instance: String,
@@ -65,6 +71,7 @@ struct Inner {
     group: Group,
     program: ShimProgram,
     images: ImageStore,
+    puller: Puller,
     filters: Filters,
     network: Network,
     pods: Mutex<BTreeMap<PodUid, Arc<Pod>>>,
@@ -96,12 +103,14 @@ impl Embedded {
             .await
             .map_err(|error| system("cannot open the pod network")(error.into()))?;
         let (events, receiver) = mpsc::unbounded_channel();
+        let puller = Puller::new(images.clone(), registries_file(&config.data_dir), Patience::default());
         let inner = Arc::new(Inner {
             filters: Filters::new(config.data_dir.join("seccomp")),
             data_dir: config.data_dir,
             group,
             program,
             images,
+            puller,
             network,
             pods: Mutex::default(),
             events,
@@ -109,6 +118,7 @@ impl Embedded {
             background: Mutex::default(),
         });
         inner.reattach().await?;
+        inner.in_background(sweep(inner.clone()));
         Ok(Self { inner })
     }
 
@@ -164,6 +174,25 @@ async fn blocking<T: Send + 'static>(
     Ok(tokio::task::spawn_blocking(work).await??)
 }
 
+/// Where the settings for registries are, below a data directory.
+pub fn registries_file(data_dir: &std::path::Path) -> PathBuf {
+    data_dir.join("registries.yaml")
+}
+
+/// Removes what pulls that were killed have left in the store.
+async fn sweep(inner: Arc<Inner>) {
+    let swept = inner.prune(Prune::Leftovers).await;
+    swept.map(drop).unwrap_or_else(|error| tracing::warn!(%error, "leftovers among the images stay for now"));
+}
+
+impl Inner {
+    async fn prune(&self, which: Prune) -> Result<Removed> {
+        let (images, data_dir) = (self.images.clone(), self.data_dir.clone());
+        let pruned = blocking(move || Ok(images.prune(which, &|| image_uses(&data_dir))));
+        Ok(pruned.await.map_err(system("cannot remove images"))??)
+    }
+}
+
 impl Runtime for Embedded {
     fn events(&self) -> Option<mpsc::UnboundedReceiver<RuntimeEvent>> {
         self.inner.receiver.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -179,6 +208,22 @@ impl Runtime for Embedded {
         let (images, name) = (self.inner.images.clone(), name.to_owned());
         let found = blocking(move || Ok(images.find(&name))).await.map_err(system("cannot look for the image"))?;
         Ok(found?.image)
+    }
+
+    async fn find_image(&self, name: &str) -> Result<(Image, Origin)> {
+        let (images, name) = (self.inner.images.clone(), name.to_owned());
+        let found = blocking(move || Ok(images.find_with_origin(&name)));
+        let (stored, origin) = found.await.map_err(system("cannot look for the image"))??;
+        Ok((stored.image, origin))
+    }
+
+    async fn pull_image(&self, name: &str, keyring: &Keyring) -> Result<Pulled> {
+        let progress = tokio::sync::watch::Sender::new(Progress::default());
+        Ok(self.inner.puller.pull(&name.parse()?, keyring, &progress).await?)
+    }
+
+    async fn prune_images(&self, which: Prune) -> Result<Removed> {
+        self.inner.prune(which).await
     }
 
     async fn images(&self) -> Result<Vec<Image>> {
@@ -206,9 +251,26 @@ impl Runtime for Embedded {
         self.inner.exec(pod, id, spec).await
     }
 
+    async fn attach(&self, pod: &PodUid, id: &ContainerId, spec: &ExecSpec) -> Result<ExecSession> {
+        self.inner.attach(pod, id, spec).await
+    }
+
+    async fn connect(&self, pod: &PodUid, port: u16) -> Result<OwnedFd> {
+        self.inner.connect_to(pod, port).await
+    }
+
+    async fn connections(&self, pod: &PodUid, ports: &[u16]) -> Result<Connections> {
+        self.inner.connections(pod, ports).await
+    }
+
+    async fn stats(&self, pod: &PodUid) -> Result<Vec<ContainerStats>> {
+        self.inner.stats(pod).await
+    }
+
     fn resize(&self, session: &ExecSession, columns: u16, rows: u16) -> Result<()> {
         let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        match session.stdout.as_ref().or(session.stdin.as_ref()) {
+        let ends = [session.stdout.as_ref(), session.stdin.as_ref()];
+        match ends.into_iter().flatten().find(|end| rustix::termios::isatty(end)) {
             Some(terminal) => rustix::termios::tcsetwinsize(terminal, size)
                 .map_err(|errno| system("cannot set the terminal's size")(std::io::Error::from(errno).into())),
             None => Ok(()),
@@ -226,6 +288,11 @@ impl Runtime for Embedded {
     fn log_path(&self, pod: &PodUid, id: &ContainerId) -> PathBuf {
         let kept = PodDir { path: self.inner.kept_logs(pod) }.log(id);
         if kept.exists() { kept } else { self.inner.dir_of(pod).log(id) }
+    }
+
+    async fn usage(&self, pod: &PodUid) -> Result<Vec<ContainerUsage>> {
+        let Some(pod) = self.inner.pods().get(pod).cloned() else { return Ok(Vec::new()) };
+        blocking(move || Ok(pod.usage())).await.map_err(system("cannot look at what a pod uses"))
     }
 
     async fn forget_logs(&self, pod: &PodUid) -> Result<()> {

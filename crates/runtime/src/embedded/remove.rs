@@ -9,6 +9,7 @@ use super::pod::{Pod, system};
 use super::reattach::LEAVING;
 use super::{CGROUP_PATIENCE, Inner, Result, blocking};
 use crate::contract::{ContainerId, PodUid};
+use crate::shim::logs;
 use crate::shim::protocol::Request;
 use crate::shim::records::{self, PodDir, directory_name};
 
@@ -80,11 +81,11 @@ impl Inner {
             for (_, dir) in former {
                 leaving.push(leave(&dir.path, &of)?);
             }
-            for logs in [&of.dir, &kept] {
-                for attempt in logs.logged(&begun.name).into_iter().filter(|attempt| *attempt + 1 < begun.attempt) {
+            for place in [&of.dir, &kept] {
+                for attempt in place.logged(&begun.name).into_iter().filter(|attempt| *attempt + 1 < begun.attempt) {
                     let id = ContainerId { attempt, ..begun.clone() };
                     if Some(attempt) != last && !of.dir.container(&id).path.exists() {
-                        std::fs::remove_file(logs.log(&id))?;
+                        logs::remove(&place.log(&id))?;
                     }
                 }
             }

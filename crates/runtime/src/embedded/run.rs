@@ -64,7 +64,9 @@ impl Inner {
 
     /// Writes everything the shim needs before it is asked.
     fn write_plan(&self, pod: &Pod, spec: &ContainerSpec) -> Result<()> {
-        let image = self.images.find(&spec.image_id)?;
+        // Held until the plan, which tells that the image is in use, is on disk.
+        let using = self.images.begin_use(&spec.image_id)?;
+        let image = &using.stored;
         let record: SandboxRecord =
             records::read(&pod.dir.sandbox()).ok_or_else(|| RuntimeError::NoSandbox { pod: pod.uid.0.clone() })?;
         let mut plan = ContainerPlan::merge(spec, &image.config, &image.layers, &record.spec.hostname);
@@ -141,6 +143,28 @@ impl Inner {
         }
     }
 
+    pub(super) async fn attach(&self, uid: &PodUid, id: &ContainerId, spec: &ExecSpec) -> Result<ExecSession> {
+        check_names(&[&id.name])?;
+        let pod = self.find(uid)?;
+        let plan: Option<ContainerPlan> = records::read(&pod.dir.container(id).plan());
+        let gone = || RuntimeError::NoContainer { container: id.global(uid) };
+        let tty = plan.ok_or_else(gone)?.spec.tty;
+        let link = self.link_of(uid)?;
+        let answered = link.exec(Request::Attach { id: id.clone(), spec: spec.clone() }).await;
+        let ExecAnswer { answer, streams, exit } = answered.map_err(|why| unanswered(uid, why))?;
+        match answer {
+            Answer::Exec => {
+                let mut streams = streams.into_iter();
+                let mut take = |wanted: bool| if wanted { streams.next() } else { None };
+                let (stdin, stdout) = (take(spec.stdin), take(spec.stdout));
+                Ok(ExecSession { stdin, stdout, stderr: take(spec.stderr && !tty), exit })
+            }
+            Answer::NotRunning => Err(gone()),
+            Answer::Refused { message } => Err(RuntimeError::Start { message }),
+            answer @ (Answer::Done | Answer::Started { .. } | Answer::Signalled(_)) => Err(unexpected(&answer)),
+        }
+    }
+
     pub(super) async fn run_hook(&self, uid: &PodUid, id: &ContainerId, hook: &str, command: &[String]) -> Result<()> {
         check_names(&[hook])?;
         let request = Request::RunHook { id: id.clone(), hook: hook.to_owned(), command: command.to_vec() };
@@ -186,7 +210,7 @@ fn session(spec: &ExecSpec, streams: Vec<OwnedFd>, exit: tokio::sync::oneshot::R
     Ok(ExecSession { stdin, stdout, stderr, exit })
 }
 
-fn check_names(names: &[&str]) -> Result<()> {
+pub(super) fn check_names(names: &[&str]) -> Result<()> {
     names.iter().try_for_each(|name| {
         if is_plain(name) {
             Ok(())

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use super::link::{self, Link};
 use super::pod::{Pod, system};
+use super::run::check_names;
 use super::{CGROUP_PATIENCE, Inner, Result, blocking};
 use crate::contract::{RuntimeEvent, Sandbox, SandboxSpec};
 use crate::shim::protocol::Told;
@@ -13,6 +14,8 @@ use crate::shim::protocol::Told;
 impl Inner {
     /// Makes the sandbox, completes a half-made one, or answers with the one that is there.
     pub(super) async fn create_sandbox(self: &Arc<Self>, spec: &SandboxSpec) -> Result<Sandbox> {
+        let volumes = spec.memory_volumes.iter().map(|volume| volume.name.as_str());
+        check_names(&volumes.collect::<Vec<_>>())?;
         let pod = self.find_or_add(&spec.uid)?;
         let _changing = pod.changing.lock().await;
         let link = match (pod.link(), pod.ready()) {
@@ -68,7 +71,7 @@ fn hear(inner: &Weak<Inner>, pod: &Weak<Pod>, told: Option<Told>) {
     let event = match told {
         Some(Told::Exited { id, exit }) => RuntimeEvent::Exited { pod, id, exit },
         Some(Told::HookEnded { id, hook, outcome }) => RuntimeEvent::HookEnded { pod, id, hook, outcome },
-        Some(Told::Hello { .. } | Told::Answer { .. } | Told::ExecEnded { .. }) => return,
+        Some(Told::Hello { .. } | Told::Answer { .. } | Told::ExecEnded { .. } | Told::Detached { .. }) => return,
         None => {
             let mending = inner.clone();
             return inner.in_background(async move { mending.shim_lost(&of).await });

@@ -1,4 +1,4 @@
-//! Archives that hold images: the ones `docker save` writes, and OCI layouts in a tar file.
+//! Archives that hold images: the ones `docker save` writes, and OCI layouts in a tar file or in a folder.
 //!
 //! The input may be a pipe, and the part that explains the rest may come last, so it is first spooled into a file,
 //! without its outer compression. Then one walk over the headers tells where each member lies.
@@ -6,10 +6,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use oci_spec::image::{Descriptor, ImageIndex, ImageManifest, MediaType};
+use oci_spec::image::{Descriptor, ImageIndex, ImageManifest};
 use serde::Deserialize;
 
 use super::compression;
@@ -17,10 +18,9 @@ use super::config::Document;
 use super::digest::Digest;
 use super::error::ImageError;
 use super::incoming::{Allowance, Incoming, IncomingLayer, Metered, Section, Spent};
+use super::manifest::{self, DOCUMENT_BYTES_MAX, digest_of, json, platform_here, verify};
 use super::name::ImageName;
 
-/// Manifests, indexes and configurations are read into memory; no honest one comes near this.
-const DOCUMENT_BYTES_MAX: u64 = 16 << 20;
 /// All headers of an archive, long names included.
 const HEADERS_BYTES_MAX: u64 = 256 << 20;
 /// An index may point to an index; no writer nests deeper than two.
@@ -56,10 +56,26 @@ pub(super) fn spool(source: impl Read, path: &Path, bytes_max: u64) -> Result<Ar
     Archive::walk(file, path)
 }
 
-/// A spooled archive and where its members lie.
+/// An OCI layout that lies in a folder as it is.
+pub(super) fn layout(path: &Path) -> Result<Archive, ImageError> {
+    match path.join("index.json").exists() {
+        true => Ok(Archive { place: Place::Folder(path.to_owned()) }),
+        false => Err(ImageError::NotAnArchive { why: format!("{} holds no index.json", path.display()) }),
+    }
+}
+
+/// An archive whose members can be read.
 pub(super) struct Archive {
-    file: Arc<File>,
-    members: HashMap<String, Member>,
+    place: Place,
+}
+
+enum Place {
+    /// One file, and where its members lie in it.
+    Spooled {
+        file: Arc<File>,
+        members: HashMap<String, Member>,
+    },
+    Folder(PathBuf),
 }
 
 enum Member {
@@ -95,19 +111,19 @@ impl Archive {
         }
         match members.is_empty() {
             true => Err(ImageError::NotAnArchive { why: "it is empty".into() }),
-            false => Ok(Self { file, members }),
+            false => Ok(Self { place: Place::Spooled { file, members } }),
         }
     }
 
     /// Every image for this machine, named as the archive names it.
     pub(super) fn images(&self) -> Result<Vec<Incoming>, ImageError> {
-        // Newer `docker save` writes both; its manifest.json is the one that lists only what is really there.
-        if self.members.contains_key("manifest.json") {
-            self.docker_images()
-        } else if self.members.contains_key("index.json") {
-            self.oci_images()
-        } else {
-            Err(ImageError::NotAnArchive { why: "no manifest.json and no index.json".into() })
+        match &self.place {
+            // Newer `docker save` writes both; its manifest.json is the one that lists only what is really there.
+            Place::Spooled { members, .. } if members.contains_key("manifest.json") => self.docker_images(),
+            Place::Spooled { members, .. } if !members.contains_key("index.json") => {
+                Err(ImageError::NotAnArchive { why: "no manifest.json and no index.json".into() })
+            }
+            Place::Spooled { .. } | Place::Folder(_) => self.oci_images(),
         }
     }
 
@@ -163,7 +179,7 @@ impl Archive {
         }
         let media_type = descriptor.media_type().to_string();
         let raw = self.blob_document(descriptor)?;
-        if media_type == MediaType::ImageIndex.to_string() || media_type == DOCKER_LIST {
+        if manifest::is_index(&media_type) {
             if depth == INDEX_DEPTH_MAX {
                 return Err(ImageError::Broken { why: "its indexes are nested too deeply".into() });
             }
@@ -175,13 +191,11 @@ impl Archive {
             }
             return Ok(None);
         }
-        if media_type != MediaType::ImageManifest.to_string() && media_type != DOCKER_MANIFEST {
+        if !manifest::is_manifest(&media_type) {
             return Ok(None);
         }
         let manifest: ImageManifest = json("a manifest", &raw)?;
-        let config_type = manifest.config().media_type().to_string();
-        let is_image = config_type == MediaType::ImageConfig.to_string() || config_type == DOCKER_CONFIG;
-        Ok(is_image.then(|| (Digest::of(&raw), manifest)))
+        Ok(manifest::is_of_an_image(&manifest).then(|| (Digest::of(&raw), manifest)))
     }
 
     fn oci_image(&self, names: Vec<ImageName>, manifest: &ImageManifest) -> Result<Incoming, ImageError> {
@@ -199,11 +213,22 @@ impl Archive {
 
     fn member(&self, name: &str) -> Result<Section, ImageError> {
         let mut tidied = tidy(name.as_bytes());
-        for _ in 0..LINK_DEPTH_MAX {
-            match tidied.as_deref().and_then(|name| self.members.get(name)) {
-                Some(&Member::File { start, length }) => return Ok(Section::new(self.file.clone(), start, length)),
-                Some(Member::Link { to }) => tidied = Some(to.clone()),
-                None => break,
+        match &self.place {
+            Place::Folder(folder) => {
+                if let Some(section) = tidied.and_then(|name| open_in(folder, &name)) {
+                    return Ok(section);
+                }
+            }
+            Place::Spooled { file, members } => {
+                for _ in 0..LINK_DEPTH_MAX {
+                    match tidied.as_deref().and_then(|name| members.get(name)) {
+                        Some(&Member::File { start, length }) => {
+                            return Ok(Section::new(file.clone(), start, length));
+                        }
+                        Some(Member::Link { to }) => tidied = Some(to.clone()),
+                        None => break,
+                    }
+                }
             }
         }
         Err(ImageError::Broken { why: format!("it names a member {name:?} that it does not hold") })
@@ -234,9 +259,13 @@ impl Archive {
     }
 }
 
-const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
-const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
-const DOCKER_CONFIG: &str = "application/vnd.docker.container.image.v1+json";
+/// A regular file of a layout. Anything else there (a pipe would never end) counts as absent.
+fn open_in(folder: &Path, name: &str) -> Option<Section> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = File::options().read(true).custom_flags(flags).open(folder.join(name)).ok()?;
+    let found = file.metadata().ok().filter(|meta| meta.is_file())?;
+    Some(Section::new(Arc::new(file), 0, found.len()))
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -287,35 +316,8 @@ fn wrong_platform(found: impl IntoIterator<Item = String>) -> ImageError {
     ImageError::Platform { wanted: platform_here(), found }
 }
 
-/// `linux/amd64` and the like, in the words of image indexes.
-fn platform_here() -> String {
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    format!("linux/{architecture}")
-}
-
-fn digest_of(descriptor: &Descriptor) -> Result<Digest, ImageError> {
-    descriptor.digest().to_string().parse::<Digest>().map_err(|error| ImageError::Broken { why: error.to_string() })
-}
-
 fn blob_path(digest: Digest) -> String {
     format!("blobs/sha256/{}", digest.hex())
-}
-
-fn verify(what: &str, expected: Digest, raw: &[u8]) -> Result<(), ImageError> {
-    let got = Digest::of(raw);
-    match got == expected {
-        true => Ok(()),
-        false => Err(ImageError::Mismatch { what: what.to_owned(), expected, got }),
-    }
-}
-
-fn json<T: serde::de::DeserializeOwned>(what: &str, raw: &[u8]) -> Result<T, ImageError> {
-    serde_json::from_slice(raw)
-        .map_err(|error| ImageError::Broken { why: format!("{what} does not read as it should ({error})") })
 }
 
 /// A member's path without dots; `None` for the top itself and for what lies above it. Only a key, never a real path.

@@ -18,6 +18,11 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// The address of what was hashed.
+    pub(super) fn from_hasher(hasher: Sha256) -> Self {
+        Self(hasher.finalize().into())
+    }
+
     /// The 64 digits alone, fit for a file name.
     pub fn hex(&self) -> String {
         use fmt::Write as _;
@@ -105,7 +110,7 @@ impl<R: Read> Hashing<R> {
     /// before the end of the stream that the address covers.
     pub(super) fn finish(mut self) -> io::Result<Digest> {
         io::copy(&mut self, &mut io::sink())?;
-        Ok(Digest(self.hasher.finalize().into()))
+        Ok(Digest::from_hasher(self.hasher))
     }
 }
 

@@ -1,12 +1,13 @@
-//! Why an image could not be loaded or found. Each says what to do about it where something can be done.
+//! Why an image could not be kept, found or removed. Each says what to do about it where something can be done.
 
 use std::io;
 use std::path::PathBuf;
 
 use super::digest::Digest;
+use super::pull::PullError;
 use crate::contract::RuntimeError;
 
-/// Why an image could not be loaded or found.
+/// Why an image could not be kept, found or removed.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the message of each variant tells what its fields are")]
 pub enum ImageError {
@@ -14,7 +15,9 @@ pub enum ImageError {
     #[error("image name {name:?} is not valid: {why}")]
     Name { name: String, why: String },
     /// No image here goes by that name.
-    #[error("image {name:?} is not present; load it with `adieu image load FILE`")]
+    #[error(
+        "image {name:?} is not present; pull it with `adieu image pull {name}` or load it with `adieu image load FILE`"
+    )]
     Absent { name: String },
     /// The input is not an archive that holds images.
     #[error(
@@ -28,7 +31,7 @@ pub enum ImageError {
     #[error("the archive holds no image for {wanted}, only for {found}; save it with `--platform {wanted}`")]
     Platform { wanted: String, found: String },
     /// Content does not match the address it goes by.
-    #[error("{what} does not match its digest: expected {expected}, got {got}; fetch or write the archive again")]
+    #[error("{what} does not match its digest: expected {expected}, got {got}; fetch or write it again")]
     Mismatch { what: String, expected: Digest, got: Digest },
     /// A layer tries something that no honest layer does. Nothing was written outside the store.
     #[error("layer {layer} is refused: entry {path:?} {why}; do not run this image")]
@@ -39,6 +42,12 @@ pub enum ImageError {
     /// Larger than the store takes.
     #[error("{what} is larger than {limit_bytes} bytes, the most this store takes; raise its limit if you trust it")]
     TooLarge { what: String, limit_bytes: u64 },
+    /// A container needs it.
+    #[error("image {name} is in use by {by}")]
+    InUse { name: String, by: String },
+    /// Nobody can tell who uses which image.
+    #[error("cannot find out which images are in use; nothing was removed")]
+    Uses { source: io::Error },
     /// Reading the archive from where it comes from failed.
     #[error("cannot read the image archive")]
     Input { source: io::Error },
@@ -55,6 +64,12 @@ impl ImageError {
     }
 }
 
+impl From<PullError> for RuntimeError {
+    fn from(error: PullError) -> Self {
+        Self::Pull(Box::new(error))
+    }
+}
+
 impl From<ImageError> for RuntimeError {
     fn from(error: ImageError) -> Self {
         match error {
@@ -67,6 +82,8 @@ impl From<ImageError> for RuntimeError {
             | ImageError::Hostile { .. }
             | ImageError::Layer { .. }
             | ImageError::TooLarge { .. }
+            | ImageError::InUse { .. }
+            | ImageError::Uses { .. }
             | ImageError::Input { .. }
             | ImageError::Store { .. } => Self::System { doing: "cannot use the image".into(), source: error.into() },
         }

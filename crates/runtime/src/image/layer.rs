@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FileType, Timespec};
 use tar::EntryType;
@@ -25,18 +26,44 @@ pub(super) struct Allowances {
     limits: Limits,
     bytes: Allowance,
     entries: Allowance,
+    given_up: AtomicBool,
 }
 
 impl Allowances {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, bytes: Allowance::new(limits.bytes_max), entries: Allowance::new(limits.entries_max) }
+        Self {
+            limits,
+            bytes: Allowance::new(limits.bytes_max),
+            entries: Allowance::new(limits.entries_max),
+            given_up: AtomicBool::new(false),
+        }
+    }
+
+    /// Nobody wants the layers any more: whoever unpacks one fails with its next read.
+    pub(super) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Reads until it is given up.
+struct Wanted<'a, R> {
+    inner: R,
+    allowances: &'a Allowances,
+}
+
+impl<R: Read> Read for Wanted<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.allowances.given_up.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("nobody wants it any more")),
+            false => self.inner.read(buffer),
+        }
     }
 }
 
 /// Unpacks `layer` into the empty directory `into`; returns the bytes of its files.
 pub(super) fn unpack(layer: &IncomingLayer, into: &Path, allowances: &Allowances) -> Result<u64, ImageError> {
     let unpacking = Unpacking { layer: layer.diff_id, allowances };
-    let mut blob = Hashing::new(layer.blob.clone());
+    let mut blob = Hashing::new(Wanted { inner: layer.blob.clone(), allowances });
     let (size_bytes, diff_id) = {
         let plain = compression::plain(&mut blob).map_err(|error| unpacking.failed(error))?;
         let header_left = Cell::new(None);

@@ -1,27 +1,41 @@
-//! Images that are present on this machine: read from archives, verified, unpacked once, found by name.
+//! Images: read from archives or pulled from registries, verified, unpacked once, found by name, removed when unused.
 //!
 //! ```text
-//!   archive (docker or OCI, maybe gzip) ──▶ spool ──▶ catalog ──▶ layers unpacked and verified ──▶ records
+//!   archive (docker or OCI, maybe gzip) ──▶ spool ──▶ catalog ──┐
+//!   OCI layout in a folder ───────────────▶ catalog ────────────┼─▶ layers unpacked and verified ──▶ records
+//!   registry ──▶ manifest ──▶ downloads, several at a time ─────┘
 //! ```
 //!
-//! A pull from a registry is to end in the same place: it produces `Incoming` images whose blobs come
-//! from the network instead of from a spooled archive, and everything to the right of "catalog" stays as it is.
 //! Nothing here mounts anything: a [`StoredImage`] lists directories, and the sandbox stacks them.
+//! Read next: `store` (what is on disk), `pull` (how an image comes), `garbage` (how it goes), `registry` (HTTP).
 
 mod archive;
 mod compression;
 mod config;
 mod digest;
+mod download;
 mod error;
+mod garbage;
 mod incoming;
+mod ingest;
 mod layer;
+mod manifest;
 mod name;
+mod pull;
+mod registry;
 mod store;
 mod tree;
+mod turns;
+mod view;
 
 pub use config::ImageConfig;
 pub use digest::Digest;
 pub use error::ImageError;
+pub use garbage::{Prune, Removed, Use, Users};
 pub use incoming::Limits;
 pub use name::ImageName;
-pub use store::{ImageStore, StoredImage};
+pub use pull::{LayerProgress, LayerState, Progress, PullError, Pulled, Puller};
+pub use registry::Patience;
+pub use registry::credentials::{Credential, Keyring, KeyringError};
+pub use store::ImageStore;
+pub use view::{Origin, StoredImage};

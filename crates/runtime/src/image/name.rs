@@ -46,6 +46,19 @@ impl ImageName {
         }
     }
 
+    /// The tag or digest, as a registry is asked for it.
+    pub fn reference(&self) -> String {
+        match &self.version {
+            Version::Tag(tag) => tag.clone(),
+            Version::Digest(digest) => digest.to_string(),
+        }
+    }
+
+    /// Whether both name images of one repository.
+    pub fn is_same_repository(&self, other: &Self) -> bool {
+        self.registry == other.registry && self.repository == other.repository
+    }
+
     /// The same repository, pinned to a manifest.
     pub fn pinned_to(&self, digest: Digest) -> Self {
         Self { version: Version::Digest(digest), ..self.clone() }

@@ -6,11 +6,14 @@
 //!   layers/HEX/layer.json its size
 //!   images/HEX.json       an image that is complete; HEX is the digest of its configuration
 //!   names/HEX.json        one name and the image it points to; HEX is the digest of the name
+//!   downloads/HEX         a layer as far as it has come from its registry; HEX is its digest there
 //!   ingest/…              what is on its way in; removed by whoever opens the store next
 //! ```
 //!
 //! A file appears by rename, complete and synced, and an image's record comes last: whatever stands in `images` can
 //! be run. Everything is below a directory that only root may enter, since layers hold set-user-id programs.
+//! Layers become part of the store in the same step as the record that needs them, so that whoever removes what no
+//! record needs (see `garbage`) can never take a layer away from an image on its way in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -19,21 +22,25 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
-
-use serde::{Deserialize, Serialize};
+use std::time::SystemTime;
 
 use super::archive;
-use super::config::{Document, ImageConfig};
+use super::config::Document;
 use super::digest::Digest;
+use super::download;
 use super::error::ImageError;
 use super::incoming::{Incoming, IncomingLayer, Limits};
+use super::ingest::{self, Ingest};
 use super::layer::{self, Allowances};
 use super::name::ImageName;
+use super::view::{
+    ImageRecord, LayerRecord, NameRecord, Origin, Stamp, StoredImage, View, blob_path, image_record, layer_dir,
+    name_record, read_json,
+};
 use crate::contract::Image;
 
-/// Two changes closer together than this may carry the same time on a coarse clock.
-const CLOCK_STEP_MAX: Duration = Duration::from_millis(100);
+/// How often an image is gathered again because layers it counted on were removed meanwhile.
+pub(super) const GATHERED_MOST: usize = 5;
 
 /// The images of this machine. Clones share one view.
 #[derive(Clone, Debug)]
@@ -48,32 +55,18 @@ struct Inner {
     view: Mutex<Option<(Stamp, Arc<View>)>>,
 }
 
-/// An image that can be run.
-#[derive(Clone, Debug)]
-pub struct StoredImage {
-    /// What the node is told of it.
-    pub image: Image,
-    /// What its configuration says about the process.
-    pub config: ImageConfig,
-    /// Unpacked layers, topmost first, as overlayfs wants its lower directories. Empty for an image of no layers.
-    pub layers: Vec<PathBuf>,
+/// An image that someone is about to use; it is not removed while this lives.
+#[derive(Debug)]
+pub(crate) struct Using {
+    pub(crate) stored: StoredImage,
+    _lock: File,
 }
 
-#[derive(Serialize, Deserialize)]
-struct ImageRecord {
-    id: Digest,
-    size_bytes: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-struct NameRecord {
-    name: String,
-    id: Digest,
-}
-
-#[derive(Serialize, Deserialize)]
-struct LayerRecord {
-    size_bytes: u64,
+/// An image and its names, ready to be recorded.
+pub(super) struct Arrival<'a> {
+    pub(super) names: &'a [ImageName],
+    pub(super) origin: &'a Origin,
+    pub(super) document: &'a Document,
 }
 
 impl ImageStore {
@@ -84,7 +77,7 @@ impl ImageStore {
 
     /// Opens the store in `dir`, taking images up to `limits`.
     pub fn open_with(dir: &Path, limits: Limits) -> Result<Self, ImageError> {
-        for part in ["", "blobs/sha256", "layers", "images", "names", "ingest"] {
+        for part in ["", "blobs/sha256", "layers", "images", "names", "downloads", "ingest"] {
             let path = dir.join(part);
             fs::DirBuilder::new()
                 .recursive(true)
@@ -94,18 +87,27 @@ impl ImageStore {
         }
         let store = Self { inner: Arc::new(Inner { dir: dir.to_owned(), limits, view: Mutex::new(None) }) };
         Ingest::sweep(dir)?;
+        download::sweep(dir, download::KEPT)?;
         Ok(store)
     }
 
     /// Finds an image by its id or by any of its names, full or short.
     pub fn find(&self, name: &str) -> Result<StoredImage, ImageError> {
+        self.find_with_origin(name).map(|(stored, _)| stored)
+    }
+
+    /// Finds an image as [`Self::find`] does, and where it came from. What is named by its id is nobody's secret.
+    pub fn find_with_origin(&self, name: &str) -> Result<(StoredImage, Origin), ImageError> {
         let view = self.view()?;
-        let id = match name.parse::<Digest>().ok().or_else(|| Digest::from_hex(name)) {
-            Some(id) => Some(id),
-            None => view.names.get(&name.parse::<ImageName>()?.to_string()).copied(),
+        let (id, origin) = match name.parse::<Digest>().ok().or_else(|| Digest::from_hex(name)) {
+            Some(id) => (Some(id), Origin::Archive),
+            None => match view.names.get(&name.parse::<ImageName>()?.to_string()) {
+                Some(named) => (Some(named.id), named.origin.clone()),
+                None => (None, Origin::Archive),
+            },
         };
         let found = id.and_then(|id| view.images.get(&id));
-        found.cloned().ok_or_else(|| ImageError::Absent { name: name.to_owned() })
+        found.map(|stored| (stored.clone(), origin)).ok_or_else(|| ImageError::Absent { name: name.to_owned() })
     }
 
     /// All images, by id.
@@ -119,32 +121,104 @@ impl ImageStore {
         }
     }
 
+    /// The configuration document of an image, as it was written.
+    pub fn configuration(&self, name: &str) -> Result<Vec<u8>, ImageError> {
+        let id = self.find(name)?.image.id.parse::<Digest>().expect("ids of images are digests");
+        let path = blob_path(self.dir(), id);
+        fs::read(&path).map_err(ImageError::store("read", path))
+    }
+
     /// Reads an archive of images to its end and keeps what is in it. Blocks; takes as long as unpacking takes.
     ///
     /// Loading an archive again changes nothing. A name that pointed to another image points to this one afterwards.
     pub fn load(&self, reader: impl Read) -> Result<Vec<Image>, ImageError> {
-        let ingest = Ingest::begin(&self.inner.dir)?;
+        let ingest = Ingest::begin(self.dir())?;
         let archive = archive::spool(reader, &ingest.path.join("archive"), self.inner.limits.bytes_max)?;
         self.keep(&ingest, &archive.images()?)
     }
 
-    /// Keeps images wherever they come from: layers first, records last.
-    fn keep(&self, ingest: &Ingest, images: &[Incoming]) -> Result<Vec<Image>, ImageError> {
-        self.unpack_missing(ingest, images)?;
-        let lock = lock(&self.inner.dir)?;
-        for image in images {
-            self.record(ingest, image)?;
+    /// Keeps the images of an OCI layout in a directory, as [`Self::load`] does those of an archive.
+    pub fn load_layout(&self, layout: &Path) -> Result<Vec<Image>, ImageError> {
+        let ingest = Ingest::begin(self.dir())?;
+        self.keep(&ingest, &archive::layout(layout)?.images()?)
+    }
+
+    /// Finds an image and keeps it from being removed until the answer is dropped.
+    pub(crate) fn begin_use(&self, name: &str) -> Result<Using, ImageError> {
+        let lock = ingest::lock_uses(self.dir())?;
+        let stored = self.find(name)?;
+        if let Ok(id) = stored.image.id.parse() {
+            // Whoever looks for what nobody needs goes by this time; the image runs without it.
+            let touched =
+                File::open(image_record(self.dir(), id)).and_then(|file| file.set_modified(SystemTime::now()));
+            touched.unwrap_or_else(|error| tracing::warn!(%error, "the use of an image is not noted"));
         }
-        drop(lock);
+        Ok(Using { stored, _lock: lock })
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.inner.dir
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.inner.limits
+    }
+
+    pub(super) fn has_layer(&self, diff_id: Digest) -> bool {
+        layer_dir(self.dir(), diff_id).join("layer.json").exists()
+    }
+
+    /// Keeps images of an archive: layers first, records last.
+    fn keep(&self, ingest: &Ingest, images: &[Incoming]) -> Result<Vec<Image>, ImageError> {
+        let arrivals: Vec<_> = images
+            .iter()
+            .map(|image| Arrival { names: &image.names, origin: &Origin::Archive, document: &image.document })
+            .collect();
+        for _ in 0..GATHERED_MOST {
+            self.unpack_missing(ingest, images)?;
+            if let Some(kept) = self.commit(&[ingest], &arrivals)? {
+                return Ok(kept);
+            }
+        }
+        Err(ImageError::Broken { why: "its layers are removed as fast as they are unpacked".into() })
+    }
+
+    /// Makes unpacked layers part of the store and records the images that need them. `None` if a layer that was in
+    /// the store was removed since: gather again.
+    pub(super) fn commit(
+        &self,
+        ingests: &[&Ingest],
+        arrivals: &[Arrival<'_>],
+    ) -> Result<Option<Vec<Image>>, ImageError> {
+        let Some(first) = ingests.first() else { return Ok(None) };
+        first.sync()?;
+        let lock = ingest::lock(self.dir())?;
+        let needed: BTreeSet<Digest> = arrivals.iter().flat_map(|arrival| arrival.document.diff_ids.clone()).collect();
+        let mut moves = Vec::new();
+        for diff_id in needed.into_iter().filter(|diff_id| !self.has_layer(*diff_id)) {
+            match ingests.iter().find(|ingest| ingest.has_layer(diff_id)) {
+                Some(ingest) => moves.push((ingest.layer(diff_id), layer_dir(self.dir(), diff_id))),
+                None => return Ok(None),
+            }
+        }
+        for (from, to) in moves {
+            fs::rename(from, &to).map_err(ImageError::store("create", &to))?;
+        }
+        ingest::sync_dir(&self.dir().join("layers"))?;
+        for arrival in arrivals {
+            self.record(first, arrival)?;
+        }
         self.forget_view();
-        let view = self.view()?;
+        // Still locked: a moment later someone may remove it again.
+        let view = View::read(self.dir())?;
+        drop(lock);
         let mut told = BTreeSet::new();
-        let ids = images.iter().map(|image| image.document.id).filter(|id| told.insert(*id));
-        ids.map(|id| {
+        let ids = arrivals.iter().map(|arrival| arrival.document.id).filter(|id| told.insert(*id));
+        let kept = ids.map(|id| {
             let found = view.images.get(&id).map(|stored| stored.image.clone());
             found.ok_or_else(|| ImageError::Absent { name: id.to_string() })
-        })
-        .collect()
+        });
+        kept.collect::<Result<_, _>>().map(Some)
     }
 
     /// Unpacks the layers that are not here yet, as many at a time as there are processors.
@@ -152,12 +226,9 @@ impl ImageStore {
         let missing: BTreeMap<Digest, &IncomingLayer> = images
             .iter()
             .flat_map(|image| &image.layers)
-            .filter(|layer| !self.layer_dir(layer.diff_id).join("layer.json").exists())
+            .filter(|layer| !self.has_layer(layer.diff_id) && !ingest.has_layer(layer.diff_id))
             .map(|layer| (layer.diff_id, layer))
             .collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
         let missing: Vec<&IncomingLayer> = missing.into_values().collect();
         let allowances = Allowances::new(self.inner.limits);
         let next = AtomicUsize::new(0);
@@ -175,57 +246,42 @@ impl ImageStore {
         std::thread::scope(|scope| {
             let started: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
             started.into_iter().try_for_each(|worker| worker.join().expect("unpacking does not panic"))
-        })?;
-        // A layer is thousands of files; one sync of the file system is far cheaper than one of each.
-        let whole = File::open(&ingest.path).map_err(ImageError::store("open", &ingest.path))?;
-        rustix::fs::syncfs(&whole).map_err(|error| ImageError::store("sync", &ingest.path)(error.into()))?;
-        for layer in missing {
-            let to = self.layer_dir(layer.diff_id);
-            if let Err(error) = fs::rename(ingest.layer(layer.diff_id), &to) {
-                // Another load brought the same layer meanwhile.
-                if !to.join("layer.json").exists() {
-                    return Err(ImageError::store("create", &to)(error));
-                }
-            }
-        }
-        sync_dir(&self.inner.dir.join("layers"))
+        })
     }
 
-    fn record(&self, ingest: &Ingest, image: &Incoming) -> Result<(), ImageError> {
-        let dir = &self.inner.dir;
-        let id = image.document.id;
+    fn record(&self, ingest: &Ingest, arrival: &Arrival<'_>) -> Result<(), ImageError> {
+        let dir = self.dir();
+        let id = arrival.document.id;
         let known = View::read(dir)?;
         if !known.images.contains_key(&id) {
-            ingest.write(&blob_path(dir, id), &image.document.raw)?;
+            ingest.write(&blob_path(dir, id), &arrival.document.raw)?;
             let mut size_bytes = 0;
-            for layer in &image.layers {
-                let path = self.layer_dir(layer.diff_id).join("layer.json");
-                size_bytes += read_json::<LayerRecord>(&path)?.size_bytes;
+            for diff_id in &arrival.document.diff_ids {
+                size_bytes += read_json::<LayerRecord>(&layer_dir(dir, *diff_id).join("layer.json"))?.size_bytes;
             }
-            let path = dir.join("images").join(id.hex()).with_extension("json");
-            ingest.write_json(&path, &ImageRecord { id, size_bytes })?;
+            ingest.write_json(&image_record(dir, id), &ImageRecord { id, size_bytes })?;
         }
-        for name in image.names.iter().map(ToString::to_string) {
-            if known.names.get(&name) != Some(&id) {
-                let path = dir.join("names").join(Digest::of(name.as_bytes()).hex()).with_extension("json");
-                ingest.write_json(&path, &NameRecord { name, id })?;
+        for name in arrival.names.iter().map(ToString::to_string) {
+            let before = known.names.get(&name).filter(|named| named.id == id);
+            let origin = match before {
+                Some(named) => arrival.origin.clone().joined(&named.origin),
+                None => arrival.origin.clone(),
+            };
+            if before.is_none_or(|named| named.origin != origin) {
+                ingest.write_json(&name_record(dir, &name), &NameRecord { name, id, origin })?;
             }
         }
         Ok(())
     }
 
-    fn layer_dir(&self, diff_id: Digest) -> PathBuf {
-        self.inner.dir.join("layers").join(diff_id.hex())
-    }
-
     /// What is on disk, read again only when it changed: another process may load into the same store.
-    fn view(&self) -> Result<Arc<View>, ImageError> {
-        let stamp = Stamp::of(&self.inner.dir)?;
+    pub(super) fn view(&self) -> Result<Arc<View>, ImageError> {
+        let stamp = Stamp::of(self.dir())?;
         let mut kept = self.inner.view.lock().unwrap_or_else(PoisonError::into_inner);
         match kept.as_ref() {
             Some((seen, view)) if *seen == stamp && stamp.is_settled() => Ok(view.clone()),
             _ => {
-                let view = Arc::new(View::read(&self.inner.dir)?);
+                let view = Arc::new(View::read(self.dir())?);
                 // A view read right after a change may miss the next one with the same time: it is not kept.
                 *kept = stamp.is_settled().then(|| (stamp, view.clone()));
                 Ok(view)
@@ -233,193 +289,17 @@ impl ImageStore {
         }
     }
 
-    fn forget_view(&self) {
+    pub(super) fn forget_view(&self) {
         *self.inner.view.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
-fn unpack_one(ingest: &Ingest, layer: &IncomingLayer, allowances: &Allowances) -> Result<(), ImageError> {
+/// Unpacks one layer into its place below `ingest`. Its record tells that it is whole.
+pub(super) fn unpack_one(ingest: &Ingest, layer: &IncomingLayer, allowances: &Allowances) -> Result<(), ImageError> {
     let dir = ingest.layer(layer.diff_id);
     let files = dir.join("fs");
     fs::DirBuilder::new().mode(0o700).create(&dir).map_err(ImageError::store("create", &dir))?;
     fs::DirBuilder::new().mode(0o755).create(&files).map_err(ImageError::store("create", &files))?;
     let size_bytes = layer::unpack(layer, &files, allowances)?;
     ingest.write_json(&dir.join("layer.json"), &LayerRecord { size_bytes })
-}
-
-/// Everything the records say, with what is damaged left out.
-#[derive(Debug)]
-struct View {
-    images: BTreeMap<Digest, StoredImage>,
-    names: BTreeMap<String, Digest>,
-}
-
-impl View {
-    fn read(dir: &Path) -> Result<Self, ImageError> {
-        let mut view = Self { images: BTreeMap::new(), names: BTreeMap::new() };
-        for record in records::<ImageRecord>(&dir.join("images"))? {
-            match stored_image(dir, &record) {
-                Ok(stored) => _ = view.images.insert(record.id, stored),
-                Err(why) => tracing::warn!(image = %record.id, why, "image is damaged; load it again"),
-            }
-        }
-        for NameRecord { name, id } in records::<NameRecord>(&dir.join("names"))? {
-            if let Some(stored) = view.images.get_mut(&id) {
-                stored.image.names.push(name.clone());
-                stored.image.names.sort();
-                view.names.insert(name, id);
-            }
-        }
-        Ok(view)
-    }
-}
-
-fn stored_image(dir: &Path, record: &ImageRecord) -> Result<StoredImage, String> {
-    let raw = fs::read(blob_path(dir, record.id)).map_err(|error| format!("its configuration: {error}"))?;
-    let document = Document::read(raw).map_err(|error| error.to_string())?;
-    if document.id != record.id {
-        return Err("its configuration has another digest".into());
-    }
-    let layers: Vec<PathBuf> =
-        document.diff_ids.iter().rev().map(|layer| dir.join("layers").join(layer.hex()).join("fs")).collect();
-    if let Some(missing) = layers.iter().find(|layer| !layer.is_dir()) {
-        return Err(format!("layer {} is missing", missing.display()));
-    }
-    let config = document.config;
-    let image = Image {
-        id: record.id.to_string(),
-        names: Vec::new(),
-        size_bytes: record.size_bytes,
-        stop_signal: config.stop_signal,
-        user: config.user.clone(),
-        env: config.env.iter().cloned().collect(),
-    };
-    Ok(StoredImage { image, config, layers })
-}
-
-/// The records in a directory; those that do not read are passed over with a warning.
-fn records<T: serde::de::DeserializeOwned>(dir: &Path) -> Result<Vec<T>, ImageError> {
-    let read = |error| ImageError::store("read", dir)(error);
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).map_err(read)? {
-        match read_json(&entry.map_err(read)?.path()) {
-            Ok(record) => found.push(record),
-            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "record passed over"),
-        }
-    }
-    Ok(found)
-}
-
-fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, ImageError> {
-    let raw = fs::read(path).map_err(ImageError::store("read", path))?;
-    serde_json::from_slice(&raw).map_err(|error| ImageError::store("read", path)(error.into()))
-}
-
-fn blob_path(dir: &Path, digest: Digest) -> PathBuf {
-    dir.join("blobs/sha256").join(digest.hex())
-}
-
-/// When the records last changed. A rename into a directory changes the time of that directory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Stamp {
-    images: SystemTime,
-    names: SystemTime,
-}
-
-impl Stamp {
-    fn of(dir: &Path) -> Result<Self, ImageError> {
-        let changed = |part: &str| {
-            let path = dir.join(part);
-            fs::metadata(&path).and_then(|meta| meta.modified()).map_err(ImageError::store("read", path))
-        };
-        Ok(Self { images: changed("images")?, names: changed("names")? })
-    }
-
-    /// Whether the next change is sure to carry another time.
-    fn is_settled(&self) -> bool {
-        let last = self.images.max(self.names);
-        SystemTime::now().duration_since(last).is_ok_and(|age| age > CLOCK_STEP_MAX)
-    }
-}
-
-/// A private place for one load. What is left in it when the load ends, well or not, is removed.
-struct Ingest {
-    path: PathBuf,
-    temporary: AtomicUsize,
-    /// Held while the load lives, so that nobody takes the place for a leftover.
-    _claim: File,
-}
-
-impl Ingest {
-    fn begin(dir: &Path) -> Result<Self, ImageError> {
-        let _lock = lock(dir)?;
-        for number in 0_u32.. {
-            let path = dir.join("ingest").join(number.to_string());
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(ImageError::store("create", path)(error)),
-                Ok(()) => {
-                    let claim = File::open(&path).map_err(ImageError::store("open", &path))?;
-                    claim.lock().map_err(ImageError::store("lock", &path))?;
-                    return Ok(Self { path, temporary: AtomicUsize::new(0), _claim: claim });
-                }
-            }
-        }
-        unreachable!("a directory does not hold four thousand million entries")
-    }
-
-    /// Removes what loads that did not live to clean up left behind.
-    fn sweep(dir: &Path) -> Result<(), ImageError> {
-        let _lock = lock(dir)?;
-        let ingest = dir.join("ingest");
-        for entry in fs::read_dir(&ingest).map_err(ImageError::store("read", &ingest))? {
-            let path = entry.map_err(ImageError::store("read", &ingest))?.path();
-            let claim = File::open(&path).map_err(ImageError::store("open", &path))?;
-            if claim.try_lock().is_ok() {
-                fs::remove_dir_all(&path).map_err(ImageError::store("remove", &path))?;
-            }
-        }
-        Ok(())
-    }
-
-    fn layer(&self, diff_id: Digest) -> PathBuf {
-        self.path.join(diff_id.hex())
-    }
-
-    fn write_json(&self, path: &Path, record: &impl Serialize) -> Result<(), ImageError> {
-        let text = serde_json::to_vec(record).map_err(|error| ImageError::store("write", path)(error.into()))?;
-        self.write(path, &text)
-    }
-
-    /// Makes a file appear at `path`, complete and synced.
-    fn write(&self, path: &Path, content: &[u8]) -> Result<(), ImageError> {
-        let temporary = self.path.join(format!("file-{}", self.temporary.fetch_add(1, Ordering::Relaxed)));
-        let mut file = File::create_new(&temporary).map_err(ImageError::store("create", &temporary))?;
-        std::io::Write::write_all(&mut file, content)
-            .and_then(|()| file.sync_all())
-            .map_err(ImageError::store("write", &temporary))?;
-        fs::rename(&temporary, path).map_err(ImageError::store("create", path))?;
-        sync_dir(path.parent().unwrap_or(Path::new("/")))
-    }
-}
-
-impl Drop for Ingest {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "leftovers of a load stay until the store is opened again");
-        }
-    }
-}
-
-/// Keeps everyone else, in this process or another, from changing records until it is dropped.
-fn lock(dir: &Path) -> Result<File, ImageError> {
-    let path = dir.join("lock");
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(ImageError::store("open", &path))?;
-    file.lock().map_err(ImageError::store("lock", &path))?;
-    Ok(file)
-}
-
-fn sync_dir(path: &Path) -> Result<(), ImageError> {
-    File::open(path).and_then(|dir| dir.sync_all()).map_err(ImageError::store("sync", path))
 }

@@ -1,7 +1,7 @@
 //! The pod network: every pod has an address of its own, routed point to point, with no bridge in between.
 //!
-//! Links, addresses and routes are made over netlink; no other program is called. What is not here: translation of
-//! addresses for the outside world, host ports and Services, which belong to the proxy.
+//! Links, addresses, routes and the way out are made over netlink; no other program is called. What is not here: host
+//! ports and Services, which belong to the proxy.
 //!
 //! Requests to the kernel are answered in the thread that makes them, and some take tens of milliseconds under a lock
 //! that the whole machine shares. So the network has a thread of its own, and nobody else ever waits for that lock.
@@ -10,7 +10,9 @@ mod book;
 mod cidr;
 mod error;
 mod host;
+mod masquerade;
 mod pod;
+pub(crate) mod sockets;
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -70,6 +72,10 @@ impl Network {
             crate::shim::records::make_dir(&dir).map_err(create)?;
             let book = AddressBook::open(&dir.join("addresses"), pod_cidr)?;
             let mtu = host::prepare(&host, &names, pod_cidr).await?;
+            if let Err(error) = masquerade::set_up(&names.prefix, pod_cidr) {
+                // Pods reach each other and the node all the same.
+                tracing::warn!(%error, "no address translation in this kernel: pods do not reach the outside");
+            }
             let inner = Arc::new(Inner {
                 names,
                 range: pod_cidr,
@@ -139,6 +145,9 @@ impl Inner {
     async fn tear_down(&self) -> Result<(), NetworkError> {
         self.reapers().abort_all();
         let mut failures = host::remove(&self.host, &self.names, self.range).await;
+        if let Err(source) = masquerade::remove(&self.names.prefix) {
+            failures.push(NetworkError::Kernel { doing: "remove the address translation".to_owned(), source });
+        }
         let pods = self.book().pods();
         failures.extend(pods.iter().filter_map(|pod| self.book().release(pod).err()));
         failures.extend(self.sync().await.err());

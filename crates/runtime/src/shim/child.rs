@@ -9,6 +9,7 @@ use crate::container::exec::Host;
 use crate::container::identity::Identity;
 use crate::container::plan::ContainerPlan;
 use crate::contract::{ContainerId, ExitRecord};
+use crate::shim::attach::Attached;
 use crate::shim::logs::{Log, Pump};
 use crate::sys::process::Spawned;
 
@@ -23,7 +24,11 @@ pub(super) struct Container {
     pub(super) log: Log,
     pub(super) pumps: Vec<Pump>,
     /// Held so that standard input stays open.
-    pub(super) _stdin: Option<OwnedFd>,
+    pub(super) stdin: Option<OwnedFd>,
+    /// Who listens to its output.
+    pub(super) attached: Vec<Attached>,
+    /// Who did until a moment ago, and has yet to be told.
+    pub(super) detached: Vec<Asker>,
     /// Where the kernel tells that it lacks memory; see [`Shim::settle_ooms`](super::serve::Shim).
     pub(super) oom_events: Option<OwnedFd>,
     /// It was told so, and may be about to kill one process of many: until then the victim is looked for.

@@ -1,33 +1,113 @@
 //! Container output as log lines: `2006-01-02T15:04:05.999999999Z stdout F line`.
 
-use std::fs::{File, OpenOptions};
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
+
+use crate::contract::LogLimits;
 
 /// A longer line is split: all its parts but the last are marked `P`.
 const LINE_BYTES_MAX: usize = 16 * 1024;
 /// As much as a pipe holds.
 const READ_BYTES: usize = 64 * 1024;
 
-/// A run's log file.
+/// A run's log: the file being written, and full ones set aside under growing numbers (`0.log.1`, `0.log.2`).
 #[derive(Debug)]
 pub(crate) struct Log {
+    path: PathBuf,
     file: File,
+    bytes: u64,
+    limits: LogLimits,
+    /// Streams that are in the middle of a line that is written in parts, which stays in one file.
+    unfinished: BTreeSet<&'static str>,
 }
 
 impl Log {
     /// Opens a log to be appended to.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, limits: LogLimits) -> io::Result<Self> {
         if let Some(directory) = path.parent() {
             super::records::make_dir(directory)?;
         }
-        Ok(Self { file: OpenOptions::new().create(true).append(true).mode(0o600).open(path)? })
+        let file = create(path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { path: path.to_owned(), file, bytes, limits, unfinished: BTreeSet::new() })
     }
+
+    /// Appends whole lines. A full disk costs log lines, never the container.
+    fn append(&mut self, lines: &[u8], stream: &'static str, finished: bool) {
+        if self.bytes >= self.limits.file_bytes_max && self.unfinished.is_empty() {
+            // What cannot be set aside is written on.
+            let _ = self.set_aside();
+        }
+        if self.file.write_all(lines).is_ok() {
+            self.bytes += lines.len() as u64;
+        }
+        if finished {
+            self.unfinished.remove(stream);
+        } else {
+            self.unfinished.insert(stream);
+        }
+    }
+
+    /// Begins another file. Readers find out by its name having another file behind it; nothing more is written to the
+    /// one they have.
+    fn set_aside(&mut self) -> io::Result<()> {
+        let mut numbers = generations(&self.path);
+        let next = numbers.last().map_or(1, |last| last + 1);
+        fs::rename(&self.path, numbered(&self.path, next))?;
+        self.file = create(&self.path)?;
+        self.bytes = 0;
+        numbers.push(next);
+        let too_many = (numbers.len() + 1).saturating_sub(self.limits.files_max.max(1));
+        for number in &numbers[..too_many.min(numbers.len())] {
+            let _ = fs::remove_file(numbered(&self.path, *number));
+        }
+        Ok(())
+    }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+}
+
+fn numbered(path: &Path, number: u64) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{number}"));
+    PathBuf::from(name)
+}
+
+/// The numbers of the files of a log that were set aside, oldest first.
+pub(crate) fn generations(path: &Path) -> Vec<u64> {
+    let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Vec::new();
+    };
+    let number =
+        |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix(name)?.strip_prefix('.')?.parse::<u64>().ok();
+    let mut numbers: Vec<_> = fs::read_dir(directory).into_iter().flatten().flatten().filter_map(number).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// All files of a log, oldest first, the one being written last; `current` is [`Runtime::log_path`](crate::Runtime).
+///
+/// Two equal answers mean that none was set aside in between: a number is never given twice.
+pub fn log_files(current: &Path) -> Vec<PathBuf> {
+    let aside = generations(current).into_iter().map(|number| numbered(current, number));
+    aside.chain(current.exists().then(|| current.to_owned())).collect()
+}
+
+/// Deletes a log with all that was set aside of it.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    for number in generations(path) {
+        fs::remove_file(numbered(path, number))?;
+    }
+    fs::remove_file(path)
 }
 
 /// One stream of a container on its way into the log.
@@ -49,13 +129,19 @@ impl Pump {
         self.source.as_ref().map(AsFd::as_fd)
     }
 
-    /// Moves one pipe full of output; returns whether there may be more at once.
-    pub(crate) fn run(&mut self, log: &mut Log) -> bool {
+    /// Which stream it is.
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Moves one pipe full of output, past `listener`; returns whether there may be more at once.
+    pub(crate) fn run(&mut self, log: &mut Log, mut listener: impl FnMut(&[u8])) -> bool {
         let Some(source) = &self.source else { return false };
         let mut buffer = vec![0; READ_BYTES];
         match rustix::io::read(source, &mut buffer) {
             Ok(0) => self.close(log),
             Ok(count) => {
+                listener(&buffer[..count]);
                 self.take(&buffer[..count], log);
                 return true;
             }
@@ -73,13 +159,14 @@ impl Pump {
         if !self.unfinished.is_empty() {
             let mut lines = Vec::new();
             write_line(&mut lines, &timestamp(), self.name, 'F', &std::mem::take(&mut self.unfinished));
-            let _ = log.file.write_all(&lines);
+            log.append(&lines, self.name, true);
         }
     }
 
     fn take(&mut self, bytes: &[u8], log: &mut Log) {
         let now = timestamp();
         let mut lines = Vec::with_capacity(bytes.len() + 128);
+        let mut finished = !log.unfinished.contains(self.name);
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.unfinished.extend_from_slice(piece);
             let whole = self.unfinished.last() == Some(&b'\n');
@@ -90,17 +177,20 @@ impl Pump {
             while rest.len() > LINE_BYTES_MAX || (!whole && rest.len() == LINE_BYTES_MAX) {
                 let (part, left) = rest.split_at(LINE_BYTES_MAX);
                 write_line(&mut lines, &now, self.name, 'P', part);
+                finished = false;
                 rest = left;
             }
             if whole {
                 write_line(&mut lines, &now, self.name, 'F', rest);
+                finished = true;
                 self.unfinished.clear();
             } else {
                 self.unfinished.drain(..self.unfinished.len() - rest.len());
             }
         }
-        // A full disk costs log lines, never the container.
-        let _ = log.file.write_all(&lines);
+        if !lines.is_empty() {
+            log.append(&lines, self.name, finished);
+        }
     }
 }
 
@@ -140,16 +230,16 @@ mod tests {
     fn logged(writes: &[&[u8]]) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("logs/app/0.log");
-        let mut log = Log::open(&path).unwrap();
+        let mut log = Log::open(&path, LogLimits::default()).unwrap();
         let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
         let mut pump = Pump::new("stdout", read);
         for bytes in writes {
             assert_eq!(rustix::io::write(&write, bytes).unwrap(), bytes.len());
-            while pump.run(&mut log) {}
+            while pump.run(&mut log, |_| {}) {}
         }
         drop(write);
         while pump.source().is_some() {
-            pump.run(&mut log);
+            pump.run(&mut log, |_| {});
         }
         let text = std::fs::read_to_string(path).unwrap();
         text.lines().map(|line| line.split_once(' ').unwrap().1.to_owned() + "\n").collect()
@@ -166,6 +256,25 @@ mod tests {
         let text = logged(&[&long, b"y\n"]);
         let tags: Vec<_> = text.lines().map(|line| (line.split(' ').nth(1).unwrap(), line.len())).collect();
         assert_eq!(tags, [("P", LINE_BYTES_MAX + 9), ("F", 2 + 9)]);
+    }
+
+    #[test]
+    fn a_full_file_is_set_aside_between_whole_lines_and_the_oldest_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0.log");
+        let mut log = Log::open(&path, LogLimits { file_bytes_max: 50, files_max: 3 }).unwrap();
+        for number in 0..5 {
+            log.append(format!("line {number} {}\n", "x".repeat(50)).as_bytes(), "stdout", number != 3);
+        }
+        assert_eq!(generations(&path), [2, 3], "the file being written is the third");
+        let text = |path: &Path| fs::read_to_string(path).unwrap();
+        assert!(text(&numbered(&path, 3)).starts_with("line 2"));
+        assert!(text(&path).starts_with("line 3") && text(&path).contains("line 4"), "a line in parts stays together");
+        let mut log = Log::open(&path, log.limits).unwrap();
+        log.append(b"line 5\n", "stdout", true);
+        assert_eq!((generations(&path), text(&path).as_str()), (vec![3, 4], "line 5\n"), "an old file counts");
+        remove(&path).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!
 //! Read next: `protocol` for what it can be asked, `serve` for its loop, `reaper` for how things end.
 
+mod attach;
 mod child;
 mod first_of_pod;
 pub(crate) mod logs;

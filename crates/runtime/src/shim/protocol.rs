@@ -25,6 +25,8 @@ pub(crate) enum Request {
     Kill { id: ContainerId },
     /// Run a program in it; the streams come with the answer.
     Exec { id: ContainerId, spec: ExecSpec },
+    /// Join the streams of its first process; they come with the answer.
+    Attach { id: ContainerId, spec: ExecSpec },
     /// Run a program in it, once under this name, and keep its outcome.
     RunHook { id: ContainerId, hook: String, command: Vec<String> },
     /// End that program.
@@ -44,8 +46,10 @@ pub(crate) enum Told {
     Exited { id: ContainerId, exit: ExitRecord },
     /// To everyone: on disk.
     HookEnded { id: ContainerId, hook: String, outcome: HookRecord },
-    /// To whoever asked for that exec.
+    /// To whoever asked for that exec, or is attached.
     ExecEnded { number: u64, code: u8 },
+    /// To whoever was attached and did not keep up.
+    Detached { number: u64 },
 }
 
 /// How a request was answered.
@@ -57,7 +61,7 @@ pub(crate) enum Answer {
     Started { wall_ms: i64, warnings: Vec<String> },
     /// What became of the signal.
     Signalled(Delivery),
-    /// The program runs; attached are the terminal's master, or the asked-for streams in order.
+    /// The program runs; with the answer come the terminal's master, or the asked-for streams in order.
     Exec,
     /// There is no such container, or it does not run.
     NotRunning,

@@ -200,9 +200,9 @@ impl Shim {
                 continue;
             }
             // Output precedes the end: nobody is left to write more of it.
-            for pump in &mut container.pumps {
-                while pump.run(&mut container.log) {}
-                pump.close(&mut container.log);
+            for stream in 0..container.pumps.len() {
+                while container.pump(stream) {}
+                container.pumps[stream].close(&mut container.log);
             }
             if let Err(error) = records::write_durably(&self.pod.container(&id).exit(), &exit) {
                 // Told only once it is recorded; the next round tries again.
@@ -212,6 +212,9 @@ impl Shim {
             self.announce(&Told::Exited { id: id.clone(), exit });
             if let Some(container) = self.containers.remove(&id) {
                 container.cgroup.remove();
+                for asker in container.attached.iter().map(|listener| listener.asker) {
+                    self.tell(asker.client, &Told::ExecEnded { number: asker.number, code: exit.code }, &[]);
+                }
             }
         }
     }

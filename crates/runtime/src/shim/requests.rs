@@ -29,6 +29,7 @@ impl Shim {
                 self.answer(asker, done(killed.doing(|| "kill the container's cgroup".to_owned())));
             }
             Request::Exec { id, spec } => self.exec(asker, &id, &spec),
+            Request::Attach { id, spec } => self.attach(asker, &id, &spec),
             Request::RunHook { id, hook, command } => self.run_hook(asker, &id, &hook, command),
             Request::CancelHook { id, hook } => self.cancel_hook(asker, &id, &hook),
             Request::Shutdown => {
@@ -64,9 +65,12 @@ impl Shim {
         let directory = self.pod.container(id);
         let plan: ContainerPlan = records::read(&directory.plan())
             .ok_or_else(|| SetupError(format!("cannot read {}", directory.plan().display())))?;
-        let log = Log::open(&self.pod.log(id)).doing(|| "open the log".to_owned())?;
+        let log = Log::open(&self.pod.log(id), plan.spec.log).doing(|| "open the log".to_owned())?;
         let group = self.record.cgroup.below(&directory_name(id));
         let cgroup = ContainerCgroup::make(group, &plan.spec.resources)?;
+        if !plan.spec.privileged && plan.seccomp.is_empty() {
+            cgroup.confine_devices()?;
+        }
         self.share_pids()?;
         let around = Surroundings {
             pod: &self.pod,
@@ -101,7 +105,9 @@ impl Shim {
                 seccomp: created.seccomp,
                 log,
                 pumps,
-                _stdin: created.stdin,
+                stdin: created.stdin,
+                attached: Vec::new(),
+                detached: Vec::new(),
                 phase: Phase::Starting { signals: Vec::new() },
                 sent: BTreeSet::new(),
             },

@@ -85,11 +85,12 @@ impl Shim {
                     Waker::Oom(id) => self.expect_oom(&id),
                     Waker::Output(id, stream) => {
                         if let Some(container) = self.containers.get_mut(&id) {
-                            container.pumps[stream].run(&mut container.log);
+                            container.pump(stream);
                         }
                     }
                 }
             }
+            self.tell_detached();
             self.settle_ooms();
             self.settle_ended();
             if self.closing && self.containers.is_empty() {
@@ -116,17 +117,19 @@ impl Shim {
             }
         }
         sources.extend(self.clients.iter().map(|(client, socket)| (Waker::Client(*client), socket.as_fd())));
-        let settling = self
-            .containers
-            .values()
-            .any(|container| matches!(container.phase, Phase::Ending(_)) || container.oom_expected.is_some());
         let mut polled: Vec<_> = sources.iter().map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-        match rustix::event::poll(&mut polled, settling.then_some(&SETTLING)) {
+        match rustix::event::poll(&mut polled, self.is_settling().then_some(&SETTLING)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(SetupError::new("poll", errno)),
         }
         let woken: Vec<bool> = polled.iter().map(|poll| !poll.revents().is_empty()).collect();
         Ok(sources.into_iter().zip(woken).filter(|(_, woken)| *woken).map(|((waker, _), _)| waker).collect())
+    }
+
+    /// Whether something is on its way that nobody announces.
+    fn is_settling(&self) -> bool {
+        let mut containers = self.containers.values();
+        containers.any(|container| matches!(container.phase, Phase::Ending(_)) || container.oom_expected.is_some())
     }
 
     fn accept(&mut self) {

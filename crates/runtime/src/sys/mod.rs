@@ -3,6 +3,7 @@
 //! All `unsafe` of the runtime's core is in this folder, each block with the reason why it is sound.
 
 pub(crate) mod descriptors;
+pub(crate) mod devices;
 pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod program;

@@ -77,13 +77,7 @@ impl Machine {
 
     /// An agent starts on the same directory.
     pub async fn agent_returns(&mut self) {
-        let config = EmbeddedConfig {
-            data_dir: self.dir.path().to_owned(),
-            instance: self.instance.clone(),
-            pod_cidr: "10.99.0.0/16".parse().unwrap(),
-            shim_program: PathBuf::from(env!("CARGO_BIN_EXE_shim-for-tests")),
-        };
-        let runtime = Embedded::open(config).await.unwrap();
+        let runtime = Embedded::open(config(self.dir.path(), &self.instance)).await.unwrap();
         self.events = runtime.events();
         assert!(runtime.events().is_none(), "the events are given out once");
         self.runtime = Some(runtime);
@@ -103,13 +97,7 @@ impl Machine {
     }
 
     pub async fn spec(&self, name: &str, script: &str) -> ContainerSpec {
-        ContainerSpec {
-            id: ContainerId { name: name.into(), attempt: 0 },
-            image_id: self.runtime().ensure_image(IMAGE).await.unwrap().id,
-            command: ["sh", "-c", script].map(String::from).to_vec(),
-            termination_message_path: Some("/dev/termination-log".into()),
-            ..ContainerSpec::default()
-        }
+        container_spec(self.runtime(), name, script).await
     }
 
     /// A file that does not exist yet, and the mount that lets containers look for it at `/signpost/go`.
@@ -212,7 +200,7 @@ impl Machine {
         .await;
     }
 
-    fn cgroups(&self) -> Vec<PathBuf> {
+    pub fn cgroups(&self) -> Vec<PathBuf> {
         let hierarchies = std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
         let places = hierarchies.chain([PathBuf::from("/sys/fs/cgroup")]);
         places.map(|place| place.join(format!("adieu-{}", self.instance))).filter(|path| path.exists()).collect()
@@ -241,6 +229,26 @@ fn remove_groups(group: &Path) {
         remove_groups(&below.path());
     }
     let _ = std::fs::remove_dir(group);
+}
+
+pub fn config(directory: &Path, instance: &str) -> EmbeddedConfig {
+    EmbeddedConfig {
+        data_dir: directory.to_owned(),
+        instance: instance.to_owned(),
+        pod_cidr: "10.99.0.0/16".parse().unwrap(),
+        shim_program: PathBuf::from(env!("CARGO_BIN_EXE_shim-for-tests")),
+    }
+}
+
+/// `sh -c SCRIPT` as the first run of `name`.
+pub async fn container_spec(runtime: &Embedded, name: &str, script: &str) -> ContainerSpec {
+    ContainerSpec {
+        id: ContainerId { name: name.into(), attempt: 0 },
+        image_id: runtime.ensure_image(IMAGE).await.unwrap().id,
+        command: ["sh", "-c", script].map(String::from).to_vec(),
+        termination_message_path: Some("/dev/termination-log".into()),
+        ..ContainerSpec::default()
+    }
 }
 
 /// A directory of the host, shown at `target`.
@@ -296,7 +304,7 @@ pub async fn code_of(session: ExecSession) -> u8 {
 }
 
 /// The processes that live in a control group of the v2 hierarchy; a zombie has ended and only waits to be collected.
-fn processes_in(cgroup: &str) -> Vec<i32> {
+pub fn processes_in(cgroup: &str) -> Vec<i32> {
     let pids = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let reads = |pid: i32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();

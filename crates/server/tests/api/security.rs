@@ -242,3 +242,86 @@ async fn a_pods_token_outlives_its_deadline_by_a_minute() {
         assert_eq!(api.with_token(token, "/api").await.code, code, "{ago} s after the deadline");
     }
 }
+
+#[tokio::test]
+async fn a_pod_gets_its_accounts_token_unless_someone_says_no() {
+    let api = Api::start().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    api.server.publish_root_ca("PEM");
+    let mut sent = pod("p");
+    sent["spec"]["initContainers"] = json!([{ "name": "first", "image": "busybox" }]);
+    let made = api.post(pods, &sent).await.expect(201);
+    let volume = &made["spec"]["volumes"][0];
+    let name = volume["name"].as_str().unwrap();
+    assert!(name.starts_with("kube-api-access-"), "{name}");
+    assert_eq!(volume["projected"]["defaultMode"], 420);
+    assert_eq!(volume["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"], 3607);
+    for key in ["containers", "initContainers"] {
+        let mount =
+            json!({ "name": name, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": true });
+        assert_eq!(made["spec"][key][0]["volumeMounts"], json!([mount]));
+    }
+    let mut refused = pod("without");
+    refused["spec"]["automountServiceAccountToken"] = json!(false);
+    assert!(api.post(pods, &refused).await.expect(201)["spec"]["volumes"].is_null());
+    let account = json!({ "metadata": { "name": "quiet" }, "automountServiceAccountToken": false });
+    api.post("/api/v1/namespaces/default/serviceaccounts", &account).await.expect(201);
+    let mut quiet = pod("quiet");
+    quiet["spec"]["serviceAccountName"] = json!("quiet");
+    assert!(api.post(pods, &quiet).await.expect(201)["spec"]["volumes"].is_null());
+}
+
+#[tokio::test]
+async fn a_node_reaches_what_its_pods_need_and_nothing_else() {
+    let api = Api::start().await;
+    let (mine, other) = (Identity::node("n1"), Identity::node("n2"));
+    let base = "/api/v1/namespaces/default";
+    for name in ["used", "unused"] {
+        api.post(&format!("{base}/secrets"), &json!({ "metadata": { "name": name } })).await.expect(201);
+        api.post(&format!("{base}/configmaps"), &configmap(name)).await.expect(201);
+    }
+    assert_eq!(api.get_as(&mine, &format!("{base}/secrets/used")).await, 403, "no pod yet");
+    api.running_pod("p", |pod| {
+        pod["spec"]["volumes"] = json!([{ "name": "v", "secret": { "secretName": "used" } }]);
+        pod["spec"]["containers"][0]["envFrom"] = json!([{ "configMapRef": { "name": "used" } }]);
+    })
+    .await;
+    for kind in ["secrets", "configmaps"] {
+        let by_name = format!("{base}/{kind}?fieldSelector=metadata.name%3Dused");
+        for path in [format!("{base}/{kind}/used"), by_name] {
+            assert_eq!(api.get_as(&mine, &path).await, 200, "{path}");
+            assert_eq!(api.get_as(&other, &path).await, 403, "{path}");
+        }
+        assert_eq!(api.get_as(&mine, &format!("{base}/{kind}/unused")).await, 403);
+        assert_eq!(api.get_as(&mine, &format!("{base}/{kind}")).await, 403, "not all of them");
+    }
+    // Pods: its own.
+    assert_eq!(api.get_as(&mine, &format!("{base}/pods/p")).await, 200);
+    assert_eq!(api.get_as(&other, &format!("{base}/pods/p")).await, 403);
+    assert_eq!(api.get_as(&mine, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1").await, 200);
+    assert_eq!(api.get_as(&other, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1").await, 403);
+    assert_eq!(api.get_as(&mine, "/api/v1/pods").await, 403);
+    let status = json!({ "status": { "phase": "Running" } });
+    let headers = [("content-type", "application/merge-patch+json")];
+    for (node, code) in [(&mine, 200), (&other, 403)] {
+        let service = api.server.service_as(node.clone());
+        let path = format!("{base}/pods/p/status");
+        assert_eq!(api.send_as(service, Method::PATCH, &path, &headers, status.to_string()).await.code, code);
+    }
+    // Its own object and lease, and mirrors of its own static pods.
+    let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+    for (name, code) in [("n1", 201), ("n2", 403)] {
+        let object = json!({ "metadata": { "name": name } });
+        assert_eq!(api.ask_as(&mine, Method::POST, "/api/v1/nodes", &object).await.code, code);
+        assert_eq!(api.ask_as(&mine, Method::POST, leases, &object).await.code, code);
+    }
+    let mut mirror = pod("static-n1");
+    mirror["spec"]["nodeName"] = json!("n1");
+    assert_eq!(api.ask_as(&mine, Method::POST, &format!("{base}/pods"), &mirror).await.code, 403, "not a mirror");
+    mirror["metadata"]["annotations"] = json!({ "kubernetes.io/config.mirror": "x" });
+    assert_eq!(api.ask_as(&other, Method::POST, &format!("{base}/pods"), &mirror).await.code, 403, "not its own");
+    assert_eq!(api.ask_as(&mine, Method::POST, &format!("{base}/pods"), &mirror).await.code, 201);
+    // What a pod no longer needs is out of reach again.
+    api.delete(&format!("{base}/pods/p?gracePeriodSeconds=0")).await.expect(200);
+    assert_eq!(api.get_as(&mine, &format!("{base}/secrets/used")).await, 403);
+}

@@ -106,7 +106,8 @@ async fn the_certificate_says_who_is_asking() {
     assert_eq!(code, 403);
     assert!(status["message"].as_str().unwrap().contains("User \"system:anonymous\""), "{status}");
     let node = tls.pki.client_certificate("system:node:n1", Some("system:nodes")).unwrap();
-    assert_eq!(http1(&tls, Some(node.clone()), pods).await.0, 200);
+    let own = format!("{pods}?fieldSelector=spec.nodeName%3Dn1");
+    assert_eq!(http1(&tls, Some(node.clone()), &own).await.0, 200);
     let (code, status) = http1(&tls, Some(node), "/metrics").await;
     assert_eq!(
         (code, status["message"].as_str().unwrap()),
@@ -167,4 +168,48 @@ async fn events_are_sent_at_once_over_http2_and_end_with_the_server() {
     tls.serving.await.unwrap().unwrap();
     assert!(asked.elapsed() < Duration::from_secs(3), "an idle connection does not hold the server up");
     assert!(TcpStream::connect(tls.address).await.is_err());
+}
+
+#[tokio::test]
+async fn answers_come_as_yaml_or_packed_for_those_who_ask() {
+    let api = Api::start().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    api.post(maps, &configmap("small")).await.expect(201);
+    let yaml = api.send(http::Method::GET, &format!("{maps}/small"), &[("accept", "application/yaml")], "").await;
+    assert_eq!((yaml.code, yaml.headers["content-type"].to_str().unwrap()), (200, "application/yaml"));
+    assert!(yaml.text.contains("kind: ConfigMap\n") && yaml.text.contains("name: small\n"), "{}", yaml.text);
+    let both = [("accept", "application/json, application/yaml;q=0.5")];
+    assert_eq!(api.send(http::Method::GET, &format!("{maps}/small"), &both, "").await.json()["kind"], "ConfigMap");
+    let watch = api.send(http::Method::GET, &format!("{maps}?watch=1"), &[("accept", "application/yaml")], "").await;
+    assert_eq!(watch.code, 406);
+
+    let mut big = configmap("big");
+    big["data"]["text"] = serde_json::json!("all the same ".repeat(20_000));
+    api.post(maps, &big).await.expect(201);
+    let request = Request::get(maps).header("accept-encoding", "gzip, deflate").body(Full::new(Bytes::new())).unwrap();
+    let response = tower::ServiceExt::oneshot(api.service(), request).await.unwrap();
+    assert_eq!(response.headers()["content-encoding"], "gzip");
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(bytes.len() < 64 * 1024, "{}", bytes.len());
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&bytes[..]), &mut text).unwrap();
+    let list: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(list["items"][0]["data"]["text"], big["data"]["text"]);
+    let small = api.send(http::Method::GET, &format!("{maps}/small"), &[("accept-encoding", "gzip")], "").await;
+    assert!(small.headers.get("content-encoding").is_none());
+}
+
+#[tokio::test]
+async fn a_client_may_say_how_long_it_waits() {
+    let api = Api::start().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    assert_eq!(api.get(&format!("{maps}?timeout=10s")).await.code, 200);
+    assert_eq!(api.get(&format!("{maps}?timeout=soon")).await.code, 400);
+    assert_eq!(api.get("/version/").await.code, 200);
+    // A body that never ends is not waited for longer than was said.
+    let endless =
+        http_body_util::StreamBody::new(futures::stream::pending::<Result<http_body::Frame<Bytes>, std::io::Error>>());
+    let request = Request::post(format!("{maps}?timeout=50ms")).body(endless).unwrap();
+    let response = tower::ServiceExt::oneshot(api.service(), request).await.unwrap();
+    assert_eq!(response.status(), 504);
 }

@@ -1,0 +1,140 @@
+//! How long a change takes to reach everybody who watches a collection, and how many changes a second that bears.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::ApiArgs;
+use super::creates::NAMESPACE;
+use super::report::{Report, Row};
+use super::server::{Server, own_cpu};
+
+const MARK: &[u8] = br#""seq":"n"#;
+/// Digits after the mark.
+const DIGITS: usize = 10;
+/// Nobody is waited for longer than this.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// When each write was asked for, in microseconds since the beginning, by its number.
+struct Times {
+    begun: Instant,
+    asked: Vec<AtomicU64>,
+}
+
+impl Times {
+    fn now(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+}
+
+fn object(seq: usize) -> Bytes {
+    let data = json!({ "seq": format!("n{seq:0DIGITS$}"), "filler": "x".repeat(300) });
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "watched" }, "data": data })
+        .to_string()
+        .into()
+}
+
+pub(crate) async fn measure(args: &ApiArgs, server: &Server, report: &mut Report) -> Result<()> {
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+    let mut writer = server.target.connect().await?;
+    writer.ask("POST", &path, object(0)).await?;
+    let most = 200_000;
+    let times = Arc::new(Times { begun: Instant::now(), asked: (0..most).map(|_| AtomicU64::new(0)).collect() });
+    let (told, mut heard) = mpsc::unbounded_channel();
+    for _ in 0..args.watchers {
+        let mut connection = server.target.connect().await?;
+        let events = connection.open("GET", &format!("{path}?watch=1"), Bytes::new()).await?;
+        let (times, told) = (Arc::clone(&times), told.clone());
+        tokio::spawn(async move {
+            // The connection must live as long as its stream.
+            let _connection = connection;
+            let _ = follow(events, &times, &told).await;
+        });
+    }
+    let mut seq = 0;
+    let (mut delivered_rate, mut at_fifty) = (0.0, None);
+    for rate in [50_u32, 100, 150, 200, 300, 400, 600, 800] {
+        let count = usize::try_from(rate)? * usize::try_from(args.seconds.max(5))?;
+        let (served, spent) = (server.cpu()?, own_cpu()?);
+        let begun = Instant::now();
+        for n in 0..count {
+            // Asked for on time or late, never early; a late one counts from when it was due.
+            let due = begun + Duration::from_secs_f64(n as f64 / f64::from(rate));
+            tokio::time::sleep_until(due.into()).await;
+            seq += 1;
+            let due = u64::try_from(due.saturating_duration_since(times.begun).as_micros())?;
+            times.asked[seq].store(due, Ordering::Relaxed);
+            writer.ask("PUT", &format!("{path}/watched"), object(seq)).await?;
+        }
+        let mut latencies = Vec::with_capacity(count * args.watchers);
+        while latencies.len() < count * args.watchers {
+            let latency = tokio::time::timeout(PATIENCE, heard.recv()).await.context("a watcher misses an event")?;
+            latencies.push(latency.context("every watcher ended")?);
+        }
+        let took = begun.elapsed().as_secs_f64();
+        latencies.sort_unstable();
+        let at = |percent: usize| latencies[(latencies.len() * percent / 100).min(latencies.len() - 1)] as f64 / 1000.0;
+        let deliveries = latencies.len() as f64;
+        let cost = format!(
+            "{:.1} µs server, {:.1} µs client per delivery",
+            (server.cpu()? - served).as_secs_f64() * 1e6 / deliveries,
+            (own_cpu()? - spent).as_secs_f64() * 1e6 / deliveries
+        );
+        eprintln!(
+            "{rate} writes/s: p50 {:.1} ms, p99 {:.1} ms, {:.0} deliveries/s, {cost}",
+            at(50),
+            at(99),
+            deliveries / took
+        );
+        if rate == 50 {
+            let what = format!("write -> {} watchers, 50 writes/s, p99", args.watchers);
+            at_fifty = Some(Row::new(what).ours(at(99), "ms").at_most(20.0).cost(cost));
+        }
+        let kept_up = took < 1.1 * count as f64 / f64::from(rate) && at(99) < 100.0;
+        delivered_rate = f64::max(delivered_rate, deliveries / took);
+        if !kept_up {
+            break;
+        }
+    }
+    report.add(at_fifty.context("the first rate")?);
+    let what = format!("deliveries/s to {} watchers where it saturates", args.watchers);
+    let row = Row::new(what).ours(delivered_rate, "/s");
+    report.add(row.cost(format!("{:.0} writes/s", delivered_rate / args.watchers as f64)));
+    Ok(())
+}
+
+/// Tells how long each event took to come.
+async fn follow(mut events: Incoming, times: &Times, told: &mpsc::UnboundedSender<u64>) -> Result<()> {
+    let mut unread: Vec<u8> = Vec::new();
+    while let Some(frame) = events.frame().await {
+        let frame = frame?;
+        let Some(data) = frame.data_ref() else { continue };
+        let now = times.now();
+        unread.extend_from_slice(data);
+        let mut at = 0;
+        while let Some(found) = find(&unread[at..]) {
+            let digits = at + found + MARK.len();
+            let seq: usize = std::str::from_utf8(&unread[digits..digits + DIGITS])?.parse()?;
+            if seq > 0 {
+                told.send(now.saturating_sub(times.asked[seq].load(Ordering::Relaxed)))?;
+            }
+            at = digits + DIGITS;
+        }
+        let keep = (unread.len() - at).min(MARK.len() + DIGITS);
+        unread.drain(..unread.len() - keep);
+    }
+    Ok(())
+}
+
+/// Where the next whole mark with its digits begins.
+fn find(bytes: &[u8]) -> Option<usize> {
+    let last = bytes.len().checked_sub(MARK.len() + DIGITS)?;
+    (0..=last).find(|at| bytes[*at..].starts_with(MARK))
+}

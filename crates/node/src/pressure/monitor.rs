@@ -1,0 +1,206 @@
+//! Looks after what the machine has left: says so in the node's conditions, and lets one pod after the other go.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use lifecycle::eviction::offender_words;
+use lifecycle::{EventKind, KillOutcome, Moment, Pressure};
+use runtime::{ContainerUsage, Runtime};
+use tokio::sync::{mpsc, oneshot};
+use tracing::{info, warn};
+
+use super::rank::{Candidate, choose};
+use super::signals;
+use super::threshold::{EvictionConfig, Reading, Signal, Threshold, bytes};
+use crate::hands::{Tools, lock, words};
+use crate::pods::{Directory, PodEntry};
+use crate::statics::is_static;
+
+/// How often the machine is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How long a pod that was stopped may take to give back what it had before others are looked at.
+const CLEAN_UP: Duration = Duration::from_secs(30);
+/// The rules always answer; this only bounds what a broken driver could cost.
+const ANSWER: Duration = Duration::from_secs(600);
+
+/// Somebody has to go.
+#[derive(Debug)]
+pub struct Eviction {
+    /// Who.
+    pub uid: String,
+    /// Why, and how gently.
+    pub pressure: Pressure,
+    /// Told when nothing of it runs any more, or that takes too long.
+    pub done: oneshot::Sender<KillOutcome>,
+}
+
+/// The part of the node that does this.
+pub struct Monitor<R: Runtime> {
+    tools: Arc<Tools<R>>,
+    directory: Directory,
+    config: EvictionConfig,
+    nodefs: PathBuf,
+    imagefs: PathBuf,
+    evictions: mpsc::Sender<Eviction>,
+    /// Since when each threshold is passed.
+    passed: BTreeMap<usize, Moment>,
+    /// When each signal was last found too low.
+    seen: BTreeMap<Signal, Moment>,
+}
+
+impl<R: Runtime> Monitor<R> {
+    /// A monitor of the file systems at `nodefs` and `imagefs`, and of memory and process ids.
+    pub fn new(
+        tools: Arc<Tools<R>>,
+        directory: Directory,
+        config: EvictionConfig,
+        (nodefs, imagefs): (PathBuf, PathBuf),
+        evictions: mpsc::Sender<Eviction>,
+    ) -> Self {
+        let (passed, seen) = (BTreeMap::new(), BTreeMap::new());
+        Self { tools, directory, config, nodefs, imagefs, evictions, passed, seen }
+    }
+
+    /// Looks until the node stops.
+    pub async fn run(mut self) {
+        if self.config.thresholds.is_empty() {
+            return;
+        }
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let readings = signals::read(&self.nodefs, &self.imagefs);
+            let now = timeline::now();
+            let due = self.observe(now, &readings);
+            self.show(now);
+            if let Some((threshold, reading)) = due {
+                self.reclaim(threshold, reading).await;
+            }
+        }
+    }
+
+    /// Takes in what there is; answers the most urgent threshold that somebody has to go for.
+    fn observe(&mut self, now: Moment, readings: &BTreeMap<Signal, Reading>) -> Option<(Threshold, Reading)> {
+        let mut due: Vec<(Threshold, Reading)> = Vec::new();
+        for (index, threshold) in self.config.thresholds.iter().enumerate() {
+            let reading = readings.get(&threshold.signal).copied().filter(|reading| threshold.is_passed(*reading));
+            let Some(reading) = reading else {
+                self.passed.remove(&index);
+                continue;
+            };
+            let since = *self.passed.entry(index).or_insert(now);
+            self.seen.insert(threshold.signal, now);
+            if threshold.patience.is_none_or(|patience| now >= since + patience) {
+                due.push((*threshold, reading));
+            }
+        }
+        due.into_iter().min_by_key(|(threshold, _)| (threshold.signal, threshold.patience))
+    }
+
+    /// Lets everyone see what the node is short of, or was a moment ago.
+    fn show(&self, now: Moment) {
+        let lately = |signals: &[Signal]| {
+            let seen =
+                |signal: &Signal| self.seen.get(signal).is_some_and(|at| now < *at + self.config.linger || *at == now);
+            signals.iter().any(seen)
+        };
+        let disk =
+            [Signal::NodefsAvailable, Signal::NodefsInodesFree, Signal::ImagefsAvailable, Signal::ImagefsInodesFree];
+        let changed = self.tools.health.set(|health| {
+            health.memory_pressure = lately(&[Signal::MemoryAvailable]);
+            health.disk_pressure = lately(&disk);
+            health.pid_pressure = lately(&[Signal::PidAvailable]);
+        });
+        if changed {
+            info!("what the node is short of has changed");
+        }
+    }
+
+    /// Lets one pod go, and waits until it has.
+    async fn reclaim(&self, threshold: Threshold, reading: Reading) {
+        let resource = threshold.signal.resource();
+        warn!(%threshold, available = reading.available, "the node is low on something; a pod has to go");
+        let message = format!("Attempting to reclaim {resource}");
+        self.tools.recorder.record_own(EventKind::Warning, "EvictionThresholdMet", message);
+        let Some(chosen) = choose(threshold.signal, self.candidates(threshold.signal).await) else {
+            warn!(resource, "there is no pod that may be evicted");
+            return;
+        };
+        let detail = format!("{}{}", threshold.words(reading), offenders(threshold.signal, &chosen));
+        let resource = resource.to_owned();
+        let pressure = match threshold.patience {
+            None => Pressure::Hard { resource, detail },
+            Some(_) => Pressure::Soft { resource, detail, most: self.config.most_grace },
+        };
+        let Some(entry) = lock(&self.directory).get(&chosen.uid).cloned() else { return };
+        let (done, answered) = oneshot::channel();
+        if self.evictions.send(Eviction { uid: chosen.uid.clone(), pressure, done }).await.is_err() {
+            return;
+        }
+        let outcome = tokio::time::timeout(ANSWER, answered).await;
+        info!(uid = chosen.uid, ?outcome, "a pod was evicted");
+        // What it had is given back with its sandbox.
+        let mut progress = entry.progress;
+        let _ = tokio::time::timeout(CLEAN_UP, progress.wait_for(|progress| progress.at_rest)).await;
+    }
+
+    /// Everyone who may be chosen, with what they use of what is short.
+    async fn candidates(&self, signal: Signal) -> Vec<Candidate> {
+        let entries: Vec<PodEntry> = lock(&self.directory).values().cloned().collect();
+        let mut candidates = Vec::new();
+        for entry in entries.into_iter().filter(|entry| !entry.progress.borrow().at_rest) {
+            let pod = lock(&entry.facts).pod.clone();
+            let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
+            if !Pressure::may_evict(is_static(&pod), priority) {
+                continue;
+            }
+            let usage = self.tools.runtime.usage(&entry.uid).await.unwrap_or_else(|error| {
+                warn!(uid = entry.uid.0, error = words(&error), "what a pod uses is not known");
+                Vec::new()
+            });
+            let mut containers = of_containers(signal, &pod, &usage);
+            // What it wrote to its volumes is the pod's own, and no container's.
+            let volumes = self.tools.manifests.pod_dir(&entry.uid.0).join("volumes");
+            if matches!(signal.resource(), "ephemeral-storage" | "inodes")
+                && let Ok(disk) = tokio::task::spawn_blocking(move || runtime::disk_usage(&volumes)).await
+            {
+                let used = if signal.resource() == "inodes" { disk.inodes } else { disk.bytes };
+                containers.push((String::new(), used, 0));
+            }
+            candidates.push(Candidate { uid: entry.uid.0, priority, containers });
+        }
+        candidates
+    }
+}
+
+/// What each container uses, all of its runs together, and what it asked for.
+fn of_containers(signal: Signal, pod: &Pod, usage: &[ContainerUsage]) -> Vec<(String, u64, u64)> {
+    let used = |usage: &ContainerUsage| match signal.resource() {
+        "memory" => usage.memory,
+        "inodes" => usage.inodes,
+        "pids" => usage.processes,
+        _ => usage.disk,
+    };
+    let spec = pod.spec.iter();
+    let all = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    all.map(|container| {
+        let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        let asked = requests.and_then(|requests| requests.get(signal.resource())?.0.parse().ok());
+        let asked = asked.map_or(0, |quantity: api::quantity::Quantity| u64::try_from(quantity.ceil()).unwrap_or(0));
+        let runs = usage.iter().filter(|usage| usage.id.name == container.name);
+        (container.name.clone(), runs.map(used).sum(), asked)
+    })
+    .collect()
+}
+
+/// Which containers used more than they asked for, as people are told.
+fn offenders(signal: Signal, chosen: &Candidate) -> String {
+    let shown = |amount: u64| match signal.resource() {
+        "memory" | "ephemeral-storage" => bytes(amount),
+        _ => amount.to_string(),
+    };
+    let over = chosen.containers.iter().filter(|(name, used, asked)| !name.is_empty() && used > asked);
+    over.map(|(name, used, asked)| offender_words(name, &shown(*used), &shown(*asked), signal.resource())).collect()
+}

@@ -1,0 +1,77 @@
+//! What can be learnt of a pod, or done in it, from its network namespace and control groups.
+
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use tokio::sync::oneshot;
+
+use super::pod::system;
+use super::{Inner, Result, blocking};
+use crate::contract::{Connections, ContainerStats, PodUid, RuntimeError};
+use crate::network::sockets;
+use crate::shim::records::directory_name;
+
+/// Within one machine a connection is made or refused at once, unless the listener's queue is full.
+const CONNECT_WAIT_MAX: Duration = Duration::from_secs(10);
+
+impl Inner {
+    pub(super) async fn connect_to(&self, uid: &PodUid, port: u16) -> Result<OwnedFd> {
+        let connected = self.in_network_of(uid, move || {
+            let here = [SocketAddr::from((Ipv4Addr::LOCALHOST, port)), SocketAddr::from((Ipv6Addr::LOCALHOST, port))];
+            let first = TcpStream::connect_timeout(&here[0], CONNECT_WAIT_MAX);
+            // What the first answered counts if the second has nothing better.
+            first.or_else(|error| TcpStream::connect_timeout(&here[1], CONNECT_WAIT_MAX).map_err(|_| error))
+        });
+        let stream =
+            connected.await?.map_err(|error| system(format!("cannot connect to port {port}"))(error.into()))?;
+        Ok(stream.into())
+    }
+
+    pub(super) async fn connections(&self, uid: &PodUid, ports: &[u16]) -> Result<Connections> {
+        let ports = ports.to_vec();
+        let counted = self.in_network_of(uid, move || sockets::count(&ports)).await?;
+        counted.map_err(|error| system("cannot count the pod's connections")(error.into()))
+    }
+
+    /// Does something on a thread of its own that is in the pod's network namespace: only threads can enter one, and
+    /// what a thread made there stays there.
+    async fn in_network_of<T: Send + 'static>(
+        &self,
+        uid: &PodUid,
+        act: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> Result<io::Result<T>> {
+        let link = self.find(uid)?.link().ok_or_else(|| RuntimeError::NoSandbox { pod: uid.0.clone() })?;
+        let path = format!("/proc/{}/ns/net", link.pid);
+        let (done, result) = oneshot::channel();
+        let failed = |error: io::Error| system("cannot enter the pod's network")(error.into());
+        std::thread::Builder::new()
+            .name("in-pod-network".into())
+            .spawn(move || {
+                let entered = File::open(path).and_then(|namespace| {
+                    Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+                });
+                // Nobody listens any more if the caller was cancelled.
+                let _ = done.send(entered.and_then(|()| act()));
+            })
+            .map_err(failed)?;
+        result.await.map_err(|error| failed(io::Error::other(error)))
+    }
+
+    pub(super) async fn stats(&self, uid: &PodUid) -> Result<Vec<ContainerStats>> {
+        let pod = self.find(uid)?;
+        let read = blocking(move || {
+            let running = pod.dir.containers().into_iter().filter(|(_, dir)| !dir.exit().exists());
+            let stats = running.filter_map(|(id, _)| {
+                let usage = pod.group.below(&directory_name(&id)).usage().ok()?;
+                let (cpu_nanos, memory_bytes, processes) = (usage.cpu_nanos, usage.memory_bytes, usage.processes);
+                Some(ContainerStats { id, cpu_nanos, memory_bytes, processes })
+            });
+            Ok(stats.collect())
+        });
+        read.await.map_err(system("cannot read what the pod uses"))
+    }
+}

@@ -1,0 +1,152 @@
+//! TCP sockets of the network namespace this thread is in, counted by the kernel's own listing (`sock_diag`).
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, sockopt};
+
+use crate::contract::Connections;
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLM_F_REQUEST_DUMP: u16 = 0x301;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+const IPPROTO_TCP: u8 = 6;
+const HEADER_BYTES: usize = 16;
+/// `struct inet_diag_req_v2`.
+const REQUEST_BYTES: usize = 56;
+/// `struct inet_diag_msg` up to the send queue's length.
+const ENTRY_BYTES: usize = 64;
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// The kernel's numbers of TCP states.
+mod state {
+    pub(super) const ESTABLISHED: u8 = 1;
+    pub(super) const SYN_RECV: u8 = 3;
+    pub(super) const FIN_WAIT1: u8 = 4;
+    pub(super) const CLOSE_WAIT: u8 = 8;
+    pub(super) const LAST_ACK: u8 = 9;
+    pub(super) const LISTEN: u8 = 10;
+}
+
+/// In these states data may still be owed.
+const OPEN: [u8; 4] = [state::ESTABLISHED, state::FIN_WAIT1, state::CLOSE_WAIT, state::LAST_ACK];
+
+/// Counts connections to these local ports; to all if there are none.
+pub(crate) fn count(ports: &[u16]) -> io::Result<Connections> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        Some(netlink::SOCK_DIAG),
+    )?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_WAIT_MAX))?;
+    let mut connections = Connections::default();
+    for family in [AddressFamily::INET, AddressFamily::INET6] {
+        list(&socket, family, |entry| {
+            if !ports.is_empty() && !ports.contains(&entry.port) {
+                return;
+            }
+            match entry.state {
+                state::SYN_RECV => connections.opening += 1,
+                // Of a listening socket the queue is not of bytes, but of connections nobody has accepted.
+                state::LISTEN => connections.unaccepted += entry.receive_queue as usize,
+                open if OPEN.contains(&open) => connections.established += 1,
+                _ => {}
+            }
+        })?;
+    }
+    Ok(connections)
+}
+
+/// One socket of the listing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Entry {
+    state: u8,
+    port: u16,
+    receive_queue: u32,
+}
+
+impl Entry {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..ENTRY_BYTES)?;
+        Some(Self {
+            state: bytes[1],
+            port: u16::from_be_bytes([bytes[4], bytes[5]]),
+            receive_queue: u32::from_ne_bytes([bytes[56], bytes[57], bytes[58], bytes[59]]),
+        })
+    }
+}
+
+fn list(socket: &OwnedFd, family: AddressFamily, mut each: impl FnMut(Entry)) -> io::Result<()> {
+    rustix::net::send(socket, &request(family), SendFlags::empty())?;
+    let mut answer = vec![0; ANSWER_BYTES_MAX];
+    loop {
+        let (_, length) = rustix::net::recv(socket, &mut answer, RecvFlags::empty())?;
+        let mut rest = answer.get(..length).ok_or(io::ErrorKind::InvalidData)?;
+        while let Some((kind, body, after)) = message(rest) {
+            match kind {
+                NLMSG_DONE => return Ok(()),
+                NLMSG_ERROR => {
+                    let code = body.first_chunk().map_or(libc::EPROTO, |bytes| -i32::from_ne_bytes(*bytes));
+                    return Err(io::Error::from_raw_os_error(code));
+                }
+                SOCK_DIAG_BY_FAMILY => Entry::read(body).into_iter().for_each(&mut each),
+                _ => {}
+            }
+            rest = after;
+        }
+    }
+}
+
+/// Splits off the first message: its kind, its body, and what follows.
+fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
+    let kind = u16::from_ne_bytes([*bytes.get(4)?, *bytes.get(5)?]);
+    let body = bytes.get(HEADER_BYTES..length)?;
+    Some((kind, body, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
+}
+
+fn request(family: AddressFamily) -> Vec<u8> {
+    let states = OPEN.iter().chain(&[state::SYN_RECV, state::LISTEN]).fold(0u32, |set, state| set | 1 << state);
+    let length = HEADER_BYTES + REQUEST_BYTES;
+    let mut bytes = Vec::with_capacity(length);
+    bytes.extend(u32::try_from(length).expect("small").to_ne_bytes());
+    bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes.extend(NLM_F_REQUEST_DUMP.to_ne_bytes());
+    bytes.extend([0; 8]);
+    bytes.extend([u8::try_from(family.as_raw()).expect("small"), IPPROTO_TCP, 0, 0]);
+    bytes.extend(states.to_ne_bytes());
+    // Any addresses, ports, link and cookie.
+    bytes.resize(length, 0);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn connections_are_counted_from_the_handshake_to_the_last_byte_owed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let counted = || count(&[port]).unwrap();
+        assert_eq!(counted(), Connections::default());
+        let clients: Vec<_> = (0..3).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+        assert_eq!(counted(), Connections { established: 3, opening: 0, unaccepted: 3 });
+        let (mut served, _) = listener.accept().unwrap();
+        assert_eq!(counted().unaccepted, 2);
+        drop(clients);
+        // The others are closed by their clients and still owe an answer to nobody's question.
+        assert_eq!(served.read(&mut [0; 8]).unwrap(), 0);
+        assert_eq!(counted(), Connections { established: 3, opening: 0, unaccepted: 2 });
+        drop(served);
+        assert_eq!(counted().established, 2);
+        assert_eq!(count(&[port.wrapping_add(1)]).unwrap().established, 0);
+    }
+}

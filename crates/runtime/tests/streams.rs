@@ -1,0 +1,163 @@
+//! What goes in and out of running containers: attached streams, logs that are set aside, connections, figures.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+
+use common::{code_of, exec_spec, on_a_machine, read_all};
+use runtime::{ExecSpec, LogLimits, Runtime, RuntimeError};
+
+fn attach_spec() -> ExecSpec {
+    ExecSpec { stdin: true, ..exec_spec(&[]) }
+}
+
+fn say(stdin: Option<&OwnedFd>, words: &str) {
+    assert_eq!(rustix::io::write(stdin.unwrap(), words.as_bytes()).unwrap(), words.len());
+}
+
+#[test]
+fn who_attaches_hears_what_comes_and_speaks_to_the_first_process() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let mut spec =
+            machine.spec("app", "echo early; while read word; do echo \"<$word>\"; echo e >&2; done; exit 6").await;
+        (spec.stdin, spec.stdin_once) = (true, true);
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        machine.logged(&pod, &spec.id, "early").await;
+        let listener = machine.runtime().attach(&pod, &spec.id, &exec_spec(&[])).await.unwrap();
+        let speaker = machine.runtime().attach(&pod, &spec.id, &attach_spec()).await.unwrap();
+        say(speaker.stdin.as_ref(), "one\ntwo\n");
+        machine.logged(&pod, &spec.id, "<two>").await;
+        // Its input ends with the first who had it.
+        drop(speaker.stdin);
+        assert_eq!(read_all(listener.stdout.unwrap()).await, "<one>\n<two>\n", "what came before is in the log");
+        assert_eq!(read_all(speaker.stdout.unwrap()).await, "<one>\n<two>\n", "everyone hears everything");
+        assert_eq!(read_all(speaker.stderr.unwrap()).await, "e\ne\n");
+        assert_eq!((speaker.exit.await.unwrap(), listener.exit.await.unwrap()), (6, 6));
+        let gone = machine.runtime().attach(&pod, &spec.id, &attach_spec()).await.unwrap_err();
+        assert!(matches!(gone, RuntimeError::NoContainer { .. }), "{gone:?}");
+        assert_eq!(machine.log(&pod, &spec.id).matches('<').count(), 2, "the log has it too");
+        machine
+    });
+}
+
+#[test]
+fn an_attached_terminal_has_its_size_and_outlives_those_who_leave() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let mut spec = machine.spec("app", "while read word; do echo \"<$word>\"; stty size; done").await;
+        (spec.tty, spec.stdin) = (true, true);
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        let tty = ExecSpec { tty: true, stderr: false, ..attach_spec() };
+        for word in ["first", "second"] {
+            let session = machine.runtime().attach(&pod, &spec.id, &tty).await.unwrap();
+            machine.runtime().resize(&session, 99, 33).unwrap();
+            say(session.stdin.as_ref(), &format!("{word}\n"));
+            machine.logged(&pod, &spec.id, &format!("<{word}>")).await;
+            machine.logged(&pod, &spec.id, "33 99").await;
+        }
+        let session = machine.runtime().attach(&pod, &spec.id, &tty).await.unwrap();
+        machine.runtime().kill(&pod, &spec.id).await.unwrap();
+        assert_eq!(code_of(session).await, 137);
+        machine
+    });
+}
+
+#[test]
+fn a_listener_that_does_not_keep_up_is_sent_away_and_the_container_runs_on() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let (go, mount) = machine.signpost();
+        let script =
+            "until [ -e /signpost/go ]; do sleep 0.01; done; dd if=/dev/zero bs=1M count=4 2> /dev/null; exit 5";
+        let mut spec = machine.spec("app", script).await;
+        spec.mounts = vec![mount];
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        let lazy = machine.runtime().attach(&pod, &spec.id, &exec_spec(&[])).await.unwrap();
+        std::fs::write(go, "").unwrap();
+        assert_eq!(machine.exit(&pod, &spec.id).await.code, 5, "it did not wait for its listener");
+        assert!(lazy.exit.await.is_err(), "who missed something is not told that all is well");
+        machine
+    });
+}
+
+#[test]
+fn a_log_keeps_within_its_limits_and_whole_lines() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let mut spec = machine.spec("app", "for i in $(seq 20000); do echo line $i; done").await;
+        spec.log = LogLimits { file_bytes_max: 100_000, files_max: 3 };
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        machine.exit(&pod, &spec.id).await;
+        let path = machine.runtime().log_path(&pod, &spec.id);
+        let mut files: Vec<_> = std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().path()).collect();
+        files.sort_by_key(|file| file.extension().unwrap().to_str().unwrap().parse::<u64>().unwrap_or(u64::MAX));
+        assert_eq!(files.len(), 3, "{files:?}");
+        assert_eq!(files[2], path);
+        let text: String = files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
+        let numbers: Vec<u32> = text.lines().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
+        assert_eq!(*numbers.last().unwrap(), 20_000);
+        assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "no line is lost or twice between files");
+        machine.runtime().remove_sandbox(&pod).await.unwrap();
+        let kept = machine.runtime().log_path(&pod, &spec.id);
+        assert_eq!(std::fs::read_dir(kept.parent().unwrap()).unwrap().count(), 3, "all of it is kept after the end");
+        machine
+    });
+}
+
+#[test]
+fn a_port_of_the_pods_own_loopback_can_be_connected_to_and_its_connections_counted() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "echo ready; nc -l -p 8080 -e sh -c 'echo hello; cat'").await;
+        machine.logged(&pod, &id, "ready").await;
+        let runtime = machine.runtime();
+        let refused = runtime.connect(&pod, 9).await.unwrap_err();
+        assert_eq!(refused.to_string(), "cannot connect to port 9");
+        let begun = std::time::Instant::now();
+        let stream = loop {
+            match runtime.connect(&pod, 8080).await {
+                Ok(stream) => break stream,
+                Err(error) => assert!(begun.elapsed() < common::PATIENCE, "{error}: {}", machine.log(&pod, &id)),
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        };
+        let mut stream = TcpStream::from(stream);
+        let mut answer = [0; 6];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"hello\n");
+        assert_eq!(runtime.connections(&pod, &[8080]).await.unwrap().established, 1);
+        assert_eq!(runtime.connections(&pod, &[8081]).await.unwrap().established, 0);
+        stream.write_all(b"to and fro").unwrap();
+        let mut back = [0; 10];
+        stream.read_exact(&mut back).unwrap();
+        assert_eq!(&back, b"to and fro");
+        machine
+    });
+}
+
+#[test]
+fn what_containers_use_is_told() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let busy = machine
+            .start(&pod, "busy", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; sleep 1000")
+            .await;
+        let mut limited = machine.spec("limited", "sleep 1000 & echo up; sleep 1000; true").await;
+        limited.resources.memory_bytes = Some(64 << 20);
+        machine.runtime().start_container(&pod, &limited).await.unwrap();
+        machine.logged(&pod, &busy, "done").await;
+        machine.logged(&pod, &limited.id, "up").await;
+        let stats = machine.runtime().stats(&pod).await.unwrap();
+        let of = |name: &str| stats.iter().find(|one| one.id.name == name).unwrap();
+        assert!(of("busy").cpu_nanos > 1_000_000 && of("busy").memory_bytes > 100_000, "{stats:?}");
+        assert!(of("limited").memory_bytes > 10_000 && of("limited").memory_bytes < 64 << 20, "{stats:?}");
+        // A shell, what it left behind and what it waits for.
+        assert!((2..=3).contains(&of("limited").processes), "{stats:?}");
+        machine.runtime().kill(&pod, &busy).await.unwrap();
+        machine
+    });
+}

@@ -1,0 +1,210 @@
+//! What a node may touch: its own object, its own lease, the pods that are bound to it, and what those pods refer to.
+//!
+//! The table in [`crate::authorize`] says which verbs on which kinds a node has at all; here it is said on which objects.
+//! Which node needs what is an index over all pods, brought up to date from the store's watch by whoever asks.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use api::{Kind, Status};
+use futures::FutureExt as _;
+use serde_json::Value;
+use store::{Change, Object, Store, Watch};
+
+use crate::authorize::{Attributes, Target};
+use crate::identity::Identity;
+use crate::query::Query;
+use crate::request::key;
+use crate::state::{State, core_kind};
+
+const LEASES: &str = "kube-node-lease";
+
+/// The name of the node that `identity` speaks for.
+pub(crate) fn node_of(identity: &Identity) -> Option<&str> {
+    identity.user.strip_prefix("system:node:").filter(|_| identity.is_in("system:nodes"))
+}
+
+/// Whether `node` may touch the one object that is asked for. Objects whose name is not known yet (a create) are judged by
+/// [`check_create`], lists without a name by [`check_list`].
+pub(crate) fn owns(state: &State, node: &str, attributes: &Attributes<'_>) -> bool {
+    let Target::Resource { resource, subresource, namespace, name, .. } = attributes.target else { return true };
+    let reads = matches!(attributes.verb, "get" | "list" | "watch");
+    match resource {
+        "nodes" => reads || attributes.verb == "create" || name == node,
+        "leases" => namespace == LEASES && (attributes.verb == "create" || name == node),
+        "pods" if subresource.is_empty() && name.is_empty() => true,
+        // What is not there is nobody's: the answer is that it is not there.
+        "pods" => {
+            state.store.get(&key(core_kind("pods"), namespace, name)).is_none_or(|pod| runs_on(&pod.value(), node))
+        }
+        "secrets" | "configmaps" => {
+            !name.is_empty() && state.node_needs.has(&state.store, node, resource, namespace, name)
+        }
+        "serviceaccounts" if subresource.is_empty() => {
+            !name.is_empty() && state.node_needs.has(&state.store, node, resource, namespace, name)
+        }
+        _ => true,
+    }
+}
+
+/// A node lists and watches its own pods: all of them by `spec.nodeName`, or one of them by name.
+pub(crate) fn check_list(identity: &Identity, attributes: &Attributes<'_>, query: &Query) -> Result<(), Status> {
+    let (Some(node), Target::Resource { resource: "pods", subresource: "", name: "", .. }) =
+        (node_of(identity), attributes.target)
+    else {
+        return Ok(());
+    };
+    let selector = query.get("fieldSelector").unwrap_or_default();
+    let mine = format!("spec.nodeName={node}");
+    let selects_mine = selector.split(',').any(|part| part.trim().replace("==", "=") == mine);
+    if !matches!(attributes.verb, "list" | "watch") || selects_mine {
+        return Ok(());
+    }
+    let text = format!("a node may only {} pods with the field selector {mine}", attributes.verb);
+    Err(Status::forbidden(core_kind("pods"), "", &text))
+}
+
+/// A node makes its own object, its own lease, and mirrors of its own static pods.
+pub(crate) fn check_create(identity: &Identity, kind: &Kind, object: &Value) -> Result<(), Status> {
+    let Some(node) = node_of(identity) else { return Ok(()) };
+    let name = api::meta::name(object);
+    let refuse = |text: &str| Err(Status::forbidden(kind, name, text));
+    match kind.plural {
+        "nodes" | "leases" if name != node => refuse(&format!("node {node:?} may only create its own")),
+        "pods" => {
+            let mirror = api::meta::annotations(object).any(|(key, _)| key == "kubernetes.io/config.mirror");
+            if !mirror {
+                return refuse(&format!("node {node:?} may only create mirror pods"));
+            }
+            if !runs_on(object, node) {
+                return refuse(&format!("node {node:?} may only create pods that run on it"));
+            }
+            let own_account = object["spec"]["serviceAccountName"].as_str().is_some_and(|name| !name.is_empty());
+            let mut needs = Vec::new();
+            references(object, &mut |resource, name| needs.push((resource, name.to_owned())));
+            // Otherwise a node could reach any secret by making a pod that names it.
+            if own_account || needs.iter().any(|(resource, _)| *resource != "serviceaccounts") {
+                return refuse("a mirror pod may not refer to accounts, secrets or configmaps");
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn runs_on(pod: &Value, node: &str) -> bool {
+    pod["spec"]["nodeName"] == node
+}
+
+/// Calls `each` with everything a pod refers to: the resource and the name.
+fn references(pod: &Value, each: &mut dyn FnMut(&'static str, &str)) {
+    let spec = &pod["spec"];
+    let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let mut tell = |resource: &'static str, name: &Value| {
+        if let Some(name) = name.as_str().filter(|name| !name.is_empty()) {
+            each(resource, name);
+        }
+    };
+    tell("serviceaccounts", &spec["serviceAccountName"]);
+    for secret in list(spec, "imagePullSecrets") {
+        tell("secrets", &secret["name"]);
+    }
+    for volume in list(spec, "volumes") {
+        tell("secrets", &volume["secret"]["secretName"]);
+        tell("configmaps", &volume["configMap"]["name"]);
+        for source in list(&volume["projected"], "sources") {
+            tell("secrets", &source["secret"]["name"]);
+            tell("configmaps", &source["configMap"]["name"]);
+        }
+    }
+    for key in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in list(spec, key) {
+            for source in list(&container, "envFrom") {
+                tell("secrets", &source["secretRef"]["name"]);
+                tell("configmaps", &source["configMapRef"]["name"]);
+            }
+            for variable in list(&container, "env") {
+                tell("secrets", &variable["valueFrom"]["secretKeyRef"]["name"]);
+                tell("configmaps", &variable["valueFrom"]["configMapKeyRef"]["name"]);
+            }
+        }
+    }
+}
+
+/// What a node needs, and why it may have it: resource, namespace, name.
+type Need = (&'static str, Arc<str>, Box<str>);
+
+/// Which node needs what, over all pods.
+#[derive(Default)]
+pub(crate) struct NodeNeeds(Mutex<Index>);
+
+#[derive(Default)]
+struct Index {
+    /// Where changes come from; none before the first question, or when changes were lost.
+    watch: Option<Watch>,
+    /// What each bound pod needs.
+    pods: HashMap<store::Key, (Box<str>, BTreeSet<Need>)>,
+    /// How many pods of a node need something.
+    counts: HashMap<(Box<str>, Need), usize>,
+}
+
+impl NodeNeeds {
+    fn has(&self, store: &Store, node: &str, resource: &str, namespace: &str, name: &str) -> bool {
+        let resource = match resource {
+            "secrets" => "secrets",
+            "configmaps" => "configmaps",
+            _ => "serviceaccounts",
+        };
+        let mut index = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        index.catch_up(store);
+        index.counts.contains_key(&(Box::from(node), (resource, Arc::from(namespace), Box::from(name))))
+    }
+}
+
+impl Index {
+    /// Takes in everything that has happened. Never waits: what is stored is there to be read.
+    fn catch_up(&mut self, store: &Store) {
+        loop {
+            let Some(watch) = &mut self.watch else {
+                *self = Self::default();
+                let (page, watch) = store.list_and_watch("pods", "");
+                page.items.iter().for_each(|pod| self.put(pod));
+                self.watch = Some(watch);
+                continue;
+            };
+            match watch.next().now_or_never() {
+                None => return,
+                Some(None) => self.watch = None,
+                Some(Some(Change::Added(pod) | Change::Modified { after: pod, .. })) => self.put(&pod),
+                Some(Some(Change::Deleted { last, .. })) => self.remove(&last.key),
+            }
+        }
+    }
+
+    fn put(&mut self, pod: &Object) {
+        self.remove(&pod.key);
+        let value = pod.value();
+        let Some(node) = value["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) else { return };
+        let mut needs = BTreeSet::new();
+        references(&value, &mut |resource, name| {
+            needs.insert((resource, Arc::clone(&pod.key.namespace), Box::from(name)));
+        });
+        for need in &needs {
+            *self.counts.entry((Box::from(node), need.clone())).or_default() += 1;
+        }
+        self.pods.insert(pod.key.clone(), (Box::from(node), needs));
+    }
+
+    fn remove(&mut self, pod: &store::Key) {
+        let Some((node, needs)) = self.pods.remove(pod) else { return };
+        for need in needs {
+            let entry = (node.clone(), need);
+            if let Some(count) = self.counts.get_mut(&entry) {
+                *count -= 1;
+                if *count == 0 {
+                    self.counts.remove(&entry);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! How many requests are worked on at once. Whoever finds no seat waits a little, then is told to come again.
+//!
+//! Watches and streams need no seat: they mostly wait. Administrators, nodes and our own controllers need none either: they are
+//! what a flood of others must not stop.
+
+use std::time::Duration;
+
+use api::Status;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::identity::Identity;
+use crate::request::Verb;
+
+const READERS: usize = 400;
+const WRITERS: usize = 200;
+/// How long a request may wait for a seat.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// What those are told who got none.
+const AGAIN_AFTER_SECONDS: u32 = 1;
+
+pub(crate) struct Seats {
+    readers: Semaphore,
+    writers: Semaphore,
+}
+
+impl Default for Seats {
+    fn default() -> Self {
+        Self { readers: Semaphore::new(READERS), writers: Semaphore::new(WRITERS) }
+    }
+}
+
+impl Seats {
+    /// A seat for as long as it is held, or none if none is needed. 429 if none becomes free in time.
+    pub(crate) async fn take(&self, identity: &Identity, verb: Verb) -> Result<Option<SemaphorePermit<'_>>, Status> {
+        let seats = match verb {
+            Verb::Watch => return Ok(None),
+            _ if is_exempt(identity) => return Ok(None),
+            Verb::Get | Verb::List => &self.readers,
+            Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => &self.writers,
+        };
+        match tokio::time::timeout(PATIENCE, seats.acquire()).await {
+            Ok(seat) => Ok(seat.ok()),
+            Err(_) => {
+                let text = "Too many requests, please try again later.";
+                Err(Status::too_many_requests(text, AGAIN_AFTER_SECONDS))
+            }
+        }
+    }
+}
+
+fn is_exempt(identity: &Identity) -> bool {
+    let groups = ["system:masters", "system:nodes"];
+    groups.iter().any(|group| identity.is_in(group)) || identity.user.starts_with("system:kube-")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_flood_is_told_to_come_again_and_does_not_stop_those_who_look_after_the_cluster() {
+        let seats = Seats::default();
+        let bob = Identity::new("bob", &[]);
+        let mut held = Vec::new();
+        for _ in 0..WRITERS {
+            held.push(seats.take(&bob, Verb::Create).await.unwrap().unwrap());
+        }
+        let refused = seats.take(&bob, Verb::Delete).await.unwrap_err();
+        assert_eq!((refused.code, refused.reason, refused.retry_after()), (429, "TooManyRequests", Some(1)));
+        assert!(seats.take(&bob, Verb::Get).await.unwrap().is_some(), "readers have seats of their own");
+        assert!(seats.take(&bob, Verb::Watch).await.unwrap().is_none());
+        for free in [Identity::admin(), Identity::node("n1"), Identity::new("system:kube-scheduler", &[])] {
+            assert!(seats.take(&free, Verb::Create).await.unwrap().is_none());
+        }
+        held.pop();
+        assert!(seats.take(&bob, Verb::Delete).await.unwrap().is_some());
+    }
+}

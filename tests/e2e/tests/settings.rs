@@ -1,0 +1,130 @@
+//! What a manifest may ask for beyond a program and an image, seen from inside pods of a running instance.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use anyhow::{Context, Result, ensure};
+use e2e::pods::{PodWatch, SOON, waits_for};
+use e2e::{Instance, Kubectl};
+use serde_json::{Value, json};
+
+fn pod(name: &str, spec: Value) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "labels": { "color": "red" } },
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{ "name": "app", "image": "busybox", "command": ["sh", "-c", "sleep 1000"] }],
+        },
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        pod["spec"][key] = value.clone();
+    }
+    pod
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_manifest_asks_for_is_what_its_containers_see() -> Result<()> {
+    let instance = Instance::start().await?;
+    let (client, kubectl) = (instance.client().await?, Kubectl::newest(&instance)?);
+    let sees = async |pod: &str, script: &str| kubectl.run(&["exec", pod, "--", "sh", "-c", script]).await;
+
+    kubectl.run(&["create", "configmap", "config", "--from-literal=a=1", "--from-literal=b=1"]).await?;
+    kubectl.run(&["create", "secret", "generic", "secret", "--from-literal=key=hunter2"]).await?;
+    let mut watch = PodWatch::on(&client, "rich").await?;
+    kubectl.apply(&pod("rich", rich())).await?;
+    watch.ready().await?;
+
+    for (script, expected) in [
+        ("cat /config/a /config/b /all/key; readlink /config/a", "11hunter2..data/a\n"),
+        ("cat /all/labels", "color=\"red\""),
+        ("cat /one/a; cat /sub/rich/x 2>/dev/null; ls -d /sub", "1/sub\n"),
+        ("grep ' /memory ' /proc/mounts | grep -c size=1024k", "1\n"),
+        ("touch /memory/x /disk/x && ls -n /memory/x /disk/x | grep -c ' 2000 '", "2\n"),
+        ("grep db.internal /etc/hosts", "10.1.2.3\tdb.internal\n"),
+        ("tail -n 2 /etc/resolv.conf", "search pod.example\noptions ndots:2\n"),
+        ("cat /proc/1/comm", "adieu-pod\n"),
+        ("cat /proc/sys/net/ipv4/tcp_syncookies", "0\n"),
+        ("cat /proc/self/oom_score_adj", "1000\n"),
+        ("id -G", "1000 2000 3000\n"),
+        ("touch /x 2>&1; stat -c %a /config/..data/a", "touch: /x: Read-only file system\n644\n"),
+    ] {
+        let seen = sees("rich", script).await.context(script)?;
+        ensure!(seen.ends_with(expected), "{script}: {seen:?}");
+    }
+
+    // All keys of a volume change at once, and a label shows where it is asked for.
+    let patch = json!({ "data": { "a": "2", "b": "2" } }).to_string();
+    kubectl.run(&["patch", "configmap", "config", "-p", &patch]).await?;
+    kubectl.run(&["label", "pod", "rich", "color=blue", "--overwrite"]).await?;
+    let changed = "for i in $(seq 1000); do \
+                     both=$(cat /config/..data/a /config/..data/b); \
+                     case $both in 11|22) ;; *) echo torn: $both; exit 1;; esac; \
+                     test $both = 22 && grep -q blue /all/labels && exec echo changed; sleep 0.02; \
+                   done; echo never";
+    ensure!(sees("rich", changed).await? == "changed\n");
+    ensure!(sees("rich", "cat /one/a").await? == "1", "what was mounted by subPath stays");
+    // So it goes after the node's agent was killed, too.
+    let mut instance = instance;
+    instance.kill_9().await?;
+    instance.up().await?;
+    kubectl.run(&["patch", "configmap", "config", "-p", &patch.replace('2', "3")]).await?;
+    let again = "for i in $(seq 1000); do test $(cat /config/a) = 3 && exec echo changed; sleep 0.02; done";
+    ensure!(sees("rich", again).await? == "changed\n");
+
+    // What cannot be had is said where people look.
+    let mut watch = PodWatch::on(&client, "root").await?;
+    kubectl.apply(&pod("root", json!({ "securityContext": { "runAsNonRoot": true } }))).await?;
+    watch.until("refused", |pod| waits_for(pod, "app").is_some_and(|why| why != "ContainerCreating")).await?;
+    let mut watch = PodWatch::on(&client, "users").await?;
+    kubectl.apply(&pod("users", json!({ "hostUsers": false }))).await?;
+    watch.until("refused", |pod| waits_for(pod, "app") == Some("CreateContainerConfigError")).await?;
+    let told = async {
+        loop {
+            let events = kubectl.run(&["get", "events", "-o", "custom-columns=R:.reason,M:.message"]).await?;
+            let all = ["SettingNotApplied", "sizeLimit 1Gi of volume \"disk\" is not enforced", "would run as root"];
+            if all.iter().all(|text| events.contains(text)) {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(SOON, told).await.context("events that tell of it")??;
+    instance.down().await?;
+    Ok(())
+}
+
+fn rich() -> Value {
+    json!({
+        "shareProcessNamespace": true,
+        "hostAliases": [{ "ip": "10.1.2.3", "hostnames": ["db.internal"] }],
+        "dnsPolicy": "None",
+        "dnsConfig": {
+            "nameservers": ["10.9.9.9"], "searches": ["pod.example"], "options": [{ "name": "ndots", "value": "2" }],
+        },
+        "securityContext": {
+            "runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 2000, "supplementalGroups": [3000],
+            "sysctls": [{ "name": "net.ipv4.tcp_syncookies", "value": "0" }],
+        },
+        "containers": [{
+            "name": "app", "image": "busybox", "command": ["sh", "-c", "sleep 1000"],
+            "securityContext": { "readOnlyRootFilesystem": true },
+            "env": [{ "name": "POD", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }],
+            "volumeMounts": [
+                { "name": "config", "mountPath": "/config" },
+                { "name": "config", "mountPath": "/one/a", "subPath": "a" },
+                { "name": "disk", "mountPath": "/sub", "subPathExpr": "pods/$(POD)" },
+                { "name": "all", "mountPath": "/all" },
+                { "name": "memory", "mountPath": "/memory" },
+                { "name": "disk", "mountPath": "/disk" },
+            ],
+        }],
+        "volumes": [
+            { "name": "config", "configMap": { "name": "config" } },
+            { "name": "disk", "emptyDir": { "sizeLimit": "1Gi" } },
+            { "name": "memory", "emptyDir": { "medium": "Memory", "sizeLimit": "1Mi" } },
+            { "name": "all", "projected": { "sources": [
+                { "secret": { "name": "secret" } },
+                { "configMap": { "name": "config", "items": [{ "key": "a", "path": "deep/a" }] } },
+                { "downwardAPI": { "items": [{ "path": "labels", "fieldRef": { "fieldPath": "metadata.labels" } }] } },
+            ] } },
+        ],
+    })
+}
