@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
-use std::sync::OnceLock;
 
 use api::Status;
 use api::discovery as documents;
@@ -11,6 +10,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use crate::body::Body;
 use crate::negotiate::{Accept, Form};
@@ -21,7 +21,7 @@ use crate::state::State;
 const OPENAPI_V2_ASKED: [&str; 2] = ["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", OPENAPI_V2_PROTOBUF];
 const OPENAPI_V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-pub(crate) fn handle(
+pub(crate) async fn handle(
     state: &State,
     headers: &HeaderMap,
     accept: &Accept,
@@ -43,58 +43,81 @@ pub(crate) fn handle(
         ["api", version] => documents::api_resource_list("", version),
         ["apis", group] => documents::api_group(group),
         ["apis", group, version] => documents::api_resource_list(group, version),
-        ["openapi", "v2"] => return openapi_v2(headers),
-        ["openapi", "v3"] => return Ok(tagged(headers, "application/json", OpenApi::get().index.clone())),
-        ["openapi", "v3", rest @ ..] => return openapi_v3(headers, &rest.join("/")),
+        ["openapi", "v2"] => return openapi_v2(headers).await,
+        ["openapi", "v3"] => return Ok(tagged(headers, "application/json", OpenApiV3::get().await.index.clone())),
+        ["openapi", "v3", rest @ ..] => return openapi_v3(headers, &rest.join("/")).await,
         _ => None,
     };
     let document = found.ok_or_else(Status::no_such_path)?;
     Ok(respond::json(StatusCode::OK, respond::to_bytes(&document)))
 }
 
-/// Everything about OpenAPI, made when first asked for, and kept small.
-struct OpenApi {
+/// The documents of OpenAPI v3, and which there are.
+struct OpenApiV3 {
     index: Vec<u8>,
     /// By what follows `/openapi/v3/`.
-    v3: BTreeMap<String, Bytes>,
-    v2_json: Bytes,
-    v2_protobuf: Bytes,
+    documents: BTreeMap<String, Bytes>,
 }
 
-impl OpenApi {
-    fn get() -> &'static Self {
-        static MADE: OnceLock<OpenApi> = OnceLock::new();
-        MADE.get_or_init(|| {
-            let (mut v2, mut v3, mut index) = (documents::OpenApiV2::default(), BTreeMap::new(), Vec::new());
-            for document in documents::openapi_v3() {
-                let bytes = respond::to_bytes(&document.value);
-                index.push((document.path(), documents::fingerprint(&bytes)));
-                v3.insert(document.path(), compress(&bytes));
-                v2.add(&document);
-            }
-            let v2 = v2.finish();
-            Self {
-                index: respond::to_bytes(&documents::openapi_v3_index(&index)),
-                v3,
-                v2_json: compress(&respond::to_bytes(&v2)),
-                v2_protobuf: compress(&documents::openapi_v2_protobuf(&v2)),
-            }
-        })
+impl OpenApiV3 {
+    fn make() -> Self {
+        let (mut documents, mut index) = (BTreeMap::new(), Vec::new());
+        for document in documents::openapi_v3() {
+            let bytes = respond::to_bytes(&document.value);
+            index.push((document.path(), documents::fingerprint(&bytes)));
+            documents.insert(document.path(), compress(&bytes));
+        }
+        Self { index: respond::to_bytes(&documents::openapi_v3_index(&index)), documents }
+    }
+
+    async fn get() -> &'static Self {
+        static MADE: OnceCell<OpenApiV3> = OnceCell::const_new();
+        made_once(&MADE, Self::make).await
     }
 }
 
-fn openapi_v3(headers: &HeaderMap, path: &str) -> Result<Response<Body>, Status> {
-    let document = OpenApi::get().v3.get(path).ok_or_else(Status::no_such_path)?;
+/// The document of OpenAPI v2, for clients from before v3, in both spellings.
+struct OpenApiV2 {
+    json: Bytes,
+    protobuf: Bytes,
+}
+
+impl OpenApiV2 {
+    fn make() -> Self {
+        let mut document = documents::OpenApiV2::default();
+        documents::openapi_v3().for_each(|each| document.add(&each));
+        let document = document.finish();
+        Self {
+            json: compress(&respond::to_bytes(&document)),
+            protobuf: compress(&documents::openapi_v2_protobuf(&document)),
+        }
+    }
+
+    async fn get() -> &'static Self {
+        static MADE: OnceCell<OpenApiV2> = OnceCell::const_new();
+        made_once(&MADE, Self::make).await
+    }
+}
+
+/// What takes a moment to make and is small to keep: made when first asked for, beside the threads that answer, which
+/// would all stand still if they waited for it.
+async fn made_once<T: Send + 'static>(cell: &'static OnceCell<T>, make: fn() -> T) -> &'static T {
+    let making = || async move { tokio::task::spawn_blocking(make).await.expect("what is made of constants is made") };
+    cell.get_or_init(making).await
+}
+
+async fn openapi_v3(headers: &HeaderMap, path: &str) -> Result<Response<Body>, Status> {
+    let document = OpenApiV3::get().await.documents.get(path).ok_or_else(Status::no_such_path)?;
     compressed(headers, "application/json", document)
 }
 
-/// Clients from before OpenAPI v3 want the v2 document, as protobuf.
-fn openapi_v2(headers: &HeaderMap) -> Result<Response<Body>, Status> {
+/// kubectl before 1.27 wants it as protobuf.
+async fn openapi_v2(headers: &HeaderMap) -> Result<Response<Body>, Status> {
     let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     if accepted.any(|accept| OPENAPI_V2_ASKED.iter().any(|asked| accept.contains(asked))) {
-        compressed(headers, OPENAPI_V2_PROTOBUF, &OpenApi::get().v2_protobuf)
+        compressed(headers, OPENAPI_V2_PROTOBUF, &OpenApiV2::get().await.protobuf)
     } else {
-        compressed(headers, "application/json", &OpenApi::get().v2_json)
+        compressed(headers, "application/json", &OpenApiV2::get().await.json)
     }
 }
 

@@ -141,7 +141,7 @@ where
         Address::Path(path) => {
             let verb = parts.method.as_str().to_ascii_lowercase();
             authorize(state, &identity, &Attributes { verb: &verb, target: Target::Path(&path) })?;
-            not_a_resource(state, &parts, &path, &query)
+            not_a_resource(state, &parts, &path, &query).await
         }
         Address::Resource(address) => {
             let verb = address.verb(&parts.method, &query)?;
@@ -221,7 +221,7 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
     }
 }
 
-fn not_a_resource(state: &State, parts: &Parts, path: &str, query: &Query) -> Result<Response<Body>, Status> {
+async fn not_a_resource(state: &State, parts: &Parts, path: &str, query: &Query) -> Result<Response<Body>, Status> {
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
@@ -243,7 +243,7 @@ fn not_a_resource(state: &State, parts: &Parts, path: &str, query: &Query) -> Re
         "version" if matches!(path, "/version" | "/version/") => Ok(health::version(state, pretty)),
         "healthz" | "livez" | "readyz" => health::check(path, query).ok_or_else(Status::no_such_path),
         "" | "api" | "apis" | "openapi" => {
-            discovery::handle(state, &parts.headers, &Accept::parse(&parts.headers), path)
+            discovery::handle(state, &parts.headers, &Accept::parse(&parts.headers), path).await
         }
         _ => Err(Status::no_such_path()),
     }

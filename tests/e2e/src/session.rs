@@ -26,8 +26,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::Kubectl;
 
-/// How long one command may take: on a busy machine, and with a pod's whole end in it.
-const LIMIT: Duration = Duration::from_secs(60);
+/// How long one command may take: on a busy machine, with a pod's whole end or forty kubectls in it.
+const LIMIT: Duration = Duration::from_secs(240);
 
 const ANYTHING: char = '…';
 
