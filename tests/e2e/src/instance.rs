@@ -19,11 +19,12 @@ use crate::{adieu, workspace};
 /// How long an instance may take to say that it is ready before a test gives up on it.
 const READY: Duration = Duration::from_secs(20);
 
-/// How often to choose another port when somebody was faster.
+/// How often to choose another port or range when somebody was faster.
 const ATTEMPTS: usize = 5;
 
 /// What `adieu up` says then.
 const PORT_TAKEN: &str = "cannot listen on";
+const RANGE_TAKEN: &str = "is not free";
 
 /// Ports below are for others.
 const FIRST_PORT: u16 = 20_000;
@@ -31,7 +32,7 @@ const FIRST_PORT: u16 = 20_000;
 /// Asked twice, [`free_address`] gives two answers.
 static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
 
-/// Instances of one test process get different ranges; processes differ by their id.
+/// Instances of one test process get different ranges; processes begin at one that their id gives.
 static NEXT: AtomicU8 = AtomicU8::new(0);
 
 /// The shipped binary, running.
@@ -69,10 +70,7 @@ impl Instance {
     async fn start_in(dir: TempDir, options: &[&str], disk: Option<Disk>) -> Result<Self> {
         let mut instance = Self {
             api: free_address()?,
-            pod_cidr: format!(
-                "10.{}.0.0/16",
-                100 + (std::process::id() % 20) * 7 + u32::from(NEXT.fetch_add(1, Ordering::Relaxed) % 7)
-            ),
+            pod_cidr: next_range(),
             node_name: format!("node-{}", dir.path().file_name().context("a name")?.to_string_lossy().to_lowercase()),
             dir,
             options: options.iter().map(|&option| option.to_owned()).collect(),
@@ -89,13 +87,18 @@ impl Instance {
         Ok(instance)
     }
 
-    /// Starts the process (again), and waits for its ready line. If somebody else took its port, it gets another one.
+    /// Starts the process (again), and waits for its ready line. If somebody else has its port or, before its first start, its
+    /// range of addresses, it gets another one.
     pub async fn up(&mut self) -> Result<()> {
         for _ in 1..ATTEMPTS {
             let said_before = self.said().len();
             match self.try_up().await {
                 Err(_) if self.said().get(said_before..).is_some_and(|said| said.contains(PORT_TAKEN)) => {
                     self.api = free_address()?;
+                }
+                Err(_) if said_before == 0 && self.said().contains(RANGE_TAKEN) => {
+                    fs::remove_file(self.log())?;
+                    self.pod_cidr = next_range();
                 }
                 outcome => return outcome,
             }
@@ -281,6 +284,12 @@ pub async fn client(kubeconfig: &Path) -> Result<kube::Client> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(kube::Client::try_from(config)?)
+}
+
+/// A range of pod addresses that is likely to be free; `adieu up` says when it is not.
+fn next_range() -> String {
+    let step = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
+    format!("10.{}.0.0/16", 100 + (std::process::id() % 20 * 7 + step) % 140)
 }
 
 /// An address that nobody listens on now, and that no outgoing connection takes while an instance is away.
