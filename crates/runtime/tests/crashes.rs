@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::{Machine, PATIENCE, container_spec, exec_spec, on_a_machine, sandbox_spec};
 use futures::StreamExt;
@@ -169,16 +169,10 @@ fn two_hundred_pods_leave_nothing_behind() {
     on_a_machine(|machine| async {
         // What is made once and kept is made by the first.
         one_life(&machine, 0).await;
-        let before = Counted::of(&machine);
+        let before = Counted::at_rest(&machine).await;
         let lives = futures::stream::iter(1..=200).map(|number| one_life(&machine, number)).buffer_unordered(8);
         lives.collect::<Vec<()>>().await;
-        let mut after = Counted::of(&machine);
-        let begun = Instant::now();
-        // Links and files go in the background.
-        while after != before && begun.elapsed() < PATIENCE {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            after = Counted::of(&machine);
-        }
+        let after = Counted::at_rest(&machine).await;
         assert_eq!(after, before);
         machine
     });
@@ -206,6 +200,22 @@ struct Counted {
 }
 
 impl Counted {
+    /// Links and files go in the background, and their descriptors with them: counted once nothing has changed for a while.
+    async fn at_rest(machine: &Machine) -> Self {
+        const A_WHILE: Duration = Duration::from_millis(300);
+        let begun = Instant::now();
+        let (mut counted, mut since) = (Self::of(machine), Instant::now());
+        while counted.files > 0 || since.elapsed() < A_WHILE {
+            assert!(begun.elapsed() < PATIENCE, "{counted:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let again = Self::of(machine);
+            if again != counted {
+                (counted, since) = (again, Instant::now());
+            }
+        }
+        counted
+    }
+
     fn of(machine: &Machine) -> Self {
         let lines = |path: &str| std::fs::read_to_string(path).unwrap().lines().count();
         let entries = |path: &Path| std::fs::read_dir(path).map_or(0, Iterator::count);

@@ -14,6 +14,11 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a lock may be held by nobody in particular: a child of whoever had it, between its fork and its exec.
+const PATIENCE: Duration = Duration::from_millis(250);
+const RETRY: Duration = Duration::from_millis(5);
 
 /// What a file holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,10 +53,14 @@ impl Directory {
             Err(error) => return Err(error),
         }
         let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path.join("lock"))?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Some(Self { path: path.to_owned(), _lock: lock })),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error),
+        let begun = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => return Ok(Some(Self { path: path.to_owned(), _lock: lock })),
+                Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => std::thread::sleep(RETRY),
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
         }
     }
 

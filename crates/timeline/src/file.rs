@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use crate::journal::JournalError;
 use crate::life::{Life, Lives};
@@ -12,6 +13,10 @@ use crate::record::{self, Entry, FILE_HEADER, Framed, Opening};
 
 /// Below so many bytes that nobody needs, a file is left as it is.
 const WORTH_COMPACTING: usize = 64 << 10;
+
+/// How long a lock may be held by nobody in particular: a child of whoever had it, between its fork and its exec.
+const PATIENCE: Duration = Duration::from_millis(250);
+const RETRY: Duration = Duration::from_millis(5);
 
 /// Opens or makes the journal at `path` for this boot. What comes back is at its end, locked, and whole.
 pub(crate) fn open(path: &Path, boot_id: &str) -> Result<(File, Vec<Life>), JournalError> {
@@ -86,10 +91,14 @@ fn lock(path: &Path) -> Result<File, JournalError> {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(cannot)?;
     let in_use = || JournalError::InUse { path: path.to_owned() };
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(in_use()),
-        Err(TryLockError::Error(source)) => return Err(cannot(source)),
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => std::thread::sleep(RETRY),
+            Err(TryLockError::WouldBlock) => return Err(in_use()),
+            Err(TryLockError::Error(source)) => return Err(cannot(source)),
+        }
     }
     let (ours, named) = (file.metadata().map_err(cannot)?, fs::metadata(path).map_err(cannot)?);
     if (ours.dev(), ours.ino()) == (named.dev(), named.ino()) { Ok(file) } else { Err(in_use()) }

@@ -1,6 +1,7 @@
 //! A life with one of everything in it.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use lifecycle::{
@@ -9,7 +10,7 @@ use lifecycle::{
     LastEndpoint, Moment, PodIdentity, PodSpec, Probe, ProbeSpec, Readiness, RestartPolicy, Role, Routes,
     RuntimeReport, SeenContainer, Signal, SpecChange, TrafficNews, Wall,
 };
-use timeline::Record;
+use timeline::{Journal, Life, Record};
 
 pub(crate) const BOOT: &str = "6f1c1f7e-0000-4000-8000-000000000001";
 
@@ -219,4 +220,25 @@ pub(crate) fn step(uid: &str, millis: u64, input: Input, effects: Vec<Effect>) -
 
 pub(crate) fn forgotten(uid: &str) -> Record {
     Record::Forgotten { uid: uid.to_owned() }
+}
+
+/// A place for one journal.
+pub(crate) struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+    pub(crate) fn path(&self) -> PathBuf {
+        self.0.path().join("journal")
+    }
+    pub(crate) async fn open(&self) -> (Journal, Vec<Life>) {
+        Journal::open(&self.path(), BOOT).await.unwrap()
+    }
+    pub(crate) async fn lives(&self) -> Vec<Life> {
+        self.open().await.1
+    }
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        std::fs::read(self.path()).unwrap()
+    }
 }
