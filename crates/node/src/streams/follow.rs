@@ -14,24 +14,28 @@ use super::fd::registered;
 
 /// Watches one file.
 #[derive(Debug)]
-pub(super) struct Watch(AsyncFd<OwnedFd>);
+pub(super) struct Watch {
+    inotify: AsyncFd<OwnedFd>,
+    /// For the file to appear, rather than to grow.
+    for_appearance: bool,
+}
 
 impl Watch {
     /// Watches a file that exists for being written to, or set aside.
     pub(super) fn growth(file: &Path) -> io::Result<Self> {
-        let watch = Self::new()?;
+        let watch = Self::new(false)?;
         let flags = WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE | WatchFlags::MOVE_SELF;
-        inotify::add_watch(watch.0.get_ref(), file, flags)?;
+        inotify::add_watch(watch.inotify.get_ref(), file, flags)?;
         Ok(watch)
     }
 
     /// Watches for a file that does not exist: the nearest directory above it that does. Look again after every
     /// change, with a new watch, and once more after making one.
     pub(super) fn appearance(file: &Path) -> io::Result<Self> {
-        let watch = Self::new()?;
+        let watch = Self::new(true)?;
         let flags = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
         for directory in file.ancestors().skip(1) {
-            match inotify::add_watch(watch.0.get_ref(), directory, flags) {
+            match inotify::add_watch(watch.inotify.get_ref(), directory, flags) {
                 Err(Errno::NOENT | Errno::NOTDIR) => {}
                 other => return other.map(|_| watch).map_err(Into::into),
             }
@@ -39,9 +43,14 @@ impl Watch {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    fn new() -> io::Result<Self> {
+    fn new(for_appearance: bool) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        Ok(Self(registered(inotify, Interest::READABLE)?))
+        Ok(Self { inotify: registered(inotify, Interest::READABLE)?, for_appearance })
+    }
+
+    /// Whether it is of no more use once the file is there.
+    pub(super) fn is_for_appearance(&self) -> bool {
+        self.for_appearance
     }
 
     /// Waits for a change. All changes since the last call count as one.
@@ -58,6 +67,6 @@ impl Watch {
                 }
             }
         };
-        self.0.async_io(Interest::READABLE, take_all).await
+        self.inotify.async_io(Interest::READABLE, take_all).await
     }
 }

@@ -124,7 +124,11 @@ impl LogReader {
             let complete = !self.options.follow || has_ended(&self.source.ended);
             if self.files.len() == 1 && self.options.follow {
                 if !complete && self.growth.is_none() {
-                    self.growth = Some(Watch::growth(&self.source.path)?);
+                    self.growth = Some(match Watch::growth(&self.source.path) {
+                        // Set aside, and its successor is not there yet.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => Watch::appearance(&self.source.path)?,
+                        watch => watch?,
+                    });
                 }
                 self.files.extend(successors(self.source.path.clone(), &self.files[0]).await?);
             }
@@ -142,6 +146,9 @@ impl LogReader {
                 return Ok(None);
             } else if let Some(growth) = &self.growth {
                 change_or_end(growth, &mut self.source.ended).await?;
+                if growth.is_for_appearance() {
+                    self.growth = None;
+                }
             }
         }
         Ok(None)
