@@ -236,12 +236,12 @@ impl World {
             What::Pulled(index) => {
                 self.process_mut(index).image = Image::There;
                 let container = spec.containers[usize::from(index)].name.clone();
-                Input::ImageReady { container, stop_signal: None }
+                Input::ImageReady { container, edition: 0, stop_signal: None }
             }
             What::PullRefused(index) => {
                 self.process_mut(index).image = Image::Unasked;
                 let container = spec.containers[usize::from(index)].name.clone();
-                Input::ImageFailed { container, reason: "ErrImagePull".into(), message: message() }
+                Input::ImageFailed { container, edition: 0, reason: "ErrImagePull".into(), message: message() }
             }
             What::Starts(index) => {
                 let process = self.process_mut(index);

@@ -42,7 +42,7 @@ use behaviour::Behaviour;
 use manifest::{Manifests, PlannedPod};
 use mistakes::Mistakes;
 use story::{Cast, Story, What};
-use traffic::Traffic;
+use traffic::{Flow, Traffic};
 use verdict::Verdict;
 use world::Part;
 
@@ -108,6 +108,9 @@ pub(crate) struct Plan<'a> {
     /// `--grace` said so.
     grace_said: bool,
     traffic: Option<Traffic>,
+    flow: Flow,
+    /// A barrier stands before its hooks and stop signals.
+    acts: bool,
     behaviours: BTreeMap<String, Behaviour>,
     assumed: Vec<String>,
     story: Story,
@@ -194,14 +197,18 @@ fn plan<'a>(args: &PlanArgs, pod: &'a PlannedPod, manifests: &Manifests) -> Resu
     assumed.extend(about_traffic);
     let cast = Cast { spec, parts, routes: traffic.as_ref().map(|traffic| traffic.routes), flow };
     let today = Cast { flow: flow.unsteered(), ..cast.clone() };
-    let unsteered = traffic.as_ref().filter(|_| flow.steered).map(|_| story::tell(today, grace, args.delete_at));
     let story = story::tell(cast, grace, args.delete_at);
+    // A barrier may act for a pod that no Service selects, if the pod asks for one.
+    let acts = traffic.is_some() || story.facts.iter().any(|fact| matches!(fact.what, What::TrafficCut { .. }));
+    let unsteered = (acts && flow.steered).then(|| story::tell(today, grace, args.delete_at));
     let bars = bars::of(names.iter().map(String::as_str), &story.facts);
     let mut plan = Plan {
         pod,
         own_grace,
         grace_said: args.grace.is_some(),
         traffic,
+        flow,
+        acts,
         assumed,
         verdict: verdict::of(&story, &bars, &behaviours),
         behaviours,
@@ -247,7 +254,7 @@ fn parts(pod: &PlannedPod, spec: &PodSpec, behaviours: &BTreeMap<String, Behavio
                 readiness: part.readiness,
                 probes_pass_after: if part.readiness == Readiness::WhenProbed { after } else { Duration::ZERO },
                 behaviour: behaviours.get(&container.name)?.clone(),
-                sleeps: matches!(part.pre_stop, Some(Hook::Sleep(_))),
+                sleeps: matches!(part.pre_stop, Some(Hook::Sleep(_) | Hook::ExecSleep(_))),
             },
         ))
     })

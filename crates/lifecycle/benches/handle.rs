@@ -115,7 +115,7 @@ fn beginning() -> [Input; 4] {
     [
         Input::Begin,
         Input::SandboxReady,
-        Input::ImageReady { container: app().name, stop_signal: None },
+        Input::ImageReady { container: app().name, edition: 0, stop_signal: None },
         Input::Started { instance: app(), wall: Wall(0) },
     ]
 }

@@ -33,8 +33,21 @@ const FEW_FOR: Duration = Duration::from_millis(500);
 pub(crate) struct Barrier {
     step: Step,
     released: Option<Released>,
+    /// What is in force, or was asked for, to keep new connections away from a pod that was released.
+    away: Away,
     /// A wait ended because its time was over.
     cut_short: bool,
+}
+
+/// Where new connections to a released pod go.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Away {
+    /// To the pod, as before: nothing was ever taken from it.
+    Never,
+    /// Elsewhere.
+    Kept,
+    /// To the pod again, because nobody else can take them. Left when somebody can.
+    GivenBack,
 }
 
 /// How the wait for evidence ended.
@@ -104,7 +117,7 @@ impl Around<'_> {
         let grace = self.budget.grace();
         let sleeps = self.containers.iter().filter_map(|container| match container.spec.pre_stop {
             Some(Hook::Sleep(length)) => Some(length),
-            Some(Hook::Exec | Hook::HttpGet) | None => None,
+            Some(Hook::Exec | Hook::ExecSleep(_) | Hook::HttpGet) | None => None,
         });
         let third = Duration::from_secs(grace.as_millis().div_ceil(3000).try_into().unwrap_or(u64::MAX));
         let least = Duration::from_secs(2);
@@ -159,6 +172,11 @@ impl Around<'_> {
         }
     }
 
+    /// Nobody else can take its connections, and it does not want them to be refused.
+    fn is_the_last(&self) -> bool {
+        self.routes.last && self.drain.last_endpoint != LastEndpoint::Reject
+    }
+
     fn how_to_cut(&self) -> Cut {
         match (self.drain.barrier, self.routes.best) {
             (BarrierMode::Local, _) | (BarrierMode::Auto, BestEvidence::Divert) => Cut::Divert,
@@ -181,7 +199,7 @@ enum Decision {
 impl Barrier {
     /// For a pod whose traffic is nobody's concern: it has none, or is done.
     pub(crate) fn none() -> Self {
-        Self { step: Step::Open, released: None, cut_short: false }
+        Self { step: Step::Open, released: None, away: Away::Never, cut_short: false }
     }
 
     /// The pod was asked to leave.
@@ -224,6 +242,7 @@ impl Barrier {
         let message = "New connections are being kept away";
         out.push(Effect::CutTraffic { how });
         out.push(Effect::Emit(Event::pod_normal("DrainStarted", message.into())));
+        self.away = Away::Kept;
         self.step = Step::Cutting(Cutting {
             since,
             how,
@@ -238,7 +257,8 @@ impl Barrier {
     /// Told by whoever routes. How the pod is reached is the pod's to remember.
     pub(crate) fn told(&mut self, now: Moment, enough: u32, news: TrafficNews, out: &mut Vec<Effect>) {
         match (&mut self.step, news) {
-            (Step::Cutting(cutting), TrafficNews::CutDone { revision: _ }) => cutting.cut = true,
+            // The answer to an earlier, other cut says nothing of this one.
+            (Step::Cutting(cutting), TrafficNews::CutDone { how, revision: _ }) => cutting.cut |= how == cutting.how,
             (Step::Cutting(cutting), TrafficNews::Acked { acked, required }) => cutting.acked = Some((acked, required)),
             (Step::Cutting(cutting), TrafficNews::Quiet) => cutting.quiet = true,
             (Step::Cutting(cutting), TrafficNews::Settled) => {
@@ -302,9 +322,11 @@ impl Barrier {
             }
         }
         if let Step::Cutting(cutting) = &mut self.step {
-            // Whoever was to take the traffic is gone: nothing may be taken from the last one.
-            if cutting.how != Cut::Refuse && around.routes.last && around.drain.last_endpoint != LastEndpoint::Reject {
+            cutting.follow(around, out);
+            if around.is_the_last() {
+                // Whoever was to take the traffic is gone: nothing may be taken from the last one.
                 out.push(Effect::RestoreTraffic);
+                self.away = Away::Never;
                 self.enter(around, Some(around.now), out);
             } else if let Some(reason) = cutting.advance(around, out) {
                 self.cut_short |= reason == Release::Deadline;
@@ -318,6 +340,22 @@ impl Barrier {
                 self.cut_short |= spent && !few;
                 self.step = Step::Open;
             }
+        }
+        self.mind_the_last(around, out);
+    }
+
+    /// A pod that was released and still serves gets its connections back when nobody else can take them any more, and
+    /// loses them again when somebody can.
+    fn mind_the_last(&mut self, around: &Around<'_>, out: &mut Vec<Effect>) {
+        if self.released.is_none() || !around.serves() {
+            return;
+        }
+        if self.away == Away::Kept && around.is_the_last() {
+            out.push(Effect::RestoreTraffic);
+            self.away = Away::GivenBack;
+        } else if self.away == Away::GivenBack && !around.routes.last {
+            out.push(Effect::CutTraffic { how: around.how_to_cut() });
+            self.away = Away::Kept;
         }
     }
 
@@ -334,7 +372,12 @@ impl Barrier {
                 let message = format!("No evidence after {after:?} that new connections go elsewhere{why}");
                 out.push(Effect::Emit(Event::pod_warning("DrainDeadline", message)));
             }
-            Release::LocalCut | Release::AllAcked | Release::Quiet | Release::LastEndpoint | Release::ShortGrace => {
+            Release::LocalCut
+            | Release::AllAcked
+            | Release::Quiet
+            | Release::Settled
+            | Release::LastEndpoint
+            | Release::ShortGrace => {
                 let message = format!("Released after {after:?}: {reason}");
                 out.push(Effect::Emit(Event::pod_normal("DrainReleased", message)));
             }
@@ -463,17 +506,33 @@ impl Cutting {
         }
     }
 
-    /// The best there is of what counts for this pod and tells where new connections go.
+    /// How the pod is reached has changed: new connections are kept away in the way that fits by now. What was known of
+    /// the other way is no evidence for this one.
+    fn follow(&mut self, around: &Around<'_>, out: &mut Vec<Effect>) {
+        let how = match around.routes.last {
+            true => Cut::Refuse,
+            false => around.how_to_cut(),
+        };
+        if how != self.how && !around.is_the_last() {
+            out.push(Effect::CutTraffic { how });
+            (self.how, self.cut, self.settle) = (how, false, Settle::Unasked);
+        }
+    }
+
+    /// The best there is of what counts for this pod. Only a cut that sends or turns new connections away on the node
+    /// itself tells where they go; one that merely takes the pod off the lists does not.
     fn evidence(&self, around: &Around<'_>) -> Option<Release> {
+        let local = || matches!(self.how, Cut::Divert | Cut::Refuse).then_some(Release::LocalCut);
         let (cut, acks) = match (around.drain.barrier, around.routes.best) {
-            _ if self.how == Cut::Refuse => (true, true),
-            (BarrierMode::Auto, BestEvidence::Divert | BestEvidence::Unrouted) => (true, true),
-            (BarrierMode::Auto, BestEvidence::Acks) | (BarrierMode::Acks, _) => (false, true),
-            (BarrierMode::Auto, BestEvidence::Settled) | (BarrierMode::Local, _) => (true, false),
-            (BarrierMode::Quiet | BarrierMode::Off, _) => (false, false),
+            _ if self.how == Cut::Refuse => (local(), true),
+            (BarrierMode::Auto, BestEvidence::Settled) => (Some(Release::Settled), false),
+            (BarrierMode::Auto, BestEvidence::Divert | BestEvidence::Acks | BestEvidence::Unrouted) => (local(), true),
+            (BarrierMode::Acks, _) => (None, true),
+            (BarrierMode::Local, _) => (local(), false),
+            (BarrierMode::Quiet | BarrierMode::Off, _) => (None, false),
         };
         let all_acked = self.acked.is_some_and(|(acked, required)| acked >= required);
-        if cut && self.cut { Some(Release::LocalCut) } else { (acks && all_acked).then_some(Release::AllAcked) }
+        cut.filter(|_| self.cut).or((acks && all_acked).then_some(Release::AllAcked))
     }
 
     /// Whether silence counts: it needs no empty queues, for who waits in one is not silent.

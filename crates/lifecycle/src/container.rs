@@ -16,9 +16,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::image::Image;
+use crate::image::{Image, Wanted};
 use crate::reboot::Shift;
-use crate::restart::{BackOff, Errand};
+use crate::restart::BackOff;
 use crate::stop::Stop;
 use crate::wake::Soonest;
 use crate::{
@@ -39,6 +39,8 @@ pub(crate) const LOST_TERMINATED: &str = "The container could not be located whe
 pub(crate) struct Container {
     pub(crate) spec: ContainerSpec,
     pub(crate) image: Image,
+    /// Which image that is: how many others were asked for before it.
+    pub(crate) edition: u32,
     /// What the latest run was made from; `None` for a run that was taken over before its image was known.
     made_from: Option<MadeFrom>,
     /// The run that `run` speaks of, if it speaks of one.
@@ -75,7 +77,7 @@ struct MadeFrom {
 /// A start that was asked for and not answered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Asked {
-    /// Asked for again if nobody answered by then.
+    /// Asked for again if nobody answered by then. A start may have to pull its image again, which takes its time.
     until: Moment,
     /// Another image is wanted since: it is replaced as soon as it is seen to run.
     pub(crate) outdated: bool,
@@ -83,7 +85,7 @@ pub(crate) struct Asked {
 
 impl Asked {
     pub(crate) fn at(now: Moment) -> Self {
-        Self { until: now + Errand::PATIENCE, outdated: false }
+        Self { until: now + Image::PATIENCE, outdated: false }
     }
 
     pub(crate) fn rebase(&mut self, shift: Shift) {
@@ -145,7 +147,7 @@ impl HookRun {
                 self.sleeps_until = Some(self.asked_at + length);
                 false
             }
-            Hook::Exec | Hook::HttpGet => true,
+            Hook::Exec | Hook::ExecSleep(_) | Hook::HttpGet => true,
         }
     }
 }
@@ -184,6 +186,7 @@ impl Container {
         Self {
             spec,
             image: Image::Unwanted,
+            edition: 0,
             made_from: None,
             attempt: 0,
             run: Run::Unstarted,
@@ -259,7 +262,8 @@ impl Container {
     /// Another image is wanted.
     pub(crate) fn pull_another_image(&mut self, now: Moment, out: &mut Vec<Effect>) {
         self.image.give_up(&self.spec.name, out);
-        self.image.pull(&self.spec.name, now, out);
+        self.edition = self.edition.saturating_add(1);
+        self.image.pull(Wanted { container: &self.spec.name, edition: self.edition }, now, out);
     }
 
     /// Asks for the next run.

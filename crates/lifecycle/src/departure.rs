@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use crate::phase::Phase;
 use crate::reboot::Shift;
 use crate::restart::Errand;
-use crate::termination::{Object, Termination};
+use crate::termination::{Object, Termination, terminal_phase};
 use crate::wake::Soonest;
-use crate::{Effect, Event, Input, Moment, PodWorker, SeenContainer, TrafficNews, WakeReason};
+use crate::{Effect, Event, Input, KillCause, Moment, PodWorker, SeenContainer, TrafficNews, WakeReason};
 
 impl PodWorker {
     /// A pod without processes is told something while its sandbox is being removed.
@@ -29,6 +29,10 @@ impl PodWorker {
             }
             Input::ObjectGone => self.also(|leaving| leaving.also_forced(now)),
             Input::KillRequested { cause, grace } => self.also(|leaving| leaving.also_killed(now, &cause, grace)),
+            // Ours is not told before the sandbox is gone, so whoever tells one first is right.
+            Input::TerminalPhaseSeen { succeeded } => {
+                self.also(|leaving| leaving.declared = leaving.declared.or(Some(terminal_phase(succeeded))));
+            }
             Input::GenerationSeen { generation } => self.generation = Some(generation),
             Input::KillAwaited { ticket } => self.kill_awaited(now, ticket, out),
             Input::Rebooted { was } => self.rebase(Shift { was, is: now }),
@@ -51,11 +55,10 @@ impl PodWorker {
                 removal.asked_anew(now);
                 out.push(Effect::RemoveSandbox);
             }
-            // The phase is ours to tell by now, and the spec nobody's concern; told twice; pulls, sandboxes and starts
+            // The spec is nobody's concern; told twice; pulls, sandboxes and starts
             // that were given up: the removal takes whatever they made;
             // hooks, signals and probes of containers that are dead; a DELETE that was not asked yet; wakes.
             Input::SpecChanged { .. }
-            | Input::TerminalPhaseSeen { .. }
             | Input::Rejected { .. }
             | Input::Begin
             | Input::ImageReady { .. }
@@ -66,6 +69,8 @@ impl PodWorker {
             | Input::StartFailed { .. }
             | Input::HookFinished { .. }
             | Input::SignalAnswered { .. }
+            | Input::KillFailed { .. }
+            | Input::SandboxLost { .. }
             | Input::ProbeChanged { .. }
             | Input::ObjectDeleted
             | Input::ObjectDeleteFailed { .. }
@@ -84,6 +89,8 @@ impl PodWorker {
                 self.also(|leaving| leaving.also_forced(now));
                 self.depart(now, out);
             }
+            // Whoever found nobody to claim it looked before it was over.
+            Input::KillRequested { cause: KillCause::Orphaned, .. } => {}
             // There is nobody left to kill, but perhaps nobody to stay for either.
             Input::KillRequested { cause, grace } => {
                 self.also(|leaving| leaving.also_killed(now, &cause, grace));
@@ -109,6 +116,8 @@ impl PodWorker {
             | Input::Exited { .. }
             | Input::HookFinished { .. }
             | Input::SignalAnswered { .. }
+            | Input::KillFailed { .. }
+            | Input::SandboxLost { .. }
             | Input::ProbeChanged { .. }
             | Input::SandboxRemoved
             | Input::SandboxRemovalFailed { .. }
@@ -155,6 +164,8 @@ impl PodWorker {
             | Input::Exited { .. }
             | Input::HookFinished { .. }
             | Input::SignalAnswered { .. }
+            | Input::KillFailed { .. }
+            | Input::SandboxLost { .. }
             | Input::ProbeChanged { .. }
             | Input::SandboxRemoved
             | Input::SandboxRemovalFailed { .. }
@@ -185,6 +196,8 @@ impl PodWorker {
             | Input::Exited { .. }
             | Input::HookFinished { .. }
             | Input::SignalAnswered { .. }
+            | Input::KillFailed { .. }
+            | Input::SandboxLost { .. }
             | Input::ProbeChanged { .. }
             | Input::DeleteRequested { .. }
             | Input::ObjectGone

@@ -74,6 +74,14 @@ impl PodWorker {
         }
     }
 
+    /// Whoever was to take the connections is gone: nothing may be taken from the last one.
+    pub(crate) fn give_up_detour_of_the_last(&mut self, out: &mut Vec<Effect>) {
+        if self.detour != Detour::None && self.routes.last {
+            out.push(Effect::RestoreTraffic);
+            self.detour = Detour::None;
+        }
+    }
+
     /// Ends a detour that has done its part.
     pub(crate) fn advance_detour(&mut self, now: Moment, out: &mut Vec<Effect>) {
         if let Detour::Asked { until } = self.detour

@@ -11,8 +11,9 @@ use crate::{ContainerName, Cut, HookKind, Instance, Moment, Signal};
 #[allow(missing_docs, reason = "a variant's sentence names its fields")]
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Effect {
-    /// Make the image present. Answered by `ImageReady` or `ImageFailed`.
-    PullImage { container: ContainerName },
+    /// Make the image present. Answered by `ImageReady` or `ImageFailed`, with the same `edition`: how many other images
+    /// the container was to run before this one.
+    PullImage { container: ContainerName, edition: u32 },
     /// Nobody waits for that image any more.
     CancelPull { container: ContainerName },
     /// Make namespaces, network, cgroup. Answered by `SandboxReady` or `SandboxFailed`.

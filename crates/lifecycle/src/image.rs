@@ -50,17 +50,30 @@ impl PullFailure {
     }
 }
 
+/// Which image of which container.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) container: &'a ContainerName,
+    pub(crate) edition: u32,
+}
+
+impl Wanted<'_> {
+    fn pull(self) -> Effect {
+        Effect::PullImage { container: self.container.clone(), edition: self.edition }
+    }
+}
+
 impl Image {
     /// How long an error is shown as itself before it is shown as a back-off, so that watchers see both.
     const ERROR_SHOWN: Duration = Duration::from_secs(1);
 
     /// How long an answer is waited for. A large image takes its time; asking again for one on its way changes nothing.
-    const PATIENCE: Duration = Duration::from_secs(3600);
+    pub(crate) const PATIENCE: Duration = Duration::from_secs(3600);
 
     /// Asks for the image.
-    pub(crate) fn pull(&mut self, container: &ContainerName, now: Moment, out: &mut Vec<Effect>) {
+    pub(crate) fn pull(&mut self, wanted: Wanted<'_>, now: Moment, out: &mut Vec<Effect>) {
         *self = Self::Pulling { failed: None, until: now + Self::PATIENCE };
-        out.push(Effect::PullImage { container: container.clone() });
+        out.push(wanted.pull());
     }
 
     /// Nobody will start this container any more.
@@ -110,12 +123,13 @@ impl Image {
     }
 
     /// Does what time has made due.
-    pub(crate) fn advance(&mut self, container: &ContainerName, now: Moment, out: &mut Vec<Effect>) {
+    pub(crate) fn advance(&mut self, wanted: Wanted<'_>, now: Moment, out: &mut Vec<Effect>) {
+        let container = wanted.container;
         if let Self::Pulling { until, .. } = self
             && now >= *until
         {
             *until = now + Self::PATIENCE;
-            out.push(Effect::PullImage { container: container.clone() });
+            out.push(wanted.pull());
         }
         let Self::Failed(failure) = self else { return };
         if failure.back_off_at.is_some_and(|at| now >= at) {
@@ -131,14 +145,14 @@ impl Image {
         }
         if now >= failure.retry_at {
             *self = Self::Pulling { failed: Some(failure.clone()), until: now + Self::PATIENCE };
-            out.push(Effect::PullImage { container: container.clone() });
+            out.push(wanted.pull());
         }
     }
 
     /// The agent that pulled is gone.
-    pub(crate) fn reattach(&self, container: &ContainerName, out: &mut Vec<Effect>) {
+    pub(crate) fn reattach(&self, wanted: Wanted<'_>, out: &mut Vec<Effect>) {
         match self {
-            Self::Pulling { .. } => out.push(Effect::PullImage { container: container.clone() }),
+            Self::Pulling { .. } => out.push(wanted.pull()),
             Self::Unwanted | Self::Ready { .. } | Self::Failed(_) => {}
         }
     }

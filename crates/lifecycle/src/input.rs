@@ -12,10 +12,10 @@ use crate::{ContainerName, ContainerSpec, Instance, Moment, Signal, TrafficNews,
 pub enum Input {
     /// The node was told to run this pod. The first input of every life.
     Begin,
-    /// The image of a container is present; its own stop signal, if it names one.
-    ImageReady { container: ContainerName, stop_signal: Option<Signal> },
+    /// The image of a container is present; its own stop signal, if it names one. `edition` is that of the ask.
+    ImageReady { container: ContainerName, edition: u32, stop_signal: Option<Signal> },
     /// The image could not be had. `reason` is the API's word (`ErrImagePull`, `ErrImageNeverPull`).
-    ImageFailed { container: ContainerName, reason: String, message: String },
+    ImageFailed { container: ContainerName, edition: u32, reason: String, message: String },
     /// The pod's namespaces, network and cgroup exist.
     SandboxReady,
     /// They could not be made.
@@ -24,12 +24,16 @@ pub enum Input {
     Started { instance: Instance, wall: Wall },
     /// The container could not be created or started (`CreateContainerError`, `StartError`, …).
     StartFailed { instance: Instance, reason: String, message: String },
+    /// The container was not started, for there is no sandbox any more: it died under its pod.
+    SandboxLost { instance: Instance },
     /// The kernel told us that the container's first process ended; everything else in it is dead too.
     Exited { instance: Instance, exit: Exit },
     /// A hook ended, in whatever way.
     HookFinished { instance: Instance, kind: HookKind, outcome: HookOutcome },
     /// What became of a signal we asked for.
     SignalAnswered { instance: Instance, signal: Signal, delivery: Delivery },
+    /// A KILL could not be sent; the worker decides when to try again.
+    KillFailed { instance: Instance, message: String },
     /// A probe changed its mind.
     ProbeChanged { instance: Instance, probe: Probe, passing: bool },
     /// The API object carries a deletion timestamp. Told again whenever its grace changes.
@@ -62,7 +66,8 @@ pub enum Input {
     KillAwaited { ticket: u64 },
     /// Something about the pod's traffic.
     Traffic(TrafficNews),
-    /// The machine was booted anew. What was `was` on the old clock is now on the new one.
+    /// The machine was booted anew. What was `was` on the old clock is now on the new one. `AgentRestarted` follows, and
+    /// until it does nothing is done about a pod that had processes.
     Rebooted { was: Moment },
 }
 

@@ -10,6 +10,7 @@ use core::time::Duration;
 
 use crate::budget::LEAST_GRACE;
 use crate::container::{Asked, Container, EndedRun, Run};
+use crate::image::Wanted;
 use crate::phase::{Phase, Sandbox};
 use crate::reboot::Shift;
 use crate::restart::Errand;
@@ -25,9 +26,14 @@ impl PodWorker {
     /// The pod is to be run: everything that does not depend on anything else is asked for at once.
     pub(crate) fn begin_living(&mut self, now: Moment, out: &mut Vec<Effect>) {
         self.began_at = Some(now);
+        // What was found to have run to its end is not begun again.
+        if self.is_complete() {
+            self.begin_ending(now, Termination::completed(now, self.grace), out);
+            return;
+        }
         out.push(Effect::CreateSandbox);
         for container in &mut self.containers {
-            container.image.pull(&container.spec.name, now, out);
+            container.image.pull(Wanted { container: &container.spec.name, edition: container.edition }, now, out);
         }
         self.phase = Phase::Living { sandbox: Sandbox::Asked(Errand::asked(now)) };
     }
@@ -42,13 +48,13 @@ impl PodWorker {
             return self.handle_ending(now, input, out);
         }
         match input {
-            Input::ImageReady { container, stop_signal } => {
-                if let Some(container) = self.named(&container) {
+            Input::ImageReady { container, edition, stop_signal } => {
+                if let Some(container) = self.wanting(&container, edition) {
                     container.image_ready(stop_signal);
                 }
             }
-            Input::ImageFailed { container, reason, message } => {
-                if let Some(container) = self.named(&container) {
+            Input::ImageFailed { container, edition, reason, message } => {
+                if let Some(container) = self.wanting(&container, edition) {
                     container.image.failed(&container.spec.name, now, reason, message, out);
                 }
             }
@@ -64,6 +70,11 @@ impl PodWorker {
             Input::StartFailed { instance, reason, message } => {
                 self.start_failed(now, &instance, reason, message, out);
             }
+            Input::SandboxLost { instance } => {
+                if self.awaiting_start(&instance).is_some() {
+                    self.sandbox_lost(now, out);
+                }
+            }
             Input::Exited { instance, exit } => {
                 let policy = self.restart;
                 if let Some(container) = self.containers.iter_mut().find(|container| container.is(&instance))
@@ -73,7 +84,10 @@ impl PodWorker {
                 }
             }
             Input::HookFinished { instance, kind, outcome } => self.hook_finished(now, &instance, kind, outcome, out),
-            Input::SignalAnswered { instance, signal, delivery: _ } => self.signal_answered(&instance, signal),
+            Input::SignalAnswered { instance, signal, delivery } => {
+                self.signal_answered(now, &instance, signal, delivery);
+            }
+            Input::KillFailed { instance, message } => self.kill_failed(now, &instance, &message, out),
             Input::ProbeChanged { instance, probe, passing } => self.probe_changed(now, &instance, probe, passing, out),
             Input::DeleteRequested { grace, sighting } => {
                 self.begin_ending(now, Termination::deleted(now, grace, sighting), out);
@@ -107,9 +121,10 @@ impl PodWorker {
         if self.end_if_active_too_long(now, out) {
             return;
         }
+        self.give_up_detour_of_the_last(out);
         let gate = if self.detour.holds(now) { Gate::Shut } else { Gate::Open { without_sleep: false } };
         for container in &mut self.containers {
-            container.image.advance(&container.spec.name, now, out);
+            container.image.advance(Wanted { container: &container.spec.name, edition: container.edition }, now, out);
             container.advance_post_start(now);
             container.leave_gate(now, None, gate, out);
             container.advance_stop(now, None, true, out);
@@ -178,7 +193,11 @@ impl PodWorker {
             SpecChange::Ephemeral { spec } => {
                 if self.named(&spec.name).is_none() {
                     let mut container = Container::new(spec);
-                    container.image.pull(&container.spec.name, now, out);
+                    container.image.pull(
+                        Wanted { container: &container.spec.name, edition: container.edition },
+                        now,
+                        out,
+                    );
                     self.containers.push(container);
                 }
             }

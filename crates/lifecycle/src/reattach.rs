@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use crate::budget::LEAST_GRACE;
 use crate::container::{Asked, Container, EndedRun, Run};
 use crate::detour::Detour;
+use crate::image::Wanted;
 use crate::phase::{Phase, Sandbox};
 use crate::restart::Errand;
 use crate::termination::Termination;
@@ -43,7 +44,7 @@ impl PodWorker {
             return;
         }
         for container in &mut self.containers {
-            container.image.reattach(&container.spec.name, out);
+            container.image.reattach(Wanted { container: &container.spec.name, edition: container.edition }, out);
         }
         if let Detour::Asked { .. } = self.detour {
             out.push(Effect::CutTraffic { how: Cut::Divert });
@@ -91,6 +92,19 @@ impl PodWorker {
         }
     }
 
+    /// The sandbox died under a living pod, whose agent did not.
+    pub(crate) fn sandbox_lost(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        let Phase::Living { sandbox: sandbox @ Sandbox::Ready } = &mut self.phase else { return };
+        *sandbox = Sandbox::Replacing(Errand::asked(now));
+        let (policy, gone) = (self.restart, RuntimeReport::default());
+        for container in &mut self.containers {
+            if let Some(ended) = container.reattach(now, &gone, None, out) {
+                container.restart_if_due(now, policy, ended, &self.identity, out);
+            }
+        }
+        self.start_over(out);
+    }
+
     /// The sandbox is lost: what remains is removed, and the pod starts over from its first init container.
     fn start_over(&mut self, out: &mut Vec<Effect>) {
         out.push(Effect::RemoveSandbox);
@@ -112,7 +126,7 @@ impl PodWorker {
 impl Container {
     /// Takes over what the runtime knows; `deadline` is that of a pod that is leaving. Returns what the run left behind
     /// if it turns out to be over.
-    fn reattach(
+    pub(crate) fn reattach(
         &mut self,
         now: Moment,
         report: &RuntimeReport,

@@ -7,7 +7,7 @@
 use core::time::Duration;
 
 use crate::container::Run;
-use crate::phase::{Phase, Sandbox};
+use crate::phase::Phase;
 use crate::{Moment, PodWorker};
 
 /// From one boot's clock to another's.
@@ -52,12 +52,9 @@ impl PodWorker {
             termination.barrier.rebase(shift);
         }
         match &mut self.phase {
-            Phase::Living { sandbox } | Phase::Ending { sandbox, .. } => match sandbox {
-                Sandbox::Asked(errand) | Sandbox::Replacing(errand) => errand.rebase(shift),
-                Sandbox::Unasked | Sandbox::Ready => {}
-            },
             Phase::Clearing { removal: errand, .. } | Phase::Deleting { delete: errand, .. } => errand.rebase(shift),
-            Phase::New | Phase::Resting { .. } | Phase::Gone { .. } => {}
+            // Whoever reports what came through the boot makes errands about a sandbox begin anew.
+            Phase::New | Phase::Living { .. } | Phase::Ending { .. } | Phase::Resting { .. } | Phase::Gone { .. } => {}
         }
     }
 }

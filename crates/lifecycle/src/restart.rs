@@ -60,7 +60,7 @@ impl Errand {
     const MOST: Duration = Duration::from_secs(5);
     /// How long an answer is waited for. Whoever is asked has shorter limits of its own and answers that they were
     /// passed; this one is for answers that never come.
-    pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+    const PATIENCE: Duration = Duration::from_secs(120);
 
     /// Asked for the first time.
     pub(crate) fn asked(now: Moment) -> Self {
@@ -69,9 +69,13 @@ impl Errand {
 
     /// The latest try failed.
     pub(crate) fn failed(&mut self, now: Moment) {
-        let delay = (Self::FIRST * (1 << self.failures.min(5))).min(Self::MOST);
+        self.next = Next::Try { at: now + Self::delay_after(self.failures) };
         self.failures = self.failures.saturating_add(1);
-        self.next = Next::Try { at: now + delay };
+    }
+
+    /// How long to wait after a failure that so many came before.
+    pub(crate) fn delay_after(failures: u32) -> Duration {
+        (Self::FIRST * (1 << failures.min(5))).min(Self::MOST)
     }
 
     /// True once when the time for another try has come, because the latest failed or was never answered; the caller

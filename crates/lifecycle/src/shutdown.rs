@@ -250,7 +250,7 @@ impl Shutdown {
         let budget = self.budgets.0[index].budget;
         self.last_kill = self.last_kill.max(now + self.budgets.0[index].last_kill());
         steps.extend(group.iter().map(|pod| {
-            let (uid, grace) = (pod.uid.clone(), pod.grace.min(budget));
+            let (uid, grace) = (pod.uid.clone(), pod.grace.min(budget).max(LEAST_GRACE));
             if pod.controlled { ShutdownStep::Delete { uid, grace } } else { ShutdownStep::Kill { uid, grace } }
         }));
         self.stage = Stage::Group { index, until: now + budget };

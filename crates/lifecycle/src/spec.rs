@@ -190,6 +190,8 @@ pub enum RestartPolicy {
 pub enum Hook {
     /// A command inside the container.
     Exec,
+    /// A command inside the container that only sleeps for so long.
+    ExecSleep(Duration),
     /// A request to the container.
     HttpGet,
     /// A wait, ended early by the container's exit.

@@ -16,9 +16,11 @@ use core::time::Duration;
 
 use crate::container::{Container, HookRun, Run};
 use crate::reboot::Shift;
+use crate::restart::Errand;
 use crate::wake::Soonest;
 use crate::{
-    ContainerName, Effect, Event, Hook, HookKind, HookOutcome, HookReport, Instance, Moment, Signal, WakeReason,
+    ContainerName, Delivery, Effect, Event, Hook, HookKind, HookOutcome, HookReport, Instance, Moment, Signal,
+    WakeReason,
 };
 
 /// No container is killed sooner than this after its stop signal.
@@ -62,10 +64,10 @@ enum Step {
     Hook(HookRun),
     /// It may be signalled. Left when its turn comes, or at the deadline.
     Turn,
-    /// The stop signal was asked for. Left at the deadline, two seconds from the signal at the earliest.
+    /// The stop signal was asked for, or delivered, then. Left at the deadline, two seconds from then at the earliest.
     Signalled { signal: Signal, at: Moment, answered: bool },
     /// KILL was asked for. Left only by the exit.
-    Killed { again_at: Moment },
+    Killed { again_at: Moment, failures: u32 },
 }
 
 impl Stop {
@@ -90,12 +92,24 @@ impl Stop {
         self.step = Step::Turn;
     }
 
-    pub(crate) fn signal_answered(&mut self, told: Signal) {
-        if let Step::Signalled { signal, answered, .. } = &mut self.step
+    /// Whoever could not be reached at first has its notice from the moment it was.
+    pub(crate) fn signal_answered(&mut self, now: Moment, told: Signal, delivery: Delivery) {
+        if let Step::Signalled { signal, answered: answered @ false, at } = &mut self.step
             && *signal == told
         {
             *answered = true;
+            if delivery == Delivery::Delivered {
+                *at = now;
+            }
         }
+    }
+
+    /// A KILL could not be sent: another follows soon, then less and less soon.
+    pub(crate) fn kill_failed(&mut self, now: Moment) -> bool {
+        let Step::Killed { again_at, failures } = &mut self.step else { return false };
+        *again_at = now + Errand::delay_after(*failures);
+        *failures = failures.saturating_add(1);
+        true
     }
 
     /// When there is something to do about it.
@@ -118,7 +132,7 @@ impl Stop {
                 let reason = || if floor > deadline { WakeReason::FloorSpent(name.clone()) } else { spent() };
                 wakes.consider(deadline.max(floor), reason);
             }
-            Step::Killed { again_at } => {
+            Step::Killed { again_at, failures: _ } => {
                 wakes.consider(*again_at, || WakeReason::KillUnanswered(name.clone()));
             }
         }
@@ -141,7 +155,7 @@ impl Stop {
             Step::Held | Step::Turn => {}
             Step::Hook(hook) => hook.rebase(shift),
             Step::Signalled { at, .. } => shift.apply(at),
-            Step::Killed { again_at } => shift.apply(again_at),
+            Step::Killed { again_at, failures: _ } => shift.apply(again_at),
         }
     }
 }
@@ -186,8 +200,8 @@ impl Container {
         match self.spec.pre_stop {
             // A container that came up after the deadline has no time left for a hook.
             Some(_) if spent => return Pace::Hurried,
-            Some(Hook::Sleep(_)) if pointless => {}
-            Some(Hook::Exec | Hook::HttpGet | Hook::Sleep(_)) => {
+            Some(Hook::Sleep(_) | Hook::ExecSleep(_)) if pointless => {}
+            Some(Hook::Exec | Hook::ExecSleep(_) | Hook::HttpGet | Hook::Sleep(_)) => {
                 let instance = Instance { name: self.spec.name.clone(), attempt: self.attempt };
                 out.push(Effect::RunHook { instance, kind: HookKind::PreStop });
                 stop.step = Step::Hook(HookRun::asked(now));
@@ -242,13 +256,13 @@ impl Container {
                 let message = format!("Sent SIGKILL to container {name}: it did not exit in time");
                 out.push(Effect::KillContainer { instance: instance() });
                 out.push(Effect::Emit(Event::warning(name, "KillSent", message)));
-                stop.step = Step::Killed { again_at: now + KILL_PATIENCE };
+                stop.step = Step::Killed { again_at: now + KILL_PATIENCE, failures: 0 };
                 pace = Pace::Killed;
             }
-            Step::Killed { again_at } => {
+            Step::Killed { again_at, failures } => {
                 if now >= again_at {
                     out.push(Effect::KillContainer { instance: instance() });
-                    stop.step = Step::Killed { again_at: now + KILL_PATIENCE };
+                    stop.step = Step::Killed { again_at: now + KILL_PATIENCE, failures };
                 }
                 pace = Pace::Killed;
             }
@@ -297,7 +311,7 @@ impl Step {
                 out.push(Effect::SendSignal { instance, signal: *signal });
                 *at = now;
             }
-            Self::Killed { again_at } => {
+            Self::Killed { again_at, failures: _ } => {
                 out.push(Effect::KillContainer { instance });
                 *again_at = now + KILL_PATIENCE;
             }

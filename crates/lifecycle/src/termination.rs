@@ -19,7 +19,7 @@ use crate::stop::{Gate, LEAST_NOTICE, Pace};
 use crate::wake::Soonest;
 use crate::{
     DeleteSighting, DrainSpec, Effect, Event, GraceBudget, Input, KillCause, Moment, PodPhase, PodWorker, Role, Routes,
-    TrafficNews, WakeReason,
+    RuntimeReport, TrafficNews, WakeReason,
 };
 
 /// What is said of a pod that made room for a critical one.
@@ -264,6 +264,14 @@ impl PodWorker {
                     container.start_failed(&reason, &message, out);
                 }
             }
+            Input::SandboxLost { instance } => {
+                if self.awaiting_start(&instance).is_some() {
+                    let (gone, deadline) = (RuntimeReport::default(), self.deadline());
+                    for container in &mut self.containers {
+                        container.reattach(now, &gone, deadline, out);
+                    }
+                }
+            }
             Input::Exited { instance, exit } => {
                 if let Some(container) = self.current(&instance) {
                     container.exited(now, exit, out);
@@ -275,7 +283,10 @@ impl PodWorker {
                     container.hook_finished(kind, outcome, out);
                 }
             }
-            Input::SignalAnswered { instance, signal, delivery: _ } => self.signal_answered(&instance, signal),
+            Input::SignalAnswered { instance, signal, delivery } => {
+                self.signal_answered(now, &instance, signal, delivery);
+            }
+            Input::KillFailed { instance, message } => self.kill_failed(now, &instance, &message, out),
             Input::ProbeChanged { instance, probe, passing } => {
                 if let Some(container) = self.current(&instance) {
                     // Only readiness still counts: nobody is restarted on the way out.

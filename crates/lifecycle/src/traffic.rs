@@ -125,8 +125,8 @@ pub enum Cut {
 pub enum TrafficNews {
     /// How the pod is reached has changed.
     Routed(Routes),
-    /// The cut is in force, with that revision of the rules.
-    CutDone { revision: u64 },
+    /// The cut that was asked for like this is in force, with that revision of the rules.
+    CutDone { how: Cut, revision: u64 },
     /// So many of those that must let go have done so.
     Acked { acked: u32, required: u32 },
     /// No new connection came for a while.
@@ -152,6 +152,8 @@ pub enum Release {
     AllAcked,
     /// Nobody came any more.
     Quiet,
+    /// Nobody waits to be accepted, which is all that can be known of its kind of pod.
+    Settled,
     /// Nobody else could have taken the traffic, and nobody will.
     LastEndpoint,
     /// Nobody routes to it.
@@ -174,6 +176,7 @@ impl Release {
         match self {
             Self::LocalCut | Self::AllAcked => true,
             Self::Quiet
+            | Self::Settled
             | Self::LastEndpoint
             | Self::NotSelected
             | Self::NotServing
@@ -191,6 +194,7 @@ impl fmt::Display for Release {
             Self::LocalCut => "LocalCut",
             Self::AllAcked => "AllAcked",
             Self::Quiet => "Quiet",
+            Self::Settled => "Settled",
             Self::LastEndpoint => "LastEndpoint",
             Self::NotSelected => "NotSelected",
             Self::NotServing => "NotServing",

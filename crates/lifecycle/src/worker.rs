@@ -5,6 +5,7 @@
 //! pod lives is in `living`, how it leaves in `termination` and `stop`, how it is cleared away in `departure`, and
 //! how all of that survives the death of the agent in `reattach`. `phase` draws the whole.
 
+use alloc::format;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -16,8 +17,8 @@ use crate::termination::{Cause, Object, Termination, terminal_phase};
 use crate::waiter::Waiter;
 use crate::wake::Soonest;
 use crate::{
-    ContainerName, DrainSpec, Effect, Input, Instance, KillCause, Moment, PodIdentity, PodSpec, PodStatus,
-    RestartPolicy, Routes, Signal, TrafficNews, Wake, WakeReason,
+    ContainerName, Delivery, DrainSpec, Effect, Event, Input, Instance, KillCause, Moment, PodIdentity, PodSpec,
+    PodStatus, RestartPolicy, Routes, Signal, TrafficNews, Wake, WakeReason,
 };
 
 /// Decides how one pod lives and leaves. Holds no handle to anything outside itself.
@@ -40,6 +41,8 @@ pub struct PodWorker {
     pub(crate) generation: Option<i64>,
     pub(crate) waiters: Vec<Waiter>,
     pub(crate) phase: Phase,
+    /// The machine was booted anew and nobody said yet what came through it: nothing is done before somebody does.
+    blind: bool,
     /// The fingerprint of all the above as it was after the latest input.
     known: Fingerprint,
     /// And that of the status.
@@ -64,6 +67,7 @@ impl PodWorker {
             generation: None,
             waiters: Vec::new(),
             phase: Phase::New,
+            blind: false,
             known: Fingerprint::default(),
             shown: Fingerprint::default(),
         };
@@ -76,6 +80,7 @@ impl PodWorker {
     pub fn handle(&mut self, now: Moment, input: Input) -> Vec<Effect> {
         // Most inputs change nothing, and then nothing is made: no status, no copy.
         let worth_showing = is_worth_showing(&input);
+        self.blind = self.is_blind_after(&input);
         let mut effects = Vec::new();
         let out = &mut effects;
         match &self.phase {
@@ -87,7 +92,9 @@ impl PodWorker {
             Phase::Deleting { .. } => self.handle_deleting(now, input, out),
             Phase::Gone { .. } => self.handle_gone(now, &input, out),
         }
-        self.advance(now, out);
+        if !self.blind {
+            self.advance(now, out);
+        }
         let known = Fingerprint::of(self);
         if worth_showing || known != self.known {
             let shown = Fingerprint::of(&self.view());
@@ -101,6 +108,9 @@ impl PodWorker {
 
     /// When to come back if nothing else happens, and why.
     pub fn next_wake(&self) -> Option<Wake> {
+        if self.blind {
+            return None;
+        }
         let mut wakes = Soonest::default();
         self.living_wakes(&mut wakes);
         self.ending_wakes(&mut wakes);
@@ -171,6 +181,17 @@ impl PodWorker {
             Input::GenerationSeen { generation } => self.generation = Some(generation),
             Input::Traffic(TrafficNews::Routed(routes)) => self.routes = routes,
             Input::KillAwaited { ticket } => self.kill_awaited(now, ticket, out),
+            // What runs of a pod that nobody ever asked us to run is known before somebody says what becomes of it.
+            Input::AgentRestarted { report } => {
+                for container in &mut self.containers {
+                    container.reattach(now, &report, None, out);
+                }
+            }
+            Input::Exited { instance, exit } => {
+                if let Some(container) = self.current(&instance) {
+                    container.exited(now, exit, out);
+                }
+            }
             // Nothing was asked yet, so nothing can be answered; nothing is remembered of time; the spec is read anew.
             Input::SpecChanged { .. }
             | Input::Traffic(_)
@@ -181,15 +202,15 @@ impl PodWorker {
             | Input::SandboxFailed { .. }
             | Input::Started { .. }
             | Input::StartFailed { .. }
-            | Input::Exited { .. }
             | Input::HookFinished { .. }
             | Input::SignalAnswered { .. }
+            | Input::KillFailed { .. }
             | Input::ProbeChanged { .. }
             | Input::SandboxRemoved
             | Input::SandboxRemovalFailed { .. }
             | Input::ObjectDeleted
             | Input::ObjectDeleteFailed { .. }
-            | Input::AgentRestarted { .. }
+            | Input::SandboxLost { .. }
             | Input::TimePassed => {}
         }
     }
@@ -210,11 +231,22 @@ impl PodWorker {
         }
     }
 
+    /// Whether nobody said yet what of a pod with processes came through a boot of the machine. What the runtime still
+    /// knows is told right after the boot itself.
+    fn is_blind_after(&self, input: &Input) -> bool {
+        let boots = matches!(input, Input::Rebooted { .. });
+        let reports = matches!(input, Input::AgentRestarted { .. });
+        let had_processes = matches!(self.phase, Phase::Living { .. } | Phase::Ending { .. });
+        (self.blind && !reports) || (boots && had_processes)
+    }
+
     /// Somebody may still look at the object: it exists, and the final DELETE (which stores the final status
     /// itself) was not asked.
     fn has_an_audience(&self) -> bool {
         match &self.phase {
-            Phase::New | Phase::Living { .. } => true,
+            // Nobody said yet that it is ours to speak of.
+            Phase::New => false,
+            Phase::Living { .. } => true,
             Phase::Ending { termination, .. }
             | Phase::Clearing { termination, .. }
             | Phase::Resting { termination } => termination.object != Object::Gone && self.has_a_story(),
@@ -227,6 +259,11 @@ impl PodWorker {
         self.containers.iter_mut().find(|container| container.spec.name == *name)
     }
 
+    /// The container of that name, if that is the image it is to run.
+    pub(crate) fn wanting(&mut self, name: &ContainerName, edition: u32) -> Option<&mut Container> {
+        self.named(name).filter(|container| container.edition == edition)
+    }
+
     /// The container whose latest run is `instance`; news of older runs comes too late to matter.
     pub(crate) fn current(&mut self, instance: &Instance) -> Option<&mut Container> {
         self.containers.iter_mut().find(|container| container.is(instance))
@@ -237,12 +274,24 @@ impl PodWorker {
         self.current(instance).filter(|container| matches!(container.run, Run::Asked(_)))
     }
 
-    pub(crate) fn signal_answered(&mut self, instance: &Instance, signal: Signal) {
+    pub(crate) fn signal_answered(&mut self, now: Moment, instance: &Instance, signal: Signal, delivery: Delivery) {
         if let Some(container) = self.current(instance)
             && let Run::Running(running) = &mut container.run
             && let Some(stop) = &mut running.stop
         {
-            stop.signal_answered(signal);
+            stop.signal_answered(now, signal, delivery);
+        }
+    }
+
+    /// A KILL could not be sent: it is tried again, and people can see what is waited for.
+    pub(crate) fn kill_failed(&mut self, now: Moment, instance: &Instance, message: &str, out: &mut Vec<Effect>) {
+        let Some(container) = self.current(instance) else { return };
+        let Run::Running(running) = &mut container.run else { return };
+        if running.stop.as_mut().is_some_and(|stop| stop.kill_failed(now)) {
+            let name = &instance.name.0;
+            let failed = format!("failed to \"KillContainer\" for {name:?} with KillContainerError: {message:?}");
+            out.push(Effect::Emit(Event::pod_warning("FailedKillPod", format!("error killing pod: {failed}"))));
+            self.also(Termination::is_blocked);
         }
     }
 }
@@ -260,6 +309,8 @@ fn is_worth_showing(input: &Input) -> bool {
         | Input::Exited { .. }
         | Input::HookFinished { .. }
         | Input::SignalAnswered { .. }
+        | Input::KillFailed { .. }
+        | Input::SandboxLost { .. }
         | Input::ProbeChanged { .. }
         | Input::ObjectGone
         | Input::KillRequested { .. }

@@ -39,12 +39,12 @@ fn nothing_that_a_pod_needs_is_waited_for_in_vain() {
         .unanswered_at_first("create sandbox")
         .unanswered_at_first("start app")
         .when_left_alone()
-        .deleted_at(secs(300), secs(30))
+        .deleted_at(secs(4_000), secs(30))
         .told()
         .then_at(secs(120), "sandbox was never answered for")
-        .then_at(secs(240), "start of app was never answered")
+        .then_at(secs(3_720), "start of app was never answered")
         .then_events(1, "Failed", "Error: nobody answered whether the container was started; asking again")
-        .then_at(secs(240), "app started")
+        .then_at(secs(3_720), "app started")
         .then_exit("app", 0, "Completed");
     given_pod()
         .container("app", exits_on_term(secs(1)))
@@ -72,6 +72,20 @@ fn a_replacement_that_is_never_answered_is_asked_for_again() {
         .then_at(millis(132_001), "start app#1");
 }
 
+/// A start may have to pull its image again: one that takes long is neither warned about nor asked for twice.
+#[test]
+fn a_start_that_pulls_for_long_is_waited_for() {
+    given_pod()
+        .container("app", exits_on_term(secs(1)))
+        .start_takes(secs(600))
+        .when_left_alone()
+        .deleted_at(secs(700), secs(30))
+        .told()
+        .then_times(1, "start app")
+        .then_no_event("Failed")
+        .then_at(secs(700), "TERM to app");
+}
+
 /// A start that nobody ever answers is asked for again and again, and holds neither the pod's end nor its order.
 #[test]
 fn a_start_that_is_never_answered_is_asked_for_until_the_pod_leaves() {
@@ -79,13 +93,13 @@ fn a_start_that_is_never_answered_is_asked_for_until_the_pod_leaves() {
         .container("app", Script::StartUnanswered)
         .container("web", IgnoresTerm)
         .when_left_alone()
-        .deleted_at(secs(400), secs(5))
+        .deleted_at(secs(12_000), secs(5))
         .told()
         .then_times(4, "start app")
-        .then_at(secs(400), "TERM to web")
-        .then_at(secs(405), "KILL to web")
-        .then_at(secs(407), "remove sandbox")
-        .then_finished_by(millis(407_010));
+        .then_at(secs(12_000), "TERM to web")
+        .then_at(secs(12_005), "KILL to web")
+        .then_at(secs(12_007), "remove sandbox")
+        .then_finished_by(millis(12_007_010));
 }
 
 /// A run of which nobody knows whether it was is not taken for a success, whatever the one before it said.
@@ -111,10 +125,10 @@ fn an_image_that_changes_during_an_unanswered_start_is_not_lost() {
         .unanswered_at_first("start app")
         .when_left_alone()
         .told_at(secs(10), changed)
-        .deleted_at(secs(200), secs(30))
+        .deleted_at(secs(4_000), secs(30))
         .told()
-        .then_at(secs(120), "TERM to app")
-        .then_at(secs(121), "start app#1");
+        .then_at(secs(3_600), "TERM to app")
+        .then_at(secs(3_601), "start app#1");
 }
 
 /// Whatever a worker waits for, it says until when and why: no phase of a life waits in silence, but for the world.
@@ -130,8 +144,8 @@ fn every_wait_for_an_answer_has_a_deadline_and_a_reason() {
     assert_eq!(next(&pod), Some((120_000, WakeReason::SandboxUnanswered)));
     pod.handle(at(1), Input::SandboxReady);
     assert_eq!(next(&pod), Some((3_600_000, WakeReason::PullUnanswered(name()))));
-    pod.handle(at(2), Input::ImageReady { container: name(), stop_signal: None });
-    assert_eq!(next(&pod), Some((120_002, WakeReason::StartUnanswered(name()))));
+    pod.handle(at(2), Input::ImageReady { container: name(), edition: 0, stop_signal: None });
+    assert_eq!(next(&pod), Some((3_600_002, WakeReason::StartUnanswered(name()))));
     pod.handle(at(3), Input::Started { instance: instance(), wall: lifecycle::Wall(0) });
     assert_eq!(next(&pod), None, "it lives");
     pod.handle(at(4), Input::ObjectGone);

@@ -2,8 +2,8 @@
 //! and 11 C to H.
 
 use lifecycle::{
-    BestEvidence, ContainerName, ContainerSpec, ContainerState, DeleteSighting, DrainSpec, Effect, Exit, Hook, Input,
-    Instance, KillCause, Moment, PodPhase, PodWorker, Probe, RestartPolicy, Role, Routes, RuntimeReport, Signal,
+    BestEvidence, ContainerName, ContainerSpec, ContainerState, Cut, DeleteSighting, DrainSpec, Effect, Exit, Hook,
+    Input, Instance, KillCause, Moment, PodPhase, PodWorker, Probe, RestartPolicy, Role, Routes, RuntimeReport, Signal,
     SpecChange, TrafficNews, Verdict, Wall, message,
 };
 use testkit::{HookScript, ImageScript, Script, Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
@@ -408,7 +408,7 @@ fn a_living_pod_starts_over_after_a_reboot() {
     for (now, input) in [
         (9_000_000, Input::Begin),
         (9_000_001, Input::SandboxReady),
-        (9_000_002, Input::ImageReady { container: ContainerName("app".into()), stop_signal: None }),
+        (9_000_002, Input::ImageReady { container: ContainerName("app".into()), edition: 0, stop_signal: None }),
         (9_000_003, Input::Started { instance: instance("app"), wall: Wall(0) }),
     ] {
         pod.handle(at(now), input);
@@ -436,8 +436,10 @@ fn an_active_deadline_is_not_read_off_another_clock() {
     // Nobody knows for how long the machine was off, for its wall clock went back.
     pod.handle(at(700_000), Input::Rebooted { was: at(25_000) });
     assert!(!pod.is_terminating());
+    assert_eq!(pod.next_wake(), None, "nothing is done before somebody says what came through");
+    pod.handle(at(700_000), Input::AgentRestarted { report: RuntimeReport::default() });
     let until = pod.next_wake().map(|wake| (wake.at, wake.reason));
-    assert_eq!(until, Some((at(800_000), lifecycle::WakeReason::SandboxUnanswered)));
+    assert_eq!(until, Some((at(820_000), lifecycle::WakeReason::SandboxUnanswered)));
     pod.handle(at(1_280_000), Input::TimePassed);
     assert_eq!(pod.deadline(), Some(at(1_310_000)), "600 s after its begin, and its grace from then");
 }
@@ -450,7 +452,7 @@ fn a_leaving_pod_is_finalised_after_a_reboot() {
     for (now, input) in [
         (1_000, Input::Begin),
         (1_001, Input::SandboxReady),
-        (1_002, Input::ImageReady { container: ContainerName("app".into()), stop_signal: None }),
+        (1_002, Input::ImageReady { container: ContainerName("app".into()), edition: 0, stop_signal: None }),
         (1_003, Input::Started { instance: instance("app"), wall: Wall(0) }),
         (5_000, Input::DeleteRequested { grace: secs(60), sighting: DeleteSighting::Live }),
     ] {
@@ -479,15 +481,34 @@ fn every_wait_keeps_its_rest_through_a_reboot() {
     let at = Moment::from_millis;
     let drain = DrainSpec { budget: Some(secs(20)), ..DrainSpec::default() };
     let spec = given_pod().container("app", IgnoresTerm).drain(drain).spec();
-    let image_ready = || Input::ImageReady { container: ContainerName("app".into()), stop_signal: None };
+    let image_ready = || Input::ImageReady { container: ContainerName("app".into()), edition: 0, stop_signal: None };
+    // Everything that ran goes on. Whoever reports that makes errands about a sandbox begin anew; other waits go on, too.
+    let all_survived = |pod: &PodWorker| {
+        let running =
+            pod.status().containers.into_iter().filter(|it| matches!(it.state, ContainerState::Running { .. }));
+        let containers = running.map(|it| lifecycle::ContainerReport {
+            instance: Instance { name: it.name, attempt: it.attempt },
+            seen: lifecycle::SeenContainer::Running { wall: Wall(0) },
+        });
+        RuntimeReport { sandbox: true, containers: containers.collect(), hooks: Vec::new() }
+    };
     let shifted_of = |spec: &lifecycle::PodSpec, inputs: Vec<(u64, Input)>| {
         let mut pod = PodWorker::new(spec.clone());
         for (now, input) in inputs {
             pod.handle(at(now), input);
         }
+        let mut booted = pod.clone();
+        booted.handle(at(50_000), Input::Rebooted { was: at(9_000_000) });
+        // Without processes there is nothing to be told first.
+        if let Some(after) = booted.next_wake() {
+            assert_eq!(pod.next_wake().map(|before| before.at - at(9_000_000)), Some(after.at - at(50_000)));
+        }
+        let report = all_survived(&pod);
+        for (pod, now) in [(&mut pod, 9_000_000), (&mut booted, 50_000)] {
+            pod.handle(at(now), Input::AgentRestarted { report: report.clone() });
+        }
         let before = pod.next_wake().expect("it waits for something").at;
-        pod.handle(at(50_000), Input::Rebooted { was: at(9_000_000) });
-        let after = pod.next_wake().expect("it still does").at;
+        let after = booted.next_wake().expect("it still does").at;
         assert_eq!(before - at(9_000_000), after - at(50_000));
     };
     let shifted = |inputs| shifted_of(&spec, inputs);
@@ -495,6 +516,7 @@ fn every_wait_keeps_its_rest_through_a_reboot() {
     shifted(vec![(8_999_000, Input::Begin), (8_999_900, failed)]);
     let no_image = Input::ImageFailed {
         container: ContainerName("app".into()),
+        edition: 0,
         reason: "ErrImagePull".into(),
         message: "no".into(),
     };
@@ -502,7 +524,7 @@ fn every_wait_keeps_its_rest_through_a_reboot() {
     let removal_failed = Input::SandboxRemovalFailed { message: "busy".into() };
     shifted(vec![(8_998_000, Input::ObjectGone), (8_999_999, removal_failed)]);
     let up = |then: Vec<(u64, Input)>| {
-        let image = Input::ImageReady { container: ContainerName("app".into()), stop_signal: None };
+        let image = Input::ImageReady { container: ContainerName("app".into()), edition: 0, stop_signal: None };
         let started = Input::Started { instance: instance("app"), wall: Wall(0) };
         let routes = Routes { best: BestEvidence::Divert, last: false, replaced: true, busy: true };
         let up = [Input::Begin, Input::SandboxReady, image, started, Input::Traffic(TrafficNews::Routed(routes))];
@@ -517,12 +539,15 @@ fn every_wait_keeps_its_rest_through_a_reboot() {
     ]));
     let unwell = Input::ProbeChanged { instance: instance("app"), probe: Probe::Liveness, passing: false };
     shifted(up(vec![(8_999_000, unwell.clone())]));
-    shifted(up(vec![(8_999_000, unwell), (8_999_500, Input::Traffic(TrafficNews::CutDone { revision: 1 }))]));
+    shifted(up(vec![
+        (8_999_000, unwell),
+        (8_999_500, Input::Traffic(TrafficNews::CutDone { how: Cut::Divert, revision: 1 })),
+    ]));
     // A pull, a start, a hook that nobody else times any more.
     shifted(vec![(8_999_000, Input::Begin), (8_999_100, Input::SandboxReady)]);
     shifted(vec![(8_999_000, Input::Begin), (8_999_100, Input::SandboxReady), (8_999_200, image_ready())]);
     let deleted = Input::DeleteRequested { grace: secs(60), sighting: DeleteSighting::Live };
-    let cut = Input::Traffic(TrafficNews::CutDone { revision: 1 });
+    let cut = Input::Traffic(TrafficNews::CutDone { how: Cut::Divert, revision: 1 });
     let settled = Input::Traffic(TrafficNews::Settled);
     shifted(up(vec![(8_999_000, deleted.clone())]));
     shifted(up(vec![(8_999_000, deleted.clone()), (8_999_800, cut.clone())]));

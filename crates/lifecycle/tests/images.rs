@@ -11,8 +11,8 @@ fn app(attempt: u32) -> Instance {
     Instance { name: ContainerName("app".into()), attempt }
 }
 
-fn image_ready(stop_signal: Option<Signal>) -> Input {
-    Input::ImageReady { container: ContainerName("app".into()), stop_signal }
+fn image_ready(edition: u32, stop_signal: Option<Signal>) -> Input {
+    Input::ImageReady { container: ContainerName("app".into()), edition, stop_signal }
 }
 
 fn signals(effects: &[lifecycle::Effect]) -> Vec<Signal> {
@@ -43,12 +43,12 @@ fn a_replaced_run_gets_the_signal_of_its_own_image() {
             pod.handle(Moment::from_millis(clock), input)
         };
         for input in
-            [Input::Begin, Input::SandboxReady, image_ready(old), Input::Started { instance: app(0), wall: Wall(0) }]
+            [Input::Begin, Input::SandboxReady, image_ready(0, old), Input::Started { instance: app(0), wall: Wall(0) }]
         {
             tell(input);
         }
         tell(image_of("app"));
-        tell(image_ready(new));
+        tell(image_ready(1, new));
         assert_eq!(signals(&tell(hook_done.clone())), [expected], "{old:?} to {new:?}");
         assert_eq!(pod.status().containers[0].stop_signal, Some(expected), "and that is what is shown");
         // The next run has the new one's.
@@ -90,7 +90,7 @@ fn an_image_that_changes_during_a_start_that_fails_is_not_lost() {
     for end in [Input::Exited { instance: app(0), exit }, refused] {
         let spec = given_pod().restart(RestartPolicy::Never).container("app", Script::IgnoresTerm).spec();
         let mut pod = PodWorker::new(spec);
-        for input in [Input::Begin, Input::SandboxReady, image_ready(None), image_of("app"), image_ready(None)] {
+        for input in [Input::Begin, Input::SandboxReady, image_ready(0, None), image_of("app"), image_ready(1, None)] {
             pod.handle(Moment::from_millis(1), input);
         }
         let asked = pod.handle(Moment::from_millis(2), end);
@@ -130,8 +130,8 @@ fn a_run_that_was_taken_over_gets_the_signal_of_its_image() {
         signals(&pod.handle(Moment::from_millis(99), Input::ObjectGone))
     };
     let quit = Some(Signal(3));
-    assert_eq!(signals_after(vec![Input::Begin, found(), image_ready(quit)]), [Signal(3)]);
-    assert_eq!(signals_after(vec![Input::Begin, image_ready(quit), found()]), [Signal(3)]);
+    assert_eq!(signals_after(vec![Input::Begin, found(), image_ready(0, quit)]), [Signal(3)]);
+    assert_eq!(signals_after(vec![Input::Begin, image_ready(0, quit), found()]), [Signal(3)]);
     assert_eq!(signals_after(vec![Input::Begin, found()]), [Signal::TERM], "nobody knows");
     // It goes on under the number it has.
     let mut pod = PodWorker::new(given_pod().container("app", Script::IgnoresTerm).spec());
@@ -147,7 +147,7 @@ fn a_run_that_was_taken_over_gets_the_signal_of_its_image() {
     let mut pod = PodWorker::new(
         given_pod().container("app", Script::IgnoresTerm).pre_stop(Hook::Exec, HookScript::NeverEnds).spec(),
     );
-    for input in [Input::Begin, found(), image_of("app"), image_ready(quit)] {
+    for input in [Input::Begin, found(), image_of("app"), image_ready(1, quit)] {
         pod.handle(Moment::from_millis(1), input);
     }
     let (kind, outcome) = (lifecycle::HookKind::PreStop, lifecycle::HookOutcome::Succeeded);
@@ -182,4 +182,26 @@ fn a_replacement_takes_a_detour() {
         .then_times(2, "divert new connections")
         .then_at(millis(10_002), "TERM to app")
         .then_at(millis(11_002), "restore traffic");
+}
+
+/// The late answer about an image that is not wanted any more starts nothing, and does not make the other one's a surprise.
+#[test]
+fn a_late_answer_about_another_image_starts_nothing() {
+    let mut pod = PodWorker::new(given_pod().container("app", Script::IgnoresTerm).spec());
+    let mut clock = 0;
+    let mut tell = |input| {
+        clock += 1;
+        pod.handle(Moment::from_millis(clock), input)
+    };
+    tell(Input::Begin);
+    tell(Input::SandboxReady);
+    let again = tell(image_of("app"));
+    let name = || ContainerName("app".into());
+    assert!(again.contains(&lifecycle::Effect::PullImage { container: name(), edition: 1 }), "{again:?}");
+    let start = lifecycle::Effect::StartContainer { instance: app(0) };
+    assert!(!tell(image_ready(0, None)).contains(&start), "that is the old one");
+    let refused =
+        Input::ImageFailed { container: name(), edition: 0, reason: "ErrImagePull".into(), message: "".into() };
+    assert!(tell(refused).is_empty(), "so is that");
+    assert!(tell(image_ready(1, Some(Signal(3)))).contains(&start));
 }

@@ -169,7 +169,7 @@ fn a_delete_during_a_pull_cancels_it() {
 /// An image that arrives although nobody wants it any more starts nothing.
 #[test]
 fn an_image_that_comes_late_starts_nothing() {
-    let late = Input::ImageReady { container: lifecycle::ContainerName("app".into()), stop_signal: None };
+    let late = Input::ImageReady { container: lifecycle::ContainerName("app".into()), edition: 0, stop_signal: None };
     given_pod()
         .container("app", IgnoresTerm)
         .image(ImageScript::Takes(secs(600)))
@@ -368,7 +368,7 @@ fn what_keeps_a_pod_is_shown_while_it_does() {
     let name = || lifecycle::ContainerName("app".into());
     let started =
         Input::Started { instance: lifecycle::Instance { name: name(), attempt: 0 }, wall: lifecycle::Wall(0) };
-    let image = Input::ImageReady { container: name(), stop_signal: None };
+    let image = Input::ImageReady { container: name(), edition: 0, stop_signal: None };
     for input in [Input::Begin, Input::SandboxReady, image, started, Input::ObjectGone] {
         pod.handle(at(0), input);
     }

@@ -157,7 +157,7 @@ fn housekeeping_is_told_and_each_pod_knows_what_to_do() {
 }
 
 fn image_ready() -> Input {
-    Input::ImageReady { container: lifecycle::ContainerName("app".into()), stop_signal: None }
+    Input::ImageReady { container: lifecycle::ContainerName("app".into()), edition: 0, stop_signal: None }
 }
 
 /// The same storm of updates for many pods: each is told everything, and each answers for itself.
@@ -302,7 +302,7 @@ fn overran_at(grace: u64) -> Option<(Moment, KillOutcome)> {
     for (step, input) in [
         Input::Begin,
         Input::SandboxReady,
-        Input::ImageReady { container: lifecycle::ContainerName("app".into()), stop_signal: None },
+        Input::ImageReady { container: lifecycle::ContainerName("app".into()), edition: 0, stop_signal: None },
         Input::Started { instance: instance("app"), wall: lifecycle::Wall(0) },
         Input::KillRequested { cause: KillCause::Preempted, grace: Some(secs(grace)) },
         Input::KillAwaited { ticket: 9 },
@@ -556,14 +556,19 @@ fn a_runtime_that_was_away_ends_what_it_finds() {
         .when_killed(KillCause::ConfigRemoved, None)
         .runtime_away(secs(5), secs(42))
         .told()
-        .then_times(6, "KILL to app")
-        .then_at(millis(45_001), "app exited 137")
+        .then_times(10, "KILL to app")
+        .then_at(millis(46_210), "app exited 137")
+        .then_events(
+            9,
+            "FailedKillPod",
+            "error killing pod: failed to \"KillContainer\" for \"app\" with KillContainerError: \"no answer\"",
+        )
         .then_events(
             1,
             "TerminationOverdue",
             "Pod should have been gone 3s ago, but container app is killed, exit not seen",
         )
-        .then_finished_by(millis(45_010));
+        .then_finished_by(millis(46_220));
     // It stops before the signal, and when nothing is left but the sandbox.
     given_pod()
         .grace(secs(20))

@@ -462,7 +462,7 @@ fn an_exit_that_turns_up_late_replaces_a_guess_and_nothing_else() {
     };
     let shown = |inputs: Vec<Input>| {
         let mut pod = lifecycle::PodWorker::new(given_pod().container("app", IgnoresTerm).spec());
-        let image = Input::ImageReady { container: name(), stop_signal: None };
+        let image = Input::ImageReady { container: name(), edition: 0, stop_signal: None };
         let started = Input::Started { instance: app(), wall: lifecycle::Wall(3) };
         let up = [Input::Begin, Input::SandboxReady, image, started, Input::ObjectGone];
         for input in up.into_iter().chain(inputs) {

@@ -192,7 +192,7 @@ fn nobody_is_woken_for_a_deadline_that_is_over() {
     for input in [
         Input::Begin,
         Input::SandboxReady,
-        Input::ImageReady { container: ContainerName("app".into()), stop_signal: None },
+        Input::ImageReady { container: ContainerName("app".into()), edition: 0, stop_signal: None },
         Input::Started { instance: run("app", 0), wall: lifecycle::Wall(0) },
         Input::AgentRestarted { report: lifecycle::RuntimeReport::default() },
         Input::AgentRestarted { report: there },

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use lifecycle::{
-    BarrierMode, BestEvidence, ContainerName, ContainerReport, ContainerSpec, DeleteSighting, Delivery, DrainSpec,
+    BarrierMode, BestEvidence, ContainerName, ContainerReport, ContainerSpec, Cut, DeleteSighting, Delivery, DrainSpec,
     Exit, Hook, HookKind, HookOutcome, HookReport, Input, Instance, KillCause, LastEndpoint, Moment, PodWorker, Probe,
     RestartPolicy, Role, Routes, RuntimeReport, SeenContainer, Signal, SpecChange, TrafficNews, Wall,
 };
@@ -199,8 +199,17 @@ fn any_input(dice: &mut Dice, names: &[ContainerName]) -> Input {
             grace: None,
         },
         0 => Input::Begin,
-        1..=4 => Input::ImageReady { container: instance.name, stop_signal: dice.pick(&[None, Some(Signal(3))]) },
-        5 => Input::ImageFailed { container: instance.name, reason: "ErrImagePull".into(), message: message() },
+        1..=4 => Input::ImageReady {
+            container: instance.name,
+            edition: u32::from(dice.once_in(4)),
+            stop_signal: dice.pick(&[None, Some(Signal(3))]),
+        },
+        5 => Input::ImageFailed {
+            container: instance.name,
+            edition: 0,
+            reason: "ErrImagePull".into(),
+            message: message(),
+        },
         6 | 7 => Input::SandboxReady,
         8 => Input::SandboxFailed { message: message() },
         9..=11 => Input::Started { instance, wall: Wall(3) },
@@ -227,7 +236,9 @@ fn any_input(dice: &mut Dice, names: &[ContainerName]) -> Input {
         },
         18 if dice.once_in(4) => Input::ObjectGone,
         19 if dice.once_in(6) => Input::KillRequested { cause: KillCause::Preempted, grace: Some(grace) },
+        20 if dice.once_in(4) => Input::SandboxLost { instance },
         20 => Input::SandboxRemoved,
+        21 if dice.once_in(3) => Input::KillFailed { instance, message: message() },
         21 => Input::SandboxRemovalFailed { message: message() },
         22 => Input::ObjectDeleted,
         23 => Input::ObjectDeleteFailed { message: message() },
@@ -246,11 +257,11 @@ fn any_routes(dice: &mut Dice) -> Routes {
 }
 
 fn any_news(dice: &mut Dice) -> TrafficNews {
-    let routes = any_routes(dice);
+    let (routes, how) = (any_routes(dice), dice.pick(&[Cut::Divert, Cut::Withdraw, Cut::Refuse]));
     let open = u32::try_from(dice.below(3)).expect("small");
     dice.pick(&[
         TrafficNews::Routed(routes),
-        TrafficNews::CutDone { revision: 1 },
+        TrafficNews::CutDone { how, revision: 1 },
         TrafficNews::Acked { acked: open, required: 2 },
         TrafficNews::Quiet,
         TrafficNews::Settled,

@@ -283,21 +283,25 @@ fn a_detour_that_fails_holds_nobody() {
         .then_at(secs(15), "TERM to app");
 }
 
-/// [TR-28]: a sleep that would wait for what has already happened is left out, if the pod says so.
+/// [TR-28]: a sleep that would wait for what has already happened is left out, if the pod says so: the API's own, and a
+/// command that only sleeps. Any other command is run.
 #[test]
 fn a_pointless_sleep_is_left_out() {
-    let sleeps = |cut_takes, elide_sleep| {
+    let sleeps = |hook, cut_takes, elide_sleep| {
         given_pod()
             .container("app", exits_on_term(secs(1)))
-            .pre_stop_sleep(secs(15))
+            .pre_stop(hook, HookScript::Takes(secs(15)))
             .drain(DrainSpec { elide_sleep, ..DrainSpec::default() })
             .routed(SHARED, TrafficScript { cut_takes, ..TrafficScript::default() })
             .when_deleted(secs(60))
             .told()
     };
-    sleeps(Some(millis(2)), true).then_at(millis(7), "TERM to app").then_never("run preStop of app");
-    sleeps(Some(millis(2)), false).then_at(millis(15_007), "TERM to app");
-    sleeps(None, true).then_at(secs(20), "TERM to app").then_released_by("Deadline");
+    for hook in [Hook::Sleep(secs(15)), Hook::ExecSleep(secs(15))] {
+        sleeps(hook, Some(millis(2)), true).then_at(millis(7), "TERM to app").then_never("run preStop of app");
+        sleeps(hook, Some(millis(2)), false).then_at(millis(15_007), "TERM to app");
+        sleeps(hook, None, true).then_at(secs(20), "TERM to app").then_released_by("Deadline");
+    }
+    sleeps(Hook::Exec, Some(millis(2)), true).then_at(millis(15_007), "TERM to app");
 }
 
 /// [TR-29]: the only replica goes on serving until its replacement is there.

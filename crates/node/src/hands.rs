@@ -105,9 +105,9 @@ impl<R: Runtime> Hands<R> {
         while self.tasks.try_join_next().is_some() {}
         let body = self.body.clone();
         match effect {
-            Effect::PullImage { container } => {
+            Effect::PullImage { container, edition } => {
                 let name = container.clone();
-                let task = self.tasks.spawn(async move { body.pull(container).await });
+                let task = self.tasks.spawn(async move { body.pull(container, edition).await });
                 self.pulls.insert(name, task);
             }
             Effect::CancelPull { container } => {
@@ -233,7 +233,7 @@ impl<R: Runtime> Hands<R> {
         let handler = body.handler(&instance, kind);
         let key = (instance.clone(), kind);
         match handler.as_ref().map(hook_of) {
-            Some(Hook::Exec) => {
+            Some(Hook::Exec | Hook::ExecSleep(_)) => {
                 let command = handler.and_then(|h| h.exec?.command).unwrap_or_default();
                 self.tasks.spawn(async move { body.exec_hook(instance, kind, command).await });
             }
@@ -305,10 +305,12 @@ impl<R: Runtime> Body<R> {
         self.tools.recorder.record(pod, event);
     }
 
-    async fn pull(&self, container: ContainerName) {
+    async fn pull(&self, container: ContainerName, edition: u32) {
         let input = match self.obtain(&container).await {
-            Ok(Image { stop_signal, .. }) => Input::ImageReady { container, stop_signal: stop_signal.map(Signal) },
-            Err((reason, message)) => Input::ImageFailed { container, reason: reason.to_owned(), message },
+            Ok(Image { stop_signal, .. }) => {
+                Input::ImageReady { container, edition, stop_signal: stop_signal.map(Signal) }
+            }
+            Err((reason, message)) => Input::ImageFailed { container, edition, reason: reason.to_owned(), message },
         };
         self.tell(input).await;
     }
@@ -323,7 +325,11 @@ impl<R: Runtime> Body<R> {
         let policy = PullPolicy::of(wanted.image_pull_policy.as_deref());
         let tell = |kind, reason: &str, message| self.emit(Some(container), kind, reason, message);
         let image = images::obtain(&*self.tools.runtime, &self.tools.client, &pod, &name, policy, &tell).await?;
-        lock(&self.facts).know_image(&container.0, &image);
+        let mut facts = lock(&self.facts);
+        // Another one may be wanted by now; that is somebody else's to find.
+        if find_container(&facts.pod, &container.0).is_some_and(|now| now.image == wanted.image) {
+            facts.know_image(&container.0, &image);
+        }
         Ok(image)
     }
 
@@ -354,12 +360,15 @@ impl<R: Runtime> Body<R> {
     async fn start(&self, instance: Instance) {
         let input = match self.try_start(&instance).await {
             Ok(wall) => Input::Started { instance, wall },
-            Err((reason, message)) => Input::StartFailed { instance, reason: reason.to_owned(), message },
+            Err(NotStarted::Refused(reason, message)) => {
+                Input::StartFailed { instance, reason: reason.to_owned(), message }
+            }
+            Err(NotStarted::NoSandbox) => Input::SandboxLost { instance },
         };
         self.tell(input).await;
     }
 
-    async fn try_start(&self, instance: &Instance) -> Result<Wall, (&'static str, String)> {
+    async fn try_start(&self, instance: &Instance) -> Result<Wall, NotStarted> {
         let pod = self.pod();
         let container = find_container(&pod, &instance.name.0)
             .ok_or_else(|| ("CreateContainerError", format!("the pod has no container {}", instance.name)))?;
@@ -379,21 +388,11 @@ impl<R: Runtime> Body<R> {
             container_spec(&pod, container, container_id(instance), image, &volumes, &lookups, &facts)
                 .map_err(|error: ConfigError| ("CreateContainerConfigError", error.to_string()))
         };
-        let mut spec = plan(image)?;
-        if *self.leaving.borrow() {
-            return Err(("CreateContainerError", "the pod is leaving".to_owned()));
-        }
-        let mut started = self.tools.runtime.start_container(&self.uid, &spec).await;
+        let mut started = self.start_unless_leaving(&plan(image)?).await?;
         if let Err(RuntimeError::ImageAbsent { .. }) = started {
             // Someone removed it since it was made present.
-            spec = plan(self.obtain_unless_leaving(&instance.name).await?.id)?;
-            started = self.tools.runtime.start_container(&self.uid, &spec).await;
-        }
-        if let Err(RuntimeError::NoSandbox { .. }) = started {
-            // The shim died with all it held; the pod lives on in a new one.
-            let sandbox = sandbox_spec(&pod);
-            self.tools.runtime.create_sandbox(&sandbox).await.map_err(|e| ("CreateContainerError", words(&e)))?;
-            started = self.tools.runtime.start_container(&self.uid, &spec).await;
+            let spec = plan(self.obtain_unless_leaving(&instance.name).await?.id)?;
+            started = self.start_unless_leaving(&spec).await?;
         }
         match started {
             Ok(Started { wall_ms, warnings }) => {
@@ -402,9 +401,22 @@ impl<R: Runtime> Body<R> {
                 }
                 Ok(Wall(wall_ms))
             }
-            Err(error @ RuntimeError::Start { .. }) => Err(("StartError", words(&error))),
-            Err(error) => Err(("CreateContainerError", words(&error))),
+            // The shim died with all it held: what becomes of the pod is the rules' to say.
+            Err(RuntimeError::NoSandbox { .. }) => Err(NotStarted::NoSandbox),
+            Err(error @ RuntimeError::Start { .. }) => Err(NotStarted::Refused("StartError", words(&error))),
+            Err(error) => Err(NotStarted::Refused("CreateContainerError", words(&error))),
         }
+    }
+
+    /// The last look before anything is made.
+    async fn start_unless_leaving(
+        &self,
+        spec: &runtime::ContainerSpec,
+    ) -> Result<Result<Started, RuntimeError>, NotStarted> {
+        if *self.leaving.borrow() {
+            return Err(NotStarted::Refused("CreateContainerError", "the pod is leaving".to_owned()));
+        }
+        Ok(self.tools.runtime.start_container(&self.uid, spec).await)
     }
 
     async fn volumes(&self, pod: &Pod, facts: &RunFacts) -> Result<BTreeMap<String, Prepared>, (&'static str, String)> {
@@ -448,8 +460,15 @@ impl<R: Runtime> Body<R> {
     }
 
     async fn kill(&self, instance: Instance) {
-        if let Err(error) = self.tools.runtime.kill(&self.uid, &container_id(&instance)).await {
-            warn!(error = words(&error), %instance, "a container could not be killed");
+        match self.tools.runtime.kill(&self.uid, &container_id(&instance)).await {
+            Ok(()) => {}
+            // There is nobody left to kill; whoever reaps tells how it ended.
+            Err(RuntimeError::NoSandbox { .. } | RuntimeError::NoContainer { .. }) => {}
+            Err(error) => {
+                let message = words(&error);
+                warn!(error = message, %instance, "a container could not be killed");
+                self.tell(Input::KillFailed { instance, message }).await;
+            }
         }
     }
 
@@ -490,11 +509,30 @@ impl<R: Runtime> Body<R> {
         let outcome = match handler.and_then(|h| h.http_get).zip(container) {
             None => HookOutcome::Failed { message: "invalid handler".to_owned() },
             Some((get, container)) => match probing::hook_request(&get, container, &pod_ip).await {
-                Ok(()) => HookOutcome::Succeeded,
+                Ok(remark) => {
+                    if let Some(message) = remark {
+                        self.emit(None, EventKind::Warning, "LifecycleHTTPFallback", message);
+                    }
+                    HookOutcome::Succeeded
+                }
                 Err(message) => HookOutcome::Failed { message },
             },
         };
         self.hook_finished(instance, kind, outcome).await;
+    }
+}
+
+/// Why a container was not started.
+enum NotStarted {
+    /// For a reason, in the API's word, and a sentence.
+    Refused(&'static str, String),
+    /// There is no sandbox to start it in.
+    NoSandbox,
+}
+
+impl From<(&'static str, String)> for NotStarted {
+    fn from((reason, message): (&'static str, String)) -> Self {
+        Self::Refused(reason, message)
     }
 }
 

@@ -90,6 +90,9 @@ struct Handle {
     full_name: Option<String>,
     /// No file asks for this static pod any more.
     unwanted: bool,
+    /// Nobody knows what this pod was to be; it only has to go. A pod of the same UID that somebody wants comes after it.
+    orphan: bool,
+    successor: Option<Pod>,
 }
 
 /// The table of drivers.
@@ -179,8 +182,12 @@ impl<R: Runtime> Pods<R> {
         if is_static(&pod) { self.begin_static(pod).await } else { self.changed(pod, false).await }
     }
 
-    fn begin(&mut self, uid: &str, worker: PodWorker, facts: Facts, begun: bool) -> mpsc::Sender<Input> {
+    /// Gives a pod its driver, which hears these facts before anything else happens, time included.
+    fn begin(&mut self, uid: &str, worker: PodWorker, facts: Facts, begun: bool, first: Vec<Input>) {
         let (inbox, told) = mpsc::channel(INBOX);
+        for input in first {
+            inbox.try_send(input).expect("a new inbox has room for the first few facts");
+        }
         let full_name = statics::line_of(&facts.pod);
         let facts = Arc::new(Mutex::new(facts));
         let hands = Hands::new(self.tools.clone(), facts.clone(), inbox.clone());
@@ -188,12 +195,20 @@ impl<R: Runtime> Pods<R> {
         let (driver, progress) = Driver::new(uid.to_owned(), worker, told, self.journal.clone(), hands);
         let entry = PodEntry { uid: PodUid(uid.to_owned()), facts, progress, flush };
         lock(&self.directory).insert(uid.to_owned(), entry.clone());
-        let handle =
-            Handle { inbox: inbox.clone(), entry, told: None, begun, object_gone: false, full_name, unwanted: false };
+        let handle = Handle {
+            inbox,
+            entry,
+            told: None,
+            begun,
+            object_gone: false,
+            full_name,
+            unwanted: false,
+            orphan: false,
+            successor: None,
+        };
         self.drivers.insert(uid.to_owned(), handle);
         let key = uid.to_owned();
         self.running.spawn(async move { (key, driver.run().await) });
-        inbox
     }
 
     async fn ended(
@@ -204,6 +219,11 @@ impl<R: Runtime> Pods<R> {
             Ok((uid, result)) => {
                 let handle = self.drivers.remove(&uid);
                 lock(&self.directory).remove(&uid);
+                if let Some(Handle { orphan: true, successor, .. }) = handle {
+                    result?;
+                    self.follow_orphan(&uid, successor).await;
+                    return Ok(());
+                }
                 if let Some(name) = handle.as_ref().and_then(|handle| handle.full_name.clone()) {
                     result?;
                     self.succeed(&name, &uid).await;
@@ -250,6 +270,7 @@ impl<R: Runtime> Pods<R> {
                 self.finished.remove(&uid);
                 if let Some(handle) = self.drivers.get_mut(&uid) {
                     handle.object_gone = true;
+                    handle.successor = None;
                     let _ = handle.inbox.send(Input::ObjectGone).await;
                 }
             }
@@ -259,6 +280,11 @@ impl<R: Runtime> Pods<R> {
     async fn changed(&mut self, pod: Pod, live: bool) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         if self.finished.contains(&uid) {
+            return;
+        }
+        if let Some(handle) = self.drivers.get_mut(&uid).filter(|handle| handle.orphan) {
+            // What is left of it goes first.
+            handle.successor = Some(pod);
             return;
         }
         if !self.drivers.contains_key(&uid) {
@@ -349,7 +375,7 @@ impl<R: Runtime> Pods<R> {
             start: Some(timeline::wall_now()),
             ..Facts::default()
         };
-        self.begin(uid, PodWorker::new(spec), facts, false);
+        self.begin(uid, PodWorker::new(spec), facts, false, Vec::new());
         true
     }
 

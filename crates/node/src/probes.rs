@@ -3,6 +3,8 @@
 //! [`Threshold`] is the whole rule of when an answer counts; [`run_probe_loop`] is the clock around it; [`attempt`]
 //! asks once. What an answer means for the container is decided elsewhere, by `lifecycle`.
 
+mod tls;
+
 use std::future::Future;
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use http::{HeaderName, HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use lifecycle::Probe;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
@@ -206,7 +209,6 @@ where
             ProbeAction::HttpGet(get) => match http_get(get, "kube-probe/1.36").await {
                 Ok(status) if status.is_success() || status.is_redirection() => Attempt::Success,
                 Ok(status) => Attempt::Failure(format!("HTTP probe failed with statuscode: {}", status.as_u16())),
-                Err(error @ HttpGetError::Https) => Attempt::Error(error.to_string()),
                 Err(error) => Attempt::Failure(chain(&error)),
             },
             ProbeAction::TcpSocket { host, port } => match TcpStream::connect((host.as_str(), *port)).await {
@@ -224,9 +226,16 @@ where
 /// Why an HTTP request got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpGetError {
-    /// TLS is not spoken here.
-    #[error("httpGet with scheme HTTPS is not supported yet")]
-    Https,
+    /// Somebody listens, but does not speak TLS.
+    #[error("no TLS with {host}:{port}")]
+    Tls {
+        /// Whom with.
+        host: String,
+        /// Which port.
+        port: u16,
+        /// What went wrong.
+        source: std::io::Error,
+    },
     /// The request cannot be written down.
     #[error("{what} {text:?} is not valid in an HTTP request")]
     Invalid {
@@ -257,23 +266,46 @@ pub enum HttpGetError {
     },
 }
 
+/// How a hook's request was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HookAnswer {
+    /// As it was asked.
+    AsAsked(StatusCode),
+    /// It was to be HTTPS, the server spoke HTTP, and so did we then.
+    InPlainText(StatusCode),
+}
+
 /// Sends the request of a lifecycle hook: any answer is a success. There is no time limit here; the grace budget
-/// of whoever waits is the limit (node-termination 4.2).
-pub async fn hook_http_get(get: &HttpGet) -> Result<StatusCode, HttpGetError> {
-    http_get(get, "kube-lifecycle/1.36").await
+/// of whoever waits is the limit (node-termination 4.2). A server that does not speak TLS is asked once more without, and
+/// without the secret that an `Authorization` header may hold.
+pub async fn hook_http_get(get: &HttpGet) -> Result<HookAnswer, HttpGetError> {
+    const AGENT: &str = "kube-lifecycle/1.36";
+    match http_get(get, AGENT).await {
+        Err(HttpGetError::Tls { source, .. }) if tls::is_plain_http(&source) => {
+            let headers = get.headers.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
+            let plain = HttpGet { scheme: "HTTP".to_owned(), headers: headers.cloned().collect(), ..get.clone() };
+            http_get(&plain, AGENT).await.map(HookAnswer::InPlainText)
+        }
+        answer => answer.map(HookAnswer::AsAsked),
+    }
 }
 
 async fn http_get(get: &HttpGet, agent: &'static str) -> Result<StatusCode, HttpGetError> {
-    if get.scheme.eq_ignore_ascii_case("https") {
-        return Err(HttpGetError::Https);
-    }
     let request = request(get, agent)?;
     let (host, port) = (get.host.clone(), get.port);
     let stream = match TcpStream::connect((get.host.as_str(), port)).await {
         Ok(stream) => stream,
         Err(source) => return Err(HttpGetError::Connect { host, port, source }),
     };
-    converse(stream, request).await.map_err(|source| HttpGetError::Answer { host, port, source })
+    let answer = if get.scheme.eq_ignore_ascii_case("https") {
+        match tls::connect(&get.host, stream).await {
+            Ok(stream) => converse(stream, request).await,
+            Err(source) => return Err(HttpGetError::Tls { host, port, source }),
+        }
+    } else {
+        converse(stream, request).await
+    };
+    answer.map_err(|source| HttpGetError::Answer { host, port, source })
 }
 
 fn request(get: &HttpGet, agent: &'static str) -> Result<Request<Empty<Bytes>>, HttpGetError> {
@@ -295,7 +327,10 @@ fn request(get: &HttpGet, agent: &'static str) -> Result<Request<Empty<Bytes>>, 
     Ok(request)
 }
 
-async fn converse(stream: TcpStream, request: Request<Empty<Bytes>>) -> hyper::Result<StatusCode> {
+async fn converse<S>(stream: S, request: Request<Empty<Bytes>>) -> hyper::Result<StatusCode>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let answered = async move {
         let mut response = sender.send_request(request).await?;
@@ -464,6 +499,25 @@ mod tests {
         (port, task)
     }
 
+    /// Answers whatever comes first, as a server does that does not speak TLS, and then a request; returns the latter.
+    async fn plain_server(answer: &'static str) -> (u16, tokio::task::JoinHandle<String>) {
+        let (listener, task) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), server(answer).await);
+        let port = listener.local_addr().unwrap().port();
+        let forward = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut hello = vec![];
+            stream.read_buf(&mut hello).await.unwrap();
+            stream.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTPS request").await.unwrap();
+            stream.shutdown().await.unwrap();
+            while stream.read_buf(&mut hello).await.is_ok_and(|read| read > 0) {}
+            let (mut asker, _) = listener.accept().await.unwrap();
+            let mut onward = TcpStream::connect(("127.0.0.1", task.0)).await.unwrap();
+            let _ = tokio::io::copy_bidirectional(&mut asker, &mut onward).await;
+            task.1.await.unwrap()
+        });
+        (port, forward)
+    }
+
     fn get(port: u16) -> HttpGet {
         HttpGet {
             host: "127.0.0.1".to_owned(),
@@ -508,12 +562,45 @@ mod tests {
     #[tokio::test]
     async fn a_hook_takes_any_answer_and_tells_a_broken_connection() {
         let (port, _asked) = server("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n").await;
-        assert_eq!(hook_http_get(&get(port)).await.unwrap(), StatusCode::SERVICE_UNAVAILABLE);
+        let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+        assert_eq!(hook_http_get(&get(port)).await.unwrap(), HookAnswer::AsAsked(unavailable));
         let (port, _asked) = server("").await;
         assert!(matches!(hook_http_get(&get(port)).await, Err(HttpGetError::Answer { .. })));
+    }
+
+    /// [NT-76]: a hook by HTTPS to a server that speaks HTTP is asked once more without TLS, and without the secret. A
+    /// probe is not.
+    #[tokio::test]
+    async fn a_secure_hook_falls_back_to_plain_text_without_its_secret() {
+        let secret = ("Authorization".to_owned(), "Bearer s3cret".to_owned());
+        let secure = |port| {
+            let mut get = HttpGet { scheme: "HTTPS".to_owned(), ..get(port) };
+            get.headers.push(secret.clone());
+            get
+        };
+        let (port, asked) = plain_server("HTTP/1.1 204 No Content\r\n\r\n").await;
+        let answer = hook_http_get(&secure(port)).await.unwrap();
+        assert_eq!(answer, HookAnswer::InPlainText(StatusCode::NO_CONTENT));
+        let asked = asked.await.unwrap().to_ascii_lowercase();
+        assert!(asked.starts_with("get /healthz?full=1 http/1.1\r\n") && asked.contains("x-who: probe"), "{asked}");
+        assert!(!asked.contains("s3cret"), "{asked}");
+        let (port, _asked) = plain_server("HTTP/1.1 204 No Content\r\n\r\n").await;
+        let probed = ask(ProbeAction::HttpGet(secure(port))).await;
+        assert!(matches!(probed, Attempt::Failure(message) if message.starts_with("no TLS with 127.0.0.1")));
+    }
+
+    /// A certificate is not looked at: hooks and probes ask the pod, at an address, as they would without TLS.
+    #[tokio::test]
+    async fn a_secure_request_trusts_any_certificate() {
+        let (port, asked) = tls::testing::server("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;
         let secure = HttpGet { scheme: "HTTPS".to_owned(), ..get(port) };
-        assert!(matches!(hook_http_get(&secure).await, Err(HttpGetError::Https)));
-        assert!(matches!(ask(ProbeAction::HttpGet(secure)).await, Attempt::Error(_)));
+        assert_eq!(hook_http_get(&secure).await.unwrap(), HookAnswer::AsAsked(StatusCode::OK));
+        let asked = asked.await.unwrap().to_ascii_lowercase();
+        assert!(asked.contains("user-agent: kube-lifecycle/"), "{asked}");
+        let (port, _asked) = tls::testing::server("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n").await;
+        let secure = HttpGet { scheme: "https".to_owned(), ..get(port) };
+        let expected = failure("HTTP probe failed with statuscode: 500");
+        assert_eq!(ask(ProbeAction::HttpGet(secure)).await, expected);
     }
 
     #[tokio::test]

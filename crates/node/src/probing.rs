@@ -14,7 +14,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::probes::{
-    Attempt, ExecAnswer, HttpGet, ProbeAction, ProbeNews, ProbeTiming, attempt, hook_http_get, run_probe_loop,
+    Attempt, ExecAnswer, HookAnswer, HttpGet, ProbeAction, ProbeNews, ProbeTiming, attempt, hook_http_get,
+    run_probe_loop,
 };
 
 /// How much of what a probe's program writes is kept.
@@ -221,8 +222,16 @@ fn port(port: &IntOrString, container: &Container) -> Option<u16> {
     u16::try_from(number).ok().filter(|n| *n > 0)
 }
 
-/// Sends the request of a lifecycle hook; any answer at all is a success.
-pub async fn hook_request(get: &HTTPGetAction, container: &Container, pod_ip: &str) -> Result<(), String> {
+/// Sends the request of a lifecycle hook; any answer at all is a success. Tells what people should know of it, if anything.
+pub async fn hook_request(get: &HTTPGetAction, container: &Container, pod_ip: &str) -> Result<Option<String>, String> {
     let get = http_get(get, container, pod_ip).ok_or_else(|| "the hook's port is not valid".to_owned())?;
-    hook_http_get(&get).await.map(drop).map_err(|error| crate::hands::words(&error))
+    match hook_http_get(&get).await {
+        Ok(HookAnswer::AsAsked(_)) => Ok(None),
+        Ok(HookAnswer::InPlainText(_)) => {
+            let (host, port) = (&get.host, get.port);
+            let to = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+            Ok(Some(format!("request to HTTPS lifecycle hook {to} got HTTP response, retry with HTTP succeeded")))
+        }
+        Err(error) => Err(crate::hands::words(&error)),
+    }
 }

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{debug, warn};
 
 use crate::statics::{self, mirror};
-use crate::translate::status::{Facts, api_status};
+use crate::translate::status::{Facts, api_status, is_over};
 
 /// What the node knows of one pod beside its worker, shared by its driver and its publisher.
 pub type SharedFacts = Arc<Mutex<Facts>>;
@@ -146,7 +146,12 @@ struct Writer {
     is_static: bool,
     /// What was stored last.
     last: Option<ApiStatus>,
+    /// The version of the object as we last saw it.
+    version: Option<String>,
 }
+
+/// How often somebody else may be quicker before we wait a little.
+const CONFLICTS_MOST: u32 = 5;
 
 impl Writer {
     fn new(client: kube::Client, node: String, facts: SharedFacts) -> Self {
@@ -155,7 +160,7 @@ impl Writer {
         let meta = pod.metadata;
         let api = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
         let (name, uid) = (meta.name.unwrap_or_default(), meta.uid.unwrap_or_default());
-        Self { client, api, node, facts, name, uid, is_static, last: None }
+        Self { client, api, node, facts, name, uid, is_static, last: None, version: None }
     }
 
     async fn write(&mut self, status: Option<&PodStatus>) -> kube::Result<()> {
@@ -163,32 +168,60 @@ impl Writer {
         if self.is_static && !self.reflect().await? {
             return Ok(());
         }
-        if self.last.is_none() {
-            // After a restart the node remembers less than the API: times of conditions come from there.
-            let Some(stored) = self.ours().await? else { return Ok(()) };
-            self.last = Some(stored.status.unwrap_or_default());
-        }
-        let new = {
-            let facts = crate::hands::lock(&self.facts);
-            api_status(status, &facts, self.last.as_ref(), timeline::wall_now())
-        };
-        if self.last.as_ref() == Some(&new) {
-            return Ok(());
-        }
-        let patch = json!({ "metadata": { "uid": self.uid }, "status": with_removals(&new) });
-        match self.api.patch_status(&self.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
-            Ok(_) => self.last = Some(new),
-            Err(error) if is_refusal(&error) => {
-                if self.ours().await?.is_some() {
-                    // Someone else was quicker, or the server will not have it: look again and try again, visibly.
-                    self.last = None;
-                    return Err(error);
-                }
-                debug!(%error, "the object is no longer ours to write");
+        for _ in 0..CONFLICTS_MOST {
+            if self.last.is_none() {
+                // After a restart the node remembers less than the API: times of conditions come from there.
+                let Some(stored) = self.ours().await? else { return Ok(()) };
+                self.version = stored.metadata.resource_version;
+                self.last = Some(stored.status.unwrap_or_default());
             }
-            Err(error) => return Err(error),
+            let new = {
+                let facts = crate::hands::lock(&self.facts);
+                api_status(status, &facts, self.last.as_ref(), timeline::wall_now())
+            };
+            if self.last.as_ref() == Some(&new) {
+                return Ok(());
+            }
+            let guard = self.guard(&new);
+            let patch = patch(&self.uid, guard.as_deref(), &new);
+            match self.api.patch_status(&self.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+                Ok(stored) => {
+                    (self.last, self.version) = (Some(new), stored.metadata.resource_version);
+                    return Ok(());
+                }
+                // Something was written meanwhile, perhaps that the pod is over: look again before saying so.
+                Err(error) if guard.is_some() && is_conflict(&error) => self.last = None,
+                Err(error) if is_refusal(&error) => {
+                    if self.ours().await?.is_some() {
+                        // Someone else was quicker, or the server will not have it: look again and try again, visibly.
+                        self.last = None;
+                        return Err(error);
+                    }
+                    debug!(%error, "the object is no longer ours to write");
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Ok(())
+        Err(kube::Error::Api(Box::new(
+            kube::core::Status::failure("others keep writing the pod", "Conflict").with_code(409),
+        )))
+    }
+
+    /// The version that the object must still have for a pod to be called over; others may call it so as well, and the
+    /// first word stands (node-termination 6.1).
+    fn guard(&self, new: &ApiStatus) -> Option<String> {
+        let is_over = |status: &ApiStatus| status.phase.as_deref().is_some_and(is_over);
+        let says_it_first = is_over(new) && !self.last.as_ref().is_some_and(is_over) && !self.is_static;
+        if !says_it_first {
+            return None;
+        }
+        let facts = crate::hands::lock(&self.facts);
+        let seen = &facts.pod.metadata.resource_version;
+        // Versions are numbers here; the later one will do as well if the pod was not over by then.
+        let number = |version: &Option<String>| version.as_ref().and_then(|text| text.parse::<u64>().ok());
+        let is_later = number(seen) > number(&self.version) && !facts.pod.status.as_ref().is_some_and(is_over);
+        if is_later { seen.clone() } else { self.version.clone() }
     }
 
     /// Sees to it that there is a mirror to write to. False if the API has no place for one.
@@ -226,6 +259,15 @@ impl Writer {
     }
 }
 
+/// What is sent to store a status, for an object that must be ours and perhaps unchanged.
+fn patch(uid: &str, version: Option<&str>, status: &ApiStatus) -> Value {
+    let mut patch = json!({ "metadata": { "uid": uid }, "status": with_removals(status) });
+    if let Some(version) = version {
+        patch["metadata"]["resourceVersion"] = json!(version);
+    }
+    patch
+}
+
 /// A merge keeps what a patch leaves out, so fields that were cleared are said to be null.
 fn with_removals(status: &ApiStatus) -> Value {
     let mut value = serde_json::to_value(status).unwrap_or_else(|_| json!({}));
@@ -243,6 +285,10 @@ fn with_removals(status: &ApiStatus) -> Value {
 
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
 #[cfg(test)]

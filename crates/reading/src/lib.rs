@@ -44,6 +44,7 @@ pub fn pod_spec(pod: &Pod) -> Result<PodSpec, SpecError> {
         container_spec(c, role)
     });
     let main = spec.containers.iter().map(|c| container_spec(c, Role::Main));
+    let ephemeral = spec.ephemeral_containers.iter().flatten().map(|c| Ok(ephemeral_spec(&c.name)));
     let meta = &pod.metadata;
     Ok(PodSpec {
         identity: PodIdentity {
@@ -51,7 +52,7 @@ pub fn pod_spec(pod: &Pod) -> Result<PodSpec, SpecError> {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
         },
-        containers: init.chain(main).collect::<Result<_, _>>()?,
+        containers: init.chain(main).chain(ephemeral).collect::<Result<_, _>>()?,
         restart: match spec.restart_policy.as_deref() {
             Some("Never") => RestartPolicy::Never,
             Some("OnFailure") => RestartPolicy::OnFailure,
@@ -75,13 +76,17 @@ pub fn spec_changes(before: &Pod, after: &Pod) -> Vec<SpecChange> {
     }
     for added in new.ephemeral_containers.iter().flatten() {
         if !old.ephemeral_containers.iter().flatten().any(|c| c.name == added.name) {
-            changes.push(SpecChange::Ephemeral { spec: ContainerSpec::new(&added.name, Role::Ephemeral) });
+            changes.push(SpecChange::Ephemeral { spec: ephemeral_spec(&added.name) });
         }
     }
     if old.active_deadline_seconds != new.active_deadline_seconds {
         changes.push(SpecChange::ActiveDeadline { deadline: new.active_deadline_seconds.map(seconds) });
     }
     changes
+}
+
+fn ephemeral_spec(name: &str) -> ContainerSpec {
+    ContainerSpec::new(name, Role::Ephemeral)
 }
 
 fn container_spec(container: &Container, role: Role) -> Result<ContainerSpec, SpecError> {
@@ -115,13 +120,44 @@ fn grace_of(probe: Option<&ApiProbe>) -> Option<Duration> {
 /// Which kind of hook. `tcpSocket` passes validation for old manifests' sake and fails when run, as a request that
 /// cannot be made does.
 pub fn hook_of(handler: &LifecycleHandler) -> Hook {
-    if handler.exec.is_some() {
-        Hook::Exec
+    if let Some(exec) = &handler.exec {
+        sleep_of(exec.command.as_deref().unwrap_or_default()).map_or(Hook::Exec, Hook::ExecSleep)
     } else if let Some(sleep) = &handler.sleep {
         Hook::Sleep(seconds(sleep.seconds))
     } else {
         Hook::HttpGet
     }
+}
+
+/// How long a command sleeps that does nothing else: `sleep 15`, by itself or given to a shell.
+fn sleep_of(command: &[String]) -> Option<Duration> {
+    let words: Vec<&str> = match command {
+        [shell, flag, script] if flag == "-c" && matches!(program(shell), "sh" | "bash" | "ash" | "dash") => {
+            let script = script.trim().trim_end_matches(';');
+            script.strip_prefix("exec ").unwrap_or(script).split_whitespace().collect()
+        }
+        command => command.iter().map(String::as_str).collect(),
+    };
+    let [sleep, length] = words[..] else { return None };
+    let length = (program(sleep) == "sleep").then_some(length)?;
+    let (number, unit) = match length.strip_suffix(['s', 'm', 'h', 'd']) {
+        Some(number) => (number, length.chars().next_back()),
+        None => (length, None),
+    };
+    let unit = match unit {
+        None | Some('s') => 1,
+        Some('m') => 60,
+        Some('h') => 3_600,
+        Some(_) => 86_400,
+    };
+    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let seconds = number.parse::<f64>().ok().filter(|_| digits)? * f64::from(unit);
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// A program by its name, wherever it lies.
+fn program(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Seconds as the API writes them; negative ones count as one, as the API stores them.
@@ -144,7 +180,7 @@ fn signal_named(name: &str) -> Option<Signal> {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{Lifecycle, PodSpec as ApiSpec, SleepAction};
+    use k8s_openapi::api::core::v1::{EphemeralContainer, ExecAction, Lifecycle, PodSpec as ApiSpec, SleepAction};
 
     use super::*;
 
@@ -158,6 +194,44 @@ mod tests {
         for name in ["", "TERM", "sigterm", "SIGNOPE", "SIGRTMAX-31", "SIGRTMAX+1", "signal 32"] {
             assert_eq!(signal_named(name), None, "{name}");
         }
+    }
+
+    #[test]
+    fn a_command_that_only_sleeps_is_known_for_it() {
+        let hook = |command: &[&str]| {
+            let command = Some(command.iter().map(|word| (*word).to_owned()).collect());
+            hook_of(&LifecycleHandler { exec: Some(ExecAction { command }), ..LifecycleHandler::default() })
+        };
+        let sleep = |seconds| Hook::ExecSleep(Duration::from_secs(seconds));
+        assert_eq!(hook(&["sleep", "15"]), sleep(15));
+        assert_eq!(hook(&["/bin/sleep", "2m"]), sleep(120));
+        assert_eq!(hook(&["/bin/sh", "-c", "sleep 10"]), sleep(10));
+        assert_eq!(hook(&["bash", "-c", " exec /usr/bin/sleep 1.5s; "]), Hook::ExecSleep(Duration::from_millis(1500)));
+        for other in [
+            &["sleep"][..],
+            &["sleep", "5", "5"],
+            &["sleep", "infinity"],
+            &["sleep", "-1"],
+            &["sleep", "1e9"],
+            &["nginx", "-s"],
+            &["sh", "-c", "sleep 5; nginx -s quit"],
+            &["sh", "-c", "nginx -s quit; sleep 5"],
+            &["sh", "-c", "sleep $WAIT"],
+            &["sh", "sleep", "5"],
+            &[],
+        ] {
+            assert_eq!(hook(other), Hook::Exec, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn an_ephemeral_container_is_part_of_a_pod_from_the_first() {
+        let debug = EphemeralContainer { name: "debug".into(), ..EphemeralContainer::default() };
+        let app = Container { name: "app".into(), ..Container::default() };
+        let spec = ApiSpec { containers: vec![app], ephemeral_containers: Some(vec![debug]), ..ApiSpec::default() };
+        let pod = Pod { spec: Some(spec), ..Pod::default() };
+        let roles: Vec<_> = pod_spec(&pod).expect("it is a pod").containers.into_iter().map(|c| c.role).collect();
+        assert_eq!(roles, [Role::Main, Role::Ephemeral]);
     }
 
     #[test]

@@ -248,7 +248,7 @@ pub enum HookRecord {
     Exited { code: u8 },
     /// It could not be run.
     Failed { message: String },
-    /// It was ended by `cancel_hook`.
+    /// It was ended by `cancel_hook`, or died with its container.
     Cancelled,
 }
 

@@ -382,6 +382,6 @@ fn delete(grace: Duration) -> Input {
 fn own_time(hook: Hook, script: HookScript) -> HookScript {
     match hook {
         Hook::Sleep(length) => HookScript::Takes(length),
-        Hook::Exec | Hook::HttpGet => script,
+        Hook::Exec | Hook::ExecSleep(_) | Hook::HttpGet => script,
     }
 }

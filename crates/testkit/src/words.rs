@@ -25,6 +25,8 @@ pub fn of_input(input: &Input) -> String {
         Input::SignalAnswered { instance, signal, delivery: Delivery::AlreadyGone } => {
             format!("{signal} found {instance} gone")
         }
+        Input::KillFailed { instance, .. } => format!("{instance} not killed"),
+        Input::SandboxLost { instance } => format!("{instance} has no sandbox"),
         Input::ProbeChanged { instance, probe, passing } => {
             let probe = match probe {
                 Probe::Readiness => "readiness",
@@ -82,7 +84,7 @@ fn of_traffic(news: &TrafficNews) -> String {
         TrafficNews::Routed(Routes { best: BestEvidence::Unrouted, .. }) => "not routed to".into(),
         TrafficNews::Routed(Routes { last: true, .. }) => "last endpoint".into(),
         TrafficNews::Routed(_) => "others can take its traffic".into(),
-        TrafficNews::CutDone { revision } => format!("cut done at revision {revision}"),
+        TrafficNews::CutDone { revision, .. } => format!("cut done at revision {revision}"),
         TrafficNews::Acked { acked, required } => format!("{acked} of {required} proxies let go"),
         TrafficNews::Quiet => "no new connections".into(),
         TrafficNews::Settled => "accept queues empty".into(),
@@ -96,7 +98,7 @@ fn of_traffic(news: &TrafficNews) -> String {
 /// What is asked for.
 pub fn of_effect(effect: &Effect) -> String {
     match effect {
-        Effect::PullImage { container } => format!("pull image of {container}"),
+        Effect::PullImage { container, .. } => format!("pull image of {container}"),
         Effect::CancelPull { container } => format!("cancel pull of {container}"),
         Effect::CreateSandbox => "create sandbox".into(),
         Effect::StartContainer { instance } => format!("start {instance}"),

@@ -105,7 +105,7 @@ impl World {
             return;
         }
         match effect {
-            Effect::PullImage { container } => self.pull(container),
+            Effect::PullImage { container, edition } => self.pull(container, *edition),
             Effect::CancelPull { container } => self.queue.retain(|_, happening| {
                 !matches!(
                     happening,
@@ -119,7 +119,10 @@ impl World {
             Effect::RunHook { instance, kind } => self.run_hook(instance, *kind),
             Effect::CancelHook { instance, kind } => self.cancel_hook(instance, *kind),
             Effect::SendSignal { instance, signal } => self.signal(instance, *signal),
-            Effect::KillContainer { .. } if !self.runtime_answers => {}
+            Effect::KillContainer { instance } if !self.runtime_answers => {
+                let answer = Input::KillFailed { instance: instance.clone(), message: "no answer".into() };
+                self.schedule(SOON, Happening::Answer(answer));
+            }
             Effect::KillContainer { instance } => {
                 self.schedule(SOON, Happening::Exits(instance.clone(), 137, Some(Signal::KILL)));
             }
@@ -133,9 +136,9 @@ impl World {
                 };
                 self.schedule(SOON, Happening::Answer(answer));
             }
-            Effect::CutTraffic { .. } => {
+            Effect::CutTraffic { how } => {
                 let (after, news) = match self.given.traffic.cut_takes {
-                    Some(after) => (after, TrafficNews::CutDone { revision: 7 }),
+                    Some(after) => (after, TrafficNews::CutDone { how: *how, revision: 7 }),
                     None => (SOON, TrafficNews::Failed { message: "the kernel said no".into() }),
                 };
                 self.schedule(after, Happening::Answer(Input::Traffic(news)));
@@ -212,7 +215,7 @@ impl World {
                 HookKind::PreStop => spec.pre_stop,
                 HookKind::PostStart => spec.post_start,
             };
-            matches!(hook, Some(Hook::Exec))
+            matches!(hook, Some(Hook::Exec | Hook::ExecSleep(_)))
         });
     }
 
@@ -274,15 +277,15 @@ impl World {
         self.given.actors.iter().find(|actor| actor.spec.name == *name).expect("the worker knows only given containers")
     }
 
-    fn pull(&mut self, container: &ContainerName) {
+    fn pull(&mut self, container: &ContainerName, edition: u32) {
         let actor = self.actor(container);
         let (container, stop_signal) = (container.clone(), actor.image_stop_signal);
         let (after, answer) = match actor.image {
-            ImageScript::Present => (Duration::ZERO, Input::ImageReady { container, stop_signal }),
-            ImageScript::Takes(after) => (after, Input::ImageReady { container, stop_signal }),
+            ImageScript::Present => (Duration::ZERO, Input::ImageReady { container, edition, stop_signal }),
+            ImageScript::Takes(after) => (after, Input::ImageReady { container, edition, stop_signal }),
             ImageScript::Fails { reason } => {
                 let message = "Failed to pull image \"app\": not found".into();
-                (Duration::ZERO, Input::ImageFailed { container, reason: reason.into(), message })
+                (Duration::ZERO, Input::ImageFailed { container, edition, reason: reason.into(), message })
             }
         };
         self.schedule(after, Happening::Answer(answer));

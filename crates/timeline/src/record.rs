@@ -17,7 +17,7 @@ const MAGIC: &[u8; 8] = b"adieu-jl";
 /// The version of the file: raised when a record is framed in another way.
 const FILE_VERSION: u32 = 1;
 /// The version of a record: raised when a payload is written in another way.
-const RECORD_VERSION: u8 = 2;
+const RECORD_VERSION: u8 = 3;
 
 /// The length of what comes before the first record.
 pub(crate) const FILE_HEADER: usize = 16;

@@ -43,11 +43,11 @@ pub fn render_step(start: Moment, at: Moment, input: &Input, effects: &[Effect])
 pub fn input_words(input: &Input) -> String {
     match input {
         Input::Begin => "taken on".to_owned(),
-        Input::ImageReady { container, stop_signal: None } => format!("image of {container} is here"),
-        Input::ImageReady { container, stop_signal: Some(signal) } => {
+        Input::ImageReady { container, stop_signal: None, .. } => format!("image of {container} is here"),
+        Input::ImageReady { container, stop_signal: Some(signal), .. } => {
             format!("image of {container} is here, its stop signal is {}", signal_word(*signal))
         }
-        Input::ImageFailed { container, reason, message } => {
+        Input::ImageFailed { container, reason, message, .. } => {
             format!("image of {container} cannot be had, {reason}: {message}")
         }
         Input::SandboxReady => "sandbox is ready".to_owned(),
@@ -66,6 +66,8 @@ pub fn input_words(input: &Input) -> String {
         Input::SignalAnswered { instance, signal, delivery: Delivery::AlreadyGone } => {
             format!("{} found {instance} already gone", signal_word(*signal))
         }
+        Input::KillFailed { instance, message } => format!("{instance} cannot be killed: {message}"),
+        Input::SandboxLost { instance } => format!("{instance} has no sandbox to be started in"),
         Input::ProbeChanged { instance, probe, passing } => {
             format!("{} probe of {instance} {}", probe_word(*probe), if *passing { "passes" } else { "fails" })
         }
@@ -108,7 +110,7 @@ pub fn input_words(input: &Input) -> String {
 /// What the worker asked for, as part of a sentence.
 pub fn effect_words(effect: &Effect) -> String {
     match effect {
-        Effect::PullImage { container } => format!("pull the image of {container}"),
+        Effect::PullImage { container, .. } => format!("pull the image of {container}"),
         Effect::CancelPull { container } => format!("stop waiting for the image of {container}"),
         Effect::CreateSandbox => "make the sandbox".to_owned(),
         Effect::StartContainer { instance } => format!("start {instance}"),
@@ -201,7 +203,7 @@ fn traffic_words(news: &TrafficNews) -> String {
         TrafficNews::Routed(Routes { best: BestEvidence::Settled, .. }) => "its listeners can be watched".to_owned(),
         TrafficNews::Routed(Routes { best: BestEvidence::Acks, .. }) => "every proxy can let go of it".to_owned(),
         TrafficNews::Routed(Routes { best: BestEvidence::Divert, .. }) => "others can take its traffic".to_owned(),
-        TrafficNews::CutDone { revision } => format!("new connections go elsewhere, revision {revision}"),
+        TrafficNews::CutDone { how: _, revision } => format!("new connections go elsewhere, revision {revision}"),
         TrafficNews::Acked { acked, required } => format!("{acked} of {required} proxies let go"),
         TrafficNews::Quiet => "no new connection came for a while".to_owned(),
         TrafficNews::Settled => "no connection waits to be accepted".to_owned(),

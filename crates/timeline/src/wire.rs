@@ -156,9 +156,11 @@ macro_rules! wire_struct {
     };
 }
 
-/// `wire_enum!(Hook { 1 Exec; 2 HttpGet; 3 Sleep(span); })`: every variant with the tag it keeps for ever.
+/// `wire_enum!(Hook { 1 Exec; 2 HttpGet; 3 Sleep(span); })`: every variant with the tag it keeps for ever. `before`
+/// names a function that reads what was once written under tags that nobody writes any more.
 macro_rules! wire_enum {
-    ($name:ident { $( $tag:literal $variant:ident $({ $($field:ident),* })? $(( $($part:ident),* ))? ; )* }) => {
+    ($name:ident { $( $tag:literal $variant:ident $({ $($field:ident),* })? $(( $($part:ident),* ))? ; )* }
+        $(before $before:ident)?) => {
         impl $crate::wire::Wire for $name {
             fn put(&self, out: &mut Vec<u8>) {
                 match self {
@@ -170,7 +172,11 @@ macro_rules! wire_enum {
                 }
             }
             fn take(input: &mut &[u8]) -> Result<Self, $crate::wire::WireError> {
-                match <u8 as $crate::wire::Wire>::take(input)? {
+                let tag = <u8 as $crate::wire::Wire>::take(input)?;
+                $( if let Some(read) = $before(tag, input) {
+                    return read;
+                } )?
+                match tag {
                     $( $tag => {
                         $( $( let $field = $crate::wire::Wire::take(input)?; )* )?
                         $( $( let $part = $crate::wire::Wire::take(input)?; )* )?

@@ -63,13 +63,11 @@ wire_enum!(BarrierMode { 1 Auto; 2 Local; 3 Acks; 4 Quiet; 5 Off; });
 wire_enum!(LastEndpoint { 1 Serve; 2 Hold; 3 Reject; });
 wire_enum!(Role { 1 Init; 2 Sidecar; 3 Main; 4 Ephemeral; });
 wire_enum!(RestartPolicy { 1 Always; 2 OnFailure; 3 Never; });
-wire_enum!(Hook { 1 Exec; 2 HttpGet; 3 Sleep(span); });
+wire_enum!(Hook { 1 Exec; 2 HttpGet; 3 Sleep(span); 4 ExecSleep(span); });
 wire_enum!(Readiness { 1 WhileRunning; 2 WhenProbed; });
 
 wire_enum!(Input {
     1 Begin;
-    2 ImageReady { container, stop_signal };
-    3 ImageFailed { container, reason, message };
     4 SandboxReady;
     5 SandboxFailed { message };
     6 Started { instance, wall };
@@ -94,11 +92,31 @@ wire_enum!(Input {
     25 KillAwaited { ticket };
     26 Traffic(news);
     27 Rebooted { was };
-});
+    28 KillFailed { instance, message };
+    29 SandboxLost { instance };
+    30 ImageReady { container, edition, stop_signal };
+    31 ImageFailed { container, edition, reason, message };
+} before input_before);
+
+/// Images were told without saying which, when a late answer could only be for the first.
+fn input_before(tag: u8, input: &mut &[u8]) -> Option<Result<Input, WireError>> {
+    let ready = |input: &mut &[u8]| {
+        Ok(Input::ImageReady { container: Wire::take(input)?, edition: 0, stop_signal: Wire::take(input)? })
+    };
+    let failed = |input: &mut &[u8]| {
+        let (container, edition) = (Wire::take(input)?, 0);
+        Ok(Input::ImageFailed { container, edition, reason: Wire::take(input)?, message: Wire::take(input)? })
+    };
+    match tag {
+        2 => Some(ready(input)),
+        3 => Some(failed(input)),
+        _ => None,
+    }
+}
+
 wire_enum!(SpecChange { 1 Image { container }; 2 Ephemeral { spec }; 3 ActiveDeadline { deadline }; });
 wire_enum!(TrafficNews {
     1 Routed(routes);
-    2 CutDone { revision };
     3 Acked { acked, required };
     4 Quiet;
     5 Settled;
@@ -106,6 +124,7 @@ wire_enum!(TrafficNews {
     7 AppDone;
     8 Late { count };
     9 Failed { message };
+    10 CutDone { how, revision };
 });
 wire_struct!(Routes { best, last, replaced, busy });
 wire_enum!(BestEvidence { 1 Unrouted; 2 Settled; 3 Acks; 4 Divert; });
@@ -129,7 +148,6 @@ wire_enum!(SeenContainer { 1 Running { wall }; 2 Exited { exit }; });
 wire_struct!(HookReport { instance, kind, outcome });
 
 wire_enum!(Effect {
-    1 PullImage { container };
     2 CancelPull { container };
     3 CreateSandbox;
     4 StartContainer { instance };
@@ -148,7 +166,14 @@ wire_enum!(Effect {
     17 WatchConnections;
     18 RestoreTraffic;
     19 KillAnswered { ticket, outcome };
-});
+    20 PullImage { container, edition };
+} before effect_before);
+
+/// A pull was asked for without saying of which image.
+fn effect_before(tag: u8, input: &mut &[u8]) -> Option<Result<Effect, WireError>> {
+    (tag == 1).then(|| Ok(Effect::PullImage { container: Wire::take(input)?, edition: 0 }))
+}
+
 wire_enum!(Cut { 1 Divert; 2 Withdraw; 3 Refuse; });
 wire_enum!(KillOutcome { 1 Stopped; 2 Overran; 3 NotAsked; });
 wire_struct!(Event { container, kind, reason, message });

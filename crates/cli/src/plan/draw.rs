@@ -50,7 +50,9 @@ impl Page {
         self.line(&format!("{}{place}", self.paint.ink(Ink::Strong, title)));
         if let Some(traffic) = &plan.traffic {
             self.labelled("traffic", &reached(traffic));
-            self.labelled("", &steering(traffic, plan));
+            self.labelled("", &steering(plan));
+        } else if plan.acts {
+            self.labelled("traffic", &steering(plan));
         }
         for (index, assumed) in plan.assumed.iter().enumerate() {
             self.labelled(if index == 0 { "assuming" } else { "" }, assumed);

@@ -25,15 +25,22 @@ pub(super) fn reached(traffic: &Traffic) -> String {
     format!("Service{plural} {services} {sends} connections to it; {others}")
 }
 
-/// What of the timeline holds today.
-pub(super) fn steering(traffic: &Traffic, plan: &Plan<'_>) -> String {
+/// What of the timeline holds today, if a barrier has a part in it.
+pub(super) fn steering(plan: &Plan<'_>) -> String {
     let Some(today) = &plan.unsteered else {
-        return match traffic.flow.steered {
+        return match plan.flow.steered || !plan.acts {
             true => String::new(),
             false => "as today, nobody steers them: hooks and stop signals go out whoever still connects".to_owned(),
         };
     };
     let (then, now) = (gone_at(&plan.story), gone_at(today));
+    if plan.traffic.is_none() {
+        let now = about(Duration::from_millis(now.unsigned_abs()));
+        return format!(
+            "no Service selects it, and this version does not look at its connections yet: the barrier below waits for \
+             evidence that does not come, and the pod is gone after {now}"
+        );
+    }
     let gone = match then.abs_diff(now) {
         0..100 => String::new(),
         _ => format!(", and the pod is gone after {}", about(Duration::from_millis(now.unsigned_abs()))),

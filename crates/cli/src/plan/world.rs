@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lifecycle::{
-    ContainerName, Delivery, Effect, Exit, HookKind, HookOutcome, Input, Instance, Moment, Probe, Readiness, Role,
+    ContainerName, Cut, Delivery, Effect, Exit, HookKind, HookOutcome, Input, Instance, Moment, Probe, Readiness, Role,
     Routes, Signal, TrafficNews, Wall,
 };
 
@@ -106,8 +106,8 @@ impl World {
     /// Does what the worker asked for. The only place that knows every effect.
     pub(super) fn perform(&mut self, effect: &Effect) {
         match effect {
-            Effect::PullImage { container } => {
-                let ready = Input::ImageReady { container: container.clone(), stop_signal: None };
+            Effect::PullImage { container, .. } => {
+                let ready = Input::ImageReady { container: container.clone(), edition: 0, stop_signal: None };
                 self.schedule(Duration::ZERO, Happening::Told(ready));
             }
             Effect::CancelPull { .. } => {}
@@ -128,7 +128,7 @@ impl World {
                 // What the node answers as long as nobody steers traffic.
                 self.news(SOON, TrafficNews::Failed { message: "traffic is not steered yet".to_owned() });
             }
-            Effect::CutTraffic { .. } => self.cut(),
+            Effect::CutTraffic { how } => self.cut(*how),
             Effect::AwaitSettled => self.news(SETTLES, TrafficNews::Settled),
             Effect::WatchConnections => {
                 if !self.flow.connections.is_zero() {
@@ -142,9 +142,9 @@ impl World {
     }
 
     /// All evidence comes at about the same time; which of it counts is the rules' to decide.
-    fn cut(&mut self) {
+    fn cut(&mut self, how: Cut) {
         let Moves::After(after) = self.flow.moves else { return };
-        self.news(after + SOON, TrafficNews::CutDone { revision: 1 });
+        self.news(after + SOON, TrafficNews::CutDone { how, revision: 1 });
         self.news(after + SOON, TrafficNews::Acked { acked: 1, required: 1 });
         self.news(after + QUIET, TrafficNews::Quiet);
     }

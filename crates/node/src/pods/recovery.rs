@@ -1,10 +1,15 @@
-//! After a start: every life that the journal remembers goes on, and what nobody remembers is cleared away.
+//! After a start: every life that the journal remembers goes on, and what nobody remembers is ended.
+//!
+//! What nobody can say anything about any more (its record or its manifest is lost) leaves by the same rules as every
+//! other pod: stop signal, notice, KILL. Only then may a pod of the same UID that somebody wants begin.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use lifecycle::{Input, PodWorker};
-use runtime::{PodReport, PodUid, Runtime};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use lifecycle::{ContainerSpec, Input, KillCause, PodSpec, PodWorker, Role};
+use runtime::{PodReport, PodUid, Runtime, SandboxSpec};
 use timeline::{Life, Record};
 use tracing::{info, warn};
 
@@ -23,11 +28,19 @@ impl<R: Runtime> Pods<R> {
             // After another boot nothing of it can have survived, but what was decided about it still holds.
             let report = reports.remove(&life.uid).filter(|_| life.boot_id == boot_id);
             let rebooted = life.boot_id != boot_id;
-            self.resume(life, report, rebooted).await;
+            self.resume(life, report, rebooted, false).await;
         }
-        for uid in reports.into_keys() {
-            warn!(uid, "a sandbox that nobody remembers is removed");
-            self.discard(&uid).await;
+        for (uid, report) in reports {
+            warn!(uid, "a sandbox that nobody remembers is ended");
+            let life = unknown_life(&report, boot_id);
+            drop(self.journal.append(Record::Adopted {
+                uid,
+                namespace: life.namespace.clone(),
+                name: life.name.clone(),
+                spec: life.spec.clone(),
+                at: life.adopted_at,
+            }));
+            self.resume(life, Some(report), false, true).await;
         }
         self.sweep().await;
         Ok(())
@@ -51,13 +64,14 @@ impl<R: Runtime> Pods<R> {
         }
     }
 
-    async fn resume(&mut self, life: Life, report: Option<PodReport>, rebooted: bool) {
+    async fn resume(&mut self, life: Life, report: Option<PodReport>, rebooted: bool, unknown: bool) {
         let uid = life.uid.clone();
-        let pod = match self.tools.manifests.recall(&uid).await {
-            Ok(pod) => pod,
+        let (pod, orphan) = match self.tools.manifests.recall(&uid).await {
+            Ok(pod) if !unknown => (pod, false),
+            Ok(_) => (nameless(&life), true),
             Err(error) => {
-                warn!(uid, %error, "the pod's manifest is lost; its remains are removed");
-                return self.discard(&uid).await;
+                warn!(uid, %error, "the pod's manifest is lost; what is left of it is ended");
+                (nameless(&life), true)
             }
         };
         let mut worker = PodWorker::new(life.spec.clone());
@@ -84,25 +98,58 @@ impl<R: Runtime> Pods<R> {
             }
         }
         info!(uid, pod = life.name, steps = life.steps.len(), "a pod's life goes on");
-        let begun = !life.steps.is_empty();
+        let begun = orphan || !life.steps.is_empty();
         let is_static = statics::is_static(&facts.pod);
-        let inbox = self.begin(&uid, worker, facts, begun);
-        if let Some(was) = was {
-            let _ = inbox.send(Input::Rebooted { was }).await;
+        let report = Input::AgentRestarted { report: report.map(runtime_report).unwrap_or_default() };
+        let mut first: Vec<Input> = was.map(|was| Input::Rebooted { was }).into_iter().collect();
+        let kill = orphan.then_some(Input::KillRequested { cause: KillCause::Orphaned, grace: None });
+        // Who is there must be known before a pod that was never begun is ended. One that was begun is ended first, or it
+        // would start what it was about to start.
+        match life.steps.is_empty() {
+            true => first.extend([report].into_iter().chain(kill)),
+            false => first.extend(kill.into_iter().chain([report])),
         }
-        let report = report.map(runtime_report).unwrap_or_default();
-        let _ = inbox.send(Input::AgentRestarted { report }).await;
+        self.begin(&uid, worker, facts, begun, first);
+        if orphan && let Some(handle) = self.drivers.get_mut(&uid) {
+            (handle.orphan, handle.unwanted) = (true, true);
+        }
         if is_static {
             self.resume_static(&life).await;
         }
     }
 
-    async fn discard(&mut self, uid: &str) {
-        if let Err(error) = self.tools.runtime.remove_sandbox(&PodUid(uid.to_owned())).await {
-            warn!(uid, error = words(&error), "a sandbox could not be removed");
+    /// Nothing is left of a pod that nobody knew: one of the same UID that somebody wants may begin.
+    pub(super) async fn follow_orphan(&mut self, uid: &str, successor: Option<Pod>) {
+        if let Some(pod) = self.desired.get(uid).cloned() {
+            self.begin_static(pod).await;
+        } else if let Some(pod) = successor {
+            self.changed(pod, false).await;
         }
-        self.forget_files(uid).await;
-        // The next start compacts the record away; until then it is a life that ended.
-        drop(self.journal.append(Record::Forgotten { uid: uid.to_owned() }));
     }
+}
+
+/// All that the runtime alone can tell of a pod: whose it was, and the names of its containers.
+fn unknown_life(report: &PodReport, boot_id: &str) -> Life {
+    let names: BTreeSet<&str> = report.containers.iter().map(|container| container.id.name.as_str()).collect();
+    let SandboxSpec { uid, namespace, name, .. } = &report.spec;
+    Life {
+        uid: uid.0.clone(),
+        namespace: namespace.clone(),
+        name: name.clone(),
+        spec: PodSpec::new(names.into_iter().map(|name| ContainerSpec::new(name, Role::Main)).collect()),
+        adopted_at: timeline::now(),
+        boot_id: boot_id.to_owned(),
+        steps: Vec::new(),
+    }
+}
+
+/// A pod of which only the names are known.
+fn nameless(life: &Life) -> Pod {
+    let metadata = ObjectMeta {
+        namespace: Some(life.namespace.clone()),
+        name: Some(life.name.clone()),
+        uid: Some(life.uid.clone()),
+        ..ObjectMeta::default()
+    };
+    Pod { metadata, ..Pod::default() }
 }

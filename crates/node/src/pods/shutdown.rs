@@ -150,22 +150,21 @@ impl<R: Runtime> Pods<R> {
 
     async fn take_steps(&mut self, steps: Vec<ShutdownStep>) {
         // Objects first: nobody is stopped while those who will be replaced still look as if they stayed.
-        let deleted = futures::future::join_all(steps.iter().filter_map(|step| match step {
-            ShutdownStep::Delete { uid, grace } => Some(self.delete(uid.clone(), *grace)),
+        futures::future::join_all(steps.iter().filter_map(|step| match step {
+            ShutdownStep::Delete { uid, grace } => Some(self.delete(uid, *grace)),
             ShutdownStep::Kill { .. } | ShutdownStep::Flush { .. } | ShutdownStep::LetGo | ShutdownStep::Resume => None,
         }))
         .await;
-        for (uid, grace) in deleted.into_iter().flatten() {
-            self.end(&uid, grace).await;
-        }
         for step in steps {
             match step {
-                ShutdownStep::Delete { .. } => {}
-                ShutdownStep::Kill { uid, grace } => self.end(&uid, grace).await,
+                // The node ends them all, whoever replaces them; what the API says of a deletion comes after this.
+                ShutdownStep::Delete { uid, grace } | ShutdownStep::Kill { uid, grace } => self.end(&uid, grace).await,
                 ShutdownStep::Flush { .. } => {
                     let Some(stopping) = &mut self.stopping else { return };
                     let flushes: Vec<Flush> = self.drivers.values().map(|handle| handle.entry.flush.clone()).collect();
                     let all = futures::future::join_all(flushes.into_iter().map(Flush::done));
+                    // What was waited for before does not tell of this.
+                    (stopping.flushing, stopping.flushed) = (JoinSet::new(), false);
                     stopping.flushing.spawn(async move { drop(all.await) });
                 }
                 ShutdownStep::LetGo => {
@@ -193,23 +192,22 @@ impl<R: Runtime> Pods<R> {
         }
     }
 
-    /// Deletes the object of a pod that somebody will replace; the watch then ends the pod. Answers those that have to
-    /// be ended without.
-    async fn delete(&self, uid: String, grace: Duration) -> Option<(String, Duration)> {
-        let pod = lock(&self.drivers.get(&uid)?.entry.facts).pod.metadata.clone();
+    /// Deletes the object of a pod that somebody will replace. The pod is ended even if that fails.
+    async fn delete(&self, uid: &str, grace: Duration) {
+        let Some(handle) = self.drivers.get(uid) else { return };
+        let pod = lock(&handle.entry.facts).pod.metadata.clone();
         let api: Api<Pod> = Api::namespaced(self.tools.client.clone(), pod.namespace.as_deref().unwrap_or_default());
         let params = DeleteParams {
-            grace_period_seconds: Some(u32::try_from(grace.as_secs()).unwrap_or(u32::MAX)),
-            preconditions: Some(Preconditions { uid: Some(uid.clone()), resource_version: None }),
+            grace_period_seconds: Some(whole_seconds(grace)),
+            preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
             ..DeleteParams::default()
         };
         let name = pod.name.unwrap_or_default();
         match tokio::time::timeout(DELETE, api.delete(&name, &params)).await {
-            Ok(Ok(_)) => return None,
+            Ok(Ok(_)) => {}
             Ok(Err(error)) => warn!(pod = name, %error, "a pod could not be deleted; it is ended without"),
             Err(_) => warn!(pod = name, "a pod could not be deleted in time; it is ended without"),
         }
-        Some((uid, grace))
     }
 
     /// A pod that comes while the node goes down is turned away.
@@ -243,6 +241,41 @@ fn leaver(uid: &str, pod: &Pod) -> Leaver {
         uid: uid.to_owned(),
         priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
         grace: seconds(spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30)),
-        controlled: owners.into_iter().any(|owner| owner.controller == Some(true)),
+        // Who is already being deleted is not deleted anew: that would count from the first request, and cut short what a
+        // shutdown grants.
+        controlled: owners.into_iter().any(|owner| owner.controller == Some(true))
+            && pod.metadata.deletion_timestamp.is_none(),
+    }
+}
+
+/// A grace as the API counts it. Rounded up: a grace of none would delete by force.
+fn whole_seconds(grace: Duration) -> u32 {
+    let seconds = grace.as_secs().saturating_add(u64::from(grace.subsec_nanos() > 0));
+    u32::try_from(seconds).unwrap_or(u32::MAX).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+
+    use super::*;
+
+    #[test]
+    fn a_grace_is_never_rounded_to_none() {
+        for (millis, seconds) in [(0, 1), (1, 1), (999, 1), (1_000, 1), (1_001, 2), (30_000, 30)] {
+            assert_eq!(whole_seconds(Duration::from_millis(millis)), seconds, "{millis} ms");
+        }
+        assert_eq!(whole_seconds(ENDLESS + Duration::from_secs(u64::from(u32::MAX))), u32::MAX);
+    }
+
+    #[test]
+    fn who_is_being_deleted_is_not_deleted_again() {
+        let owner = OwnerReference { controller: Some(true), ..OwnerReference::default() };
+        let metadata = ObjectMeta { owner_references: Some(vec![owner]), ..ObjectMeta::default() };
+        let mut pod = Pod { metadata, ..Pod::default() };
+        assert!(leaver("u", &pod).controlled);
+        pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        assert!(!leaver("u", &pod).controlled);
     }
 }

@@ -5,9 +5,6 @@ use runtime::{ExitRecord, HookRecord, PodReport};
 
 use crate::hands::{hook_name, instance};
 
-/// The exit code of a process that was killed.
-const KILLED: u8 = 128 + 9;
-
 /// What the runtime still knows of a pod.
 pub fn runtime_report(report: PodReport) -> RuntimeReport {
     RuntimeReport {
@@ -57,8 +54,6 @@ pub fn hook_kind(name: &str) -> Option<HookKind> {
 pub fn hook_outcome(record: &HookRecord) -> HookOutcome {
     match record {
         HookRecord::Exited { code: 0 } => HookOutcome::Succeeded,
-        // Nobody but the end of its container kills a hook, and the kernel tells of the hook first: that is no failure.
-        HookRecord::Exited { code: KILLED } => HookOutcome::Cancelled,
         HookRecord::Exited { code } => HookOutcome::Failed { message: format!("it ended with exit code {code}") },
         HookRecord::Failed { message } => HookOutcome::Failed { message: message.clone() },
         HookRecord::Cancelled => HookOutcome::Cancelled,

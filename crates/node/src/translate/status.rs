@@ -13,6 +13,7 @@ use runtime::{ContainerId, Image, PodUid};
 
 use super::{api_time, find_container};
 use crate::images::name_the_image;
+use crate::statics::is_static;
 
 /// What the node knows of a pod beside the rules: addresses, images, last words.
 #[derive(Clone, Debug, Default)]
@@ -51,17 +52,21 @@ pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>,
         (!containers.is_empty()).then(|| containers.into_iter().map(|c| container(c, facts, words_most)).collect())
     };
     let (ephemeral, main): (Vec<_>, Vec<_>) = main.into_iter().partition(|c| c.role == Role::Ephemeral);
+    // A phase that is over stays what it is, whoever wrote it. A mirror is not the pod: its pod may run anew.
+    let over = before.and_then(|b| b.phase.as_deref()).filter(|phase| is_over(phase) && !is_static(&facts.pod));
+    let (ours, told) = (phase(status.phase), over.unwrap_or(phase(status.phase)));
     // Reason and message belong to a phase: while it stays, whoever wrote it, so do they.
-    let stored = before.filter(|b| b.phase.as_deref() == Some(phase(status.phase)));
+    let stored = before.filter(|b| b.phase.as_deref() == Some(told));
+    let own = |text: &Option<String>| text.clone().filter(|_| told == ours);
     let mut main_statuses = to_api(main);
     if let Some(list) = &mut main_statuses {
         list.sort_by(|a, b| a.name.cmp(&b.name));
     }
     let ip = facts.pod_ip.clone();
     ApiStatus {
-        phase: Some(phase(status.phase).to_owned()),
-        reason: status.reason.clone().or_else(|| stored.and_then(|b| b.reason.clone())),
-        message: status.message.clone().or_else(|| stored.and_then(|b| b.message.clone())),
+        phase: Some(told.to_owned()),
+        reason: own(&status.reason).or_else(|| stored.and_then(|b| b.reason.clone())),
+        message: own(&status.message).or_else(|| stored.and_then(|b| b.message.clone())),
         ephemeral_container_statuses: to_api(ephemeral),
         conditions: Some(conditions(status, facts, before, now)),
         container_statuses: main_statuses,
@@ -75,6 +80,11 @@ pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>,
         qos_class: facts.pod.status.as_ref().and_then(|s| s.qos_class.clone()),
         ..ApiStatus::default()
     }
+}
+
+/// Whether a pod in this phase never leaves it.
+pub fn is_over(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
 }
 
 fn phase(phase: PodPhase) -> &'static str {
@@ -170,7 +180,7 @@ fn container(status: &ContainerStatus, facts: &Facts, words_most: usize) -> ApiC
         last_state: Some(
             status.last.as_ref().map_or_else(ApiState::default, |l| terminated(name, l, facts, words_most)),
         ),
-        stop_signal: None,
+        stop_signal: status.stop_signal.map(|signal| signal.to_string()),
         ..ApiContainer::default()
     }
 }

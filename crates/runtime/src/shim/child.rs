@@ -38,6 +38,8 @@ pub(super) struct Container {
     pub(super) warnings: Vec<String>,
     /// Signals it was sent. An agent that did not live to hear the answer asks again, and is answered the same.
     pub(super) sent: BTreeSet<u8>,
+    /// All of it was killed, by us.
+    pub(super) killed: bool,
 }
 
 /// Where a container stands.
@@ -52,6 +54,18 @@ pub(super) enum Phase {
 }
 
 impl Container {
+    /// Kills all of it.
+    pub(super) fn kill(&mut self) -> std::io::Result<()> {
+        self.killed = true;
+        self.cgroup.kill()
+    }
+
+    /// It was killed, or its first process is on its way out. The kernel kills all others of a process namespace before
+    /// the first one can be collected, so that their ends are seen before its own.
+    pub(super) fn is_ending(&self) -> bool {
+        self.killed || matches!(self.phase, Phase::Ending(_)) || is_exiting(self.process.pid)
+    }
+
     /// What an exec needs to join it; `None` unless it runs.
     pub(super) fn host(&self) -> Option<Host<'_>> {
         use std::os::fd::AsFd;
@@ -112,4 +126,14 @@ pub(super) enum Role {
     FirstOfPod,
     /// A hook, for whoever will be there to hear of it.
     Hook { id: ContainerId, hook: String, cancelled: bool },
+}
+
+/// Whether the kernel has begun to end a process, which may take until all others of its namespace are dead.
+fn is_exiting(pid: i32) -> bool {
+    const PF_EXITING: u64 = 0x4;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name in brackets may hold anything; the flags are the seventh word after it.
+    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6)?.parse::<u64>().ok());
+    // Whoever cannot be found has ended.
+    flags.is_none_or(|flags| flags & PF_EXITING != 0)
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use super::child::{Child, Phase, Role};
+use super::child::{Child, Container, Phase, Role};
 use super::logs::Pump;
 use super::protocol::{Answer, Told};
 use super::records::{self, StartedRecord, wall_ms};
@@ -138,8 +138,10 @@ impl Shim {
                 self.tell(asker.client, &told, &[]);
             }
             (Role::Hook { id, hook, cancelled }, failure) => {
+                // Whoever dies with its container was ended by that; whoever is killed otherwise failed.
+                let with_its_container = self.closing || self.containers.get(&id).is_none_or(Container::is_ending);
                 let outcome = match failure {
-                    _ if cancelled && ended.signal == Some(9) => HookRecord::Cancelled,
+                    _ if (cancelled || with_its_container) && ended.signal == Some(9) => HookRecord::Cancelled,
                     Some(message) => HookRecord::Failed { message },
                     None => HookRecord::Exited { code: ended.code },
                 };
@@ -175,7 +177,7 @@ impl Shim {
         for container in self.containers.values_mut() {
             let Some(until) = container.oom_expected else { continue };
             if container.cgroup.met_oom() {
-                let _ = container.cgroup.kill();
+                let _ = container.kill();
             }
             if container.cgroup.met_oom() || Instant::now() > until {
                 container.oom_expected = None;
@@ -196,7 +198,7 @@ impl Shim {
         for (id, exit) in ending {
             let Some(container) = self.containers.get_mut(&id) else { continue };
             if container.cgroup.is_populated() {
-                let _ = container.cgroup.kill();
+                let _ = container.kill();
                 continue;
             }
             // Output precedes the end: nobody is left to write more of it.

@@ -25,7 +25,7 @@ impl Shim {
                 self.answer(asker, answer);
             }
             Request::Kill { id } => {
-                let killed = self.containers.get(&id).map_or(Ok(()), |container| container.cgroup.kill());
+                let killed = self.containers.get_mut(&id).map_or(Ok(()), Container::kill);
                 self.answer(asker, done(killed.doing(|| "kill the container's cgroup".to_owned())));
             }
             Request::Exec { id, spec } => self.exec(asker, &id, &spec),
@@ -34,8 +34,8 @@ impl Shim {
             Request::CancelHook { id, hook } => self.cancel_hook(asker, &id, &hook),
             Request::Shutdown => {
                 self.closing = true;
-                for container in self.containers.values() {
-                    let _ = container.cgroup.kill();
+                for container in self.containers.values_mut() {
+                    let _ = container.kill();
                 }
                 self.answer(asker, Answer::Done);
             }
@@ -110,6 +110,7 @@ impl Shim {
                 detached: Vec::new(),
                 phase: Phase::Starting { signals: Vec::new() },
                 sent: BTreeSet::new(),
+                killed: false,
             },
         );
         Ok(())

@@ -68,9 +68,9 @@ pub(crate) fn inputs() -> Vec<Input> {
     let (container, first, again) = (name(), instance(0), instance(1));
     let mut inputs = vec![
         Input::Begin,
-        Input::ImageReady { container: container.clone(), stop_signal: None },
-        Input::ImageReady { container: container.clone(), stop_signal: Some(Signal(3)) },
-        Input::ImageFailed { container, reason: "ErrImagePull".to_owned(), message: message() },
+        Input::ImageReady { container: container.clone(), edition: 0, stop_signal: None },
+        Input::ImageReady { container: container.clone(), edition: 0, stop_signal: Some(Signal(3)) },
+        Input::ImageFailed { container, edition: 0, reason: "ErrImagePull".to_owned(), message: message() },
         Input::SandboxReady,
         Input::SandboxFailed { message: message() },
         Input::Started { instance: first.clone(), wall: Wall(-5) },
@@ -83,6 +83,8 @@ pub(crate) fn inputs() -> Vec<Input> {
             sighting: DeleteSighting::Found { left: Duration::new(u64::MAX, 999_999_999) },
         },
         Input::ObjectGone,
+        Input::KillFailed { instance: first.clone(), message: message() },
+        Input::SandboxLost { instance: first.clone() },
         Input::SandboxRemoved,
         Input::SandboxRemovalFailed { message: message() },
         Input::ObjectDeleted,
@@ -131,7 +133,7 @@ pub(crate) fn inputs() -> Vec<Input> {
         inputs.push(Input::Traffic(TrafficNews::Routed(routes)));
     }
     for news in [
-        TrafficNews::CutDone { revision: 77 },
+        TrafficNews::CutDone { how: Cut::Divert, revision: 77 },
         TrafficNews::Acked { acked: 3, required: 4 },
         TrafficNews::Quiet,
         TrafficNews::Settled,
@@ -177,7 +179,7 @@ pub(crate) fn effects() -> Vec<Effect> {
         message: "Stopping container app".to_owned(),
     };
     vec![
-        Effect::PullImage { container: name() },
+        Effect::PullImage { container: name(), edition: 0 },
         Effect::CancelPull { container: name() },
         Effect::CreateSandbox,
         Effect::StartContainer { instance: instance.clone() },

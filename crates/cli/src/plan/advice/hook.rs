@@ -136,6 +136,10 @@ impl Advice<'_> {
     }
 
     fn on_sleep(&mut self, about: &About<'_>, field: &str, bar: Option<&Bar>) {
+        // Who has said so already needs no advice about it; as long as nobody steers, it is slept all the same.
+        if self.annotation("elide-sleep") == Some("true") {
+            return;
+        }
         let took = rounded(spent(bar, On::PreStop));
         let behind = self.plan.traffic.as_ref().map(|traffic| traffic.services.join(", "));
         let service = behind.map_or_else(String::new, |names| format!(" of Service {names}"));

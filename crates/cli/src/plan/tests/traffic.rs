@@ -158,18 +158,37 @@ fn open_connections_are_waited_for_within_the_budget() {
 
 #[test]
 fn a_sleep_that_the_barrier_makes_pointless_is_left_out_if_the_pod_says_so() {
-    let sleep = json!({ "containers": [{ "name": "web", "image": "nginx", "readinessProbe": { "tcpSocket": { "port": 80 } },
-        "lifecycle": { "preStop": { "sleep": { "seconds": 9 } } } }] });
-    let plain = deployment(&json!({}), &json!({}), &sleep);
-    assert!((9_000..9_100).contains(&barrier(&[], &plain).1));
-    let elided = deployment(&json!({}), &json!({ "adieu.dev/elide-sleep": "true" }), &sleep);
-    assert!((0..100).contains(&barrier(&[], &elided).1));
-    assert!(text_of(&[], &elided).contains("the sleep of web is left out: its traffic has moved"));
-    assert!((9_000..9_100).contains(&barrier(&["--traffic", "unsteered"], &elided).1), "as long as nobody steers");
-    let report = report_of(&[], &plain);
-    assert_eq!(warnings(&report), ["sleep-instead-of-barrier"]);
-    let remedy = report["pods"][0]["warnings"][0]["remedy"].as_str().unwrap();
-    assert!(remedy.contains("does not steer traffic yet") && remedy.contains("adieu.dev/elide-sleep"), "{remedy}");
+    for hook in [json!({ "sleep": { "seconds": 9 } }), json!({ "exec": { "command": ["sleep", "9"] } })] {
+        let sleep = json!({ "containers": [{ "name": "web", "image": "nginx",
+            "readinessProbe": { "tcpSocket": { "port": 80 } }, "lifecycle": { "preStop": hook } }] });
+        let plain = deployment(&json!({}), &json!({}), &sleep);
+        assert!((9_000..9_100).contains(&barrier(&[], &plain).1));
+        let elided = deployment(&json!({}), &json!({ "adieu.dev/elide-sleep": "true" }), &sleep);
+        assert!((0..100).contains(&barrier(&[], &elided).1));
+        assert!(text_of(&[], &elided).contains("the sleep of web is left out: its traffic has moved"));
+        assert!((9_000..9_100).contains(&barrier(&["--traffic", "unsteered"], &elided).1), "as long as nobody steers");
+        let report = report_of(&[], &plain);
+        assert_eq!(warnings(&report), ["sleep-instead-of-barrier"]);
+        let remedy = report["pods"][0]["warnings"][0]["remedy"].as_str().unwrap();
+        assert!(remedy.contains("does not steer traffic yet") && remedy.contains("adieu.dev/elide-sleep"), "{remedy}");
+        assert!(warnings(&report_of(&[], &elided)).is_empty(), "who has said so needs no advice about it");
+    }
+}
+
+/// A barrier that a pod asks for although no Service selects it is not steered either, and that is said.
+#[test]
+fn the_caveat_is_printed_for_every_barrier_that_acts() {
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "web", "annotations": { "adieu.dev/drain-barrier": "quiet" } },
+        "spec": { "containers": [{ "name": "web", "image": "nginx" }] } })
+    .to_string();
+    let joined = |options: &[&str]| text_of(options, &pod).split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = joined(&[]);
+    assert!(text.contains("no Service selects it, and this version does not look at its connections yet"), "{text}");
+    assert!(text.contains("and the pod is gone after 6s"), "five of barrier, one of the program: {text}");
+    assert!(joined(&["--traffic", "unsteered"]).contains("as today, nobody steers them"));
+    let plain = pod.replace("quiet", "auto");
+    assert!(!text_of(&[], &plain).contains("traffic"), "a pod without any needs no such line");
 }
 
 #[test]
