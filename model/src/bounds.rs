@@ -33,6 +33,10 @@ pub struct Bounds {
     pub traffic: u8,
     /// A second passes although nobody waits for it.
     pub pauses: u8,
+    /// The file that asked for the pod is removed, nobody claims the pod, or somebody says that it is over, or refused.
+    pub dismissals: u8,
+    /// The machine is booted anew.
+    pub reboots: u8,
 }
 
 impl Bounds {
@@ -53,5 +57,7 @@ impl Bounds {
         lost: 0,
         traffic: 0,
         pauses: 0,
+        dismissals: 0,
+        reboots: 0,
     };
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lifecycle::{ContainerSpec, Hook, PodSpec, PodWorker, RestartPolicy, Role};
+use lifecycle::{ContainerSpec, Hook, LastEndpoint, PodSpec, PodWorker, RestartPolicy, Role};
 
 use crate::bounds::Bounds;
 use crate::model::PodModel;
@@ -69,6 +69,11 @@ const TROUBLES: Bounds =
 /// Everything at once.
 const EVERYTHING: Bounds = Bounds { exits: 1, hook_failures: 1, refusals: 1, late: 1, ..REQUESTS };
 
+/// A shorter deletion, a force, a crash.
+const fn few_requests() -> Bounds {
+    Bounds { shrinks: 1, forces: 1, crashes: 1, ..Bounds::CALM }
+}
+
 /// Models for every push.
 pub fn small() -> Vec<PodModel<PodWorker>> {
     use Role::{Init, Main, Sidecar};
@@ -83,7 +88,8 @@ pub fn small() -> Vec<PodModel<PodWorker>> {
         make,
     );
     restarts.spec.restart = RestartPolicy::Always;
-    let mut acks = routed("barrier of acks", vec![a()], Bounds { refusals: 0, exits: 0, traffic: 1, ..TROUBLES }, make);
+    let mut acks =
+        routed("barrier of acks", vec![a()], Bounds { traffic: 1, crashes: 1, late: 1, ..Bounds::CALM }, make);
     acks.reach = Some(Reach::Acks);
     let calls = Bounds { traffic: 2, exits: 1, crashes: 1, ..Bounds::CALM };
     let mut called = routed("drain, calls", vec![hooked("a", Main, Hook::Exec)], calls, make);
@@ -91,6 +97,18 @@ pub fn small() -> Vec<PodModel<PodWorker>> {
     let lost = Bounds { lost: 1, late: 0, pauses: 0, hook_failures: 0, ..TROUBLES };
     let mut drained = routed("barrier and drain", vec![a()], Bounds { refusals: 0, ..TROUBLES }, make);
     drained.spec.drain.budget = Some(Duration::from_secs(1));
+    let comings = Bounds { traffic: 3, crashes: 1, ..Bounds::CALM };
+    let few_comings = Bounds { traffic: 2, pauses: 1, ..comings };
+    let mut held = routed("last endpoint, hold", vec![a()], few_comings, make);
+    held.spec.drain.last_endpoint = LastEndpoint::Hold;
+    let mut refused = routed("last endpoint, reject", vec![a()], few_comings, make);
+    refused.spec.drain.last_endpoint = LastEndpoint::Reject;
+    let boots = Bounds { exits: 1, crashes: 1, reboots: 1, ..Bounds::CALM };
+    let mut booted = warm("machine boots", vec![container("i", Init), hooked("a", Main, Hook::Exec)], boots, make);
+    booted.spec.restart = RestartPolicy::Always;
+    let mut timed =
+        warm("active deadline", vec![hooked("a", Main, Hook::Exec)], Bounds { pauses: 1, ..few_requests() }, make);
+    timed.spec.active_deadline = Some(Duration::from_secs(3));
     let sidecar = || vec![container("s", Sidecar), a()];
     let two_sidecars = vec![hooked("s", Sidecar, Hook::Exec), container("t", Sidecar), a()];
     let few = Bounds { refusals: 0, hook_failures: 0, ..TROUBLES };
@@ -115,10 +133,20 @@ pub fn small() -> Vec<PodModel<PodWorker>> {
         routed("barrier and sidecar", sidecar(), Bounds { late: 0, crashes: 0, ..few }, make),
         drained,
         acks,
-        routed("siblings come and go", vec![a()], Bounds { traffic: 3, refusals: 1, pauses: 1, ..calls }, make),
+        routed("siblings come and go", vec![a()], comings, make),
+        held,
+        refused,
         called,
         warm("answers lost", vec![hooked("a", Main, Hook::Exec)], Bounds { forces: 1, lost: 2, ..lost }, make),
         cold("comes up, answers lost", vec![container("s", Sidecar), a()], Bounds { crashes: 0, ..lost }, make),
+        warm(
+            "dismissed",
+            vec![hooked("a", Main, Hook::Exec)],
+            Bounds { dismissals: 2, late: 1, pauses: 1, ..few_requests() },
+            make,
+        ),
+        booted,
+        timed,
     ]
 }
 

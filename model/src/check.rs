@@ -122,7 +122,9 @@ pub fn always<W: Worker>() -> Vec<Property<PodModel<W>>> {
         BarrierFirst,
         DrainFirst,
         LastServes,
-        NoIdleWait
+        NoIdleWait,
+        InitFirst,
+        ActiveInTime
     );
     all.push(Property::always(Law::NoDeadEnd.sentence(), PodModel::goes_on));
     all

@@ -1,8 +1,8 @@
 //! Workers broken on purpose: each brings back a bug that others have had, and each must be caught.
 
 use lifecycle::{
-    BarrierMode, DeleteSighting, Effect, HookKind, Input, Instance, Moment, PodSpec, PodWorker, Routes, RuntimeReport,
-    Signal, TrafficNews,
+    BarrierMode, DeleteSighting, Effect, HookKind, Input, Instance, KillCause, Moment, PodSpec, PodWorker, Routes,
+    RuntimeReport, Signal, TrafficNews,
 };
 
 use crate::laws::Law;
@@ -65,11 +65,25 @@ pub enum Flaw {
     StartsTwice,
     /// Nobody is shown the status.
     ShowsNothing,
+    /// The notice of a stop signal that was delivered late counts from the ask.
+    CountsFromTheAsk,
+    /// A pod that was taken off the lists is called diverted.
+    CallsItDiverted,
+    /// Whoever lost its siblings after it was released does not get its connections back.
+    KeepsFromTheLast,
+    /// After a boot a main is started before its init containers.
+    StartsMainFirst,
+    /// The active deadline is forgotten.
+    ForgetsActiveDeadline,
+    /// A sleep is begun anew by every agent.
+    SleepsAgain,
+    /// A pod that nobody claims has all the time it likes.
+    HumoursOrphans,
 }
 
 impl Flaw {
     /// All of them, each with the law that it breaks.
-    pub const ALL: [(Self, Law); 27] = [
+    pub const ALL: [(Self, Law); 34] = [
         (Self::KillsAtOnce, Law::NoEarlyKill),
         (Self::GivesNoNotice, Law::Notice),
         (Self::GraceBeginsAnew, Law::DeadlineFalls),
@@ -97,6 +111,13 @@ impl Flaw {
         (Self::IsNeverForgotten, Law::NoDeadEnd),
         (Self::StartsTwice, Law::NoStart),
         (Self::ShowsNothing, Law::TrueStatus),
+        (Self::CountsFromTheAsk, Law::Notice),
+        (Self::CallsItDiverted, Law::BarrierFirst),
+        (Self::KeepsFromTheLast, Law::LastServes),
+        (Self::StartsMainFirst, Law::InitFirst),
+        (Self::ForgetsActiveDeadline, Law::ActiveInTime),
+        (Self::SleepsAgain, Law::HookOnce),
+        (Self::HumoursOrphans, Law::DeadlineKept),
     ];
 
     /// Makes workers that have it.
@@ -133,7 +154,14 @@ impl Flaw {
             AsksOnce,
             IsNeverForgotten,
             StartsTwice,
-            ShowsNothing
+            ShowsNothing,
+            CountsFromTheAsk,
+            CallsItDiverted,
+            KeepsFromTheLast,
+            StartsMainFirst,
+            ForgetsActiveDeadline,
+            SleepsAgain,
+            HumoursOrphans
         )
     }
 }
@@ -158,6 +186,9 @@ impl Flawed {
         }
         if flaw == Flaw::IgnoresConnections {
             asked.drain.budget = None;
+        }
+        if flaw == Flaw::ForgetsActiveDeadline {
+            asked.active_deadline = None;
         }
         let worker = PodWorker::new(asked);
         Self { worker, flaw, spec, before: None, held_back: None, signalled: None }
@@ -220,6 +251,14 @@ impl Worker for Flawed {
             (Flaw::TakesOneForAll, Input::Traffic(TrafficNews::Acked { acked, required })) => *required = *acked,
             (Flaw::TakesFromTheLast, Input::Traffic(TrafficNews::Routed(Routes { last: true, .. }))) => return effects,
             (Flaw::WaitsForNobody, Input::Traffic(TrafficNews::Routed(routes))) => routes.replaced = true,
+            (Flaw::CountsFromTheAsk, Input::SignalAnswered { .. }) => return effects,
+            (Flaw::CallsItDiverted, Input::Traffic(TrafficNews::CutDone { how, .. })) => *how = lifecycle::Cut::Divert,
+            (Flaw::CallsItDiverted, Input::Traffic(TrafficNews::Routed(routes))) => {
+                routes.best = lifecycle::BestEvidence::Divert;
+            }
+            (Flaw::HumoursOrphans, Input::KillRequested { cause: KillCause::Orphaned, grace }) => {
+                *grace = Some(self.spec.grace);
+            }
             (Flaw::AsksOnce, Input::TimePassed) if self.worker.is_terminating() && now.as_millis() > 60_000 => {
                 return effects;
             }
@@ -287,6 +326,24 @@ impl Flawed {
             (Flaw::StartsTwice, Input::AgentRestarted { .. }) if !self.worker.is_terminating() => {
                 let next = |run: Instance| Instance { attempt: run.attempt + 1, ..run };
                 effects.extend(self.first_runs().map(|run| Effect::StartContainer { instance: next(run) }));
+            }
+            (Flaw::CallsItDiverted, _) => {
+                for effect in effects.iter_mut() {
+                    if let Effect::CutTraffic { how } = effect {
+                        *how = lifecycle::Cut::Withdraw;
+                    }
+                }
+            }
+            (Flaw::KeepsFromTheLast, _) if signalled.is_some() || self.signalled.is_some() => {
+                effects.retain(|effect| !matches!(effect, Effect::RestoreTraffic));
+            }
+            (Flaw::StartsMainFirst, Input::Rebooted { .. }) if !self.worker.is_terminating() => {
+                let next = |run: Instance| Instance { attempt: run.attempt + 1, ..run };
+                effects.extend(self.first_runs().last().map(|run| Effect::StartContainer { instance: next(run) }));
+            }
+            (Flaw::SleepsAgain, Input::AgentRestarted { .. }) if self.worker.is_terminating() => {
+                let kind = HookKind::PreStop;
+                effects.extend(self.first_runs().map(|instance| Effect::RunHook { instance, kind }));
             }
             (Flaw::ShowsNothing, _) => effects.retain(|effect| !matches!(effect, Effect::PublishStatus)),
             (Flaw::TalksOn, _) if self.worker.is_finished() => effects.push(Effect::PublishStatus),

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lifecycle::{ContainerState, Effect, Hook, HookKind, Moment, PodPhase, PodSpec, PodStatus, PodWorker, Role};
+use lifecycle::{
+    ContainerState, Effect, Hook, HookKind, LastEndpoint, Moment, PodPhase, PodSpec, PodStatus, PodWorker, Role,
+};
 
 use crate::passage::{barrier_is_open, drain_is_over};
 use crate::process::{Asked, HookLife, Life, Process};
@@ -36,11 +38,13 @@ pub enum Law {
     DrainFirst,
     LastServes,
     NoIdleWait,
+    InitFirst,
+    ActiveInTime,
 }
 
 impl Law {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::NoEarlyKill,
         Self::Notice,
         Self::DeadlineFalls,
@@ -61,13 +65,17 @@ impl Law {
         Self::DrainFirst,
         Self::LastServes,
         Self::NoIdleWait,
+        Self::InitFirst,
+        Self::ActiveInTime,
     ];
 
     /// The law in one sentence.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::NoEarlyKill => "no KILL before the deadline, unless grace was shrunk, forced or spent",
-            Self::Notice => "no KILL sooner than 2 s after the stop signal",
+            Self::Notice => {
+                "no KILL sooner than 2 s after the stop signal was asked for, nor after it was told to be delivered"
+            }
             Self::DeadlineFalls => "the deadline never moves later",
             Self::DeadlineKept => "the deadline is the one that was promised, at once after every request",
             Self::KillRemembered => "a kill is never forgotten",
@@ -75,7 +83,9 @@ impl Law {
                 "nothing is asked to start, or starts for it, once termination was requested; nobody runs twice"
             }
             Self::RemovalLast => "the object goes only after every container is dead and the sandbox removed",
-            Self::HookOnce => "a hook that finished, or still runs, is never run again",
+            Self::HookOnce => {
+                "a hook that finished, or runs, is never run again, but a request whose answer died with the agent"
+            }
             Self::HookFirst => "no stop signal while the preStop hook has time and runs",
             Self::HookEnds => "no hook outlives the deadline",
             Self::SignalOnce => "a stop signal is asked for once, unless its answer was lost",
@@ -90,6 +100,8 @@ impl Law {
             Self::DrainFirst => "no hook and no stop signal while connections are open and the drain has budget",
             Self::LastServes => "new connections are not kept from a pod that nobody can stand in for",
             Self::NoIdleWait => "whoever has nothing left to wait for was sent its stop signal",
+            Self::InitFirst => "no main starts before every init container did its part in the same sandbox",
+            Self::ActiveInTime => "whoever was active for as long as it may be is asked to leave",
         }
     }
 
@@ -146,7 +158,7 @@ pub fn judge_ask(broken: &mut Broken, spec: &PodSpec, world: &World, promise: Op
             let process = world.process(index);
             if process.attempt == instance.attempt && process.life == Life::Running {
                 broken.demand(Law::NoEarlyKill, spent(index));
-                broken.demand(Law::Notice, process.signalled_at.is_some_and(|at| now >= at + NOTICE));
+                broken.demand(Law::Notice, process.had_notice_since().is_some_and(|at| now >= at + NOTICE));
             }
         }
         Effect::SendSignal { instance, .. } => {
@@ -180,6 +192,12 @@ pub fn judge_ask(broken: &mut Broken, spec: &PodSpec, world: &World, promise: Op
             let process = world.process(position(spec, &instance.name.0));
             broken.demand(Law::NoStart, promise.is_none());
             broken.demand(Law::NoStart, !process.may_be_alive() || process.attempt == instance.attempt);
+            let index = position(spec, &instance.name.0);
+            if spec.containers[usize::from(index)].role == Role::Main {
+                let mut all = world.processes.iter().zip(&spec.containers);
+                let done = all.all(|(it, container)| container.role != Role::Init || it.did_its_part);
+                broken.demand(Law::InitFirst, done && world.sandbox == Sandbox::There);
+            }
         }
         Effect::PullImage { .. } | Effect::CreateSandbox => broken.demand(Law::NoStart, promise.is_none()),
         Effect::DeleteObject => {
@@ -214,7 +232,7 @@ pub fn judge_state(
             continue;
         }
         let Some(deadline) = due(world, promise, index).filter(|deadline| world.now >= *deadline) else { continue };
-        let killed_in_time = match process.signalled_at {
+        let killed_in_time = match process.had_notice_since() {
             None => false,
             Some(at) => process.killed || world.now < deadline.max(at + NOTICE),
         };
@@ -226,8 +244,9 @@ pub fn judge_state(
         broken.demand(Law::NoIdleWait, waits || world.process(index).signal != Asked::No);
     }
     let traffic = &world.traffic;
-    let taken_from_the_last = traffic.guarded && traffic.siblings != Siblings::There && traffic.cutting;
-    broken.demand(Law::LastServes, !taken_from_the_last || traffic.opened_at.is_some());
+    let taken = traffic.cutting && spec.drain.last_endpoint != LastEndpoint::Reject;
+    let is_last = traffic.guarded && traffic.siblings != Siblings::There && world.serves(spec);
+    broken.demand(Law::LastServes, !taken || !is_last);
 }
 
 /// What others may see, against what really is and what the worker was told.
@@ -241,7 +260,8 @@ pub fn judge_status(
 ) {
     let mains = || world.processes.iter().zip(&spec.containers).filter(|(_, container)| container.role == Role::Main);
     let over = matches!(status.phase, PodPhase::Succeeded | PodPhase::Failed);
-    broken.demand(Law::TrueStatus, !over || !world.anyone_alive());
+    // Whoever else calls it over need not wait for its containers.
+    broken.demand(Law::TrueStatus, !over || !world.anyone_alive() || world.declared);
     broken.demand(Law::TrueStatus, !over || !status.ready.holds);
     let well = mains().all(|(process, _)| process.last_exit == Some(0) && process.life != Life::Lost);
     broken.demand(Law::TrueStatus, status.phase != PodPhase::Succeeded || well);

@@ -52,12 +52,15 @@ pub struct State<W> {
 
 /// A run that is not over by then never will be.
 const HORIZON: Moment = Moment::from_millis(10_000_000);
-/// A pod that lives for longer than this learns nothing new; where answers are lost, they were asked for again by then.
+/// A pod that lives for longer than this learns nothing new; where answers are lost, they were asked for again by then, but
+/// for pulls and starts, whose patience is told by scenarios.
 const LONG_LIFE: Moment = Moment::from_millis(90_000);
 const LONG_LIFE_OF_SILENCE: Moment = Moment::from_millis(130_000);
 const SECOND: Duration = Duration::from_secs(1);
+/// When every life begins.
+const BEGIN: Moment = Moment::from_millis(0);
 /// After how many performed asks an agent may die over one input.
-const CUTS: [u8; 2] = [0, 1];
+const CUTS: [u8; 4] = [0, 1, 2, 3];
 
 impl<W: Worker> PodModel<W> {
     /// The state in which every container runs, reached in the quickest way.
@@ -101,6 +104,14 @@ impl<W: Worker> PodModel<W> {
         may(left.forces > 0 && world.object != Object::Gone, What::Force);
         may(left.shutdowns > 0 && world.agent, What::Shutdown);
         may(left.evictions > 0 && world.agent, What::Evict);
+        // A pod of a file, one that nobody claims, one that others call over: each is asked to leave in its own way.
+        let dismissed = left.dismissals > 0 && world.agent;
+        let rests = state.worker.inner().is_at_rest();
+        may(dismissed && world.object == Object::Stays, What::ConfigRemoved);
+        may(dismissed && world.object == Object::Stays && !rests, What::Orphaned);
+        may(dismissed && state.promise.is_none(), What::Declared);
+        may(dismissed && state.promise.is_none(), What::Rejected);
+        may(!world.agent && left.reboots > 0, What::Reboot);
         may(world.sandbox == Sandbox::Making, What::SandboxMade);
         may(world.sandbox == Sandbox::Making && refusal && world.agent, What::SandboxRefused);
         may(world.sandbox == Sandbox::Going, What::Removed);
@@ -139,7 +150,7 @@ impl<W: Worker> PodModel<W> {
                 let HookLife::Running(since) = process.hook(kind) else { continue };
                 match hook {
                     Some(Hook::Sleep(length)) => may(world.now >= since + length, What::HookEnds(index, kind, true)),
-                    Some(Hook::Exec | Hook::HttpGet) | None => {
+                    Some(Hook::Exec | Hook::ExecSleep(_) | Hook::HttpGet) | None => {
                         may(true, What::HookEnds(index, kind, true));
                         may(left.hook_failures > 0, What::HookEnds(index, kind, false));
                     }
@@ -181,6 +192,10 @@ impl<W: Worker> PodModel<W> {
             }
             What::Returns => {
                 let report = state.world.agent_returns(&self.spec);
+                if std::mem::take(&mut state.world.rebooted) {
+                    // The clock goes on as it was: what a boot does to moments is told by scenarios.
+                    state.tell(&self.spec, Input::Rebooted { was: from.world.now }, None);
+                }
                 state.tell(&self.spec, Input::AgentRestarted { report }, cut(how));
                 return (!matches!(how, How::Cut(_)) || !state.world.agent).then_some(state);
             }
@@ -284,6 +299,12 @@ fn is_losable(world: &World, what: What) -> bool {
         | What::Connected
         | What::AppDone
         | What::Rerouted(_)
+        | What::Reached(_)
+        | What::ConfigRemoved
+        | What::Orphaned
+        | What::Declared
+        | What::Rejected
+        | What::Reboot
         | What::Looks
         | What::Wake
         | What::Pause
@@ -323,6 +344,7 @@ impl<W: Worker> State<W> {
         let finished = self.worker.inner().is_finished();
         let before = self.promise;
         self.promise = Promise::after(before, now, &input, spec.grace);
+        let boots = matches!(input, Input::Rebooted { .. });
         let again = matches!(input, Input::AgentRestarted { .. });
         let asks = self.worker.handle(now, input);
         if before.is_none() && self.promise.is_some() {
@@ -331,6 +353,10 @@ impl<W: Worker> State<W> {
         if self.promise.is_none() && self.worker.inner().is_terminating() {
             self.promise = Some(Promise::of_completion(now, spec.grace));
         }
+        // Nobody wakes a worker that does not ask for it.
+        let looks_up_by = |until| self.worker.inner().next_wake().is_some_and(|wake| wake.at <= until && now < until);
+        let in_time = spec.active_deadline.is_none_or(|most| looks_up_by(BEGIN + most));
+        self.broken.demand(Law::ActiveInTime, in_time || self.promise.is_some() || boots);
         let is_quiet = asks.iter().all(|ask| again && matches!(ask, Effect::Finish));
         self.broken.demand(Law::QuietEnd, !finished || is_quiet);
         let status = self.worker.inner().status();
@@ -385,7 +411,11 @@ impl<W: Worker> State<W> {
             | What::RemovalRefused
             | What::DeleteRefused
             | What::CutRefused => Some(&mut left.refusals),
-            What::Quiet | What::Connected | What::AppDone | What::Rerouted(_) => Some(&mut left.traffic),
+            What::Quiet | What::Connected | What::AppDone | What::Rerouted(_) | What::Reached(_) => {
+                Some(&mut left.traffic)
+            }
+            What::ConfigRemoved | What::Orphaned | What::Declared | What::Rejected => Some(&mut left.dismissals),
+            What::Reboot => Some(&mut left.reboots),
             What::Exits(index, _) if self.world.process(index).signalled_at.is_none() => Some(&mut left.exits),
             What::HookEnds(_, _, false) => Some(&mut left.hook_failures),
             What::ProbeFails(_) => Some(&mut left.probes),

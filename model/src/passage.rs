@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lifecycle::{Moment, PodSpec};
+use lifecycle::{LastEndpoint, Moment, PodSpec};
 
 use crate::promise::Promise;
 use crate::traffic::{Connections, Siblings, Traffic};
@@ -23,10 +23,10 @@ pub fn barrier_is_open(spec: &PodSpec, world: &World, promise: Option<Promise>) 
     if world.heard == Object::Gone || !world.serves(spec) || world.now >= latest(spec, promise) {
         return true;
     }
-    match traffic.siblings {
-        Siblings::None => true,
-        Siblings::Coming => false,
-        Siblings::There => {
+    match (traffic.siblings, spec.drain.last_endpoint) {
+        (Siblings::None, LastEndpoint::Serve) => true,
+        (Siblings::None, LastEndpoint::Hold) | (Siblings::Coming, LastEndpoint::Serve | LastEndpoint::Hold) => false,
+        (Siblings::There, _) | (_, LastEndpoint::Reject) => {
             let reserve = spec.drain.reserve.unwrap_or(RESERVE);
             let cap = promise.barrier_cap(spec.drain.barrier_cap.unwrap_or(CAP), reserve, traffic.cutting_since);
             traffic.has_evidence(world.now, SETTLE_CAP) || world.now >= cap

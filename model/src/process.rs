@@ -24,6 +24,8 @@ pub struct Process {
     pub signal: Asked,
     /// When the stop signal last reached it.
     pub signalled_at: Option<Moment>,
+    /// When the worker was told that it did, if that was later.
+    pub noticed_at: Option<Moment>,
     /// A KILL reached it.
     pub killed: bool,
     /// By when it must end although its pod lives, if a probe or its postStart hook failed.
@@ -38,6 +40,8 @@ pub struct Process {
     pub unanswered: bool,
     /// It was asked for when its pod was leaving already.
     pub asked_too_late: bool,
+    /// It ran to its end and ended well, in the sandbox that is there.
+    pub did_its_part: bool,
 }
 
 /// Whether a container runs.
@@ -104,6 +108,11 @@ pub enum Asked {
 }
 
 impl Process {
+    /// From when its notice counts: it was asked for its stop signal then, or its delivery was told.
+    pub fn had_notice_since(&self) -> Option<Moment> {
+        self.signalled_at.max(self.noticed_at)
+    }
+
     /// A container that never ran.
     pub const ABSENT: Self = Self {
         attempt: 0,
@@ -113,6 +122,7 @@ impl Process {
         post_start: HookLife::Idle,
         signal: Asked::No,
         signalled_at: None,
+        noticed_at: None,
         killed: false,
         own_deadline: None,
         start_told: false,
@@ -120,6 +130,7 @@ impl Process {
         last_exit: None,
         unanswered: false,
         asked_too_late: false,
+        did_its_part: false,
     };
 
     /// It runs, or will as soon as the runtime gets to it.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lifecycle::{DeleteSighting, Input, Moment};
+use lifecycle::{DeleteSighting, Input, KillCause, Moment};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -38,7 +38,12 @@ impl Promise {
                 None => Self::by_user(now, Duration::ZERO, DeleteSighting::Live),
                 Some(known) => Self { by_user: true, ..known.shortened(now, Duration::ZERO) },
             }),
-            Input::KillRequested { grace, .. } => Some(match (before, grace) {
+            Input::TerminalPhaseSeen { .. } | Input::Rejected { .. } => {
+                Some(before.unwrap_or_else(|| Self::of_completion(now, spec_grace)))
+            }
+            Input::KillRequested { cause, grace } => Some(match (before, grace) {
+                // A pod that nobody claims has the least there is.
+                (None, None) if *cause == KillCause::Orphaned => Self::of_completion(now, SECOND),
                 (None, grace) => Self::of_completion(now, grace.unwrap_or(spec_grace)),
                 (Some(known), None) => known,
                 (Some(known), Some(grace)) => {

@@ -2,7 +2,7 @@
 
 use lifecycle::HookKind;
 
-use crate::traffic::Siblings;
+use crate::traffic::{Reach, Siblings};
 
 /// The position of a container in its pod's spec.
 pub type Index = u8;
@@ -74,6 +74,18 @@ pub enum What {
     AppDone,
     /// Others can take the connections from here on, or cannot any more.
     Rerouted(Siblings),
+    /// The pod is reached in another way.
+    Reached(Reach),
+    /// The file that asked for the pod is gone.
+    ConfigRemoved,
+    /// Nobody claims the pod.
+    Orphaned,
+    /// Somebody else writes that it is over.
+    Declared,
+    /// The node will not have it any more.
+    Rejected,
+    /// The machine is booted anew while the agent is away.
+    Reboot,
     /// News that was late arrives.
     Arrives(Index),
     /// The agent looks at the API again after it was away.

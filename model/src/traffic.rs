@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lifecycle::{BestEvidence, Effect, Input, Moment, Routes, TrafficNews};
+use lifecycle::{BestEvidence, Cut, Effect, Input, Moment, Routes, TrafficNews};
 
 use crate::step::What;
 
@@ -43,6 +43,8 @@ pub struct Traffic {
     pub opened_at: Option<Moment>,
     /// New connections are to be kept away.
     pub cutting: bool,
+    /// In which way.
+    pub how: Option<Way>,
     /// Since when, if not since the request itself.
     pub cutting_since: Option<Moment>,
     /// They are kept away.
@@ -61,6 +63,37 @@ pub struct Traffic {
     pub app_done: bool,
     /// Nobody was waited for any more, once.
     pub drained: bool,
+}
+
+/// How connections are kept away; [`lifecycle::Cut`], hashed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Way {
+    /// Sent to a sibling.
+    Divert,
+    /// Off every list, and no more.
+    Withdraw,
+    /// Refused.
+    Refuse,
+}
+
+impl From<Cut> for Way {
+    fn from(how: Cut) -> Self {
+        match how {
+            Cut::Divert => Self::Divert,
+            Cut::Withdraw => Self::Withdraw,
+            Cut::Refuse => Self::Refuse,
+        }
+    }
+}
+
+impl From<Way> for Cut {
+    fn from(way: Way) -> Self {
+        match way {
+            Way::Divert => Self::Divert,
+            Way::Withdraw => Self::Withdraw,
+            Way::Refuse => Self::Refuse,
+        }
+    }
 }
 
 /// What became of a question.
@@ -112,14 +145,27 @@ impl Traffic {
     pub fn asked(&mut self, now: Moment, effect: &Effect, at_once: bool) {
         #[allow(clippy::wildcard_enum_match_arm, reason = "the rest is not about traffic")]
         match effect {
-            Effect::CutTraffic { .. } if !self.cutting => {
-                self.cutting = true;
-                self.cutting_since = (!at_once).then_some(now);
+            Effect::CutTraffic { how } => {
+                let way = Some(Way::from(*how));
+                if self.cutting && self.how != way {
+                    // What was known of the other way says nothing of this one.
+                    (self.cut, self.settled, self.settling_since) = (Answer::Unasked, Answer::Unasked, None);
+                }
+                if !self.cutting {
+                    self.cutting = true;
+                    self.cutting_since = (!at_once).then_some(now);
+                }
+                self.how = way;
             }
             Effect::AwaitSettled => self.settling_since = self.settling_since.or(Some(now)),
             Effect::RestoreTraffic => {
-                let Self { reach, siblings, guarded, opened_at, .. } = *self;
-                *self = Self { reach, siblings, guarded, opened_at, ..Self::default() };
+                let Self { reach, siblings, guarded, opened_at, connections, app_done, drained, .. } = *self;
+                let kept = Self { reach, siblings, guarded, opened_at, ..Self::default() };
+                // Who waits for connections goes on to wait for them.
+                *self = match opened_at {
+                    Some(_) => Self { connections, app_done, drained, ..kept },
+                    None => kept,
+                };
             }
             _ => {}
         }
@@ -159,8 +205,13 @@ impl Traffic {
         let empty = matches!(self.connections, Connections::Counting | Connections::Empty(_));
         may(counts && more && empty, What::Connected);
         may(counts && more && counted && !self.app_done, What::AppDone);
+        // Also after the release: nothing may be taken from the last one as long as it serves.
         for siblings in [Siblings::There, Siblings::Coming, Siblings::None] {
-            may(more && self.reach.is_some() && waits && siblings != self.siblings, What::Rerouted(siblings));
+            may(more && self.reach.is_some() && self.guarded && siblings != self.siblings, What::Rerouted(siblings));
+        }
+        for reach in [Reach::Divert, Reach::Acks] {
+            let other = self.reach.is_some_and(|known| known != reach);
+            may(more && other && waits, What::Reached(reach));
         }
         all
     }
@@ -172,7 +223,7 @@ impl Traffic {
         let news = match what {
             What::CutDone => {
                 self.cut = told;
-                TrafficNews::CutDone { revision: 1 }
+                TrafficNews::CutDone { how: self.how.map_or(Cut::Withdraw, Cut::from), revision: 1 }
             }
             What::CutRefused => {
                 self.cut = Answer::Lost;
@@ -212,6 +263,10 @@ impl Traffic {
                 }
                 TrafficNews::Routed(Self { siblings, ..*self }.routes())
             }
+            What::Reached(reach) => {
+                self.reach = Some(reach);
+                TrafficNews::Routed(self.routes())
+            }
             _ => return None,
         };
         Some(Input::Traffic(news))
@@ -233,11 +288,9 @@ impl Traffic {
     pub fn has_evidence(&self, now: Moment, settle_cap: Duration) -> bool {
         let settled =
             self.settled == Answer::Told || self.settling_since.is_some_and(|since| now >= since + settle_cap);
-        let cut = match self.reach {
-            Some(Reach::Divert) => self.cut == Answer::Told || self.acks == PROXIES,
-            Some(Reach::Acks) => self.acks == PROXIES,
-            None => false,
-        };
+        // Only what the node itself does tells where connections go; a pod off the lists may still get some.
+        let local = matches!(self.how, Some(Way::Divert | Way::Refuse)) && self.cut == Answer::Told;
+        let cut = local || self.acks == PROXIES;
         self.quiet || (cut && settled)
     }
 }

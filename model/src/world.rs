@@ -43,6 +43,10 @@ pub struct World {
     pub clearing: bool,
     /// The worker was forgotten: its last ask was carried out.
     pub forgotten: bool,
+    /// Somebody else wrote that the pod is over.
+    pub declared: bool,
+    /// The machine was booted anew, and its agent does not know it yet.
+    pub rebooted: bool,
 }
 
 /// A sandbox.
@@ -108,6 +112,8 @@ impl World {
             traffic: Traffic { reach, ..Traffic::default() },
             clearing: false,
             forgotten: false,
+            declared: false,
+            rebooted: false,
         }
     }
 
@@ -136,7 +142,7 @@ impl World {
         let now = self.now;
         #[allow(clippy::wildcard_enum_match_arm, reason = "the rest is about traffic, or changes nothing here")]
         match effect {
-            Effect::PullImage { container } => {
+            Effect::PullImage { container, edition: _ } => {
                 let process = self.process_mut(position(spec, &container.0));
                 process.image = Image::Pulling;
             }
@@ -225,6 +231,25 @@ impl World {
                 let cause = KillCause::Evicted { message: message() };
                 Input::KillRequested { cause, grace: Some(Duration::ZERO) }
             }
+            What::ConfigRemoved => {
+                // A pod of a file has no object of its own.
+                (self.object, self.heard) = (Object::Gone, Object::Gone);
+                Input::KillRequested { cause: KillCause::ConfigRemoved, grace: None }
+            }
+            What::Orphaned => {
+                (self.object, self.heard) = (Object::Gone, Object::Gone);
+                Input::KillRequested { cause: KillCause::Orphaned, grace: None }
+            }
+            What::Declared => {
+                self.declared = true;
+                Input::TerminalPhaseSeen { succeeded: false }
+            }
+            What::Rejected => Input::Rejected { reason: "OutOfcpu".into(), message: message() },
+            What::Reboot => {
+                self.lose_processes();
+                (self.sandbox, self.rebooted) = (Sandbox::Absent, true);
+                return Outcome::Silence;
+            }
             What::SandboxMade => {
                 self.sandbox = Sandbox::There;
                 Input::SandboxReady
@@ -295,7 +320,8 @@ impl World {
             | What::Drained
             | What::Connected
             | What::AppDone
-            | What::Rerouted(_) => {
+            | What::Rerouted(_)
+            | What::Reached(_) => {
                 let news = self.traffic.answer(self.now, what, lost);
                 return news.map_or(Outcome::Silence, Outcome::Input);
             }
@@ -331,6 +357,7 @@ impl World {
                 *life = match (hook, *life) {
                     (Some(Hook::Exec), life) => life,
                     (Some(Hook::Sleep(_)), HookLife::Running(since)) => HookLife::Alone(since),
+                    (Some(Hook::Sleep(_)), ended @ HookLife::Ended(..)) => ended,
                     (_, HookLife::Running(_) | HookLife::Ended(_, false)) => HookLife::Idle,
                     (_, life @ (HookLife::Idle | HookLife::Alone(_) | HookLife::Ended(_, true))) => life,
                 };
@@ -409,7 +436,13 @@ impl World {
                 Input::HookFinished { instance: instance(index, attempt), kind, outcome: ending.outcome() }
             }
             News::SignalAnswered(index, attempt, signal, alive) => {
-                self.run(index, attempt, |process| process.signal = Asked::Answered);
+                let now = self.now;
+                self.run(index, attempt, |process| {
+                    if alive && !process.killed && process.signal != Asked::Answered {
+                        process.noticed_at = Some(now);
+                    }
+                    process.signal = Asked::Answered;
+                });
                 let delivery = if alive { Delivery::Delivered } else { Delivery::AlreadyGone };
                 Input::SignalAnswered {
                     instance: instance(index, attempt),
@@ -434,7 +467,7 @@ impl World {
                 .into_iter()
                 .filter_map(|(hook, life)| match (hook, life) {
                     (Some(Hook::Sleep(length)), HookLife::Running(since)) => Some(since + length),
-                    (Some(Hook::Exec | Hook::HttpGet | Hook::Sleep(_)) | None, _) => None,
+                    (Some(Hook::Exec | Hook::ExecSleep(_) | Hook::HttpGet | Hook::Sleep(_)) | None, _) => None,
                 })
                 .min()
         };
@@ -455,6 +488,7 @@ impl World {
         let attempt = process.attempt;
         process.life = Life::Exited(code);
         process.last_exit = Some(code);
+        process.did_its_part = code == 0;
         let mut died = Vec::new();
         for kind in [HookKind::PreStop, HookKind::PostStart] {
             if let HookLife::Running(_) = process.hook(kind) {
@@ -476,6 +510,7 @@ impl World {
             }
             process.pre_stop = HookLife::Idle;
             process.post_start = HookLife::Idle;
+            process.did_its_part = false;
         }
     }
 

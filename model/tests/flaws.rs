@@ -48,6 +48,23 @@ fn stage<W: Worker>(flaw: Flaw, make: Make<W>) -> PodModel<W> {
         Flaw::WaitsForNobody => routed("last", plain(), Bounds { traffic: 2, ..calm }, make),
         Flaw::AsksOnce => warm("lost", plain(), Bounds { lost: 1, ..calm }, make),
         Flaw::IsNeverForgotten | Flaw::StartsTwice => warm("crash", plain(), Bounds { crashes: 1, ..calm }, make),
+        Flaw::CountsFromTheAsk => warm("late answer", with_hook(), Bounds { late: 2, pauses: 2, ..calm }, make),
+        Flaw::CallsItDiverted => PodModel { reach: Some(Reach::Acks), ..routed("acks", plain(), calm, make) },
+        Flaw::KeepsFromTheLast => routed("last", plain(), Bounds { traffic: 1, ..calm }, make),
+        Flaw::StartsMainFirst => {
+            let containers = vec![container("i", Role::Init), container("a", Role::Main)];
+            warm("boot", containers, Bounds { crashes: 1, reboots: 1, ..calm }, make)
+        }
+        Flaw::ForgetsActiveDeadline => {
+            let mut model = warm("active deadline", plain(), Bounds { pauses: 1, ..calm }, make);
+            model.spec.active_deadline = Some(Duration::from_secs(1));
+            model
+        }
+        Flaw::SleepsAgain => {
+            let sleep = Hook::Sleep(Duration::from_secs(1));
+            warm("sleep, crash", vec![hooked("a", Role::Main, sleep)], Bounds { crashes: 1, ..calm }, make)
+        }
+        Flaw::HumoursOrphans => warm("orphan", plain(), Bounds { dismissals: 1, ..calm }, make),
         Flaw::IgnoresOrder => warm("sidecar", with_sidecar(), calm, make),
     }
 }
@@ -201,4 +218,39 @@ fn a_status_that_nobody_is_shown_is_caught() {
 #[test]
 fn a_hook_whose_end_is_not_noticed_is_caught() {
     is_caught(Flaw::WaitsForNothing);
+}
+
+#[test]
+fn a_notice_that_counts_from_the_ask_is_caught() {
+    is_caught(Flaw::CountsFromTheAsk);
+}
+
+#[test]
+fn a_withdrawal_that_is_called_a_detour_is_caught() {
+    is_caught(Flaw::CallsItDiverted);
+}
+
+#[test]
+fn connections_kept_from_the_last_after_the_release_are_caught() {
+    is_caught(Flaw::KeepsFromTheLast);
+}
+
+#[test]
+fn a_main_started_before_its_init_after_a_boot_is_caught() {
+    is_caught(Flaw::StartsMainFirst);
+}
+
+#[test]
+fn a_forgotten_active_deadline_is_caught() {
+    is_caught(Flaw::ForgetsActiveDeadline);
+}
+
+#[test]
+fn a_sleep_begun_anew_is_caught() {
+    is_caught(Flaw::SleepsAgain);
+}
+
+#[test]
+fn an_orphan_that_takes_its_time_is_caught() {
+    is_caught(Flaw::HumoursOrphans);
 }

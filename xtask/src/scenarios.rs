@@ -19,19 +19,14 @@ type Id = (String, usize);
 
 /// Prints every id with its tests or the reason why it has none, and how many of each catalogue are shown.
 pub(crate) fn run(root: &Path) -> Result<()> {
-    let shown = shown(root)?;
-    let text = std::fs::read_to_string(root.join(LEFT_OUT)).with_context(|| format!("cannot read {LEFT_OUT}"))?;
-    let left_out = left_out(&text)?;
-    let mut unexplained = BTreeSet::new();
+    let (shown, left_out) = read(root)?;
     for (kind, total) in CATALOGUE {
         for number in 1..=total {
             let id = (kind.to_owned(), number);
             match (shown.get(&id), left_out.get(&id)) {
                 (Some(tests), _) => println!("{kind}-{number:<4} {}", tests.join(", ")),
                 (None, Some(reason)) => println!("{kind}-{number:<4} left out: {reason}"),
-                (None, None) => {
-                    unexplained.insert(format!("{kind}-{number}"));
-                }
+                (None, None) => println!("{kind}-{number:<4} neither shown nor explained"),
             }
         }
     }
@@ -39,32 +34,78 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         let count = shown.keys().filter(|(k, _)| k == kind).count();
         println!("{kind}: {count} of {total} scenarios are shown by a test");
     }
-    let stale: Vec<String> =
-        left_out.keys().filter(|id| shown.contains_key(*id)).map(|(kind, number)| format!("{kind}-{number}")).collect();
-    ensure!(unexplained.is_empty(), "neither shown nor explained in {LEFT_OUT}: {unexplained:?}");
-    if !stale.is_empty() {
-        println!("shown by now, and still explained in {LEFT_OUT}: {}", stale.join(", "));
-    }
+    let complaints = complaints(&shown, &left_out);
+    ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
     Ok(())
 }
 
-fn shown(root: &Path) -> Result<BTreeMap<Id, Vec<String>>> {
-    let mut shown: BTreeMap<Id, Vec<String>> = BTreeMap::new();
+/// What is wrong about the ids in the tree; nothing if all is well.
+pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
+    let (shown, left_out) = read(root)?;
+    Ok(complaints(&shown, &left_out))
+}
+
+type Shown = BTreeMap<Id, Vec<String>>;
+type LeftOut = BTreeMap<Id, String>;
+
+fn read(root: &Path) -> Result<(Shown, LeftOut)> {
+    let text = std::fs::read_to_string(root.join(LEFT_OUT)).with_context(|| format!("cannot read {LEFT_OUT}"))?;
+    let mut shown = Shown::new();
     for (path, text) in sources::rust_files(root)? {
-        let mut ids = Vec::new();
-        for line in text.lines().map(str::trim) {
-            if line.starts_with("///") {
-                ids.extend(ids_in(line));
-            } else if let Some(name) = sources::function_name(line) {
-                for id in ids.drain(..) {
-                    shown.entry(id).or_default().push(format!("{}::{name}", path.display()));
-                }
-            } else if !line.starts_with("#[") {
-                ids.clear();
-            }
+        for (id, test) in shown_in(&text) {
+            shown.entry(id).or_default().push(format!("{}::{test}", path.display()));
         }
     }
-    Ok(shown)
+    Ok((shown, left_out(&text)?))
+}
+
+/// Every id is shown by a test that runs, or explained, and not both; and every id is one.
+fn complaints(shown: &Shown, left_out: &LeftOut) -> Vec<String> {
+    let all: BTreeSet<Id> =
+        CATALOGUE.iter().flat_map(|(kind, total)| (1..=*total).map(|number| ((*kind).to_owned(), number))).collect();
+    let told = |(kind, number): &Id| format!("{kind}-{number}");
+    let mut complaints = Vec::new();
+    for id in &all {
+        match (shown.get(id), left_out.contains_key(id)) {
+            (None, false) => {
+                complaints.push(format!("{} is neither shown by a test nor explained in {LEFT_OUT}", told(id)));
+            }
+            (Some(tests), true) => {
+                let tests = tests.join(", ");
+                complaints.push(format!("{} is explained in {LEFT_OUT} and shown by {tests}", told(id)));
+            }
+            (Some(_), false) | (None, true) => {}
+        }
+    }
+    for id in shown.keys().chain(left_out.keys()).filter(|id| !all.contains(*id)) {
+        complaints.push(format!("{} is no scenario", told(id)));
+    }
+    complaints
+}
+
+/// The ids that the tests of a file carry. Nothing but a test shows anything, and one that is ignored does not.
+fn shown_in(text: &str) -> Vec<(Id, String)> {
+    let mut shown = Vec::new();
+    let (mut ids, mut is_test, mut is_ignored) = (Vec::new(), false, false);
+    for line in text.lines().map(str::trim) {
+        if line.starts_with("///") {
+            ids.extend(ids_in(line));
+        } else if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+            is_test = true;
+        } else if line.starts_with("#[ignore") {
+            is_ignored = true;
+        } else if !line.starts_with("#[") {
+            if let Some(name) = sources::function_name(line)
+                && is_test
+                && !is_ignored
+            {
+                shown.extend(ids.drain(..).map(|id| (id, name.to_owned())));
+            }
+            ids.clear();
+            (is_test, is_ignored) = (false, false);
+        }
+    }
+    shown
 }
 
 fn ids_in(line: &str) -> Vec<Id> {
@@ -79,8 +120,8 @@ fn ids_in(line: &str) -> Vec<Id> {
 }
 
 /// Lines of `NT-44 reason` or `TR-62..73 reason`; `#` begins a remark.
-fn left_out(text: &str) -> Result<BTreeMap<Id, String>> {
-    let mut left_out = BTreeMap::new();
+fn left_out(text: &str) -> Result<LeftOut> {
+    let mut left_out = LeftOut::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let malformed = || format!("{LEFT_OUT}: {line:?} is not `ID reason`");
         let (ids, reason) = line.split_once(char::is_whitespace).with_context(malformed)?;
@@ -97,12 +138,31 @@ fn left_out(text: &str) -> Result<BTreeMap<Id, String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ids_in, left_out};
+    use super::{complaints, ids_in, left_out, shown_in};
 
     #[test]
     fn ids_are_found_in_doc_comments() {
         let ids = ids_in("/// [NT-12] [AD-3] and [not an id] and [XX-1]");
         assert_eq!(ids, [("NT".to_owned(), 12), ("AD".to_owned(), 3)]);
+    }
+
+    #[test]
+    fn only_tests_that_run_show_anything() {
+        let text = "/// [NT-1]\n#[test]\nfn a() {}\n/// [NT-2]\nfn helper() {}\n/// [NT-3]\n#[test]\n#[ignore = \"slow\"]\n\
+                    fn b() {}\n/// [NT-4]\nconst C: u8 = 1;\n#[test]\nfn c() {}\n/// [NT-5]\n#[tokio::test]\nasync fn d() {}\n";
+        let shown: Vec<_> = shown_in(text).into_iter().map(|((_, number), test)| (number, test)).collect();
+        assert_eq!(shown, [(1, "a".to_owned()), (5, "d".to_owned())]);
+    }
+
+    #[test]
+    fn every_id_is_shown_or_explained_and_not_both() {
+        let all = left_out("NT-2..165 why\nAD-1..89 why\nTR-1..113 why\n").expect("it is well formed");
+        let shown = |numbers: &[usize]| {
+            numbers.iter().map(|number| (("NT".to_owned(), *number), vec!["t".to_owned()])).collect()
+        };
+        assert!(complaints(&shown(&[1]), &all).is_empty());
+        assert_eq!(complaints(&shown(&[]), &all).len(), 1, "NT-1 is missing");
+        assert_eq!(complaints(&shown(&[1, 2, 166]), &all).len(), 2, "NT-2 is both, NT-166 is nothing");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
 
-use crate::sources;
+use crate::{scenarios, sources};
 
 /// No file of code may be longer than this.
 const LINES_MOST: usize = 800;
@@ -34,6 +34,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             complaints.push(format!("{paper} has a place that was never filled in"));
         }
     }
+    complaints.extend(scenarios::check(root)?);
     ensure!(complaints.is_empty(), "the tree is untidy:\n  {}", complaints.join("\n  "));
     println!("tidy: {} files, {} tests, GUARANTEES.md names only tests that exist", sources.len(), tests.len());
     Ok(())

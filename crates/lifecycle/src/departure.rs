@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use crate::PodPhase::{Failed, Succeeded};
 use crate::phase::Phase;
 use crate::reboot::Shift;
 use crate::restart::Errand;
@@ -29,8 +30,8 @@ impl PodWorker {
             }
             Input::ObjectGone => self.also(|leaving| leaving.also_forced(now)),
             Input::KillRequested { cause, grace } => self.also(|leaving| leaving.also_killed(now, &cause, grace)),
-            // Ours is not told before the sandbox is gone, so whoever tells one first is right.
-            Input::TerminalPhaseSeen { succeeded } => {
+            // Unless ours is told already, whoever tells one first is right.
+            Input::TerminalPhaseSeen { succeeded } if !matches!(self.view().phase, Succeeded | Failed) => {
                 self.also(|leaving| leaving.declared = leaving.declared.or(Some(terminal_phase(succeeded))));
             }
             Input::GenerationSeen { generation } => self.generation = Some(generation),
@@ -55,10 +56,11 @@ impl PodWorker {
                 removal.asked_anew(now);
                 out.push(Effect::RemoveSandbox);
             }
-            // The spec is nobody's concern; told twice; pulls, sandboxes and starts
+            // Ours stays; the spec is nobody's concern; told twice; pulls, sandboxes and starts
             // that were given up: the removal takes whatever they made;
             // hooks, signals and probes of containers that are dead; a DELETE that was not asked yet; wakes.
             Input::SpecChanged { .. }
+            | Input::TerminalPhaseSeen { .. }
             | Input::Rejected { .. }
             | Input::Begin
             | Input::ImageReady { .. }

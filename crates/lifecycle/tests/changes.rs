@@ -94,7 +94,7 @@ fn a_startup_probe_gates_everything_else() {
         .then_at(secs(10), "TERM to proxy");
 }
 
-/// [NT-109] [NT-110] [NT-112]: during a hook readiness still counts, and liveness does not, of sidecars neither.
+/// [NT-109] [NT-110]: during a hook readiness still counts, and liveness does not, of sidecars neither.
 #[test]
 fn readiness_counts_during_a_hook_and_liveness_does_not() {
     given_pod()
@@ -268,7 +268,7 @@ fn an_active_deadline_may_be_changed() {
         .then_reason(Some("DeadlineExceeded"));
 }
 
-/// [NT-126]: reason and message belong to an end that the node caused; others have none.
+/// Reason and message belong to an end that the node caused; others have none.
 #[test]
 fn a_reason_belongs_to_its_phase() {
     let story = given_pod()
@@ -284,7 +284,8 @@ fn a_reason_belongs_to_its_phase() {
     given_pod().container("app", exits_on_term(secs(1))).when_deleted(secs(9)).told().then_reason(None);
 }
 
-/// [NT-127]: a container that vanished counts as a run, and the next one has the next number.
+/// [NT-127]: a container that vanished counts as a run, and the next one has the next number. If its pod is leaving there
+/// is no next one, and the number stays.
 #[test]
 fn a_vanished_container_counts_as_a_run() {
     let story = given_pod()
@@ -300,6 +301,15 @@ fn a_vanished_container_counts_as_a_run() {
             assert_eq!((last.exit_code, last.reason.as_str()), (137, "ContainerStatusUnknown"));
         });
     assert!(matches!(story.container("app").state, ContainerState::Terminated(_)));
+    let leaving = given_pod()
+        .container("app", IgnoresTerm)
+        .when_deleted(secs(60))
+        .agent_away(secs(5), secs(9))
+        .sandbox_lost_at(secs(6))
+        .told()
+        .then_exit("app", 137, "ContainerStatusUnknown");
+    let app = leaving.container("app");
+    assert_eq!((app.attempt, app.last), (0, None));
 }
 
 /// [NT-86]: the pod's own stop signal wins over the image's, and is shown.
@@ -356,6 +366,7 @@ fn a_cancelled_sleep_is_not_slept() {
         .when_deleted(secs(10))
         .told()
         .then_at(secs(10), "cancel preStop of app")
+        .then_events(1, "FailedPreStopHook", "PreStopHook timed out: it was still running when the grace period ended")
         .then_at(secs(10), "TERM to app")
         .then_finished_by(millis(11_010));
 }

@@ -175,3 +175,21 @@ fn a_sandbox_that_dies_under_a_leaving_pod_is_only_removed() {
     assert!(!asked.iter().any(|effect| matches!(effect, Effect::CreateSandbox | Effect::StartContainer { .. })));
     assert!(pod.tell(3, Input::SandboxRemoved).contains(&Effect::DeleteObject));
 }
+
+/// A phase that somebody else wrote while the sandbox was being removed is not contradicted: ours was not told yet.
+#[test]
+fn whoever_calls_a_pod_over_first_is_right() {
+    let mut pod = Told::new(given_pod().container("app", IgnoresTerm).spec());
+    let image = Input::ImageReady { container: ContainerName("app".into()), edition: 0, stop_signal: None };
+    for input in [Input::Begin, Input::SandboxReady, image] {
+        pod.tell(0, input);
+    }
+    pod.tell(1, Input::Started { instance: run("app", 0), wall: Wall(0) });
+    pod.tell(2, Input::DeleteRequested { grace: secs(30), sighting: DeleteSighting::Live });
+    // Nobody knows how it ended, so nothing is said of it before its sandbox is gone.
+    pod.tell(3, Input::AgentRestarted { report: RuntimeReport::default() });
+    assert_eq!(pod.worker.status().phase, PodPhase::Running);
+    pod.tell(4, Input::TerminalPhaseSeen { succeeded: true });
+    pod.tell(5, Input::SandboxRemoved);
+    assert_eq!(pod.worker.status().phase, PodPhase::Succeeded);
+}

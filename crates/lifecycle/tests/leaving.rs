@@ -7,7 +7,7 @@ use testkit::{
 
 const POLICIES: [RestartPolicy; 3] = [RestartPolicy::Always, RestartPolicy::OnFailure, RestartPolicy::Never];
 
-/// [NT-3] [NT-117]: the whole walk, with everything that people and the API are told.
+/// [NT-3]: the whole walk, with everything that people and the API are told.
 #[test]
 fn a_deletion_is_told_to_everyone() {
     given_pod().container("app", exits_on_term(secs(4))).when_deleted(secs(5)).with_events().then_timeline(
@@ -43,7 +43,7 @@ fn a_completed_pod_stays_in_the_api() {
         .then_exit("app", 0, "Completed");
 }
 
-/// [NT-53] [NT-25]: a kill finds nobody, a delete is answered at once, a vanished object ends it all.
+/// [NT-25]: a kill finds nobody, a delete is answered at once, a vanished object ends it all.
 #[test]
 fn a_completed_pod_is_deleted_at_once() {
     let done = || {
@@ -225,7 +225,7 @@ fn a_container_that_comes_up_during_termination_is_stopped() {
         );
 }
 
-/// [NT-67]: if it comes up after the deadline it has no time for a hook, but it has its two seconds.
+/// If it comes up after the deadline it has no time for a hook, but it has its two seconds.
 #[test]
 fn a_container_that_comes_up_after_the_deadline_has_two_seconds() {
     given_pod()
@@ -305,7 +305,7 @@ fn an_exit_is_shown_at_once() {
         });
 }
 
-/// [NT-62] [NT-116] [NT-55]: a sandbox that will not go away hides neither exits nor phase, and holds the object.
+/// [NT-62] [NT-116]: a sandbox that will not go away hides neither exits nor phase, and holds the object.
 #[test]
 fn a_stuck_sandbox_hides_nothing() {
     given_pod()

@@ -103,9 +103,14 @@ fn a_group_without_time_is_killed_in_good_order() {
     let budgets = ShutdownBudgets::from_totals(secs(10), NO_TIME).expect("there is time");
     assert_eq!(budgets.total(secs(2)), secs(15));
     let (mut shutdown, steps) = Shutdown::begin(at(0), budgets, secs(2), vec![pod("vital", CRITICAL, 60)]);
-    assert_eq!((steps, shutdown.next_wake()), (vec![kill("vital", 0)], Some(at(0))));
+    assert_eq!((steps, shutdown.next_wake()), (vec![kill("vital", 1)], Some(at(0))));
     assert_eq!((shutdown.time_passed(at(0)), shutdown.next_wake()), (vec![], Some(at(3))));
     assert_eq!(shutdown.time_passed(at(3)), [flush(5)]);
+    // Nor is the object of one that will be replaced deleted by force.
+    let budgets = ShutdownBudgets::from_totals(secs(10), secs(10)).expect("there is time");
+    let replaced = Leaver { controlled: true, ..pod("web", 0, 60) };
+    let (_, steps) = Shutdown::begin(at(0), budgets, secs(2), vec![replaced]);
+    assert_eq!(steps, [ShutdownStep::Delete { uid: "web".into(), grace: secs(1) }]);
 }
 
 /// [NT-155]: without time, or with more for the critical ones than there is, nothing happens.
@@ -118,7 +123,7 @@ fn a_shutdown_without_time_is_none() {
     assert!(ShutdownBudgets::from_totals(secs(10), secs(10)).is_some());
 }
 
-/// [NT-153]: a shutdown that is called off lets those go who were asked, keeps the others, and the node is ready again.
+/// A shutdown that is called off lets those go who were asked, keeps the others, and the node is ready again.
 #[test]
 fn a_shutdown_may_be_called_off() {
     let budgets = ShutdownBudgets::from_totals(secs(20), secs(10)).expect("there is time");
@@ -153,7 +158,7 @@ fn a_pod_that_comes_during_a_shutdown_is_turned_away() {
     assert!(pod.is_terminating(), "it is never begun");
 }
 
-/// [NT-152] [NT-162]: whoever the node ends for others' sake is Failed, with the condition that says so, told with the
+/// [NT-152]: whoever the node ends for others' sake is Failed, with the condition that says so, told with the
 /// phase and not before.
 #[test]
 fn a_disruption_is_told_with_the_end() {
@@ -226,7 +231,7 @@ fn an_eviction_grants_what_its_threshold_says() {
     assert!(matches!(soft(None).cause(), KillCause::Evicted { .. }));
 }
 
-/// [NT-160]: who used more than it may is evicted with a second, and it is nobody else's doing.
+/// Who used more than it may is evicted with a second, and it is nobody else's doing.
 #[test]
 fn a_pod_over_its_limit_is_not_disrupted() {
     let over = Pressure::Limit { what: r#"Usage of EmptyDir volume "cache" exceeds the limit "1Gi"."#.into() };

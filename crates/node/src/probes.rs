@@ -589,7 +589,7 @@ mod tests {
         assert!(matches!(probed, Attempt::Failure(message) if message.starts_with("no TLS with 127.0.0.1")));
     }
 
-    /// A certificate is not looked at: hooks and probes ask the pod, at an address, as they would without TLS.
+    /// [NT-64] [NT-65] [NT-66]: hooks by HTTPS are sent. A certificate is not looked at: hooks and probes ask the pod, at an address, as they would without TLS.
     #[tokio::test]
     async fn a_secure_request_trusts_any_certificate() {
         let (port, asked) = tls::testing::server("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await;

@@ -206,3 +206,80 @@ fn container_id(facts: &Facts, name: &str, attempt: u32) -> String {
     let uid = PodUid(facts.pod.metadata.uid.clone().unwrap_or_default());
     format!("adieu://{}", ContainerId { name: name.to_owned(), attempt }.global(&uid))
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{Container, PodSpec as ApiSpec};
+    use lifecycle::{
+        ContainerName, ContainerSpec, DeleteSighting, Exit, Input, KillCause, Moment, PodSpec, PodWorker, Signal,
+    };
+
+    use super::*;
+
+    fn facts() -> Facts {
+        let app = Container { name: "app".into(), ..Container::default() };
+        let spec = Some(ApiSpec { containers: vec![app], ..ApiSpec::default() });
+        Facts { pod: Pod { spec, ..Pod::default() }, ..Facts::default() }
+    }
+
+    /// A pod whose only container runs, and was told these things.
+    fn running(inputs: impl IntoIterator<Item = Input>) -> PodWorker {
+        let instance = Instance { name: ContainerName("app".into()), attempt: 0 };
+        let app = ContainerSpec { stop_signal: Some(Signal(10)), ..ContainerSpec::new("app", Role::Main) };
+        let mut pod = PodWorker::new(PodSpec::new(vec![app]));
+        let up = [
+            Input::Begin,
+            Input::SandboxReady,
+            Input::ImageReady { container: instance.name.clone(), edition: 0, stop_signal: Some(Signal(3)) },
+            Input::Started { instance, wall: Wall(1) },
+        ];
+        for input in up.into_iter().chain(inputs) {
+            pod.handle(Moment::from_millis(0), input);
+        }
+        pod
+    }
+
+    fn gone() -> [Input; 2] {
+        let instance = Instance { name: ContainerName("app".into()), attempt: 0 };
+        let exit = Exit { code: 0, signal: None, oom: false, wall: Wall(2), seen: true };
+        [Input::Exited { instance, exit }, Input::SandboxRemoved]
+    }
+
+    /// [NT-86]: the stop signal in force is what the pod's spec says, and is told.
+    #[test]
+    fn the_stop_signal_in_force_is_told() {
+        let told = api_status(&running([]).status(), &facts(), None, Wall(0));
+        let containers = told.container_statuses.expect("there is one");
+        assert_eq!(containers[0].stop_signal.as_deref(), Some("SIGUSR1"));
+    }
+
+    /// [NT-126]: reason and message are kept while the phase stays, whoever wrote them, and go with it.
+    #[test]
+    fn reason_and_message_belong_to_a_phase() {
+        let before = |phase: &str| ApiStatus {
+            phase: Some(phase.into()),
+            reason: Some("TheirReason".into()),
+            message: Some("their message".into()),
+            ..ApiStatus::default()
+        };
+        let told = |before: &ApiStatus| api_status(&running([]).status(), &facts(), Some(before), Wall(0));
+        let kept = told(&before("Running"));
+        assert_eq!((kept.reason.as_deref(), kept.message.as_deref()), (Some("TheirReason"), Some("their message")));
+        let cleared = told(&before("Pending"));
+        assert_eq!((cleared.phase.as_deref(), cleared.reason, cleared.message), (Some("Running"), None, None));
+    }
+
+    /// A phase that is over stays, with its reasons, though the rules came to another; before that, ours counts.
+    #[test]
+    fn a_phase_that_is_over_is_not_written_over() {
+        let killed = Input::KillRequested { cause: KillCause::NodeShutdown, grace: None };
+        let deleted = Input::DeleteRequested { grace: std::time::Duration::ZERO, sighting: DeleteSighting::Live };
+        let ours = running([killed, deleted].into_iter().chain(gone())).status();
+        assert_eq!((ours.phase, ours.reason.as_deref()), (PodPhase::Failed, Some("Terminated")));
+        let theirs = ApiStatus { phase: Some("Succeeded".into()), ..ApiStatus::default() };
+        let told = api_status(&ours, &facts(), Some(&theirs), Wall(0));
+        assert_eq!((told.phase.as_deref(), told.reason), (Some("Succeeded"), None));
+        let told = api_status(&ours, &facts(), None, Wall(0));
+        assert_eq!((told.phase.as_deref(), told.reason.as_deref()), (Some("Failed"), Some("Terminated")));
+    }
+}
