@@ -22,7 +22,7 @@ use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
@@ -32,6 +32,9 @@ use world::Uid;
 
 /// The scheduler's name, in `spec.schedulerName` and as the source of its events.
 const NAME: &str = "default-scheduler";
+
+/// How many pods are bound at once: enough for the store to write many in one go.
+const AT_ONCE: usize = 32;
 
 /// How long to wait after a failure before looking again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -51,6 +54,7 @@ pub async fn run(client: kube::Client) {
         tokio::select! {
             Some(sight) = pod_sights.recv() => state.see_pod(sight),
             Some(sight) = node_sights.recv() => state.see_node(sight),
+            Some(ended) = state.binding.join_next(), if !state.binding.is_empty() => state.ended(ended),
             () = tokio::time::sleep_until(again_at.unwrap_or_else(Instant::now)), if again_at.is_some() => {
                 state.again_at = None;
                 state.planner.look_again();
@@ -58,7 +62,7 @@ pub async fn run(client: kube::Client) {
             else => return,
         }
         // Who is known before the nodes are would be told that there are none.
-        while state.has_listed {
+        while state.has_listed && state.binding.len() < AT_ONCE {
             // Decide with everything that has already been heard.
             while let Ok(sight) = pod_sights.try_recv() {
                 state.see_pod(sight);
@@ -67,13 +71,25 @@ pub async fn run(client: kube::Client) {
                 state.see_node(sight);
             }
             let Some(placement) = state.planner.next() else { break };
-            state.apply(&client, placement).await;
+            match placement {
+                Placement::On { pod, node } => state.place(&client, pod, node),
+                Placement::Nowhere { pod, why } => state.leave_waiting(&client, &pod, why).await,
+            }
         }
     }
 }
 
+/// What came of binding a pod.
+struct Ended {
+    uid: Uid,
+    pod: PodView,
+    node: Arc<str>,
+    outcome: kube::Result<()>,
+}
+
 struct State {
     planner: Planner,
+    binding: JoinSet<Ended>,
     /// What each pod without a place was last told.
     told: BTreeMap<Uid, String>,
     /// The nodes are known.
@@ -85,7 +101,8 @@ struct State {
 
 impl State {
     fn new(recorder: Recorder) -> Self {
-        Self { planner: Planner::default(), told: BTreeMap::new(), has_listed: false, again_at: None, recorder }
+        let (planner, binding, told) = (Planner::default(), JoinSet::new(), BTreeMap::new());
+        Self { planner, binding, told, has_listed: false, again_at: None, recorder }
     }
 
     fn put_off(&mut self, uid: &Uid) {
@@ -119,32 +136,38 @@ impl State {
         }
     }
 
-    async fn apply(&mut self, client: &kube::Client, placement: Placement) {
-        match placement {
-            Placement::On { pod, node } => self.place(client, &pod, node).await,
-            Placement::Nowhere { pod, why } => self.leave_waiting(client, &pod, why).await,
-        }
+    /// Begins to bind a pod, which has its room from then on.
+    fn place(&mut self, client: &kube::Client, uid: Uid, node: Arc<str>) {
+        let Some(pod) = self.planner.assume(&uid, Arc::clone(&node)) else { return };
+        let client = client.clone();
+        self.binding.spawn(async move {
+            let outcome = bind(&client, &pod, &node).await;
+            Ended { uid, pod, node, outcome }
+        });
     }
 
-    async fn place(&mut self, client: &kube::Client, uid: &Uid, node: Arc<str>) {
-        let Some(pod) = self.planner.waiting(uid) else { return };
+    fn ended(&mut self, ended: Result<Ended, JoinError>) {
+        let Ended { uid, pod, node, outcome } = match ended {
+            Ok(ended) => ended,
+            Err(error) => return warn!(%error, "the binding of a pod broke"),
+        };
         let (name, namespace) = (pod.name_any(), pod.namespace().unwrap_or_default());
-        match bind(client, pod, &node).await {
+        match outcome {
             Ok(()) => {
                 info!(pod = name, namespace, %node, "bound");
-                self.told.remove(uid);
-                if let Some(pod) = self.planner.placed(uid, Arc::clone(&node)) {
-                    let message = format!("Successfully assigned {namespace}/{name} to {node}");
-                    self.recorder.tell(about_pod(&pod, None), Grade::Normal, "Scheduled", message);
-                }
+                self.told.remove(&uid);
+                let message = format!("Successfully assigned {namespace}/{name} to {node}");
+                self.recorder.tell(about_pod(&pod, None), Grade::Normal, "Scheduled", message);
             }
             // Gone, or bound by someone else: the watch tells.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
                 debug!(message = status.message, pod = name, "not bound");
+                self.planner.take_back(&uid, pod);
             }
             Err(error) => {
                 warn!(%error, pod = name, "cannot bind a pod; trying again");
-                self.put_off(uid);
+                self.planner.take_back(&uid, pod);
+                self.put_off(&uid);
             }
         }
     }

@@ -41,6 +41,8 @@ pub(super) struct Planner {
     look: BTreeSet<Rank>,
     /// Who of them is to be looked at again in a while.
     put_off: BTreeSet<Rank>,
+    /// Who is counted as being on a node without anybody having said so yet.
+    assumed: BTreeSet<Uid>,
 }
 
 impl Planner {
@@ -50,7 +52,7 @@ impl Planner {
     }
 
     /// Decides for the most important of those who deserve a look. Of the nodes that it fits on it gets the one that suits
-    /// it best; it waits until [`Planner::placed`] says that it is there.
+    /// it best; it waits until [`Planner::assume`] is told that it goes there.
     pub(super) fn next(&mut self) -> Option<Placement> {
         let (.., uid) = self.look.pop_first()?;
         let pod = self.waiting.get(&uid)?;
@@ -72,11 +74,20 @@ impl Planner {
         })
     }
 
-    /// The pod is bound. The watch will say so too; until then nobody must count on its room.
-    pub(super) fn placed(&mut self, uid: &Uid, node: Arc<str>) -> Option<PodView> {
+    /// The pod is being bound. The watch will say so too; until then nobody may count on its room.
+    pub(super) fn assume(&mut self, uid: &Uid, node: Arc<str>) -> Option<PodView> {
         let pod = self.stop_waiting(uid)?;
         self.arrive(uid, Resident::of(&pod, node));
+        self.assumed.insert(Arc::clone(uid));
         Some(pod)
+    }
+
+    /// The pod was not bound after all, and waits as before; unless the watch knows better by now.
+    pub(super) fn take_back(&mut self, uid: &Uid, pod: PodView) {
+        if self.assumed.remove(uid) && self.world.remove(uid) {
+            self.look_at_all();
+            self.wait(Arc::clone(uid), pod);
+        }
     }
 
     /// The pod is to be looked at again after [`Planner::look_again`].
@@ -94,6 +105,7 @@ impl Planner {
     /// A pod came, or has changed.
     pub(super) fn pod_seen(&mut self, pod: PodView) {
         let Some(uid) = pod.metadata.uid.as_deref().map(Uid::from) else { return };
+        self.assumed.remove(&uid);
         if let Some(node) = pod.node().filter(|_| !pod.is_over()) {
             let resident = Resident::of(&pod, self.world.node_name(node));
             self.stop_waiting(&uid);
@@ -113,14 +125,12 @@ impl Planner {
         self.stop_waiting(&uid);
         if waits(&pod) {
             self.look.insert(rank(&uid, &pod));
-            if !required(&pod, true).is_empty() {
-                self.sociable.insert(Arc::clone(&uid));
-            }
-            self.waiting.insert(uid, pod);
+            self.wait(uid, pod);
         }
     }
 
     pub(super) fn pod_gone(&mut self, uid: &str) {
+        self.assumed.remove(uid);
         if self.world.remove(uid) {
             self.look_at_all();
         }
@@ -164,6 +174,13 @@ impl Planner {
 
     fn look_at_all(&mut self) {
         self.look.extend(self.waiting.iter().map(|(uid, pod)| rank(uid, pod)));
+    }
+
+    fn wait(&mut self, uid: Uid, pod: PodView) {
+        if !required(&pod, true).is_empty() {
+            self.sociable.insert(Arc::clone(&uid));
+        }
+        self.waiting.insert(uid, pod);
     }
 
     fn stop_waiting(&mut self, uid: &str) -> Option<PodView> {

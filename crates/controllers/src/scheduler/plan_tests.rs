@@ -5,12 +5,12 @@ use serde_json::json;
 
 use super::*;
 
-/// Everything that is decided, with every decision carried out at once.
+/// Everything that is decided, each decision taken for carried out.
 fn run(planner: &mut Planner) -> Vec<Placement> {
     let mut placements = Vec::new();
     while let Some(placement) = planner.next() {
         if let Placement::On { pod, node } = &placement {
-            planner.placed(pod, Arc::clone(node)).unwrap();
+            planner.assume(pod, Arc::clone(node)).unwrap();
         }
         placements.push(placement);
     }
@@ -56,12 +56,9 @@ fn a_pod_goes_to_the_ready_node_with_the_fewest_pods() {
 fn a_pod_that_fits_nowhere_is_told_why() {
     let pods = [pod("a", json!({ "containers": [], "nodeSelector": { "disk": "x" } }))];
     let nodes = [node("n1", "True"), node("n2", "False")];
-    let why =
-        "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) were not ready.";
+    let why = "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) were not ready.";
     assert_eq!(plan(&pods, &nodes), [Placement::Nowhere { pod: "a".into(), why: why.into() }]);
-    assert!(
-        matches!(&plan(&pods, &[])[0], Placement::Nowhere { why, .. } if why.starts_with("no nodes"))
-    );
+    assert!(matches!(&plan(&pods, &[])[0], Placement::Nowhere { why, .. } if why.starts_with("no nodes")));
 }
 
 #[test]
@@ -156,8 +153,7 @@ fn the_most_important_pod_is_placed_first() {
 fn taints_keep_those_away_who_do_not_tolerate_them() {
     let taints = json!({ "taints": [{ "key": "gpu", "value": "yes", "effect": "NoSchedule" }] });
     let nodes = [roomy("n1", taints)];
-    let tolerant =
-        |toleration: serde_json::Value| pod("x", json!({ "containers": [], "tolerations": [toleration] }));
+    let tolerant = |toleration: serde_json::Value| pod("x", json!({ "containers": [], "tolerations": [toleration] }));
     let why = "0/1 nodes are available: 1 node(s) had untolerated taint {gpu: yes}.";
     for (toleration, expected) in [
         (json!({ "key": "gpu", "operator": "Equal", "value": "yes", "effect": "NoSchedule" }), "n1"),
@@ -180,9 +176,8 @@ fn taints_keep_those_away_who_do_not_tolerate_them() {
 #[test]
 fn node_affinity_requires_and_prefers() {
     let nodes = [roomy("n1", json!({})), roomy("n2", json!({}))];
-    let with = |affinity: serde_json::Value| {
-        pod("x", json!({ "containers": [], "affinity": { "nodeAffinity": affinity } }))
-    };
+    let with =
+        |affinity: serde_json::Value| pod("x", json!({ "containers": [], "affinity": { "nodeAffinity": affinity } }));
     let required = |expression: serde_json::Value| {
         let terms = json!({ "nodeSelectorTerms": [{ "matchExpressions": [expression] }] });
         with(json!({ "requiredDuringSchedulingIgnoredDuringExecution": terms }))
@@ -202,10 +197,7 @@ fn node_affinity_requires_and_prefers() {
     assert_eq!(place(&[with(json!({ "requiredDuringSchedulingIgnoredDuringExecution": by_name }))], &nodes), "n2");
     let term = json!({ "matchExpressions": [{ "key": "disk", "operator": "In", "values": ["n2"] }] });
     let preferred = json!([{ "weight": 1, "preference": term }]);
-    assert_eq!(
-        place(&[with(json!({ "preferredDuringSchedulingIgnoredDuringExecution": preferred }))], &nodes),
-        "n2"
-    );
+    assert_eq!(place(&[with(json!({ "preferredDuringSchedulingIgnoredDuringExecution": preferred }))], &nodes), "n2");
 }
 
 #[test]
@@ -335,4 +327,21 @@ fn who_was_put_off_is_looked_at_again_later() {
     assert_eq!(names(&run(&mut planner)), ["x"]);
     planner.look_again();
     assert_eq!(run(&mut planner), [], "it has its place");
+}
+
+#[test]
+fn who_could_not_be_bound_gives_its_room_back_and_waits() {
+    let mut planner = knowing(&[asks("x", "2", "1Gi"), asks("y", "2", "1Gi")], &[roomy("n1", json!({}))]);
+    let Some(Placement::On { pod, node }) = planner.next() else { panic!("x fits") };
+    let x = planner.assume(&pod, Arc::clone(&node)).unwrap();
+    assert!(matches!(planner.next(), Some(Placement::Nowhere { .. })), "x has the room");
+    planner.take_back(&pod, x.clone());
+    assert_eq!(run(&mut planner), [Placement::On { pod: "y".into(), node: "n1".into() }]);
+    // It was bound by somebody else before we could say that we had failed.
+    planner.pod_gone("y");
+    run(&mut planner);
+    planner.pod_seen(on(x.clone(), "n1"));
+    planner.take_back(&pod, x);
+    planner.pod_seen(asks("y", "2", "1Gi"));
+    assert!(matches!(&run(&mut planner)[..], [Placement::Nowhere { .. }]), "x is there");
 }
