@@ -103,9 +103,9 @@ pub fn small() -> Vec<PodModel<PodWorker>> {
     held.spec.drain.last_endpoint = LastEndpoint::Hold;
     let mut refused = routed("last endpoint, reject", vec![a()], few_comings, make);
     refused.spec.drain.last_endpoint = LastEndpoint::Reject;
-    let boots = Bounds { exits: 1, crashes: 1, reboots: 1, ..Bounds::CALM };
+    let boots = Bounds { exits: 2, crashes: 1, reboots: 1, late: 1, pauses: 1, ..Bounds::CALM };
     let mut booted = warm("machine boots", vec![container("i", Init), hooked("a", Main, Hook::Exec)], boots, make);
-    booted.spec.restart = RestartPolicy::Always;
+    booted.spec.restart = RestartPolicy::OnFailure;
     let mut timed =
         warm("active deadline", vec![hooked("a", Main, Hook::Exec)], Bounds { pauses: 1, ..few_requests() }, make);
     timed.spec.active_deadline = Some(Duration::from_secs(3));

@@ -505,9 +505,12 @@ impl World {
 
     fn lose_processes(&mut self) {
         for process in &mut self.processes {
-            if process.may_be_alive() {
-                process.life = Life::Lost;
-            }
+            process.life = match process.life {
+                Life::Running => Life::Lost,
+                // It never came to run.
+                Life::Starting => Life::Absent,
+                over @ (Life::Absent | Life::Exited(_) | Life::Lost) => over,
+            };
             process.pre_stop = HookLife::Idle;
             process.post_start = HookLife::Idle;
             process.did_its_part = false;

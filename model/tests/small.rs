@@ -33,25 +33,30 @@ macro_rules! pinned {
 }
 
 pinned! {
-    one_container_under_all_requests: "one container, all requests", 46_359;
-    one_container_in_all_troubles: "one container, all troubles", 327_065;
-    an_exec_hook_under_all_requests: "exec hook, all requests", 161_281;
-    an_exec_hook_in_all_troubles: "exec hook, all troubles", 87_111;
-    a_request_hook: "request hook", 81_350;
-    a_sleep_hook: "sleep hook", 61_460;
-    two_mains_with_one_hook: "two mains, one hook", 55_082;
-    a_main_and_a_sidecar: "main and sidecar", 177_545;
-    a_main_and_two_sidecars: "main and two sidecars", 33_300;
-    a_pod_that_comes_up: "comes up", 198_559;
-    restarts_and_probes: "restarts, probes", 103_966;
-    a_barrier_under_all_requests: "barrier, all requests", 89_022;
+    one_container_under_all_requests: "one container, all requests", 48_244;
+    one_container_in_all_troubles: "one container, all troubles", 361_668;
+    an_exec_hook_under_all_requests: "exec hook, all requests", 161_569;
+    an_exec_hook_in_all_troubles: "exec hook, all troubles", 99_686;
+    a_request_hook: "request hook", 93_785;
+    a_sleep_hook: "sleep hook", 70_810;
+    two_mains_with_one_hook: "two mains, one hook", 76_390;
+    a_main_and_a_sidecar: "main and sidecar", 233_034;
+    a_main_and_two_sidecars: "main and two sidecars", 34_462;
+    a_pod_that_comes_up: "comes up", 215_750;
+    restarts_and_probes: "restarts, probes", 114_457;
+    a_barrier_under_all_requests: "barrier, all requests", 101_190;
     a_barrier_and_a_sidecar: "barrier and sidecar", 11_432;
-    a_barrier_and_a_drain: "barrier and drain", 112_460;
-    a_barrier_of_acks: "barrier of acks", 183_868;
-    siblings_that_come_and_go: "siblings come and go", 34_384;
-    a_drain_with_calls: "drain, calls", 48_789;
-    answers_that_are_lost: "answers lost", 154_035;
-    a_pod_that_comes_up_though_answers_are_lost: "comes up, answers lost", 223_063;
+    a_barrier_and_a_drain: "barrier and drain", 128_421;
+    a_barrier_of_acks: "barrier of acks", 51_387;
+    siblings_that_come_and_go: "siblings come and go", 58_392;
+    a_last_endpoint_that_is_held: "last endpoint, hold", 47_009;
+    a_last_endpoint_that_refuses: "last endpoint, reject", 85_072;
+    a_drain_with_calls: "drain, calls", 264_829;
+    answers_that_are_lost: "answers lost", 155_307;
+    a_pod_that_comes_up_though_answers_are_lost: "comes up, answers lost", 183_291;
+    a_pod_that_is_dismissed: "dismissed", 358_898;
+    a_machine_that_boots: "machine boots", 48_573;
+    an_active_deadline: "active deadline", 42_402;
 }
 
 /// Without dead ends (a law) and without circles, every run is finite and ends in Gone. In three parts, so that no core

@@ -88,10 +88,9 @@ fn nobody_is_blamed_for_what_a_boot_cut_off() {
     let mut asked = pod.handle(at(BOOTED), Input::Rebooted { was: at(900_000) });
     asked.extend(pod.handle(at(BOOTED + 1), Input::TimePassed));
     asked.extend(pod.handle(at(BOOTED + 2), Input::AgentRestarted { report: RuntimeReport::default() }));
-    let blames = asked.iter().filter(|effect| match effect {
-        Effect::SendSignal { .. } | Effect::KillContainer { .. } => true,
-        Effect::Emit(event) => event.reason == "FailedPreStopHook",
-        _ => false,
+    let blames = asked.iter().filter(|effect| {
+        matches!(effect, Effect::SendSignal { .. } | Effect::KillContainer { .. })
+            || matches!(effect, Effect::Emit(event) if event.reason == "FailedPreStopHook")
     });
     assert_eq!(blames.count(), 0, "{asked:?}");
     assert!(asked.contains(&Effect::RemoveSandbox));

@@ -96,26 +96,26 @@ pub(super) mod testing {
 
     /// A server with a certificate for somebody else that nobody signed. Answers once; tells what it was asked.
     pub(crate) async fn server(answer: &'static str) -> (u16, JoinHandle<String>) {
-        let signed = rcgen::generate_simple_self_signed(vec!["somebody.else".to_owned()]).unwrap();
-        let key = PrivateKeyDer::try_from(signed.signing_key.serialize_der()).unwrap();
+        let signed = rcgen::generate_simple_self_signed(vec!["somebody.else".to_owned()]).expect("a test server works");
+        let key = PrivateKeyDer::try_from(signed.signing_key.serialize_der()).expect("a test server works");
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .unwrap()
+            .expect("a test server works")
             .with_no_client_auth()
             .with_single_cert(vec![signed.cert.der().clone()], key)
-            .unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
+            .expect("a test server works");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a test server works");
+        let port = listener.local_addr().expect("a test server works").port();
         let served = tokio::spawn(async move {
-            let (stream, _) = listener.accept().await.unwrap();
-            let mut stream = TlsAcceptor::from(Arc::new(config)).accept(stream).await.unwrap();
+            let (stream, _) = listener.accept().await.expect("a test server works");
+            let mut stream = TlsAcceptor::from(Arc::new(config)).accept(stream).await.expect("a test server works");
             let mut asked = Vec::new();
             while !asked.ends_with(b"\r\n\r\n") {
-                asked.push(stream.read_u8().await.unwrap());
+                asked.push(stream.read_u8().await.expect("a test server works"));
             }
-            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream.write_all(answer.as_bytes()).await.expect("a test server works");
             let _ = stream.shutdown().await;
-            String::from_utf8(asked).unwrap()
+            String::from_utf8(asked).expect("a test server works")
         });
         (port, served)
     }
