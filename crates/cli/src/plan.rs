@@ -21,7 +21,6 @@ mod sentence;
 mod shell;
 mod story;
 mod traffic;
-mod trap;
 mod verdict;
 mod words;
 mod workload;

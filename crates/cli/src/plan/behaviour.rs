@@ -10,7 +10,7 @@ use super::pause::{self, Pause};
 use super::words::length;
 
 /// A program that says nothing about itself is assumed to need this long after its stop signal.
-const USUAL_EXIT: Duration = Duration::from_secs(1);
+pub(super) const USUAL_EXIT: Duration = Duration::from_secs(1);
 /// A hook that says nothing about itself is assumed to take this long.
 const USUAL_HOOK: Duration = Duration::from_secs(1);
 
@@ -162,15 +162,28 @@ fn usual(container: &Container, hears: &Hears) -> Usual {
         Hears::TrapWaits(program) => {
             never(format!("does not react: its shell runs the trap only when `{}` is over", brief(program)))
         }
-        Hears::TrapExits { after: Duration::ZERO, code } => {
+        Hears::Exits { after: Duration::ZERO, code, .. } => {
             after(Duration::ZERO, *code, "exits at once: its trap does".to_owned())
         }
-        Hears::TrapExits { after: most, code } => after(
+        Hears::Exits { after: most, code, trapped: true } => after(
             *most,
             *code,
-            format!("exits up to {} after its stop signal: its trap waits for the sleep to end", length(*most)),
+            format!("exits up to {} after its stop signal: its trap does", length(*most)),
         ),
-        Hears::Abandons => dies(true, "exits at once: its shell does not wait for what it started"),
+        Hears::Exits { after: most, code, trapped: false } => after(
+            *most,
+            *code,
+            format!("does not react: its shell handles no signal; but its script is over within {}", length(*most)),
+        ),
+        Hears::Over => after(Duration::ZERO, 0, "is over by itself: its script waits for nothing".to_owned()),
+        Hears::CannotTell(why) => never(format!("does not react: {why}, so the worst is played")),
+        Hears::NoProgram => never("never starts: no program has that name".to_owned()),
+        Hears::Abandons { after: when, code } => Usual {
+            exits: Exits::After(*when),
+            code: Some(*code),
+            abandons: true,
+            words: "exits before what it started: its shell does not wait for it".to_owned(),
+        },
         Hears::Dies => dies(false, "dies of its stop signal: it handles none"),
         Hears::DiesInFront => {
             dies(true, "exits at once: the stop signal ends its shell, and the program is killed with it")

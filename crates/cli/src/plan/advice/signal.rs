@@ -81,7 +81,20 @@ impl Advice<'_> {
 fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, &'static str)> {
     let said = |code, finding: &str, reason: &str, remedy| Some((code, finding.to_owned(), reason.to_owned(), remedy));
     match hears {
-        Hears::Presumably | Hears::Unknown(_) | Hears::OnceReached | Hears::TrapExits { .. } => None,
+        Hears::Presumably | Hears::Unknown(_) | Hears::OnceReached | Hears::Exits { .. } | Hears::Over => None,
+        Hears::CannotTell(why) => said(
+            "cannot-tell",
+            "a script that does not show what it does with its stop signal",
+            &format!("{why}; it may go on until it is killed at the end of the grace"),
+            "start the program with `exec` as the last command of the script, or say what it does with --app",
+        ),
+        Hears::NoProgram => said(
+            "command-without-shell",
+            "a command that only a shell could run",
+            "the words of a command are not split and operators mean nothing: there is no program of that name, and the \
+             container never starts",
+            "write each word on its own ([\"sleep\", \"100\"]), or [\"sh\", \"-c\", \"...\"]",
+        ),
         Hears::ShellSwallows { all: true } => said(
             "shell-swallows-signal",
             "a shell as first process, with the program as its child",
@@ -136,7 +149,7 @@ fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, &'static s
                 .to_owned(),
             "start it in the background and wait for it: trap 'kill $pid; wait $pid' TERM; program & pid=$!; wait $pid",
         )),
-        Hears::Abandons => said(
+        Hears::Abandons { .. } => said(
             "shell-does-not-wait",
             "a shell that exits before its programs",
             "`wait` ends as soon as the trap has run; the shell then exits, and what it started is killed in the middle of \
