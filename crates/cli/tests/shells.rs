@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 const SHELLS: [(&str, &[&str]); 3] =
     [("dash", &["dash", "-c"]), ("bash", &["bash", "-c"]), ("busybox", &["busybox", "sh", "-c"])];
 /// Nothing in the table ends later than this by itself, if it ends at all.
-const LATEST: Duration = Duration::from_secs(4);
+const LATEST: Duration = Duration::from_millis(3_500);
 /// What should end has so long, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(60);
-const AT_ONCE: usize = 80;
+const AT_ONCE: usize = 96;
 
 /// How it ended, as planned or as seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,10 +51,9 @@ struct Planned {
     ended: Ended,
     /// The plan does not say that it is sure.
     unsure: bool,
-    codes: Vec<String>,
 }
 
-/// [Each script, in each shell.] A plan may be wrong nowhere, and unsure only where the table says so.
+/// Each script in each shell. A plan may be wrong nowhere, and unsure only where the table says so.
 #[test]
 fn shells_do_as_predicted() {
     let folder = tempfile::tempdir().unwrap();
@@ -64,10 +63,14 @@ fn shells_do_as_predicted() {
     thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
-                while let Some(((script, may_be_unsure), (shell, words))) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                while let Some(((script, may_be_unsure), (shell, words))) =
+                    cases.get(next.fetch_add(1, Ordering::Relaxed))
+                {
                     let marks = tempfile::tempdir_in(folder.path()).unwrap();
                     let planned = planned(words, script);
-                    let seen = seen(words, script, folder.path(), marks.path());
+                    // What is said to exit has all the time of a busy machine; the others only have to be seen alive.
+                    let patience = if planned.ended == Ended::Not || planned.unsure { LATEST } else { PATIENCE };
+                    let seen = seen(words, script, folder.path(), marks.path(), patience);
                     let excused = planned.unsure && may_be_unsure.contains(shell);
                     if planned.ended != seen && !excused {
                         let line = format!("{shell} {script:?}\n    planned {planned:?}\n    seen    {seen:?}");
@@ -96,19 +99,23 @@ fn planned(words: &[&str], script: &str) -> Planned {
     let report: Value = serde_json::from_slice(&out).unwrap();
     let pod = &report["pods"][0];
     let end = &pod["containers"][0]["end"];
-    let codes: Vec<String> =
-        pod["warnings"].as_array().unwrap().iter().map(|warning| warning["code"].as_str().unwrap().to_owned()).collect();
+    let codes: Vec<String> = pod["warnings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|warning| warning["code"].as_str().unwrap().to_owned())
+        .collect();
     let killed = codes.iter().any(|code| code == "shell-does-not-wait");
     let ended = match end["killed"] == true {
         true => Ended::Not,
         false => Ended::Exited(end["code"].as_i64().unwrap(), if killed { Done::Killed } else { Done::Finished }),
     };
     let unsure = codes.iter().any(|code| code == "cannot-tell" || code == "shell-may-swallow-signal");
-    Planned { ended, unsure, codes }
+    Planned { ended, unsure }
 }
 
 /// What the shell does, as first process.
-fn seen(words: &[&str], script: &str, folder: &Path, marks: &Path) -> Ended {
+fn seen(words: &[&str], script: &str, folder: &Path, marks: &Path, patience: Duration) -> Ended {
     let mut unshare = Command::new("unshare")
         .args(["--fork", "--pid", "--kill-child", "setsid"])
         .args(words)
@@ -131,7 +138,7 @@ fn seen(words: &[&str], script: &str, folder: &Path, marks: &Path) -> Ended {
     let ended = loop {
         match unshare.try_wait().unwrap() {
             Some(status) => break Some(status),
-            None if asked.elapsed() > LATEST => break None,
+            None if asked.elapsed() > patience => break None,
             None => thread::sleep(Duration::from_millis(40)),
         }
     };

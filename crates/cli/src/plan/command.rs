@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::behaviour::{USUAL_EXIT, splits_badly};
 use super::shell::{self, Answers, End, Kind, Never, Setting};
 
 /// What becomes of a stop signal that is sent to a container's first process.
@@ -34,8 +35,8 @@ pub(super) enum Hears {
     Exits { after: Duration, code: u8, trapped: bool },
     /// A shell that exits before what it started, which is then killed.
     Abandons { after: Duration, code: u8 },
-    /// A script that is over before anybody could ask it to leave.
-    Over,
+    /// A script that is over before anybody could ask it to leave, with that code.
+    Over(u8),
     /// What a script does with the signal does not show.
     CannotTell(&'static str),
     /// A process that is not first, and has no handler: it dies of the signal.
@@ -69,6 +70,9 @@ const HARMLESS: [&str; 4] = ["CHLD", "CONT", "URG", "WINCH"];
 pub(super) fn hears(command: &[String], args: &[String], around: Circumstances<'_>) -> Hears {
     if command.is_empty() {
         return Hears::Unknown("what it runs is in its image, which is not looked into");
+    }
+    if splits_badly(command) {
+        return Hears::NoProgram;
     }
     let words: Vec<&str> = command.iter().chain(args).map(String::as_str).collect();
     words_hear(&words, around)
@@ -202,23 +206,30 @@ fn in_one_shell(name: &str, script: &shell::Script, setting: Setting<'_>, around
         ends.push(heard(name, end, around));
     }
     // A way on which the script is soon over is not the one on which somebody has to end it.
-    if ends.iter().any(|hears| *hears != Hears::Over) {
-        ends.retain(|hears| *hears != Hears::Over);
+    let over = |hears: &Hears| matches!(hears, Hears::Over(_));
+    if !ends.iter().all(over) {
+        ends.retain(|hears| !over(hears));
     }
     let harms: Vec<u32> = ends.iter().map(Hears::harm).collect();
     let (least, most) = (harms.iter().min().copied().unwrap_or(0), harms.iter().max().copied().unwrap_or(0));
     match (least < HARM, most >= HARM) {
         (true, true) => Hears::CannotTell("whether its script ends depends on what does not show in it"),
-        _ => ends.into_iter().max_by_key(Hears::harm).unwrap_or(Hears::Over),
+        _ => ends.into_iter().max_by_key(Hears::harm).unwrap_or(Hears::Over(0)),
     }
 }
 
 /// What the end of a shell comes to for its container.
 fn heard(name: &str, end: End, around: Circumstances<'_>) -> Hears {
     match end {
-        End::Became { words, said, prepared } => {
+        End::Became { ignoring: true, .. } => Hears::CannotTell(
+            "its program begins with the signal ignored (`trap \'\'`); one that sets a handler of its own hears it, others \
+             do not",
+        ),
+        End::Became { words, said, prepared, abandons, .. } => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             match words_hear(&words, around) {
+                // Others run beside it, whom nobody asks.
+                Hears::Presumably | Hears::Unknown(_) if abandons => Hears::Abandons { after: USUAL_EXIT, code: 0 },
                 // Whoever does not say `exec` leaves it to the shell, and to nothing coming after it.
                 Hears::Presumably if !said && prepared => Hears::ShellMaySwallow,
                 Hears::Presumably if prepared => Hears::OnceReached,
@@ -234,7 +245,7 @@ fn heard(name: &str, end: End, around: Circumstances<'_>) -> Hears {
         End::Never(Never::Ignores) => Hears::Ignored,
         End::Never(Never::TrapGoesOn) => Hears::TrapGoesOn,
         End::Never(Never::TrapWaits(program)) => Hears::TrapWaits(program),
-        End::Over => Hears::Over,
+        End::Over(code) => Hears::Over(code),
         End::Unclear(why) => Hears::CannotTell(why),
     }
 }
@@ -246,7 +257,7 @@ impl Hears {
     /// How bad it is, to tell the worst of several.
     fn harm(&self) -> u32 {
         match self {
-            Self::Over => 0,
+            Self::Over(_) => 0,
             Self::Presumably | Self::Unknown(_) => 1,
             Self::OnceReached => 2,
             Self::ShellMaySwallow => 3,
@@ -272,4 +283,3 @@ pub(super) fn base(program: &str) -> &str {
 pub(super) fn is_shell(word: &str) -> bool {
     SHELLS.contains(&base(word))
 }
-

@@ -11,9 +11,9 @@ mod run;
 mod test;
 mod tokens;
 
+pub(super) use builtins::number_of;
 pub(super) use kind::Kind;
 pub(super) use parse::parse;
-pub(super) use builtins::number_of;
 pub(super) use run::{Answers, End, Never, Setting, predict};
 
 /// A whole script.
@@ -95,9 +95,15 @@ pub(super) struct Word {
 enum Piece {
     Text(String),
     /// `$name`, `${name}`, `$!`.
-    Variable { name: String, split: bool },
+    Variable {
+        name: String,
+        split: bool,
+    },
     /// `$(…)`.
-    Output { script: String, split: bool },
+    Output {
+        script: String,
+        split: bool,
+    },
     /// `$((…))`.
     Arithmetic(String),
     /// What is not understood here, such as `${name%.*}`; or names of files that are not known.

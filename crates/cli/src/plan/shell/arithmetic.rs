@@ -2,10 +2,8 @@
 
 /// The value of `sum`, whose names `value` knows; nothing if it is more than a counter needs.
 pub(super) fn evaluate(sum: &str, value: &dyn Fn(&str) -> Option<String>) -> Option<i64> {
-    let spaced: String = sum
-        .chars()
-        .flat_map(|c| if "+-*".contains(c) { vec![' ', c, ' '] } else { vec![c] })
-        .collect();
+    let spaced: String =
+        sum.chars().flat_map(|c| if "+-*".contains(c) { vec![' ', c, ' '] } else { vec![c] }).collect();
     let mut words = spaced.split_whitespace();
     let number = |word: &str| -> Option<i64> {
         let name = word.trim_start_matches('$');

@@ -6,8 +6,8 @@ use super::{Command, Word};
 
 /// What the shell does itself without anybody noticing, and what succeeds at once.
 const QUIET: [&str; 25] = [
-    "cd", "echo", "printf", "umask", "ulimit", "true", ":", "shift", "shopt", "hash", "pwd", "type", "alias", "unalias",
-    "times", "jobs", "disown", "getopts", "bg", "history", "enable", "complete", "let", "pushd", "popd",
+    "cd", "echo", "printf", "umask", "ulimit", "true", ":", "shift", "shopt", "hash", "pwd", "type", "alias",
+    "unalias", "times", "jobs", "disown", "getopts", "bg", "history", "enable", "complete", "let", "pushd", "popd",
 ];
 /// What else the shell does itself.
 const OTHERS: [&str; 27] = [
@@ -42,7 +42,10 @@ pub(super) fn is_builtin(name: &str) -> bool {
 pub(super) fn signal_name(text: &str) -> String {
     let upper = text.to_ascii_uppercase();
     let name = upper.strip_prefix("SIG").unwrap_or(&upper);
-    NUMBERS.iter().find(|(_, number)| number.to_string() == name).map_or_else(|| name.to_owned(), |(name, _)| (*name).to_owned())
+    NUMBERS
+        .iter()
+        .find(|(_, number)| number.to_string() == name)
+        .map_or_else(|| name.to_owned(), |(name, _)| (*name).to_owned())
 }
 
 /// 15, of `TERM`.
@@ -89,7 +92,8 @@ impl Run<'_> {
             "false" => self.status = 1,
             "exit" | "return" => {
                 let before = self.before_trap.last().copied().filter(|_| self.setting.kind.exit_looks_before_trap());
-                let code = rest.first().map(|code| code.as_deref().and_then(|code| code.parse::<i64>().ok()).unwrap_or(0));
+                let code =
+                    rest.first().map(|code| code.as_deref().and_then(|code| code.parse::<i64>().ok()).unwrap_or(0));
                 let code = code.map(|code| u8::try_from(code.rem_euclid(256)).unwrap_or(0));
                 self.status = code.or(before).unwrap_or(self.status);
                 return if name == "exit" { Flow::Exit } else { Flow::Return };
@@ -102,7 +106,8 @@ impl Run<'_> {
             "set" => return self.set(rest),
             "export" | "readonly" | "local" | "declare" | "typeset" | "unset" => {
                 for word in rest.iter().flatten() {
-                    let (name, value) = word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
+                    let (name, value) =
+                        word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
                     if value.is_some() || matches!(words[0].as_deref(), Some("unset")) {
                         self.variables.insert(name.to_owned(), Some(value.unwrap_or_default().to_owned()));
                     }
@@ -120,7 +125,9 @@ impl Run<'_> {
                 };
                 return self.text(&text.join(" "));
             }
-            "command" | "builtin" if rest.first().and_then(Option::as_deref).is_some_and(|word| word.starts_with('-')) => {
+            "command" | "builtin"
+                if rest.first().and_then(Option::as_deref).is_some_and(|word| word.starts_with('-')) =>
+            {
                 self.status = 0;
             }
             "command" | "builtin" if !rest.is_empty() => {
@@ -145,7 +152,11 @@ impl Run<'_> {
             }
             name if QUIET.contains(&name) => self.status = 0,
             _ => {
-                let program = Program::of(words, written);
+                let mut program = Program::of(words, written);
+                // Whoever reads a file is done with it soon.
+                if redirected && name == "cat" {
+                    program.lasts = Lasts::Brief;
+                }
                 if last && self.inside == 0 && !self.has_traps() {
                     return self.became(&program, known(words), false);
                 }

@@ -52,6 +52,8 @@ pub(super) struct Child {
     handles: bool,
     /// Somebody would miss it.
     precious: bool,
+    /// It was killed in the middle of its work.
+    lost: bool,
 }
 
 /// What takes no time, beside what the shell does itself.
@@ -138,17 +140,29 @@ impl Run<'_> {
                     Lasts::Brief | Lasts::For(_) => Some(self.now + program.lasts.length()),
                     Lasts::Unknown | Lasts::Ever => None,
                 };
-                Child { name: program.name, ends, status: 0, handles: !program.deaf, precious: !program.deaf }
+                Child {
+                    name: program.name,
+                    ends,
+                    status: 0,
+                    handles: !program.deaf,
+                    precious: !program.deaf,
+                    lost: false,
+                }
             }
             (commands, called) => {
                 // A shell of its own, which dies of the signal, and with it loses what it runs.
-                let commands: Vec<&Command> = called.as_deref().map_or_else(|| commands.iter().collect(), |it| vec![it]);
+                let commands: Vec<&Command> =
+                    called.as_deref().map_or_else(|| commands.iter().collect(), |it| vec![it]);
                 let precious = commands.iter().any(|command| runs_programs(command));
-                let ends = match commands.iter().map(|command| pause::of(command)).fold(Pause::For(Duration::ZERO), Pause::longer) {
+                let ends = match commands
+                    .iter()
+                    .map(|command| pause::of(command))
+                    .fold(Pause::For(Duration::ZERO), Pause::longer)
+                {
                     Pause::For(length) if !precious => Some(self.now + length),
                     Pause::For(_) | Pause::AtLeast(_) | Pause::Endless => None,
                 };
-                Child { name: name.join(" | "), ends, status: 0, handles: false, precious }
+                Child { name: name.join(" | "), ends, status: 0, handles: false, precious, lost: false }
             }
         };
         self.children.push(child);
@@ -160,9 +174,9 @@ impl Run<'_> {
         child.ends.is_none_or(|ends| ends > self.now)
     }
 
-    /// Whether something runs in the background that would be missed.
+    /// Whether something runs in the background that would be missed, or was killed there.
     pub(super) fn leaves_programs(&self) -> bool {
-        self.children.iter().any(|child| child.precious && self.is_alive(child))
+        self.children.iter().any(|child| child.precious && (child.lost || self.is_alive(child)))
     }
 
     /// The process ids of everybody in the background.
@@ -261,7 +275,8 @@ impl Run<'_> {
                 (_, None) => true,
                 (_, Some(_)) => false,
             };
-            let own = matches!(target.as_deref(), Some("0")) || (everybody && group.is_some_and(|group| group != "1" || self.setting.first));
+            let own = matches!(target.as_deref(), Some("0"))
+                || (everybody && group.is_some_and(|group| group != "1" || self.setting.first));
             let own = own || target.as_deref() == Some(self.own_pid());
             let named = |child: &Child| {
                 let wanted = target.as_deref().map(base).unwrap_or_default();
@@ -318,7 +333,7 @@ impl Run<'_> {
             return;
         }
         if signal == "KILL" || (!child.handles && !matches!(signal, "CHLD" | "CONT" | "URG" | "WINCH")) {
-            (child.ends, child.status) = (Some(now), 128_u8.saturating_add(number));
+            (child.ends, child.status, child.lost) = (Some(now), 128_u8.saturating_add(number), true);
         } else if child.handles && ends {
             let answered = now + USUAL_EXIT;
             child.ends = Some(child.ends.map_or(answered, |ends| ends.min(answered)));

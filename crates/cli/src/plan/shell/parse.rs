@@ -40,7 +40,11 @@ impl Parser<'_> {
             while let Token::Word(word) = self.peek()?
                 && (word.is("!") || word.is("time"))
             {
-                if word.is("!") { negated = !negated } else { timed = true }
+                if word.is("!") {
+                    negated = !negated
+                } else {
+                    timed = true
+                }
                 self.next()?;
             }
             let pipeline = self.pipeline()?;

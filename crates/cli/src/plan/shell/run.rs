@@ -15,7 +15,7 @@ use super::children::{Child, Lasts, Program};
 use super::{Command, Item, Kind, List, Script, Then};
 
 /// More commands than this are not run: the script turns in a loop.
-const MOST_STEPS: usize = 4_000;
+const MOST_STEPS: usize = 1_000;
 /// Calls and brackets within each other.
 const DEEPEST: u32 = 60;
 /// A sleep as long as this is taken for what a script is about.
@@ -46,16 +46,17 @@ pub(in crate::plan) struct Setting<'a> {
 /// How a shell ends once its stop signal has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::plan) enum End {
-    /// It had become that program before; `said` by `exec`, and whether programs ran before it.
-    Became { words: Vec<String>, said: bool, prepared: bool },
+    /// It had become that program before; `said` by `exec`, whether programs ran before it, whether it starts out
+    /// ignoring the signal, and whether others run beside it that nobody asks.
+    Became { words: Vec<String>, said: bool, prepared: bool, ignoring: bool, abandons: bool },
     /// It exits so long after the signal; `abandons` programs that are then killed; `trapped` if a trap ran.
     Exits { after: Duration, code: u8, abandons: bool, trapped: bool },
     /// It dies of the signal.
     Dies { abandons: bool },
     /// It does not end.
     Never(Never),
-    /// It was over before anybody could ask it to leave.
-    Over,
+    /// It was over before anybody could ask it to leave, with that code.
+    Over(u8),
     /// It does not show.
     Unclear(&'static str),
 }
@@ -82,7 +83,7 @@ pub(in crate::plan) fn predict(script: &Script, setting: Setting<'_>, answers: A
     let Some(moment) = first.moment() else {
         let end = match first.end.take() {
             Some(end @ End::Unclear(_)) => end,
-            Some(_) | None => End::Over,
+            Some(_) | None => End::Over(first.status),
         };
         return (end, first.asked);
     };
@@ -249,7 +250,7 @@ impl<'a> Run<'a> {
         }
         let longest = self.rests.iter().map(length).max().unwrap_or_default();
         last(&|rest| unknown(rest) || length(rest) >= LONG)
-            .or_else(|| (!longest.is_zero()).then(|| last(&|rest| length(rest) == longest)).flatten())
+            .or_else(|| self.rests.iter().position(|rest| !longest.is_zero() && length(rest) == longest))
     }
 
     /// Answers a condition that does not show.
@@ -612,7 +613,8 @@ impl<'a> Run<'a> {
         }
         self.rests.push(Rest::For(program.lasts));
         if self.moment == Some(self.rests.len() - 1) {
-            self.end = Some(End::Became { words, said, prepared });
+            let ignoring = matches!(self.traps.get(self.setting.signal), Some(Action::Ignore));
+            self.end = Some(End::Became { words, said, prepared, ignoring, abandons: self.leaves_programs() });
         }
         Flow::Stop
     }

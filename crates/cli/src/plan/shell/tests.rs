@@ -59,14 +59,10 @@ fn quotes_and_comments_hide_what_they_should() {
 fn how_commands_are_joined_is_kept() {
     let script = |text: &str| parse(text).expect("it is a script");
     let joints = |text: &str| script(text).list.iter().map(|item| item.then).collect::<Vec<_>>();
-    assert_eq!(joints("a & b && c || d; e\nf"), [
-        Then::Background,
-        Then::And,
-        Then::Or,
-        Then::Next,
-        Then::Line,
-        Then::Next
-    ]);
+    assert_eq!(
+        joints("a & b && c || d; e\nf"),
+        [Then::Background, Then::And, Then::Or, Then::Next, Then::Line, Then::Next]
+    );
     assert_eq!(script("a | b").list[0].pipeline.len(), 2);
     assert_eq!((script("a").newlines, script("a; # b").newlines, script("a # b\n\n").newlines), (0, 0, 2));
 }
