@@ -68,11 +68,11 @@ const ACCESS: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Asked for by the volume; the odd seconds tell these tokens from others.
 const ACCESS_SECONDS: i64 = 3607;
 
-/// Gives every container its account's token, the CA and the namespace, if the pod or the account says so. A server
+/// Gives every container its account's token, the CA and the namespace, unless the pod or the account says no. A server
 /// that has no CA to tell leaves it: a pod would wait for that file for ever.
 fn mount_access(state: &State, account: &Value, pod: &mut Value) {
     let said = pod["spec"]["automountServiceAccountToken"].as_bool();
-    let wanted = said.or_else(|| account["automountServiceAccountToken"].as_bool()).unwrap_or(false);
+    let wanted = said.or_else(|| account["automountServiceAccountToken"].as_bool()).unwrap_or(true);
     let mirror = api::meta::annotations(pod).any(|(key, _)| key == "kubernetes.io/config.mirror");
     if !wanted || mirror || state.root_ca.get().is_none() {
         return;

@@ -244,13 +244,12 @@ async fn a_pods_token_outlives_its_deadline_by_a_minute() {
 }
 
 #[tokio::test]
-async fn a_pod_gets_its_accounts_token_if_it_or_the_account_says_so() {
+async fn a_pod_gets_its_accounts_token_unless_someone_says_no() {
     let api = Api::start().await;
     let pods = "/api/v1/namespaces/default/pods";
     api.server.publish_root_ca("PEM");
     let mut sent = pod("p");
     sent["spec"]["initContainers"] = json!([{ "name": "first", "image": "busybox" }]);
-    sent["spec"]["automountServiceAccountToken"] = json!(true);
     let made = api.post(pods, &sent).await.expect(201);
     let volume = &made["spec"]["volumes"][0];
     let name = volume["name"].as_str().unwrap();
