@@ -182,10 +182,7 @@ fn script_hears(name: &str, script: &str, arguments: &[&str], around: Circumstan
         .collect();
     let differs = each.iter().any(|hears| *hears != each[0]);
     let worst = each.into_iter().max_by_key(Hears::harm).unwrap_or(Hears::Presumably);
-    match worst {
-        Hears::ShellSwallows { .. } if differs => Hears::ShellSwallows { all: false },
-        worst => worst,
-    }
+    if differs && matches!(worst, Hears::ShellSwallows { .. }) { Hears::ShellSwallows { all: false } } else { worst }
 }
 
 /// Every answer to every question that the script leaves open.
@@ -227,13 +224,16 @@ fn heard(name: &str, end: End, around: Circumstances<'_>) -> Hears {
         ),
         End::Became { words, said, prepared, abandons, .. } => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            match words_hear(&words, around) {
+            let hears = words_hear(&words, around);
+            if abandons && matches!(hears, Hears::Presumably | Hears::Unknown(_)) {
                 // Others run beside it, whom nobody asks.
-                Hears::Presumably | Hears::Unknown(_) if abandons => Hears::Abandons { after: USUAL_EXIT, code: 0 },
+                return Hears::Abandons { after: USUAL_EXIT, code: 0 };
+            }
+            match (hears == Hears::Presumably && prepared, said) {
+                (true, true) => Hears::OnceReached,
                 // Whoever does not say `exec` leaves it to the shell, and to nothing coming after it.
-                Hears::Presumably if !said && prepared => Hears::ShellMaySwallow,
-                Hears::Presumably if prepared => Hears::OnceReached,
-                hears => hears,
+                (true, false) => Hears::ShellMaySwallow,
+                (false, _) => hears,
             }
         }
         End::Exits { after, code, abandons: true, .. } => Hears::Abandons { after, code },

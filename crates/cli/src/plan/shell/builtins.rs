@@ -261,7 +261,7 @@ impl Run<'_> {
         }
         match self.foreground(&program) {
             Flow::On => Flow::Exit,
-            flow => flow,
+            flow @ (Flow::Break(_) | Flow::Continue(_) | Flow::Return | Flow::Exit | Flow::Stop) => flow,
         }
     }
 }

@@ -218,11 +218,11 @@ impl Run<'_> {
             self.status = if everybody { 0 } else { 127 };
             return Flow::On;
         };
-        let ends = whom.iter().map(|index| self.children[*index].ends);
+        let ends: Vec<_> = whom.iter().map(|index| self.children[*index].ends).collect();
         let until = match any {
-            true => ends.flatten().min(),
+            true => ends.into_iter().flatten().min(),
             // Nobody ends if somebody does not.
-            false => ends.fold(Some(Duration::ZERO), |until, ends| Some(until?.max(ends?))),
+            false => ends.into_iter().try_fold(Duration::ZERO, |until, ends| Some(until.max(ends?))),
         };
         let length = until.map(|until| until.saturating_sub(self.now));
         if length != Some(Duration::ZERO) {

@@ -124,7 +124,7 @@ impl Run<'_> {
         }
         match self.within(|run| run.list(&parsed.list, false)) {
             Flow::On => Ok(None),
-            flow => Err(flow),
+            flow @ (Flow::Break(_) | Flow::Continue(_) | Flow::Return | Flow::Exit | Flow::Stop) => Err(flow),
         }
     }
 }

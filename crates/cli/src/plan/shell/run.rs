@@ -487,13 +487,11 @@ impl<'a> Run<'a> {
     /// A loop begins to turn.
     fn turn(&mut self) -> Result<(), Flow> {
         self.step()?;
-        match self.rest(Rest::Turn, None) {
-            Flow::On => match self.run_trap() {
-                Flow::On => Ok(()),
-                flow => self.around(flow).map_or(Ok(()), Err),
-            },
-            flow => Err(flow),
+        let mut flow = self.rest(Rest::Turn, None);
+        if flow == Flow::On {
+            flow = self.run_trap();
         }
+        self.around(flow).map_or(Ok(()), Err)
     }
 
     /// Counts, so that nothing is run for ever.
