@@ -11,11 +11,13 @@
 //! Figures go to standard output as a table, or as JSON with `-o json`. With `--pid`, the resident memory of those
 //! processes is added. Compare two clusters by running it against both, on one machine, one after the other.
 //!
-//! `bench api` is another matter: what the API server and its store can do, beside etcd.
+//! `bench api` is another matter: what the API server and its store can do, beside etcd. So is `bench runtime`: what the
+//! container runtime can do, beside runc and podman.
 
 mod api;
 mod memory;
 mod pod;
+mod runtime;
 mod stats;
 
 use std::path::PathBuf;
@@ -60,6 +62,8 @@ struct Args {
 enum Command {
     /// Measures the API server and its store, beside etcd
     Api(api::ApiArgs),
+    /// Measures the container runtime, beside runc, crun and podman
+    Runtime(runtime::RuntimeArgs),
 }
 
 fn main() -> Result<()> {
@@ -69,6 +73,10 @@ fn main() -> Result<()> {
     match &args.command {
         // Many clients, and the store itself: they may use what there is.
         Some(Command::Api(api)) => Builder::new_multi_thread().enable_all().build()?.block_on(api::run(api)),
+        // As many threads as the node has: the kernel is what is measured.
+        Some(Command::Runtime(runtime)) => {
+            Builder::new_multi_thread().enable_all().build()?.block_on(runtime::run(runtime))
+        }
         None => Builder::new_current_thread().enable_all().build()?.block_on(pods(&args)),
     }
 }
