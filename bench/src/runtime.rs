@@ -56,7 +56,7 @@ pub(crate) async fn run(args: &RuntimeArgs) -> Result<()> {
     for (name, peer) in [
         ("runc", Oci::new("runc", &scratch_path).map(|peer| Box::new(peer) as Box<dyn Peer>)),
         ("crun", Oci::new("crun", &scratch_path).map(|peer| Box::new(peer) as Box<dyn Peer>)),
-        ("podman", Podman::new(&args.image, &scratch_path).map(|peer| Box::new(peer) as Box<dyn Peer>)),
+        ("podman", Podman::new(&args.image).map(|peer| Box::new(peer) as Box<dyn Peer>)),
     ] {
         match peer {
             Ok(peer) => peers.push(peer),

@@ -81,13 +81,13 @@ impl Peer for Oci {
 
 /// podman, with runc below it: its own choice refuses machines with both kinds of control groups.
 pub(crate) struct Podman {
-    dir: PathBuf,
+    /// Apart from all else: it takes no path of more than fifty characters.
+    dir: tempfile::TempDir,
 }
 
 impl Podman {
-    pub(crate) fn new(image: &Path, scratch: &Path) -> Result<Self> {
-        let peer = Self { dir: scratch.join("podman") };
-        std::fs::create_dir_all(&peer.dir)?;
+    pub(crate) fn new(image: &Path) -> Result<Self> {
+        let peer = Self { dir: tempfile::tempdir()? };
         run(peer.command().args(["load", "--quiet", "--input"]).arg(image))?;
         peer.start(usize::MAX).and_then(|_| peer.end(usize::MAX))?;
         Ok(peer)
@@ -96,7 +96,7 @@ impl Podman {
     fn command(&self) -> Command {
         let mut command = Command::new("podman");
         for (option, name) in [("--root", "root"), ("--runroot", "run"), ("--tmpdir", "tmp")] {
-            command.arg(option).arg(self.dir.join(name));
+            command.arg(option).arg(self.dir.path().join(name));
         }
         command.args(["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]);
         command

@@ -101,7 +101,7 @@ async fn a_port_of_the_node_leads_to_the_pod_that_asks_for_it() -> Result<()> {
     let nodes = kubectl.run(&["get", "nodes", "-o", "name"]).await?;
     let node = nodes.trim().trim_start_matches("node/");
     let asking = |name: &str| {
-        let command = ["nc", "-lk", "-p", "80", "-e", "echo", name];
+        let command = ["nc", "-ll", "-p", "80", "-e", "echo", name];
         let ports = json!([{ "containerPort": 80, "hostPort": port }]);
         let container = json!({ "name": "app", "image": "busybox", "command": command, "ports": ports });
         // Past the scheduler, which would keep the second away.
