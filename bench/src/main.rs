@@ -12,15 +12,16 @@
 //! processes is added. Compare two clusters by running it against both, on one machine, one after the other.
 //!
 //! `bench api` is another matter: what the API server and its store can do, beside etcd. So is `bench runtime`: what the
-//! container runtime can do, beside runc and podman.
+//! container runtime can do, beside runc and podman. `bench soak` is about pods that only live.
 
 mod api;
 mod memory;
 mod pod;
 mod runtime;
+mod soak;
 mod stats;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -64,6 +65,8 @@ enum Command {
     Api(api::ApiArgs),
     /// Measures the container runtime, beside runc, crun and podman
     Runtime(runtime::RuntimeArgs),
+    /// Measures what pods cost that only live: probes, and nothing else
+    Soak(soak::SoakArgs),
 }
 
 fn main() -> Result<()> {
@@ -77,12 +80,13 @@ fn main() -> Result<()> {
         Some(Command::Runtime(runtime)) => {
             Builder::new_multi_thread().enable_all().build()?.block_on(runtime::run(runtime))
         }
+        Some(Command::Soak(soak)) => Builder::new_current_thread().enable_all().build()?.block_on(soak::run(soak)),
         None => Builder::new_current_thread().enable_all().build()?.block_on(pods(&args)),
     }
 }
 
 async fn pods(args: &Args) -> Result<()> {
-    let client = client(args).await?;
+    let client = client(args.kubeconfig.as_deref()).await?;
     let idle = memory::resident_kib(&args.pid)?;
 
     let mut alone = Figures::default();
@@ -133,8 +137,8 @@ async fn crowd(client: &kube::Client, args: &Args) -> Result<(Duration, Duration
     Ok((all_ready, begun.elapsed()))
 }
 
-async fn client(args: &Args) -> Result<kube::Client> {
-    let kubeconfig = match &args.kubeconfig {
+async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client> {
+    let kubeconfig = match kubeconfig {
         Some(path) => Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?,
         None => Kubeconfig::read().context("no kubeconfig; name one with --kubeconfig")?,
     };
