@@ -21,7 +21,6 @@ mod sentence;
 mod shell;
 mod story;
 mod traffic;
-mod trap;
 mod verdict;
 mod words;
 mod workload;
@@ -54,13 +53,16 @@ pub use traffic::TrafficOption;
 #[derive(Args, Clone, Debug)]
 pub struct PlanArgs {
     /// A manifest, YAML or JSON, a folder of them, or - for standard input; may be given several times
-    #[arg(short = 'f', long = "filename", value_name = "FILE", required = true)]
+    #[arg(short = 'f', long = "filename", value_name = "FILE", required_unless_present = "stray")]
     pub files: Vec<PathBuf>,
+    /// A file without its -f, to say so.
+    #[arg(hide = true)]
+    pub stray: Option<PathBuf>,
     /// Delete the pod so long after its start, such as 2s [default: once everything is Ready]
     #[arg(long, value_name = "TIME", value_parser = behaviour::duration)]
     pub delete_at: Option<Duration>,
     /// Delete it with this grace, in seconds [default: terminationGracePeriodSeconds]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    #[arg(long, value_name = "SECONDS", value_parser = behaviour::whole_seconds, allow_negative_numbers = true)]
     pub grace: Option<u64>,
     /// How a program takes its stop signal: exits-after=3s, exits-at-once, ignores-term, hangs, exit-code=1; joined by
     /// commas, for all main containers or for one
@@ -69,16 +71,19 @@ pub struct PlanArgs {
     /// How a preStop hook goes: takes=2s, hangs, fails; for all containers or for one
     #[arg(long = "hook", value_name = "[CONTAINER=]HOW")]
     pub hooks: Vec<HookOption>,
-    /// How traffic from Services goes elsewhere: moves-after=2s, stays, replacement-after=5s, no-replacement,
-    /// connections-end-after=10m, unsteered (as it is today); joined by commas
+    /// How traffic from Services goes elsewhere: unsteered (as it is today), steered (with the drain barrier), and then
+    /// moves-after=2s, stays, replacement-after=5s, no-replacement, connections-end-after=10m; joined by commas
     #[arg(long = "traffic", value_name = "HOW")]
     pub traffic: Vec<TrafficOption>,
     /// `json` for programs
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub output: PlanOutput,
-    /// Exit with 2 if there are warnings
+    /// Exit with 3 if there are warnings
     #[arg(long)]
     pub strict: bool,
+    /// Leave out warnings of that short name; may be given several times
+    #[arg(long, value_name = "WARNING", value_parser = advice::code)]
+    pub accept: Vec<String>,
 }
 
 /// How a plan is printed.
@@ -156,6 +161,9 @@ fn write(out: &mut dyn Write, text: &str) -> Result<()> {
 
 /// Everything that is to be planned, or everything that is wrong.
 fn read(args: &PlanArgs, stdin: &mut dyn Read) -> Result<Manifests, Mistakes> {
+    if let Some(stray) = &args.stray {
+        return Err(Mistakes::one(format!("files are given with -f: adieu plan -f {}", stray.display())));
+    }
     let mut mistakes = Mistakes::default();
     let sources = documents::sources(&args.files, stdin, &mut mistakes);
     let manifests = manifest::read(&sources, &mut mistakes);
@@ -172,8 +180,18 @@ fn read(args: &PlanArgs, stdin: &mut dyn Read) -> Result<Manifests, Mistakes> {
         .collect();
     let apps = args.apps.iter().filter_map(|app| app.container.as_deref());
     let hooks = args.hooks.iter().filter_map(|hook| hook.container.as_deref());
-    match apps.chain(hooks).find(|name| !known.contains(name)) {
-        Some(name) => Err(Mistakes::one(format!("no container is called {name:?}; there are: {}", known.join(", ")))),
+    if let Some(name) = apps.chain(hooks).find(|name| !known.contains(name)) {
+        return Err(Mistakes::one(format!("no container is called {name:?}; there are: {}", known.join(", "))));
+    }
+    let hooked = |name: &&str| {
+        let specs = manifests.pods.iter().filter_map(|pod| pod.pod.spec.as_ref());
+        let mut named = specs
+            .flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers))
+            .filter(|container| container.name == **name);
+        named.any(|container| container.lifecycle.as_ref().is_some_and(|lifecycle| lifecycle.pre_stop.is_some()))
+    };
+    match args.hooks.iter().filter_map(|hook| hook.container.as_deref()).find(|name| !hooked(name)) {
+        Some(name) => Err(Mistakes::one(format!("--hook {name}: that container has no preStop hook"))),
         None => Ok(manifests),
     }
 }
@@ -192,6 +210,10 @@ fn plan<'a>(args: &PlanArgs, pod: &'a PlannedPod, manifests: &Manifests) -> Resu
     let ready_after = parts.values().map(|part| part.probes_pass_after).max().unwrap_or_default();
     let (traffic, flow, about_traffic) = traffic::of(pod, ready_after, manifests, &args.traffic);
     assumed.extend(about_traffic);
+    let init = |part: &&lifecycle::ContainerSpec| part.role == Role::Init;
+    if args.delete_at.is_some() && spec.containers.iter().any(|part| init(&part)) {
+        assumed.push("init containers take no time, except what they sleep".to_owned());
+    }
     let cast = Cast { spec, parts, routes: traffic.as_ref().map(|traffic| traffic.routes), flow };
     let today = Cast { flow: flow.unsteered(), ..cast.clone() };
     let unsteered = traffic.as_ref().filter(|_| flow.steered).map(|_| story::tell(today, grace, args.delete_at));
@@ -212,6 +234,10 @@ fn plan<'a>(args: &PlanArgs, pod: &'a PlannedPod, manifests: &Manifests) -> Resu
         warnings: Vec::new(),
     };
     plan.warnings = advice::on(&plan);
+    if plan.warnings.iter().any(|warning| warning.code == advice::STILL_ARRIVES) {
+        plan.verdict.refuses();
+    }
+    plan.warnings.retain(|warning| !args.accept.iter().any(|accepted| accepted == warning.code));
     Ok(plan)
 }
 

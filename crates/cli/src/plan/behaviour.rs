@@ -4,13 +4,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::command::{self, Circumstances, Hears};
 use super::pause::{self, Pause};
 use super::words::length;
 
 /// A program that says nothing about itself is assumed to need this long after its stop signal.
-const USUAL_EXIT: Duration = Duration::from_secs(1);
+pub(super) const USUAL_EXIT: Duration = Duration::from_secs(1);
 /// A hook that says nothing about itself is assumed to take this long.
 const USUAL_HOOK: Duration = Duration::from_secs(1);
 
@@ -60,6 +61,8 @@ pub(super) struct Behaviour {
     pub(super) code: Option<u8>,
     /// Programs in it are killed unasked when its first process exits.
     pub(super) abandons: bool,
+    /// How long it runs if nobody ends it, where its command says so.
+    pub(super) runs_for: Option<Duration>,
     /// Its preStop hook.
     pub(super) pre_stop: HookRun,
     /// Its postStart hook.
@@ -68,6 +71,8 @@ pub(super) struct Behaviour {
     pub(super) hears: Hears,
     /// The command line said how it exits.
     pub(super) told: bool,
+    /// That it exits at all is only hoped for.
+    pub(super) hoped: bool,
     /// What of this nobody told us, in words.
     pub(super) assumed: Vec<String>,
 }
@@ -88,12 +93,20 @@ impl Behaviour {
         if exits.is_none() {
             assumed.push(format!("{name} {}", usual.words));
         }
+        if let Some((image, signal)) = signal_of_image(container).filter(|_| stop_signal(container).is_none()) {
+            assumed.push(format!(
+                "{name} is asked with SIGTERM, though the {image} image names {signal}: it is not looked into"
+            ));
+        }
         let lifecycle = container.lifecycle.as_ref();
         let hook = hooks.iter().rev().find(|hook| hook.container.as_ref() == Some(name));
         let hook = hook.or_else(|| hooks.iter().rev().find(|hook| hook.container.is_none())).map(|hook| hook.hook);
         let pre_stop = lifecycle.and_then(|l| l.pre_stop.as_ref());
         let pre_stop = pre_stop.map(|handler| {
-            let (run, guess) = hook_run(handler, hook);
+            let (run, guess) = match missing_port(handler, container) {
+                Some(_) => (HookRun::Fails, None),
+                None => hook_run(handler, hook),
+            };
             assumed.extend(guess.map(|guess| format!("the preStop hook of {name} {guess}")));
             run
         });
@@ -103,16 +116,44 @@ impl Behaviour {
             (_, Some(_)) => HookRun::Takes(Duration::ZERO),
         });
         let none = HookRun::Takes(Duration::ZERO);
+        let hoped = exits.is_none()
+            && !matches!(stop_signal(container), Some("SIGKILL" | "SIGSTOP"))
+            && matches!(hears, Hears::Presumably | Hears::Unknown(_) | Hears::OnceReached | Hears::ShellMaySwallow);
         Self {
             exits: exits.unwrap_or(usual.exits),
             code: code.or(if exits.is_some() { Some(0) } else { usual.code }),
             abandons: exits.is_none() && usual.abandons,
+            runs_for: runs_for(container),
             pre_stop: pre_stop.unwrap_or(none),
             post_start: post_start.unwrap_or(none),
             hears,
             told: exits.is_some(),
+            hoped,
             assumed,
         }
+    }
+}
+
+/// Well-known images that name another stop signal than SIGTERM.
+fn signal_of_image(container: &Container) -> Option<(&'static str, &'static str)> {
+    const IMAGES: [(&str, &str); 5] = [
+        ("nginx", "SIGQUIT"),
+        ("httpd", "SIGWINCH"),
+        ("postgres", "SIGINT"),
+        ("haproxy", "SIGUSR1"),
+        ("php", "SIGQUIT"),
+    ];
+    let image = container.image.as_deref()?;
+    let name = command::base(image).split([':', '@']).next()?;
+    IMAGES.into_iter().find(|(known, _)| *known == name)
+}
+
+/// How long a container runs that only sleeps and does what takes no time.
+fn runs_for(container: &Container) -> Option<Duration> {
+    let words: Vec<String> = container.command.iter().chain(&container.args).flatten().cloned().collect();
+    match pause::of_command(&words)? {
+        Pause::For(length) => Some(length),
+        Pause::AtLeast(_) | Pause::Endless => None,
     }
 }
 
@@ -162,15 +203,26 @@ fn usual(container: &Container, hears: &Hears) -> Usual {
         Hears::TrapWaits(program) => {
             never(format!("does not react: its shell runs the trap only when `{}` is over", brief(program)))
         }
-        Hears::TrapExits { after: Duration::ZERO, code } => {
+        Hears::Exits { after: Duration::ZERO, code, .. } => {
             after(Duration::ZERO, *code, "exits at once: its trap does".to_owned())
         }
-        Hears::TrapExits { after: most, code } => after(
+        Hears::Exits { after: most, code, trapped: true } => {
+            after(*most, *code, format!("exits up to {} after its stop signal: its trap does", length(*most)))
+        }
+        Hears::Exits { after: most, code, trapped: false } => after(
             *most,
             *code,
-            format!("exits up to {} after its stop signal: its trap waits for the sleep to end", length(*most)),
+            format!("does not react: its shell handles no signal; but its script is over within {}", length(*most)),
         ),
-        Hears::Abandons => dies(true, "exits at once: its shell does not wait for what it started"),
+        Hears::Over(code) => after(Duration::ZERO, *code, "is over by itself: its script waits for nothing".to_owned()),
+        Hears::CannotTell(why) => never(format!("does not react: {why}, so the worst is played")),
+        Hears::NoProgram => never("cannot even start: no program has that name".to_owned()),
+        Hears::Abandons { after: when, code } => Usual {
+            exits: Exits::After(*when),
+            code: Some(*code),
+            abandons: true,
+            words: "exits before what it started: its shell does not wait for it".to_owned(),
+        },
         Hears::Dies => dies(false, "dies of its stop signal: it handles none"),
         Hears::DiesInFront => {
             dies(true, "exits at once: the stop signal ends its shell, and the program is killed with it")
@@ -205,10 +257,17 @@ fn hook_run(handler: &LifecycleHandler, told: Option<HookRun>) -> (HookRun, Opti
         Some(Pause::Endless) => (HookRun::Hangs, None),
         Some(Pause::AtLeast(least)) => {
             let least = least.max(USUAL_HOOK);
-            (HookRun::Takes(least), Some(format!("takes {}: how often it sleeps does not show", length(least))))
+            (HookRun::Takes(least), Some(format!("takes {}: how long it sleeps does not show", length(least))))
         }
         None => (HookRun::Takes(USUAL_HOOK), Some(format!("takes {}", length(USUAL_HOOK)))),
     }
+}
+
+/// A port that an httpGet hook names and the container does not have. A text that is a number is one.
+pub(super) fn missing_port<'a>(handler: &'a LifecycleHandler, container: &Container) -> Option<&'a str> {
+    let IntOrString::String(name) = &handler.http_get.as_ref()?.port else { return None };
+    let known = container.ports.iter().flatten().any(|port| port.name.as_ref() == Some(name));
+    (!known && name.parse::<u16>().is_err()).then_some(name)
 }
 
 /// A command that nobody but a shell could run, without one: the words of its program in one, or operators among its
@@ -249,6 +308,10 @@ impl FromStr for AppOption {
         let (container, words) = addressed(text, &WORDS);
         let mut option = Self { container, exits: None, code: None };
         for word in words.split(',') {
+            let about_exit = !word.starts_with("exit-code");
+            if about_exit && option.exits.is_some() {
+                return Err(format!("{words:?} says two things about how it exits; choose one"));
+            }
             match word.split_once('=').unwrap_or((word, "")) {
                 ("exits-after", value) => option.exits = Some(Exits::After(duration(value)?)),
                 ("exits-at-once", "") => option.exits = Some(Exits::After(Duration::ZERO)),
@@ -291,9 +354,34 @@ fn addressed<'a>(text: &'a str, words: &[&str]) -> (Option<String>, &'a str) {
     }
 }
 
-/// A duration as people type it.
+/// A duration as people type it: `3s`, `5`, `1h30m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    pause::length(text).ok_or_else(|| format!("{text:?} is no duration; write 3s, 500ms, 2m or 1h"))
+    // Each part ends where the next number begins.
+    let begins = |(at, pair): (usize, &[u8])| (!is_digit(pair[0]) && is_digit(pair[1])).then_some(at + 1);
+    let cuts = text.as_bytes().windows(2).enumerate().filter_map(begins);
+    let (mut parts, mut from) = (Vec::new(), 0);
+    for cut in cuts.chain([text.len()]) {
+        parts.push(&text[from..cut]);
+        from = cut;
+    }
+    let sum = parts.iter().try_fold(Duration::ZERO, |sum, part| Some(sum.saturating_add(pause::length(part)?)));
+    sum.ok_or_else(|| format!("{text:?} is no duration; write 3s, 500ms, 2m or 1h30m"))
+}
+
+fn is_digit(byte: u8) -> bool {
+    byte.is_ascii_digit() || byte == b'.'
+}
+
+/// A grace as people type it: whole seconds, none, or some.
+pub(super) fn whole_seconds(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no grace: write whole seconds, such as 30 or 30s; 0 is a force delete");
+    if let Ok(seconds) = text.parse::<u128>() {
+        return u64::try_from(seconds).ok().filter(|seconds| i64::try_from(*seconds).is_ok()).ok_or_else(wrong);
+    }
+    let length = duration(text).map_err(|_| wrong())?;
+    let seconds =
+        Some(length.as_secs()).filter(|seconds| length.subsec_nanos() == 0 && i64::try_from(*seconds).is_ok());
+    seconds.ok_or_else(wrong)
 }
 
 #[cfg(test)]
