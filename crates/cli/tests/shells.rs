@@ -181,7 +181,11 @@ fn settled(unshare: &mut Child) -> Option<u32> {
         if same >= 6 {
             return Some(tree[0].pid);
         }
-        assert!(begun.elapsed() < PATIENCE, "it does not come to rest: {tree:?}");
+        if begun.elapsed() > PATIENCE {
+            // Its children go with it.
+            unshare.kill().unwrap();
+            panic!("it does not come to rest: {tree:?}");
+        }
         before = tree;
         thread::sleep(Duration::from_millis(30));
     }

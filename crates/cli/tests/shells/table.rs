@@ -203,5 +203,6 @@ pub(crate) const SCRIPTS: &[(&str, &[&str])] = &[
     ("trap 'trap - TERM; kill 0' TERM; ./server & wait", SURE),
     ("trap 'kill 0' TERM; ./server & wait", SURE),
     ("trap 'echo bye' EXIT; ./server & wait", SURE),
+    ("cleanup() { ./migrate; }\ntrap cleanup EXIT\n./server", SURE),
     ("./server & while kill -0 $!; do sleep 1; done", SURE),
 ];

@@ -135,7 +135,7 @@ impl Run<'_> {
                 return self.call(rest, written, redirected, last);
             }
             // Nobody types anything into a container, as a rule.
-            "read" if !redirected => self.status = 1,
+            "read" if !redirected => (self.status, self.reads) = (1, self.reads || self.conditions > 0),
             "read" | "fg" | "suspend" => return self.unclear("what its script waits for does not show"),
             "source" if !self.setting.kind.knows_more_than_posix() => self.status = 127,
             "." | "source" => {

@@ -83,6 +83,7 @@ pub(in crate::plan) fn predict(script: &Script, setting: Setting<'_>, answers: A
     let Some(moment) = first.moment() else {
         let end = match first.end.take() {
             Some(end @ End::Unclear(_)) => end,
+            Some(_) | None if first.reads => End::Unclear("how long its script reads does not show"),
             Some(_) | None => End::Over(first.status),
         };
         return (end, first.asked);
@@ -161,6 +162,10 @@ pub(super) struct Run<'a> {
     ran_programs: bool,
     /// It turned until nobody looked any more.
     turned: bool,
+    /// It is about to exit.
+    leaving: bool,
+    /// It reads what somebody gives to it.
+    pub(super) reads: bool,
     pub(super) end: Option<End>,
 }
 
@@ -194,6 +199,8 @@ impl<'a> Run<'a> {
             trapped: false,
             ran_programs: false,
             turned: false,
+            leaving: false,
+            reads: false,
             end: None,
         }
     }
@@ -211,6 +218,7 @@ impl<'a> Run<'a> {
         if let Some(Action::Run(action)) = self.traps.remove("EXIT") {
             let code = self.status;
             self.traps.clear();
+            self.leaving = true;
             let flow = self.text(&action);
             match flow {
                 Flow::Stop => return,
@@ -509,6 +517,10 @@ impl<'a> Run<'a> {
 
     /// The shell waits here. If this is where the signal comes, it comes.
     pub(super) fn rest(&mut self, rest: Rest, for_what: Option<&Program>) -> Flow {
+        // What is left to do at the end is not what a script is about.
+        if self.leaving && self.arrived.is_none() {
+            return Flow::On;
+        }
         self.rests.push(rest);
         let precious = for_what.is_some_and(|program| !program.deaf);
         self.ran_programs |= precious;
