@@ -9,7 +9,7 @@ mod durable;
 mod etcd;
 mod https;
 mod lists;
-mod report;
+pub(crate) mod report;
 mod scheduled;
 mod server;
 mod watchers;
@@ -22,6 +22,7 @@ use clap::Args;
 
 use self::report::{Report, Row};
 use self::server::Server;
+pub(crate) use self::server::raise_file_limit;
 
 /// What `bench api` is told.
 #[derive(Args, Debug)]
@@ -64,7 +65,7 @@ impl ApiArgs {
 
 /// Measures, and prints a table.
 pub(crate) async fn run(args: &ApiArgs) -> Result<()> {
-    server::raise_file_limit()?;
+    raise_file_limit()?;
     let scratch = tempfile::Builder::new().prefix("bench-api-").tempdir_in(&args.dir)?;
     let mut report = Report::default();
     if args.wants("durable") {

@@ -11,12 +11,13 @@
 //! Figures go to standard output as a table, or as JSON with `-o json`. With `--pid`, the resident memory of those
 //! processes is added. Compare two clusters by running it against both, on one machine, one after the other.
 //!
-//! `bench api` is another matter: what the API server and its store can do, beside etcd. `bench soak` is about pods that only
-//! live.
+//! `bench api` is another matter: what the API server and its store can do, beside etcd. So is `bench runtime`: what the
+//! container runtime can do, beside runc and podman. `bench soak` is about pods that only live.
 
 mod api;
 mod memory;
 mod pod;
+mod runtime;
 mod soak;
 mod stats;
 
@@ -62,6 +63,8 @@ struct Args {
 enum Command {
     /// Measures the API server and its store, beside etcd
     Api(api::ApiArgs),
+    /// Measures the container runtime, beside runc, crun and podman
+    Runtime(runtime::RuntimeArgs),
     /// Measures what pods cost that only live: probes, and nothing else
     Soak(soak::SoakArgs),
 }
@@ -73,6 +76,10 @@ fn main() -> Result<()> {
     match &args.command {
         // Many clients, and the store itself: they may use what there is.
         Some(Command::Api(api)) => Builder::new_multi_thread().enable_all().build()?.block_on(api::run(api)),
+        // As many threads as the node has: the kernel is what is measured.
+        Some(Command::Runtime(runtime)) => {
+            Builder::new_multi_thread().enable_all().build()?.block_on(runtime::run(runtime))
+        }
         Some(Command::Soak(soak)) => Builder::new_current_thread().enable_all().build()?.block_on(soak::run(soak)),
         None => Builder::new_current_thread().enable_all().build()?.block_on(pods(&args)),
     }

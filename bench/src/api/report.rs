@@ -31,6 +31,14 @@ impl Row {
         self
     }
 
+    /// What the peer took in the same run; the aim is to need at most this part of it.
+    pub(crate) fn within(mut self, peer: &str, value: f64, unit: &str, part: f64) -> Self {
+        self.peer = format!("{peer}: {} {unit}", number(value));
+        self.ratio = format!("1/{:.1}", value / self.value);
+        self.aim = format!("1/{:.0}: {}", 1.0 / part, met(self.value <= value * part));
+        self
+    }
+
     pub(crate) fn at_least(mut self, aim: f64) -> Self {
         self.aim = format!(">= {}: {}", number(aim), met(self.value >= aim));
         self

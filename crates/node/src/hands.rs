@@ -23,7 +23,7 @@ use crate::publisher::{Flush, Publisher, SharedFacts};
 use crate::translate::container::{ConfigError, RunFacts, container_spec};
 use crate::translate::find_container;
 use crate::translate::pod_spec::hook_of;
-use crate::translate::sandbox::sandbox_spec;
+use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
 use crate::volumes::{self, Prepared, Volumes};
 
 /// How long to wait before asking the runtime again what it could not answer.
@@ -346,9 +346,13 @@ impl<R: Runtime> Body<R> {
     }
 
     async fn create_sandbox(&self) {
-        let spec = sandbox_spec(&self.pod());
+        let pod = self.pod();
+        let spec = sandbox_spec(&pod);
         match self.tools.runtime.create_sandbox(&spec).await {
             Ok(sandbox) => {
+                for message in ports_not_mapped(&pod) {
+                    self.emit(None, EventKind::Warning, "SettingNotApplied", message);
+                }
                 let ip = sandbox.ip.map_or_else(|| self.tools.host_ip.clone(), |ip| ip.to_string());
                 lock(&self.facts).pod_ip = Some(ip);
                 self.tell(Input::SandboxReady).await;

@@ -4,8 +4,9 @@
 //! between asking and hearing may simply ask again.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -64,6 +65,67 @@ pub struct SandboxSpec {
     pub host_aliases: Vec<(String, Vec<String>)>,
     /// Volumes in memory that its containers share; they last as long as the sandbox.
     pub memory_volumes: Vec<MemoryVolume>,
+    /// Ports of the node that lead to the pod. None of a pod on the host's network, whose ports are the node's anyway.
+    pub host_ports: Vec<HostPort>,
+}
+
+/// A port of the node that leads to a port of a pod.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HostPort {
+    /// Of which protocol.
+    pub protocol: Protocol,
+    /// At which address of the node; `0.0.0.0` for all.
+    pub host_ip: Ipv4Addr,
+    /// The node's port.
+    pub host_port: u16,
+    /// The pod's port.
+    pub container_port: u16,
+}
+
+impl HostPort {
+    /// Whether a packet could be for both.
+    pub fn collides(&self, other: &Self) -> bool {
+        let any = self.host_ip.is_unspecified() || other.host_ip.is_unspecified();
+        self.protocol == other.protocol && self.host_port == other.host_port && (any || self.host_ip == other.host_ip)
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}/{}", self.host_ip, self.host_port, self.protocol.name())
+    }
+}
+
+/// What ports belong to.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Protocol {
+    /// The usual one.
+    #[default]
+    Tcp,
+    /// Single packets.
+    Udp,
+    /// Streams of messages.
+    Sctp,
+}
+
+impl Protocol {
+    /// As IP numbers it.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+            Self::Sctp => 132,
+        }
+    }
+
+    /// As Kubernetes names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
+        }
+    }
 }
 
 /// A volume in memory.

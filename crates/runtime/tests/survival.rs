@@ -283,3 +283,23 @@ fn send(pid: i32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, signal).unwrap();
 }
+
+#[test]
+fn a_shim_at_rest_gives_memory_back_and_answers_as_before() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "trap 'exit 3' TERM; while :; do sleep 0.01; done").await;
+        let rollup = format!("/proc/{}/smaps_rollup", machine.shim_of(&pod));
+        let resident = || -> u64 {
+            let text = std::fs::read_to_string(&rollup).unwrap();
+            let line = text.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+            line.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        let busy = resident();
+        common::eventually("most of its memory given back", || resident() * 2 < busy).await;
+        assert_eq!(machine.exec(&pod, &id, "echo well").await, ("well\n".to_owned(), 0));
+        machine.runtime().signal(&pod, &id, 15).await.unwrap();
+        assert_eq!(machine.exit(&pod, &id).await.code, 3);
+        machine
+    });
+}

@@ -91,6 +91,57 @@ async fn what_a_manifest_asks_for_is_what_its_containers_see() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_of_the_node_leads_to_the_pod_that_asks_for_it() -> Result<()> {
+    let mut instance = Instance::start().await?;
+    let (client, kubectl) = (instance.client().await?, Kubectl::newest(&instance)?);
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let answer =
+        || -> std::io::Result<String> { std::io::read_to_string(std::net::TcpStream::connect(("127.0.0.1", port))?) };
+    let nodes = kubectl.run(&["get", "nodes", "-o", "name"]).await?;
+    let node = nodes.trim().trim_start_matches("node/");
+    let asking = |name: &str| {
+        let command = ["nc", "-ll", "-p", "80", "-e", "echo", name];
+        let ports = json!([{ "containerPort": 80, "hostPort": port }]);
+        let container = json!({ "name": "app", "image": "busybox", "command": command, "ports": ports });
+        // Past the scheduler, which would keep the second away.
+        pod(name, json!({ "nodeName": node, "containers": [container] }))
+    };
+    let mut first = PodWatch::on(&client, "first").await?;
+    kubectl.apply(&asking("first")).await?;
+    first.ready().await?;
+    let heard = async |words: &str| {
+        let hearing = async {
+            while !answer().is_ok_and(|heard| heard == words) {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(SOON, hearing).await.with_context(|| format!("no {words:?} at port {port}"))
+    };
+    heard("first\n").await?;
+    // Nothing is missing while the agent is away, or when it is back.
+    instance.kill_9().await?;
+    ensure!(answer()? == "first\n");
+    instance.up().await?;
+    heard("first\n").await?;
+    // Whoever asks for the same is told by whom it is held, and gets it when they leave.
+    let mut second = PodWatch::on(&client, "second").await?;
+    kubectl.apply(&asking("second")).await?;
+    let told = async {
+        while !kubectl.run(&["get", "events"]).await?.contains("is taken by pod") {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(SOON, told).await.context("an event that tells of it")??;
+    kubectl.run(&["delete", "pod", "first"]).await?;
+    second.ready().await?;
+    heard("second\n").await?;
+    instance.down().await?;
+    ensure!(answer().is_err(), "nothing is left of it");
+    Ok(())
+}
+
 fn rich() -> Value {
     json!({
         "shareProcessNamespace": true,

@@ -33,8 +33,9 @@ use world::Uid;
 /// The scheduler's name, in `spec.schedulerName` and as the source of its events.
 const NAME: &str = "default-scheduler";
 
-/// How many pods are bound at once: enough for the store to write many in one go.
-const AT_ONCE: usize = 32;
+/// How many pods are bound at once. Their events are stored one after the other; pods that are bound faster than that
+/// would make events be dropped.
+const AT_ONCE: usize = 1;
 
 /// How long to wait after a failure before looking again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);

@@ -1,7 +1,9 @@
 //! An API pod as the runtime's sandbox.
 
-use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec};
-use runtime::{PodUid, SandboxSpec};
+use std::net::{IpAddr, Ipv4Addr};
+
+use k8s_openapi::api::core::v1::{ContainerPort, Pod, PodDNSConfig, PodSpec};
+use runtime::{HostPort, PodUid, Protocol, SandboxSpec};
 
 /// The C library looks at no more.
 const NAMESERVERS_MAX: usize = 3;
@@ -33,7 +35,46 @@ pub fn sandbox_spec(pod: &Pod) -> SandboxSpec {
         sysctls: spec.map(sysctls).unwrap_or_default(),
         host_aliases: spec.map(host_aliases).unwrap_or_default(),
         memory_volumes: crate::volumes::in_memory(pod),
+        host_ports: spec.map(host_ports).unwrap_or_default(),
     }
+}
+
+fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
+    asked_ports(spec).filter_map(|port| host_port(port)?.ok()).collect()
+}
+
+/// What the pod asks of the node's ports and does not get, in words.
+pub fn ports_not_mapped(pod: &Pod) -> Vec<String> {
+    pod.spec.iter().flat_map(asked_ports).filter_map(|port| host_port(port)?.err()).collect()
+}
+
+/// The ports of all containers that run side by side. On the host's network they are the node's already.
+fn asked_ports(spec: &PodSpec) -> impl Iterator<Item = &ContainerPort> {
+    let sidecars = spec.init_containers.iter().flatten();
+    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+    let own_network = !spec.host_network.unwrap_or(false);
+    let containers = spec.containers.iter().chain(sidecars).filter(move |_| own_network);
+    containers.flat_map(|container| container.ports.iter().flatten())
+}
+
+fn host_port(port: &ContainerPort) -> Option<Result<HostPort, String>> {
+    let host_port = port.host_port.and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0)?;
+    let container_port = u16::try_from(port.container_port).ok()?;
+    let protocol = match port.protocol.as_deref() {
+        Some("UDP") => Protocol::Udp,
+        Some("SCTP") => Protocol::Sctp,
+        _ => Protocol::Tcp,
+    };
+    let asked = port.host_ip.as_deref().unwrap_or_default();
+    let host_ip = match asked.parse::<IpAddr>() {
+        Ok(IpAddr::V4(address)) => address,
+        Ok(IpAddr::V6(address)) if address.is_unspecified() => Ipv4Addr::UNSPECIFIED,
+        Err(_) if asked.is_empty() => Ipv4Addr::UNSPECIFIED,
+        Ok(IpAddr::V6(_)) | Err(_) => {
+            return Some(Err(format!("hostPort {host_port} at {asked} is not applied: only IPv4 addresses can be")));
+        }
+    };
+    Some(Ok(HostPort { protocol, host_ip, host_port, container_port }))
 }
 
 fn sysctls(spec: &PodSpec) -> Vec<(String, String)> {
@@ -120,6 +161,33 @@ impl Resolver {
 mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::PodDNSConfigOption;
+
+    #[test]
+    fn host_ports_are_those_of_all_that_run_side_by_side() {
+        let container = |name: &str, ports: serde_json::Value| serde_json::json!({ "name": name, "ports": ports });
+        let mut sidecar =
+            container("sidecar", serde_json::json!([{ "containerPort": 53, "hostPort": 5353, "protocol": "UDP" }]));
+        sidecar["restartPolicy"] = "Always".into();
+        let init = container("init", serde_json::json!([{ "containerPort": 1, "hostPort": 1 }]));
+        let app = container(
+            "app",
+            serde_json::json!([
+                { "containerPort": 80, "hostPort": 8080, "hostIP": "192.0.2.1" },
+                { "containerPort": 81 },
+                { "containerPort": 82, "hostPort": 8082, "hostIP": "2001:db8::1" },
+            ]),
+        );
+        let mut pod: Pod = serde_json::from_value(serde_json::json!({
+            "metadata": { "name": "web", "uid": "1" },
+            "spec": { "containers": [app], "initContainers": [init, sidecar] },
+        }))
+        .expect("a pod");
+        let ports: Vec<String> = sandbox_spec(&pod).host_ports.iter().map(ToString::to_string).collect();
+        assert_eq!(ports, ["192.0.2.1:8080/TCP", "0.0.0.0:5353/UDP"]);
+        assert_eq!(ports_not_mapped(&pod), ["hostPort 8082 at 2001:db8::1 is not applied: only IPv4 addresses can be"]);
+        pod.spec.as_mut().expect("a spec").host_network = Some(true);
+        assert!(sandbox_spec(&pod).host_ports.is_empty() && ports_not_mapped(&pod).is_empty());
+    }
 
     #[test]
     fn a_pods_dns_adds_to_the_nodes() {

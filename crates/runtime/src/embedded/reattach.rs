@@ -27,7 +27,14 @@ impl Inner {
             rejoined.push(self.rejoin(pod));
         }
         futures::future::join_all(rejoined).await;
-        Ok(())
+        let pods: Vec<_> = self.pods().values().cloned().collect();
+        // Of those that are complete; the others publish theirs when they are.
+        let records = pods.iter().filter(|pod| pod.link().is_some() && pod.ready().is_some()).filter_map(|pod| {
+            let record: SandboxRecord = records::read(&pod.dir.sandbox())?;
+            Some((pod.uid.clone(), record.spec.host_ports))
+        });
+        let republished = self.network.republish(records.collect()).await;
+        republished.map_err(|error| system("cannot restore the pods' host ports")(error.into()))
     }
 
     async fn rejoin(self: &Arc<Self>, pod: Arc<Pod>) {

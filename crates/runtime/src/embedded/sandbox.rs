@@ -30,8 +30,11 @@ impl Inner {
             None
         } else {
             let namespace = PathBuf::from(format!("/proc/{}/ns/net", link.pid));
-            let address = self.network.attach(&spec.uid, &namespace).await;
-            Some(IpAddr::V4(address.map_err(|error| system("cannot connect the pod to the network")(error.into()))?))
+            let failed = || system("cannot connect the pod to the network");
+            let address = self.network.attach(&spec.uid, &namespace).await.map_err(|error| failed()(error.into()))?;
+            let published = self.network.publish(&spec.uid, &spec.host_ports).await;
+            published.map_err(|error| failed()(error.into()))?;
+            Some(IpAddr::V4(address))
         };
         pod.complete(spec, ip).map_err(|error| system("cannot record the sandbox")(error.into()))
     }

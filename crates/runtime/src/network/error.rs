@@ -25,6 +25,9 @@ pub enum NetworkError {
     /// Every address is held by a pod.
     #[error("all addresses of pod range {range} are in use; remove pods, or choose a larger range with --pod-cidr")]
     Exhausted { range: PodCidr },
+    /// Two cannot be reached by one port.
+    #[error("host port {port} is taken by {holder}")]
+    PortTaken { port: String, holder: String },
     /// The record of addresses cannot be read or written.
     #[error("cannot {doing} {}", path.display())]
     Book { doing: &'static str, path: PathBuf, source: io::Error },

@@ -282,6 +282,12 @@ pub(super) fn forbid_spoofing(link: &str) -> Result<(), NetworkError> {
     set(&format!("net.ipv4.conf.{link}.rp_filter"), &format!("/proc/sys/net/ipv4/conf/{link}/rp_filter"), "1")
 }
 
+/// Lets this machine's own 127.0.0.1 reach the pod by a host port. What pods send there is dropped by a rule.
+pub(super) fn allow_loopback(link: &str) -> Result<(), NetworkError> {
+    let path = format!("/proc/sys/net/ipv4/conf/{link}/route_localnet");
+    set(&format!("net.ipv4.conf.{link}.route_localnet"), &path, "1")
+}
+
 fn set(setting: &str, path: &str, value: &str) -> Result<(), NetworkError> {
     let failed = |source: io::Error| NetworkError::Setting { setting: format!("{setting} to {value}"), source };
     std::fs::write(path, value).map_err(failed)

@@ -1,7 +1,7 @@
 //! The pod network: every pod has an address of its own, routed point to point, with no bridge in between.
 //!
-//! Links, addresses, routes and the way out are made over netlink; no other program is called. What is not here: host
-//! ports and Services, which belong to the proxy.
+//! Links, addresses, routes, the way out and host ports are made over netlink; no other program is called. What is not
+//! here: Services.
 //!
 //! Requests to the kernel are answered in the thread that makes them, and some take tens of milliseconds under a lock
 //! that the whole machine shares. So the network has a thread of its own, and nobody else ever waits for that lock.
@@ -11,7 +11,9 @@ mod cidr;
 mod error;
 mod host;
 mod masquerade;
+mod nft;
 mod pod;
+mod ports;
 pub(crate) mod sockets;
 
 use std::net::Ipv4Addr;
@@ -30,7 +32,8 @@ pub use self::error::NetworkError;
 use self::error::{kernel, settled};
 use self::host::{Link, Names};
 use self::pod::Wiring;
-use crate::contract::PodUid;
+use self::ports::Published;
+use crate::contract::{HostPort, PodUid};
 
 /// A namespace takes its links along when it ends, usually within a tenth of this. A link that is still there
 /// afterwards belongs to a namespace that lives on.
@@ -50,6 +53,8 @@ struct Inner {
     mtu: u32,
     host: rtnetlink::Handle,
     book: Mutex<AddressBook>,
+    /// Held while the table of host ports is written.
+    published: Mutex<Published>,
     /// How many changes of the book are known to be on disk.
     synced: tokio::sync::Mutex<u64>,
     /// One for each released link that has yet to vanish.
@@ -82,6 +87,7 @@ impl Network {
                 mtu,
                 host,
                 book: Mutex::new(book),
+                published: Mutex::default(),
                 synced: tokio::sync::Mutex::new(0),
                 reapers: Mutex::new(JoinSet::new()),
                 thread: Handle::current(),
@@ -105,7 +111,21 @@ impl Network {
         // Not on the network's thread: a pod that is gone need not wait for links that are going.
         let Some(address) = self.inner.book().release(pod)? else { return Ok(()) };
         self.inner.reap(address, LINK_OUTLIVES_POD_MAX);
-        self.inner.sync().await
+        let withdrawn = self.inner.withdraw(pod).await;
+        self.inner.sync().await.and(withdrawn)
+    }
+
+    /// Sends what comes to these ports of the node on to the pod, until it is released. Nothing is changed if somebody
+    /// else has one of them.
+    pub async fn publish(&self, pod: &PodUid, ports: &[HostPort]) -> Result<(), NetworkError> {
+        let (inner, pod, ports) = (self.inner.clone(), pod.clone(), ports.to_vec());
+        self.thread.run(async move { inner.publish(pod, ports) }).await
+    }
+
+    /// Does so for all pods that are there after a restart. What a former run published for others is gone with it.
+    pub async fn republish(&self, pods: Vec<(PodUid, Vec<HostPort>)>) -> Result<(), NetworkError> {
+        let inner = self.inner.clone();
+        self.thread.run(async move { inner.republish(pods) }).await
     }
 
     /// Removes all links, routes and addresses of this instance from the machine, and nothing of anyone else's. The
@@ -142,12 +162,74 @@ impl Inner {
         synced.and(wired).map(|()| address)
     }
 
+    fn publish(&self, pod: PodUid, ports: Vec<HostPort>) -> Result<(), NetworkError> {
+        let Some(address) = self.book().address(&pod).filter(|_| !ports.is_empty()) else { return Ok(()) };
+        // Of the link, which is another one if the pod's shim is.
+        host::allow_loopback(&self.names.link(address))?;
+        let mut published = self.published();
+        if published.get(&pod).is_some_and(|known| *known == (address, ports.clone())) {
+            return Ok(());
+        }
+        if let Some(conflict) = ports::conflict(&published, &pod, &ports) {
+            return Err(conflict);
+        }
+        let before = published.insert(pod.clone(), (address, ports));
+        self.write_ports(&published).inspect_err(|_| {
+            match before {
+                Some(before) => published.insert(pod, before),
+                None => published.remove(&pod),
+            };
+        })
+    }
+
+    fn republish(&self, pods: Vec<(PodUid, Vec<HostPort>)>) -> Result<(), NetworkError> {
+        let mut published = self.published();
+        for (pod, ports) in pods {
+            if let Some(address) = self.book().address(&pod).filter(|_| !ports.is_empty()) {
+                published.insert(pod, (address, ports));
+            }
+        }
+        match self.write_ports(&published) {
+            // A kernel without address translation has no table to remove either, and was told of when it was opened.
+            Err(_) if published.is_empty() => Ok(()),
+            written => written,
+        }
+    }
+
+    /// Leaves the pod's ports to others. A pod without any does not wait for the network's thread.
+    async fn withdraw(self: &Arc<Self>, pod: &PodUid) -> Result<(), NetworkError> {
+        if !self.published().contains_key(pod) {
+            return Ok(());
+        }
+        let (inner, pod) = (self.clone(), pod.clone());
+        let withdrawing = self.thread.spawn(async move {
+            let mut published = inner.published();
+            published.remove(&pod);
+            inner.write_ports(&published)
+        });
+        withdrawing.await.map_err(|_| NetworkError::NotRunning)?
+    }
+
+    fn write_ports(&self, published: &Published) -> Result<(), NetworkError> {
+        ports::write(&self.ports_table(), self.range.node_address(), published)
+            .map_err(|source| NetworkError::Kernel { doing: "write the rules of host ports".to_owned(), source })
+    }
+
+    fn ports_table(&self) -> String {
+        format!("{}-ports", self.names.prefix)
+    }
+
+    fn published(&self) -> MutexGuard<'_, Published> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn tear_down(&self) -> Result<(), NetworkError> {
         self.reapers().abort_all();
         let mut failures = host::remove(&self.host, &self.names, self.range).await;
         if let Err(source) = masquerade::remove(&self.names.prefix) {
             failures.push(NetworkError::Kernel { doing: "remove the address translation".to_owned(), source });
         }
+        failures.extend(self.write_ports(&Published::new()).err());
         let pods = self.book().pods();
         failures.extend(pods.iter().filter_map(|pod| self.book().release(pod).err()));
         failures.extend(self.sync().await.err());

@@ -12,11 +12,15 @@ use super::records::{PodDir, SandboxRecord};
 use crate::container::SetupError;
 use crate::contract::ContainerId;
 use crate::sys::process::Spawned;
+use crate::sys::rest::ProgramPages;
 use crate::sys::signal;
 use crate::wire::{self, Received};
 
 /// How soon to look again at a container whose last processes are still on their way out.
 const SETTLING: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+
+/// How long nothing must have happened before memory is given back.
+const QUIET: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 const KILL: u8 = 9;
 
@@ -37,6 +41,7 @@ pub(super) struct Shim {
     pub(super) first_of_pod: Option<Spawned>,
     /// Nothing new is started; the shim exits when the last child is collected.
     pub(super) closing: bool,
+    program: ProgramPages,
 }
 
 /// Whom a wake-up is for.
@@ -70,6 +75,7 @@ impl Shim {
             containers: BTreeMap::new(),
             children: BTreeMap::new(),
             closing: false,
+            program: ProgramPages::find(),
         }
     }
 
@@ -118,7 +124,19 @@ impl Shim {
         }
         sources.extend(self.clients.iter().map(|(client, socket)| (Waker::Client(*client), socket.as_fd())));
         let mut polled: Vec<_> = sources.iter().map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-        match rustix::event::poll(&mut polled, self.is_settling().then_some(&SETTLING)) {
+        let waited = if self.is_settling() {
+            rustix::event::poll(&mut polled, Some(&SETTLING))
+        } else {
+            match rustix::event::poll(&mut polled, Some(&QUIET)) {
+                // The last thing done before a long wait, as whatever is done after it brings its pages back.
+                Ok(0) => {
+                    self.program.give_back();
+                    rustix::event::poll(&mut polled, None)
+                }
+                waited => waited,
+            }
+        };
+        match waited {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(SetupError::new("poll", errno)),
         }

@@ -7,5 +7,6 @@ pub(crate) mod devices;
 pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod program;
+pub(crate) mod rest;
 pub(crate) mod signal;
 pub(crate) mod watch;
