@@ -34,7 +34,7 @@ pub(crate) mod workload;
 
 pub use pod::admission::{is_mirror, prioritise};
 pub use pod::binding::bind;
-pub use pod::budget::{Budget, decide_eviction, still_processed};
+pub use pod::budget::{Budget, decide_eviction};
 pub use pod::disruption::{delete_options_of_eviction, mark_evicted};
 pub use policy::SYSTEM_CLASSES;
 pub use service::allocation;

@@ -6,9 +6,11 @@ use http::{Response, StatusCode};
 use jiff::Timestamp;
 
 use crate::admission;
+use crate::authorize;
 use crate::body::Body;
 use crate::change;
 use crate::create::{self, Creation};
+use crate::node_rules;
 use crate::rbac;
 use crate::request::Request;
 use crate::respond;
@@ -91,7 +93,9 @@ async fn apply(
         // An applied document may leave its name to the path.
         update::check_name(&object, &request.name)?;
         api::meta::set_name(&mut object, &request.name);
+        authorize::authorize_create(state, request)?;
         rbac::check_grant(state, request, None, &object)?;
+        node_rules::check_create(&request.identity, kind, &object)?;
         let creation = Creation { kind, namespace: &request.namespace, manager: None, dry_run };
         match create::create(state, &creation, object).await {
             // Somebody created it meanwhile: then this is an update.
@@ -112,6 +116,7 @@ async fn apply(
         warnings.extend(decoded.warnings);
         let mut new = decoded.value;
         warnings.extend(api::prepare_update(kind, request.subresource_name(), &current.value(), &mut new)?);
+        node_rules::check_update(&request.identity, kind, &current.value(), &new)?;
         rbac::check_grant(state, request, Some(&*current.value()), &new)?;
         if request.subresource.is_none() {
             admission::allocate(state, kind, &mut new, Some(&*current.value()))?;

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::admission;
+use crate::authorize;
 use crate::body::Body;
 use crate::change::{self, Outcome};
 use crate::create::{self, Creation};
@@ -53,6 +54,7 @@ async fn put_creates(
     }
     check_name(&sent, &request.name)?;
     api::meta::set_name(&mut sent, &request.name);
+    authorize::authorize_create(state, request)?;
     rbac::check_grant(state, request, None, &sent)?;
     node_rules::check_create(&request.identity, request.kind, &sent)?;
     let manager = Some(request.field_manager());
@@ -69,6 +71,7 @@ pub(crate) fn successor(state: &State, request: &Request, old: &Value, new: &mut
     let kind = request.kind.stored_kind();
     let subresource = request.subresource_name();
     let warnings = api::prepare_update(kind, subresource, old, new)?;
+    node_rules::check_update(&request.identity, kind, old, new)?;
     rbac::check_grant(state, request, Some(old), new)?;
     if subresource.is_none() {
         admission::allocate(state, kind, new, Some(old))?;

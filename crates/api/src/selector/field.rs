@@ -51,7 +51,16 @@ impl FieldSelector {
 
     /// The one name that can match, if the selector says so.
     pub fn name(&self) -> Option<&str> {
-        self.terms.iter().find(|t| t.equal && t.path == "metadata.name").map(|t| t.value.as_str())
+        self.only("metadata.name")
+    }
+
+    /// The one node whose pods can match, if the selector says so.
+    pub fn node_name(&self) -> Option<&str> {
+        self.only("spec.nodeName")
+    }
+
+    fn only(&self, path: &str) -> Option<&str> {
+        self.terms.iter().find(|t| t.equal && t.path == path).map(|t| t.value.as_str())
     }
 }
 
@@ -149,6 +158,12 @@ mod tests {
         let selector = FieldSelector::parse(pods, "metadata.name=a").unwrap();
         assert_eq!(selector.name(), Some("a"));
         assert_eq!(FieldSelector::parse(pods, "metadata.name!=a").unwrap().name(), None);
+        assert_eq!(FieldSelector::parse(pods, "spec.host=w1").unwrap().node_name(), Some("w1"));
+        // A comma that is escaped is part of a value, not the start of another term.
+        let one_term = FieldSelector::parse(pods, r"spec.schedulerName!=x\,spec.nodeName=w1,status.phase!=\,metadata.name=a");
+        let one_term = one_term.unwrap();
+        assert_eq!((one_term.name(), one_term.node_name()), (None, None));
+        assert!(one_term.matches(&pod));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod lists;
 mod namespaces;
 mod objects;
 mod patches;
+mod rights;
 mod security;
 mod streams;
 mod surface;

@@ -11,12 +11,12 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 impl Api {
-    async fn ask_as(&self, user: &Identity, method: Method, path: &str, body: &Value) -> Answer {
+    pub async fn ask_as(&self, user: &Identity, method: Method, path: &str, body: &Value) -> Answer {
         let service = self.server.service_as(user.clone());
         self.send_as(service, method, path, &[("content-type", "application/json")], body.to_string()).await
     }
 
-    async fn get_as(&self, user: &Identity, path: &str) -> u16 {
+    pub async fn get_as(&self, user: &Identity, path: &str) -> u16 {
         let service = self.server.service_as(user.clone());
         self.send_as(service, Method::GET, path, &[], Bytes::new()).await.code
     }
@@ -28,13 +28,13 @@ impl Api {
         self.send_as(self.server.service(), Method::GET, path, &headers, Bytes::new()).await
     }
 
-    async fn bind(&self, name: &str, role: &str, user: &str) {
+    pub async fn bind(&self, name: &str, role: &str, user: &str) {
         let binding = json!({ "metadata": { "name": name }, "subjects": [{ "kind": "User", "name": user }],
             "roleRef": { "kind": "ClusterRole", "name": role } });
         self.post(&format!("{RBAC}/namespaces/default/rolebindings"), &binding).await.expect(201);
     }
 
-    async fn token(&self, account: &str, spec: &Value) -> Answer {
+    pub async fn token(&self, account: &str, spec: &Value) -> Answer {
         let path = format!("/api/v1/namespaces/default/serviceaccounts/{account}/token");
         let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec });
         self.post(&path, &body).await
