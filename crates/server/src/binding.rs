@@ -66,12 +66,7 @@ pub(crate) async fn evict(state: &State, request: &Request) -> Result<Response<B
 }
 
 /// What the eviction takes: the budget as it is and as it will be, or nothing. 429 when there is nothing to take.
-fn cost(
-    state: &State,
-    request: &Request,
-    pod: &Value,
-    now: Timestamp,
-) -> Result<Option<(Arc<Object>, Value)>, Status> {
+fn cost(state: &State, request: &Request, pod: &Value, now: Timestamp) -> Result<Option<(Arc<Object>, Value)>, Status> {
     let budgets = known("policy", "poddisruptionbudgets");
     let all = state.store.list(budgets.collection(), &request.namespace, None);
     let all = all.map(|page| page.items).unwrap_or_default();

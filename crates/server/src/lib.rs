@@ -20,6 +20,7 @@ mod bootstrap;
 mod change;
 mod collection;
 mod create;
+mod custom;
 mod delete;
 mod discovery;
 mod encoding;

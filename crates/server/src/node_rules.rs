@@ -48,7 +48,11 @@ pub(crate) fn owns(state: &State, node: &str, attributes: &Attributes<'_>) -> bo
 }
 
 /// A node lists and watches its own pods: all of them by `spec.nodeName`, or one of them by name.
-pub(crate) fn check_list(identity: &Identity, attributes: &Attributes<'_>, selected: &FieldSelector) -> Result<(), Status> {
+pub(crate) fn check_list(
+    identity: &Identity,
+    attributes: &Attributes<'_>,
+    selected: &FieldSelector,
+) -> Result<(), Status> {
     let (Some(node), Target::Resource { resource: "pods", subresource: "", name: "", .. }) =
         (node_of(identity), attributes.target)
     else {
@@ -156,8 +160,7 @@ fn forbidden_labels(old: &Value, new: &Value) -> String {
 fn a_node_may_label(key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else { return true };
     let within = |all: &[&str]| all.iter().any(|own| domain == *own || domain.ends_with(&format!(".{own}")));
-    !within(&[RESTRICTED_DOMAIN])
-        && (!within(&CLUSTER_DOMAINS) || NODE_LABELS.contains(&key) || within(&NODE_DOMAINS))
+    !within(&[RESTRICTED_DOMAIN]) && (!within(&CLUSTER_DOMAINS) || NODE_LABELS.contains(&key) || within(&NODE_DOMAINS))
 }
 
 /// The taints that are not the node's own word about its health. No controller watches over that here, so a node says

@@ -50,7 +50,8 @@ async fn merge(
         let patched = api::patch::patch(kind, patch_type, shown.as_ref().unwrap_or(&current.value()), &request.body)?;
         let decoded = api::normalise_patched(kind, patched, patch_type, &request.body, validation)?;
         warnings.extend(decoded.warnings);
-        let mut new = kind.to_stored(decoded.value);
+        let mut new = kind.to_successor(&current.value(), decoded.value);
+        api::check_patched_uid(kind, &current.value(), &new)?;
         warnings.extend(update::successor(state, request, &current.value(), &mut new)?);
         Ok(new)
     })
@@ -115,11 +116,17 @@ async fn apply(
         let decoded = api::normalise_patched(kind, merged, PatchType::Apply, &request.body, validation)?;
         warnings.extend(decoded.warnings);
         let mut new = decoded.value;
+        api::check_patched_uid(kind, &current.value(), &new)?;
         warnings.extend(api::prepare_update(kind, request.subresource_name(), &current.value(), &mut new)?);
+        admission::one_default(state, kind, &new)?;
         node_rules::check_update(&request.identity, kind, &current.value(), &new)?;
         rbac::check_grant(state, request, Some(&*current.value()), &new)?;
         if request.subresource.is_none() {
             admission::allocate(state, kind, &mut new, Some(&*current.value()))?;
+        }
+        // Whoever applies what is there already, defaults included, has written nothing.
+        if api::patch::only_applied_again(&current.value(), &new) {
+            new = current.to_value();
         }
         Ok(new)
     })

@@ -26,8 +26,8 @@ use crate::request::{Address, Request, ResourceAddress, Verb};
 use crate::state::State;
 use crate::tokens;
 use crate::{
-    binding, collection, create, delete, discovery, encoding, get, health, list, logs_exec, node_rules, patch, random,
-    respond, reviews, scale, update, watch,
+    binding, collection, create, custom, delete, discovery, encoding, get, health, list, logs_exec, node_rules, patch,
+    random, respond, reviews, scale, update, watch,
 };
 
 /// A request that is not a stream or a watch must be answered within this.
@@ -150,6 +150,9 @@ where
             let asked = address.attributes(verb, selected.name().unwrap_or_default());
             authorize(state, &identity, &asked)?;
             node_rules::check_list(&identity, &asked, &selected)?;
+            if let Some(answer) = custom::answer(&address, verb) {
+                return answer;
+            }
             let limit = time_limit(verb, &query)?;
             let takes_over = logs_exec::is_stream(&parts.method, &address.subresource);
             let has_body = !takes_over && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
@@ -206,6 +209,7 @@ fn warned(kind: &api::Kind, answer: Result<Response<Body>, Status>) -> Result<Re
 
 /// One verb, one handler; subresources that are not a part of their object have their own.
 async fn route(state: &State, request: &Request) -> Result<Response<Body>, Status> {
+    request.check_field_manager()?;
     match (request.verb, request.subresource_name()) {
         (Verb::Get, Some("log")) => logs_exec::log(state, request).await,
         (Verb::Create, Some("binding")) => binding::bind(state, request).await,

@@ -10,10 +10,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
 
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::age::Ages;
 use crate::snapshot::Everything;
 use crate::{Change, HistoryError, Key, Object, Page, Revision, Window};
 
@@ -42,6 +44,7 @@ struct State {
     /// What the superseded objects held by history weigh.
     weight: usize,
     recent: Recent,
+    ages: Ages,
     window: Window,
     closed: bool,
 }
@@ -84,6 +87,7 @@ impl View {
             order: VecDeque::new(),
             weight: 0,
             recent: Recent::default(),
+            ages: Ages::default(),
             window,
             closed: false,
         };
@@ -102,6 +106,7 @@ impl View {
         let state = self.read();
         let Some(at) = at else { return Ok(state.page(collection, namespace)) };
         state.check(collection, at)?;
+        state.check_age(at)?;
         let Some(collection) = state.collections.get(collection) else {
             return Ok(Page { items: Vec::new(), revision: at });
         };
@@ -175,7 +180,8 @@ impl View {
             }
         }
         state.trim();
-        let revision = state.revision;
+        let (revision, kept) = (state.revision, state.window.age);
+        state.ages.note(revision, Instant::now(), kept);
         drop(state);
         for news in woken {
             news.send_replace(revision);
@@ -264,6 +270,15 @@ impl State {
             return Err(HistoryError::Compacted { asked, oldest });
         }
         Ok(())
+    }
+
+    /// Whether the past is not so long gone that nobody should build on it: a list that is read in pages over hours
+    /// would show a world that never comes back.
+    fn check_age(&self, asked: Revision) -> Result<(), HistoryError> {
+        match self.ages.older_than(self.window.age, Instant::now()).filter(|oldest| asked < *oldest) {
+            Some(oldest) => Err(HistoryError::Compacted { asked, oldest }),
+            None => Ok(()),
+        }
     }
 
     fn page(&self, collection: &str, namespace: &str) -> Page {

@@ -18,7 +18,7 @@ const FOLDER: &str = "STORE_TEST_FOLDER";
 /// How many bytes of nothing an object carries.
 const FILLER: &str = "STORE_TEST_FILLER";
 /// Small enough that rows are removed while the writers write.
-const WINDOW: Window = Window { changes: 500, bytes: usize::MAX };
+const WINDOW: Window = Window { changes: 500, bytes: usize::MAX, age: std::time::Duration::MAX };
 const WRITERS: u64 = 16;
 
 fn role(name: &str, path: &Path) -> Command {

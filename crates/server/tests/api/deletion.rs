@@ -158,7 +158,7 @@ async fn a_delete_can_be_answered_with_a_table() {
     assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
 }
 
-/// [AD-20] [AD-21] [AD-22] [AD-75]
+/// [AD-21] [AD-22]
 #[tokio::test]
 async fn preconditions_guard_a_delete() {
     let api = Api::start().await;
@@ -184,7 +184,7 @@ async fn preconditions_guard_a_delete() {
     api.get(&path).await.expect(404);
 }
 
-/// [AD-31] [AD-32]
+/// [AD-32]
 #[tokio::test]
 async fn a_finalizer_outlasts_the_node_and_its_removal_ends_the_pod() {
     let api = Api::start().await;
@@ -207,7 +207,7 @@ async fn a_finalizer_outlasts_the_node_and_its_removal_ends_the_pod() {
     api.get(&path).await.expect(404);
 }
 
-/// [AD-33] [AD-34] [AD-38] [AD-74]
+/// [AD-34] [AD-38] [AD-74]
 #[tokio::test]
 async fn a_terminating_pod_takes_status_writes_and_no_new_finalizers() {
     let api = Api::start().await;
@@ -403,7 +403,8 @@ async fn an_eviction_that_comes_too_late_costs_nothing() {
     let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
     let budget = json!({ "metadata": { "name": "b" }, "spec": { "minAvailable": 0, "selector": { "matchLabels": { "app": "w" } } } });
     let mut budget = api.post(budgets, &budget).await.expect(201);
-    budget["status"] = json!({ "observedGeneration": 1, "disruptionsAllowed": 100, "currentHealthy": 100, "expectedPods": 100 });
+    budget["status"] =
+        json!({ "observedGeneration": 1, "disruptionsAllowed": 100, "currentHealthy": 100, "expectedPods": 100 });
     api.put(&format!("{budgets}/b/status"), &budget).await.expect(200);
     let mut evicted = std::collections::BTreeSet::new();
     for n in 0..20 {

@@ -127,7 +127,10 @@ async fn a_node_does_not_draw_pods_to_itself_nor_hide_them() {
     for path in [own.to_owned(), format!("{own}/status")] {
         let refused = api.patch_as(&node, &path, MERGE, &labelled("node-role.kubernetes.io/control-plane")).await;
         let message = refused.expect(403)["message"].as_str().unwrap().to_owned();
-        assert!(message.ends_with("is not allowed to modify labels: node-role.kubernetes.io/control-plane"), "{message}");
+        assert!(
+            message.ends_with("is not allowed to modify labels: node-role.kubernetes.io/control-plane"),
+            "{message}"
+        );
     }
     let health = json!({ "key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule" });
     let kept = json!({ "key": "dedicated", "value": "db", "effect": "NoSchedule" });
