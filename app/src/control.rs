@@ -1,19 +1,26 @@
-//! How `adieu down` speaks to a running instance: one word over a socket in its folder, lines of progress back.
+//! How `adieu down` and `adieu status` speak to a running instance: one word over a socket in its folder, lines back.
 
+use std::future::Future;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader as AsyncReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tracing::warn;
 
 const SOCKET: &str = "control.sock";
 const DOWN: &str = "down";
+const STATUS: &str = "status";
 /// How long to wait for someone to say what they want.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long an instance may take to say how it is. It may be just starting.
+const ANSWER: Duration = Duration::from_secs(10);
 /// The last line of a conversation that went well.
 const DONE: &str = "done";
 
@@ -42,7 +49,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Listens in `dir`; the folder's lock makes sure that nobody else does.
+    /// Listens in `dir`; the folder's lock makes sure that nobody else does. Whoever asks waits for [`Self::answer`].
     pub(crate) fn open(dir: &Path) -> io::Result<Self> {
         let path = dir.join(SOCKET);
         match std::fs::remove_file(&path) {
@@ -53,25 +60,29 @@ impl Control {
         Ok(Self { listener, path })
     }
 
-    /// Waits until someone asks for the end.
-    pub(crate) async fn asked_down(&self) -> Asker {
-        loop {
-            let stream = match self.listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    warn!(%error, "cannot hear who asks for the end");
-                    tokio::time::sleep(PATIENCE).await;
-                    continue;
+    /// Answers from now on: how we are with what `status` says, and whoever asks for the end through what comes back.
+    pub(crate) fn answer<F>(self, status: impl Fn() -> F + Send + Sync + 'static) -> Answering
+    where
+        F: Future<Output = String> + Send + 'static,
+    {
+        let (down, asked_down) = mpsc::channel(1);
+        let status = Arc::new(status);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            let mut askers = JoinSet::new();
+            loop {
+                while askers.try_join_next().is_some() {}
+                match self.listener.accept().await {
+                    // Someone who says nothing must not keep others from being heard.
+                    Ok((stream, _)) => drop(askers.spawn(hear(stream, down.clone(), status.clone()))),
+                    Err(error) => {
+                        warn!(%error, "cannot hear who asks");
+                        tokio::time::sleep(PATIENCE).await;
+                    }
                 }
-            };
-            let mut reader = AsyncReader::new(stream);
-            let mut word = String::new();
-            // Someone who says nothing must not keep others from being heard.
-            let said = tokio::time::timeout(PATIENCE, reader.read_line(&mut word)).await;
-            if matches!(said, Ok(Ok(_))) && word.trim() == DOWN {
-                return Asker { stream: reader.into_inner() };
             }
-        }
+        });
+        Answering { asked_down, _tasks: tasks }
     }
 }
 
@@ -79,6 +90,40 @@ impl Drop for Control {
     fn drop(&mut self) {
         // Best effort: a socket left behind is replaced by the next instance.
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+async fn hear<F: Future<Output = String>>(stream: UnixStream, down: mpsc::Sender<Asker>, status: Arc<impl Fn() -> F>) {
+    let mut reader = AsyncReader::new(stream);
+    let mut word = String::new();
+    if !matches!(tokio::time::timeout(PATIENCE, reader.read_line(&mut word)).await, Ok(Ok(_))) {
+        return;
+    }
+    let mut asker = Asker { stream: reader.into_inner() };
+    match word.trim() {
+        // Only the first is answered; the others hear from the end itself.
+        DOWN => drop(down.send(asker).await),
+        STATUS => {
+            asker.tell(&status().await).await;
+            asker.done().await;
+        }
+        _ => {}
+    }
+}
+
+/// A socket that is listened to.
+pub(crate) struct Answering {
+    asked_down: mpsc::Receiver<Asker>,
+    _tasks: JoinSet<()>,
+}
+
+impl Answering {
+    /// Waits until someone asks for the end.
+    pub(crate) async fn asked_down(&mut self) -> Asker {
+        match self.asked_down.recv().await {
+            Some(asker) => asker,
+            None => std::future::pending().await,
+        }
     }
 }
 
@@ -95,4 +140,12 @@ pub(crate) fn ask_down(dir: &Path, out: &mut impl Write) -> Result<bool> {
         writeln!(out, "{line}")?;
     }
     Ok(false)
+}
+
+/// Asks the instance on `dir` how it is; `None` if nobody answers in time.
+pub(crate) fn ask_status(dir: &Path) -> Option<String> {
+    let mut stream = StdStream::connect(dir.join(SOCKET)).ok()?;
+    stream.set_read_timeout(Some(ANSWER)).ok()?;
+    writeln!(stream, "{STATUS}").ok()?;
+    BufReader::new(stream).lines().next()?.ok()
 }

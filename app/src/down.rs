@@ -20,7 +20,8 @@ pub(crate) fn run(args: &DownArgs) -> Result<()> {
     let dir = std::path::absolute(&args.data_dir.path)?;
     let mut out = io::stdout();
     let instance = loop {
-        if !Config::is_remembered(&dir) {
+        // `adieu server` has no pods, and leaves nothing to remember.
+        if !Config::is_remembered(&dir) && !Instance::is_taken(&dir)? {
             writeln!(out, "nothing to do: nothing of {} is on this machine", dir.display())?;
             return Ok(());
         }

@@ -51,6 +51,11 @@ impl Instance {
         }
     }
 
+    /// True if a process has the folder.
+    pub(crate) fn is_taken(dir: &Path) -> Result<bool> {
+        Ok(dir.join("lock").exists() && Self::try_take(dir)?.is_none())
+    }
+
     /// Takes the folder unless another process has it.
     pub(crate) fn try_take(dir: &Path) -> Result<Option<Self>> {
         let describe = || format!("cannot use the folder {}", dir.display());

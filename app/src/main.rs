@@ -7,8 +7,10 @@ mod down;
 mod endpoint;
 mod instance;
 mod local_node;
+mod notify;
 mod platform;
 mod server_command;
+mod status;
 mod up;
 
 use std::env;
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         Command::Up(args) => up::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Server(args) => server_command::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Down(args) => down::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Status(args) => status::run(&args),
         Command::Image(args) => config::images(&args.data_dir.path)
             .and_then(|images| cli::image::run(&images, &args.command, &mut io::stdout().lock(), Screen::of_stderr()))
             .map(|()| ExitCode::SUCCESS),

@@ -2,16 +2,21 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use cli::ServerArgs;
-use server::NoNodes;
+use jiff::Timestamp;
+use server::{Identity, NoNodes};
 use tracing::info;
 
 use crate::config::Config;
+use crate::control::Control;
 use crate::control_plane::ControlPlane;
 use crate::endpoint::Endpoint;
 use crate::instance::Instance;
+use crate::notify;
+use crate::status::Reporter;
 use crate::up::{Signals, log_at};
 
 /// Runs until a signal.
@@ -38,6 +43,7 @@ async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let endpoint = Endpoint::bind(args.api, &instance.dir, &[]).await?;
     let address = endpoint.address;
+    let control = Control::open(&instance.dir).context("cannot open the control socket")?;
     let root_ca = Some(endpoint.keys.ca_pem());
     let mut plane = ControlPlane::start(&instance.dir, address, Arc::new(NoNodes), root_ca).await?;
     plane.start_controllers();
@@ -46,7 +52,24 @@ async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
     // Whoever started us may not be listening any more; that is no reason to end.
     let ready = format!("adieu server is ready: https://{address}\n  export KUBECONFIG={}\n", kubeconfig.display());
     let _ = io::stdout().write_all(ready.as_bytes()).and_then(|()| io::stdout().flush());
-    signals.heard().await;
+    let reporter = Reporter {
+        client: plane.client_as(Identity::new("system:apiserver", &["system:masters"])),
+        api: format!("https://{address}"),
+        kubeconfig,
+        node: None,
+        since: Timestamp::now(),
+    };
+    let mut control = control.answer(move || {
+        let reporter = reporter.clone();
+        async move { reporter.report().await }
+    });
+    notify::ready(&format!("API at https://{address}"));
+    tokio::select! {
+        () = signals.heard() => {}
+        // It has no pods that would have to end first.
+        asker = control.asked_down() => asker.done().await,
+    }
+    notify::stopping("connections end", Duration::ZERO);
     info!("stopping");
     serving.stop().await;
     plane.stop().await;

@@ -1,19 +1,23 @@
 //! `adieu up`: everything in one process, until told to stop.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use cli::UpArgs;
+use jiff::Timestamp;
 use node::Farewell;
+use server::Identity;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
 use crate::config::Config;
-use crate::control::{Asker, Control};
-use crate::down;
+use crate::control::{Answering, Asker, Control};
 use crate::endpoint::Endpoint;
 use crate::instance::{Instance, require_root};
 use crate::platform::Platform;
+use crate::status::Reporter;
+use crate::{down, notify};
 
 /// What init systems and power supplies send.
 const SIGPWR: i32 = 30;
@@ -70,9 +74,21 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
         kubeconfig.display()
     );
     let _ = io::stdout().write_all(ready.as_bytes()).and_then(|()| io::stdout().flush());
+    let reporter = Reporter {
+        client: platform.plane.client_as(Identity::new("system:apiserver", &["system:masters"])),
+        api: format!("https://{address}"),
+        kubeconfig,
+        node: Some(config.node_name.clone()),
+        since: Timestamp::now(),
+    };
+    let mut control = control.answer(move || {
+        let reporter = reporter.clone();
+        async move { reporter.report().await }
+    });
+    notify::ready(&format!("node {} at https://{address}", config.node_name));
 
     let stop = tokio::select! {
-        stop = told_to_stop(&control, &mut signals) => stop,
+        stop = told_to_stop(&mut control, &mut signals) => stop,
         error = platform.node.failed() => return Err(anyhow::Error::new(error).context("the node cannot go on")),
     };
     let farewell = config.shutdown.clone().map(Farewell::Within);
@@ -89,6 +105,7 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
             }
         },
         Stop::Signal => {
+            notify::stopping("pods keep running", Duration::ZERO);
             info!("stopping; pods keep running");
             Ok(())
         }
@@ -109,12 +126,15 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
 /// Ends every pod in the order and the time that a shutdown of the machine leaves.
 async fn power_off(platform: &Platform, farewell: Option<Farewell>) -> Result<()> {
     let Some(farewell) = farewell else { return Ok(()) };
+    if let Farewell::Within(budgets) = &farewell {
+        notify::stopping("the machine goes down; pods leave", budgets.total(node::FLUSH));
+    }
     info!("the machine goes down; pods leave");
     let left = platform.node.shut_down_pods(farewell, |leaving| info!(?leaving, "pods are leaving")).await;
     left.context("the node stopped before its pods had left")
 }
 
-async fn told_to_stop(control: &Control, signals: &mut Signals) -> Stop {
+async fn told_to_stop(control: &mut Answering, signals: &mut Signals) -> Stop {
     tokio::select! {
         stop = signals.told() => stop,
         asker = control.asked_down() => Stop::Down(asker),

@@ -1,11 +1,12 @@
 //! What a person types, and what they read back.
 //!
 //! [`Cli`] is the whole command line. Commands that need no running parts (`image`, `plan`) are done here; `up`,
-//! `server` and `down` are `app`'s, which has the parts.
+//! `server`, `down` and `status` are `app`'s, which has the parts.
 
 pub mod image;
 pub mod plan;
 mod progress;
+pub mod status;
 
 pub use progress::Screen;
 
@@ -32,6 +33,8 @@ pub enum Command {
     Server(ServerArgs),
     /// End every pod gracefully, then remove network, mounts and rules. Stored objects stay
     Down(DownArgs),
+    /// Tell whether an instance is up, and how its pods are. Exits with 3 if none is
+    Status(StatusArgs),
     /// Look after the images that pods run
     Image(ImageArgs),
     /// Show how the pods of a manifest will leave, without running them
@@ -111,6 +114,17 @@ pub struct DownArgs {
     /// Where.
     #[command(flatten)]
     pub data_dir: DataDir,
+}
+
+/// `adieu status`.
+#[derive(Args, Clone, Debug)]
+pub struct StatusArgs {
+    /// Where.
+    #[command(flatten)]
+    pub data_dir: DataDir,
+    /// `json` for programs
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    pub output: Output,
 }
 
 /// `adieu image`.

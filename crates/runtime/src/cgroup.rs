@@ -281,6 +281,12 @@ impl ContainerCgroup {
         })
     }
 
+    /// The v1 groups that carry its limits, by where their hierarchy is mounted and where they are in it.
+    pub(crate) fn v1(&self) -> Vec<(&Path, &Path)> {
+        let root = |group: &PathBuf| self.group.hierarchies.v1.values().find(|root| group.starts_with(root));
+        self.v1.iter().filter_map(|group| Some((root(group)?.as_path(), group.as_path()))).collect()
+    }
+
     /// Whether cgroup2 holds all controllers of this machine.
     pub(crate) fn is_unified(&self) -> bool {
         self.group.hierarchies.v1.is_empty()

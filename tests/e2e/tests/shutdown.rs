@@ -123,3 +123,29 @@ async fn a_shutdown_takes_no_longer_than_it_may() -> Result<()> {
     assert_eq!(pod.status.unwrap().reason.as_deref(), Some("Terminated"));
     complaints::ensure_none(&instance, &[])
 }
+
+/// Who is asked how an instance is names the pods that are leaving, and tells when nobody is there to look after them.
+#[tokio::test(flavor = "multi_thread")]
+async fn status_names_who_is_leaving_and_who_is_left() -> Result<()> {
+    let mut instance = Instance::start().await?;
+    let shared = Shared::new()?;
+    let mut slow =
+        create(&instance, busybox("slow", 600, &polite("slow", "read word < /shared/gate"), &shared)).await?;
+    slow.ready().await?;
+    shared.wait_lines("log", 1).await?;
+    pods(&instance).await?.delete("slow", &kube::api::DeleteParams::default()).await?;
+    let status = instance.adieu(&["status"]).output().await?;
+    let text = String::from_utf8(status.stdout)?;
+    ensure!(text.contains(&format!("  node  {}: ready\n", instance.node_name())), "{text}");
+    ensure!(text.contains("  pods  1: 1 leaving\n        default/slow is leaving: 9 min "), "{text}");
+
+    instance.kill_9().await?;
+    let status = instance.adieu(&["status"]).output().await?;
+    let text = String::from_utf8(status.stdout)?;
+    ensure!(status.status.code() == Some(3) && text.contains("1 of its pods may still run"), "{text}");
+    instance.up().await?;
+    let mut slow = PodWatch::on(&instance.client().await?, "slow").await?;
+    shared.open_gate().await?;
+    slow.gone(e2e::pods::SOON).await?;
+    complaints::ensure_none(&instance, &[])
+}

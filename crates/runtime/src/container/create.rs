@@ -121,7 +121,7 @@ fn enter_container(
     }
     let root = rootfs::mount(&around.pod.container(&plan.spec.id).path, &plan.layers, plan.spec.privileged)?;
     let root = Root(root);
-    mounts::mount_all(&root, around, plan, cgroup.is_unified())?;
+    mounts::mount_all(&root, around, plan, cgroup)?;
     rootfs::enter(&root.0, plan.spec.read_only_root)?;
     let identity = Identity::resolve(&plan.user, &plan.spec)?;
     progress::tell(progress, &Progress::Identity(identity.clone()));

@@ -11,13 +11,12 @@ use super::{Doing, SetupError};
 const NODES: [(&str, u32, u32); 6] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
 
-const LINKS: [(&str, &str); 6] = [
+const LINKS: [(&str, &str); 5] = [
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),
     ("stdout", "/proc/self/fd/1"),
     ("stderr", "/proc/self/fd/2"),
     ("ptmx", "pts/ptmx"),
-    ("core", "/proc/kcore"),
 ];
 
 /// Fills a fresh `/dev`.
@@ -37,6 +36,9 @@ fn fill(dev: impl AsFd, privileged: bool) -> Result<(), SetupError> {
     }
     for (name, target) in LINKS {
         rustix::fs::symlinkat(target, &dev, name).doing(|| format!("link /dev/{name}"))?;
+    }
+    if std::fs::exists("/proc/kcore").unwrap_or(false) {
+        rustix::fs::symlinkat("/proc/kcore", &dev, "core").doing(|| "link /dev/core".to_owned())?;
     }
     if privileged {
         // Best effort: the host's /dev changes while it is read.

@@ -14,6 +14,7 @@ use super::create::Surroundings;
 use super::plan::ContainerPlan;
 use super::rootfs::{attach, o_path};
 use super::{Doing, SetupError, devices, stdio, volume};
+use crate::cgroup::ContainerCgroup;
 use crate::contract::{Mount, MountSource, Propagation};
 use crate::sys::descriptors;
 use crate::sys::mount::set_attributes;
@@ -48,13 +49,14 @@ pub(crate) fn mount_all(
     root: &Root,
     around: &Surroundings<'_>,
     plan: &ContainerPlan,
-    cgroup2_is_whole: bool,
+    cgroup: &ContainerCgroup,
 ) -> Result<(), SetupError> {
     let privileged = plan.spec.privileged;
     let pod = around.pod;
     root.mount_new("proc", "/proc", NOTHING_SPECIAL, &[])?;
     let dev = [("mode", "755"), ("size", "65536k")];
-    root.mount_new("tmpfs", "/dev", MountAttrFlags::MOUNT_ATTR_NOSUID, &dev)?;
+    let dev_flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_STRICTATIME;
+    root.mount_new("tmpfs", "/dev", dev_flags, &dev)?;
     let no_suid_no_exec = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let pts = [("mode", "0620"), ("ptmxmode", "0666"), ("gid", "5")];
     root.mount_new("devpts", "/dev/pts", no_suid_no_exec, &pts)?;
@@ -64,8 +66,10 @@ pub(crate) fn mount_all(
     devices::make(root, privileged)?;
     let read_only = if privileged { MountAttrFlags::empty() } else { MountAttrFlags::MOUNT_ATTR_RDONLY };
     root.mount_new("sysfs", "/sys", NOTHING_SPECIAL | read_only, &[])?;
-    if cgroup2_is_whole {
+    if cgroup.is_unified() {
         root.mount_new("cgroup2", "/sys/fs/cgroup", NOTHING_SPECIAL | read_only, &[])?;
+    } else if !cgroup.v1().is_empty() {
+        root.show_v1(&cgroup.v1(), privileged)?;
     }
     for (source, target) in
         [(pod.hosts(), "/etc/hosts"), (pod.hostname(), "/etc/hostname"), (pod.resolv_conf(), "/etc/resolv.conf")]
@@ -159,6 +163,19 @@ impl Root {
         };
         let mount = made().doing(|| format!("make {kind} for {target}"))?;
         attach(mount, self.find_or_make(target, true)?)
+    }
+
+    /// Shows the container's own v1 groups where programs look for their limits.
+    fn show_v1(&self, groups: &[(&Path, &Path)], privileged: bool) -> Result<(), SetupError> {
+        const AT: &str = "/sys/fs/cgroup";
+        self.mount_new("tmpfs", AT, NOTHING_SPECIAL, &[("mode", "755")])?;
+        let read_only = if privileged { 0 } else { libc::MOUNT_ATTR_RDONLY };
+        let nothing_special = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;
+        for (hierarchy, group) in groups {
+            let Some(name) = hierarchy.file_name().and_then(|name| name.to_str()) else { continue };
+            self.bind(group, &format!("{AT}/{name}"), nothing_special | read_only)?;
+        }
+        Ok(())
     }
 
     /// Shows a file or directory of the host at `target`.

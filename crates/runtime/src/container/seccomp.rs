@@ -90,6 +90,8 @@ const BY_CAPABILITY: &[(&str, &[i64])] = &[
     ("SYS_TIME", calls! { SYS_settimeofday SYS_clock_settime }),
     ("SYS_TTY_CONFIG", calls! { SYS_vhangup }),
     ("SYS_NICE", calls! { SYS_get_mempolicy SYS_mbind SYS_set_mempolicy SYS_migrate_pages SYS_move_pages }),
+    #[cfg(target_arch = "x86_64")]
+    ("SYS_RAWIO", calls! { SYS_ioperm SYS_iopl }),
     ("SYSLOG", calls! { SYS_syslog }),
     ("BPF", calls! { SYS_bpf }),
     ("PERFMON", calls! { SYS_perf_event_open }),
@@ -97,9 +99,15 @@ const BY_CAPABILITY: &[(&str, &[i64])] = &[
 
 /// Calls that exist and are refused: programs expect to hear "not permitted".
 const REFUSED: &[i64] = calls! {
-    SYS_add_key SYS_keyctl SYS_request_key SYS_kexec_load SYS_nfsservctl SYS_pivot_root SYS_swapoff SYS_swapon
-    SYS_userfaultfd
+    SYS_add_key SYS_keyctl SYS_request_key SYS_kexec_file_load SYS_kexec_load SYS_nfsservctl SYS_pivot_root SYS_swapoff
+    SYS_swapon SYS_userfaultfd
 };
+
+/// Those of them that only this architecture has.
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: &[i64] = calls! { SYS_ioperm SYS_iopl SYS_sysfs SYS_uselib SYS_ustat };
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: &[i64] = &[];
 
 /// The namespaces `clone` could make: only for those who may administrate.
 const NAMESPACES: [i32; 7] = [
@@ -154,7 +162,8 @@ fn compile(capabilities: Capabilities) -> Result<[BpfProgram; 2], seccompiler::B
     let personas = PERSONAS.iter().map(|persona| argument(0, SeccompCmpOp::Eq, *persona));
     allowed.insert(libc::SYS_personality, personas.collect::<Result<_, _>>()?);
 
-    let mut refused: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.iter().map(|call| (*call, vec![])).collect();
+    let mut refused: BTreeMap<i64, Vec<SeccompRule>> =
+        REFUSED.iter().chain(REFUSED_HERE).map(|call| (*call, vec![])).collect();
     refused.insert(libc::SYS_socket, vec![argument(0, SeccompCmpOp::Eq, AF_VSOCK)?]);
     let has_flag = |flag: i32| argument(0, SeccompCmpOp::MaskedEq(bits(flag)), bits(flag));
     refused.insert(libc::SYS_clone, NAMESPACES.into_iter().map(has_flag).collect::<Result<_, _>>()?);

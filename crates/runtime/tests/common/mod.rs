@@ -337,7 +337,7 @@ fn busybox_archive(name: &str, config: &serde_json::Value) -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
-fn busybox_layer() -> Vec<u8> {
+pub fn busybox_layer() -> Vec<u8> {
     let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
     let busybox = std::fs::read(busybox.expect("busybox-static is installed")).unwrap();
     let mut layer = tar::Builder::new(Vec::new());

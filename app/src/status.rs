@@ -1,0 +1,131 @@
+//! `adieu status`: asked over the control socket, answered from the instance's own API.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use cli::StatusArgs;
+use cli::status::{NodeStatus, PodStatus, Status};
+use http::Request;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::config::{Config, VERSION};
+use crate::control;
+use crate::instance::Instance;
+
+/// What init scripts answer for a service that is not running.
+const NOT_UP: u8 = 3;
+
+/// Tells how the instance on the folder is.
+pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
+    let dir = std::path::absolute(&args.data_dir.path)?;
+    if let Some(answer) = control::ask_status(&dir) {
+        let answer: Value =
+            serde_json::from_str(&answer).context("the instance answers in words of another version")?;
+        if let Some(error) = answer["error"].as_str() {
+            anyhow::bail!("the instance on {} is up, but does not know how it is: {error}", dir.display());
+        }
+        let status: Status = serde_json::from_value(answer).context("the instance is of another version")?;
+        cli::status::show(&status, Timestamp::now(), args.output, &mut io::stdout().lock())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("{}", absent(&dir)?);
+    Ok(ExitCode::from(NOT_UP))
+}
+
+/// Why nobody answers, and what to do.
+fn absent(dir: &Path) -> Result<String> {
+    let place = dir.display();
+    let readable = std::fs::read_dir(dir);
+    match readable {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            anyhow::bail!("cannot look into {place}; run it as the user who runs the instance (root for `adieu up`)")
+        }
+        Err(_) => return Ok(format!("adieu is not up: there is no {place}; start it with `adieu up`")),
+        Ok(_) => {}
+    }
+    if Instance::is_taken(dir)? {
+        return Ok(format!("adieu is starting or ending on {place}; ask again in a moment"));
+    }
+    let left = std::fs::read_dir(dir.join("pods")).map_or(0, Iterator::count);
+    Ok(match (Config::is_remembered(dir), left) {
+        (true, 1..) => format!(
+            "adieu is not up on {place}, but {left} of its pods may still run; look after them with `adieu up`, or end them with \
+             `adieu down`"
+        ),
+        (true, 0) => format!("adieu is not up on {place}; start it with `adieu up`, or clean up with `adieu down`"),
+        (false, _) => format!("adieu is down on {place}; start it with `adieu up`"),
+    })
+}
+
+/// Knows how an instance is.
+#[derive(Clone)]
+pub(crate) struct Reporter {
+    /// Speaks as someone who may see everything.
+    pub client: kube::Client,
+    /// Where the API is.
+    pub api: String,
+    /// What clients use to get there.
+    pub kubeconfig: PathBuf,
+    /// The node of this process, if there is one.
+    pub node: Option<String>,
+    /// Since when it has been ready.
+    pub since: Timestamp,
+}
+
+impl Reporter {
+    /// One line for [`run`].
+    pub(crate) async fn report(&self) -> String {
+        match self.look().await {
+            Ok(status) => json!(status).to_string(),
+            Err(error) => json!({ "error": format!("{error:#}") }).to_string(),
+        }
+    }
+
+    async fn look(&self) -> Result<Status> {
+        let node = match &self.node {
+            Some(name) => Some(node_status(name, &self.get(&format!("/api/v1/nodes/{name}")).await?)),
+            None => None,
+        };
+        let pods = self.get("/api/v1/pods").await?;
+        let pods = pods["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Ok(Status {
+            version: VERSION.to_owned(),
+            pid: std::process::id(),
+            since: self.since,
+            api: self.api.clone(),
+            kubeconfig: self.kubeconfig.display().to_string(),
+            node,
+            pods: pods.iter().map(pod_status).collect(),
+        })
+    }
+
+    async fn get(&self, path: &str) -> Result<Value> {
+        let request = Request::get(path).body(Vec::new()).context("a path")?;
+        self.client.request(request).await.with_context(|| format!("cannot read {path}"))
+    }
+}
+
+fn node_status(name: &str, node: &Value) -> NodeStatus {
+    let conditions = node["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_true: Vec<&str> =
+        conditions.iter().filter(|it| it["status"] == "True").filter_map(|it| it["type"].as_str()).collect();
+    NodeStatus {
+        name: name.to_owned(),
+        ready: is_true.contains(&"Ready"),
+        pressures: is_true.iter().filter(|kind| **kind != "Ready").map(|&kind| kind.to_owned()).collect(),
+    }
+}
+
+fn pod_status(pod: &Value) -> PodStatus {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let metadata = &pod["metadata"];
+    PodStatus {
+        namespace: text(&metadata["namespace"]),
+        name: text(&metadata["name"]),
+        phase: text(&pod["status"]["phase"]),
+        deadline: metadata["deletionTimestamp"].as_str().and_then(|time| time.parse().ok()),
+    }
+}
