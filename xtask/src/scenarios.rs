@@ -1,6 +1,6 @@
 //! Which scenarios of the specifications are shown by which tests, and why the others are not.
 //!
-//! A test carries the ids it shows in its doc comment, `/// [NT-12]`. NT is node termination, AD API deletion,
+//! A test carries the ids it shows in its doc comment, `/// [NT-12]`; a session of kubectl in a remark, `# [AD-80]`. NT is node termination, AD API deletion,
 //! TR traffic and rollouts. `scenarios-left-out.txt` says of ids, or of ranges of them, what shows them instead or what
 //! they wait for; an id that is neither shown nor explained is an error.
 
@@ -61,6 +61,13 @@ fn shown(root: &Path) -> Result<BTreeMap<Id, Vec<String>>> {
                 }
             } else if !line.starts_with("#[") {
                 ids.clear();
+            }
+        }
+    }
+    for (path, text) in sources::session_files(root)? {
+        for line in text.lines().filter(|line| line.starts_with('#')) {
+            for id in ids_in(line) {
+                shown.entry(id).or_default().push(path.display().to_string());
             }
         }
     }

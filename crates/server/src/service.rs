@@ -250,7 +250,7 @@ async fn not_a_resource(state: &State, parts: &Parts, path: &str, query: &Query)
         }
         // The published description spells it with a slash, and generated clients ask as it is written there.
         "version" if matches!(path, "/version" | "/version/") => Ok(health::version(state, pretty)),
-        "healthz" | "livez" | "readyz" => health::check(path, query).ok_or_else(Status::no_such_path),
+        "healthz" | "livez" | "readyz" => health::check(state, path, query).ok_or_else(Status::no_such_path),
         "" | "api" | "apis" | "openapi" => {
             discovery::handle(state, &parts.headers, &Accept::parse(&parts.headers), path).await
         }

@@ -74,6 +74,12 @@ impl Store {
         self.view.revision()
     }
 
+    /// Whether the last write could be made durable. One that could not is tried by nobody but the next writer, so this
+    /// turns true again with the first that succeeds.
+    pub fn takes_writes(&self) -> bool {
+        self.view.takes_writes()
+    }
+
     /// The object under `key`, as of now.
     pub fn get(&self, key: &Key) -> Option<Arc<Object>> {
         self.view.get(key)

@@ -9,6 +9,7 @@
 //! namespaces live, which every request looks at.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 
@@ -31,6 +32,8 @@ const SMALL: usize = 2 << 20;
 #[derive(Debug)]
 pub(crate) struct View {
     state: RwLock<State>,
+    /// Whether the log could not take the last write.
+    refusing: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -91,11 +94,20 @@ impl View {
             window,
             closed: false,
         };
-        Self { state: RwLock::new(state) }
+        Self { state: RwLock::new(state), refusing: AtomicBool::new(false) }
     }
 
     pub(crate) fn revision(&self) -> Revision {
         self.read().revision
+    }
+
+    /// Notes whether the log could take its last write.
+    pub(crate) fn note_write(&self, succeeded: bool) {
+        self.refusing.store(!succeeded, Ordering::Relaxed);
+    }
+
+    pub(crate) fn takes_writes(&self) -> bool {
+        !self.refusing.load(Ordering::Relaxed)
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Object>> {

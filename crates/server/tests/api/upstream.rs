@@ -225,3 +225,29 @@ async fn a_watch_from_nowhere_tells_where_the_beginning_ends() {
     assert!(version(&end["object"]) < version(&made));
     assert_eq!(events.next_line().await, "ADDED b");
 }
+
+#[tokio::test]
+async fn who_is_impersonated_is_told_whole_by_those_who_may() {
+    let api = Api::start().await;
+    let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+    let headers = [
+        ("content-type", "application/json"),
+        ("impersonate-user", "bob"),
+        ("impersonate-uid", "u-1"),
+        ("impersonate-extra-example.com%2freason", "audit"),
+    ];
+    let answer = api.send(Method::POST, path, &headers, "{}").await.expect(201);
+    let info = &answer["status"]["userInfo"];
+    assert_eq!((&info["username"], &info["uid"]), (&json!("bob"), &json!("u-1")));
+    assert_eq!(info["extra"], json!({ "example.com/reason": ["audit"] }));
+    let role = json!({ "metadata": { "name": "be-bob" }, "rules": [
+        { "verbs": ["impersonate"], "apiGroups": [""], "resources": ["users"], "resourceNames": ["bob"] }] });
+    api.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.expect(201);
+    let binding = json!({ "metadata": { "name": "be-bob" }, "subjects": [{ "kind": "User", "name": "eve" }],
+        "roleRef": { "kind": "ClusterRole", "name": "be-bob" } });
+    api.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.expect(201);
+    for (kept, code) in [(2, 201), (3, 403), (4, 403)] {
+        let eve = api.server.service_as(Identity::new("eve", &[]));
+        assert_eq!(api.send_as(eve, Method::POST, path, &headers[..kept], "{}").await.code, code, "{kept}");
+    }
+}
