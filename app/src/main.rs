@@ -55,6 +55,6 @@ fn plan(args: &PlanArgs) -> Result<ExitCode> {
     let colours = wants_colours(&io::stdout());
     match cli::plan::run(args, &mut io::stdin().lock(), &mut io::stdout().lock(), Paint { colours })? {
         Outcome::Planned => Ok(ExitCode::SUCCESS),
-        Outcome::Refused => Ok(ExitCode::from(2)),
+        Outcome::Refused => Ok(ExitCode::from(3)),
     }
 }

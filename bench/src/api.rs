@@ -10,6 +10,7 @@ mod etcd;
 mod https;
 mod lists;
 mod report;
+mod scheduled;
 mod server;
 mod watchers;
 
@@ -46,7 +47,7 @@ pub(crate) struct ApiArgs {
     /// How many watch one collection
     #[arg(long, default_value_t = 1000)]
     watchers: usize,
-    /// Only what the name of one of these parts begins with: durable, creates, lists, memory, watchers
+    /// Only what the name of one of these parts begins with: durable, creates, lists, memory, watchers, scheduled
     #[arg(long)]
     only: Option<String>,
 }
@@ -69,7 +70,7 @@ pub(crate) async fn run(args: &ApiArgs) -> Result<()> {
     if args.wants("durable") {
         durable::measure(args, scratch.path(), &mut report).await?;
     }
-    if ["creates", "lists", "memory", "watchers"].iter().any(|part| args.wants(part)) {
+    if ["creates", "lists", "memory", "watchers", "scheduled"].iter().any(|part| args.wants(part)) {
         let server =
             Server::start(&args.adieu, &scratch.path().join("server")).await.context("cannot start the server")?;
         let outcome = measure_server(args, &server, &mut report).await;
@@ -101,6 +102,9 @@ async fn measure_server(args: &ApiArgs, server: &Server, report: &mut Report) ->
     }
     if args.wants("watchers") {
         watchers::measure(args, server, report).await?;
+    }
+    if args.wants("scheduled") {
+        scheduled::measure(args, server, report).await?;
     }
     Ok(())
 }

@@ -11,14 +11,16 @@
 //! Figures go to standard output as a table, or as JSON with `-o json`. With `--pid`, the resident memory of those
 //! processes is added. Compare two clusters by running it against both, on one machine, one after the other.
 //!
-//! `bench api` is another matter: what the API server and its store can do, beside etcd.
+//! `bench api` is another matter: what the API server and its store can do, beside etcd. `bench soak` is about pods that only
+//! live.
 
 mod api;
 mod memory;
 mod pod;
+mod soak;
 mod stats;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -60,6 +62,8 @@ struct Args {
 enum Command {
     /// Measures the API server and its store, beside etcd
     Api(api::ApiArgs),
+    /// Measures what pods cost that only live: probes, and nothing else
+    Soak(soak::SoakArgs),
 }
 
 fn main() -> Result<()> {
@@ -69,12 +73,13 @@ fn main() -> Result<()> {
     match &args.command {
         // Many clients, and the store itself: they may use what there is.
         Some(Command::Api(api)) => Builder::new_multi_thread().enable_all().build()?.block_on(api::run(api)),
+        Some(Command::Soak(soak)) => Builder::new_current_thread().enable_all().build()?.block_on(soak::run(soak)),
         None => Builder::new_current_thread().enable_all().build()?.block_on(pods(&args)),
     }
 }
 
 async fn pods(args: &Args) -> Result<()> {
-    let client = client(args).await?;
+    let client = client(args.kubeconfig.as_deref()).await?;
     let idle = memory::resident_kib(&args.pid)?;
 
     let mut alone = Figures::default();
@@ -125,8 +130,8 @@ async fn crowd(client: &kube::Client, args: &Args) -> Result<(Duration, Duration
     Ok((all_ready, begun.elapsed()))
 }
 
-async fn client(args: &Args) -> Result<kube::Client> {
-    let kubeconfig = match &args.kubeconfig {
+async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client> {
+    let kubeconfig = match kubeconfig {
         Some(path) => Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?,
         None => Kubeconfig::read().context("no kubeconfig; name one with --kubeconfig")?,
     };

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, LogParams, PostParams, WatchEvent, WatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// No single step may take longer than this.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -17,8 +17,8 @@ const LAST_WORD: &str = "leaving";
 /// A pod to be measured.
 pub(crate) struct Trial {
     api: Api<Pod>,
-    image: String,
     name: String,
+    container: Value,
 }
 
 /// What was measured.
@@ -35,7 +35,15 @@ pub(crate) struct Times {
 impl Trial {
     /// A pod called `name` in the namespace `default`.
     pub(crate) fn new(client: &kube::Client, image: &str, name: &str) -> Self {
-        Self { api: Api::namespaced(client.clone(), "default"), image: image.to_owned(), name: name.to_owned() }
+        let script = format!("trap 'echo {LAST_WORD}; exit 0' TERM; echo here; sleep 1000000 & wait");
+        Self::with(client, name, json!({ "image": image, "command": ["sh", "-c", script] }))
+    }
+
+    /// The same with another container.
+    pub(crate) fn with(client: &kube::Client, name: &str, mut container: Value) -> Self {
+        container["name"] = "app".into();
+        container["imagePullPolicy"] = "IfNotPresent".into();
+        Self { api: Api::namespaced(client.clone(), "default"), name: name.to_owned(), container }
     }
 
     /// The whole life.
@@ -75,13 +83,9 @@ impl Trial {
     /// Creates the pod and waits until it is Ready.
     pub(crate) async fn come(&self) -> Result<Duration> {
         let mut events = self.watch().await?;
-        let script = format!("trap 'echo {LAST_WORD}; exit 0' TERM; echo here; sleep 1000000 & wait");
         let pod: Pod = serde_json::from_value(json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": { "name": self.name },
-            "spec": { "containers": [{
-                "name": "app", "image": self.image, "imagePullPolicy": "IfNotPresent",
-                "command": ["sh", "-c", script],
-            }] },
+            "spec": { "containers": [self.container] },
         }))?;
         let asked = Instant::now();
         self.api.create(&PostParams::default(), &pod).await?;

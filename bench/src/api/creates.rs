@@ -31,13 +31,13 @@ pub(crate) async fn prepare(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// A pod as people write them, of which no scheduler takes notice.
-fn pod(name: &str) -> Bytes {
+/// A pod as people write them.
+fn pod(name: &str, scheduler: &str) -> Bytes {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": { "name": name, "labels": { "app": "web", "tier": "front" } },
         "spec": {
-            "schedulerName": "nobody",
+            "schedulerName": scheduler,
             "containers": [{
                 "name": "web", "image": "registry.example/web:1.2.3",
                 "command": ["/bin/web", "--listen", ":8080"],
@@ -52,8 +52,19 @@ fn pod(name: &str) -> Bytes {
     .into()
 }
 
-/// Creates `count` pods with `clients` connections.
+/// Creates `count` pods with `clients` connections, of which no scheduler takes notice.
 pub(crate) async fn create(server: &Server, count: usize, clients: usize, prefix: &str) -> Result<Round> {
+    create_for(server, count, clients, prefix, "nobody").await
+}
+
+/// The same for a scheduler.
+pub(crate) async fn create_for(
+    server: &Server,
+    count: usize,
+    clients: usize,
+    prefix: &str,
+    scheduler: &'static str,
+) -> Result<Round> {
     let mut connections = Vec::new();
     for _ in 0..clients {
         connections.push(server.target.connect().await?);
@@ -70,7 +81,7 @@ pub(crate) async fn create(server: &Server, count: usize, clients: usize, prefix
                 if n >= count {
                     return Ok::<_, anyhow::Error>(());
                 }
-                connection.ask("POST", &path, pod(&format!("{prefix}-{n}"))).await?;
+                connection.ask("POST", &path, pod(&format!("{prefix}-{n}"), scheduler)).await?;
             }
         });
     }

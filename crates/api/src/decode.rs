@@ -176,7 +176,7 @@ fn survivors(kind: &Kind, sent: Value) -> Result<(Value, Vec<String>), String> {
     if let (Some(message), Some(object)) = (message, sent.as_object_mut()) {
         canonical::rewrite(message, object, &Path::Root)?;
     }
-    let mut kept = kind.rules.typed(sent.clone()).map_err(|error| {
+    let mut kept = kind.rules.typed(&sent).map_err(|error| {
         let found =
             message.zip(sent.as_object()).and_then(|(message, object)| mismatch::find(message, object, &Path::Root));
         found.unwrap_or_else(|| format!("json: {error}"))

@@ -63,7 +63,7 @@ impl Entry {
         Some(Self { manager, operation, api_version, subresource, time: text("time"), fields })
     }
 
-    fn write(&self) -> Value {
+    fn write(self) -> Value {
         let operation = match self.operation {
             Operation::Apply => "Apply",
             Operation::Update => "Update",
@@ -71,7 +71,7 @@ impl Entry {
         let mut entry = Map::from_iter([
             ("apiVersion".to_owned(), json!(self.api_version)),
             ("fieldsType".to_owned(), json!("FieldsV1")),
-            ("fieldsV1".to_owned(), self.fields.to_json()),
+            ("fieldsV1".to_owned(), self.fields.into_json()),
             ("operation".to_owned(), json!(operation)),
         ]);
         for (key, text) in [("manager", &self.manager), ("subresource", &self.subresource), ("time", &self.time)] {
@@ -160,7 +160,7 @@ pub(crate) fn write(object: &mut Value, mut entries: Vec<Entry>) {
     if entries.is_empty() {
         take_raw(object);
     } else {
-        put_raw(object, entries.iter().map(Entry::write).collect());
+        put_raw(object, entries.into_iter().map(Entry::write).collect());
     }
 }
 

@@ -42,7 +42,7 @@ pub use service::allocation;
 /// What is particular to one kind. Every method has the behaviour of a kind without particulars.
 pub(crate) trait Rules: Sync {
     /// The object through its typed view: unknown fields gone, times in their one spelling.
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error>;
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error>;
 
     /// What a name of this kind may look like.
     fn name_rule(&self) -> names::Rule {
@@ -88,7 +88,7 @@ pub(crate) trait Rules: Sync {
 }
 
 /// The typed view of `T`.
-pub(crate) fn typed_as<T: DeserializeOwned + Serialize>(object: Value) -> Result<Value, serde_json::Error> {
+pub(crate) fn typed_as<T: DeserializeOwned + Serialize>(object: &Value) -> Result<Value, serde_json::Error> {
     serde_json::to_value(T::deserialize(object)?)
 }
 

@@ -21,7 +21,6 @@ mod sentence;
 mod shell;
 mod story;
 mod traffic;
-mod trap;
 mod verdict;
 mod words;
 mod workload;
@@ -60,7 +59,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "TIME", value_parser = behaviour::duration)]
     pub delete_at: Option<Duration>,
     /// Delete it with this grace, in seconds [default: terminationGracePeriodSeconds]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    #[arg(long, value_name = "SECONDS", value_parser = behaviour::whole_seconds, allow_negative_numbers = true)]
     pub grace: Option<u64>,
     /// How a program takes its stop signal: exits-after=3s, exits-at-once, ignores-term, hangs, exit-code=1; joined by
     /// commas, for all main containers or for one
@@ -69,16 +68,19 @@ pub struct PlanArgs {
     /// How a preStop hook goes: takes=2s, hangs, fails; for all containers or for one
     #[arg(long = "hook", value_name = "[CONTAINER=]HOW")]
     pub hooks: Vec<HookOption>,
-    /// How traffic from Services goes elsewhere: moves-after=2s, stays, replacement-after=5s, no-replacement,
-    /// connections-end-after=10m, unsteered (as it is today); joined by commas
+    /// How traffic from Services goes elsewhere: unsteered (as it is today), steered (with the drain barrier), and then
+    /// moves-after=2s, stays, replacement-after=5s, no-replacement, connections-end-after=10m; joined by commas
     #[arg(long = "traffic", value_name = "HOW")]
     pub traffic: Vec<TrafficOption>,
     /// `json` for programs
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     pub output: PlanOutput,
-    /// Exit with 2 if there are warnings
+    /// Exit with 3 if there are warnings
     #[arg(long)]
     pub strict: bool,
+    /// Leave out warnings of that short name; may be given several times
+    #[arg(long, value_name = "WARNING", value_parser = advice::code)]
+    pub accept: Vec<String>,
 }
 
 /// How a plan is printed.
@@ -212,6 +214,10 @@ fn plan<'a>(args: &PlanArgs, pod: &'a PlannedPod, manifests: &Manifests) -> Resu
         warnings: Vec::new(),
     };
     plan.warnings = advice::on(&plan);
+    if plan.warnings.iter().any(|warning| warning.code == advice::STILL_ARRIVES) {
+        plan.verdict.refuses();
+    }
+    plan.warnings.retain(|warning| !args.accept.iter().any(|accepted| accepted == warning.code));
     Ok(plan)
 }
 

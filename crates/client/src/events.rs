@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -84,8 +84,8 @@ impl Recorder {
 }
 
 /// A pod, or one of its containers by its place in the spec.
-pub fn about_pod(pod: &Pod, field_path: Option<String>) -> ObjectReference {
-    let meta = &pod.metadata;
+pub fn about_pod(pod: &impl kube::Resource, field_path: Option<String>) -> ObjectReference {
+    let meta = pod.meta();
     ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Pod".to_owned()),

@@ -5,12 +5,15 @@
 //! unknown time before.
 
 use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use kube::api::{Api, ListParams, ObjectList, PartialObjectMeta, WatchEvent, WatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
+use kube::api::{Api, ListParams, PartialObjectMeta, PartialObjectMetaExt as _, Request, WatchEvent, WatchParams};
 use kube::{Resource, ResourceExt};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
@@ -43,16 +46,19 @@ where
         list = list.fields(selector);
         watch = watch.fields(selector);
     }
-    follow_source(Whole { api, list, watch }, out).await;
+    let request = Request::new(api.resource_url());
+    follow_source(Whole { client: api.into_client(), request, list, watch, of: PhantomData }, out).await;
 }
 
-/// Follows what `api` says about its objects, their metadata, until the receiver is dropped.
+/// Follows what `api` says about its objects, their metadata without annotations and managed fields, until the receiver is
+/// dropped.
 pub async fn follow_metadata<K>(api: Api<K>, out: mpsc::Sender<Sight<PartialObjectMeta<K>>>)
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Send + Sync,
 {
-    follow_source(Metadata { api }, out).await;
+    let request = Request::new(api.resource_url());
+    follow_source(Metadata { client: api.into_client(), request, of: PhantomData }, out).await;
 }
 
 fn watch_params() -> WatchParams {
@@ -61,33 +67,53 @@ fn watch_params() -> WatchParams {
 
 /// Where lists and watches of `T` come from.
 trait Source<T: Clone> {
-    async fn list(&self) -> kube::Result<ObjectList<T>>;
+    async fn list(&self) -> kube::Result<List<T>>;
     async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'_, kube::Result<WatchEvent<T>>>>;
+}
+
+/// A list, read without a copy of it in between, which is what `kube`'s own type makes.
+#[derive(Deserialize)]
+struct List<T> {
+    #[serde(default)]
+    metadata: ListMeta,
+    items: Vec<T>,
 }
 
 /// The objects themselves.
 struct Whole<K> {
-    api: Api<K>,
+    client: kube::Client,
+    request: Request,
     list: ListParams,
     watch: WatchParams,
+    of: PhantomData<fn() -> K>,
 }
 
 impl<K> Source<K> for Whole<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    async fn list(&self) -> kube::Result<ObjectList<K>> {
-        self.api.list(&self.list).await
+    async fn list(&self) -> kube::Result<List<K>> {
+        self.client.request(self.request.list(&self.list).map_err(kube::Error::BuildRequest)?).await
     }
 
     async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'_, kube::Result<WatchEvent<K>>>> {
-        Ok(self.api.watch(&self.watch, revision).await?.boxed())
+        let request = self.request.watch(&self.watch, revision).map_err(kube::Error::BuildRequest)?;
+        Ok(self.client.request_events::<K>(request).await?.boxed())
     }
 }
 
 /// Their metadata.
 struct Metadata<K> {
-    api: Api<K>,
+    client: kube::Client,
+    request: Request,
+    of: PhantomData<fn() -> K>,
+}
+
+/// An object of which only this is read.
+#[derive(Deserialize, Clone)]
+struct Partial {
+    #[serde(deserialize_with = "crate::lean_metadata")]
+    metadata: ObjectMeta,
 }
 
 impl<K> Source<PartialObjectMeta<K>> for Metadata<K>
@@ -95,15 +121,30 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Send + Sync,
 {
-    async fn list(&self) -> kube::Result<ObjectList<PartialObjectMeta<K>>> {
-        self.api.list_metadata(&ListParams::default()).await
+    async fn list(&self) -> kube::Result<List<PartialObjectMeta<K>>> {
+        let request = self.request.list_metadata(&ListParams::default()).map_err(kube::Error::BuildRequest)?;
+        let List { metadata, items } = self.client.request::<List<Partial>>(request).await?;
+        let items = items.into_iter().map(|item| item.metadata.into_response_partial()).collect();
+        Ok(List { metadata, items })
     }
 
     async fn watch(
         &self,
         revision: &str,
     ) -> kube::Result<BoxStream<'_, kube::Result<WatchEvent<PartialObjectMeta<K>>>>> {
-        Ok(self.api.watch_metadata(&watch_params(), revision).await?.boxed())
+        let request = self.request.watch_metadata(&watch_params(), revision).map_err(kube::Error::BuildRequest)?;
+        let events = self.client.request_events::<Partial>(request).await?;
+        Ok(events.map(|event| event.map(whole_event)).boxed())
+    }
+}
+
+fn whole_event<K: Resource + Clone>(event: WatchEvent<Partial>) -> WatchEvent<PartialObjectMeta<K>> {
+    match event {
+        WatchEvent::Added(object) => WatchEvent::Added(object.metadata.into_response_partial()),
+        WatchEvent::Modified(object) => WatchEvent::Modified(object.metadata.into_response_partial()),
+        WatchEvent::Deleted(object) => WatchEvent::Deleted(object.metadata.into_response_partial()),
+        WatchEvent::Bookmark(mark) => WatchEvent::Bookmark(mark),
+        WatchEvent::Error(status) => WatchEvent::Error(status),
     }
 }
 

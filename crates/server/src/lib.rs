@@ -28,6 +28,7 @@ mod events;
 mod get;
 mod health;
 mod identity;
+mod lines;
 mod list;
 mod logs_exec;
 mod metrics;

@@ -55,7 +55,8 @@ pub(crate) async fn serve(
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    let (service, acceptor, stopping) = (service.clone(), acceptor.clone(), stopping.clone());
+                    // A token of its own: a thousand connections that wake together would wait for each other at one.
+                    let (service, acceptor, stopping) = (service.clone(), acceptor.clone(), stopping.child_token());
                     connections.spawn(connection(service, acceptor, stream, peer, stopping));
                 }
                 Err(error) => {

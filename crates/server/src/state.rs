@@ -9,6 +9,7 @@ use store::{Store, WriteError};
 use tokio::sync::Notify;
 
 use crate::ServerConfig;
+use crate::lines::SharedLines;
 use crate::metrics::Metrics;
 use crate::node::NodeDialer;
 use crate::node_rules::NodeNeeds;
@@ -32,6 +33,8 @@ pub(crate) struct State {
     /// What service account tokens are signed with.
     pub(crate) token_key: TokenKey,
     pub(crate) metrics: Metrics,
+    /// What changed last, as watches send it.
+    pub(crate) lines: Arc<SharedLines>,
     /// Which node needs which secrets and configmaps.
     pub(crate) node_needs: NodeNeeds,
     /// How many requests are worked on at once.
@@ -51,6 +54,7 @@ impl State {
             root_ca_set: Notify::new(),
             token_key: config.token_key,
             metrics: Metrics::default(),
+            lines: Arc::default(),
             node_needs: NodeNeeds::default(),
             seats: Seats::default(),
         }

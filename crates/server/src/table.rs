@@ -85,6 +85,14 @@ pub(crate) fn partial(object: &Value) -> Value {
     json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object.get("metadata") })
 }
 
+/// The same as JSON, appended to `out`.
+pub(crate) fn write_partial(out: &mut Vec<u8>, object: &Value) {
+    out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
+    let metadata = object.get("metadata").unwrap_or(&Value::Null);
+    serde_json::to_writer(&mut *out, metadata).expect("a JSON value with string keys serialises");
+    out.push(b'}');
+}
+
 /// The object with its kind and apiVersion.
 pub(crate) fn whole(kind: &Kind, object: &Value) -> Value {
     let mut out = json!({ "kind": kind.kind, "apiVersion": kind.api_version() });

@@ -1,10 +1,12 @@
 //! Watches: one line of JSON per change, on an answer that stays open.
 //!
-//! A line is the event's type around the stored object's own bytes; only a synthetic event (an object that starts or
-//! stops matching) or another form (table, metadata) is built anew.
+//! A line is the event's type around the stored object's own bytes, made once for everybody ([`crate::lines`]); only a
+//! synthetic event (an object that stops matching) or another form (table, metadata) is built anew. A watch that finds
+//! several changes sends them together.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +17,11 @@ use http_body::Frame;
 use http_body_util::StreamBody;
 use serde_json::{Value, json};
 use store::{Change, HistoryError, Object, Revision, WatchEnd};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::body::Body;
+use crate::lines::{self, Event, SharedLines};
 use crate::list::{self, Selection};
 use crate::metrics::OpenWatch;
 use crate::negotiate::Form;
@@ -33,7 +36,7 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const DEFAULT_LIFE: Duration = Duration::from_secs(30 * 60);
 /// No watch lives longer, whatever it asks for.
 const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
-/// About how much of the initial state goes into one frame.
+/// About how much goes into one frame, of the initial state and of changes that came together.
 const FRAME: usize = 64 * 1024;
 
 pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
@@ -75,8 +78,11 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
         Some(_) | None => random::jittered(DEFAULT_LIFE),
     };
     let now = Instant::now();
-    let stream = Stream {
+    let (next_bookmark, deadline) = (now + BOOKMARK_EVERY, now + life);
+    // In a box: it is handed from frame to frame.
+    let stream = Box::new(Stream {
         lines: Lines {
+            shared: Arc::clone(&state.lines),
             kind: request.kind,
             api_version: request.kind.api_version(),
             form,
@@ -87,12 +93,13 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
         initial,
         watch,
         bookmarks,
-        next_bookmark: now + BOOKMARK_EVERY,
-        deadline: now + life,
-        stopping: request.stopping.clone(),
+        next_bookmark,
+        deadline,
+        wake: Box::pin(tokio::time::sleep_until(next_bookmark.min(deadline))),
+        stopping: Box::pin(request.stopping.clone().cancelled_owned()),
         ended: false,
         _open: state.metrics.watch_opened(),
-    };
+    });
     let frames = futures::stream::unfold(stream, |mut stream| async move {
         let bytes = stream.next().await?;
         Some((Ok::<_, Infallible>(Frame::data(bytes)), stream))
@@ -136,7 +143,9 @@ struct Stream {
     bookmarks: bool,
     next_bookmark: Instant,
     deadline: Instant,
-    stopping: CancellationToken,
+    /// Rings at the first of the two. Kept, as is `stopping`, so that an event costs no timer.
+    wake: Pin<Box<Sleep>>,
+    stopping: Pin<Box<WaitForCancellationFutureOwned>>,
     ended: bool,
     _open: OpenWatch,
 }
@@ -151,21 +160,21 @@ impl Stream {
             return Some(frame);
         }
         loop {
-            let wake = self.deadline.min(self.next_bookmark);
             tokio::select! {
                 biased;
                 change = self.watch.next() => {
                     let Some(change) = change else { return self.cut_off() };
-                    if let Some(line) = self.lines.change(&change) {
-                        return Some(line);
+                    if let Some(frame) = self.changes_frame(&change) {
+                        return Some(frame);
                     }
                 }
-                () = self.stopping.cancelled() => return self.last_words(),
-                () = tokio::time::sleep_until(wake) => {
+                () = self.stopping.as_mut() => return self.last_words(),
+                () = self.wake.as_mut() => {
                     if Instant::now() >= self.deadline {
                         return self.last_words();
                     }
                     self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
+                    self.wake.as_mut().reset(self.next_bookmark.min(self.deadline));
                     if self.bookmarks {
                         return Some(self.lines.bookmark(self.watch.progress(), false));
                     }
@@ -174,11 +183,33 @@ impl Stream {
         }
     }
 
+    /// The lines of `change` and of those that came with it; nothing if this watcher sees none of them.
+    fn changes_frame(&mut self, change: &Change) -> Option<Bytes> {
+        let mut frame = self.lines.change(change);
+        let mut joined = Vec::new();
+        while frame.as_ref().map_or(0, Bytes::len) + joined.len() < FRAME
+            && let Some(change) = self.watch.next_ready()
+        {
+            let Some(line) = self.lines.change(&change) else { continue };
+            match &frame {
+                // One line alone is sent as it is shared.
+                None => frame = Some(line),
+                Some(first) => {
+                    if joined.is_empty() {
+                        joined.extend_from_slice(first);
+                    }
+                    joined.extend_from_slice(&line);
+                }
+            }
+        }
+        if joined.is_empty() { frame } else { Some(joined.into()) }
+    }
+
     fn initial_frame(&mut self) -> Option<Bytes> {
         let mut frame = Vec::new();
         while frame.len() < FRAME {
             let Some(object) = self.initial.objects.pop_front() else { break };
-            self.lines.write(&mut frame, "ADDED", &object);
+            self.lines.write(&mut frame, Event::Added, &object);
         }
         if self.initial.objects.is_empty()
             && let Some(revision) = self.initial.end.take()
@@ -206,16 +237,9 @@ impl Stream {
     }
 }
 
-fn open_event(out: &mut Vec<u8>, event: &str) {
-    out.extend_from_slice(br#"{"type":""#);
-    out.extend_from_slice(event.as_bytes());
-    out.extend_from_slice(br#"","object":"#);
-}
-
-const CLOSE_EVENT: &[u8] = b"}\n";
-
 /// How changes become lines.
 struct Lines {
+    shared: Arc<SharedLines>,
     kind: &'static Kind,
     api_version: String,
     form: Form,
@@ -228,49 +252,58 @@ struct Lines {
 impl Lines {
     /// The line for a change, or nothing if this watcher does not see it.
     fn change(&mut self, change: &Change) -> Option<Bytes> {
-        let takes =
-            |lines: &Self, object: &Object| lines.selection.takes_all() || lines.selection.takes(&object.value());
-        let mut out = Vec::new();
         match change {
-            Change::Added(object) => {
-                takes(self, object).then(|| self.write(&mut out, "ADDED", object))?;
-            }
-            Change::Modified { before, after } => match (takes(self, before), takes(self, after)) {
-                (true, true) => self.write(&mut out, "MODIFIED", after),
-                (false, true) => self.write(&mut out, "ADDED", after),
+            Change::Added(object) => self.takes(object).then(|| self.line(Event::Added, object)),
+            Change::Modified { before, after } => match (self.takes(before), self.takes(after)) {
+                (true, true) => Some(self.line(Event::Modified, after)),
+                (false, true) => Some(self.line(Event::Added, after)),
                 // It leaves the selection: shown as it last matched, at the revision that made it leave.
                 (true, false) => {
                     let mut last = before.to_value();
                     api::meta::set_resource_version(&mut last, &after.revision.0.to_string());
-                    self.write_made(&mut out, "DELETED", &last);
+                    let mut out = Vec::new();
+                    self.write_made(&mut out, Event::Deleted, &last);
+                    Some(out.into())
                 }
-                (false, false) => return None,
+                (false, false) => None,
             },
-            Change::Deleted { last, .. } => {
-                takes(self, last).then(|| self.write(&mut out, "DELETED", last))?;
-            }
+            Change::Deleted { last, .. } => self.takes(last).then(|| self.line(Event::Deleted, last)),
         }
-        Some(out.into())
     }
 
-    /// Appends one event about a stored object, with the object's own bytes wherever its form is the stored one.
-    fn write(&mut self, out: &mut Vec<u8>, event: &str, object: &Object) {
+    fn takes(&self, object: &Object) -> bool {
+        self.selection.takes_all() || self.selection.takes(&object.value())
+    }
+
+    /// One event about a stored object, shared with everybody else wherever its form is the stored one.
+    fn line(&mut self, event: Event, object: &Object) -> Bytes {
+        if self.shows_stored_bytes() {
+            return self.shared.line(event, self.kind, &self.api_version, object);
+        }
+        let mut out = Vec::new();
+        self.write_made(&mut out, event, &object.value());
+        out.into()
+    }
+
+    /// Appends one event about a stored object.
+    fn write(&mut self, out: &mut Vec<u8>, event: Event, object: &Object) {
+        if self.shows_stored_bytes() {
+            lines::write(out, event, self.kind, &self.api_version, object);
+        } else {
+            self.write_made(out, event, &object.value());
+        }
+    }
+
+    fn shows_stored_bytes(&self) -> bool {
         match self.form {
-            Form::Object | Form::Discovery { .. } if self.kind.face.is_none() => {
-                out.reserve(object.json.len() + 96);
-                open_event(out, event);
-                respond::write_framed(out, self.kind.kind, &self.api_version, &object.json);
-                out.extend_from_slice(CLOSE_EVENT);
-            }
-            Form::Object | Form::Discovery { .. } | Form::Table { .. } | Form::Partial => {
-                self.write_made(out, event, &object.value());
-            }
+            Form::Object | Form::Discovery { .. } => self.kind.face.is_none(),
+            Form::Table { .. } | Form::Partial => false,
         }
     }
 
     /// Appends one event about a value that is not stored like this.
-    fn write_made(&mut self, out: &mut Vec<u8>, event: &str, value: &Value) {
-        open_event(out, event);
+    fn write_made(&mut self, out: &mut Vec<u8>, event: Event, value: &Value) {
+        lines::open(out, event);
         match self.form {
             Form::Object | Form::Discovery { .. } => {
                 let json = respond::to_bytes(self.kind.to_shown(value).as_ref().unwrap_or(value));
@@ -280,9 +313,9 @@ impl Lines {
                 let first = std::mem::take(&mut self.first);
                 out.extend(respond::to_bytes(&table::event(self.kind, version, value, self.include, first)));
             }
-            Form::Partial => out.extend(respond::to_bytes(&table::partial(value))),
+            Form::Partial => table::write_partial(out, value),
         }
-        out.extend_from_slice(CLOSE_EVENT);
+        lines::close(out);
     }
 
     /// A promise that everything up to `revision` was sent; `initial` says that this was the state at the start.

@@ -73,6 +73,11 @@ impl Watch {
         None
     }
 
+    /// The next change if it came along with the one before; for readers that pass on several at once.
+    pub fn next_ready(&mut self) -> Option<Change> {
+        self.ready.pop_front()
+    }
+
     /// Why the watch has ended, if it has.
     pub fn end(&self) -> Option<WatchEnd> {
         self.end

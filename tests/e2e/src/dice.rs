@@ -21,6 +21,12 @@ impl Dice {
         Ok(Self { state: seed.max(1) })
     }
 
+    /// Dice of its own for somebody else.
+    pub fn split(&mut self) -> Self {
+        self.below(Duration::MAX);
+        Self { state: self.state.wrapping_mul(0x9E37_79B9_7F4A_7C15).max(1) }
+    }
+
     /// A span of time below `limit`.
     pub fn below(&mut self, limit: Duration) -> Duration {
         self.state ^= self.state << 13;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
@@ -163,6 +164,26 @@ impl Instance {
         Ok(())
     }
 
+    /// Waits until the process has been killed by somebody else.
+    pub async fn killed(&mut self) -> Result<()> {
+        let status = self.child.as_mut().context("it runs")?.wait().await?;
+        self.child = None;
+        ensure!(status.signal() == Some(rustix::process::Signal::KILL.as_raw()), "adieu up ended with {status}");
+        Ok(())
+    }
+
+    /// The thread of the process that has this name.
+    pub fn thread(&self, name: &str) -> Result<u32> {
+        let id = self.child.as_ref().and_then(Child::id).context("it runs")?;
+        for thread in fs::read_dir(format!("/proc/{id}/task"))? {
+            let path = thread?.path();
+            if fs::read_to_string(path.join("comm"))?.trim() == name {
+                return Ok(path.file_name().context("a name")?.to_string_lossy().parse()?);
+            }
+        }
+        bail!("no thread is called {name}")
+    }
+
     fn signal(&self, signal: rustix::process::Signal) -> Result<()> {
         let id = self.child.as_ref().and_then(Child::id).context("it runs")?;
         let pid = rustix::process::Pid::from_raw(i32::try_from(id)?).context("a pid")?;
@@ -179,6 +200,11 @@ impl Instance {
             ensure!(status.success(), "adieu up ended with {status} after adieu down");
         }
         Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// The file in which the node writes down what it does.
+    pub fn journal(&self) -> PathBuf {
+        self.dir.path().join("node/journal")
     }
 
     /// The shipped binary, told about this instance's folder.

@@ -1,19 +1,17 @@
 //! `kill -9` of `adieu up` again and again, at moments that chance chooses, while pods come and while they go.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
+use e2e::caller::{Caller, Wish};
 use e2e::complaints::IN_A_STORM;
 use e2e::dice::Dice;
-use e2e::instance::client;
 use e2e::leftovers::Traces;
 use e2e::pods::{PodWatch, SOON, busybox, ip, with_pre_stop};
 use e2e::{Instance, Shared, complaints};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, PostParams};
-use serde_json::Value;
+use kube::api::Api;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -23,62 +21,13 @@ const KILLS: usize = 6;
 /// How long an instance lives at most after it said that it is ready.
 const LIFE: Duration = Duration::from_millis(150);
 
-/// What somebody wants of the API.
-#[derive(Clone)]
-enum Wish {
-    Create(Value),
-    Delete,
-}
-
-/// Someone who does not give up before the API has said yes.
-struct Caller {
-    kubeconfig: PathBuf,
-    /// How often the instance has come up.
-    lives: watch::Receiver<usize>,
-}
-
-impl Caller {
-    async fn call(mut self, name: String, wish: Wish) -> Result<()> {
-        let mut asked_before = false;
-        loop {
-            let life = *self.lives.borrow_and_update();
-            match (self.try_once(&name, &wish).await, &wish) {
-                (Ok(()), _) => return Ok(()),
-                // It was done, and the answer was lost.
-                (Err(kube::Error::Api(no)), Wish::Create(_)) if asked_before && no.reason == "AlreadyExists" => {
-                    return Ok(());
-                }
-                (Err(kube::Error::Api(no)), Wish::Delete) if asked_before && no.reason == "NotFound" => return Ok(()),
-                (Err(kube::Error::Api(no)), _) if matches!(no.code, 400..500) => bail!("{name}: refused: {no:?}"),
-                (Err(error), _) => {
-                    let next = tokio::time::timeout(SOON, self.lives.wait_for(|now| *now != life)).await;
-                    next.with_context(|| format!("{name}: the API is there but says {error}"))??;
-                }
-            }
-            asked_before = true;
-        }
-    }
-
-    async fn try_once(&self, name: &str, wish: &Wish) -> kube::Result<()> {
-        let unreachable = |error: anyhow::Error| kube::Error::Service(error.into());
-        let pods: Api<Pod> = Api::namespaced(client(&self.kubeconfig).await.map_err(unreachable)?, "default");
-        match wish {
-            Wish::Create(manifest) => {
-                let pod = serde_json::from_value(manifest.clone()).map_err(kube::Error::SerdeError)?;
-                pods.create(&PostParams::default(), &pod).await.map(drop)
-            }
-            Wish::Delete => pods.delete(name, &DeleteParams::default()).await.map(drop),
-        }
-    }
-}
-
 /// Makes all wishes, some in each life of the instance, and kills it [`KILLS`] times meanwhile.
 async fn storm(instance: &mut Instance, dice: &mut Dice, wishes: Vec<(String, Wish)>) -> Result<()> {
     let (came_up, lives) = watch::channel(0);
     let mut calls = JoinSet::new();
     for some in wishes.chunks(wishes.len().div_ceil(KILLS)) {
         for (name, wish) in some {
-            let caller = Caller { kubeconfig: instance.kubeconfig(), lives: lives.clone() };
+            let caller = Caller::new(instance.kubeconfig(), lives.clone());
             calls.spawn(caller.call(name.clone(), wish.clone()));
         }
         // Counted from the ready line, which `up` has just seen.

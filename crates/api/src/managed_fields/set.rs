@@ -128,12 +128,12 @@ impl FieldSet {
     }
 
     /// The wire form.
-    pub(crate) fn to_json(&self) -> Value {
+    pub(crate) fn into_json(self) -> Value {
         let mut object = Map::new();
         if self.member && !self.children.is_empty() {
             object.insert(".".to_owned(), Value::Object(Map::new()));
         }
-        object.extend(self.children.iter().map(|(step, child)| (step.clone(), child.to_json())));
+        object.extend(self.children.into_iter().map(|(step, child)| (step, child.into_json())));
         Value::Object(object)
     }
 }
@@ -170,7 +170,7 @@ mod tests {
             "f:metadata": {"f:labels": {".": {}, "f:app": {}}, "f:finalizers": {"v:\"x/y\"": {}}},
             "f:spec": {"f:containers": {"k:{\"name\":\"a\"}": {".": {}, "f:image": {}}}},
         });
-        assert_eq!(set(wire.clone()).to_json(), wire);
+        assert_eq!(set(wire.clone()).into_json(), wire);
         assert!(set(json!({})).is_empty());
         assert_eq!(FieldSet::from_json(&json!({"x:a": {}})), None);
         assert_eq!(FieldSet::from_json(&json!({"f:a": 1})), None);
@@ -180,12 +180,12 @@ mod tests {
     fn sets_obey_their_algebra() {
         let mut a = set(json!({"f:a": {}, "f:b": {".": {}, "f:c": {}}}));
         let b = set(json!({"f:b": {"f:c": {}, "f:d": {}}}));
-        assert_eq!(a.intersection(&b).to_json(), json!({"f:b": {"f:c": {}}}));
+        assert_eq!(a.intersection(&b).into_json(), json!({"f:b": {"f:c": {}}}));
         let mut without = a.clone();
         without.subtract(&b);
-        assert_eq!(without.to_json(), json!({"f:a": {}, "f:b": {}}), "b itself stays");
+        assert_eq!(without.into_json(), json!({"f:a": {}, "f:b": {}}), "b itself stays");
         a.unite(&b);
-        assert_eq!(a.to_json(), json!({"f:a": {}, "f:b": {".": {}, "f:c": {}, "f:d": {}}}));
+        assert_eq!(a.clone().into_json(), json!({"f:a": {}, "f:b": {".": {}, "f:c": {}, "f:d": {}}}));
         a.subtract(&a.clone());
         assert!(a.is_empty());
     }

@@ -8,7 +8,7 @@ use super::{Rules, typed_as};
 pub(crate) struct ServiceAccountRules;
 
 impl Rules for ServiceAccountRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<ServiceAccount>(object)
     }
 }

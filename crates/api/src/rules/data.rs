@@ -11,7 +11,7 @@ const DATA_MAX: usize = 1024 * 1024;
 pub(crate) struct ConfigMapRules;
 
 impl Rules for ConfigMapRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<ConfigMap>(object)
     }
 
@@ -34,7 +34,7 @@ impl Rules for ConfigMapRules {
 pub(crate) struct SecretRules;
 
 impl Rules for SecretRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<Secret>(object)
     }
 

@@ -15,7 +15,7 @@ const SLICE_PORTS_MAX: usize = 20000;
 pub(crate) struct EndpointsRules;
 
 impl Rules for EndpointsRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<Endpoints>(object)
     }
 
@@ -50,7 +50,7 @@ impl Rules for EndpointsRules {
 pub(crate) struct EndpointSliceRules;
 
 impl Rules for EndpointSliceRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<EndpointSlice>(object)
     }
 

@@ -12,7 +12,7 @@ use crate::status::Cause;
 pub(crate) struct EventRules;
 
 impl Rules for EventRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<Event>(object)
     }
 
@@ -42,7 +42,7 @@ impl Rules for EventRules {
 pub(crate) struct NewEventRules;
 
 impl Rules for NewEventRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<NewEvent>(object)
     }
 

@@ -9,7 +9,7 @@ use crate::status::Cause;
 pub(crate) struct LeaseRules;
 
 impl Rules for LeaseRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<Lease>(object)
     }
 

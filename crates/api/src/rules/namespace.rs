@@ -11,7 +11,7 @@ pub(crate) struct NamespaceRules;
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 impl Rules for NamespaceRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<Namespace>(object)
     }
 

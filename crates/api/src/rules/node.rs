@@ -12,7 +12,7 @@ pub(crate) struct NodeRules;
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 impl Rules for NodeRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<Node>(object)
     }
 

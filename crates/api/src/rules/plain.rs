@@ -15,7 +15,7 @@ use crate::status::Cause;
 pub(crate) struct AutoscalerRules;
 
 impl Rules for AutoscalerRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<HorizontalPodAutoscaler>(object)
     }
 
@@ -60,7 +60,7 @@ impl Rules for AutoscalerRules {
 pub(crate) struct OldAutoscalerRules;
 
 impl Rules for OldAutoscalerRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<OldAutoscaler>(object)
     }
 }
@@ -116,7 +116,7 @@ pub(crate) static OLD_FACE: Face = Face {
 pub(crate) struct IngressRules;
 
 impl Rules for IngressRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<Ingress>(object)
     }
 
@@ -154,7 +154,7 @@ impl Rules for IngressRules {
 pub(crate) struct IngressClassRules;
 
 impl Rules for IngressClassRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<IngressClass>(object)
     }
 
@@ -172,7 +172,7 @@ impl Rules for IngressClassRules {
 pub(crate) struct NetworkPolicyRules;
 
 impl Rules for NetworkPolicyRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<NetworkPolicy>(object)
     }
 

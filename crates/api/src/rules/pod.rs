@@ -26,7 +26,7 @@ mod volume;
 pub(crate) struct PodRules;
 
 impl Rules for PodRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<Pod>(object)
     }
 

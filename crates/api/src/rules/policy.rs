@@ -33,7 +33,7 @@ pub const SYSTEM_CLASSES: [(&str, i64, &str); 2] = [
 pub(crate) struct BudgetRules;
 
 impl Rules for BudgetRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<PodDisruptionBudget>(object)
     }
 
@@ -67,7 +67,7 @@ impl Rules for BudgetRules {
 pub(crate) struct PriorityClassRules;
 
 impl Rules for PriorityClassRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<PriorityClass>(object)
     }
 
@@ -109,7 +109,7 @@ impl Rules for PriorityClassRules {
 pub(crate) struct RuntimeClassRules;
 
 impl Rules for RuntimeClassRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<RuntimeClass>(object)
     }
 
@@ -128,7 +128,7 @@ impl Rules for RuntimeClassRules {
 pub(crate) struct QuotaRules;
 
 impl Rules for QuotaRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<ResourceQuota>(object)
     }
 
@@ -155,7 +155,7 @@ impl Rules for QuotaRules {
 pub(crate) struct LimitRangeRules;
 
 impl Rules for LimitRangeRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<LimitRange>(object)
     }
 

@@ -13,7 +13,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 pub(crate) struct RoleRules;
 
 impl Rules for RoleRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<Role>(object)
     }
 
@@ -29,7 +29,7 @@ impl Rules for RoleRules {
 pub(crate) struct ClusterRoleRules;
 
 impl Rules for ClusterRoleRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<ClusterRole>(object)
     }
 
@@ -45,7 +45,7 @@ impl Rules for ClusterRoleRules {
 pub(crate) struct RoleBindingRules;
 
 impl Rules for RoleBindingRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<RoleBinding>(object)
     }
 
@@ -69,7 +69,7 @@ impl Rules for RoleBindingRules {
 pub(crate) struct ClusterRoleBindingRules;
 
 impl Rules for ClusterRoleBindingRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<ClusterRoleBinding>(object)
     }
 

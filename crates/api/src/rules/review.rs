@@ -23,7 +23,7 @@ impl<T> Shaped<T> {
 }
 
 impl<T: DeserializeOwned + Serialize> Rules for Shaped<T> {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<T>(object)
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn claim_defaults(claim: &mut Map<String, Value>) {
 pub(crate) struct ClaimRules;
 
 impl Rules for ClaimRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<PersistentVolumeClaim>(object)
     }
 
@@ -78,7 +78,7 @@ impl Rules for ClaimRules {
 pub(crate) struct VolumeRules;
 
 impl Rules for VolumeRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<PersistentVolume>(object)
     }
 
@@ -145,7 +145,7 @@ fn access_modes(spec: &Value, causes: &mut Vec<Cause>) {
 pub(crate) struct StorageClassRules;
 
 impl Rules for StorageClassRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<StorageClass>(object)
     }
 

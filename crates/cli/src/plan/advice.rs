@@ -34,6 +34,51 @@ pub(super) const HELPERS: [&str; 9] = [
     "opentelemetry-collector",
 ];
 
+/// The short names of all warnings.
+const CODES: [&str; 30] = [
+    "annotation-not-understood",
+    "cannot-tell",
+    "command-without-shell",
+    "drain-budget-beyond-grace",
+    "grace-long",
+    "grace-zero",
+    "hook-leaves-too-little",
+    "hook-longer-than-grace",
+    "hook-needs-shell",
+    "hook-port-unknown",
+    "hook-tcp-socket",
+    "hook-without-shell",
+    "job-counts-failure",
+    "killed",
+    "liveness-without-grace",
+    "no-handler",
+    "no-readiness",
+    "shell-dies-first",
+    "shell-does-not-wait",
+    "shell-may-swallow-signal",
+    "shell-swallows-signal",
+    "sidecar-as-container",
+    "sidecar-hook-at-once",
+    "signal-ignored",
+    "sleep-instead-of-barrier",
+    "startup-without-grace",
+    "stop-signal-kill",
+    "traffic-still-arrives",
+    "trap-goes-on",
+    "trap-waits",
+];
+
+/// A short name as `--accept` takes it.
+pub(super) fn code(text: &str) -> Result<String, String> {
+    match CODES.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("no warning is called {text:?}; there are: {}", CODES.join(", "))),
+    }
+}
+
+/// Connections come to a program that is exiting.
+pub(super) const STILL_ARRIVES: &str = "traffic-still-arrives";
+
 /// One piece of advice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Warning {
@@ -240,6 +285,25 @@ impl Advice<'_> {
             }
         }
         let serves = !container.ports.as_deref().unwrap_or_default().is_empty() || spec.containers.len() == 1;
+        let traffic = self.plan.traffic.as_ref().filter(|_| serves && !about.sidecar);
+        let unsteered = traffic.is_some_and(|traffic| !traffic.flow.steered);
+        let bar = self.plan.bars.iter().find(|bar| bar.name == container.name);
+        // A hook of any kind is time in which connections can go elsewhere.
+        if unsteered && spent(bar, On::PreStop).is_zero() && !self.plan.story.grace.is_zero() {
+            self.container(
+                about,
+                STILL_ARRIVES,
+                about.field,
+                (
+                    "a stop signal while clients still connect",
+                    "whoever routes to the pod learns of its end at the same time as the pod itself. For a moment, new \
+                     connections still come to a program that is already exiting, and are refused",
+                    "serve on for a few seconds first (lifecycle.preStop.sleep.seconds: 5), and add them to \
+                     terminationGracePeriodSeconds; or make the program accept connections for a while after its stop \
+                     signal, and say --accept traffic-still-arrives",
+                ),
+            );
+        }
         let service = self.plan.traffic.as_ref().and_then(|traffic| traffic.services.first());
         if let (Some(service), None, true) = (service, &container.readiness_probe, serves && !about.sidecar) {
             self.container(

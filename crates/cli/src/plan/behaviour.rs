@@ -4,13 +4,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::command::{self, Circumstances, Hears};
 use super::pause::{self, Pause};
 use super::words::length;
 
 /// A program that says nothing about itself is assumed to need this long after its stop signal.
-const USUAL_EXIT: Duration = Duration::from_secs(1);
+pub(super) const USUAL_EXIT: Duration = Duration::from_secs(1);
 /// A hook that says nothing about itself is assumed to take this long.
 const USUAL_HOOK: Duration = Duration::from_secs(1);
 
@@ -68,6 +69,8 @@ pub(super) struct Behaviour {
     pub(super) hears: Hears,
     /// The command line said how it exits.
     pub(super) told: bool,
+    /// That it exits at all is only hoped for.
+    pub(super) hoped: bool,
     /// What of this nobody told us, in words.
     pub(super) assumed: Vec<String>,
 }
@@ -93,7 +96,10 @@ impl Behaviour {
         let hook = hook.or_else(|| hooks.iter().rev().find(|hook| hook.container.is_none())).map(|hook| hook.hook);
         let pre_stop = lifecycle.and_then(|l| l.pre_stop.as_ref());
         let pre_stop = pre_stop.map(|handler| {
-            let (run, guess) = hook_run(handler, hook);
+            let (run, guess) = match missing_port(handler, container) {
+                Some(_) => (HookRun::Fails, None),
+                None => hook_run(handler, hook),
+            };
             assumed.extend(guess.map(|guess| format!("the preStop hook of {name} {guess}")));
             run
         });
@@ -103,6 +109,9 @@ impl Behaviour {
             (_, Some(_)) => HookRun::Takes(Duration::ZERO),
         });
         let none = HookRun::Takes(Duration::ZERO);
+        let hoped = exits.is_none()
+            && !matches!(stop_signal(container), Some("SIGKILL" | "SIGSTOP"))
+            && matches!(hears, Hears::Presumably | Hears::Unknown(_) | Hears::OnceReached | Hears::ShellMaySwallow);
         Self {
             exits: exits.unwrap_or(usual.exits),
             code: code.or(if exits.is_some() { Some(0) } else { usual.code }),
@@ -111,6 +120,7 @@ impl Behaviour {
             post_start: post_start.unwrap_or(none),
             hears,
             told: exits.is_some(),
+            hoped,
             assumed,
         }
     }
@@ -162,15 +172,26 @@ fn usual(container: &Container, hears: &Hears) -> Usual {
         Hears::TrapWaits(program) => {
             never(format!("does not react: its shell runs the trap only when `{}` is over", brief(program)))
         }
-        Hears::TrapExits { after: Duration::ZERO, code } => {
+        Hears::Exits { after: Duration::ZERO, code, .. } => {
             after(Duration::ZERO, *code, "exits at once: its trap does".to_owned())
         }
-        Hears::TrapExits { after: most, code } => after(
+        Hears::Exits { after: most, code, trapped: true } => {
+            after(*most, *code, format!("exits up to {} after its stop signal: its trap does", length(*most)))
+        }
+        Hears::Exits { after: most, code, trapped: false } => after(
             *most,
             *code,
-            format!("exits up to {} after its stop signal: its trap waits for the sleep to end", length(*most)),
+            format!("does not react: its shell handles no signal; but its script is over within {}", length(*most)),
         ),
-        Hears::Abandons => dies(true, "exits at once: its shell does not wait for what it started"),
+        Hears::Over(code) => after(Duration::ZERO, *code, "is over by itself: its script waits for nothing".to_owned()),
+        Hears::CannotTell(why) => never(format!("does not react: {why}, so the worst is played")),
+        Hears::NoProgram => never("cannot even start: no program has that name".to_owned()),
+        Hears::Abandons { after: when, code } => Usual {
+            exits: Exits::After(*when),
+            code: Some(*code),
+            abandons: true,
+            words: "exits before what it started: its shell does not wait for it".to_owned(),
+        },
         Hears::Dies => dies(false, "dies of its stop signal: it handles none"),
         Hears::DiesInFront => {
             dies(true, "exits at once: the stop signal ends its shell, and the program is killed with it")
@@ -205,10 +226,17 @@ fn hook_run(handler: &LifecycleHandler, told: Option<HookRun>) -> (HookRun, Opti
         Some(Pause::Endless) => (HookRun::Hangs, None),
         Some(Pause::AtLeast(least)) => {
             let least = least.max(USUAL_HOOK);
-            (HookRun::Takes(least), Some(format!("takes {}: how often it sleeps does not show", length(least))))
+            (HookRun::Takes(least), Some(format!("takes {}: how long it sleeps does not show", length(least))))
         }
         None => (HookRun::Takes(USUAL_HOOK), Some(format!("takes {}", length(USUAL_HOOK)))),
     }
+}
+
+/// A port that an httpGet hook names and the container does not have. A text that is a number is one.
+pub(super) fn missing_port<'a>(handler: &'a LifecycleHandler, container: &Container) -> Option<&'a str> {
+    let IntOrString::String(name) = &handler.http_get.as_ref()?.port else { return None };
+    let known = container.ports.iter().flatten().any(|port| port.name.as_ref() == Some(name));
+    (!known && name.parse::<u16>().is_err()).then_some(name)
 }
 
 /// A command that nobody but a shell could run, without one: the words of its program in one, or operators among its
@@ -291,9 +319,34 @@ fn addressed<'a>(text: &'a str, words: &[&str]) -> (Option<String>, &'a str) {
     }
 }
 
-/// A duration as people type it.
+/// A duration as people type it: `3s`, `5`, `1h30m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    pause::length(text).ok_or_else(|| format!("{text:?} is no duration; write 3s, 500ms, 2m or 1h"))
+    // Each part ends where the next number begins.
+    let begins = |(at, pair): (usize, &[u8])| (!is_digit(pair[0]) && is_digit(pair[1])).then_some(at + 1);
+    let cuts = text.as_bytes().windows(2).enumerate().filter_map(begins);
+    let (mut parts, mut from) = (Vec::new(), 0);
+    for cut in cuts.chain([text.len()]) {
+        parts.push(&text[from..cut]);
+        from = cut;
+    }
+    let sum = parts.iter().try_fold(Duration::ZERO, |sum, part| Some(sum.saturating_add(pause::length(part)?)));
+    sum.ok_or_else(|| format!("{text:?} is no duration; write 3s, 500ms, 2m or 1h30m"))
+}
+
+fn is_digit(byte: u8) -> bool {
+    byte.is_ascii_digit() || byte == b'.'
+}
+
+/// A grace as people type it: whole seconds, none, or some.
+pub(super) fn whole_seconds(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no grace: write whole seconds, such as 30 or 30s; 0 is a force delete");
+    if let Ok(seconds) = text.parse::<u128>() {
+        return u64::try_from(seconds).ok().filter(|seconds| i64::try_from(*seconds).is_ok()).ok_or_else(wrong);
+    }
+    let length = duration(text).map_err(|_| wrong())?;
+    let seconds =
+        Some(length.as_secs()).filter(|seconds| length.subsec_nanos() == 0 && i64::try_from(*seconds).is_ok());
+    seconds.ok_or_else(wrong)
 }
 
 #[cfg(test)]

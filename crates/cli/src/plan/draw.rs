@@ -16,7 +16,7 @@ const WIDE: i64 = 60;
 /// What stands above the timeline.
 const HEAD: &str = "what happens   -> what Adieu does";
 /// Columns of a paragraph.
-const PARAGRAPH: usize = 96;
+const PARAGRAPH: usize = 68;
 
 /// The whole plan as text.
 pub(super) fn plan(plan: &Plan<'_>, paint: Paint) -> String {
@@ -80,7 +80,7 @@ impl Page {
         // Why nothing else happens to a container whose hook runs.
         let in_hook = |(fact, _): &(&Fact, _)| matches!(fact.what, What::HookStarted { hook: HookName::PreStop });
         if let Some(last) = told.iter().rposition(in_hook) {
-            let text = "  -- its stop signal comes after its hook, and both share the grace".to_owned();
+            let text = "  -- its stop signal comes after its hook".to_owned();
             told.insert(last + 1, (told[last].0, (text, None)));
         }
         let wide = told.iter().map(|(_, (text, _))| text.chars().count()).max().unwrap_or(0).max(HEAD.len());
@@ -125,8 +125,16 @@ impl Page {
             Word::Forced => Ink::Bad,
         };
         let word = self.paint.ink(ink, plan.verdict.word.text());
-        self.line(&format!("  verdict: {word}: {}", plan.verdict.because));
-        self.line(&self.paint.ink(Ink::Faint, format!("           {}", plan.verdict.meaning)));
+        let text = format!("{}{}: {}", plan.verdict.word.text(), plan.verdict.condition(), plan.verdict.because);
+        for (index, line) in wrapped(&text, PARAGRAPH).iter().enumerate() {
+            match line.strip_prefix(plan.verdict.word.text()).filter(|_| index == 0) {
+                Some(rest) => self.line(&format!("  verdict: {word}{rest}")),
+                None => self.line(&format!("           {line}")),
+            }
+        }
+        for line in wrapped(plan.verdict.meaning, PARAGRAPH) {
+            self.line(&self.paint.ink(Ink::Faint, format!("           {line}")));
+        }
     }
 
     fn warnings(&mut self, plan: &Plan<'_>) {
@@ -139,7 +147,8 @@ impl Page {
             self.line("");
             let label = self.paint.ink(Ink::Doubtful, "warning:");
             let finding = self.paint.ink(Ink::Strong, format!("{whose}{}", warning.finding));
-            self.line(&format!("  {label} {finding}{}", self.paint.ink(Ink::Faint, place)));
+            self.line(&format!("  {label} {finding}"));
+            self.line(&self.paint.ink(Ink::Faint, format!("         [{}]{place}", warning.code)));
             self.paragraph("why", &warning.reason);
             self.paragraph("do", &warning.remedy);
         }

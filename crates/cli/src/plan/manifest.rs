@@ -10,7 +10,7 @@ use super::checked::{checked, joined};
 use super::documents::{self, Source};
 use super::located::Located;
 use super::mistakes::{Mistakes, Place};
-use super::workload::{self, Template};
+use super::workload::{self, Stranger, Template};
 
 /// Everything that was read.
 #[derive(Debug, Default)]
@@ -100,7 +100,18 @@ impl Reader<'_> {
         } else {
             let name = document.get("metadata").map_or("", |metadata| metadata.text("name"));
             let place = self.place(document.line);
-            self.manifests.skipped.push(format!("{kind} {name} ({place}) has no pods of its own"));
+            let skipped = match workload::stranger(api_version, kind) {
+                Stranger::HasNoPods => format!("{kind} {name} ({place}) has no pods of its own"),
+                Stranger::Unknown => format!(
+                    "{kind} {name} ({place}) is of a kind that is not known here ({api_version}); if it makes pods, they \
+                     are not planned"
+                ),
+                Stranger::Mistaken { field, message } => {
+                    self.mistake(document.line_of(field), field, message);
+                    return;
+                }
+            };
+            self.manifests.skipped.push(skipped);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::command::{self, base};
-use super::shell::{self, Command, List, Then};
+use super::shell::{self, Command, Item, List, Then, Word};
 
 /// How long a command takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(10_000_000_000);
 /// Of a whole command line, shell or not; nothing if it never sleeps.
 pub(super) fn of_command(command: &[String]) -> Option<Pause> {
     let pause = match command::script(command) {
-        Some(script) => of_list(&shell::parse(script)?),
+        Some(script) => of_list(&shell::parse(script)?.list),
         None => of_words(command)?,
     };
     (pause != Pause::For(Duration::ZERO)).then_some(pause)
@@ -53,28 +53,44 @@ pub(super) fn of_words(words: &[String]) -> Option<Pause> {
 /// Of a command of a script.
 pub(super) fn of(command: &Command) -> Pause {
     match command {
-        Command::Simple { words, .. } => of_words(words).unwrap_or(Pause::For(Duration::ZERO)),
+        Command::Simple { .. } => {
+            command.words().and_then(|words| of_words(&words)).unwrap_or(Pause::For(Duration::ZERO))
+        }
         Command::Subshell(list) | Command::Group(list) => of_list(list),
-        // Which part is run does not show: at least the shortest.
-        Command::Choice(parts) => match parts.iter().map(of_list).all(|pause| pause == Pause::For(Duration::ZERO)) {
-            true => Pause::For(Duration::ZERO),
-            false => Pause::AtLeast(Duration::ZERO),
-        },
+        Command::If(parts, otherwise) => {
+            let parts = parts.iter().flat_map(|(condition, body)| [condition, body]).chain(otherwise);
+            whichever(parts.map(of_list))
+        }
+        Command::Case(_, parts) => whichever(parts.iter().map(|(_, body)| of_list(body))),
         Command::Loop { .. } if never_ends(command) => Pause::Endless,
         Command::Loop { condition, body, .. } => match of_list(condition).and(of_list(body)) {
             Pause::For(Duration::ZERO) => Pause::For(Duration::ZERO),
             // It turns at least once, or not at all.
             Pause::For(_) | Pause::AtLeast(_) | Pause::Endless => Pause::AtLeast(Duration::ZERO),
         },
-        Command::For { turns, body } => match (turns, of_list(body)) {
-            (Some(turns), Pause::For(length)) => Pause::For(length.saturating_mul(*turns).min(LONGEST)),
-            (Some(turns), Pause::AtLeast(length)) => Pause::AtLeast(length.saturating_mul(*turns).min(LONGEST)),
+        Command::For { words, body, .. } => match (turns(words), of_list(body)) {
+            (Some(turns), Pause::For(length)) => Pause::For(length.saturating_mul(turns).min(LONGEST)),
+            (Some(turns), Pause::AtLeast(length)) => Pause::AtLeast(length.saturating_mul(turns).min(LONGEST)),
             (Some(0), Pause::Endless) | (None, Pause::For(Duration::ZERO)) => Pause::For(Duration::ZERO),
             (Some(_), Pause::Endless) => Pause::Endless,
             (None, _) => Pause::AtLeast(Duration::ZERO),
         },
         Command::Function { .. } => Pause::For(Duration::ZERO),
     }
+}
+
+/// Which part is run does not show: at least the shortest.
+fn whichever(mut parts: impl Iterator<Item = Pause>) -> Pause {
+    match parts.all(|pause| pause == Pause::For(Duration::ZERO)) {
+        true => Pause::For(Duration::ZERO),
+        false => Pause::AtLeast(Duration::ZERO),
+    }
+}
+
+/// How often a `for` turns. How many words come of a pattern or a substitution does not show.
+fn turns(words: &[Word]) -> Option<u32> {
+    let fixed = words.iter().all(|word| !word.raw.contains(['$', '`', '*', '?', '{']));
+    u32::try_from(words.len()).ok().filter(|count| fixed && *count > 0)
 }
 
 fn of_list(list: &List) -> Pause {
@@ -91,7 +107,7 @@ pub(super) fn never_ends(command: &Command) -> bool {
     let always = if *until { "false" } else { "true" };
     let first = |list: &List| match list.as_slice() {
         [item] => match item.pipeline.as_slice() {
-            [Command::Simple { words, .. }] => words.first().cloned().unwrap_or_default(),
+            [command] => command.words().and_then(|words| words.first().cloned()).unwrap_or_default(),
             _ => String::new(),
         },
         _ => String::new(),
@@ -104,11 +120,14 @@ pub(super) fn never_ends(command: &Command) -> bool {
 fn leaves(list: &List) -> bool {
     list.iter().flat_map(|item| &item.pipeline).any(|command| match command {
         Command::Simple { words, .. } => {
-            words.first().is_some_and(|word| matches!(word.as_str(), "break" | "exit" | "return" | "exec" | "kill"))
+            words.first().is_some_and(|word| matches!(word.raw.as_str(), "break" | "exit" | "return" | "exec" | "kill"))
         }
         Command::Subshell(_) | Command::Function { .. } => false,
         Command::Group(list) | Command::For { body: list, .. } | Command::Loop { body: list, .. } => leaves(list),
-        Command::Choice(parts) => parts.iter().any(leaves),
+        Command::If(parts, otherwise) => {
+            parts.iter().any(|(condition, body)| leaves(condition) || leaves(body)) || otherwise.iter().any(leaves)
+        }
+        Command::Case(_, parts) => parts.iter().any(|(_, body)| leaves(body)),
     })
 }
 
@@ -125,7 +144,7 @@ impl Pause {
     }
 
     /// Both at once.
-    fn longer(self, other: Self) -> Self {
+    pub(super) fn longer(self, other: Self) -> Self {
         match (self, other) {
             (Self::Endless, _) | (_, Self::Endless) => Self::Endless,
             (Self::For(a), Self::For(b)) => Self::For(a.max(b)),
@@ -138,11 +157,11 @@ impl Pause {
 pub(super) fn only_sleeps(command: &[String]) -> bool {
     let sleeps = |words: &[String]| matches!(of_words(words), Some(Pause::For(_)));
     match command::script(command) {
-        Some(script) => match shell::parse(script).as_deref() {
-            Some([item]) => match item.pipeline.as_slice() {
-                [Command::Simple { words, .. }] => sleeps(words),
-                _ => false,
-            },
+        Some(script) => match shell::parse(script).as_ref().map(|script| script.list.as_slice()) {
+            // In the background it is over at once.
+            Some([Item { pipeline, then: Then::Next | Then::Line, .. }]) => {
+                matches!(pipeline.as_slice(), [command] if command.words().is_some_and(|words| sleeps(&words)))
+            }
             Some(_) | None => false,
         },
         None => sleeps(command),

@@ -30,7 +30,11 @@ pub(super) fn steering(traffic: &Traffic, plan: &Plan<'_>) -> String {
     let Some(today) = &plan.unsteered else {
         return match traffic.flow.steered {
             true => String::new(),
-            false => "as today, nobody steers them: hooks and stop signals go out whoever still connects".to_owned(),
+            false => {
+                "shown as it is today: nobody steers them, so hooks and stop signals go out at once, whoever still \
+                      connects; --traffic steered shows it with the drain barrier"
+                    .to_owned()
+            }
         };
     };
     let (then, now) = (gone_at(&plan.story), gone_at(today));
@@ -39,7 +43,7 @@ pub(super) fn steering(traffic: &Traffic, plan: &Plan<'_>) -> String {
         _ => format!(", and the pod is gone after {}", about(Duration::from_millis(now.unsigned_abs()))),
     };
     format!(
-        "the barrier below is what the rules do as soon as somebody steers this traffic; this version does not yet: hooks \
+        "shown as it will be, with the drain barrier of a version that steers this traffic; this one does not yet: hooks \
          and stop signals go out at once, whoever still connects{gone}"
     )
 }
@@ -175,6 +179,9 @@ fn handler_text(handler: &LifecycleHandler) -> String {
     }
     if let Some(get) = &handler.http_get {
         return format!("GET {}", get.path.as_deref().unwrap_or("/"));
+    }
+    if handler.tcp_socket.is_some() {
+        return "tcpSocket, which does nothing".to_owned();
     }
     let words = handler.exec.as_ref().and_then(|exec| exec.command.as_deref()).unwrap_or_default();
     // Of `sh -c SCRIPT`, the script is what matters.

@@ -104,6 +104,7 @@ fn codes() -> Vec<String> {
     let mut codes: Vec<String> = quoted.filter(is_code).map(str::to_owned).collect();
     // What annotations are called is no warning's name.
     codes.retain(|code| !code.ends_with("-seconds") && code != "elide-sleep");
+    codes.push("killed".to_owned());
     codes.sort();
     codes.dedup();
     codes
@@ -117,6 +118,7 @@ fn the_page_about_plans_shows_them_as_they_are() {
         assert!(page.contains(&plan), "docs/plan.md shows another plan of {name}");
     }
     for code in codes() {
+        assert!(super::advice::code(&code).is_ok(), "--accept does not know {code}");
         assert!(page.contains(&format!("`{code}`")), "docs/plan.md does not know {code}");
     }
 }

@@ -21,7 +21,7 @@ const USUAL_START: Duration = Duration::from_secs(2);
 /// `--traffic WORD[,WORD]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrafficOption {
-    unsteered: bool,
+    steered: Option<bool>,
     moves: Option<Moves>,
     replacement: Option<Replacement>,
     connections: Option<Duration>,
@@ -89,7 +89,7 @@ pub(super) fn of(
 ) -> (Option<Traffic>, Flow, Vec<String>) {
     let said = TrafficOption::merged(options);
     let mut flow = Flow {
-        steered: !said.unsteered,
+        steered: said.is_steered(),
         moves: said.moves.unwrap_or(Moves::After(Duration::ZERO)),
         replacement: None,
         connections: said.connections.unwrap_or(Duration::ZERO),
@@ -202,10 +202,15 @@ fn is_replaced(pod: &PlannedPod) -> bool {
 }
 
 impl TrafficOption {
+    /// Today nobody steers it, unless somebody wants to see how it goes then.
+    fn is_steered(&self) -> bool {
+        self.steered.unwrap_or(self.moves.is_some() || self.replacement.is_some() || self.connections.is_some())
+    }
+
     /// Later words win.
     fn merged(options: &[Self]) -> Self {
         options.iter().fold(Self::default(), |all, option| Self {
-            unsteered: all.unsteered || option.unsteered,
+            steered: option.steered.or(all.steered),
             moves: option.moves.or(all.moves),
             replacement: option.replacement.or(all.replacement),
             connections: option.connections.or(all.connections),
@@ -220,7 +225,8 @@ impl FromStr for TrafficOption {
         let mut option = Self::default();
         for word in text.split(',') {
             match word.split_once('=').unwrap_or((word, "")) {
-                ("unsteered", "") => option.unsteered = true,
+                ("unsteered", "") => option.steered = Some(false),
+                ("steered", "") => option.steered = Some(true),
                 ("moves-after", value) => option.moves = Some(Moves::After(duration(value)?)),
                 ("stays", "") => option.moves = Some(Moves::Never),
                 ("replacement-after", value) => option.replacement = Some(Replacement::After(duration(value)?)),
@@ -228,8 +234,8 @@ impl FromStr for TrafficOption {
                 ("connections-end-after", value) => option.connections = Some(duration(value)?),
                 _ => {
                     return Err(format!(
-                        "{word:?} is not one of: moves-after=2s, stays, replacement-after=5s, no-replacement, \
-                         connections-end-after=10m, unsteered"
+                        "{word:?} is not one of: unsteered, steered, moves-after=2s, stays, replacement-after=5s, \
+                         no-replacement, connections-end-after=10m"
                     ));
                 }
             }

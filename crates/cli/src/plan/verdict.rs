@@ -18,6 +18,9 @@ pub(super) struct Verdict {
     pub(super) word: Word,
     /// In one sentence.
     pub(super) because: String,
+    /// Containers that are only hoped to exit when they are asked to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) provided: Vec<String>,
     /// What it means to whoever used the pod.
     #[serde(skip)]
     pub(super) meaning: &'static str,
@@ -95,13 +98,41 @@ pub(super) fn of(story: &Story, bars: &[Bar], behaviours: &BTreeMap<String, Beha
         (Word::Clean | Word::Hurried | Word::Forced, _) => because,
     };
     let harmed = killed_at.is_some() || !abandoned.is_empty();
+    let hoped = |bar: &&Bar| behaviours.get(&bar.name).is_some_and(|behaviour| behaviour.hoped);
+    let provided: Vec<String> = match word {
+        Word::Clean | Word::Hurried => bars.iter().filter(hoped).map(|bar| bar.name.clone()).collect(),
+        Word::Forced => Vec::new(),
+    };
     let meaning = match word {
+        _ if !provided.is_empty() => {
+            "nobody has looked whether it does: the first process of a container hears a stop signal only if it sets a \
+             handler for it, and is otherwise killed when the grace is spent. If you know, say so with --app"
+        }
         Word::Clean => "it was asked to leave, finished its work, and left: nothing is lost",
         Word::Hurried => "it left by itself, but something that wanted more time did not get it",
         Word::Forced if harmed => "whatever it was doing when it was killed is lost: requests, buffers, locks",
         Word::Forced => "nobody waits for a pod that is deleted by force; with more to do, it would have been killed",
     };
-    Verdict { word, because, meaning }
+    Verdict { word, because, provided, meaning }
+}
+
+impl Verdict {
+    /// Connections still came while it exited.
+    pub(super) fn refuses(&mut self) {
+        if self.word == Word::Clean && self.provided.is_empty() {
+            self.meaning = "it finished its work and left; but connections that came while it did so were refused";
+        }
+    }
+
+    /// On what it rests.
+    pub(super) fn condition(&self) -> String {
+        let names: Vec<&str> = self.provided.iter().map(String::as_str).collect();
+        match names.len() {
+            0 => String::new(),
+            1 => format!(", if {} does exit when it is asked to", and(&names)),
+            _ => format!(", if {} do exit when they are asked to", and(&names)),
+        }
+    }
 }
 
 fn took(millis: i64) -> String {

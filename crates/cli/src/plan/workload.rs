@@ -46,6 +46,66 @@ pub(super) fn kinds() -> String {
     format!("{} or List", kinds.join(", "))
 }
 
+/// An object that is no workload.
+pub(super) enum Stranger {
+    /// A kind that is known, and makes no pods.
+    HasNoPods,
+    /// A kind of somebody else's.
+    Unknown,
+    /// A kind that does not exist under that name.
+    Mistaken {
+        /// What is wrong: `kind` or `apiVersion`.
+        field: &'static str,
+        /// Why, and what was probably meant.
+        message: String,
+    },
+}
+
+/// Groups that have no dot in their names, and whose kinds are therefore all known.
+const GROUPS: [&str; 6] = ["", "apps", "batch", "policy", "autoscaling", "extensions"];
+
+/// What to make of a kind without a template.
+pub(super) fn stranger(api_version: &str, kind: &str) -> Stranger {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    if api::by_kind(group, version, kind).is_some() {
+        return Stranger::HasNoPods;
+    }
+    let known = || api::KINDS.iter().map(|known| (known.kind, known.api_version()));
+    if let Some((_, right)) = known().find(|(known, _)| *known == kind)
+        && (GROUPS.contains(&group) || group.ends_with(".k8s.io"))
+    {
+        let message = format!("there is no {kind} in {api_version:?}; did you mean {right}?");
+        return Stranger::Mistaken { field: "apiVersion", message };
+    }
+    let close = known().map(|(known, right)| (distance(kind, known), known, right)).min();
+    match close.filter(|(far, ..)| *far <= 2) {
+        Some((_, meant, right)) if GROUPS.contains(&group) => Stranger::Mistaken {
+            field: "kind",
+            message: match right == api_version {
+                true => format!("there is no kind {kind:?}; did you mean {meant}?"),
+                false => format!("there is no kind {kind:?} in {api_version:?}; did you mean {meant} in {right}?"),
+            },
+        },
+        _ => Stranger::Unknown,
+    }
+}
+
+/// How many letters have to change to make one of the other; their case does not count.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b) = (a.to_lowercase(), b.to_lowercase());
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, to) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
 impl Template {
     /// `apps/v1`.
     pub(super) fn api_version(&self) -> String {

@@ -1,18 +1,19 @@
 //! What the disruption controller knows: budgets, pods and the workloads that own them.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::selector::object::selects;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::plan::{EVICTION_LIFE, Selected};
+use crate::pod::PodView;
 
 /// The UID of anything.
 pub(super) type Uid = Arc<str>;
@@ -22,8 +23,8 @@ pub(super) type Uid = Arc<str>;
 pub(super) struct PodFacts {
     pub(super) namespace: String,
     pub(super) name: String,
-    /// Its labels, in the shape selectors read.
-    labels: Value,
+    /// Its labels, in the least room: there is one of these for every pod, and mostly nobody asks.
+    labels: Box<[(Box<str>, Box<str>)]>,
     pub(super) controller: Option<OwnerReference>,
     ready: bool,
     leaving: bool,
@@ -32,25 +33,29 @@ pub(super) struct PodFacts {
 }
 
 impl PodFacts {
-    fn of(pod: &Pod) -> Self {
-        let status = pod.status.as_ref();
-        let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-        let is_true = |kind: &str| conditions.iter().find(|c| c.type_ == kind && c.status == "True");
-        let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
-        let leaving = pod.metadata.deletion_timestamp.is_some();
+    fn of(pod: &PodView) -> Self {
+        let is_true = |kind: &str| pod.status.conditions.iter().find(|c| c.type_ == kind && c.status == "True");
+        let leaving = pod.is_leaving();
         let doomed = is_true("DisruptionTarget")
             // What the node says of itself may take as long as the node likes.
             .filter(|condition| condition.reason.as_deref() != Some("TerminationByKubelet"))
-            .filter(|_| !leaving && !matches!(phase, "Succeeded" | "Failed"));
+            .filter(|_| !leaving && !pod.is_over());
         Self {
             namespace: pod.namespace().unwrap_or_default(),
             name: pod.name_any(),
-            labels: json!({ "metadata": { "labels": pod.labels() } }),
+            labels: pod.labels().iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
             controller: pod.owner_references().iter().find(|owner| owner.controller == Some(true)).cloned(),
             ready: is_true("Ready").is_some(),
             leaving,
             doomed_since: doomed.and_then(|condition| condition.last_transition_time.as_ref()).map(|time| time.0),
         }
+    }
+
+    /// Its labels in the shape that selectors read.
+    fn labelled(&self) -> Value {
+        let labels: Map<String, Value> =
+            self.labels.iter().map(|(key, value)| (key.to_string(), Value::from(&**value))).collect();
+        json!({ "metadata": { "labels": labels } })
     }
 
     /// When the pod's disruption has turned out not to happen.
@@ -89,6 +94,8 @@ pub(super) struct Budget {
 pub(super) struct Known {
     pub(super) budgets: BTreeMap<Uid, Budget>,
     pods: BTreeMap<Uid, PodFacts>,
+    /// The pods that are said to be disrupted, by when that turns out not to happen.
+    doomed: BTreeSet<(Timestamp, Uid)>,
     pub(super) workloads: BTreeMap<Uid, Workload>,
     /// Budgets to be counted.
     pub(super) dirty: BTreeSet<Uid>,
@@ -108,7 +115,7 @@ impl Known {
         self.dirty.remove(uid);
     }
 
-    pub(super) fn pod_seen(&mut self, pod: &Pod) {
+    pub(super) fn pod_seen(&mut self, pod: &PodView) {
         let Some(uid) = pod.uid().map(Uid::from) else { return };
         let facts = PodFacts::of(pod);
         if self.pods.get(&uid) == Some(&facts) {
@@ -116,16 +123,20 @@ impl Known {
         }
         self.pod_gone(&uid);
         self.touch(&facts);
+        self.doomed.extend(facts.spared_at().map(|at| (at, uid.clone())));
         self.pods.insert(uid, facts);
     }
 
     pub(super) fn pod_gone(&mut self, uid: &str) {
-        if let Some(old) = self.pods.remove(uid) {
+        if let Some((uid, old)) = self.pods.remove_entry(uid) {
+            if let Some(at) = old.spared_at() {
+                self.doomed.remove(&(at, uid));
+            }
             self.touch(&old);
         }
     }
 
-    pub(super) fn all_pods(&mut self, pods: &[Arc<Pod>]) {
+    pub(super) fn all_pods(&mut self, pods: &[Arc<PodView>]) {
         let here: BTreeSet<String> = pods.iter().filter_map(|pod| pod.uid()).collect();
         let gone: Vec<Uid> = self.pods.keys().filter(|uid| !here.contains(&***uid)).cloned().collect();
         gone.iter().for_each(|uid| self.pod_gone(uid));
@@ -150,27 +161,33 @@ impl Known {
     pub(super) fn selected(&self, budget: &Budget) -> Vec<&PodFacts> {
         let namespace = budget.object.namespace().unwrap_or_default();
         let pods = self.pods.values().filter(|pod| pod.namespace == namespace);
-        pods.filter(|pod| selects(&budget.selector, &pod.labels)).collect()
+        pods.filter(|pod| selects(&budget.selector, &pod.labelled())).collect()
     }
 
     /// The pod whose disruption turns out not to happen first, and when.
     pub(super) fn next_spared(&self) -> Option<(Timestamp, &Uid, &PodFacts)> {
-        let doomed = self.pods.iter().filter_map(|(uid, pod)| pod.spared_at().map(|at| (at, uid, pod)));
-        doomed.min_by_key(|(at, uid, _)| (*at, Arc::clone(uid)))
+        let (at, uid) = self.doomed.first()?;
+        Some((*at, uid, self.pods.get(uid)?))
     }
 
     /// A pod's disruption is not to be looked at again for a while.
     pub(super) fn look_later(&mut self, uid: &str, now: Timestamp) {
-        if let Some(pod) = self.pods.get_mut(uid) {
+        if let Some((uid, mut pod)) = self.pods.remove_entry(uid) {
+            if let Some(at) = pod.spared_at() {
+                self.doomed.remove(&(at, uid.clone()));
+            }
             let later = now.saturating_sub(EVICTION_LIFE).and_then(|at| at.checked_add(SignedDuration::from_secs(5)));
             pod.doomed_since = later.ok();
+            self.doomed.extend(pod.spared_at().map(|at| (at, uid.clone())));
+            self.pods.insert(uid, pod);
         }
     }
 
     fn touch(&mut self, pod: &PodFacts) {
-        let concerned = self.budgets.iter().filter(|(_, budget)| {
-            budget.object.namespace().as_deref() == Some(&pod.namespace) && selects(&budget.selector, &pod.labels)
-        });
+        let here =
+            self.budgets.iter().filter(|(_, budget)| budget.object.namespace().as_deref() == Some(&pod.namespace));
+        let labelled = LazyCell::new(|| pod.labelled());
+        let concerned = here.filter(|(_, budget)| selects(&budget.selector, &labelled));
         let concerned: Vec<Uid> = concerned.map(|(uid, _)| uid.clone()).collect();
         self.dirty.extend(concerned);
     }

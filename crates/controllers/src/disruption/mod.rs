@@ -25,6 +25,7 @@ use tracing::{debug, warn};
 
 use crate::events::Teller;
 use crate::feed::Feed;
+use crate::pod::PodView;
 use known::{Known, Uid, Workload};
 use plan::{Expected, Selected, Verdict, plan};
 
@@ -35,7 +36,7 @@ const QUEUE: usize = 64;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Counts until its feeds end.
-pub(crate) async fn run(client: kube::Client, mut pods: Feed<Pod>) {
+pub(crate) async fn run(client: kube::Client, mut pods: Feed<PodView>) {
     let mut tasks = JoinSet::new();
     let teller = Teller::start(client.clone(), NAME, &mut tasks);
     let (out, mut budgets) = mpsc::channel(QUEUE);

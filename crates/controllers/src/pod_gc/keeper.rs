@@ -11,9 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
+
+use crate::pod::PodView;
 
 /// A pod's UID.
 pub(super) type Uid = Arc<str>;
@@ -68,16 +70,14 @@ pub(super) struct PodFacts {
 }
 
 impl PodFacts {
-    fn of(pod: &Pod) -> Self {
-        let status = pod.status.as_ref();
-        let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
+    fn of(pod: &PodView) -> Self {
         Self {
             namespace: pod.namespace().unwrap_or_default(),
             name: pod.name_any(),
-            node: pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default().into(),
-            leaving: pod.metadata.deletion_timestamp.is_some(),
-            ended: matches!(phase, "Succeeded" | "Failed"),
-            evicted: status.and_then(|status| status.reason.as_deref()) == Some("Evicted"),
+            node: pod.node().unwrap_or_default().into(),
+            leaving: pod.is_leaving(),
+            ended: pod.is_over(),
+            evicted: pod.status.reason.as_deref() == Some("Evicted"),
             created: pod.creation_timestamp().map_or(0, |at| at.0.as_second()),
         }
     }
@@ -115,7 +115,7 @@ impl Keeper {
         self.pods.get(uid)
     }
 
-    pub(super) fn all_pods(&mut self, now: Instant, pods: &[Arc<Pod>]) -> Vec<Act> {
+    pub(super) fn all_pods(&mut self, now: Instant, pods: &[Arc<PodView>]) -> Vec<Act> {
         let here: BTreeSet<String> = pods.iter().filter_map(|pod| pod.uid()).collect();
         let gone: Vec<Uid> = self.pods.keys().filter(|uid| !here.contains(&***uid)).cloned().collect();
         for uid in gone {
@@ -124,7 +124,7 @@ impl Keeper {
         pods.iter().flat_map(|pod| self.pod_seen(now, pod)).collect()
     }
 
-    pub(super) fn pod_seen(&mut self, now: Instant, pod: &Pod) -> Vec<Act> {
+    pub(super) fn pod_seen(&mut self, now: Instant, pod: &PodView) -> Vec<Act> {
         let Some(uid) = pod.uid().map(Uid::from) else { return Vec::new() };
         let facts = PodFacts::of(pod);
         if self.pods.get(&uid) == Some(&facts) {
@@ -245,7 +245,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(uid: &str, node: &str, phase: &str, leaving: bool) -> Pod {
+    fn pod(uid: &str, node: &str, phase: &str, leaving: bool) -> PodView {
         let mut pod = json!({ "metadata": { "name": uid, "namespace": "ns", "uid": uid },
             "spec": { "containers": [], "nodeName": node }, "status": { "phase": phase } });
         if leaving {
@@ -326,7 +326,7 @@ mod tests {
         let ended = |uid: &str, created: &str, reason: &str| {
             let mut pod = pod(uid, "", "Failed", false);
             pod.metadata.creation_timestamp = Some(serde_json::from_value(json!(created)).unwrap());
-            pod.status.as_mut().unwrap().reason = Some(reason.to_owned());
+            pod.status.reason = Some(reason.to_owned());
             pod
         };
         assert_eq!(keeper.pod_seen(now, &ended("old", "2026-01-01T00:00:00Z", "")), []);

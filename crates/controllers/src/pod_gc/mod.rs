@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
 use crate::feed::Feed;
+use crate::pod::PodView;
 use keeper::{Act, Keeper, PodFacts, Uid, Why};
 
 pub use keeper::Settings;
@@ -34,7 +35,7 @@ enum Ended {
 }
 
 /// Collects until its feeds end.
-pub(crate) async fn run(client: kube::Client, settings: Settings, mut pods: Feed<Pod>, mut nodes: Feed<Node>) {
+pub(crate) async fn run(client: kube::Client, settings: Settings, mut pods: Feed<PodView>, mut nodes: Feed<Node>) {
     let mut keeper = Keeper::new(settings);
     let mut waiting: BTreeMap<Uid, (Why, Instant)> = BTreeMap::new();
     let mut tasks: JoinSet<Ended> = JoinSet::new();

@@ -1,14 +1,17 @@
 //! Gives every pod a node.
 //!
 //! [`plan`] decides, from what is known of pods and nodes; [`run`] listens and binds. A pod that fits nowhere is
-//! told so, in an event and in its PodScheduled condition, and looked at again whenever a node or a pod changes.
+//! told so, in an event and in its PodScheduled condition, and looked at again when something changes that may have been
+//! in its way.
 
 mod affinity;
 mod fit;
 mod plan;
 mod resources;
+mod world;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use client::{Grade, Recorder, Sight, about_pod, follow};
@@ -19,13 +22,19 @@ use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-pub use plan::{Placement, plan};
+use crate::pod::PodView;
+use plan::{Placement, Planner};
+use world::Uid;
 
 /// The scheduler's name, in `spec.schedulerName` and as the source of its events.
 const NAME: &str = "default-scheduler";
+
+/// How many pods are bound at once: enough for the store to write many in one go.
+const AT_ONCE: usize = 32;
 
 /// How long to wait after a failure before looking again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -35,60 +44,83 @@ pub async fn run(client: kube::Client) {
     let (pod_told, mut pod_sights) = mpsc::channel(256);
     let (node_told, mut node_sights) = mpsc::channel(64);
     let mut watches = JoinSet::new();
-    watches.spawn(follow(Api::<Pod>::all(client.clone()), None, pod_told));
+    watches.spawn(follow(Api::<PodView>::all(client.clone()), None, pod_told));
     watches.spawn(follow(Api::<Node>::all(client.clone()), None, node_told));
     let (recorder, recording) = Recorder::start(client.clone(), NAME, None);
     watches.spawn(recording);
     let mut state = State::new(recorder);
     loop {
-        let again = tokio::time::sleep(TRY_AGAIN);
+        let again_at = state.again_at;
         tokio::select! {
             Some(sight) = pod_sights.recv() => state.see_pod(sight),
             Some(sight) = node_sights.recv() => state.see_node(sight),
-            () = again, if state.failed => {}
+            Some(ended) = state.binding.join_next(), if !state.binding.is_empty() => state.ended(ended),
+            () = tokio::time::sleep_until(again_at.unwrap_or_else(Instant::now)), if again_at.is_some() => {
+                state.again_at = None;
+                state.planner.look_again();
+            }
             else => return,
         }
-        state.failed = false;
-        // Decide once for everything that has already been heard.
-        while let Ok(sight) = pod_sights.try_recv() {
-            state.see_pod(sight);
-        }
         // Who is known before the nodes are would be told that there are none.
-        if !state.has_listed {
-            continue;
-        }
-        for placement in plan(state.pods.values(), state.nodes.values()) {
-            state.apply(&client, placement).await;
+        while state.has_listed && state.binding.len() < AT_ONCE {
+            // Decide with everything that has already been heard.
+            while let Ok(sight) = pod_sights.try_recv() {
+                state.see_pod(sight);
+            }
+            while let Ok(sight) = node_sights.try_recv() {
+                state.see_node(sight);
+            }
+            let Some(placement) = state.planner.next() else { break };
+            match placement {
+                Placement::On { pod, node } => state.place(&client, pod, node),
+                Placement::Nowhere { pod, why } => state.leave_waiting(&client, &pod, why).await,
+            }
         }
     }
 }
 
+/// What came of binding a pod.
+struct Ended {
+    uid: Uid,
+    pod: PodView,
+    node: Arc<str>,
+    outcome: kube::Result<()>,
+}
+
 struct State {
-    pods: BTreeMap<String, Pod>,
-    nodes: BTreeMap<String, Node>,
+    planner: Planner,
+    binding: JoinSet<Ended>,
     /// What each pod without a place was last told.
-    told: BTreeMap<String, String>,
+    told: BTreeMap<Uid, String>,
     /// The nodes are known.
     has_listed: bool,
-    /// Some pod could not be bound, for a reason that may pass.
-    failed: bool,
+    /// When those are looked at again for whom something failed that may pass.
+    again_at: Option<Instant>,
     recorder: Recorder,
 }
 
 impl State {
     fn new(recorder: Recorder) -> Self {
-        let (pods, nodes, told) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { pods, nodes, told, has_listed: false, failed: false, recorder }
+        let (planner, binding, told) = (Planner::default(), JoinSet::new(), BTreeMap::new());
+        Self { planner, binding, told, has_listed: false, again_at: None, recorder }
     }
 
-    fn see_pod(&mut self, sight: Sight<Pod>) {
-        let key = |pod: &Pod| pod.uid().unwrap_or_default();
+    fn put_off(&mut self, uid: &Uid) {
+        self.planner.put_off(uid);
+        self.again_at.get_or_insert_with(|| Instant::now() + TRY_AGAIN);
+    }
+
+    fn see_pod(&mut self, sight: Sight<PodView>) {
         match sight {
-            Sight::Listed(pods) => self.pods = pods.into_iter().map(|p| (key(&p), p)).collect(),
-            Sight::Changed(pod) => drop(self.pods.insert(key(&pod), pod)),
+            Sight::Listed(pods) => {
+                self.planner.all_pods(pods);
+                self.told.retain(|uid, _| self.planner.waiting(uid).is_some());
+            }
+            Sight::Changed(pod) => self.planner.pod_seen(pod),
             Sight::Removed(pod) => {
-                self.pods.remove(&key(&pod));
-                self.told.remove(&key(&pod));
+                let uid = pod.uid().unwrap_or_default();
+                self.planner.pod_gone(&uid);
+                self.told.remove(&*uid);
             }
         }
     }
@@ -96,58 +128,63 @@ impl State {
     fn see_node(&mut self, sight: Sight<Node>) {
         match sight {
             Sight::Listed(nodes) => {
-                self.nodes = nodes.into_iter().map(|n| (n.name_any(), n)).collect();
+                self.planner.all_nodes(&nodes);
                 self.has_listed = true;
             }
-            Sight::Changed(node) => drop(self.nodes.insert(node.name_any(), node)),
-            Sight::Removed(node) => drop(self.nodes.remove(&node.name_any())),
+            Sight::Changed(node) => self.planner.node_seen(&node),
+            Sight::Removed(node) => self.planner.node_gone(&node.name_any()),
         }
     }
 
-    async fn apply(&mut self, client: &kube::Client, placement: Placement) {
-        match placement {
-            Placement::On { pod, node } => {
-                let Some(object) = self.pods.get_mut(&pod) else { return };
-                let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
-                match bind(client, object, &node).await {
-                    Ok(()) => {
-                        info!(pod = name, namespace, node, "bound");
-                        // The watch will say so too; until then the plan must not choose again.
-                        object.spec.get_or_insert_default().node_name = Some(node.clone());
-                        self.told.remove(&pod);
-                        let message = format!("Successfully assigned {namespace}/{name} to {node}");
-                        self.recorder.tell(about_pod(object, None), Grade::Normal, "Scheduled", message);
-                    }
-                    // Gone, or bound by someone else: the watch tells.
-                    Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-                        debug!(message = status.message, pod = name, "not bound");
-                    }
-                    Err(error) => {
-                        warn!(%error, pod = name, "cannot bind a pod; trying again");
-                        self.failed = true;
-                    }
-                }
+    /// Begins to bind a pod, which has its room from then on.
+    fn place(&mut self, client: &kube::Client, uid: Uid, node: Arc<str>) {
+        let Some(pod) = self.planner.assume(&uid, Arc::clone(&node)) else { return };
+        let client = client.clone();
+        self.binding.spawn(async move {
+            let outcome = bind(&client, &pod, &node).await;
+            Ended { uid, pod, node, outcome }
+        });
+    }
+
+    fn ended(&mut self, ended: Result<Ended, JoinError>) {
+        let Ended { uid, pod, node, outcome } = match ended {
+            Ok(ended) => ended,
+            Err(error) => return warn!(%error, "the binding of a pod broke"),
+        };
+        let (name, namespace) = (pod.name_any(), pod.namespace().unwrap_or_default());
+        match outcome {
+            Ok(()) => {
+                info!(pod = name, namespace, %node, "bound");
+                self.told.remove(&uid);
+                let message = format!("Successfully assigned {namespace}/{name} to {node}");
+                self.recorder.tell(about_pod(&pod, None), Grade::Normal, "Scheduled", message);
             }
-            Placement::Nowhere { pod, why } => {
-                if self.told.get(&pod) == Some(&why) {
-                    return;
-                }
-                if let Some(object) = self.pods.get(&pod) {
-                    // Said again with the next change of a pod or a node if it cannot be stored.
-                    if let Err(error) = say_unschedulable(client, object, &why).await {
-                        debug!(%error, "a pod's condition could not be stored");
-                        self.failed = true;
-                        return;
-                    }
-                    self.recorder.tell(about_pod(object, None), Grade::Warning, "FailedScheduling", why.clone());
-                    self.told.insert(pod, why);
-                }
+            // Gone, or bound by someone else: the watch tells.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+                debug!(message = status.message, pod = name, "not bound");
+                self.planner.take_back(&uid, pod);
+            }
+            Err(error) => {
+                warn!(%error, pod = name, "cannot bind a pod; trying again");
+                self.planner.take_back(&uid, pod);
+                self.put_off(&uid);
             }
         }
+    }
+
+    async fn leave_waiting(&mut self, client: &kube::Client, uid: &Uid, why: String) {
+        let Some(pod) = self.planner.waiting(uid).filter(|_| self.told.get(uid) != Some(&why)) else { return };
+        if let Err(error) = say_unschedulable(client, pod, &why).await {
+            debug!(%error, "a pod's condition could not be stored; trying again");
+            self.put_off(uid);
+            return;
+        }
+        self.recorder.tell(about_pod(pod, None), Grade::Warning, "FailedScheduling", why.clone());
+        self.told.insert(Arc::clone(uid), why);
     }
 }
 
-async fn bind(client: &kube::Client, pod: &Pod, node: &str) -> kube::Result<()> {
+async fn bind(client: &kube::Client, pod: &PodView, node: &str) -> kube::Result<()> {
     let namespace = pod.namespace().unwrap_or_default();
     let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let binding = Binding {
@@ -169,10 +206,9 @@ async fn bind(client: &kube::Client, pod: &Pod, node: &str) -> kube::Result<()> 
 }
 
 /// Lets others see that the pod fits nowhere, and why.
-async fn say_unschedulable(client: &kube::Client, pod: &Pod, why: &str) -> kube::Result<()> {
+async fn say_unschedulable(client: &kube::Client, pod: &PodView, why: &str) -> kube::Result<()> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
-    let stored = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let before = stored.into_iter().find(|it| it.type_ == "PodScheduled" && it.status == "False");
+    let before = pod.status.conditions.iter().find(|it| it.type_ == "PodScheduled" && it.status == "False");
     let since = before.and_then(|it| it.last_transition_time.clone()).unwrap_or_else(|| Time(Timestamp::now()));
     let condition = json!({
         "type": "PodScheduled",

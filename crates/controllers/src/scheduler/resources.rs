@@ -1,38 +1,49 @@
 //! What pods ask for, and what nodes have left of it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use api::quantity::Quantity;
-use k8s_openapi::api::core::v1::{Container, Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+
+use crate::pod::{ContainerView, PodView};
 
 const CPU: &str = "cpu";
 const PODS: &str = "pods";
 
-/// So much of each resource: thousandths of CPUs, bytes, pieces.
+/// The name of a resource; those that everybody has cost nothing to keep.
+type Name = Cow<'static, str>;
+
+fn name_of(word: &str) -> Name {
+    let known = [CPU, "memory", PODS, "ephemeral-storage"].into_iter().find(|known| *known == word);
+    known.map_or_else(|| Cow::Owned(word.to_owned()), Cow::Borrowed)
+}
+
+/// So much of each resource: thousandths of CPUs, bytes, pieces. In the order of names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Amounts(BTreeMap<String, i64>);
+pub(super) struct Amounts(Vec<(Name, i64)>);
 
 impl Amounts {
     fn of(quantities: Option<&BTreeMap<String, ApiQuantity>>) -> Self {
         let amounts = quantities.into_iter().flatten().filter_map(|(name, quantity)| {
             let quantity: Quantity = quantity.0.parse().ok()?;
-            Some((name.clone(), if name == CPU { quantity.milli_ceil() } else { quantity.ceil() }))
+            Some((name_of(name), if name == CPU { quantity.milli_ceil() } else { quantity.ceil() }))
         });
         Self(amounts.collect())
     }
 
     /// What one container asks for.
-    fn of_container(container: &Container) -> Self {
+    fn of_container(container: &ContainerView) -> Self {
         Self::of(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
     }
 
     /// What a pod asks for: its containers and sidecars together, or an init container beside the sidecars before it
     /// if that is more; and itself, as one pod.
-    pub(super) fn of_pod(pod: &Pod) -> Self {
-        let Some(spec) = &pod.spec else { return Self::default() };
+    pub(super) fn of_pod(pod: &PodView) -> Self {
+        let spec = &pod.spec;
         let (mut sidecars, mut most) = (Self::default(), Self::default());
-        for container in spec.init_containers.iter().flatten() {
+        for container in &spec.init_containers {
             let own = Self::of_container(container);
             if container.restart_policy.as_deref() == Some("Always") {
                 sidecars.add(&own);
@@ -48,9 +59,10 @@ impl Amounts {
         total.raise(&most);
         // What is asked for the pod as a whole comes in place of its containers' sum.
         let whole = Self::of(spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()));
-        total.0.extend(whole.0);
+        whole.0.iter().for_each(|(name, amount)| *total.entry(name) = *amount);
         total.add(&Self::of(spec.overhead.as_ref()));
-        total.add(&Self([(PODS.to_owned(), 1)].into()));
+        total.add(&Self(vec![(Cow::Borrowed(PODS), 1)]));
+        total.0.shrink_to_fit();
         total
     }
 
@@ -59,30 +71,50 @@ impl Amounts {
         Self::of(node.status.as_ref().and_then(|status| status.allocatable.as_ref()))
     }
 
+    fn place(&self, name: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(own, _)| own.as_ref().cmp(name))
+    }
+
+    fn entry(&mut self, name: &Name) -> &mut i64 {
+        let at = self.place(name).unwrap_or_else(|at| {
+            self.0.insert(at, (name.clone(), 0));
+            at
+        });
+        &mut self.0[at].1
+    }
+
     pub(super) fn add(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
-            let sum = self.0.entry(name.clone()).or_default();
+            let sum = self.entry(name);
             *sum = sum.saturating_add(*amount);
+        }
+    }
+
+    /// Takes back what was added.
+    pub(super) fn subtract(&mut self, other: &Self) {
+        for (name, amount) in &other.0 {
+            let left = self.entry(name);
+            *left = left.saturating_sub(*amount);
         }
     }
 
     fn raise(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
-            let own = self.0.entry(name.clone()).or_default();
+            let own = self.entry(name);
             *own = (*own).max(*amount);
         }
     }
 
     /// How many there are of that.
     pub(super) fn get(&self, name: &str) -> i64 {
-        self.0.get(name).copied().unwrap_or(0)
+        self.place(name).map_or(0, |at| self.0[at].1)
     }
 
     /// What is missing for `asked` besides what is `used`, in the words that people are told.
     pub(super) fn missing(&self, used: &Self, asked: &Self) -> Vec<String> {
-        let short = |(name, amount): (&String, &i64)| {
+        let short = |(name, amount): &(Name, i64)| {
             let left = self.get(name).saturating_sub(used.get(name));
-            let counts = *amount > 0 && (name != PODS || self.0.contains_key(PODS));
+            let counts = *amount > 0 && (name != PODS || self.place(PODS).is_ok());
             let words = || if name == PODS { "Too many pods".to_owned() } else { format!("Insufficient {name}") };
             (counts && *amount > left).then(words)
         };

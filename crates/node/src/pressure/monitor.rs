@@ -49,6 +49,8 @@ pub struct Monitor<R: Runtime> {
     passed: BTreeMap<usize, Moment>,
     /// When each signal was last found too low.
     seen: BTreeMap<Signal, Moment>,
+    /// What is too low although nobody is left who could go. That is said once.
+    helpless: Option<Signal>,
 }
 
 impl<R: Runtime> Monitor<R> {
@@ -61,7 +63,7 @@ impl<R: Runtime> Monitor<R> {
         evictions: mpsc::Sender<Eviction>,
     ) -> Self {
         let (passed, seen) = (BTreeMap::new(), BTreeMap::new());
-        Self { tools, directory, config, nodefs, imagefs, evictions, passed, seen }
+        Self { tools, directory, config, nodefs, imagefs, evictions, passed, seen, helpless: None }
     }
 
     /// Looks until the node stops.
@@ -75,8 +77,9 @@ impl<R: Runtime> Monitor<R> {
             let now = timeline::now();
             let due = self.observe(now, &readings);
             self.show(now);
-            if let Some((threshold, reading)) = due {
-                self.reclaim(threshold, reading).await;
+            match due {
+                Some((threshold, reading)) => self.reclaim(threshold, reading).await,
+                None => self.helpless = None,
             }
         }
     }
@@ -119,15 +122,21 @@ impl<R: Runtime> Monitor<R> {
     }
 
     /// Lets one pod go, and waits until it has.
-    async fn reclaim(&self, threshold: Threshold, reading: Reading) {
+    async fn reclaim(&mut self, threshold: Threshold, reading: Reading) {
         let resource = threshold.signal.resource();
+        let chosen = choose(threshold.signal, self.candidates(threshold.signal).await);
+        if chosen.is_none() && self.helpless == Some(threshold.signal) {
+            return;
+        }
         warn!(%threshold, available = reading.available, "the node is low on something; a pod has to go");
         let message = format!("Attempting to reclaim {resource}");
         self.tools.recorder.record_own(EventKind::Warning, "EvictionThresholdMet", message);
-        let Some(chosen) = choose(threshold.signal, self.candidates(threshold.signal).await) else {
+        let Some(chosen) = chosen else {
             warn!(resource, "there is no pod that may be evicted");
+            self.helpless = Some(threshold.signal);
             return;
         };
+        self.helpless = None;
         let detail = format!("{}{}", threshold.words(reading), offenders(threshold.signal, &chosen));
         let resource = resource.to_owned();
         let pressure = match threshold.patience {

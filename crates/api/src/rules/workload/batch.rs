@@ -22,7 +22,7 @@ const GENERATED: [&str; 4] =
 pub(crate) struct JobRules;
 
 impl Rules for JobRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<Job>(object)
     }
 
@@ -131,7 +131,7 @@ fn validate_job(spec: &Value, at: &str, causes: &mut Vec<Cause>) {
 pub(crate) struct CronJobRules;
 
 impl Rules for CronJobRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<CronJob>(object)
     }
 

@@ -15,7 +15,7 @@ use crate::status::Cause;
 pub(crate) struct DaemonSetRules;
 
 impl Rules for DaemonSetRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<DaemonSet>(object)
     }
 

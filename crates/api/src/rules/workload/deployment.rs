@@ -15,7 +15,7 @@ use crate::status::Cause;
 pub(crate) struct DeploymentRules;
 
 impl Rules for DeploymentRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<Deployment>(object)
     }
 

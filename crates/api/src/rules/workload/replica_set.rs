@@ -13,7 +13,7 @@ use crate::status::Cause;
 pub(crate) struct ReplicaSetRules;
 
 impl Rules for ReplicaSetRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<ReplicaSet>(object)
     }
 
@@ -48,7 +48,7 @@ impl Rules for ReplicaSetRules {
 pub(crate) struct ReplicationControllerRules;
 
 impl Rules for ReplicationControllerRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<ReplicationController>(object)
     }
 

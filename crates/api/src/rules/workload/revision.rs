@@ -11,7 +11,7 @@ use crate::status::Cause;
 pub(crate) struct ControllerRevisionRules;
 
 impl Rules for ControllerRevisionRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<ControllerRevision>(object)
     }
 
@@ -32,7 +32,7 @@ impl Rules for ControllerRevisionRules {
 pub(crate) struct PodTemplateRules;
 
 impl Rules for PodTemplateRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<PodTemplate>(object)
     }
 

@@ -24,7 +24,7 @@ const CHANGEABLE: [&str; 7] = [
 ];
 
 impl Rules for StatefulSetRules {
-    fn typed(&self, object: Value) -> Result<Value, serde_json::Error> {
+    fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<StatefulSet>(object)
     }
 

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{HTTPGetAction, LifecycleHandler};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::api::core::v1::LifecycleHandler;
 
 use super::{About, Advice, spent};
 use crate::plan::bars::{Bar, On};
-use crate::plan::behaviour::splits_badly;
+use crate::plan::behaviour::{missing_port, splits_badly};
 use crate::plan::command;
 use crate::plan::pause;
 use crate::plan::story::{HookName, What};
@@ -41,10 +40,7 @@ impl Advice<'_> {
     /// A hook that leaves the program too little.
     fn on_length(&mut self, about: &About<'_>, field: &str, bar: Option<&Bar>) {
         let grace = self.plan.story.budget();
-        let abandoned = self.plan.story.facts.iter().any(|fact| {
-            fact.container.as_ref() == Some(&about.container.name)
-                && matches!(fact.what, What::HookAbandoned { hook: HookName::PreStop, .. })
-        });
+        let abandoned = self.is_abandoned(about);
         let raise = match self.plan.grace_said {
             true => "delete it with a longer grace",
             false => "raise terminationGracePeriodSeconds above the hook and what the program needs together",
@@ -79,6 +75,13 @@ impl Advice<'_> {
         }
     }
 
+    fn is_abandoned(&self, about: &About<'_>) -> bool {
+        self.plan.story.facts.iter().any(|fact| {
+            fact.container.as_ref() == Some(&about.container.name)
+                && matches!(fact.what, What::HookAbandoned { hook: HookName::PreStop, .. })
+        })
+    }
+
     /// A hook that cannot work.
     fn on_failure(&mut self, about: &About<'_>, field: &str, hook: &LifecycleHandler) {
         if hook.tcp_socket.is_some() {
@@ -93,7 +96,7 @@ impl Advice<'_> {
                 ),
             );
         }
-        if let Some(port) = hook.http_get.as_ref().and_then(|get| missing_port(get, about)) {
+        if let Some(port) = missing_port(hook, about.container) {
             self.container(
                 about,
                 "hook-port-unknown",
@@ -135,10 +138,16 @@ impl Advice<'_> {
         }
     }
 
+    /// Where somebody tells when traffic has moved, nobody has to guess how long that takes. Today it is a guess.
     fn on_sleep(&mut self, about: &About<'_>, field: &str, bar: Option<&Bar>) {
-        let took = rounded(spent(bar, On::PreStop));
-        let behind = self.plan.traffic.as_ref().map(|traffic| traffic.services.join(", "));
-        let service = behind.map_or_else(String::new, |names| format!(" of Service {names}"));
+        let took = spent(bar, On::PreStop);
+        let Some(traffic) = self.plan.traffic.as_ref().filter(|traffic| traffic.flow.steered && !took.is_zero()) else {
+            return;
+        };
+        if self.is_abandoned(about) {
+            return;
+        }
+        let (took, service) = (rounded(took), format!(" of Service {}", traffic.services.join(", ")));
         self.container(
             about,
             "sleep-instead-of-barrier",
@@ -150,17 +159,9 @@ impl Advice<'_> {
                      has happened; it adds {took} to every stop and is taken from the grace. A drain barrier waits until \
                      new connections go elsewhere, milliseconds as a rule, and makes it unnecessary"
                 ),
-                "this version of Adieu does not steer traffic yet, and other clusters never do: keep it as short as your \
-                 proxies allow. Once there is a barrier, the annotation adieu.dev/elide-sleep: \"true\" leaves it out \
+                "keep it for clusters without a barrier, and let the annotation adieu.dev/elide-sleep: \"true\" leave it out \
                  wherever the barrier has done its work",
             ),
         );
     }
-}
-
-/// A named port that the container does not have. A text that is a number is one.
-fn missing_port<'a>(get: &'a HTTPGetAction, about: &About<'_>) -> Option<&'a str> {
-    let IntOrString::String(name) = &get.port else { return None };
-    let known = about.container.ports.iter().flatten().any(|port| port.name.as_ref() == Some(name));
-    (!known && name.parse::<u16>().is_err()).then_some(name)
 }

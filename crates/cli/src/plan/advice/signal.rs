@@ -81,7 +81,20 @@ impl Advice<'_> {
 fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, &'static str)> {
     let said = |code, finding: &str, reason: &str, remedy| Some((code, finding.to_owned(), reason.to_owned(), remedy));
     match hears {
-        Hears::Presumably | Hears::Unknown(_) | Hears::OnceReached | Hears::TrapExits { .. } => None,
+        Hears::Presumably | Hears::Unknown(_) | Hears::OnceReached | Hears::Exits { .. } | Hears::Over(_) => None,
+        Hears::CannotTell(why) => said(
+            "cannot-tell",
+            "a script that does not show what it does with its stop signal",
+            &format!("{why}; it may go on until it is killed at the end of the grace"),
+            "start the program with `exec` as the last command of the script, or say what it does with --app",
+        ),
+        Hears::NoProgram => said(
+            "command-without-shell",
+            "a command that only a shell could run",
+            "the words of a command are not split and operators mean nothing: there is no program of that name, and the \
+             container never starts",
+            "write each word on its own ([\"sleep\", \"100\"]), or [\"sh\", \"-c\", \"...\"]",
+        ),
         Hears::ShellSwallows { all: true } => said(
             "shell-swallows-signal",
             "a shell as first process, with the program as its child",
@@ -100,8 +113,9 @@ fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, &'static s
         Hears::ShellMaySwallow => said(
             "shell-may-swallow-signal",
             "a shell as first process, without `exec`",
-            "bash before 5.1, and some other shells, stay in front of the last command of a list and swallow the stop \
-             signal",
+            "this shell becomes the last command of its script by itself, so that the signal arrives; but only as long as \
+             that command is the one that runs, and nothing follows it (in Alpine, not even the end of a line). bash \
+             before 5.1 and the sh of Debian and Ubuntu never do",
             USE_EXEC,
         ),
         Hears::NoHandler(program) => {
@@ -134,14 +148,15 @@ fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, &'static s
             "a shell runs a trap only when the command in its foreground is over, and that command never hears the \
              signal"
                 .to_owned(),
-            "start it in the background and wait for it: trap 'kill $pid; wait $pid' TERM; program & pid=$!; wait $pid",
+            "start it in the background, pass the signal on, and exit as it does: trap 'kill $pid; wait $pid; exit $?' TERM; \
+             program & pid=$!; wait $pid",
         )),
-        Hears::Abandons => said(
+        Hears::Abandons { .. } => said(
             "shell-does-not-wait",
-            "a shell that exits before its programs",
-            "`wait` ends as soon as the trap has run; the shell then exits, and what it started is killed in the middle of \
-             its work, whatever grace is left",
-            "wait for it in the trap: trap 'kill $pid; wait $pid' TERM",
+            "programs that outlive the first process of their container",
+            "when the first process exits, everything else in the container is killed in the middle of its work, whatever \
+             grace is left. `wait` ends as soon as a trap has run, and what `exec` runs waits for nobody",
+            "ask each of them, wait for it in the trap, and exit as it did: trap 'kill $pid; wait $pid; exit $?' TERM",
         ),
         Hears::Dies => None,
         Hears::DiesInFront => said(

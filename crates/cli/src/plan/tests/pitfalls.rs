@@ -15,8 +15,10 @@ fn each_pitfall_is_warned_of_and_nothing_else() {
         (grace(3600), none.clone(), vec!["grace-long"]),
         (grace(120), probe.clone(), vec!["liveness-without-grace"]),
         (none.clone(), probe, vec![]),
-        (none.clone(), hook(json!({ "sleep": { "seconds": 15 } })), vec!["sleep-instead-of-barrier"]),
-        (none.clone(), hook(json!({ "exec": { "command": ["sleep", "15"] } })), vec!["sleep-instead-of-barrier"]),
+        (none.clone(), hook(json!({ "sleep": { "seconds": 15 } })), vec![]),
+        (none.clone(), hook(json!({ "exec": { "command": ["sh", "-c", "sleep 15 &"] } })), vec![]),
+        (none.clone(), json!({ "command": ["while true; do sleep 1; done"] }), vec!["command-without-shell"]),
+        (none.clone(), json!({ "command": ["sh -c './server'"] }), vec!["command-without-shell"]),
         (none.clone(), hook(json!({ "exec": { "command": ["nginx", "-s", "quit"] } })), vec![]),
         (none.clone(), hook(json!({ "exec": { "command": ["nginx -s quit"] } })), vec!["hook-without-shell"]),
         (none.clone(), hook(json!({ "exec": { "command": ["a", "&&", "b"] } })), vec!["hook-without-shell"]),
@@ -77,6 +79,9 @@ fn a_service_needs_a_readiness_probe_on_the_pods_it_selects() {
     };
     let bare = pod(&json!({}), &json!({}));
     let probed = pod(&json!({}), &json!({ "readinessProbe": { "tcpSocket": { "port": 80 } } }));
+    let report_of = |arguments: &[&str], input: &str| {
+        report_of(&[arguments, &["--accept", "traffic-still-arrives"]].concat(), input)
+    };
     assert_eq!(warnings(&report_of(&[], &(bare.clone() + &service("p")))), ["no-readiness"]);
     assert_eq!(warnings(&report_of(&[], &(bare + &service("other")))), [""; 0]);
     assert_eq!(warnings(&report_of(&[], &(probed + &service("p")))), [""; 0]);
@@ -90,7 +95,7 @@ fn a_grace_that_the_command_line_gave_is_not_blamed_on_the_manifest() {
         (&warning["code"], &warning["field"], &warning["line"]),
         (&json!("grace-zero"), &json!("--grace"), &Value::Null)
     );
-    assert!(text_of(&["--grace", "0"], &manifest).contains("warning: a grace of 0  --grace\n"));
+    assert!(text_of(&["--grace", "0"], &manifest).contains("warning: a grace of 0\n         [grace-zero]  --grace\n"));
     // What a probe waits for is the pod's own grace, whatever a delete says.
     let probe = json!({ "livenessProbe": { "tcpSocket": { "port": 80 } } });
     let long = pod(&json!({ "terminationGracePeriodSeconds": 120 }), &probe);

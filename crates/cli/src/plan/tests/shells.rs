@@ -32,7 +32,13 @@ fn a_script_leaves_as_its_shell_would() {
         (bash("if [ -f x ]; then a; else b; fi"), "forced", 137, killed, &["shell-swallows-signal"]),
         (sh("if [ -f x ]; then a; fi; (server)"), "forced", 137, killed, &["shell-swallows-signal"]),
         (json!({ "command": ["sh", "-c"], "args": ["a; b"] }), "forced", 137, killed, &["shell-swallows-signal"]),
-        (json!({ "image": "node:22-alpine", "command": ["sh", "-c", "a; b"] }), "clean", 0, 1_000, &[]),
+        (
+            json!({ "image": "node:22-alpine", "command": ["sh", "-c", "a; b"] }),
+            "clean",
+            0,
+            1_000,
+            &["shell-may-swallow-signal"],
+        ),
         // exec, where it is one.
         (sh("migrate; exec server"), "clean", 0, 1_000, &[]),
         (sh("cd /srv && exec ./server \"$@\" # not; this"), "clean", 0, 1_000, &[]),
@@ -53,16 +59,32 @@ fn a_script_leaves_as_its_shell_would() {
         (sh("trap 'exit 0' TERM; server"), "forced", 137, killed, &["trap-waits"]),
         (sh("trap 'exit 0' TERM; sleep 3600"), "forced", 137, killed, &["killed"]),
         (sh("trap 'kill $p' TERM; server & p=$!; wait $p"), "forced", 143, 1, &["shell-does-not-wait"]),
-        (sh("trap 'kill $p; wait $p' TERM; server & p=$!; wait $p"), "clean", 0, 1_000, &[]),
+        (sh("trap 'kill $p; wait $p' TERM; server & p=$!; wait $p"), "clean", 143, 1_000, &[]),
+        (sh("trap 'kill $p; wait $p; exit $?' TERM; server & p=$!; wait $p"), "clean", 0, 1_000, &[]),
         (sh("trap 'kill $p' TERM; server & p=$!; wait $p; wait $p"), "clean", 0, 1_000, &[]),
         (sh("trap 'exit 0' TERM; sleep infinity & wait"), "clean", 0, 1, &[]),
         (sh("trap 'exit 0' INT; while :; do sleep 1; done"), "forced", 137, killed, &["no-handler"]),
         (sh("go=1; trap 'go=0' TERM; while [ $go = 1 ]; do sleep 1; done"), "clean", 0, 1_000, &[]),
-        // In doubt it is silent.
+        // In doubt it says so, and plays the worst where a script leaves the doubt.
         (json!({ "command": ["sh", "/start.sh"] }), "clean", 0, 1_000, &[]),
         (json!({ "command": ["server", "-c", "config; yes"] }), "clean", 0, 1_000, &[]),
         (sh("if [ -f x ]; then exec a; else exec b; fi"), "clean", 0, 1_000, &[]),
-        (sh("an 'unfinished quote"), "clean", 0, 1_000, &[]),
+        (sh("an 'unfinished quote"), "forced", 137, killed, &["cannot-tell"]),
+        (sh("if [ -f x ]; then exec a; else b; fi"), "forced", 137, killed, &["cannot-tell"]),
+        (
+            json!({ "image": "alpine", "command": ["sh", "-c", "server\n"] }),
+            "forced",
+            137,
+            killed,
+            &["shell-swallows-signal"],
+        ),
+        (
+            json!({ "image": "debian", "command": ["sh", "-c", "trap 'exit 0' SIGTERM; while :; do sleep 1; done"] }),
+            "forced",
+            137,
+            killed,
+            &["no-handler"],
+        ),
         (json!({}), "clean", 0, 1_000, &[]),
         // Somebody first who passes signals on.
         (json!({ "command": ["tini", "--", "sleep", "9"] }), "forced", 143, 1, &[]),
@@ -120,7 +142,11 @@ fn signals_nobody_can_handle_do_what_the_kernel_says() {
 
 #[test]
 fn what_is_not_known_is_said() {
-    let text = text_of(&[], &pod(&json!({}), &json!({})));
+    let joined = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = joined(text_of(&[], &pod(&json!({}), &json!({}))));
+    assert!(text.contains("verdict: clean, if app does exit when it is asked to: everything exited"), "{text}");
+    let sure = text_of(&["--app", "exits-after=3s"], &pod(&json!({}), &json!({})));
+    assert!(sure.contains("verdict: clean: everything exited"), "{sure}");
     assert!(
         text.contains("app exits 1s after its stop signal: what it runs is in its image, which is not looked into")
     );

@@ -26,7 +26,8 @@ fn deployment(spec: &Value, annotations: &Value, pod: &Value) -> String {
 
 /// What the timeline says about the barrier, and when the stop signal went out.
 fn barrier(arguments: &[&str], manifest: &str) -> (Vec<String>, i64) {
-    let report = report_of(arguments, manifest);
+    let steered: &[&str] = if arguments.contains(&"--traffic") { &[] } else { &["--traffic", "steered"] };
+    let report = report_of(&[arguments, steered].concat(), manifest);
     let timeline = report["pods"][0]["timeline"].as_array().unwrap();
     let told = timeline.iter().filter_map(|fact| match fact["what"].as_str().unwrap() {
         "trafficCut" => Some(fact["how"].as_str().unwrap().to_owned()),
@@ -44,7 +45,7 @@ fn a_pod_behind_a_service_is_asked_to_exit_once_its_traffic_goes_elsewhere() {
     let (told, signalled) = barrier(&[], &deployment(&none, &none, &none));
     assert_eq!(told, ["divert", "LocalCut"]);
     assert!((1..100).contains(&signalled), "{signalled}");
-    let text = text_of(&["--app", "exits-after=3s"], &deployment(&none, &none, &none));
+    let text = text_of(&["--traffic", "steered", "--app", "exits-after=3s"], &deployment(&none, &none, &none));
     let order = [
         "the pod is deleted",
         "-> barrier: send its new connections to other pods",
@@ -58,19 +59,22 @@ fn a_pod_behind_a_service_is_asked_to_exit_once_its_traffic_goes_elsewhere() {
 #[test]
 fn it_is_said_that_nobody_steers_traffic_yet_and_what_happens_until_then() {
     let none = json!({});
-    let text = text_of(&[], &deployment(&none, &none, &none));
+    let joined = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = joined(text_of(&[], &deployment(&none, &none, &none)));
     assert!(text.contains("Service web sends connections to it; 2 other pods can take them over"), "{text}");
-    assert!(text.contains("this version\n            does not yet: hooks and stop signals go out at once"), "{text}");
-    // Where the barrier takes time, today's end is told as well.
+    assert!(
+        text.contains("shown as it is today: nobody steers them, so hooks and stop signals go out at once"),
+        "{text}"
+    );
     let alone = deployment(&json!({ "replicas": 1 }), &none, &none);
-    let joined = text_of(&[], &alone).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(joined.contains("whoever still connects, and the pod is gone after 1s"), "{joined}");
-    // And today itself can be played.
     let (told, signalled) = barrier(&["--traffic", "unsteered"], &alone);
     assert_eq!((told, signalled), (Vec::new(), 0));
-    let text = text_of(&["--traffic", "unsteered"], &alone);
-    assert!(text.contains("as today, nobody steers them"), "{text}");
-    let report = report_of(&[], &alone);
+    assert_eq!(report_of(&[], &alone)["pods"][0]["traffic"]["steered"], false);
+    // Where the barrier is shown and takes time, today's end is told as well.
+    let text = joined(text_of(&["--traffic", "steered"], &alone));
+    assert!(text.contains("shown as it will be, with the drain barrier"), "{text}");
+    assert!(text.contains("whoever still connects, and the pod is gone after 1s"), "{text}");
+    let report = report_of(&["--traffic", "steered"], &alone);
     assert_eq!(report["pods"][0]["traffic"]["steered"], true);
     assert_eq!(report["pods"][0]["traffic"]["goneWithoutSteeringMillis"], 1_002);
 }
@@ -164,12 +168,20 @@ fn a_sleep_that_the_barrier_makes_pointless_is_left_out_if_the_pod_says_so() {
     assert!((9_000..9_100).contains(&barrier(&[], &plain).1));
     let elided = deployment(&json!({}), &json!({ "adieu.dev/elide-sleep": "true" }), &sleep);
     assert!((0..100).contains(&barrier(&[], &elided).1));
-    assert!(text_of(&[], &elided).contains("the sleep of web is left out: its traffic has moved"));
+    let steered = ["--traffic", "steered"];
+    assert!(text_of(&steered, &elided).contains("the sleep of web is left out: its traffic has moved"));
     assert!((9_000..9_100).contains(&barrier(&["--traffic", "unsteered"], &elided).1), "as long as nobody steers");
-    let report = report_of(&[], &plain);
+    let report = report_of(&steered, &plain);
     assert_eq!(warnings(&report), ["sleep-instead-of-barrier"]);
     let remedy = report["pods"][0]["warnings"][0]["remedy"].as_str().unwrap();
-    assert!(remedy.contains("does not steer traffic yet") && remedy.contains("adieu.dev/elide-sleep"), "{remedy}");
+    assert!(remedy.contains("adieu.dev/elide-sleep"), "{remedy}");
+    assert_eq!(warnings(&report_of(&steered, &elided)), [""; 0]);
+    // Today it is what keeps connections from being refused.
+    assert_eq!(warnings(&report_of(&[], &plain)), [""; 0]);
+    let without = deployment(&json!({}), &json!({}), &json!({}));
+    assert_eq!(warnings(&report_of(&[], &without)), ["traffic-still-arrives"]);
+    assert_eq!(warnings(&report_of(&["--accept", "traffic-still-arrives"], &without)), [""; 0]);
+    assert_eq!(warnings(&report_of(&steered, &without)), [""; 0]);
 }
 
 #[test]

@@ -1,0 +1,45 @@
+//! Metadata as far as loops that look after many objects need it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use serde::{Deserialize, Deserializer};
+
+/// What is read; everything else is skipped without being taken apart.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Lean {
+    name: Option<String>,
+    generate_name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    deletion_grace_period_seconds: Option<i64>,
+    labels: Option<BTreeMap<String, String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+    finalizers: Option<Vec<String>>,
+}
+
+/// Reads metadata without annotations and without the record of who wrote which field, which are most of it. For
+/// `#[serde(deserialize_with)]` on objects that are looked at and never written back.
+pub fn lean_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let lean = Lean::deserialize(deserializer)?;
+    Ok(ObjectMeta {
+        name: lean.name,
+        generate_name: lean.generate_name,
+        namespace: lean.namespace,
+        uid: lean.uid,
+        resource_version: lean.resource_version,
+        generation: lean.generation,
+        creation_timestamp: lean.creation_timestamp,
+        deletion_timestamp: lean.deletion_timestamp,
+        deletion_grace_period_seconds: lean.deletion_grace_period_seconds,
+        labels: lean.labels,
+        owner_references: lean.owner_references,
+        finalizers: lean.finalizers,
+        ..ObjectMeta::default()
+    })
+}

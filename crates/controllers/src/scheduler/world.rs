@@ -1,0 +1,204 @@
+//! The nodes, and who is where: no more of each pod than others need to know who want to be beside it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ContainerPort, Node, PodAffinityTerm, Taint};
+use kube::ResourceExt as _;
+
+use super::affinity;
+use super::fit::host_ports;
+use super::resources::Amounts;
+use crate::pod::PodView;
+
+/// A pod's UID.
+pub(super) type Uid = Arc<str>;
+
+/// A node, as far as it matters to pods that look for one.
+#[derive(PartialEq, Debug)]
+pub(super) struct NodeFacts {
+    pub(super) name: Arc<str>,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) taints: Vec<Taint>,
+    pub(super) unschedulable: bool,
+    pub(super) ready: bool,
+    pub(super) room: Amounts,
+}
+
+impl NodeFacts {
+    fn of(node: &Node) -> Self {
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        Self {
+            name: node.name_any().into(),
+            labels: node.labels().clone(),
+            taints: node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default(),
+            unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
+            ready: conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"),
+            room: Amounts::of_node(node),
+        }
+    }
+}
+
+/// Labels in the least room.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Labels(Box<[(Box<str>, Box<str>)]>);
+
+impl Labels {
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(own, _)| **own == *key).map(|(_, value)| &**value)
+    }
+}
+
+/// A pod that has a node, as far as others care.
+#[derive(PartialEq, Debug)]
+pub(super) struct Resident {
+    pub(super) node: Arc<str>,
+    pub(super) namespace: Box<str>,
+    pub(super) labels: Labels,
+    asked: Amounts,
+    ports: Box<[ContainerPort]>,
+    /// Whom it does not want beside it.
+    pub(super) avoids: Box<[PodAffinityTerm]>,
+}
+
+impl Resident {
+    pub(super) fn of(pod: &PodView, node: Arc<str>) -> Self {
+        let labels = pod.labels().iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
+        Self {
+            node,
+            namespace: pod.metadata.namespace.as_deref().unwrap_or_default().into(),
+            labels: Labels(labels.collect()),
+            asked: Amounts::of_pod(pod),
+            ports: host_ports(pod).cloned().collect(),
+            avoids: affinity::required(pod, false).to_vec().into(),
+        }
+    }
+}
+
+/// A node, and what is taken of it.
+pub(super) struct Place {
+    pub(super) node: NodeFacts,
+    pub(super) used: Amounts,
+    /// How many pods are there.
+    pub(super) crowd: usize,
+    /// Ports of the node that pods there have, and whose they are.
+    pub(super) ports: Vec<(Uid, ContainerPort)>,
+}
+
+impl Place {
+    /// How much of the node's CPU and memory would be left with `asked` on it, in hundredths, on average.
+    pub(super) fn left_with(&self, asked: &Amounts) -> i64 {
+        let left = |name: &str| {
+            let room = self.node.room.get(name);
+            let free = room - self.used.get(name).saturating_add(asked.get(name));
+            if room <= 0 { 0 } else { free.max(0).saturating_mul(100) / room }
+        };
+        i64::midpoint(left("cpu"), left("memory"))
+    }
+
+    fn take_in(&mut self, uid: &Uid, resident: &Resident) {
+        self.used.add(&resident.asked);
+        self.crowd += 1;
+        self.ports.extend(resident.ports.iter().map(|port| (Arc::clone(uid), port.clone())));
+    }
+
+    fn let_out(&mut self, uid: &str, resident: &Resident) {
+        self.used.subtract(&resident.asked);
+        self.crowd -= 1;
+        self.ports.retain(|(whose, _)| **whose != *uid);
+    }
+}
+
+/// The nodes, and who is where.
+#[derive(Default)]
+pub(super) struct World {
+    places: BTreeMap<Arc<str>, Place>,
+    residents: BTreeMap<Uid, Resident>,
+    /// Those who do not want everybody beside them.
+    jealous: BTreeSet<Uid>,
+}
+
+impl World {
+    pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
+        self.places.values()
+    }
+
+    /// Every pod whose node is known, and the node.
+    pub(super) fn residents(&self) -> impl Iterator<Item = (&Resident, &NodeFacts)> {
+        self.residents.values().filter_map(|resident| Some((resident, &self.places.get(&resident.node)?.node)))
+    }
+
+    /// Those of them who do not want everybody beside them.
+    pub(super) fn jealous(&self) -> impl Iterator<Item = (&Resident, &NodeFacts)> {
+        let residents = self.jealous.iter().filter_map(|uid| self.residents.get(uid));
+        residents.filter_map(|resident| Some((resident, &self.places.get(&resident.node)?.node)))
+    }
+
+    pub(super) fn resident(&self, uid: &str) -> Option<&Resident> {
+        self.residents.get(uid)
+    }
+
+    pub(super) fn residents_but(&self, here: &BTreeSet<Uid>) -> Vec<Uid> {
+        self.residents.keys().filter(|uid| !here.contains(*uid)).cloned().collect()
+    }
+
+    /// A pod is, or will be, on its node.
+    pub(super) fn put(&mut self, uid: &Uid, resident: Resident) {
+        self.remove(uid);
+        if let Some(place) = self.places.get_mut(&resident.node) {
+            place.take_in(uid, &resident);
+        }
+        if !resident.avoids.is_empty() {
+            self.jealous.insert(Arc::clone(uid));
+        }
+        self.residents.insert(Arc::clone(uid), resident);
+    }
+
+    /// A pod needs its node no more. Whether it was there.
+    pub(super) fn remove(&mut self, uid: &str) -> bool {
+        let Some(resident) = self.residents.remove(uid) else { return false };
+        self.jealous.remove(uid);
+        if let Some(place) = self.places.get_mut(&resident.node) {
+            place.let_out(uid, &resident);
+        }
+        true
+    }
+
+    /// A node is there, or has changed. Whether that matters to anybody.
+    pub(super) fn node_seen(&mut self, node: &Node) -> bool {
+        let facts = NodeFacts::of(node);
+        if let Some(place) = self.places.get_mut(&facts.name) {
+            let changed = place.node != facts;
+            place.node = facts;
+            return changed;
+        }
+        let name = Arc::clone(&facts.name);
+        let mut place = Place { node: facts, used: Amounts::default(), crowd: 0, ports: Vec::new() };
+        for (uid, resident) in self.residents.iter().filter(|(_, resident)| resident.node == name) {
+            place.take_in(uid, resident);
+        }
+        self.places.insert(name, place);
+        true
+    }
+
+    pub(super) fn node_gone(&mut self, name: &str) -> bool {
+        self.places.remove(name).is_some()
+    }
+
+    /// These nodes and no others. Whether that matters to anybody.
+    pub(super) fn all_nodes(&mut self, nodes: &[Node]) -> bool {
+        let names: BTreeSet<String> = nodes.iter().map(kube::ResourceExt::name_any).collect();
+        let before = self.places.len();
+        self.places.retain(|name, _| names.contains(&**name));
+        let mut changed = self.places.len() < before;
+        for node in nodes {
+            changed |= self.node_seen(node);
+        }
+        changed
+    }
+
+    /// The name of a node, shared with everybody who has it.
+    pub(super) fn node_name(&self, name: &str) -> Arc<str> {
+        self.places.get_key_value(name).map_or_else(|| name.into(), |(name, _)| Arc::clone(name))
+    }
+}
