@@ -53,8 +53,11 @@ pub use traffic::TrafficOption;
 #[derive(Args, Clone, Debug)]
 pub struct PlanArgs {
     /// A manifest, YAML or JSON, a folder of them, or - for standard input; may be given several times
-    #[arg(short = 'f', long = "filename", value_name = "FILE", required = true)]
+    #[arg(short = 'f', long = "filename", value_name = "FILE", required_unless_present = "stray")]
     pub files: Vec<PathBuf>,
+    /// A file without its -f, to say so.
+    #[arg(hide = true)]
+    pub stray: Option<PathBuf>,
     /// Delete the pod so long after its start, such as 2s [default: once everything is Ready]
     #[arg(long, value_name = "TIME", value_parser = behaviour::duration)]
     pub delete_at: Option<Duration>,
@@ -158,6 +161,9 @@ fn write(out: &mut dyn Write, text: &str) -> Result<()> {
 
 /// Everything that is to be planned, or everything that is wrong.
 fn read(args: &PlanArgs, stdin: &mut dyn Read) -> Result<Manifests, Mistakes> {
+    if let Some(stray) = &args.stray {
+        return Err(Mistakes::one(format!("files are given with -f: adieu plan -f {}", stray.display())));
+    }
     let mut mistakes = Mistakes::default();
     let sources = documents::sources(&args.files, stdin, &mut mistakes);
     let manifests = manifest::read(&sources, &mut mistakes);
@@ -174,8 +180,18 @@ fn read(args: &PlanArgs, stdin: &mut dyn Read) -> Result<Manifests, Mistakes> {
         .collect();
     let apps = args.apps.iter().filter_map(|app| app.container.as_deref());
     let hooks = args.hooks.iter().filter_map(|hook| hook.container.as_deref());
-    match apps.chain(hooks).find(|name| !known.contains(name)) {
-        Some(name) => Err(Mistakes::one(format!("no container is called {name:?}; there are: {}", known.join(", ")))),
+    if let Some(name) = apps.chain(hooks).find(|name| !known.contains(name)) {
+        return Err(Mistakes::one(format!("no container is called {name:?}; there are: {}", known.join(", "))));
+    }
+    let hooked = |name: &&str| {
+        let specs = manifests.pods.iter().filter_map(|pod| pod.pod.spec.as_ref());
+        let mut named = specs
+            .flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers))
+            .filter(|container| container.name == **name);
+        named.any(|container| container.lifecycle.as_ref().is_some_and(|lifecycle| lifecycle.pre_stop.is_some()))
+    };
+    match args.hooks.iter().filter_map(|hook| hook.container.as_deref()).find(|name| !hooked(name)) {
+        Some(name) => Err(Mistakes::one(format!("--hook {name}: that container has no preStop hook"))),
         None => Ok(manifests),
     }
 }
@@ -194,6 +210,10 @@ fn plan<'a>(args: &PlanArgs, pod: &'a PlannedPod, manifests: &Manifests) -> Resu
     let ready_after = parts.values().map(|part| part.probes_pass_after).max().unwrap_or_default();
     let (traffic, flow, about_traffic) = traffic::of(pod, ready_after, manifests, &args.traffic);
     assumed.extend(about_traffic);
+    let init = |part: &&lifecycle::ContainerSpec| part.role == Role::Init;
+    if args.delete_at.is_some() && spec.containers.iter().any(|part| init(&part)) {
+        assumed.push("init containers take no time, except what they sleep".to_owned());
+    }
     let cast = Cast { spec, parts, routes: traffic.as_ref().map(|traffic| traffic.routes), flow };
     let today = Cast { flow: flow.unsteered(), ..cast.clone() };
     let unsteered = traffic.as_ref().filter(|_| flow.steered).map(|_| story::tell(today, grace, args.delete_at));

@@ -35,12 +35,13 @@ pub(super) const HELPERS: [&str; 9] = [
 ];
 
 /// The short names of all warnings.
-const CODES: [&str; 30] = [
+const CODES: [&str; 31] = [
     "annotation-not-understood",
     "cannot-tell",
     "command-without-shell",
     "drain-budget-beyond-grace",
     "grace-long",
+    "grace-negative",
     "grace-zero",
     "hook-leaves-too-little",
     "hook-longer-than-grace",
@@ -143,6 +144,18 @@ type Said<'a> = (&'a str, &'a str, &'a str);
 impl Advice<'_> {
     fn on_grace(&mut self) {
         let (grace, field) = (self.plan.story.grace, "spec.terminationGracePeriodSeconds");
+        let written = self.plan.pod.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+        if written.is_some_and(|seconds| seconds < 0) {
+            self.pod(
+                "grace-negative",
+                field,
+                (
+                    "a grace below 0",
+                    "it is read as one second, the least there is",
+                    "write how many seconds the pod needs to leave",
+                ),
+            );
+        }
         if grace.is_zero() {
             let stateful = match self.plan.pod.kind.as_str() {
                 "StatefulSet" => " (in a StatefulSet: two pods that believe to be the same member, on one volume)",

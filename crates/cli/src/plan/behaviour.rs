@@ -61,6 +61,8 @@ pub(super) struct Behaviour {
     pub(super) code: Option<u8>,
     /// Programs in it are killed unasked when its first process exits.
     pub(super) abandons: bool,
+    /// How long it runs if nobody ends it, where its command says so.
+    pub(super) runs_for: Option<Duration>,
     /// Its preStop hook.
     pub(super) pre_stop: HookRun,
     /// Its postStart hook.
@@ -91,6 +93,11 @@ impl Behaviour {
         if exits.is_none() {
             assumed.push(format!("{name} {}", usual.words));
         }
+        if let Some((image, signal)) = signal_of_image(container).filter(|_| stop_signal(container).is_none()) {
+            assumed.push(format!(
+                "{name} is asked with SIGTERM, though the {image} image names {signal}: it is not looked into"
+            ));
+        }
         let lifecycle = container.lifecycle.as_ref();
         let hook = hooks.iter().rev().find(|hook| hook.container.as_ref() == Some(name));
         let hook = hook.or_else(|| hooks.iter().rev().find(|hook| hook.container.is_none())).map(|hook| hook.hook);
@@ -116,6 +123,7 @@ impl Behaviour {
             exits: exits.unwrap_or(usual.exits),
             code: code.or(if exits.is_some() { Some(0) } else { usual.code }),
             abandons: exits.is_none() && usual.abandons,
+            runs_for: runs_for(container),
             pre_stop: pre_stop.unwrap_or(none),
             post_start: post_start.unwrap_or(none),
             hears,
@@ -123,6 +131,29 @@ impl Behaviour {
             hoped,
             assumed,
         }
+    }
+}
+
+/// Well-known images that name another stop signal than SIGTERM.
+fn signal_of_image(container: &Container) -> Option<(&'static str, &'static str)> {
+    const IMAGES: [(&str, &str); 5] = [
+        ("nginx", "SIGQUIT"),
+        ("httpd", "SIGWINCH"),
+        ("postgres", "SIGINT"),
+        ("haproxy", "SIGUSR1"),
+        ("php", "SIGQUIT"),
+    ];
+    let image = container.image.as_deref()?;
+    let name = command::base(image).split([':', '@']).next()?;
+    IMAGES.into_iter().find(|(known, _)| *known == name)
+}
+
+/// How long a container runs that only sleeps and does what takes no time.
+fn runs_for(container: &Container) -> Option<Duration> {
+    let words: Vec<String> = container.command.iter().chain(&container.args).flatten().cloned().collect();
+    match pause::of_command(&words)? {
+        Pause::For(length) => Some(length),
+        Pause::AtLeast(_) | Pause::Endless => None,
     }
 }
 
@@ -277,6 +308,10 @@ impl FromStr for AppOption {
         let (container, words) = addressed(text, &WORDS);
         let mut option = Self { container, exits: None, code: None };
         for word in words.split(',') {
+            let about_exit = !word.starts_with("exit-code");
+            if about_exit && option.exits.is_some() {
+                return Err(format!("{words:?} says two things about how it exits; choose one"));
+            }
             match word.split_once('=').unwrap_or((word, "")) {
                 ("exits-after", value) => option.exits = Some(Exits::After(duration(value)?)),
                 ("exits-at-once", "") => option.exits = Some(Exits::After(Duration::ZERO)),

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::located::{Step, next_step};
-use super::workload::namespace;
+use super::workload::{distance, namespace};
 
 /// A field, and what is wrong with it.
 pub(super) type Complaint = (String, String);
@@ -127,6 +127,52 @@ fn leaves(value: &Value, field: &str, fields: &mut Vec<String>) {
     }
 }
 
+/// Fields that people misspell.
+const FIELDS: [&str; 34] = [
+    "apiVersion",
+    "args",
+    "command",
+    "containerPort",
+    "containers",
+    "env",
+    "exec",
+    "httpGet",
+    "image",
+    "imagePullPolicy",
+    "initContainers",
+    "initialDelaySeconds",
+    "kind",
+    "labels",
+    "lifecycle",
+    "livenessProbe",
+    "matchLabels",
+    "metadata",
+    "periodSeconds",
+    "ports",
+    "postStart",
+    "preStop",
+    "readinessProbe",
+    "replicas",
+    "resources",
+    "restartPolicy",
+    "seconds",
+    "selector",
+    "shareProcessNamespace",
+    "spec",
+    "startupProbe",
+    "stopSignal",
+    "template",
+    "terminationGracePeriodSeconds",
+];
+
+/// What a field that does not exist was probably meant to be.
+fn meant(field: &str) -> Option<&'static str> {
+    let name = field.rsplit('.').next().unwrap_or(field);
+    let begun = FIELDS.iter().find(|known| name.len() > 6 && known.starts_with(name));
+    let close = FIELDS.iter().map(|known| (distance(name, known), *known)).min();
+    begun.copied().or_else(|| close.filter(|(far, known)| *far <= 2 && *far * 3 < known.len()).map(|(_, known)| known))
+}
+
 /// The field in what the API says of a body it could not read, and the rest of the sentence in plain words.
 fn in_words(message: &str) -> Complaint {
     // Pod in version "v1" cannot be handled as a Pod: …
@@ -136,14 +182,23 @@ fn in_words(message: &str) -> Complaint {
     let message = message.strip_prefix("json: ").unwrap_or(message);
     let quoted = |before: &str| Some(message.strip_prefix(before)?.strip_prefix('"')?.strip_suffix('"')?.to_owned());
     if let Some(field) = quoted("unknown field ") {
-        return (field, UNKNOWN.to_owned());
+        return match meant(&field) {
+            Some(meant) => (field, format!("{UNKNOWN}; did you mean {meant}?")),
+            None => (field, UNKNOWN.to_owned()),
+        };
     }
     // cannot unmarshal string into Go struct field Pod.spec.hostNetwork of type bool
     let mismatch = message.strip_prefix("cannot unmarshal ").and_then(|rest| {
         let (found, rest) = rest.split_once(" into Go struct field ")?;
         let (field, wanted) = rest.split_once(" of type ")?;
         let field = field.split_once('.').map_or(field, |(_, field)| field);
-        Some((field.to_owned(), format!("is of type {found}, must be {wanted}")))
+        let hint = match (found, wanted) {
+            ("bool", "string") => ": a bare y, yes, no, on, off, true or false is no text in YAML, quote it",
+            ("string", "[]string") => ": write a list, one word each, such as [\"sleep\", \"100\"]",
+            (_, "int64") if field.ends_with("Seconds") => ": write whole seconds, such as 30",
+            _ => "",
+        };
+        Some((field.to_owned(), format!("is of type {found}, must be {wanted}{hint}")))
     });
     // spec.containers[0].resources.limits.cpu: quantities must match the regular expression …
     let quantity = || {

@@ -45,8 +45,15 @@ pub(super) fn sources(paths: &[PathBuf], stdin: &mut dyn Read, mistakes: &mut Mi
 }
 
 fn source(name: String, read: io::Result<Vec<u8>>, mistakes: &mut Mistakes) -> Option<Source> {
+    let hint = match &name {
+        name if name.starts_with("http://") || name.starts_with("https://") => {
+            "; only files and folders are read: curl -s URL | adieu plan -f -"
+        }
+        name if name.contains(',') => "; give -f once for each file",
+        _ => "",
+    };
     let cannot =
-        |why: &dyn std::fmt::Display| (Place { file: name.clone(), line: 0 }, format!("cannot be read: {why}"));
+        |why: &dyn std::fmt::Display| (Place { file: name.clone(), line: 0 }, format!("cannot be read: {why}{hint}"));
     let text = match read {
         Ok(bytes) => String::from_utf8(bytes).map_err(|_| cannot(&"it is not UTF-8 text")),
         Err(error) => Err(cannot(&error)),
@@ -90,7 +97,11 @@ pub(super) fn documents(source: &Source, mistakes: &mut Mistakes) -> Vec<Located
             Ok(parsed) => documents.extend(parsed.into_iter().map(|document| document.moved_down(lines_before))),
             Err(error) => {
                 let line = error.location().map_or(1, |location| location.line()) + lines_before;
-                mistakes.add(Place { file: source.name.clone(), line }, "", sentence(&error));
+                let hint = match text.contains("{{") {
+                    true => "; this looks like a template: helm template CHART | adieu plan -f -",
+                    false => "",
+                };
+                mistakes.add(Place { file: source.name.clone(), line }, "", sentence(&error) + hint);
             }
         }
     }

@@ -91,7 +91,7 @@ pub(super) fn stranger(api_version: &str, kind: &str) -> Stranger {
 }
 
 /// How many letters have to change to make one of the other; their case does not count.
-fn distance(a: &str, b: &str) -> usize {
+pub(super) fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.to_lowercase(), b.to_lowercase());
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

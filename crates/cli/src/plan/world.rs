@@ -171,9 +171,10 @@ impl World {
         self.running.insert(instance.clone());
         let part = self.part(&instance);
         let (role, readiness, after) = (part.role, part.readiness, part.probes_pass_after);
+        let takes = part.behaviour.runs_for.unwrap_or_default();
         match role {
-            // An init container does its work and is done; how long it took has no part in how the pod leaves.
-            Role::Init => self.schedule(Duration::ZERO, Happening::Exits(instance.clone(), 0, None)),
+            // An init container does its work and is done: at once, unless it sleeps.
+            Role::Init => self.schedule(takes, Happening::Exits(instance.clone(), 0, None)),
             Role::Sidecar | Role::Main | Role::Ephemeral => {
                 let passes = |probe| Input::ProbeChanged { instance: instance.clone(), probe, passing: true };
                 let (startup, ready) = (passes(Probe::Startup), passes(Probe::Readiness));

@@ -51,8 +51,9 @@ kind: Pod
   standard input:6: spec.replicas: is of type string, must be int64
   standard input:11: spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"
   standard input:13: spec.template.spec.containers[0].image: Required value
-  standard input:14: spec.template.spec.containers[0].imagge: no such field
-  standard input:20: spec.terminationGracePeriodSeconds: is of type string, must be int64
+  standard input:14: spec.template.spec.containers[0].imagge: no such field; did you mean image?
+  standard input:20: spec.terminationGracePeriodSeconds: is of type string, must be int64: write whole seconds, such as \
+         30
   standard input:32: spec.containers[0].lifecycle.preStop.sleep: Invalid value: 90: must be non-negative and less than \
          terminationGracePeriodSeconds (30)
   standard input:33: spec.containers[1].image: Required value
@@ -112,7 +113,7 @@ fn a_program_is_told_of_mistakes_as_well() {
         report(&["-f", "-", "-f", "/nowhere.yaml"], wrong),
         json!({ "pods": [], "skipped": [], "mistakes": [
             { "file": "/nowhere.yaml", "message": "cannot be read: No such file or directory (os error 2)" },
-            { "file": "standard input", "line": 4, "field": "spec.containers[0].imagge", "message": "no such field" },
+            { "file": "standard input", "line": 4, "field": "spec.containers[0].imagge", "message": "no such field; did you mean image?" },
             { "file": "standard input", "line": 4, "field": "spec.containers[0].image", "message": "Required value" },
         ] })
     );
@@ -167,4 +168,71 @@ fn what_cannot_be_planned_says_why() {
     let unknown = planned(&["-f", "-", "--app", "web=ignores-term"], &pod(&json!({}), &json!({}))).unwrap_err();
     assert_eq!(unknown, "no container is called \"web\"; there are: app");
     assert!(planned(&["-f", "-", "--app", "sings"], "").unwrap_err().contains("is not one of: exits-after=3s"));
+}
+
+#[test]
+fn a_kind_that_does_not_exist_is_a_mistake_and_a_strangers_kind_is_named() {
+    let of = |version: &str, kind: &str| format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: w}}\n");
+    for (version, kind, said) in [
+        (
+            "apps/v1beta1",
+            "Deployment",
+            "1: apiVersion: there is no Deployment in \"apps/v1beta1\"; did you mean apps/v1?",
+        ),
+        ("v1", "Deployment", "1: apiVersion: there is no Deployment in \"v1\"; did you mean apps/v1?"),
+        ("v1", "pod", "2: kind: there is no kind \"pod\"; did you mean Pod?"),
+        ("apps/v1", "Deploymnt", "2: kind: there is no kind \"Deploymnt\"; did you mean Deployment?"),
+    ] {
+        let error = planned(&["-f", "-"], &of(version, kind)).unwrap_err();
+        assert!(error.contains(&format!("standard input:{said}")), "{error}");
+    }
+    let rollout = pod(&json!({}), &json!({})) + "\n---\n" + &of("argoproj.io/v1alpha1", "Rollout");
+    let skipped = report_of(&[], &rollout)["skipped"][0].as_str().unwrap().to_owned();
+    assert!(skipped.contains("is of a kind that is not known here"), "{skipped}");
+}
+
+#[test]
+fn mistakes_say_the_way_out() {
+    let error = |arguments: &[&str], input: &str| planned(&[&["-f", "-"], arguments].concat(), input).unwrap_err();
+    let good = pod(&json!({}), &json!({}));
+    for (container, said) in [
+        (json!({ "image": true }), "quote it"),
+        (json!({ "command": "sleep 100" }), "write a list"),
+        (json!({ "lifecycle": { "prestop": {} } }), "did you mean preStop?"),
+    ] {
+        let error = error(&[], &pod(&json!({}), &container));
+        assert!(error.contains(said), "{error}");
+    }
+    let grace = error(&[], &pod(&json!({ "terminationGracePeriod": 5 }), &json!({})));
+    assert!(grace.contains("did you mean terminationGracePeriodSeconds?"), "{grace}");
+    assert!(error(&[], "kind: {{ .Release.Name }}\n").contains("helm template"));
+    for (arguments, said) in [
+        (&["--grace", "1.5"][..], "whole seconds"),
+        (&["--app", "ignores-term,exits-after=3s"], "two things"),
+        (&["--hook", "app=takes=2s"], "has no preStop hook"),
+        (&["--accept", "all"], "no warning is called"),
+        (&["app.yaml"], "files are given with -f"),
+    ] {
+        let error = error(arguments, &good);
+        assert!(error.contains(said), "{error}");
+    }
+    assert!(planned(&["-f", "https://x.y/z.yaml"], "").unwrap_err().contains("curl -s"));
+    assert!(planned(&["-f", "-", "--grace", "30s", "--delete-at", "1h30m"], &good).is_ok());
+}
+
+#[test]
+fn a_pod_can_be_deleted_while_it_is_still_being_initialised() {
+    let init = json!({ "initContainers": [{ "name": "wait", "image": "x", "command": ["sleep", "20"] }] });
+    let report = report_of(
+        &["--delete-at", "2s"],
+        &pod(&init, &json!({ "lifecycle": { "preStop": { "sleep": { "seconds": 5 } } } })),
+    );
+    let timeline = report["pods"][0]["timeline"].as_array().unwrap();
+    let started: Vec<&str> = timeline
+        .iter()
+        .filter(|fact| fact["what"] == "started")
+        .map(|fact| fact["container"].as_str().unwrap())
+        .collect();
+    assert_eq!(started, ["wait"]);
+    assert!(!timeline.iter().any(|fact| fact["what"] == "hookStarted"));
 }
