@@ -1,7 +1,7 @@
 //! Which scenarios of the specifications are shown by which tests, and why the others are not.
 //!
-//! A test carries the ids it shows in its doc comment, `/// [NT-12]`. NT is node termination, AD API deletion,
-//! TR traffic and rollouts. `scenarios-left-out.txt` says of ids, or of ranges of them, what shows them instead or what
+//! A test carries the ids it shows in its doc comment, `/// [NT-12]`; a session of kubectl in a remark, `# [AD-80]`. NT is node
+//! termination, AD API deletion, TR traffic and rollouts. `scenarios-left-out.txt` says of ids, or of ranges of them, what shows them instead or what
 //! they wait for; an id that is neither shown nor explained is an error.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +54,13 @@ fn read(root: &Path) -> Result<(Shown, LeftOut)> {
     for (path, text) in sources::rust_files(root)? {
         for (id, test) in shown_in(&text) {
             shown.entry(id).or_default().push(format!("{}::{test}", path.display()));
+        }
+    }
+    for (path, text) in sources::session_files(root)? {
+        for line in text.lines().filter(|line| line.starts_with('#')) {
+            for id in ids_in(line) {
+                shown.entry(id).or_default().push(path.display().to_string());
+            }
         }
     }
     Ok((shown, left_out(&text)?))

@@ -9,18 +9,26 @@ use anyhow::{Context, Result};
 pub(crate) fn rust_files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut files = Vec::new();
     for top in ["app", "bench", "crates", "tests", "xtask"] {
-        collect(root, &root.join(top), &mut files)?;
+        collect(root, &root.join(top), "rs", &mut files)?;
     }
     files.sort();
     Ok(files)
 }
 
-fn collect(root: &Path, dir: &Path, files: &mut Vec<(PathBuf, String)>) -> Result<()> {
+/// Every session of kubectl that the end-to-end tests play, with its path below `root`.
+pub(crate) fn session_files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let mut files = Vec::new();
+    collect(root, &root.join("tests/e2e/sessions"), "txt", &mut files)?;
+    files.sort();
+    Ok(files)
+}
+
+fn collect(root: &Path, dir: &Path, extension: &str, files: &mut Vec<(PathBuf, String)>) -> Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
         let path = entry?.path();
         if path.is_dir() {
-            collect(root, &path, files)?;
-        } else if path.extension().is_some_and(|e| e == "rs") {
+            collect(root, &path, extension, files)?;
+        } else if path.extension().is_some_and(|e| e == extension) {
             let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
             files.push((path.strip_prefix(root).unwrap_or(&path).to_owned(), text));
         }

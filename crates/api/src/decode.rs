@@ -75,7 +75,10 @@ pub fn decode_object(
     if sent.is_protobuf {
         return Ok(Decoded { value, warnings: Vec::new() });
     }
-    complaints.splice(0..0, sent.duplicates.iter().map(|path| format!("duplicate field {path:?}")));
+    if validation != FieldValidation::Ignore {
+        let unknown = std::mem::take(&mut complaints);
+        complaints = in_order(&sent.duplicates, unknown, || body::keys_in_order(content_type, body));
+    }
     match validation {
         FieldValidation::Strict if !complaints.is_empty() => {
             Err(Status::bad_request(cannot_be_handled(kind, &strict_error(&complaints))))
@@ -110,6 +113,26 @@ fn check_patched(
         FieldValidation::Ignore => Ok(Decoded { value, warnings: Vec::new() }),
         FieldValidation::Strict | FieldValidation::Warn => Ok(Decoded { value, warnings: complaints }),
     }
+}
+
+/// Repeated and unknown fields as they stand in the body: a repeated one where it comes again.
+fn in_order(duplicates: &[String], unknown: Vec<String>, order: impl FnOnce() -> Vec<String>) -> Vec<String> {
+    let duplicates = duplicates.iter().map(|path| format!("duplicate field {path:?}"));
+    if unknown.is_empty() || duplicates.len() == 0 {
+        return duplicates.chain(unknown).collect();
+    }
+    let (mut left, mut ordered) = (duplicates.chain(unknown).collect::<Vec<_>>(), Vec::new());
+    let mut seen = std::collections::HashSet::new();
+    for path in order() {
+        let word = if seen.contains(&path) { "duplicate" } else { "unknown" };
+        let complaint = format!("{word} field {path:?}");
+        seen.insert(path);
+        if let Some(at) = left.iter().position(|each| *each == complaint) {
+            ordered.push(left.remove(at));
+        }
+    }
+    ordered.extend(left);
+    ordered
 }
 
 fn strict_error(complaints: &[String]) -> String {

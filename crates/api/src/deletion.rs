@@ -234,7 +234,7 @@ fn check_options(options: &DeleteOptions) -> Result<(), Status> {
 
 fn check_preconditions(kind: &Kind, current: &Value, options: &DeleteOptions) -> Result<(), Status> {
     let name = meta::name(current);
-    let conflict = |message: String| Err(Status::conflict(kind.kind, name, &message));
+    let conflict = |message: String| Err(Status::conflict_of(kind, name, &message));
     if let Some(uid) = &options.uid
         && uid != meta::uid(current)
     {

@@ -66,6 +66,8 @@ pub struct Face {
     pub(crate) shown: fn(&Value) -> Value,
     /// What was sent here as it is stored.
     pub(crate) stored: fn(Value) -> Value,
+    /// Puts back what the stored kind has and this one cannot say.
+    pub(crate) keep: fn(&Value, &mut Value),
 }
 
 /// Something below an object, such as `pods/log`.
@@ -105,6 +107,15 @@ impl Kind {
             Some(face) => (face.stored)(object),
             None => object,
         }
+    }
+
+    /// The same for what takes the place of `old`: what this face cannot say stays as it is.
+    pub fn to_successor(&self, old: &Value, object: Value) -> Value {
+        let mut stored = self.to_stored(object);
+        if let Some(face) = self.face {
+            (face.keep)(old, &mut stored);
+        }
+        stored
     }
 
     /// A stored object as this kind shows it; `None` when that is as it is stored.

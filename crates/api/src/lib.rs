@@ -31,7 +31,7 @@ pub use kinds::{Face, KINDS, Kind, Subresource, by_kind, find, token_request};
 pub use managed_fields::track_update;
 pub use patch::{ApplyOptions, PatchType, apply, patch};
 pub use protobuf::decode_envelope;
-pub use rules::{prepare_create, prepare_update};
+pub use rules::{check_patched_uid, check_sent, prepare_create, prepare_update};
 pub use selector::{FieldSelector, LabelSelector};
 pub use status::{Cause, Details, Status};
 

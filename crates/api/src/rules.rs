@@ -32,9 +32,9 @@ pub(crate) mod storage;
 pub(crate) mod value;
 pub(crate) mod workload;
 
-pub use pod::admission::{is_mirror, prioritise};
+pub use pod::admission::{is_mirror, prioritise, take_runtime_class};
 pub use pod::binding::bind;
-pub use pod::budget::{Budget, decide_eviction, still_processed};
+pub use pod::budget::{Budget, decide_eviction};
 pub use pod::disruption::{delete_options_of_eviction, mark_evicted};
 pub use policy::SYSTEM_CLASSES;
 pub use service::allocation;
@@ -71,6 +71,9 @@ pub(crate) trait Rules: Sync {
 
     /// Mistakes in the object itself.
     fn validate(&self, _object: &Value, _causes: &mut Vec<Cause>) {}
+
+    /// Mistakes that only a new object can have.
+    fn validate_create(&self, _object: &Value, _causes: &mut Vec<Cause>) {}
 
     /// Mistakes in the change.
     fn validate_update(&self, _old: &Value, _new: &Value, _causes: &mut Vec<Cause>) {}
@@ -117,14 +120,17 @@ pub fn prepare_create(
     if kind.has_generation {
         meta::set_generation(object, 1);
     }
+    let mut warnings: Vec<String> = metadata::without_repeated_owners(object).into_iter().collect();
     kind.rules.default(object);
     kind.rules.before_create(object).map_err(|text| Status::forbidden(kind, meta::name(object), &text))?;
 
     let mut causes = Vec::new();
     metadata::validate(object, kind.rules.name_rule(), &mut causes);
     kind.rules.validate(object, &mut causes);
+    kind.rules.validate_create(object, &mut causes);
     refuse(kind, meta::name(object), causes)?;
-    Ok(kind.rules.warnings(object))
+    warnings.extend(kind.rules.warnings(object));
+    Ok(warnings)
 }
 
 /// Prepares a changed object for the store: what a client may not change is put back from `old`, what it must not
@@ -149,6 +155,7 @@ pub fn prepare_update(
             kind.rules.before_update(old, new);
         }
     }
+    let mut warnings: Vec<String> = metadata::without_repeated_owners(new).into_iter().collect();
     kind.rules.default(new);
     if kind.has_generation {
         let changed = kind.rules.counts_as_change(old, new);
@@ -165,7 +172,29 @@ pub fn prepare_update(
         kind.rules.validate_update(old, new, &mut causes);
     }
     refuse(kind, meta::name(new), causes)?;
-    Ok(if subresource == Some("status") { Vec::new() } else { kind.rules.warnings(new) })
+    if subresource != Some("status") {
+        warnings.extend(kind.rules.warnings(new));
+    }
+    Ok(warnings)
+}
+
+/// What is wrong with an object as it was sent through another face of its stored kind, whose rules may ask for more
+/// than what is stored does.
+pub fn check_sent(kind: &Kind, object: &Value) -> Result<(), Status> {
+    let mut causes = Vec::new();
+    if kind.face.is_some() {
+        kind.rules.validate(object, &mut causes);
+    }
+    refuse(kind, meta::name(object), causes)
+}
+
+/// A patch that names another uid asks for another object: 422, where a PUT of one is a conflict.
+pub fn check_patched_uid(kind: &Kind, old: &Value, new: &Value) -> Result<(), Status> {
+    let (uid, stored) = (meta::uid(new), meta::uid(old));
+    if uid.is_empty() || uid == stored {
+        return Ok(());
+    }
+    Err(Status::invalid(kind, meta::name(old), vec![Cause::invalid("metadata.uid", uid, "field is immutable")]))
 }
 
 const WRONG_NAMESPACE: &str = "the namespace of the provided object does not match the namespace sent on the request";
@@ -222,5 +251,7 @@ fn keep_meta(new: &mut Value, old: &Value, key: &str) {
 
 #[cfg(test)]
 mod kind_tests;
+#[cfg(test)]
+mod refusal_tests;
 #[cfg(test)]
 mod tests;

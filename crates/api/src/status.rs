@@ -187,6 +187,19 @@ impl Status {
         status
     }
 
+    /// 409 where upstream says the kind: `Deployment.apps`.
+    pub fn conflict_of(kind: &Kind, name: &str, message: &str) -> Self {
+        let word = if kind.group.is_empty() { kind.kind.to_owned() } else { format!("{}.{}", kind.kind, kind.group) };
+        let mut status = Self::conflict(&word, name, message);
+        status.details = Some(Box::new(Details {
+            name: name.to_owned(),
+            group: kind.group.to_owned(),
+            kind: kind.kind.to_owned(),
+            ..Details::default()
+        }));
+        status
+    }
+
     /// 400.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)

@@ -14,17 +14,38 @@ use crate::state::{State, core_kind};
 /// Before a new object is filled in and judged.
 pub(crate) fn before_create(state: &State, kind: &Kind, namespace: &str, object: &mut Value) -> Result<(), Status> {
     if kind.collection() != "pods" {
-        return Ok(());
+        return one_default(state, kind, object);
     }
     let refuse = |object: &Value, text: &str| Status::forbidden(kind, api::meta::name(object), text);
     let class = priority_class(state, object["spec"]["priorityClassName"].as_str().unwrap_or_default());
     let class = class.map(|class| class.value());
     let prioritised = rules::prioritise(object, class.as_deref());
     prioritised.map_err(|text| refuse(object, &text))?;
+    let runtime = object["spec"]["runtimeClassName"].as_str().filter(|name| !name.is_empty());
+    let runtimes = api::find("node.k8s.io", "v1", "runtimeclasses");
+    let runtime = runtimes.zip(runtime).and_then(|(kind, name)| state.store.get(&key(kind, "", name)));
+    let runtime = runtime.map(|class| class.value());
+    rules::take_runtime_class(object, runtime.as_deref()).map_err(|text| refuse(object, &text))?;
     if rules::is_mirror(object) {
         return Ok(());
     }
     account(state, namespace, object).map_err(|text| refuse(object, &text))
+}
+
+/// Of all priority classes one may be everybody's. Also asked of updates.
+pub(crate) fn one_default(state: &State, kind: &Kind, object: &Value) -> Result<(), Status> {
+    if kind.collection() != "priorityclasses.scheduling.k8s.io" || object["globalDefault"] != Value::Bool(true) {
+        return Ok(());
+    }
+    let name = api::meta::name(object);
+    match priority_class(state, "").filter(|class| *class.key.name != *name) {
+        None => Ok(()),
+        Some(other) => {
+            let text =
+                format!("PriorityClass {} is already marked as default. Only one default can exist", other.key.name);
+            Err(Status::forbidden(kind, name, &text))
+        }
+    }
 }
 
 /// The class called `name`; without a name, the cluster's default if there is one.

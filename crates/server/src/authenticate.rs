@@ -1,5 +1,7 @@
 //! From a request to the user it acts as.
 
+use std::collections::BTreeMap;
+
 use api::Status;
 use http::header::{self, HeaderMap};
 use http::request::Parts;
@@ -7,6 +9,7 @@ use jiff::Timestamp;
 
 use crate::authorize::{Attributes, Target, authorize};
 use crate::identity::Identity;
+use crate::query;
 use crate::state::State;
 use crate::tokens::{self, ISSUER};
 
@@ -54,7 +57,22 @@ fn impersonate(state: &State, identity: Identity, headers: &HeaderMap) -> Result
     for group in &groups {
         may("groups", "", group)?;
     }
-    // What is not checked is not granted: uid and extra would let the user pass for somebody's credential.
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let about_a_user = |resource: &str, subresource: &str, name: &str| {
+        let target = Target::Resource { group: "authentication.k8s.io", resource, subresource, namespace: "", name };
+        authorize(state, &identity, &Attributes { verb: "impersonate", target })
+    };
+    let uid = text("impersonate-uid");
+    if !uid.is_empty() {
+        about_a_user("uids", "", uid)?;
+    }
+    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, value) in headers {
+        let Some(key) = name.as_str().strip_prefix("impersonate-extra-") else { continue };
+        let (key, value) = (query::decode(key, false), value.to_str().unwrap_or_default());
+        about_a_user("userextras", &key, value)?;
+        extra.entry(key).or_default().push(value.to_owned());
+    }
     let own_groups = account.map(|(namespace, _)| format!("system:serviceaccounts:{namespace}"));
     if let Some(own) = own_groups.as_deref().filter(|_| groups.is_empty()) {
         groups.extend(["system:serviceaccounts", own]);
@@ -62,5 +80,5 @@ fn impersonate(state: &State, identity: Identity, headers: &HeaderMap) -> Result
     if user == "system:anonymous" && groups.is_empty() {
         return Ok(Identity::anonymous());
     }
-    Ok(Identity::new(user, &groups))
+    Ok(Identity { uid: uid.to_owned(), extra, ..Identity::new(user, &groups) })
 }

@@ -7,6 +7,7 @@ use api::rbac::Asked;
 use crate::identity::Identity;
 use crate::node_rules;
 use crate::rbac;
+use crate::request::Request;
 use crate::state::State;
 
 /// What is asked of the authoriser: one verb on one resource, or on one path.
@@ -67,6 +68,19 @@ pub(crate) struct Decision {
 pub(crate) fn authorize(state: &State, identity: &Identity, attributes: &Attributes<'_>) -> Result<(), Status> {
     let decision = decide(state, identity, attributes);
     if decision.allowed { Ok(()) } else { Err(refusal(identity, attributes, &decision.reason)) }
+}
+
+/// An update or an apply that makes its object needs the right to create it as well.
+pub(crate) fn authorize_create(state: &State, request: &Request) -> Result<(), Status> {
+    let kind = request.kind;
+    let target = Target::Resource {
+        group: kind.group,
+        resource: kind.plural,
+        subresource: "",
+        namespace: &request.namespace,
+        name: &request.name,
+    };
+    authorize(state, &request.identity, &Attributes { verb: "create", target })
 }
 
 /// Decides without refusing: the group that may do everything, then nodes, then what the stored roles say.

@@ -1,11 +1,13 @@
 //! POST to `pods/NAME/binding` and `pods/NAME/eviction`: how a pod gets its node, and how it is asked to leave it.
 
+use std::sync::Arc;
+
 use api::rules::Budget;
 use api::{Status, rules};
 use http::Response;
 use jiff::Timestamp;
 use serde_json::Value;
-use store::{Expect, Step, WriteError};
+use store::{Expect, Object, Step, TransactError, WriteError};
 
 use crate::body::Body;
 use crate::bootstrap::known;
@@ -14,8 +16,8 @@ use crate::respond;
 use crate::state::{State, log_failure};
 use crate::{change, create, delete};
 
-/// How often another writer of a budget may get in between.
-const BUDGET_TRIES: usize = 100;
+/// How often another writer of the pod or of its budget may get in between.
+const TRIES: usize = 100;
 
 pub(crate) async fn bind(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     let binding = read(request, "Binding")?;
@@ -27,52 +29,54 @@ pub(crate) async fn bind(state: &State, request: &Request) -> Result<Response<Bo
     Ok(created())
 }
 
+/// Takes the eviction from the pod's budget, says on the pod why it goes, and deletes it: one transaction, so that no
+/// crash and no other writer can come between what is spent and what it is spent on.
 pub(crate) async fn evict(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     let eviction = read(request, "Eviction")?;
     let mut options = rules::delete_options_of_eviction(&eviction, &request.name)?;
     options.dry_run |= request.dry_run()?;
     create::check_namespace_takes(state, request.kind, &request.namespace, &request.name)?;
     let key = request.key();
-    // The preconditions are judged before the condition is written, which changes the version they may name.
-    let pod = state.store.get(&key).ok_or_else(|| Status::not_found(request.kind, &request.name))?;
-    api::decide_delete(request.kind, &pod.value(), &options, Timestamp::now())?;
-    let unchanged = spend(state, request, &pod, options.dry_run).await?;
-    change::modify(state, request.kind, &key, options.dry_run, |found| {
-        if unchanged && found.revision != pod.revision {
-            return Err(rules::still_processed(&request.name));
+    for _ in 0..TRIES {
+        let now = Timestamp::now();
+        let pod = state.store.get(&key).ok_or_else(|| Status::not_found(request.kind, &request.name))?;
+        let marked = rules::mark_evicted(&pod.value(), now);
+        // The version that the options may name is still the pod's own here.
+        let decision = api::decide_delete(request.kind, &marked, &options, now)?;
+        let mut expects = vec![(key.clone(), Expect::Revision(pod.revision))];
+        let mut steps = Vec::new();
+        if let Some((budget, next)) = cost(state, request, &pod.value(), now)? {
+            expects.push((budget.key.clone(), Expect::Revision(budget.revision)));
+            steps.push(Step::Put { key: budget.key.clone(), value: next });
         }
-        Ok(rules::mark_evicted(&found.value(), Timestamp::now()))
-    })
-    .await?;
-    options.resource_version = None;
-    delete::delete(state, request.kind, &key, &options).await?;
-    Ok(created())
-}
-
-/// Takes the eviction from the pod's budget. Answers whether it is only allowed while the pod stays as it was seen.
-async fn spend(state: &State, request: &Request, pod: &store::Object, dry_run: bool) -> Result<bool, Status> {
-    let budgets = known("policy", "poddisruptionbudgets");
-    for _ in 0..BUDGET_TRIES {
-        let all = state.store.list(budgets.collection(), &request.namespace, None);
-        let all = all.map(|page| page.items).unwrap_or_default();
-        let values: Vec<_> = all.iter().map(|budget| budget.value()).collect();
-        let values = values.iter().map(|value| &**value);
-        let (name, next) = match rules::decide_eviction(&pod.value(), values, Timestamp::now())? {
-            Budget::Free => return Ok(false),
-            Budget::FreeIfUnchanged => return Ok(true),
-            Budget::Spend { .. } if dry_run => return Ok(false),
-            Budget::Spend { name, budget } => (name, budget),
-        };
-        let Some(seen) = all.iter().find(|budget| *budget.key.name == *name) else { continue };
-        let step = Step::Put { key: seen.key.clone(), value: next };
-        match state.store.write(&seen.key, Expect::Revision(seen.revision), vec![step]).await {
-            Ok(_) => return Ok(false),
-            // Another eviction, or the controller: look again at what is left.
-            Err(WriteError::Conflict(_)) => {}
-            Err(error @ WriteError::Log(_)) => return Err(log_failure(error)),
+        if options.dry_run {
+            return Ok(created());
+        }
+        // Its own event: watchers learn why before they learn that.
+        steps.push(Step::Put { key: key.clone(), value: marked });
+        steps.extend(delete::steps(&key, decision));
+        match state.store.transact(expects, steps).await {
+            Ok(_) => return Ok(created()),
+            // Another eviction, the controller, or whoever changed the pod: look again at what is there.
+            Err(TransactError::Conflict { .. }) => {}
+            Err(TransactError::Log(source)) => return Err(log_failure(WriteError::Log(source))),
         }
     }
     Err(Status::timeout("couldn't update PodDisruptionBudget due to conflicts").with_retry_after(10))
+}
+
+/// What the eviction takes: the budget as it is and as it will be, or nothing. 429 when there is nothing to take.
+fn cost(state: &State, request: &Request, pod: &Value, now: Timestamp) -> Result<Option<(Arc<Object>, Value)>, Status> {
+    let budgets = known("policy", "poddisruptionbudgets");
+    let all = state.store.list(budgets.collection(), &request.namespace, None);
+    let all = all.map(|page| page.items).unwrap_or_default();
+    let values: Vec<_> = all.iter().map(|budget| budget.value()).collect();
+    match rules::decide_eviction(pod, values.iter().map(|value| &**value), now)? {
+        Budget::Free => Ok(None),
+        Budget::Spend { name, budget: next } => {
+            Ok(all.into_iter().find(|budget| *budget.key.name == *name).map(|budget| (budget, next)))
+        }
+    }
 }
 
 /// The body as a value, checked to be of the kind the endpoint speaks. Any version of it will do.

@@ -34,6 +34,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
     let decoded =
         api::decode_object(kind, request.content_type.as_deref(), &request.body, request.field_validation()?)?;
     let mut warnings = decoded.warnings;
+    api::check_sent(kind, &decoded.value)?;
     let (kind, value) = (kind.stored_kind(), kind.to_stored(decoded.value));
     rbac::check_grant(state, request, None, &value)?;
     node_rules::check_create(&request.identity, kind, &value)?;

@@ -83,22 +83,28 @@ pub(crate) async fn delete(state: &State, kind: &Kind, key: &Key, options: &Dele
         if options.dry_run {
             return Ok(imagine(decision, object));
         }
-        let put = |value| Step::Put { key: key.clone(), value };
-        let remove = || Step::Delete { key: key.clone() };
-        let steps = match decision {
-            DeleteDecision::Pending => {
-                return Ok(Deleted { shown: Shown::Stored(object), removed: false, pending: true });
-            }
-            DeleteDecision::Mark(value) => vec![put(value)],
-            // Two revisions, one durable batch: watchers see both events, a crash cannot leave the first alone.
-            DeleteDecision::MarkThenRemove(value) => vec![put(value), remove()],
-            DeleteDecision::Remove => vec![remove()],
-        };
+        let steps = steps(key, decision);
+        if steps.is_empty() {
+            return Ok(Deleted { shown: Shown::Stored(object), removed: false, pending: true });
+        }
         match state.store.write(key, Expect::Revision(object.revision), steps).await {
             Ok(changes) => return Ok(performed(&changes, object)),
             Err(WriteError::Conflict(found)) => current = found,
             Err(error @ WriteError::Log(_)) => return Err(log_failure(error)),
         }
+    }
+}
+
+/// What `decision` comes to in the store.
+pub(crate) fn steps(key: &Key, decision: DeleteDecision) -> Vec<Step> {
+    let put = |value| Step::Put { key: key.clone(), value };
+    let remove = || Step::Delete { key: key.clone() };
+    match decision {
+        DeleteDecision::Pending => Vec::new(),
+        DeleteDecision::Mark(value) => vec![put(value)],
+        // Two revisions, one durable batch: watchers see both events, a crash cannot leave the first alone.
+        DeleteDecision::MarkThenRemove(value) => vec![put(value), remove()],
+        DeleteDecision::Remove => vec![remove()],
     }
 }
 

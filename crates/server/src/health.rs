@@ -8,7 +8,7 @@ use crate::query::Query;
 use crate::respond;
 use crate::state::State;
 
-/// What is checked. The server serves only once its store is open, so each of these holds while it answers at all.
+/// What is checked: that it answers at all, and that the last write to the store succeeded.
 const CHECKS: [&str; 2] = ["ping", "store"];
 
 pub(crate) fn version(state: &State, pretty: bool) -> Response<Body> {
@@ -33,22 +33,35 @@ fn architecture() -> &'static str {
     }
 }
 
-/// Answers `path`, one of the health endpoints or a single check below one.
-pub(crate) fn check(path: &str, query: &Query) -> Option<Response<Body>> {
+/// Answers `path`, one of the health endpoints or a single check below one. A server whose store takes no writes is
+/// alive, as it still answers questions, but not ready.
+pub(crate) fn check(state: &State, path: &str, query: &Query) -> Option<Response<Body>> {
     let mut parts = path.trim_matches('/').split('/');
     let endpoint = parts.next()?;
+    let holds = |name: &str| name != "store" || endpoint == "livez" || state.store.takes_writes();
     match (parts.next(), parts.next()) {
         (None, _) => {}
-        (Some(single), None) if CHECKS.contains(&single) => return Some(respond::plain(StatusCode::OK, "ok")),
+        (Some(single), None) if CHECKS.contains(&single) && holds(single) => {
+            return Some(respond::plain(StatusCode::OK, "ok"));
+        }
+        (Some(single), None) if CHECKS.contains(&single) => {
+            let text = "internal server error: the store takes no writes\n";
+            return Some(respond::plain(StatusCode::INTERNAL_SERVER_ERROR, text));
+        }
         (Some(_), _) => return None,
     }
-    if !query.flag("verbose") {
+    let excluded = |name: &str| query.all("exclude").any(|excluded| excluded == name);
+    let passes = CHECKS.iter().all(|name| excluded(name) || holds(name));
+    if passes && !query.flag("verbose") {
         return Some(respond::plain(StatusCode::OK, "ok"));
     }
     let mut text = String::new();
     for name in CHECKS {
-        let excluded = query.all("exclude").any(|excluded| excluded == name);
-        text.push_str(&if excluded { format!("[+]{name} excluded: ok\n") } else { format!("[+]{name} ok\n") });
+        text.push_str(&match (excluded(name), holds(name)) {
+            (true, _) => format!("[+]{name} excluded: ok\n"),
+            (false, true) => format!("[+]{name} ok\n"),
+            (false, false) => format!("[-]{name} failed: reason withheld\n"),
+        });
     }
     let strangers: Vec<String> =
         query.all("exclude").filter(|name| !CHECKS.contains(name)).map(|name| format!("{name:?}")).collect();
@@ -58,6 +71,6 @@ pub(crate) fn check(path: &str, query: &Query) -> Option<Response<Body>> {
             strangers.join(",")
         ));
     }
-    text.push_str(&format!("{endpoint} check passed\n"));
-    Some(respond::plain(StatusCode::OK, text))
+    text.push_str(&format!("{endpoint} check {}\n", if passes { "passed" } else { "failed" }));
+    Some(respond::plain(if passes { StatusCode::OK } else { StatusCode::INTERNAL_SERVER_ERROR }, text))
 }

@@ -20,6 +20,7 @@ mod bootstrap;
 mod change;
 mod collection;
 mod create;
+mod custom;
 mod delete;
 mod discovery;
 mod encoding;
@@ -121,6 +122,7 @@ impl Server {
         let stop = CancellationToken::new();
         tokio::spawn(namespaces::keep(Arc::clone(&state), stop.clone()));
         tokio::spawn(events::expire(Arc::clone(&state), stop.clone()));
+        tokio::spawn(rbac::aggregate::keep(Arc::clone(&state), stop.clone()));
         Ok(Self { state, _background: Arc::new(stop.drop_guard()) })
     }
 

@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api::selector::FieldSelector;
 use api::{Kind, Status};
 use futures::FutureExt as _;
 use serde_json::Value;
@@ -13,7 +14,6 @@ use store::{Change, Object, Store, Watch};
 
 use crate::authorize::{Attributes, Target};
 use crate::identity::Identity;
-use crate::query::Query;
 use crate::request::key;
 use crate::state::{State, core_kind};
 
@@ -48,19 +48,20 @@ pub(crate) fn owns(state: &State, node: &str, attributes: &Attributes<'_>) -> bo
 }
 
 /// A node lists and watches its own pods: all of them by `spec.nodeName`, or one of them by name.
-pub(crate) fn check_list(identity: &Identity, attributes: &Attributes<'_>, query: &Query) -> Result<(), Status> {
+pub(crate) fn check_list(
+    identity: &Identity,
+    attributes: &Attributes<'_>,
+    selected: &FieldSelector,
+) -> Result<(), Status> {
     let (Some(node), Target::Resource { resource: "pods", subresource: "", name: "", .. }) =
         (node_of(identity), attributes.target)
     else {
         return Ok(());
     };
-    let selector = query.get("fieldSelector").unwrap_or_default();
-    let mine = format!("spec.nodeName={node}");
-    let selects_mine = selector.split(',').any(|part| part.trim().replace("==", "=") == mine);
-    if !matches!(attributes.verb, "list" | "watch") || selects_mine {
+    if !matches!(attributes.verb, "list" | "watch") || selected.node_name() == Some(node) {
         return Ok(());
     }
-    let text = format!("a node may only {} pods with the field selector {mine}", attributes.verb);
+    let text = format!("a node may only {} pods with the field selector spec.nodeName={node}", attributes.verb);
     Err(Status::forbidden(core_kind("pods"), "", &text))
 }
 
@@ -71,6 +72,13 @@ pub(crate) fn check_create(identity: &Identity, kind: &Kind, object: &Value) -> 
     let refuse = |text: &str| Err(Status::forbidden(kind, name, text));
     match kind.plural {
         "nodes" | "leases" if name != node => refuse(&format!("node {node:?} may only create its own")),
+        "nodes" => {
+            let forbidden = forbidden_labels(&Value::Null, object);
+            if !forbidden.is_empty() {
+                return refuse(&format!("node {node:?} is not allowed to set the following labels: {forbidden}"));
+            }
+            Ok(())
+        }
         "pods" => {
             let mirror = api::meta::annotations(object).any(|(key, _)| key == "kubernetes.io/config.mirror");
             if !mirror {
@@ -90,6 +98,80 @@ pub(crate) fn check_create(identity: &Identity, kind: &Kind, object: &Value) -> 
         }
         _ => Ok(()),
     }
+}
+
+/// A node says how it and its pods fare. What draws pods to it, or keeps services and controllers from finding its
+/// pods, is not its to change.
+pub(crate) fn check_update(identity: &Identity, kind: &Kind, old: &Value, new: &Value) -> Result<(), Status> {
+    let Some(node) = node_of(identity) else { return Ok(()) };
+    let refuse = |text: String| Err(Status::forbidden(kind, api::meta::name(old), &text));
+    let differs = |key: &str| old["metadata"].get(key) != new["metadata"].get(key);
+    match kind.collection() {
+        "nodes" => {
+            let forbidden = forbidden_labels(old, new);
+            if !forbidden.is_empty() {
+                return refuse(format!("is not allowed to modify labels: {forbidden}"));
+            }
+            if foreign_taints(old) != foreign_taints(new) {
+                return refuse(format!("node {node:?} is not allowed to modify taints"));
+            }
+            if differs("ownerReferences") {
+                return refuse(format!("node {node:?} is not allowed to modify ownerReferences"));
+            }
+            Ok(())
+        }
+        "pods" => match ["labels", "finalizers"].into_iter().find(|key| differs(key)) {
+            Some(key) => refuse(format!("node {node:?} cannot update {key} through pod status")),
+            None => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// The domains of labels that belong to the cluster, not to the node.
+const CLUSTER_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
+/// Labels in those domains that a node may set on itself, and subdomains that are all its own.
+const NODE_LABELS: [&str; 11] = [
+    "kubernetes.io/hostname",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+];
+const NODE_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
+const RESTRICTED_DOMAIN: &str = "node-restriction.kubernetes.io";
+
+/// The labels that differ and that a node may not change, as words of a sentence.
+fn forbidden_labels(old: &Value, new: &Value) -> String {
+    let labels = |object: &Value| -> BTreeSet<(String, String)> {
+        api::meta::labels(object).map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    };
+    let (was, is) = (labels(old), labels(new));
+    let changed: BTreeSet<&str> = was.symmetric_difference(&is).map(|(key, _)| key.as_str()).collect();
+    changed.into_iter().filter(|key| !a_node_may_label(key)).collect::<Vec<_>>().join(", ")
+}
+
+fn a_node_may_label(key: &str) -> bool {
+    let Some((domain, _)) = key.split_once('/') else { return true };
+    let within = |all: &[&str]| all.iter().any(|own| domain == *own || domain.ends_with(&format!(".{own}")));
+    !within(&[RESTRICTED_DOMAIN]) && (!within(&CLUSTER_DOMAINS) || NODE_LABELS.contains(&key) || within(&NODE_DOMAINS))
+}
+
+/// The taints that are not the node's own word about its health. No controller watches over that here, so a node says
+/// itself when it takes no new pods; that only ever keeps pods away from it.
+fn foreign_taints(node: &Value) -> Vec<&Value> {
+    const HEALTH: [&str; 4] = ["not-ready", "memory-pressure", "disk-pressure", "pid-pressure"];
+    let own = |taint: &Value| {
+        let key = taint["key"].as_str().and_then(|key| key.strip_prefix("node.kubernetes.io/"));
+        taint["effect"] == "NoSchedule" && key.is_some_and(|key| HEALTH.contains(&key))
+    };
+    node["spec"]["taints"].as_array().into_iter().flatten().filter(|taint| !own(taint)).collect()
 }
 
 fn runs_on(pod: &Value, node: &str) -> bool {

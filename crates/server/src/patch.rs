@@ -6,9 +6,11 @@ use http::{Response, StatusCode};
 use jiff::Timestamp;
 
 use crate::admission;
+use crate::authorize;
 use crate::body::Body;
 use crate::change;
 use crate::create::{self, Creation};
+use crate::node_rules;
 use crate::rbac;
 use crate::request::Request;
 use crate::respond;
@@ -48,7 +50,8 @@ async fn merge(
         let patched = api::patch::patch(kind, patch_type, shown.as_ref().unwrap_or(&current.value()), &request.body)?;
         let decoded = api::normalise_patched(kind, patched, patch_type, &request.body, validation)?;
         warnings.extend(decoded.warnings);
-        let mut new = kind.to_stored(decoded.value);
+        let mut new = kind.to_successor(&current.value(), decoded.value);
+        api::check_patched_uid(kind, &current.value(), &new)?;
         warnings.extend(update::successor(state, request, &current.value(), &mut new)?);
         Ok(new)
     })
@@ -91,7 +94,9 @@ async fn apply(
         // An applied document may leave its name to the path.
         update::check_name(&object, &request.name)?;
         api::meta::set_name(&mut object, &request.name);
+        authorize::authorize_create(state, request)?;
         rbac::check_grant(state, request, None, &object)?;
+        node_rules::check_create(&request.identity, kind, &object)?;
         let creation = Creation { kind, namespace: &request.namespace, manager: None, dry_run };
         match create::create(state, &creation, object).await {
             // Somebody created it meanwhile: then this is an update.
@@ -111,10 +116,17 @@ async fn apply(
         let decoded = api::normalise_patched(kind, merged, PatchType::Apply, &request.body, validation)?;
         warnings.extend(decoded.warnings);
         let mut new = decoded.value;
+        api::check_patched_uid(kind, &current.value(), &new)?;
         warnings.extend(api::prepare_update(kind, request.subresource_name(), &current.value(), &mut new)?);
+        admission::one_default(state, kind, &new)?;
+        node_rules::check_update(&request.identity, kind, &current.value(), &new)?;
         rbac::check_grant(state, request, Some(&*current.value()), &new)?;
         if request.subresource.is_none() {
             admission::allocate(state, kind, &mut new, Some(&*current.value()))?;
+        }
+        // Whoever applies what is there already, defaults included, has written nothing.
+        if api::patch::only_applied_again(&current.value(), &new) {
+            new = current.to_value();
         }
         Ok(new)
     })

@@ -3,6 +3,7 @@
 //! Nothing is cached: a binding counts with the next request. The few rules that do not come from roles (nodes, and
 //! the group that may do everything) are in [`crate::authorize`].
 
+pub(crate) mod aggregate;
 mod policy;
 
 use api::rbac::{self, Asked};

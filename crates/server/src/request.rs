@@ -170,6 +170,9 @@ impl ResourceAddress {
     }
 }
 
+/// Longest name of a writer.
+const MANAGER_MAX: usize = 128;
+
 /// Everything a handler needs to know.
 pub(crate) struct Request {
     pub(crate) verb: Verb,
@@ -249,12 +252,32 @@ impl Request {
         api::FieldValidation::parse(self.query.get("fieldValidation"))
     }
 
+    /// A name of a writer is short and can be read.
+    pub(crate) fn check_field_manager(&self) -> Result<(), Status> {
+        let Some(name) = self.query.get("fieldManager") else { return Ok(()) };
+        let options = match self.verb {
+            Verb::Create => "CreateOptions",
+            Verb::Update => "UpdateOptions",
+            Verb::Patch => "PatchOptions",
+            Verb::Get | Verb::List | Verb::Watch | Verb::Delete | Verb::DeleteCollection => return Ok(()),
+        };
+        let mut causes = Vec::new();
+        if name.len() > MANAGER_MAX {
+            causes.push(api::Cause::too_long("fieldManager", MANAGER_MAX));
+        }
+        if let Some((at, odd)) = name.char_indices().find(|(_, c)| c.is_control()) {
+            let text = format!("invalid character {:?} (at position {at})", odd);
+            causes.push(api::Cause::invalid("fieldManager", name, &text));
+        }
+        if causes.is_empty() { Ok(()) } else { Err(Status::invalid_of(options, "meta.k8s.io", "", causes)) }
+    }
+
     /// Who is recorded as the writer: the parameter, else the program's own name.
     pub(crate) fn field_manager(&self) -> &str {
         let named = self.query.get("fieldManager");
         named.unwrap_or_else(|| {
             let name = self.user_agent.split('/').next().unwrap_or_default();
-            if name.is_empty() { "unknown" } else { name.get(..128).unwrap_or(name) }
+            if name.is_empty() { "unknown" } else { name.get(..MANAGER_MAX).unwrap_or(name) }
         })
     }
 }

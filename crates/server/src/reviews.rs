@@ -24,6 +24,9 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
     let mut review = read(request, request.kind)?;
     review["status"] = match request.kind.kind {
         "SelfSubjectReview" => json!({ "userInfo": user_info(&request.identity) }),
+        "TokenReview" if review["spec"]["token"].as_str().unwrap_or_default().is_empty() => {
+            return Err(Status::bad_request("token is required for TokenReview in authentication"));
+        }
         "TokenReview" => token_review(state, &review["spec"]),
         "SelfSubjectAccessReview" => access(state, &request.identity, &review["spec"])?,
         "SelfSubjectRulesReview" => rules_review(state, &request.identity, &review["spec"])?,
@@ -135,6 +138,16 @@ pub(crate) fn token(state: &State, request: &Request) -> Result<Response<Body>, 
     let kind = api::token_request();
     let mut asked = read(request, kind)?;
     let accounts = request.kind;
+    for (key, said, word) in [
+        ("name", api::meta::name(&asked), &request.name),
+        ("namespace", api::meta::namespace(&asked), &request.namespace),
+    ] {
+        if !said.is_empty() && said != word {
+            let text = format!("must match the service account {key} if specified");
+            let cause = Cause::invalid(format!("metadata.{key}"), said, &text);
+            return Err(Status::invalid(kind, &request.name, vec![cause]));
+        }
+    }
     create::check_namespace_takes(state, accounts, &request.namespace, &request.name)?;
     let account = state.store.get(&request.key()).ok_or_else(|| Status::not_found(accounts, &request.name))?;
     let spec = &asked["spec"];

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use api::Status;
+use api::selector::FieldSelector;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use http::header::{self, HeaderName, HeaderValue};
@@ -21,12 +22,12 @@ use crate::identity::Identity;
 use crate::metrics::{self, What};
 use crate::negotiate::Accept;
 use crate::query::{self, Query};
-use crate::request::{Address, Request, Verb};
+use crate::request::{Address, Request, ResourceAddress, Verb};
 use crate::state::State;
 use crate::tokens;
 use crate::{
-    binding, collection, create, delete, discovery, encoding, get, health, list, logs_exec, node_rules, patch, random,
-    respond, reviews, scale, update, watch,
+    binding, collection, create, custom, delete, discovery, encoding, get, health, list, logs_exec, node_rules, patch,
+    random, respond, reviews, scale, update, watch,
 };
 
 /// A request that is not a stream or a watch must be answered within this.
@@ -145,9 +146,13 @@ where
         }
         Address::Resource(address) => {
             let verb = address.verb(&parts.method, &query)?;
-            let asked = address.attributes(verb, selected_name(&query));
+            let selected = selected(&address, verb, &query);
+            let asked = address.attributes(verb, selected.name().unwrap_or_default());
             authorize(state, &identity, &asked)?;
-            node_rules::check_list(&identity, &asked, &query)?;
+            node_rules::check_list(&identity, &asked, &selected)?;
+            if let Some(answer) = custom::answer(&address, verb) {
+                return answer;
+            }
             let limit = time_limit(verb, &query)?;
             let takes_over = logs_exec::is_stream(&parts.method, &address.subresource);
             let has_body = !takes_over && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
@@ -184,11 +189,14 @@ fn time_limit(verb: Verb, query: &Query) -> Result<Duration, Status> {
     }
 }
 
-/// A list or watch of one object by its name is judged as if it named the object: a right to that one object is enough.
-fn selected_name(query: &Query) -> &str {
-    let requirements = query.get("fieldSelector").unwrap_or_default().split(',');
-    let names = requirements.filter_map(|each| each.trim().strip_prefix("metadata.name="));
-    names.map(|name| name.trim_start_matches('=')).next().unwrap_or_default()
+/// What a list, a watch or a delete of many selects by fields. One of a single object by its name is judged as if it
+/// named the object: a right to that one object is enough. Read by the parser that the handler uses, so that what is
+/// judged is what is done; what it cannot read selects nothing, and the handler says so to those who may list at all.
+fn selected(address: &ResourceAddress, verb: Verb, query: &Query) -> FieldSelector {
+    let many = matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
+    let kind = api::find(&address.group, &address.version, &address.resource).filter(|_| many);
+    let text = query.get("fieldSelector").unwrap_or_default();
+    kind.and_then(|kind| FieldSelector::parse(kind, text).ok()).unwrap_or_default()
 }
 
 /// The answer, with a word for those who use a kind that is on its way out.
@@ -201,6 +209,7 @@ fn warned(kind: &api::Kind, answer: Result<Response<Body>, Status>) -> Result<Re
 
 /// One verb, one handler; subresources that are not a part of their object have their own.
 async fn route(state: &State, request: &Request) -> Result<Response<Body>, Status> {
+    request.check_field_manager()?;
     match (request.verb, request.subresource_name()) {
         (Verb::Get, Some("log")) => logs_exec::log(state, request).await,
         (Verb::Create, Some("binding")) => binding::bind(state, request).await,
@@ -241,7 +250,7 @@ async fn not_a_resource(state: &State, parts: &Parts, path: &str, query: &Query)
         }
         // The published description spells it with a slash, and generated clients ask as it is written there.
         "version" if matches!(path, "/version" | "/version/") => Ok(health::version(state, pretty)),
-        "healthz" | "livez" | "readyz" => health::check(path, query).ok_or_else(Status::no_such_path),
+        "healthz" | "livez" | "readyz" => health::check(state, path, query).ok_or_else(Status::no_such_path),
         "" | "api" | "apis" | "openapi" => {
             discovery::handle(state, &parts.headers, &Accept::parse(&parts.headers), path).await
         }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::admission;
+use crate::authorize;
 use crate::body::Body;
 use crate::change::{self, Outcome};
 use crate::create::{self, Creation};
@@ -22,17 +23,18 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
     let decoded =
         api::decode_object(kind, request.content_type.as_deref(), &request.body, request.field_validation()?)?;
     let mut warnings = decoded.warnings;
-    let sent = kind.to_stored(decoded.value);
+    let sent = decoded.value;
     let kind = kind.stored_kind();
     let allocating = admission::allocating(state, kind).await;
 
     let creates = kind.create_on_update && request.subresource.is_none();
     if creates && state.store.get(&request.key()).is_none() {
         drop(allocating);
+        let sent = request.kind.to_stored(sent);
         return put_creates(state, request, sent, warnings, dry_run).await;
     }
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
-        let mut new = sent.clone();
+        let mut new = request.kind.to_successor(&current.value(), sent.clone());
         warnings.extend(successor(state, request, &current.value(), &mut new)?);
         Ok(new)
     })
@@ -53,6 +55,7 @@ async fn put_creates(
     }
     check_name(&sent, &request.name)?;
     api::meta::set_name(&mut sent, &request.name);
+    authorize::authorize_create(state, request)?;
     rbac::check_grant(state, request, None, &sent)?;
     node_rules::check_create(&request.identity, request.kind, &sent)?;
     let manager = Some(request.field_manager());
@@ -69,7 +72,9 @@ pub(crate) fn successor(state: &State, request: &Request, old: &Value, new: &mut
     let kind = request.kind.stored_kind();
     let subresource = request.subresource_name();
     let warnings = api::prepare_update(kind, subresource, old, new)?;
+    node_rules::check_update(&request.identity, kind, old, new)?;
     rbac::check_grant(state, request, Some(old), new)?;
+    admission::one_default(state, kind, new)?;
     if subresource.is_none() {
         admission::allocate(state, kind, new, Some(old))?;
     }

@@ -62,7 +62,9 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
         let (page, watch) = state.store.list_and_watch(collection, namespace);
         let takes = |object: &Arc<Object>| selection.takes_all() || selection.takes(&object.value());
         let selected = page.items.into_iter().filter(takes).collect();
-        let end = (asked_for_initial && bookmarks).then_some(page.revision);
+        // Without a version the objects that are there come first, asked for or not, and whoever can be told where
+        // they end is told.
+        let end = bookmarks.then_some(page.revision);
         (Initial { objects: selected, end }, watch)
     } else {
         match state.store.watch(collection, namespace, from_version.map(Revision)) {

@@ -103,7 +103,9 @@ impl Embedded {
         let Group { changes, values, .. } = group;
         if let Some(last) = changes.last() {
             self.tried = last.revision();
-            if let Err(error) = self.segment.append(&mut self.frame) {
+            let appended = self.segment.append(&mut self.frame);
+            view.note_write(appended.is_ok());
+            if let Err(error) = appended {
                 tracing::error!(error = %error, "cannot write to the store");
                 // A conflict or a skipped put may have been judged against a write that has just failed, so nobody in
                 // this group has a sound answer.

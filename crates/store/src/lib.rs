@@ -12,6 +12,7 @@
 //! into it), `log` (the seam behind which revisions are made), `embedded` (the log in a folder of this machine) over
 //! `segment`, `snapshot` and `load`, whose bytes are `frame`'s, `files`' and `row`'s.
 
+mod age;
 mod directory;
 mod embedded;
 mod files;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -23,11 +24,13 @@ pub struct Window {
     pub changes: usize,
     /// At most about so much memory for objects that only the past still needs.
     pub bytes: usize,
+    /// Lists of the past reach back so far. A watch may start earlier, where what it needs is still there.
+    pub age: Duration,
 }
 
 impl Default for Window {
     fn default() -> Self {
-        Self { changes: 65_536, bytes: 32 << 20 }
+        Self { changes: 65_536, bytes: 32 << 20, age: Duration::from_secs(300) }
     }
 }
 
@@ -69,6 +72,12 @@ impl Store {
     /// The newest revision.
     pub fn revision(&self) -> Revision {
         self.view.revision()
+    }
+
+    /// Whether the last write could be made durable. One that could not is tried by nobody but the next writer, so this
+    /// turns true again with the first that succeeds.
+    pub fn takes_writes(&self) -> bool {
+        self.view.takes_writes()
     }
 
     /// The object under `key`, as of now.

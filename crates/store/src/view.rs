@@ -9,11 +9,14 @@
 //! namespaces live, which every request looks at.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Instant;
 
 use serde_json::Value;
 use tokio::sync::watch;
 
+use crate::age::Ages;
 use crate::snapshot::Everything;
 use crate::{Change, HistoryError, Key, Object, Page, Revision, Window};
 
@@ -29,6 +32,8 @@ const SMALL: usize = 2 << 20;
 #[derive(Debug)]
 pub(crate) struct View {
     state: RwLock<State>,
+    /// Whether the log could not take the last write.
+    refusing: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -42,6 +47,7 @@ struct State {
     /// What the superseded objects held by history weigh.
     weight: usize,
     recent: Recent,
+    ages: Ages,
     window: Window,
     closed: bool,
 }
@@ -84,14 +90,24 @@ impl View {
             order: VecDeque::new(),
             weight: 0,
             recent: Recent::default(),
+            ages: Ages::default(),
             window,
             closed: false,
         };
-        Self { state: RwLock::new(state) }
+        Self { state: RwLock::new(state), refusing: AtomicBool::new(false) }
     }
 
     pub(crate) fn revision(&self) -> Revision {
         self.read().revision
+    }
+
+    /// Notes whether the log could take its last write.
+    pub(crate) fn note_write(&self, succeeded: bool) {
+        self.refusing.store(!succeeded, Ordering::Relaxed);
+    }
+
+    pub(crate) fn takes_writes(&self) -> bool {
+        !self.refusing.load(Ordering::Relaxed)
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Object>> {
@@ -102,6 +118,7 @@ impl View {
         let state = self.read();
         let Some(at) = at else { return Ok(state.page(collection, namespace)) };
         state.check(collection, at)?;
+        state.check_age(at)?;
         let Some(collection) = state.collections.get(collection) else {
             return Ok(Page { items: Vec::new(), revision: at });
         };
@@ -175,7 +192,8 @@ impl View {
             }
         }
         state.trim();
-        let revision = state.revision;
+        let (revision, kept) = (state.revision, state.window.age);
+        state.ages.note(revision, Instant::now(), kept);
         drop(state);
         for news in woken {
             news.send_replace(revision);
@@ -264,6 +282,15 @@ impl State {
             return Err(HistoryError::Compacted { asked, oldest });
         }
         Ok(())
+    }
+
+    /// Whether the past is not so long gone that nobody should build on it: a list that is read in pages over hours
+    /// would show a world that never comes back.
+    fn check_age(&self, asked: Revision) -> Result<(), HistoryError> {
+        match self.ages.older_than(self.window.age, Instant::now()).filter(|oldest| asked < *oldest) {
+            Some(oldest) => Err(HistoryError::Compacted { asked, oldest }),
+            None => Ok(()),
+        }
     }
 
     fn page(&self, collection: &str, namespace: &str) -> Page {

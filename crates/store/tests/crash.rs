@@ -18,7 +18,7 @@ const FOLDER: &str = "STORE_TEST_FOLDER";
 /// How many bytes of nothing an object carries.
 const FILLER: &str = "STORE_TEST_FILLER";
 /// Small enough that rows are removed while the writers write.
-const WINDOW: Window = Window { changes: 500, bytes: usize::MAX };
+const WINDOW: Window = Window { changes: 500, bytes: usize::MAX, age: std::time::Duration::MAX };
 const WRITERS: u64 = 16;
 
 fn role(name: &str, path: &Path) -> Command {
@@ -152,6 +152,7 @@ fn writer_on_a_full_disk() {
         };
         assert!(matches!(failed, WriteError::Log(_)), "{failed:?}");
         assert!(std::error::Error::source(&failed).is_some());
+        assert!(!store.takes_writes(), "and says so");
         let newest = store.revision();
         assert_eq!(newest.0, Revision::FIRST.0 + written, "nothing of the failed write is visible");
         for n in 0..written {
@@ -169,6 +170,7 @@ fn writer_on_a_full_disk() {
         let (key, steps) = big(written);
         let changes = store.write(&key, Expect::Absent, steps).await.unwrap();
         assert!(changes[0].revision().0 > newest.0 + 2, "a revision that failed is not used again");
+        assert!(store.takes_writes());
         assert!(matches!(soon(&mut watch).await, Change::Added(_)));
         let expected = names(&store.list("pods", "", None).unwrap().items);
         let revision = store.revision();

@@ -14,7 +14,7 @@ use store::{Change, Expect, HistoryError, Key, Revision, Step, Store, TransactEr
 use testkit::Dice;
 
 /// Small, so that history is given up again and again.
-const WINDOW: Window = Window { changes: 40, bytes: usize::MAX };
+const WINDOW: Window = Window { changes: 40, bytes: usize::MAX, age: std::time::Duration::MAX };
 const STEPS: u64 = 120;
 
 /// All there is to a store: what is there, and what happened.

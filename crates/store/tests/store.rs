@@ -308,7 +308,8 @@ async fn a_quiet_collection_stays_watchable_while_a_busy_one_moves_on() {
 
 #[tokio::test]
 async fn the_past_is_bounded_by_count_and_by_bytes() {
-    for window in [SMALL, Window { changes: usize::MAX, bytes: 8 * (64 + 256 + 4 * 80) }] {
+    for window in [SMALL, Window { changes: usize::MAX, bytes: 8 * (64 + 256 + 4 * 80), age: std::time::Duration::MAX }]
+    {
         let (directory, store) = open_with(window).await;
         for n in 0..50 {
             set(&store, &pod("default", "web"), n).await;
@@ -440,13 +441,13 @@ async fn thousands_of_writes_at_once_all_happen_and_all_are_told_in_order() {
 
 #[tokio::test]
 async fn revisions_go_on_after_a_restart_even_when_everything_is_deleted() {
-    let (directory, store) = open_with(Window { changes: 0, bytes: 0 }).await;
+    let (directory, store) = open_with(Window { changes: 0, bytes: 0, ..Window::default() }).await;
     let key = pod("default", "web");
     set(&store, &key, 1).await;
     let deleted = remove(&store, &key).await;
     drop(store);
     let path = directory.path().join("store");
-    let store = Store::open_with(&path, Window { changes: 0, bytes: 0 }).await.unwrap();
+    let store = Store::open_with(&path, Window { changes: 0, bytes: 0, ..Window::default() }).await.unwrap();
     assert_eq!(store.revision(), deleted);
     assert_eq!(set(&store, &key, 1).await, Revision(deleted.0 + 1));
 }

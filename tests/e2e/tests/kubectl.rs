@@ -127,7 +127,7 @@ async fn get(ip: &str) -> Result<String> {
     Ok(answer)
 }
 
-/// [NT-23] [AD-26] A long grace shown as `Terminating`, cut short by a second delete, although TERM is ignored.
+/// [NT-23] A long grace shown as `Terminating`, cut short by a second delete, although TERM is ignored.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_delete_with_a_shorter_grace_takes_effect_at_once() -> Result<()> {
     let instance = Instance::start().await?;

@@ -111,7 +111,7 @@ async fn a_pre_stop_hook_runs_first_and_is_charged_to_the_grace() -> Result<()> 
     complaints::ensure_none(&stage.instance, &[])
 }
 
-/// [AD-3] The object goes at once; the containers follow within their two seconds.
+/// The object goes at once; the containers follow within their two seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_force_delete_removes_the_object_at_once_and_the_containers_soon() -> Result<()> {
     let stage = Stage::set().await?;

@@ -29,7 +29,7 @@ pub struct Body {
 pub fn read_body(content_type: Option<&str>, body: &[u8], expected: &str) -> Result<Body, Status> {
     let media_type = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
     let duplicates = RefCell::new(Vec::new());
-    let reader = Reader { path: &Path::Root, duplicates: &duplicates };
+    let reader = Reader { path: &Path::Root, duplicates: &duplicates, order: None };
     let unrecognized = |format: &str, cause: String| {
         Status::bad_request(format!(
             "the object provided is unrecognized (must be of type {expected}): couldn't get version/kind; \
@@ -59,10 +59,22 @@ pub fn read_body(content_type: Option<&str>, body: &[u8], expected: &str) -> Res
     Ok(Body { api_version, kind, value, duplicates: duplicates.into_inner(), is_protobuf: false })
 }
 
+/// The path of every key of a body, in the order in which they stand there. The body has been read before.
+pub(super) fn keys_in_order(content_type: Option<&str>, body: &[u8]) -> Vec<String> {
+    let (duplicates, order) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+    let reader = Reader { path: &Path::Root, duplicates: &duplicates, order: Some(&order) };
+    if content_type.is_some_and(|content_type| content_type.contains("yaml")) {
+        let _ = read_yaml(body, reader);
+    } else {
+        let _ = reader.deserialize(&mut serde_json::Deserializer::from_slice(body));
+    }
+    order.into_inner()
+}
+
 /// The keys that a patch names twice; a JSON patch is a list of steps, whose own keys nobody repeats.
 pub(super) fn duplicates(patch_type: PatchType, body: &[u8]) -> Vec<String> {
     let duplicates = RefCell::new(Vec::new());
-    let reader = Reader { path: &Path::Root, duplicates: &duplicates };
+    let reader = Reader { path: &Path::Root, duplicates: &duplicates, order: None };
     // Whether it can be read at all was seen when it was applied.
     match patch_type {
         PatchType::Merge | PatchType::Strategic => {
@@ -103,6 +115,8 @@ pub(super) fn take_type(value: &mut Value) -> (String, String) {
 struct Reader<'a> {
     path: &'a Path<'a>,
     duplicates: &'a RefCell<Vec<String>>,
+    /// Where the paths of all keys go, for those who want to know what came first.
+    order: Option<&'a RefCell<Vec<String>>>,
 }
 
 impl<'de> DeserializeSeed<'de> for Reader<'_> {
@@ -160,7 +174,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         let mut list = Vec::new();
         loop {
             let path = self.path.index(list.len());
-            match seq.next_element_seed(Reader { path: &path, duplicates: self.duplicates })? {
+            match seq.next_element_seed(Reader { path: &path, duplicates: self.duplicates, order: self.order })? {
                 Some(value) => list.push(value),
                 None => return Ok(Value::Array(list)),
             }
@@ -171,10 +185,13 @@ impl<'de> Visitor<'de> for Reader<'_> {
         let mut object = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             let path = self.path.key(&key);
+            if let Some(order) = self.order {
+                order.borrow_mut().push(path.to_string());
+            }
             if object.contains_key(&key) {
                 self.duplicates.borrow_mut().push(path.to_string());
             }
-            let value = map.next_value_seed(Reader { path: &path, duplicates: self.duplicates })?;
+            let value = map.next_value_seed(Reader { path: &path, duplicates: self.duplicates, order: self.order })?;
             object.insert(key, value);
         }
         Ok(Value::Object(object))

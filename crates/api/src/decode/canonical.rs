@@ -30,19 +30,30 @@ fn rewrite_field(field: &'static Field, value: &mut Value, path: &Path<'_>) -> R
     match (field.shape, value) {
         (Shape::One { .. } | Shape::Inline, value) => rewrite_value(field.of, value, path),
         (Shape::List | Shape::Set | Shape::Keyed(_), Value::Array(list)) => {
+            list.iter_mut().for_each(|item| fill_null(field.of, item));
             list.iter_mut().enumerate().try_for_each(|(i, item)| rewrite_value(field.of, item, &path.index(i)))
         }
         (Shape::Map { .. }, Value::Object(map)) => {
             for (key, value) in map.iter_mut() {
-                // `key:` without a value is common in hand-written files, and means the empty word.
-                if value.is_null() && matches!(field.of, Type::Str | Type::Bytes) {
-                    *value = Value::String(String::new());
-                }
+                fill_null(field.of, value);
                 rewrite_value(field.of, value, &path.key(key))?;
             }
             Ok(())
         }
         (Shape::List | Shape::Set | Shape::Keyed(_) | Shape::Map { .. }, _) => Ok(()),
+    }
+}
+
+/// `key:` and `-` without a value are common in hand-written files, and mean the empty word, or none of something.
+fn fill_null(of: Type, value: &mut Value) {
+    if !value.is_null() {
+        return;
+    }
+    match of {
+        Type::Str | Type::Bytes => *value = Value::from(""),
+        Type::Quantity => *value = Value::from("0"),
+        Type::Int | Type::Bool | Type::Time | Type::MicroTime | Type::IntOrString | Type::Strings | Type::Raw => {}
+        Type::Msg(_) => {}
     }
 }
 

@@ -51,9 +51,9 @@ fn unknown_and_duplicate_fields_are_dropped_reported_or_refused() {
     assert_eq!(
         warned.warnings,
         [
-            r#"duplicate field "spec.containers[0].image""#,
             r#"unknown field "metadata.foo""#,
-            r#"unknown field "spec.contaners""#
+            r#"unknown field "spec.contaners""#,
+            r#"duplicate field "spec.containers[0].image""#
         ]
     );
     assert_eq!(warned.value, ignored.value);
@@ -61,7 +61,7 @@ fn unknown_and_duplicate_fields_are_dropped_reported_or_refused() {
     assert_eq!(refused.code, 400);
     assert_eq!(
         refused.message,
-        r#"Pod in version "v1" cannot be handled as a Pod: strict decoding error: duplicate field "spec.containers[0].image", unknown field "metadata.foo", unknown field "spec.contaners""#
+        r#"Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "metadata.foo", unknown field "spec.contaners", duplicate field "spec.containers[0].image""#
     );
 }
 

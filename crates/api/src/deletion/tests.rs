@@ -56,7 +56,7 @@ fn removed_after(decision: DeleteDecision) -> (String, i64, i64) {
     marks(&pod)
 }
 
-/// [AD-1] [AD-2] [AD-4] [AD-8]
+/// [AD-1] [AD-2] [AD-4]
 #[test]
 fn the_first_delete_marks_and_the_pod_stays() {
     assert_eq!(marked(delete(&running(), None, "17:58:21.7")), ("17:58:51".to_owned(), 30, 2));
@@ -67,7 +67,7 @@ fn the_first_delete_marks_and_the_pod_stays() {
     assert_eq!(marked(delete(&pending, None, "17:58:21")).1, 30);
 }
 
-/// [AD-3] [AD-5] [AD-6] [AD-9]
+/// [AD-5] [AD-6] [AD-9]
 #[test]
 fn without_grace_the_mark_and_the_removal_follow_each_other() {
     let now = ("17:58:21".to_owned(), 0, 2);
@@ -102,7 +102,7 @@ fn two_ways_to_say_the_policy_are_one_too_many() {
     assert_eq!(decide_delete(pods(), &running(), &options, at("17:58:21")).unwrap_err().code, 422);
 }
 
-/// [AD-20] [AD-22] [AD-75]
+/// [AD-22]
 #[test]
 fn a_precondition_that_does_not_hold_is_a_conflict() {
     let asked = |uid: Option<&str>, version: Option<&str>| {
@@ -141,7 +141,7 @@ fn a_repeated_delete_never_lengthens() {
     }
 }
 
-/// [AD-25] [AD-26]
+/// [AD-25]
 #[test]
 fn a_shorter_grace_counts_from_the_first_request() {
     let pod = terminating("17:58:21");
@@ -181,7 +181,6 @@ fn the_final_delete_marks_and_removes_and_keeps_the_deadline_of_a_finished_pod()
     assert_eq!(removed_after(delete(&finished, Some(0), "17:58:24")), ("17:58:51".to_owned(), 0, 2));
 }
 
-/// [AD-28]
 #[test]
 fn a_policy_on_a_repeated_delete_changes_nothing() {
     let options = DeleteOptions { propagation: Some(Propagation::Foreground), ..DeleteOptions::default() };
@@ -189,7 +188,7 @@ fn a_policy_on_a_repeated_delete_changes_nothing() {
     assert_eq!(decision, DeleteDecision::Pending);
 }
 
-/// [AD-29] [AD-30]
+/// [AD-30]
 #[test]
 fn what_a_crash_left_behind_is_finished_by_the_next_delete_or_update() {
     let DeleteDecision::MarkThenRemove(left) = delete(&running(), Some(0), "17:58:21") else {
@@ -201,7 +200,7 @@ fn what_a_crash_left_behind_is_finished_by_the_next_delete_or_update() {
     assert!(update_removes(pods(), &left, &labelled));
 }
 
-/// [AD-31] [AD-32] [AD-33]
+/// [AD-32]
 #[test]
 fn a_finalizer_holds_the_pod_until_the_last_one_goes() {
     let pod = with_finalizer(terminating("17:58:21"));

@@ -396,7 +396,7 @@ pub static KINDS: &[Kind] = &[
         singular: "horizontalpodautoscaler",
         short_names: &["hpa"],
         categories: &["all"],
-        verbs: &["create", "delete", "deletecollection", "get", "list", "watch"],
+        subresources: &[own_status("autoscaling", "v1", "HorizontalPodAutoscaler")],
         face: Some(&rules::plain::OLD_FACE),
         collection: "horizontalpodautoscalers.autoscaling",
         rules: &rules::plain::OldAutoscalerRules,

@@ -128,6 +128,20 @@ fn is_stored(kind: &Kind, object: &Value, live: &Value) -> bool {
     decode::normalise(kind, object.clone(), FieldValidation::Ignore).is_ok_and(|stored| stored.value == *live)
 }
 
+/// Whether `new`, prepared for the store, is `old` but for the moment at which it was applied: a document may leave out
+/// what defaults fill in, which only shows once they have.
+pub fn only_applied_again(old: &Value, new: &Value) -> bool {
+    let without_times = |object: &Value| {
+        let mut object = object.clone();
+        let managed = object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut);
+        for entry in managed.into_iter().flatten().filter_map(Value::as_object_mut) {
+            entry.remove("time");
+        }
+        object
+    };
+    old["metadata"]["managedFields"] != new["metadata"]["managedFields"] && without_times(old) == without_times(new)
+}
+
 /// Takes this manager's entry of an earlier apply out of the list.
 fn take_own(entries: &mut Vec<Entry>, options: &ApplyOptions<'_>) -> Option<Entry> {
     let own =

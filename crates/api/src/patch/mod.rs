@@ -12,7 +12,7 @@ mod strategic;
 
 use serde_json::Value;
 
-pub use apply::{ApplyOptions, apply};
+pub use apply::{ApplyOptions, apply, only_applied_again};
 
 use crate::kinds::Kind;
 use crate::schema;

@@ -56,6 +56,7 @@ impl Rules for SecretRules {
 
     fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
         validate_data(object, &["data"], causes);
+        validate_type(object, causes);
     }
 
     fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
@@ -66,6 +67,17 @@ impl Rules for SecretRules {
     }
 }
 
+/// Whether the values of `map` are bytes, written in base64: all but a ConfigMap's plain data.
+fn is_encoded(object: &Value, map: &str) -> bool {
+    map == "binaryData" || object["type"].is_string()
+}
+
+/// How many bytes a text in base64 stands for.
+fn decoded_len(text: &str) -> usize {
+    let padding = text.bytes().rev().take(2).filter(|byte| *byte == b'=').count();
+    (text.len() / 4 * 3).saturating_sub(padding)
+}
+
 fn validate_data(object: &Value, maps: &[&str], causes: &mut Vec<Cause>) {
     let mut size = 0;
     for map in maps {
@@ -73,12 +85,55 @@ fn validate_data(object: &Value, maps: &[&str], causes: &mut Vec<Cause>) {
             if let Some(text) = names::data_key(key) {
                 causes.push(Cause::invalid(format!("{map}[{key}]"), key.as_str(), &text));
             }
-            size += value.as_str().map_or(0, str::len);
+            let text = value.as_str().unwrap_or_default();
+            size += if is_encoded(object, map) { decoded_len(text) } else { text.len() };
         }
     }
     if size > DATA_MAX {
         causes.push(Cause::too_long("", DATA_MAX));
     }
+}
+
+/// A secret of a known type holds what is expected of that type.
+fn validate_type(secret: &Value, causes: &mut Vec<Cause>) {
+    let has = |key: &str| secret["data"].get(key).is_some();
+    let mut require = |key: &str| causes.push(Cause::required(format!("data[{key}]"), ""));
+    match secret["type"].as_str().unwrap_or_default() {
+        "kubernetes.io/tls" => ["tls.crt", "tls.key"].into_iter().filter(|key| !has(key)).for_each(require),
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            ["username", "password"].into_iter().for_each(require);
+        }
+        "kubernetes.io/ssh-auth" if bytes(secret, "ssh-privatekey").is_empty() => require("ssh-privatekey"),
+        "kubernetes.io/dockercfg" => docker_config(secret, ".dockercfg", causes),
+        "kubernetes.io/dockerconfigjson" => docker_config(secret, ".dockerconfigjson", causes),
+        "kubernetes.io/service-account-token" => {
+            let key = "kubernetes.io/service-account.name";
+            let named = crate::meta::annotations(secret).any(|(own, value)| own == key && !value.is_empty());
+            if !named {
+                causes.push(Cause::required(format!("metadata.annotations[{key}]"), ""));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Not what is in it: that is secret.
+fn docker_config(secret: &Value, key: &str, causes: &mut Vec<Cause>) {
+    if secret["data"].get(key).is_none() {
+        causes.push(Cause::required(format!("data[{key}]"), ""));
+    } else if let Err(error) = serde_json::from_slice::<Map<String, Value>>(&bytes(secret, key)) {
+        causes.push(Cause::invalid(
+            format!("data[{key}]"),
+            "<secret contents redacted>",
+            &format!("{:?}", error.classify()),
+        ));
+    }
+}
+
+fn bytes(secret: &Value, key: &str) -> Vec<u8> {
+    use base64::Engine as _;
+    let text = secret["data"][key].as_str().unwrap_or_default();
+    base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default()
 }
 
 /// `immutable: true` is final.

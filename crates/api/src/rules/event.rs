@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::events::v1::Event as NewEvent;
 use serde_json::{Map, Value, json};
 
-use super::{Rules, typed_as};
+use super::{Rules, names, typed_as};
 use crate::kinds::Face;
 use crate::meta;
 use crate::status::Cause;
@@ -45,6 +45,54 @@ impl Rules for NewEventRules {
     fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
         typed_as::<NewEvent>(object)
     }
+
+    /// Who reports through this group says when, by whom and about what; the fields of the older shape are not theirs.
+    fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
+        let word = |key: &str| object[key].as_str().unwrap_or_default();
+        if word("reportingController").is_empty() {
+            causes.push(Cause::required("reportingController", ""));
+        }
+        if let Some(text) = names::qualified(word("reportingController")) {
+            causes.push(Cause::invalid("reportingController", word("reportingController"), &text));
+        }
+        let limits = [("reportingInstance", 128), ("action", 128), ("reason", 128), ("note", 1024)];
+        for (key, limit) in limits {
+            if word(key).is_empty() && key != "note" {
+                causes.push(Cause::required(key, ""));
+            }
+            if word(key).len() > limit {
+                causes.push(Cause::invalid(key, "", &format!("can have at most {limit} characters")));
+            }
+        }
+        if word("eventTime").is_empty() {
+            causes.push(Cause::required("eventTime", ""));
+        }
+        if !matches!(word("type"), "Normal" | "Warning") {
+            causes.push(Cause::invalid("type", "", &format!("has invalid value: {}", word("type"))));
+        }
+        for (key, older) in
+            [("deprecatedFirstTimestamp", "firstTimestamp"), ("deprecatedLastTimestamp", "lastTimestamp")]
+        {
+            if !word(key).is_empty() {
+                causes.push(Cause::invalid(older, "", "needs to be unset"));
+            }
+        }
+        if object["deprecatedCount"].as_i64().is_some_and(|count| count != 0) {
+            causes.push(Cause::invalid("count", "", "needs to be unset"));
+        }
+        let source = &object["deprecatedSource"];
+        if ["component", "host"].iter().any(|key| source[*key].as_str().is_some_and(|said| !said.is_empty())) {
+            causes.push(Cause::invalid("source", "", "needs to be unset"));
+        }
+        if object["series"].is_object() {
+            if object["series"]["count"].as_i64().unwrap_or(0) < 2 {
+                causes.push(Cause::invalid("series.count", "", "should be at least 2"));
+            }
+            if object["series"]["lastObservedTime"].as_str().unwrap_or_default().is_empty() {
+                causes.push(Cause::required("series.lastObservedTime", ""));
+            }
+        }
+    }
 }
 
 /// Newer name, stored name.
@@ -69,6 +117,7 @@ pub(crate) static NEW_FACE: Face = Face {
         }
         event
     },
+    keep: |_, _| {},
 };
 
 fn renamed(event: Value, name: impl Fn(&str) -> Option<&'static str>) -> Value {

@@ -66,10 +66,41 @@ fn validate_owners(object: &Value, causes: &mut Vec<Cause>) {
             }
         }
     }
+    for (index, owner) in owners.iter().enumerate() {
+        if owner["apiVersion"] == "v1" && owner["kind"] == "Event" {
+            let text = "/v1, Kind=Event is disallowed from being an owner";
+            causes.push(Cause::invalid(format!("metadata.ownerReferences[{index}]"), owner.clone(), text));
+        }
+    }
     if owners.iter().filter(|o| o["controller"] == Value::Bool(true)).count() > 1 {
         let text = "Only one reference can have Controller set to true";
         causes.push(Cause::invalid("metadata.ownerReferences", Value::from(owners), text));
     }
+}
+
+/// Takes out references to an owner that is named already; answers what to say about it.
+pub(crate) fn without_repeated_owners(object: &mut Value) -> Option<String> {
+    let owners = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut)?;
+    let mut kept: Vec<Value> = Vec::new();
+    let mut repeated = Vec::new();
+    for owner in owners.iter() {
+        if kept.contains(owner) {
+            repeated.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+        } else {
+            kept.push(owner.clone());
+        }
+    }
+    if repeated.is_empty() {
+        return None;
+    }
+    *owners = kept;
+    repeated.sort();
+    repeated.dedup();
+    Some(format!(
+        ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
+         reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+        repeated.join(", ")
+    ))
 }
 
 /// Puts back what only the server writes. A grace period that differs is left for [`validate_update`] to refuse.

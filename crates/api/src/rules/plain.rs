@@ -66,7 +66,7 @@ impl Rules for OldAutoscalerRules {
 }
 
 /// How they are read from and written to what is stored. Other metrics than the processor's have no place in the older
-/// shape, so that face can make and show autoscalers but not change them.
+/// shape, nor has the behaviour: whoever writes through it leaves them as they are.
 pub(crate) static OLD_FACE: Face = Face {
     of: ("autoscaling", "v2", "horizontalpodautoscalers"),
     shown: |stored| {
@@ -91,6 +91,25 @@ pub(crate) static OLD_FACE: Face = Face {
             spec.insert("metrics".to_owned(), json!([metric]));
         }
         sent
+    },
+    keep: |old, new| {
+        let is_shown = |metric: &&Value| metric["resource"]["name"] == "cpu";
+        let others = list(&old["spec"], "metrics").iter().filter(|metric| !is_shown(metric)).cloned();
+        let own: Vec<Value> = list(&new["spec"], "metrics").to_vec();
+        let metrics: Vec<Value> = own.into_iter().chain(others).collect();
+        let spec = meta::child_mut(new, "spec");
+        if !metrics.is_empty() {
+            spec.insert("metrics".to_owned(), Value::from(metrics));
+        }
+        if let Some(behavior) = old["spec"].get("behavior") {
+            spec.insert("behavior".to_owned(), behavior.clone());
+        }
+        let status = meta::child_mut(new, "status");
+        for key in ["currentMetrics", "conditions"] {
+            if let Some(value) = old["status"].get(key) {
+                status.insert(key.to_owned(), value.clone());
+            }
+        }
     },
 };
 

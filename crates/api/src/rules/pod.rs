@@ -14,8 +14,11 @@ pub(crate) mod budget;
 mod container;
 pub(crate) mod defaults;
 pub(crate) mod disruption;
+mod downward;
 mod handler;
 mod qos;
+mod scheduling;
+mod security;
 mod update;
 pub(crate) mod validate;
 mod volume;
@@ -60,6 +63,13 @@ impl Rules for PodRules {
 
     fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
         validate::spec(&object["spec"], causes);
+    }
+
+    /// They are added to a pod that runs, through their own endpoint.
+    fn validate_create(&self, object: &Value, causes: &mut Vec<Cause>) {
+        if !list(&object["spec"], "ephemeralContainers").is_empty() {
+            causes.push(Cause::forbidden("spec.ephemeralContainers", "cannot be set on create"));
+        }
     }
 
     fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {

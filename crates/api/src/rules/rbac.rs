@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::value::{child, each_mut, list, put, word};
 use super::{Rules, names, typed_as};
+use crate::meta;
 use crate::status::Cause;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -143,7 +144,8 @@ fn validate_binding(object: &Value, role_kinds: &[&str], causes: &mut Vec<Cause>
         }
         let expected = match word(subject, "kind") {
             "ServiceAccount" => {
-                if word(subject, "namespace").is_empty() {
+                // A binding in a namespace means an account there, unless it says otherwise.
+                if word(subject, "namespace").is_empty() && meta::namespace(object).is_empty() {
                     causes.push(Cause::required(field("namespace"), ""));
                 }
                 ""

@@ -109,13 +109,27 @@ impl Rules for VolumeRules {
         if !policies.contains(&policy) {
             causes.push(Cause::not_supported("spec.persistentVolumeReclaimPolicy", policy, &policies));
         }
-        let sources = spec.as_object().into_iter().flatten().filter(|(key, _)| !NOT_SOURCES.contains(&key.as_str()));
-        match sources.count() {
+        match source(object).len() {
             0 => causes.push(Cause::required("spec", "must specify a volume type")),
             1 => {}
             _ => causes.push(Cause::forbidden("spec", "may not specify more than 1 volume type")),
         }
     }
+
+    fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+        if source(old) != source(new) {
+            let text = "spec.persistentvolumesource is immutable after creation";
+            causes.push(Cause::forbidden("spec.persistentvolumesource", text));
+        }
+        immutable(old, new, "spec.volumeMode", causes);
+    }
+}
+
+/// Where a volume's bytes are: the part of the spec that names it.
+fn source(volume: &Value) -> Map<String, Value> {
+    let fields = volume["spec"].as_object().into_iter().flatten();
+    let sources = fields.filter(|(key, _)| !NOT_SOURCES.contains(&key.as_str()));
+    sources.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 fn access_modes(spec: &Value, causes: &mut Vec<Cause>) {

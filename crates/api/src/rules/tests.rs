@@ -189,16 +189,6 @@ fn a_lease_keeps_its_microseconds() {
     assert!(try_create("leases", json!({"metadata": {"name": "a/b"}})).is_err());
 }
 
-/// [AD-10]
-#[test]
-fn a_negative_grace_reads_as_one_second() {
-    let mut negative = small_pod();
-    negative["spec"]["terminationGracePeriodSeconds"] = json!(-7);
-    let (pod, warnings) = try_create("pods", negative).unwrap();
-    assert_eq!(pod["spec"]["terminationGracePeriodSeconds"], 1);
-    assert!(warnings.is_empty());
-}
-
 #[test]
 fn system_fields_sent_by_a_client_are_wiped() {
     let mut object = small_pod();

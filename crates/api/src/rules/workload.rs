@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::names;
 use super::pod::{defaults, validate};
-use super::value::{child, word};
+use super::value::{child, list, word};
 use crate::selector::object as selector;
 use crate::status::Cause;
 
@@ -24,21 +24,44 @@ pub(super) fn default_template(spec: &mut Map<String, Value>) {
 
 /// What is wrong with the template at `field`, whose pods may restart as `policies` allow.
 pub(super) fn validate_template(template: &Value, field: &str, policies: &[&str], causes: &mut Vec<Cause>) {
+    validate_template_with(template, &[], field, policies, causes);
+}
+
+/// The same for pods that get volumes of their own from claims called `claims`.
+pub(super) fn validate_template_with(
+    template: &Value,
+    claims: &[&str],
+    field: &str,
+    policies: &[&str],
+    causes: &mut Vec<Cause>,
+) {
     for (key, value) in template["metadata"]["labels"].as_object().into_iter().flatten() {
         let value = value.as_str().unwrap_or_default();
         for text in [names::qualified(key), names::label_value(value)].into_iter().flatten() {
             causes.push(Cause::invalid(format!("{field}.labels"), key.as_str(), &text));
         }
     }
-    validate::spec_at(&format!("{field}.spec"), &template["spec"], causes);
+    if !list(&template["spec"], "ephemeralContainers").is_empty() {
+        let field = format!("{field}.spec.ephemeralContainers");
+        causes.push(Cause::forbidden(field, "ephemeral containers not allowed in pod template"));
+    }
+    validate::spec_at(&format!("{field}.spec"), &template["spec"], claims, causes);
     let policy = word(&template["spec"], "restartPolicy");
     if !policies.contains(&policy) {
         causes.push(Cause::not_supported(format!("{field}.spec.restartPolicy"), policy, policies));
     }
 }
 
+/// What is allowed in the template at `field`, but probably not meant.
+pub(super) fn template_warnings(template: &Value, field: &str) -> Vec<String> {
+    let negative = template["spec"]["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0);
+    let text = "must be >= 0; negative values are invalid and will be treated as 1";
+    negative.then(|| format!("{field}.spec.terminationGracePeriodSeconds: {text}")).into_iter().collect()
+}
+
 /// A selector must be there, say something, and take the pods of its own template.
-pub(super) fn validate_selector(spec: &Value, causes: &mut Vec<Cause>) {
+/// `kind` is the word that upstream has for it.
+pub(super) fn validate_selector(spec: &Value, kind: &str, causes: &mut Vec<Cause>) {
     let own = &spec["selector"];
     if !own.is_object() {
         causes.push(Cause::required("spec.selector", ""));
@@ -46,7 +69,8 @@ pub(super) fn validate_selector(spec: &Value, causes: &mut Vec<Cause>) {
     }
     selector::validate(own, "spec.selector", causes);
     if selector::is_empty(own) {
-        causes.push(Cause::invalid("spec.selector", own.clone(), "empty selector is invalid for workload"));
+        let text = format!("empty selector is invalid for {kind}");
+        causes.push(Cause::invalid("spec.selector", own.clone(), &text));
         return;
     }
     let labels = &spec["template"]["metadata"]["labels"];
@@ -71,6 +95,14 @@ pub(super) fn immutable(old: &Value, new: &Value, field: &str, causes: &mut Vec<
     let (was, is) = (old.pointer(&pointer), new.pointer(&pointer));
     if was != is {
         causes.push(Cause::invalid(field, is.cloned().unwrap_or_default(), "field is immutable"));
+    }
+}
+
+/// A percentage of all is at most all.
+pub(super) fn not_above_all(value: &Value, field: &str, causes: &mut Vec<Cause>) {
+    let percent = value.as_str().and_then(|text| text.strip_suffix('%')).and_then(|digits| digits.parse::<i64>().ok());
+    if percent.is_some_and(|percent| percent > 100) {
+        causes.push(Cause::invalid(field, value.clone(), "must not be greater than 100%"));
     }
 }
 

@@ -51,7 +51,16 @@ impl FieldSelector {
 
     /// The one name that can match, if the selector says so.
     pub fn name(&self) -> Option<&str> {
-        self.terms.iter().find(|t| t.equal && t.path == "metadata.name").map(|t| t.value.as_str())
+        self.only("metadata.name")
+    }
+
+    /// The one node whose pods can match, if the selector says so.
+    pub fn node_name(&self) -> Option<&str> {
+        self.only("spec.nodeName")
+    }
+
+    fn only(&self, path: &str) -> Option<&str> {
+        self.terms.iter().find(|t| t.equal && t.path == path).map(|t| t.value.as_str())
     }
 }
 
@@ -76,6 +85,9 @@ fn unknown(kind: &Kind, field: &str) -> Status {
 /// Fields whose absence means `false`, not the empty word.
 const FLAGS: [&str; 2] = ["spec.unschedulable", "spec.hostNetwork"];
 
+/// Fields whose absence means none.
+const COUNTS: [&str; 2] = ["status.replicas", "status.succeeded"];
+
 fn read(object: &Value, path: &'static str) -> String {
     for alternative in path.split('|') {
         let mut value = object;
@@ -89,7 +101,11 @@ fn read(object: &Value, path: &'static str) -> String {
             Value::Null | Value::String(_) | Value::Array(_) | Value::Object(_) => {}
         }
     }
-    if FLAGS.contains(&path) { "false".to_owned() } else { String::new() }
+    match path {
+        path if FLAGS.contains(&path) => "false".to_owned(),
+        path if COUNTS.contains(&path) => "0".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// Splits at commas that are not escaped.
@@ -149,6 +165,13 @@ mod tests {
         let selector = FieldSelector::parse(pods, "metadata.name=a").unwrap();
         assert_eq!(selector.name(), Some("a"));
         assert_eq!(FieldSelector::parse(pods, "metadata.name!=a").unwrap().name(), None);
+        assert_eq!(FieldSelector::parse(pods, "spec.host=w1").unwrap().node_name(), Some("w1"));
+        // A comma that is escaped is part of a value, not the start of another term.
+        let one_term =
+            FieldSelector::parse(pods, r"spec.schedulerName!=x\,spec.nodeName=w1,status.phase!=\,metadata.name=a");
+        let one_term = one_term.unwrap();
+        assert_eq!((one_term.name(), one_term.node_name()), (None, None));
+        assert!(one_term.matches(&pod));
     }
 
     #[test]

@@ -95,13 +95,13 @@ fn clipped(all: &[String]) -> String {
 pub(super) fn endpoints(object: &Value, now: Timestamp) -> Vec<Value> {
     let mut all = Vec::new();
     for subset in list(object, "subsets") {
-        let addresses = list(subset, "addresses").iter().map(|address| word(address, "ip"));
-        for address in addresses {
-            let ports = list(subset, "ports");
-            if ports.is_empty() {
-                all.push(address.to_owned());
-            }
-            all.extend(ports.iter().map(|port| format!("{address}:{}", port["port"])));
+        let addresses = || list(subset, "addresses").iter().map(|address| word(address, "ip"));
+        let ports = list(subset, "ports");
+        if ports.is_empty() {
+            all.extend(addresses().map(ToOwned::to_owned));
+        }
+        for port in ports {
+            all.extend(addresses().map(|address| format!("{address}:{}", port["port"])));
         }
     }
     let age = since(meta::creation_timestamp(object), now);

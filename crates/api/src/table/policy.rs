@@ -249,7 +249,7 @@ pub(super) fn cells(collection: &str, object: &Value, now: Timestamp) -> Option<
             vec![
                 name,
                 json!(format!("{}/{}", word(target, "kind"), word(target, "name"))),
-                json!(targets(spec)),
+                json!(targets(object)),
                 shown(&spec["minReplicas"], "<unset>"),
                 shown(&spec["maxReplicas"], ""),
                 json!(object["status"]["currentReplicas"].as_i64().unwrap_or(0)),
@@ -269,19 +269,23 @@ pub(super) fn cells(collection: &str, object: &Value, now: Timestamp) -> Option<
     })
 }
 
-fn targets(spec: &Value) -> String {
-    let one = |metric: &Value| match word(metric, "type") {
+/// What is measured now against what is aimed at, metric by metric.
+fn targets(scaler: &Value) -> String {
+    let now = list(&scaler["status"], "currentMetrics");
+    let one = |(index, metric): (usize, &Value)| match word(metric, "type") {
         "Resource" => {
-            let resource = &metric["resource"];
-            let goal = match resource["target"]["averageUtilization"].as_i64() {
-                Some(percent) => format!("{percent}%"),
-                None => text(&resource["target"]["averageValue"]).to_owned(),
+            let (resource, now) = (&metric["resource"], now.get(index).map(|now| &now["resource"]["current"]));
+            let percent = |value: &Value| value["averageUtilization"].as_i64().map(|percent| format!("{percent}%"));
+            let amount = |value: &Value| Some(text(&value["averageValue"]).to_owned()).filter(|text| !text.is_empty());
+            let (goal, now) = match percent(&resource["target"]) {
+                Some(goal) => (goal, now.and_then(percent)),
+                None => (amount(&resource["target"]).unwrap_or_default(), now.and_then(amount)),
             };
-            format!("{}: <unknown>/{goal}", word(resource, "name"))
+            format!("{}: {}/{goal}", word(resource, "name"), now.as_deref().unwrap_or("<unknown>"))
         }
         other => format!("{other}: <unknown>"),
     };
-    let all: Vec<String> = list(spec, "metrics").iter().map(one).collect();
+    let all: Vec<String> = list(&scaler["spec"], "metrics").iter().enumerate().map(one).collect();
     if all.is_empty() { "<none>".to_owned() } else { all.join(", ") }
 }
 

@@ -260,3 +260,24 @@ fn workloads_show_what_is_there_of_what_is_wanted() {
         "status": {"startTime": "2026-01-01T00:59:00Z", "conditions": [{"type": "Suspended", "status": "True"}]}});
     assert_eq!(shown("batch", "jobs", &job)[1..4], ["Suspended", "0/1 of 3", "60s"]);
 }
+
+#[test]
+fn an_autoscaler_shows_what_is_measured_against_what_is_aimed_at() {
+    let kind = find("autoscaling", "v2", "horizontalpodautoscalers").unwrap();
+    let metric = |name: &str, target: Value| json!({"type": "Resource", "resource": {"name": name, "target": target}});
+    let now = |name: &str, current: Value| json!({"type": "Resource", "resource": {"name": name, "current": current}});
+    let mut scaler = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3, "metrics": [
+        metric("cpu", json!({"averageUtilization": 80})), metric("memory", json!({"averageValue": "1Gi"}))]}});
+    let shown = |scaler: &Value| cells(kind, scaler, super::tests::now())[2].as_str().unwrap().to_owned();
+    assert_eq!(shown(&scaler), "cpu: <unknown>/80%, memory: <unknown>/1Gi");
+    scaler["status"] = json!({"currentMetrics": [now("cpu", json!({"averageUtilization": 20, "averageValue": "1m"})),
+        now("memory", json!({"averageValue": "512Mi"}))]});
+    assert_eq!(shown(&scaler), "cpu: 20%/80%, memory: 512Mi/1Gi");
+}
+
+#[test]
+fn endpoints_are_listed_port_by_port() {
+    let object = json!({"metadata": {"name": "e"}, "subsets": [
+        {"addresses": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}], "ports": [{"port": 80}, {"port": 443}]}]});
+    assert_eq!(row("endpoints", &object)[1], "10.0.0.1:80,10.0.0.2:80,10.0.0.1:443 + 1 more...");
+}

@@ -99,7 +99,6 @@ fn workloads(verbs: &[&str]) -> Vec<Value> {
             &[""],
             &[
                 "configmaps",
-                "endpoints",
                 "persistentvolumeclaims",
                 "pods",
                 "replicationcontrollers",
@@ -136,6 +135,7 @@ fn view() -> Vec<Value> {
         &[""],
         &[
             "bindings",
+            "endpoints",
             "events",
             "limitranges",
             "namespaces/status",
@@ -175,6 +175,7 @@ fn edit() -> Vec<Value> {
     let into = ["pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "services/proxy"];
     rules.push(on(&READ, &[""], &[&into[..], &["secrets"]].concat()));
     rules.push(on(&WRITE, &[""], &[&into[..], &["secrets", "events"]].concat()));
+    rules.push(on(&WRITE, &["events.k8s.io"], &["events"]));
     rules.push(on(&["create"], &[""], &["pods/eviction", "serviceaccounts/token"]));
     rules.push(on(&["impersonate"], &[""], &["serviceaccounts"]));
     let mut lease_verbs = READ.to_vec();

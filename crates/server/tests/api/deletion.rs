@@ -158,7 +158,7 @@ async fn a_delete_can_be_answered_with_a_table() {
     assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
 }
 
-/// [AD-20] [AD-21] [AD-22] [AD-75]
+/// [AD-21] [AD-22]
 #[tokio::test]
 async fn preconditions_guard_a_delete() {
     let api = Api::start().await;
@@ -184,7 +184,7 @@ async fn preconditions_guard_a_delete() {
     api.get(&path).await.expect(404);
 }
 
-/// [AD-31] [AD-32]
+/// [AD-32]
 #[tokio::test]
 async fn a_finalizer_outlasts_the_node_and_its_removal_ends_the_pod() {
     let api = Api::start().await;
@@ -207,7 +207,7 @@ async fn a_finalizer_outlasts_the_node_and_its_removal_ends_the_pod() {
     api.get(&path).await.expect(404);
 }
 
-/// [AD-33] [AD-34] [AD-38] [AD-74]
+/// [AD-34] [AD-38] [AD-74]
 #[tokio::test]
 async fn a_terminating_pod_takes_status_writes_and_no_new_finalizers() {
     let api = Api::start().await;
@@ -326,14 +326,22 @@ async fn an_eviction_says_why_and_then_deletes() {
     assert!(conditions.iter().any(|c| c["type"] == "DisruptionTarget" && c["status"] == "True"), "{told}");
     assert!(told["object"]["metadata"].get("deletionTimestamp").is_none());
     assert_eq!(grace(&events.next().await.unwrap()["object"]), Some(30));
+    // Again: the pod is leaving as it was told to.
+    let leaving = api.get(&format!("{PODS}/p")).await.expect(200);
     api.post(&path, &eviction("p")).await.expect(201);
+    assert_eq!(api.get(&format!("{PODS}/p")).await.expect(200), leaving);
 
-    api.running_pod("now", |_| {}).await;
+    let now = api.running_pod("now", |_| {}).await;
+    let mut events = api.watch(&format!("{PODS}?watch=1&resourceVersion={}", version(&now))).await;
     let mut at_once = eviction("now");
     at_once["apiVersion"] = json!("policy/v1beta1");
     at_once["deleteOptions"] = json!({ "gracePeriodSeconds": 0 });
     api.post(&format!("{PODS}/now/eviction"), &at_once).await.expect(201);
     api.get(&format!("{PODS}/now")).await.expect(404);
+    let [told, marked, gone] = [events.next().await, events.next().await, events.next().await].map(Option::unwrap);
+    assert_eq!([&told["type"], &marked["type"], &gone["type"]], ["MODIFIED", "MODIFIED", "DELETED"]);
+    assert_eq!([&told, &marked, &gone].map(|event| grace(&event["object"])), [None, Some(0), Some(0)]);
+    assert!(gone["object"]["status"]["conditions"].to_string().contains("EvictionByEvictionAPI"), "{gone}");
 }
 
 /// The promise of the design: a delete is on the watch within a millisecond or so of its commit.
@@ -386,6 +394,37 @@ async fn a_budget_holds_when_everybody_evicts_at_once() {
     let left = api.get(&format!("{budgets}/b")).await.expect(200);
     assert_eq!(left["status"]["disruptionsAllowed"], 0);
     assert_eq!(left["status"]["disruptedPods"].as_object().unwrap().len(), 2);
+}
+
+/// A budget is spent on pods that were evicted, and on nothing else: whoever loses the pod to another takes nothing.
+#[tokio::test]
+async fn an_eviction_that_comes_too_late_costs_nothing() {
+    let api = Api::start().await;
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let budget = json!({ "metadata": { "name": "b" }, "spec": { "minAvailable": 0, "selector": { "matchLabels": { "app": "w" } } } });
+    let mut budget = api.post(budgets, &budget).await.expect(201);
+    budget["status"] =
+        json!({ "observedGeneration": 1, "disruptionsAllowed": 100, "currentHealthy": 100, "expectedPods": 100 });
+    api.put(&format!("{budgets}/b/status"), &budget).await.expect(200);
+    let mut evicted = std::collections::BTreeSet::new();
+    for n in 0..20 {
+        let name = format!("w{n}");
+        let mut pod = api.running_pod(&name, |pod| pod["metadata"]["labels"] = json!({ "app": "w" })).await;
+        pod["status"]["conditions"] = json!([{ "type": "Ready", "status": "True" }]);
+        api.put(&format!("{PODS}/{name}/status"), &pod).await.expect(200);
+        let body = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": name } });
+        let (path, own) = (format!("{PODS}/{name}/eviction"), format!("{PODS}/{name}?gracePeriodSeconds=0"));
+        let (answer, gone) = futures::join!(api.post(&path, &body), api.delete(&own));
+        assert_eq!(gone.code, 200, "{}", gone.text);
+        if answer.code == 201 {
+            evicted.insert(name);
+        }
+    }
+    let left = api.get(&format!("{budgets}/b")).await.expect(200);
+    let spent: std::collections::BTreeSet<String> =
+        left["status"]["disruptedPods"].as_object().into_iter().flatten().map(|(name, _)| name.clone()).collect();
+    assert_eq!(spent, evicted);
+    assert_eq!(left["status"]["disruptionsAllowed"], 100 - evicted.len());
 }
 
 /// [AD-50]

@@ -5,18 +5,18 @@ use http::Method;
 use serde_json::{Value, json};
 use server::Identity;
 
-use crate::harness::{Answer, Api, configmap, pod};
+use crate::harness::{Answer, Api, configmap, pod, version};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const CONFIGMAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 impl Api {
-    async fn ask_as(&self, user: &Identity, method: Method, path: &str, body: &Value) -> Answer {
+    pub async fn ask_as(&self, user: &Identity, method: Method, path: &str, body: &Value) -> Answer {
         let service = self.server.service_as(user.clone());
         self.send_as(service, method, path, &[("content-type", "application/json")], body.to_string()).await
     }
 
-    async fn get_as(&self, user: &Identity, path: &str) -> u16 {
+    pub async fn get_as(&self, user: &Identity, path: &str) -> u16 {
         let service = self.server.service_as(user.clone());
         self.send_as(service, Method::GET, path, &[], Bytes::new()).await.code
     }
@@ -28,13 +28,13 @@ impl Api {
         self.send_as(self.server.service(), Method::GET, path, &headers, Bytes::new()).await
     }
 
-    async fn bind(&self, name: &str, role: &str, user: &str) {
+    pub async fn bind(&self, name: &str, role: &str, user: &str) {
         let binding = json!({ "metadata": { "name": name }, "subjects": [{ "kind": "User", "name": user }],
             "roleRef": { "kind": "ClusterRole", "name": role } });
         self.post(&format!("{RBAC}/namespaces/default/rolebindings"), &binding).await.expect(201);
     }
 
-    async fn token(&self, account: &str, spec: &Value) -> Answer {
+    pub async fn token(&self, account: &str, spec: &Value) -> Answer {
         let path = format!("/api/v1/namespaces/default/serviceaccounts/{account}/token");
         let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec });
         self.post(&path, &body).await
@@ -67,6 +67,24 @@ async fn roles_gather_what_others_add_to_them() {
         "rules": [{ "verbs": ["list"], "apiGroups": ["coordination.k8s.io"], "resources": ["leases"] }] });
     api.post(&format!("{RBAC}/clusterroles"), &more).await.expect(201);
     assert_eq!(api.get_as(&bob, leases).await, 200);
+}
+
+/// What is gathered can be read in the role, and goes with the one it came from.
+#[tokio::test]
+async fn a_role_shows_what_it_gathers() {
+    let api = Api::start().await;
+    let roles = format!("{RBAC}/clusterroles");
+    let whole = json!({ "metadata": { "name": "whole" },
+        "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { "part-of": "whole" } }] }, "rules": [] });
+    let made = api.post(&roles, &whole).await.expect(201);
+    let query = format!("{roles}?watch=1&fieldSelector=metadata.name%3Dwhole&resourceVersion={}", version(&made));
+    let mut events = api.watch(&query).await;
+    let rule = json!({ "verbs": ["list"], "apiGroups": [""], "resources": ["pods"] });
+    let part = json!({ "metadata": { "name": "part", "labels": { "part-of": "whole" } }, "rules": [rule] });
+    api.post(&roles, &part).await.expect(201);
+    assert_eq!(events.next().await.unwrap()["object"]["rules"], json!([rule]));
+    api.delete(&format!("{roles}/part")).await.expect(200);
+    assert_eq!(events.next().await.unwrap()["object"]["rules"], json!([]));
 }
 
 #[tokio::test]

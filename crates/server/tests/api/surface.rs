@@ -270,8 +270,9 @@ async fn operations(api: &Api) -> Vec<Operation> {
 /// What is wrong with an answer; nothing, it is hoped.
 fn complaint(operation: &Operation, accept: &str, code: u16, media: &str, body: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(body);
-    // Upstream answers 500 to this one, and clients know it by its words.
-    let is_known = text.contains("resourceVersion should not be set on objects to be created");
+    // Upstream answers 500 to these, and clients know them by their words.
+    let is_known = text.contains("resourceVersion should not be set on objects to be created")
+        || text.contains("This pod has more than one PodDisruptionBudget");
     if code >= 500 && code != 504 && !is_known {
         return Some(format!("{code}: {text}"));
     }

@@ -222,7 +222,7 @@ async fn a_metadata_watch_sends_metadata_only() {
 /// A reader that does not keep up costs nothing: it is told that what it has not read is gone, and lists again.
 #[tokio::test]
 async fn a_watch_that_does_not_keep_up_ends_with_410() {
-    let api = Api::with_window(store::Window { changes: 8, bytes: usize::MAX }).await;
+    let api = Api::with_window(store::Window { changes: 8, bytes: usize::MAX, age: std::time::Duration::MAX }).await;
     let mut events = api.watch(&format!("{MAPS}?watch=1&resourceVersion={}", api.store.revision().0)).await;
     for n in 0..30 {
         api.post(MAPS, &configmap(&format!("m{n}"))).await.expect(201);

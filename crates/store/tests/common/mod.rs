@@ -75,4 +75,4 @@ pub(crate) fn names(items: &[Arc<Object>]) -> Vec<(String, u64)> {
     items.iter().map(|object| (object.key.to_string(), n_of(object))).collect()
 }
 
-pub(crate) const SMALL: Window = Window { changes: 8, bytes: usize::MAX };
+pub(crate) const SMALL: Window = Window { changes: 8, bytes: usize::MAX, age: std::time::Duration::MAX };

@@ -1,11 +1,9 @@
 //! What upstream's admission adds to a new pod: account, priority, tolerations (api-surface 18.1).
-//!
-//! The token volume of the account is not among it: a node that cannot fill it must not be asked to mount it.
 
 use serde_json::{Map, Value, json};
 
 use crate::meta;
-use crate::rules::value::{put, text};
+use crate::rules::value::{child, put, text};
 
 /// Adds what a new pod gets whatever else is stored.
 pub(super) fn admit(pod: &mut Value) {
@@ -56,6 +54,52 @@ pub fn prioritise(pod: &mut Value, class: Option<&Value>) -> Result<(), String> 
         ));
     }
     put(spec, "priority", priority);
+    Ok(())
+}
+
+/// Gives a new pod what its runtime costs and where it is to be had. `class` is the one the pod names, if it is there.
+pub fn take_runtime_class(pod: &mut Value, class: Option<&Value>) -> Result<(), String> {
+    let spec = meta::child_mut(pod, "spec");
+    let name = text(spec, "runtimeClassName");
+    let has_overhead = spec.get("overhead").and_then(Value::as_object).is_some_and(|overhead| !overhead.is_empty());
+    let Some(class) = class else {
+        return match (name.is_empty(), has_overhead) {
+            (false, _) => Err(format!("pod rejected: RuntimeClass {name:?} not found")),
+            (true, true) => {
+                Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead".to_owned())
+            }
+            (true, false) => Ok(()),
+        };
+    };
+    match class["overhead"].get("podFixed") {
+        None if has_overhead => {
+            return Err("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead".to_owned());
+        }
+        Some(fixed) if has_overhead && spec.get("overhead") != Some(fixed) => {
+            return Err("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead".to_owned());
+        }
+        Some(fixed) => {
+            spec.insert("overhead".to_owned(), fixed.clone());
+        }
+        None => {}
+    }
+    let scheduling = &class["scheduling"];
+    for (key, wanted) in scheduling["nodeSelector"].as_object().into_iter().flatten() {
+        let own = child(spec, "nodeSelector").entry(key.clone()).or_insert_with(|| wanted.clone());
+        if own != wanted {
+            let (wanted, own) = (wanted.as_str().unwrap_or_default(), own.as_str().unwrap_or_default());
+            return Err(format!(
+                "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; pod.spec.nodeSelector[{key}] = {own}"
+            ));
+        }
+    }
+    let tolerations = scheduling["tolerations"].as_array().cloned().unwrap_or_default();
+    if let (false, Some(own)) =
+        (tolerations.is_empty(), spec.entry("tolerations").or_insert_with(|| json!([])).as_array_mut())
+    {
+        let new: Vec<Value> = tolerations.into_iter().filter(|toleration| !own.contains(toleration)).collect();
+        own.extend(new);
+    }
     Ok(())
 }
 

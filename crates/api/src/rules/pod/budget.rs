@@ -12,14 +12,13 @@ use crate::{meta, time};
 const DISRUPTED_MAX: usize = 2000;
 const REFUSED: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
 
-/// What an eviction needs before the pod may be deleted.
+/// What an eviction takes. It holds for the pod and the budgets as they were seen: one that becomes ready meanwhile
+/// must not slip through, so the caller writes only if they still are.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Budget {
     /// Nothing.
     Free,
-    /// Nothing, as long as the pod is as it was seen: one that becomes ready meanwhile must not slip through.
-    FreeIfUnchanged,
-    /// This new state of the budget called `name` must be stored first.
+    /// This new state of the budget called `name` must be stored with the delete.
     Spend {
         /// The budget.
         name: String,
@@ -36,8 +35,7 @@ pub fn decide_eviction<'a>(
 ) -> Result<Budget, Status> {
     match word(&pod["status"], "phase") {
         _ if meta::deletion_timestamp(pod).is_some() => return Ok(Budget::Free),
-        "Succeeded" | "Failed" => return Ok(Budget::Free),
-        "Pending" => return Ok(Budget::FreeIfUnchanged),
+        "Succeeded" | "Failed" | "Pending" => return Ok(Budget::Free),
         _ => {}
     }
     let mut found = budgets.filter(|budget| selector::selects(&budget["spec"]["selector"], pod));
@@ -54,7 +52,7 @@ pub fn decide_eviction<'a>(
         let always = word(&budget["spec"], "unhealthyPodEvictionPolicy") == "AlwaysAllow";
         let healthy = count("currentHealthy") >= count("desiredHealthy") && count("desiredHealthy") > 0;
         if always || healthy {
-            return Ok(Budget::FreeIfUnchanged);
+            return Ok(Budget::Free);
         }
     }
     spend(pod, budget, now)
@@ -101,11 +99,6 @@ fn spend(pod: &Value, budget: &Value, now: Timestamp) -> Result<Budget, Status> 
 fn refused(text: String) -> Status {
     let cause = Cause { reason: "DisruptionBudget", message: text, field: String::new() };
     Status::too_many_requests(REFUSED, 0).with_cause(cause)
-}
-
-/// 429 for a pod that changed while its eviction was decided.
-pub fn still_processed(name: &str) -> Status {
-    refused(format!("The pod {name} changed while it was being evicted.")).with_retry_after(10)
 }
 
 fn why_not(name: &str, status: &Value) -> String {
@@ -160,13 +153,13 @@ mod tests {
     #[test]
     fn pods_that_serve_nobody_cost_nothing() {
         let spent = [budget(0, 1, 1)];
-        assert_eq!(decide(&pod("Pending", false), &spent).unwrap(), Budget::FreeIfUnchanged);
+        assert_eq!(decide(&pod("Pending", false), &spent).unwrap(), Budget::Free);
         assert_eq!(decide(&pod("Failed", false), &spent).unwrap(), Budget::Free);
-        assert_eq!(decide(&pod("Running", false), &spent).unwrap(), Budget::FreeIfUnchanged);
+        assert_eq!(decide(&pod("Running", false), &spent).unwrap(), Budget::Free);
         assert!(decide(&pod("Running", false), &[budget(0, 0, 1)]).is_err());
         let mut always = budget(0, 0, 1);
         always["spec"]["unhealthyPodEvictionPolicy"] = json!("AlwaysAllow");
-        assert_eq!(decide(&pod("Running", false), &[always]).unwrap(), Budget::FreeIfUnchanged);
+        assert_eq!(decide(&pod("Running", false), &[always]).unwrap(), Budget::Free);
         let mut other = budget(0, 0, 1);
         other["spec"]["selector"] = json!({"matchLabels": {"app": "x"}});
         assert_eq!(decide(&pod("Running", true), &[other]).unwrap(), Budget::Free);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{handler, list, word};
+use super::{downward, handler, list, word};
 use crate::quantity::Quantity;
 use crate::rules::names;
 use crate::status::Cause;
@@ -12,6 +12,7 @@ use crate::status::Cause;
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const MESSAGE_POLICIES: [&str; 2] = ["File", "FallbackToLogsOnError"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
+const STANDARD: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 const ENV_SOURCES: [&str; 5] = ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
 
 /// What a container is for, which decides what it may have.
@@ -144,6 +145,7 @@ impl Check<'_> {
                 causes.push(Cause::invalid(format!("{field}.name"), name, text));
             }
             let Some(source) = env["valueFrom"].as_object() else { continue };
+            downward::env(&env["valueFrom"]["fieldRef"], &format!("{field}.valueFrom.fieldRef"), causes);
             let chosen = ENV_SOURCES.iter().filter(|key| source.contains_key(**key)).count();
             let field = format!("{field}.valueFrom");
             if chosen == 0 {
@@ -199,6 +201,7 @@ impl Check<'_> {
         let amount = |side: &str, name: &str| resources[side][name].as_str()?.parse::<Quantity>().ok();
         for side in ["limits", "requests"] {
             for name in resources[side].as_object().into_iter().flat_map(|map| map.keys()) {
+                resource_name(name, &format!("{}.resources.{side}.{name}", self.field), causes);
                 if let Some(quantity) = amount(side, name).filter(|q| q.is_negative()) {
                     let field = format!("{}.resources.{side}.{name}", self.field);
                     let text = "must be greater than or equal to 0";
@@ -238,6 +241,16 @@ impl Check<'_> {
         } else if container["lifecycle"].is_object() {
             handler::lifecycle(&container["lifecycle"], self.spec, &self.at("lifecycle"), causes);
         }
+    }
+}
+
+/// What a container may have so much of: what every node has, or what somebody else counts under their own domain.
+fn resource_name(name: &str, field: &str, causes: &mut Vec<Cause>) {
+    if let Some(text) = names::qualified(name) {
+        causes.push(Cause::invalid(field, name, &text));
+    } else if !name.contains('/') && !STANDARD.contains(&name) && !name.starts_with("hugepages-") {
+        causes.push(Cause::invalid(field, name, "must be a standard resource type or fully qualified"));
+        causes.push(Cause::invalid(field, name, "must be a standard resource for containers"));
     }
 }
 

@@ -10,6 +10,10 @@ pub(super) fn apply(pod: &mut Value) {
     let spec = meta::child_mut(pod, "spec");
     put(spec, "enableServiceLinks", true);
     apply_to_spec(spec);
+    // A negative grace reads as the shortest one; a template says it as it was written, and its pods read it so.
+    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|s| s < 0) {
+        spec.insert("terminationGracePeriodSeconds".to_owned(), json!(1));
+    }
     for list in super::CONTAINER_LISTS {
         for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             if let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) {
@@ -26,10 +30,6 @@ pub(crate) fn apply_to_spec(spec: &mut Map<String, Value>) {
     put(spec, "schedulerName", "default-scheduler");
     put(spec, "terminationGracePeriodSeconds", 30);
     put(spec, "securityContext", json!({}));
-    // A negative grace reads as the shortest one.
-    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|s| s < 0) {
-        spec.insert("terminationGracePeriodSeconds".to_owned(), json!(1));
-    }
     let host_network = spec.get("hostNetwork") == Some(&json!(true));
     for list in super::CONTAINER_LISTS {
         for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {

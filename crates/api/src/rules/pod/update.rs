@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{list, word};
+use super::{list, scheduling, word};
 use crate::status::Cause;
 
 const ONLY: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
@@ -30,6 +30,9 @@ pub(super) fn validate(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         }
     }
     gates(was, is, causes);
+    if is_gated(was) {
+        scheduling::validate_tightening(was, is, causes);
+    }
     if with_changes_allowed(was, is) != *is {
         let text = format!("{ONLY}\n{}", difference(was, is));
         causes.push(Cause::forbidden("spec", &text));
@@ -55,6 +58,10 @@ fn with_changes_allowed(was: &Value, is: &Value) -> Value {
     if grace_was_negative && is["terminationGracePeriodSeconds"] == json!(1) {
         free.push("terminationGracePeriodSeconds");
     }
+    if is_gated(was) {
+        free.push("nodeSelector");
+        allow_node_affinity(is, &mut allowed);
+    }
     if let Some(map) = allowed.as_object_mut() {
         for key in free {
             match is.get(key) {
@@ -64,6 +71,27 @@ fn with_changes_allowed(was: &Value, is: &Value) -> Value {
         }
     }
     allowed
+}
+
+/// Nobody has looked for a node for it yet.
+fn is_gated(spec: &Value) -> bool {
+    !list(spec, "schedulingGates").is_empty()
+}
+
+/// Puts the node affinity of `is` in the place of the one that is `allowed` so far.
+fn allow_node_affinity(is: &Value, allowed: &mut Value) {
+    let Some(spec) = allowed.as_object_mut() else { return };
+    let wanted = is["affinity"].get("nodeAffinity").cloned();
+    let affinity = spec.entry("affinity").or_insert_with(|| json!({}));
+    if let Some(affinity) = affinity.as_object_mut() {
+        match wanted {
+            Some(wanted) => affinity.insert("nodeAffinity".to_owned(), wanted),
+            None => affinity.remove("nodeAffinity"),
+        };
+        if affinity.is_empty() && is.get("affinity").is_none() {
+            spec.remove("affinity");
+        }
+    }
 }
 
 fn deadline(was: &Value, is: &Value, causes: &mut Vec<Cause>) {

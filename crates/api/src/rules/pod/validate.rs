@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{container, list, volume, word};
+use super::{container, list, scheduling, security, volume, word};
 use crate::rules::names;
 use crate::status::Cause;
 
@@ -15,9 +15,11 @@ const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
 const OS_NAMES: [&str; 2] = ["linux", "windows"];
 
 /// Everything that is wrong with the pod's spec that stands at `field`.
-pub(crate) fn spec_at(field: &str, value: &Value, causes: &mut Vec<Cause>) {
+///
+/// `claims` are volumes that the pods will have besides those of the spec.
+pub(crate) fn spec_at(field: &str, value: &Value, claims: &[&str], causes: &mut Vec<Cause>) {
     let mut found = Vec::new();
-    spec(value, &mut found);
+    spec_with(value, claims, &mut found);
     for cause in &mut found {
         cause.field = cause.field.replacen("spec", field, 1);
     }
@@ -26,6 +28,10 @@ pub(crate) fn spec_at(field: &str, value: &Value, causes: &mut Vec<Cause>) {
 
 /// Everything that is wrong with a pod's spec.
 pub(super) fn spec(spec: &Value, causes: &mut Vec<Cause>) {
+    spec_with(spec, &[], causes);
+}
+
+fn spec_with(spec: &Value, claims: &[&str], causes: &mut Vec<Cause>) {
     one_of(spec, "restartPolicy", &RESTART_POLICIES, causes);
     one_of(spec, "dnsPolicy", &DNS_POLICIES, causes);
     one_of(spec, "preemptionPolicy", &PREEMPTION, causes);
@@ -54,7 +60,11 @@ pub(super) fn spec(spec: &Value, causes: &mut Vec<Cause>) {
     named(spec, "hostname", names::label, causes);
     named(spec, "subdomain", names::label, causes);
     tolerations(spec, causes);
-    let volumes = volume::validate(list(spec, "volumes"), causes);
+    host_aliases(spec, causes);
+    scheduling::validate(spec, causes);
+    security::validate(spec, causes);
+    let mut volumes = volume::validate(list(spec, "volumes"), causes);
+    volumes.extend(claims);
     containers(spec, &volumes, causes);
 }
 
@@ -76,6 +86,22 @@ fn containers(spec: &Value, volumes: &BTreeSet<&str>, causes: &mut Vec<Cause>) {
                 &mut host_ports,
                 causes,
             );
+        }
+    }
+}
+
+fn host_aliases(spec: &Value, causes: &mut Vec<Cause>) {
+    for (index, alias) in list(spec, "hostAliases").iter().enumerate() {
+        let field = format!("spec.hostAliases[{index}]");
+        let ip = word(alias, "ip");
+        if ip.parse::<std::net::IpAddr>().is_err() {
+            let text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+            causes.push(Cause::invalid(format!("{field}.ip"), ip, text));
+        }
+        for (at, name) in list(alias, "hostnames").iter().filter_map(Value::as_str).enumerate() {
+            if let Some(text) = names::subdomain(name) {
+                causes.push(Cause::invalid(format!("{field}.hostnames[{at}]"), name, &text));
+            }
         }
     }
 }

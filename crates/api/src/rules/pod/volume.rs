@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::word;
+use super::{downward, list, word};
 use crate::rules::names;
 use crate::status::Cause;
 
@@ -25,6 +25,10 @@ pub(super) fn validate<'a>(volumes: &'a [Value], causes: &mut Vec<Cause>) -> BTr
         for (extra, _) in sources.skip(1) {
             causes.push(Cause::forbidden(format!("{field}.{extra}"), "may not specify more than 1 volume type"));
         }
+        files(&volume["downwardAPI"], &format!("{field}.downwardAPI"), causes);
+        for (at, source) in list(&volume["projected"], "sources").iter().enumerate() {
+            files(&source["downwardAPI"], &format!("{field}.projected.sources[{at}].downwardAPI"), causes);
+        }
         if volume["hostPath"].is_object() && word(&volume["hostPath"], "path").is_empty() {
             causes.push(Cause::required(format!("{field}.hostPath.path"), ""));
         }
@@ -36,4 +40,10 @@ pub(super) fn validate<'a>(volumes: &'a [Value], causes: &mut Vec<Cause>) -> BTr
         }
     }
     seen
+}
+
+fn files(source: &Value, field: &str, causes: &mut Vec<Cause>) {
+    for (index, item) in list(source, "items").iter().enumerate() {
+        downward::file(&item["fieldRef"], &format!("{field}.items[{index}].fieldRef"), causes);
+    }
 }

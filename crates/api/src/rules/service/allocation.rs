@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::takes_node_ports;
 use crate::meta;
@@ -91,6 +91,7 @@ pub fn allocate(
     let mut causes = Vec::new();
     address(service, old, taken, range, start, &mut causes);
     node_ports(service, old, taken, start, &mut causes);
+    health_port(service, old, taken, start, &mut causes);
     causes
 }
 
@@ -112,6 +113,10 @@ fn address(
     }
     put(spec, "ipFamilies", json!(["IPv4"]));
     put(spec, "ipFamilyPolicy", "SingleStack");
+    // What has no address and selects nothing may be of any family: somebody else says where it leads.
+    if asked != "None" || spec.get("selector").and_then(Value::as_object).is_some_and(|selector| !selector.is_empty()) {
+        families(spec, causes);
+    }
     if asked == "None" || (!asked.is_empty() && old.is_some_and(|old| word(&old["spec"], "clusterIP") == asked)) {
         return;
     }
@@ -149,6 +154,68 @@ fn address(
     spec.insert("clusterIPs".to_owned(), json!([chosen.to_string()]));
 }
 
+/// There is one family here.
+fn families(spec: &Map<String, Value>, causes: &mut Vec<Cause>) {
+    if spec.get("ipFamilyPolicy").is_some_and(|policy| policy == "RequireDualStack") {
+        let text = "this cluster is not configured for dual-stack services";
+        causes.push(Cause::invalid("spec.ipFamilyPolicy", "RequireDualStack", text));
+    }
+    let families = spec.get("ipFamilies").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    for (index, family) in families.enumerate() {
+        let field = format!("spec.ipFamilies[{index}]");
+        match family {
+            "IPv4" => {}
+            "IPv6" => causes.push(Cause::invalid(field, family, "not configured on this cluster")),
+            other => causes.push(Cause::not_supported(field, other, &["IPv4", "IPv6"])),
+        }
+    }
+}
+
+/// Where a balancer asks whether this node has a pod of the service: only of use if others do not help out.
+fn health_port(service: &mut Value, old: Option<&Value>, taken: &Taken, start: u32, causes: &mut Vec<Cause>) {
+    let needed = needs_health_port(&service["spec"]);
+    let held = old.and_then(|old| old["spec"]["healthCheckNodePort"].as_i64()).filter(|number| *number != 0);
+    let asked = service["spec"]["healthCheckNodePort"].as_i64().filter(|number| *number != 0);
+    let own: BTreeSet<i64> =
+        list(&service["spec"], "ports").iter().filter_map(|port| port["nodePort"].as_i64()).collect();
+    let spec = meta::child_mut(service, "spec");
+    let field = "spec.healthCheckNodePort";
+    let is_taken = |number: i64| taken.node_ports.contains(&("TCP".to_owned(), number)) || own.contains(&number);
+    match (needed, asked) {
+        (false, Some(number)) if held == Some(number) => {
+            spec.remove("healthCheckNodePort");
+        }
+        (false, Some(number)) => {
+            let text = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+            causes.push(Cause::invalid(field, number, text));
+        }
+        (true, Some(number)) if held == Some(number) => {}
+        (true, Some(number)) if held.is_some() => {
+            causes.push(Cause::invalid(field, number, "field is immutable"));
+        }
+        (true, Some(number)) if is_taken(number) => {
+            causes.push(Cause::invalid(field, number, "provided port is already allocated"));
+        }
+        (true, None) => match held.or_else(|| candidates(start).find(|number| !is_taken(*number))) {
+            Some(free) => {
+                spec.insert("healthCheckNodePort".to_owned(), json!(free));
+            }
+            None => causes.push(Cause::invalid(field, 0, "failed to allocate a nodePort: range is full")),
+        },
+        (true, Some(_)) | (false, None) => {}
+    }
+}
+
+fn needs_health_port(spec: &Value) -> bool {
+    word(spec, "type") == "LoadBalancer" && word(spec, "externalTrafficPolicy") == "Local"
+}
+
+/// Every node port once, from a random one on.
+fn candidates(start: u32) -> impl Iterator<Item = i64> {
+    let size = NODE_PORTS.end() - NODE_PORTS.start() + 1;
+    (0..size).map(move |step| NODE_PORTS.start() + (i64::from(start) + step) % size)
+}
+
 fn node_ports(service: &mut Value, old: Option<&Value>, taken: &Taken, start: u32, causes: &mut Vec<Cause>) {
     let kind = word(&service["spec"], "type").to_owned();
     let spec = meta::child_mut(service, "spec");
@@ -172,10 +239,8 @@ fn node_ports(service: &mut Value, old: Option<&Value>, taken: &Taken, start: u3
         match port["nodePort"].as_i64().unwrap_or(0) {
             0 if unwanted => {}
             0 => {
-                let size = NODE_PORTS.end() - NODE_PORTS.start() + 1;
-                let free = (0..size)
-                    .map(|step| NODE_PORTS.start() + (i64::from(start) + step) % size)
-                    .find(|number| !held(*number) && !given.contains(&(protocol.clone(), *number)));
+                let free =
+                    candidates(start).find(|number| !held(*number) && !given.contains(&(protocol.clone(), *number)));
                 match free {
                     Some(free) => {
                         port["nodePort"] = json!(free);
@@ -298,6 +363,43 @@ mod tests {
         assert!(refused(port(80)).contains("30000-32767"));
         let chosen = given(json!({ "type": "NodePort", "ports": [{ "protocol": "TCP", "port": 80 }] }), &taken);
         assert_eq!(chosen["ports"][0]["nodePort"], 30007);
+    }
+
+    #[test]
+    fn there_is_one_family_of_addresses() {
+        let refused = |spec: Value| -> Vec<String> {
+            let causes = allocate(&mut service(spec), None, &Taken::default(), ServiceRange::default(), 7);
+            causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+        };
+        let other = refused(json!({ "type": "ClusterIP", "ipFamilies": ["IPv6"] }));
+        assert_eq!(other, ["spec.ipFamilies[0]: Invalid value: \"IPv6\": not configured on this cluster"]);
+        let both = refused(json!({ "type": "ClusterIP", "ipFamilyPolicy": "RequireDualStack" }));
+        assert!(both[0].ends_with("this cluster is not configured for dual-stack services"), "{both:?}");
+        assert_eq!(refused(json!({ "type": "ClusterIP", "ipFamilyPolicy": "PreferDualStack" })), [""; 0]);
+        assert_eq!(refused(json!({ "type": "ClusterIP", "clusterIP": "None", "ipFamilies": ["IPv6"] })), [""; 0]);
+    }
+
+    #[test]
+    fn a_local_balancer_is_told_where_to_ask() {
+        let ports = json!([{ "protocol": "TCP", "port": 80 }]);
+        let local = json!({ "type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": ports });
+        let mut taken = Taken::default();
+        let first = given(local.clone(), &taken);
+        assert_eq!(
+            (first["ports"][0]["nodePort"].as_i64(), first["healthCheckNodePort"].as_i64()),
+            (Some(30007), Some(30008))
+        );
+        taken.add(&service(first.clone()));
+        assert_eq!(given(local, &taken)["healthCheckNodePort"], 30010);
+        let mut cluster = service(first.clone());
+        cluster["spec"]["externalTrafficPolicy"] = json!("Cluster");
+        let old = service(first.clone());
+        assert_eq!(allocate(&mut cluster, Some(&old), &taken, ServiceRange::default(), 7), []);
+        assert!(cluster["spec"].get("healthCheckNodePort").is_none(), "given back");
+        let mut kept = service(first);
+        kept["spec"].as_object_mut().unwrap().remove("healthCheckNodePort");
+        assert_eq!(allocate(&mut kept, Some(&old), &taken, ServiceRange::default(), 7), []);
+        assert_eq!(kept["spec"]["healthCheckNodePort"], 30008, "and kept");
     }
 
     #[test]

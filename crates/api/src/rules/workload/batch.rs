@@ -3,16 +3,21 @@
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use serde_json::{Map, Value, json};
 
-use super::{default_template, immutable, not_negative, validate_template};
+use super::{default_template, immutable, not_negative, template_warnings, validate_template};
 use crate::meta;
 use crate::rules::value::{child, put, word};
 use crate::rules::{Rules, names, typed_as};
+use crate::selector::object as selector;
 use crate::status::Cause;
 
 /// Job pods end, so they may not be restarted for ever.
 const ENDING: [&str; 2] = ["OnFailure", "Never"];
 /// Longest name of a CronJob: its jobs add eleven characters to it.
 const CRON_NAME_MAX: usize = 52;
+
+/// Labels by which a job knows its pods.
+const GENERATED: [&str; 4] =
+    ["batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name", "controller-uid", "job-name"];
 
 pub(crate) struct JobRules;
 
@@ -40,13 +45,8 @@ impl Rules for JobRules {
         let (name, uid) = (meta::name(object).to_owned(), meta::uid(object).to_owned());
         let spec = meta::child_mut(object, "spec");
         let labels = child(child(child(spec, "template"), "metadata"), "labels");
-        for (key, value) in [
-            ("batch.kubernetes.io/controller-uid", &uid),
-            ("batch.kubernetes.io/job-name", &name),
-            ("controller-uid", &uid),
-            ("job-name", &name),
-        ] {
-            labels.insert(key.to_owned(), json!(value));
+        for key in GENERATED {
+            labels.insert(key.to_owned(), json!(if key.ends_with("uid") { &uid } else { &name }));
         }
         let selector = json!({ "matchLabels": { "batch.kubernetes.io/controller-uid": uid } });
         if !spec.contains_key("selector") {
@@ -57,6 +57,20 @@ impl Rules for JobRules {
 
     fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
         validate_job(&object["spec"], "spec", causes);
+    }
+
+    /// A selector of one's own could take another job's pods, so it must be asked for in so many words.
+    fn validate_create(&self, object: &Value, causes: &mut Vec<Cause>) {
+        let spec = &object["spec"];
+        let labels = &spec["template"]["metadata"]["labels"];
+        let generated = |key: &str| Some(labels[key].as_str()?).filter(|_| GENERATED.contains(&key));
+        if spec["manualSelector"] != json!(true) && !selector::takes(&spec["selector"], generated) {
+            causes.push(Cause::invalid("spec.selector", spec["selector"].clone(), "`selector` not auto-generated"));
+        }
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        template_warnings(&object["spec"]["template"], "spec.template")
     }
 
     fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
@@ -108,7 +122,7 @@ fn validate_job(spec: &Value, at: &str, causes: &mut Vec<Cause>) {
             message: "Required value: valid values: \"OnFailure\", \"Never\"".to_owned(),
             field,
         });
-        super::validate::spec_at(&format!("{template}.spec"), &spec["template"]["spec"], causes);
+        super::validate::spec_at(&format!("{template}.spec"), &spec["template"]["spec"], &[], causes);
     } else {
         validate_template(&spec["template"], &template, &ENDING, causes);
     }
@@ -163,6 +177,10 @@ impl Rules for CronJobRules {
 
     fn name_rule(&self) -> names::Rule {
         names::Rule::Subdomain
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        template_warnings(&object["spec"]["jobTemplate"]["spec"]["template"], "spec.jobTemplate.spec.template")
     }
 }
 

@@ -3,7 +3,10 @@
 use k8s_openapi::api::apps::v1::DaemonSet;
 use serde_json::{Value, json};
 
-use super::{default_template, deployment, immutable, not_negative, validate_selector, validate_template};
+use super::{
+    default_template, immutable, int_or_percent, not_above_all, not_negative, template_warnings, validate_selector,
+    validate_template,
+};
 use crate::meta;
 use crate::rules::value::{child, put, word};
 use crate::rules::{Rules, typed_as};
@@ -38,14 +41,14 @@ impl Rules for DaemonSetRules {
 
     fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
         let spec = &object["spec"];
-        validate_selector(spec, causes);
+        validate_selector(spec, "daemonset", causes);
         not_negative(spec, "spec", &["minReadySeconds", "revisionHistoryLimit"], causes);
         validate_template(&spec["template"], "spec.template", &["Always"], causes);
         match word(&spec["updateStrategy"], "type") {
             "OnDelete" => {}
             "RollingUpdate" => {
                 let rolling = &spec["updateStrategy"]["rollingUpdate"];
-                deployment::rolling(rolling, "spec.updateStrategy.rollingUpdate", causes);
+                one_of_the_two(rolling, "spec.updateStrategy.rollingUpdate", causes);
             }
             other => {
                 let words = ["RollingUpdate", "OnDelete"];
@@ -54,7 +57,28 @@ impl Rules for DaemonSetRules {
         }
     }
 
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        template_warnings(&object["spec"]["template"], "spec.template")
+    }
+
     fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         immutable(old, new, "spec.selector", causes);
+    }
+}
+
+/// A node's pod is replaced by stopping it first or by starting the next one first, not both.
+fn one_of_the_two(value: &Value, field: &str, causes: &mut Vec<Cause>) {
+    let [unavailable, surge] = ["maxUnavailable", "maxSurge"].map(|key| {
+        let field = format!("{field}.{key}");
+        not_above_all(&value[key], &field, causes);
+        int_or_percent(&value[key], &field, causes)
+    });
+    match (unavailable.unwrap_or(0), surge.unwrap_or(0)) {
+        (0, 0) => causes.push(Cause::required(format!("{field}.maxUnavailable"), "cannot be 0 when maxSurge is 0")),
+        (_, 0) | (0, _) => {}
+        (_, _) => {
+            let text = "may not be set when maxUnavailable is non-zero";
+            causes.push(Cause::invalid(format!("{field}.maxSurge"), value["maxSurge"].clone(), text));
+        }
     }
 }

@@ -3,7 +3,10 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
-use super::{default_template, immutable, int_or_percent, not_negative, validate_selector, validate_template};
+use super::{
+    default_template, immutable, int_or_percent, not_above_all, not_negative, template_warnings, validate_selector,
+    validate_template,
+};
 use crate::meta;
 use crate::rules::value::{child, put, word};
 use crate::rules::{Rules, typed_as};
@@ -43,7 +46,7 @@ impl Rules for DeploymentRules {
 
     fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
         let spec = &object["spec"];
-        validate_selector(spec, causes);
+        validate_selector(spec, "deployment", causes);
         not_negative(spec, "spec", &["replicas", "minReadySeconds", "revisionHistoryLimit"], causes);
         validate_template(&spec["template"], "spec.template", &["Always"], causes);
         let strategy = &spec["strategy"];
@@ -63,17 +66,22 @@ impl Rules for DeploymentRules {
         }
     }
 
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        template_warnings(&object["spec"]["template"], "spec.template")
+    }
+
     fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         immutable(old, new, "spec.selector", causes);
     }
 }
 
 /// Both at 0 would leave a rollout nothing to do.
-pub(super) fn rolling(value: &Value, field: &str, causes: &mut Vec<Cause>) {
+fn rolling(value: &Value, field: &str, causes: &mut Vec<Cause>) {
     let unavailable = int_or_percent(&value["maxUnavailable"], &format!("{field}.maxUnavailable"), causes);
     let surge = int_or_percent(&value["maxSurge"], &format!("{field}.maxSurge"), causes);
     if unavailable == Some(0) && surge == Some(0) {
         let text = "may not be 0 when `maxSurge` is 0";
         causes.push(Cause::invalid(format!("{field}.maxUnavailable"), value["maxUnavailable"].clone(), text));
     }
+    not_above_all(&value["maxUnavailable"], &format!("{field}.maxUnavailable"), causes);
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::ReplicationController;
 use serde_json::{Value, json};
 
-use super::{default_template, immutable, not_negative, validate_selector, validate_template};
+use super::{default_template, immutable, not_negative, template_warnings, validate_selector, validate_template};
 use crate::meta;
 use crate::rules::value::put;
 use crate::rules::{Rules, typed_as};
@@ -30,9 +30,14 @@ impl Rules for ReplicaSetRules {
 
     fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
         let spec = &object["spec"];
-        validate_selector(spec, causes);
+        // Upstream says this word here.
+        validate_selector(spec, "deployment", causes);
         not_negative(spec, "spec", &["replicas", "minReadySeconds"], causes);
         validate_template(&spec["template"], "spec.template", &["Always"], causes);
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        template_warnings(&object["spec"]["template"], "spec.template")
     }
 
     fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
@@ -81,5 +86,9 @@ impl Rules for ReplicationControllerRules {
         }
         not_negative(spec, "spec", &["replicas", "minReadySeconds"], causes);
         validate_template(&spec["template"], "spec.template", &["Always"], causes);
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        template_warnings(&object["spec"]["template"], "spec.template")
     }
 }

@@ -3,10 +3,10 @@
 use k8s_openapi::api::apps::v1::StatefulSet;
 use serde_json::{Value, json};
 
-use super::{default_template, not_negative, validate_selector, validate_template};
+use super::{default_template, not_negative, template_warnings, validate_selector, validate_template_with};
 use crate::meta;
 use crate::rules::storage;
-use crate::rules::value::{child, each_mut, put, word};
+use crate::rules::value::{child, each_mut, list, put, word};
 use crate::rules::{Rules, typed_as};
 use crate::status::Cause;
 
@@ -57,9 +57,10 @@ impl Rules for StatefulSetRules {
 
     fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
         let spec = &object["spec"];
-        validate_selector(spec, causes);
+        validate_selector(spec, "statefulset", causes);
         not_negative(spec, "spec", &["replicas", "minReadySeconds", "revisionHistoryLimit"], causes);
-        validate_template(&spec["template"], "spec.template", &["Always"], causes);
+        let claims: Vec<&str> = list(spec, "volumeClaimTemplates").iter().map(meta::name).collect();
+        validate_template_with(&spec["template"], &claims, "spec.template", &["Always"], causes);
         let policies = ["OrderedReady", "Parallel"];
         let policy = word(spec, "podManagementPolicy");
         if !policies.contains(&policy) {
@@ -79,6 +80,10 @@ impl Rules for StatefulSetRules {
                 causes.push(Cause::not_supported(field, said, &["Delete", "Retain"]));
             }
         }
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        template_warnings(&object["spec"]["template"], "spec.template")
     }
 
     fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {

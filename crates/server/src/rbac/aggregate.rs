@@ -1,0 +1,89 @@
+//! Cluster roles that gather the rules of others: what they gather is written into them, for people to read.
+//!
+//! Decisions do not wait for it: [`super::judge`] gathers by itself. Driven by changes of cluster roles, never by a clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::Status;
+use api::selector::object as selector;
+use futures::FutureExt as _;
+use serde_json::Value;
+use store::Object;
+use tokio_util::sync::CancellationToken;
+
+use super::GROUP;
+use crate::bootstrap::known;
+use crate::change;
+use crate::state::State;
+
+/// Pause after a failure, which only a store that takes no writes can cause.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Keeps every gathering role as it should be until `stop`.
+pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        let (_, mut roles) = state.store.list_and_watch(known(GROUP, "clusterroles").collection(), "");
+        loop {
+            if let Err(error) = gather(&state).await {
+                tracing::warn!(%error, "cannot write what a cluster role gathers");
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = tokio::time::sleep(RETRY_AFTER) => continue,
+                }
+            }
+            let next = tokio::select! {
+                () = stop.cancelled() => return,
+                next = roles.next() => next,
+            };
+            // What has happened already is gathered in one go.
+            while let Some(Some(_)) = roles.next().now_or_never() {}
+            if next.is_none() {
+                break;
+            }
+        }
+    }
+}
+
+async fn gather(state: &State) -> Result<(), Status> {
+    let kind = known(GROUP, "clusterroles");
+    let all = state.store.list(kind.collection(), "", None).map(|page| page.items).unwrap_or_default();
+    for role in &all {
+        let Some(rules) = gathered(role, &all) else { continue };
+        if role.value()["rules"].as_array().is_some_and(|stored| *stored == rules) {
+            continue;
+        }
+        let written = change::modify(state, kind, &role.key, false, |current| {
+            let mut new = current.to_value();
+            // One that changed meanwhile is looked at again with that change.
+            if current.revision == role.revision {
+                new["rules"] = Value::from(rules.clone());
+            }
+            Ok(new)
+        });
+        match written.await {
+            Ok(_) => {}
+            Err(status) if status.code == 404 => {}
+            Err(status) => return Err(status),
+        }
+    }
+    Ok(())
+}
+
+/// The rules that `role` should show; `None` for one that gathers nothing. The roles of the first start have rules of
+/// their own besides.
+fn gathered(role: &Object, all: &[Arc<Object>]) -> Option<Vec<Value>> {
+    let value = role.value();
+    let selectors = value["aggregationRule"]["clusterRoleSelectors"].as_array()?;
+    let own = api::meta::label(&value, "kubernetes.io/bootstrapping").is_some();
+    let mut rules = if own { value["rules"].as_array().cloned().unwrap_or_default() } else { Vec::new() };
+    let others = all.iter().filter(|other| other.key != role.key).map(|other| other.value());
+    for other in others.filter(|other| selectors.iter().any(|own| selector::selects(own, other))) {
+        for rule in other["rules"].as_array().into_iter().flatten() {
+            if !rules.contains(rule) {
+                rules.push(rule.clone());
+            }
+        }
+    }
+    Some(rules)
+}
