@@ -35,7 +35,7 @@ fn exit_codes_tell_plans_warnings_and_mistakes_apart() {
     assert!(text(&planned.stdout).contains("verdict: clean") && planned.stderr.is_empty());
     assert_eq!(plan(&["--strict"], GOOD).status.code(), Some(0));
     assert_eq!(plan(&[], ZERO).status.code(), Some(0));
-    assert_eq!(plan(&["--strict"], ZERO).status.code(), Some(2));
+    assert_eq!(plan(&["--strict"], ZERO).status.code(), Some(3));
     let wrong = plan(&[], WRONG);
     assert_eq!(wrong.status.code(), Some(1));
     assert!(wrong.stdout.is_empty());

@@ -116,8 +116,9 @@ fn planned(words: &[&str], script: &str) -> Planned {
 
 /// What the shell does, as first process.
 fn seen(words: &[&str], script: &str, folder: &Path, marks: &Path, patience: Duration) -> Ended {
-    let mut unshare = Command::new("unshare")
-        .args(["--fork", "--pid", "--kill-child", "setsid"])
+    // Whoever runs the tests in the background may ignore SIGINT, and a shell that finds a signal ignored leaves it so.
+    let mut unshare = Command::new("env")
+        .args(["--default-signal", "unshare", "--fork", "--pid", "--kill-child", "setsid"])
         .args(words)
         .arg(script)
         .current_dir(folder)

@@ -112,12 +112,14 @@ fn a_hook_that_cannot_run_has_failed_and_one_is_not_run_in_a_container_that_ende
         machine.runtime().run_hook(&pod, &id, "bad", &words(&["nope"])).await.unwrap();
         let HookRecord::Failed { message } = machine.hook(&pod, "bad").await else { panic!("it failed") };
         assert!(message.contains("executable file not found"), "{message}");
+        machine.runtime().run_hook(&pod, &id, "own-end", &words(&["sh", "-c", "kill -9 $$"])).await.unwrap();
+        assert_eq!(machine.hook(&pod, "own-end").await, HookRecord::Exited { code: 137 }, "nobody ended it");
         let hook = words(&["sh", "-c", "touch /tmp/begun; sleep 1000"]);
         machine.runtime().run_hook(&pod, &id, "cut-short", &hook).await.unwrap();
         assert_eq!(machine.exec(&pod, &id, "while ! [ -e /tmp/begun ]; do sleep 0.01; done").await.1, 0);
         machine.runtime().kill(&pod, &id).await.unwrap();
         assert_eq!(machine.exit(&pod, &id).await.code, 137);
-        assert_eq!(machine.hook(&pod, "cut-short").await, HookRecord::Exited { code: 137 });
+        assert_eq!(machine.hook(&pod, "cut-short").await, HookRecord::Cancelled, "it ended with its container");
         let late = machine.runtime().run_hook(&pod, &id, "late", &words(&["true"])).await.unwrap_err();
         assert!(matches!(late, RuntimeError::NoContainer { .. }), "{late:?}");
         machine

@@ -109,8 +109,9 @@ fn with_terminal(spec: &ExecSpec) -> std::io::Result<ExecSession> {
     unlockpt(&master)?;
     let name = ptsname(&master, Vec::new())?;
     let slave = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
-    let child = Command::new("setsid")
-        .arg("--ctty")
+    // Whoever runs the tests in the background may ignore SIGINT, and a shell that finds a signal ignored leaves it so.
+    let child = Command::new("env")
+        .args(["--default-signal", "setsid", "--ctty"])
         .args(&spec.command)
         .stdin(slave.try_clone()?)
         .stdout(slave.try_clone()?)
