@@ -249,8 +249,8 @@ impl Advice<'_> {
                 (
                     "a pod of a Job that ends Failed when it is asked to leave",
                     "a drain or an eviction then counts against backoffLimit, as if the work itself had failed",
-                    "exit with 0 after saving your progress, or ignore disruptions with a podFailurePolicy \
-                     (onPodConditions: DisruptionTarget)",
+                    "ignore disruptions with a podFailurePolicy (onPodConditions: DisruptionTarget); exit with 0 only \
+                     when all the work is done, because the Job then never runs it again",
                 ),
             );
         }

@@ -173,6 +173,25 @@ fn meant(field: &str) -> Option<&'static str> {
     begun.copied().or_else(|| close.filter(|(far, known)| *far <= 2 && *far * 3 < known.len()).map(|(_, known)| known))
 }
 
+/// Where a field is that stands in the wrong place.
+fn place(field: &str) -> &'static str {
+    match field {
+        "containers"
+        | "initContainers"
+        | "restartPolicy"
+        | "shareProcessNamespace"
+        | "terminationGracePeriodSeconds" => "the spec of the pod",
+        "postStart" | "preStop" | "stopSignal" => "the lifecycle of a container",
+        "exec" | "httpGet" => "a hook or a probe",
+        "initialDelaySeconds" | "periodSeconds" => "a probe",
+        "matchLabels" => "a selector",
+        "replicas" | "selector" | "template" => "the spec of a workload",
+        "labels" => "metadata",
+        "apiVersion" | "kind" | "metadata" | "spec" => "the top of the object",
+        _ => "a container",
+    }
+}
+
 /// The field in what the API says of a body it could not read, and the rest of the sentence in plain words.
 fn in_words(message: &str) -> Complaint {
     // Pod in version "v1" cannot be handled as a Pod: …
@@ -183,6 +202,10 @@ fn in_words(message: &str) -> Complaint {
     let quoted = |before: &str| Some(message.strip_prefix(before)?.strip_prefix('"')?.strip_suffix('"')?.to_owned());
     if let Some(field) = quoted("unknown field ") {
         return match meant(&field) {
+            Some(meant) if field.ends_with(meant) => {
+                let message = format!("{UNKNOWN} here; {meant} belongs to {}", place(meant));
+                (field, message)
+            }
             Some(meant) => (field, format!("{UNKNOWN}; did you mean {meant}?")),
             None => (field, UNKNOWN.to_owned()),
         };

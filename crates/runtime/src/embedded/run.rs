@@ -36,8 +36,19 @@ impl Inner {
         let (inner, of, asked) = (self.clone(), pod.clone(), spec.clone());
         let written = blocking(move || Ok(inner.write_plan(&of, &asked)));
         written.await.map_err(system("cannot plan the container"))??;
+        // A shim that has hung up on us may live on: whether its sandbox is lost is known once it was looked for.
+        if pod.link().is_none_or(|link| link.is_closed()) {
+            self.clone().shim_lost(&pod).await;
+        }
         let link = self.link_of(uid)?;
         let answer = link.ask(Request::Start { id: spec.id.clone() }).await;
+        if answer == Err(NoAnswer::Gone) {
+            self.clone().shim_lost(&pod).await;
+            if self.link_of(uid).is_ok() {
+                let why = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+                return Err(system("the pod's shim hung up before it answered")(why.into()));
+            }
+        }
         if answer == Err(NoAnswer::TooLate) {
             // What is stuck on its way into the container is ended, so that another attempt does not meet it.
             self.kill_by(&link, &pod, &spec.id).await?;

@@ -199,6 +199,10 @@ fn mistakes_say_the_way_out() {
         (json!({ "image": true }), "quote it"),
         (json!({ "command": "sleep 100" }), "write a list"),
         (json!({ "lifecycle": { "prestop": {} } }), "did you mean preStop?"),
+        (
+            json!({ "terminationGracePeriodSeconds": 5 }),
+            "no such field here; terminationGracePeriodSeconds belongs to the spec of the pod",
+        ),
     ] {
         let error = error(&[], &pod(&json!({}), &container));
         assert!(error.contains(said), "{error}");
