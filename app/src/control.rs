@@ -1,6 +1,5 @@
 //! How `adieu down` and `adieu status` speak to a running instance: one word over a socket in its folder, lines back.
 
-use std::future::Future;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::warn;
+
+use crate::status::Reporter;
 
 const SOCKET: &str = "control.sock";
 const DOWN: &str = "down";
@@ -60,13 +61,10 @@ impl Control {
         Ok(Self { listener, path })
     }
 
-    /// Answers from now on: how we are with what `status` says, and whoever asks for the end through what comes back.
-    pub(crate) fn answer<F>(self, status: impl Fn() -> F + Send + Sync + 'static) -> Answering
-    where
-        F: Future<Output = String> + Send + 'static,
-    {
+    /// Answers from now on: how we are with what `reporter` says, and whoever asks for the end through what comes back.
+    pub(crate) fn answer(self, reporter: Reporter) -> Answering {
         let (down, asked_down) = mpsc::channel(1);
-        let status = Arc::new(status);
+        let reporter = Arc::new(reporter);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut askers = JoinSet::new();
@@ -74,7 +72,7 @@ impl Control {
                 while askers.try_join_next().is_some() {}
                 match self.listener.accept().await {
                     // Someone who says nothing must not keep others from being heard.
-                    Ok((stream, _)) => drop(askers.spawn(hear(stream, down.clone(), status.clone()))),
+                    Ok((stream, _)) => drop(askers.spawn(hear(stream, down.clone(), reporter.clone()))),
                     Err(error) => {
                         warn!(%error, "cannot hear who asks");
                         tokio::time::sleep(PATIENCE).await;
@@ -93,7 +91,7 @@ impl Drop for Control {
     }
 }
 
-async fn hear<F: Future<Output = String>>(stream: UnixStream, down: mpsc::Sender<Asker>, status: Arc<impl Fn() -> F>) {
+async fn hear(stream: UnixStream, down: mpsc::Sender<Asker>, reporter: Arc<Reporter>) {
     let mut reader = AsyncReader::new(stream);
     let mut word = String::new();
     if !matches!(tokio::time::timeout(PATIENCE, reader.read_line(&mut word)).await, Ok(Ok(_))) {
@@ -104,7 +102,7 @@ async fn hear<F: Future<Output = String>>(stream: UnixStream, down: mpsc::Sender
         // Only the first is answered; the others hear from the end itself.
         DOWN => drop(down.send(asker).await),
         STATUS => {
-            asker.tell(&status().await).await;
+            asker.tell(&reporter.report().await).await;
             asker.done().await;
         }
         _ => {}

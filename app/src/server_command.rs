@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use cli::ServerArgs;
-use jiff::Timestamp;
-use server::{Identity, NoNodes};
+use server::NoNodes;
 use tracing::info;
 
 use crate::config::Config;
@@ -52,17 +51,8 @@ async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
     // Whoever started us may not be listening any more; that is no reason to end.
     let ready = format!("adieu server is ready: https://{address}\n  export KUBECONFIG={}\n", kubeconfig.display());
     let _ = io::stdout().write_all(ready.as_bytes()).and_then(|()| io::stdout().flush());
-    let reporter = Reporter {
-        client: plane.client_as(Identity::new("system:apiserver", &["system:masters"])),
-        api: format!("https://{address}"),
-        kubeconfig,
-        node: None,
-        since: Timestamp::now(),
-    };
-    let mut control = control.answer(move || {
-        let reporter = reporter.clone();
-        async move { reporter.report().await }
-    });
+    let reporter = Reporter::new(&plane, address, kubeconfig, None);
+    let mut control = control.answer(reporter);
     notify::ready(&format!("API at https://{address}"));
     tokio::select! {
         () = signals.heard() => {}

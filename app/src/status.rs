@@ -1,6 +1,7 @@
 //! `adieu status`: asked over the control socket, answered from the instance's own API.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,9 +11,11 @@ use cli::status::{NodeStatus, PodStatus, Status};
 use http::Request;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use server::Identity;
 
 use crate::config::{Config, VERSION};
 use crate::control;
+use crate::control_plane::ControlPlane;
 use crate::instance::Instance;
 
 /// What init scripts answer for a service that is not running.
@@ -61,21 +64,23 @@ fn absent(dir: &Path) -> Result<String> {
 }
 
 /// Knows how an instance is.
-#[derive(Clone)]
 pub(crate) struct Reporter {
     /// Speaks as someone who may see everything.
-    pub client: kube::Client,
-    /// Where the API is.
-    pub api: String,
-    /// What clients use to get there.
-    pub kubeconfig: PathBuf,
-    /// The node of this process, if there is one.
-    pub node: Option<String>,
+    client: kube::Client,
+    api: String,
+    kubeconfig: PathBuf,
+    node: Option<String>,
     /// Since when it has been ready.
-    pub since: Timestamp,
+    since: Timestamp,
 }
 
 impl Reporter {
+    /// For an instance that is ready now: clients get to its API at `address` by `kubeconfig`; `node` runs in this process.
+    pub(crate) fn new(plane: &ControlPlane, address: SocketAddr, kubeconfig: PathBuf, node: Option<String>) -> Self {
+        let client = plane.client_as(Identity::new("system:apiserver", &["system:masters"]));
+        Self { client, api: format!("https://{address}"), kubeconfig, node, since: Timestamp::now() }
+    }
+
     /// One line for [`run`].
     pub(crate) async fn report(&self) -> String {
         match self.look().await {

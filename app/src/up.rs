@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use cli::UpArgs;
-use jiff::Timestamp;
 use node::Farewell;
-use server::Identity;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::{info, warn};
 
@@ -74,17 +72,8 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
         kubeconfig.display()
     );
     let _ = io::stdout().write_all(ready.as_bytes()).and_then(|()| io::stdout().flush());
-    let reporter = Reporter {
-        client: platform.plane.client_as(Identity::new("system:apiserver", &["system:masters"])),
-        api: format!("https://{address}"),
-        kubeconfig,
-        node: Some(config.node_name.clone()),
-        since: Timestamp::now(),
-    };
-    let mut control = control.answer(move || {
-        let reporter = reporter.clone();
-        async move { reporter.report().await }
-    });
+    let reporter = Reporter::new(&platform.plane, address, kubeconfig, Some(config.node_name.clone()));
+    let mut control = control.answer(reporter);
     notify::ready(&format!("node {} at https://{address}", config.node_name));
 
     let stop = tokio::select! {
