@@ -24,13 +24,21 @@ pub enum Fate {
 /// A proxy in front of a port on loopback; ends with this value.
 pub struct Proxy {
     pub address: SocketAddr,
-    /// Bytes that the server sent, over all connections.
-    pub passed: Arc<AtomicU64>,
-    /// Turns true when a connection is held.
-    pub held: watch::Receiver<bool>,
+    seen: Arc<Seen>,
     go_on: watch::Sender<bool>,
-    cuts: Arc<AtomicUsize>,
     task: tokio::task::JoinHandle<()>,
+}
+
+/// What happened, over all connections.
+#[derive(Default)]
+struct Seen {
+    /// Bytes that the server sent.
+    passed: AtomicU64,
+    cuts: AtomicUsize,
+    /// Turns true when a connection is held.
+    held: watch::Sender<bool>,
+    /// How many connections their clients left while they were held.
+    left: watch::Sender<usize>,
 }
 
 impl Proxy {
@@ -38,24 +46,21 @@ impl Proxy {
     pub async fn start(port: u16, fate: impl Fn(usize) -> Fate + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let passed = Arc::new(AtomicU64::new(0));
-        let cuts = Arc::new(AtomicUsize::new(0));
-        let (hold, held) = watch::channel(false);
         let (go_on, waits) = watch::channel(false);
-        let (count, cut) = (passed.clone(), cuts.clone());
+        let seen = Arc::new(Seen::default());
+        let sees = seen.clone();
         let task = tokio::spawn(async move {
-            let hold = Arc::new(hold);
             for number in 0.. {
                 let Ok((client, _)) = listener.accept().await else { return };
-                let (count, cut, hold, waits) = (count.clone(), cut.clone(), hold.clone(), waits.clone());
+                let (sees, waits) = (sees.clone(), waits.clone());
                 let fate = fate(number);
                 tokio::spawn(async move {
                     // A connection that breaks is what this is for.
-                    let _ = pass(client, port, fate, &count, &cut, &hold, waits).await;
+                    let _ = pass(client, port, fate, &sees, waits).await;
                 });
             }
         });
-        Self { address, passed, held, go_on, cuts, task }
+        Self { address, seen, go_on, task }
     }
 
     pub fn port(&self) -> u16 {
@@ -63,11 +68,11 @@ impl Proxy {
     }
 
     pub fn cuts(&self) -> usize {
-        self.cuts.load(Ordering::SeqCst)
+        self.seen.cuts.load(Ordering::SeqCst)
     }
 
     pub fn passed(&self) -> u64 {
-        self.passed.load(Ordering::SeqCst)
+        self.seen.passed.load(Ordering::SeqCst)
     }
 
     /// Lets go of what is held, and holds nothing any more.
@@ -75,9 +80,18 @@ impl Proxy {
         self.go_on.send_replace(true);
     }
 
+    pub fn has_held(&self) -> bool {
+        *self.seen.held.borrow()
+    }
+
     /// Waits until a connection is held.
-    pub async fn holds(&mut self) {
-        self.held.wait_for(|held| *held).await.unwrap();
+    pub async fn holds(&self) {
+        self.seen.held.subscribe().wait_for(|held| *held).await.unwrap();
+    }
+
+    /// Waits until a client has left a connection that is held.
+    pub async fn is_left(&self) {
+        self.seen.left.subscribe().wait_for(|left| *left > 0).await.unwrap();
     }
 }
 
@@ -91,9 +105,7 @@ async fn pass(
     client: TcpStream,
     port: u16,
     fate: Fate,
-    count: &AtomicU64,
-    cut: &AtomicUsize,
-    hold: &watch::Sender<bool>,
+    seen: &Seen,
     mut waits: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
     let server = TcpStream::connect(("127.0.0.1", port)).await?;
@@ -116,15 +128,18 @@ async fn pass(
         if room == 0 {
             match fate {
                 Fate::HeldAfter(_) => {
-                    hold.send_replace(true);
+                    seen.held.send_replace(true);
                     tokio::select! {
                         _ = waits.wait_for(|go_on| *go_on) => continue,
                         // The client is gone: nothing more is for it.
-                        _ = &mut upwards => return Ok(()),
+                        _ = &mut upwards => {
+                            seen.left.send_modify(|left| *left += 1);
+                            return Ok(());
+                        }
                     }
                 }
                 Fate::CutAfter(_) | Fate::Passes => {
-                    cut.fetch_add(1, Ordering::SeqCst);
+                    seen.cuts.fetch_add(1, Ordering::SeqCst);
                     upwards.abort();
                     return Ok(());
                 }
@@ -136,7 +151,7 @@ async fn pass(
             return Ok(());
         }
         sent += read as u64;
-        count.fetch_add(read as u64, Ordering::SeqCst);
+        seen.passed.fetch_add(read as u64, Ordering::SeqCst);
         to_client.write_all(&buffer[..read]).await?;
     }
 }
