@@ -93,7 +93,9 @@ impl Config {
         let place = self.data_dir.display();
         if self.member.is_some() != member {
             let command = self.command();
-            bail!("{place} was last used by `{command}`, and its pods may still run; use that again, or run `adieu down` on it first");
+            bail!(
+                "{place} was last used by `{command}`, and its pods may still run; use that again, or run `adieu down` on it first"
+            );
         }
         if self.node_name != node_name || self.pod_cidr != pod_cidr {
             bail!(

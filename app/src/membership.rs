@@ -107,9 +107,9 @@ impl Membership {
             certificate: pem(&user, "client-certificate", folder)?,
             key: pem(&user, "client-key", folder)?,
         };
-        let (node, valid_until) = keys
-            .node()
-            .context("its certificate is not a node's (system:node:NAME in system:nodes); make one with `adieu server add-node`")?;
+        let (node, valid_until) = keys.node().context(
+            "its certificate is not a node's (system:node:NAME in system:nodes); make one with `adieu server add-node`",
+        )?;
         Ok(Self { node, server: address(cluster["server"].as_str().unwrap_or_default())?, valid_until, keys })
     }
 
@@ -137,7 +137,10 @@ impl Membership {
     pub(crate) fn way_to_server(&self) -> io::Result<IpAddr> {
         let host = self.server.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
         let server: IpAddr = host.parse().map_err(|_| {
-            io::Error::new(io::ErrorKind::InvalidInput, format!("{host} is a name; say the node's address with --node-api"))
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{host} is a name; say the node's address with --node-api"),
+            )
         })?;
         let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;

@@ -18,9 +18,9 @@ use crate::control::Control;
 use crate::instance::{Instance, require_root};
 use crate::machine::Machine;
 use crate::membership::Membership;
+use crate::notify;
 use crate::status::Reporter;
 use crate::stop::{self, Signals};
-use crate::notify;
 use crate::up::log_at;
 
 /// Where kubelets listen.
@@ -54,14 +54,19 @@ pub(crate) fn run(args: &NodeArgs) -> Result<()> {
 }
 
 /// Where the node listens, and the address that its server is told.
-fn addresses(asked: Option<SocketAddr>, membership: &Membership, dir: &std::path::Path) -> Result<(SocketAddr, IpAddr)> {
+fn addresses(
+    asked: Option<SocketAddr>,
+    membership: &Membership,
+    dir: &std::path::Path,
+) -> Result<(SocketAddr, IpAddr)> {
     match asked {
         Some(asked) if !asked.ip().is_unspecified() => Ok((asked, asked.ip())),
         asked => {
             // A machine whose network is not there yet is still where it was.
             let before = || Config::recall(dir).ok().and_then(|before| before.member);
             let found = membership.way_to_server().or_else(|error| before().ok_or(error));
-            let address = found.context("cannot tell by which address the server reaches this node; say it with --node-api")?;
+            let address =
+                found.context("cannot tell by which address the server reaches this node; say it with --node-api")?;
             Ok((asked.unwrap_or(SocketAddr::new(address, PORT)), address))
         }
     }

@@ -313,13 +313,13 @@ pub async fn client(kubeconfig: &Path) -> Result<kube::Client> {
 }
 
 /// A range of pod addresses that is likely to be free; `adieu up` says when it is not.
-fn next_range() -> String {
+pub(crate) fn next_range() -> String {
     let step = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
     format!("10.{}.0.0/16", 100 + (std::process::id() % 20 * 7 + step) % 140)
 }
 
 /// An address that nobody listens on now, and that no outgoing connection takes while an instance is away.
-fn free_address() -> Result<String> {
+pub(crate) fn free_address() -> Result<String> {
     let outgoing = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
     let first: u16 = outgoing.split_whitespace().next().context("two numbers")?.parse()?;
     let below = usize::from(first.saturating_sub(FIRST_PORT).max(1));

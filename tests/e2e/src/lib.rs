@@ -4,6 +4,7 @@
 //! [`Kubectl`] is somebody else's program. Nothing here reaches into the product.
 
 pub mod caller;
+pub mod cluster;
 pub mod complaints;
 pub mod crowd;
 pub mod dice;

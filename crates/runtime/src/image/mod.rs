@@ -36,7 +36,7 @@ pub use incoming::Limits;
 pub use name::ImageName;
 pub use pull::{LayerProgress, LayerState, Progress, PullError, Pulled, Puller};
 pub use registry::Patience;
-pub use registry::resolver::Resolver;
 pub use registry::credentials::{Credential, Keyring, KeyringError};
+pub use registry::resolver::Resolver;
 pub use store::ImageStore;
 pub use view::{Origin, StoredImage};

@@ -34,8 +34,7 @@ impl Pki {
     /// nowhere else.
     pub fn node_kubeconfig(&self, node: &str, server_url: &str) -> Result<String, PkiError> {
         let user = format!("system:node:{node}");
-        let mut params =
-            leaf(&user, Some("system:nodes"), ExtendedKeyUsagePurpose::ClientAuth, SystemTime::now());
+        let mut params = leaf(&user, Some("system:nodes"), ExtendedKeyUsagePurpose::ClientAuth, SystemTime::now());
         params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         let pair = sign(&self.ca, params, "a node")?;
         Ok(kubeconfig(server_url, &user, self.ca_pem(), &pair.certificate, &pair.key))
@@ -231,5 +230,97 @@ impl ClientCertVerifier for OnlyApiServer {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.inner.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+    use super::super::ensure;
+    use super::*;
+
+    fn keys(pki: &Pki, node: &str) -> NodeKeys {
+        let config: serde_json::Value =
+            serde_json::from_str(&pki.node_kubeconfig(node, "https://127.0.0.1:6443").unwrap()).unwrap();
+        let pem =
+            |value: &serde_json::Value| String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap();
+        NodeKeys {
+            ca: pem(&config["clusters"][0]["cluster"]["certificate-authority-data"]),
+            certificate: pem(&config["users"][0]["user"]["client-certificate-data"]),
+            key: pem(&config["users"][0]["user"]["client-key-data"]),
+        }
+    }
+
+    /// Whether a word gets through from the caller to whoever answers.
+    async fn they_speak(caller: rustls::ClientConfig, answerer: Arc<rustls::ServerConfig>) -> bool {
+        let (near, far) = tokio::io::duplex(64 * 1024);
+        let answering = tokio::spawn(async move {
+            let mut stream = TlsAcceptor::from(answerer).accept(far).await?;
+            let heard = stream.read_u8().await?;
+            stream.write_u8(heard).await?;
+            stream.shutdown().await
+        });
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let calling = async {
+            let mut stream = TlsConnector::from(Arc::new(caller)).connect(name, near).await?;
+            stream.write_u8(7).await?;
+            stream.flush().await?;
+            stream.read_u8().await
+        };
+        let heard = calling.await;
+        let _ = answering.await.unwrap();
+        heard.is_ok_and(|heard| heard == 7)
+    }
+
+    #[tokio::test]
+    async fn a_node_answers_the_api_server_alone_and_is_nobody_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = ensure(&dir.path().join("ours"), &[]).unwrap();
+        let (one, two) = (keys(&pki, "one"), keys(&pki, "two"));
+        assert_eq!(one.node().unwrap().0, "one");
+        let server = |node: &str| pki.node_client_config(node).unwrap();
+        assert!(they_speak(server("one"), one.endpoint_config().unwrap()).await);
+        assert!(!they_speak(server("two"), one.endpoint_config().unwrap()).await, "it cannot be another node");
+        // Whoever else has a certificate of the cluster: another node, and the administrator.
+        let trusting_anyone = |certificate: &str, key: &str| {
+            let mut config = server("one");
+            let chain = certificates(certificate, "a test").unwrap();
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let key = provider.key_provider.load_private_key(private_key(key).unwrap()).unwrap();
+            config.client_auth_cert_resolver =
+                Arc::new(rustls::sign::SingleCertAndKey::from(rustls::sign::CertifiedKey::new(chain, key)));
+            config
+        };
+        let other = trusting_anyone(&two.certificate, &two.key);
+        assert!(!they_speak(other, one.endpoint_config().unwrap()).await, "another node may not call");
+        let admin = trusting_anyone(pki.admin_pem().0, pki.admin_pem().1);
+        assert!(!they_speak(admin, one.endpoint_config().unwrap()).await, "people ask the API server");
+        let theirs = ensure(&dir.path().join("theirs"), &[]).unwrap();
+        let stranger = theirs.node_client_config("one").unwrap();
+        assert!(!they_speak(stranger, one.endpoint_config().unwrap()).await, "nor somebody else's API server");
+    }
+
+    #[tokio::test]
+    async fn a_node_cannot_pass_for_the_api_server() {
+        let dir = tempfile::tempdir().unwrap();
+        let pki = ensure(dir.path(), &[]).unwrap();
+        let node = keys(&pki, "localhost");
+        let server = pki.server_config().unwrap();
+        assert!(they_speak(node.client_config().unwrap(), server).await, "a node calls the API server");
+        let mut posing =
+            rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_no_client_auth()
+                .with_single_cert(node.chain().unwrap(), private_key(&node.key).unwrap())
+                .unwrap();
+        posing.alpn_protocols = Vec::new();
+        assert!(!they_speak(node.client_config().unwrap(), Arc::new(posing)).await);
     }
 }
