@@ -1,5 +1,6 @@
 //! The node agent: its parts, started and stopped together.
 
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -20,6 +21,7 @@ use crate::manifest::Manifests;
 use crate::pods::{Command, Directory, Ears, Farewell, Mode, Pods, ShutdownNews};
 use crate::pressure::{EvictionConfig, Monitor};
 use crate::statics::Folder;
+use crate::volumes::Watches;
 
 /// What a node needs to know of itself.
 #[derive(Clone, Debug)]
@@ -64,6 +66,9 @@ pub enum NodeError {
     /// It stopped looking after pods before they were at rest.
     #[error("the node stopped before every pod had left")]
     Stopped,
+    /// The memory that volumes were in cannot be given back.
+    #[error("cannot unmount the memory that volumes were in")]
+    Memory(#[source] io::Error),
     /// The runtime's events were taken by someone else.
     #[error("the runtime's events are already taken")]
     EventsTaken,
@@ -73,6 +78,7 @@ pub enum NodeError {
 pub struct Node<R: Runtime> {
     commands: mpsc::Sender<Command>,
     containers: Arc<NodeContainers<R>>,
+    manifests: Manifests,
     pods: JoinHandle<Result<(), Arc<JournalError>>>,
     /// The watch, the heartbeat and the event recorder; ended with the node.
     helpers: JoinSet<()>,
@@ -83,7 +89,7 @@ impl<R: Runtime> Node<R> {
     /// Recovers what the journal remembers, registers with the API and begins to look after pods.
     pub async fn start(config: NodeConfig, runtime: Arc<R>, client: kube::Client) -> Result<Self, NodeError> {
         let folder = |source| NodeError::Folder { path: config.data_dir.clone(), source };
-        let manifests = Manifests::open(&config.data_dir.join("pods")).await.map_err(folder)?;
+        let manifests = Manifests::open(&config.data_dir).await.map_err(folder)?;
         let boot_id = timeline::boot_id().map_err(folder)?;
         let (journal, lives) =
             Journal::open(&config.data_dir.join("journal"), &boot_id).await.map_err(NodeError::Journal)?;
@@ -98,7 +104,8 @@ impl<R: Runtime> Node<R> {
             recorder,
             health,
             waiters: Mutex::default(),
-            manifests,
+            watches: Watches::new(client.clone()),
+            manifests: manifests.clone(),
             node_name: config.name.clone(),
             host_ip: config.address.to_string(),
         });
@@ -140,7 +147,7 @@ impl<R: Runtime> Node<R> {
         let (commands, command_told) = mpsc::channel(1);
         let pods = tokio::spawn(pods.run(Ears { sights, files, events, evictions, commands: command_told }));
         let containers = Arc::new(NodeContainers::new(runtime, directory));
-        Ok(Self { commands, containers, pods, helpers, joined })
+        Ok(Self { commands, containers, manifests, pods, helpers, joined })
     }
 
     /// Resolves when the API server knows this node.
@@ -170,6 +177,11 @@ impl<R: Runtime> Node<R> {
             }
         }
         Err(NodeError::Stopped)
+    }
+
+    /// Removes what it has on this machine besides its folder. To be called when every pod has left.
+    pub fn tear_down(&self) -> Result<(), NodeError> {
+        self.manifests.close().map_err(NodeError::Memory)
     }
 
     /// Resolves when the node can no longer do its work.
