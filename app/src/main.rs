@@ -1,5 +1,6 @@
 //! `adieu`: read the command line, wire the crates, shut ourselves down well.
 
+mod bus;
 mod config;
 mod control;
 mod control_plane;
@@ -7,6 +8,7 @@ mod down;
 mod endpoint;
 mod instance;
 mod local_node;
+mod logind;
 mod machine;
 mod membership;
 mod node_command;

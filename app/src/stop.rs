@@ -1,17 +1,20 @@
 //! Why an instance with pods stops, and how it leaves: with its pods, or without them.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use node::Farewell;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tracing::{info, warn};
 
 use crate::config::Config;
 use crate::control::{Answering, Asker};
+use crate::logind::Announcement;
 use crate::machine::Machine;
-use crate::{down, notify};
+use crate::{down, logind, notify};
 
 /// What init systems and power supplies send.
 const SIGPWR: i32 = 30;
@@ -24,6 +27,8 @@ enum Stop {
     Down(Asker),
     /// The machine goes down: end them within the time it can wait.
     Power,
+    /// The same, said by logind, which waits for as long as this is held.
+    Announced(Option<OwnedFd>),
 }
 
 /// Runs until told to stop or until the node breaks, and lets the pods leave if they have to.
@@ -33,9 +38,11 @@ pub(crate) async fn when_told(
     control: &mut Answering,
     signals: &mut Signals,
 ) -> Result<()> {
+    let mut logind = config.shutdown.as_ref().map(|budgets| logind::listen(budgets.total(node::FLUSH)));
     let stop = tokio::select! {
         stop = signals.told() => stop,
         asker = control.asked_down() => Stop::Down(asker),
+        lock = announced(&mut logind) => Stop::Announced(lock),
         error = machine.node.failed() => return Err(anyhow::Error::new(error).context("the node cannot go on")),
     };
     let farewell = config.shutdown.clone().map(Farewell::Within);
@@ -51,6 +58,25 @@ pub(crate) async fn when_told(
                 Ok(())
             }
         },
+        Stop::Announced(lock) => {
+            // What systemd sends meanwhile only says what logind has said already.
+            let left = tokio::select! {
+                outcome = power_off(machine, farewell) => outcome,
+                _ = signals.interrupt.recv() => {
+                    warn!("stopping before every pod has left");
+                    Ok(())
+                }
+            };
+            // Now the machine may go down. Nobody is to start us again before it has, so we stay until we are told.
+            drop(lock);
+            left?;
+            tokio::select! {
+                () = signals.heard() => Ok(()),
+                () = called_off(&mut logind) => {
+                    Err(anyhow!("the shutdown of the machine was called off when its pods had left; start again to run pods"))
+                }
+            }
+        }
         Stop::Signal => {
             notify::stopping("pods keep running", Duration::ZERO);
             info!("stopping; pods keep running");
@@ -65,6 +91,30 @@ pub(crate) async fn when_told(
             }
         },
     }
+}
+
+/// Resolves with its lock when logind says that the machine goes down.
+async fn announced(logind: &mut Option<UnboundedReceiver<Announcement>>) -> Option<OwnedFd> {
+    while let Some(news) = next(logind).await {
+        if let Announcement::GoingDown(lock) = news {
+            return lock;
+        }
+    }
+    std::future::pending().await
+}
+
+/// Resolves when logind says that the machine does not go down after all.
+async fn called_off(logind: &mut Option<UnboundedReceiver<Announcement>>) {
+    while let Some(news) = next(logind).await {
+        if let Announcement::CalledOff = news {
+            return;
+        }
+    }
+    std::future::pending().await
+}
+
+async fn next(logind: &mut Option<UnboundedReceiver<Announcement>>) -> Option<Announcement> {
+    logind.as_mut()?.recv().await
 }
 
 /// Ends every pod in the order and the time that a shutdown of the machine leaves.

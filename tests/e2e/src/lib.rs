@@ -11,6 +11,7 @@ pub mod dice;
 pub mod instance;
 pub mod kubectl;
 pub mod leftovers;
+pub mod logind;
 pub mod pods;
 pub mod session;
 pub mod shared;
