@@ -176,7 +176,7 @@ async fn a_delete_or_a_crash_during_a_pull_is_survived() -> Result<()> {
     let entries = |dir: &std::path::Path| std::fs::read_dir(dir).map_or(0, Iterator::count);
 
     forget_busybox(&instance).await?;
-    let mut slow = Proxy::start(registry.port, |_| Fate::HeldAfter(300_000)).await;
+    let slow = Proxy::start(registry.port, |_| Fate::HeldAfter(300_000)).await;
     let image = format!("127.0.0.1:{}/busybox:1", slow.port());
     let mut watch = PodWatch::on(&client, "early").await?;
     kubectl.apply(&pod("early", &image, &shared)).await?;
@@ -191,7 +191,7 @@ async fn a_delete_or_a_crash_during_a_pull_is_survived() -> Result<()> {
     ensure!(!story.contains("Created") && !story.contains("Started") && !story.contains("Failed"), "{story}");
 
     // A crash in the middle of another, which went on where the first one ended.
-    let mut slow = Proxy::start(registry.port, |_| Fate::HeldAfter(300_000)).await;
+    let slow = Proxy::start(registry.port, |_| Fate::HeldAfter(300_000)).await;
     let image = format!("127.0.0.1:{}/busybox:1", slow.port());
     kubectl.apply(&pod("late", &image, &shared)).await?;
     slow.holds().await;
@@ -205,7 +205,7 @@ async fn a_delete_or_a_crash_during_a_pull_is_survived() -> Result<()> {
 
     // The command line is killed in the same place, and goes on too.
     ensure!(instance.adieu(&["image", "rm", &image]).output().await?.status.success());
-    let mut slow = Proxy::start(registry.port, |_| Fate::HeldAfter(300_000)).await;
+    let slow = Proxy::start(registry.port, |_| Fate::HeldAfter(300_000)).await;
     let name = format!("127.0.0.1:{}/busybox:1", slow.port());
     let mut pull = instance.adieu(&["image", "pull", &name]).stderr(Stdio::null()).spawn()?;
     slow.holds().await;
