@@ -55,6 +55,8 @@ pub struct Hands<R: Runtime> {
     publisher: Publisher,
     tasks: JoinSet<()>,
     pulls: HashMap<ContainerName, AbortHandle>,
+    /// Starts under way. None of them outlives its sandbox.
+    starts: JoinSet<()>,
     /// Hooks that are ours to time or to send; those inside the container belong to the runtime.
     own_hooks: HashMap<(Instance, HookKind), AbortHandle>,
     probes: HashMap<Instance, probing::Running>,
@@ -94,6 +96,7 @@ impl<R: Runtime> Hands<R> {
             publisher,
             tasks,
             pulls: HashMap::new(),
+            starts: JoinSet::new(),
             own_hooks: HashMap::new(),
             probes: HashMap::new(),
             refreshing: None,
@@ -102,7 +105,7 @@ impl<R: Runtime> Hands<R> {
 
     /// Starts to do what the worker asked for.
     pub fn perform(&mut self, effect: Effect, worker: &PodWorker) {
-        while self.tasks.try_join_next().is_some() {}
+        while self.tasks.try_join_next().is_some() || self.starts.try_join_next().is_some() {}
         let body = self.body.clone();
         match effect {
             Effect::PullImage { container, edition } => {
@@ -119,7 +122,7 @@ impl<R: Runtime> Hands<R> {
                 self.tasks.spawn(async move { body.create_sandbox().await });
             }
             Effect::StartContainer { instance } => {
-                self.tasks.spawn(async move { body.start(instance).await });
+                self.starts.spawn(async move { body.start(instance).await });
             }
             Effect::RunHook { instance, kind } => self.run_hook(instance, kind),
             Effect::CancelHook { instance, kind } => self.cancel_hook(instance, kind),
@@ -131,7 +134,12 @@ impl<R: Runtime> Hands<R> {
             }
             Effect::RemoveSandbox => {
                 self.probes.clear();
-                self.tasks.spawn(async move { body.remove_sandbox().await });
+                let mut starts = std::mem::take(&mut self.starts);
+                self.tasks.spawn(async move {
+                    // Or one that is still being prepared would find the next sandbox in the place of its own.
+                    starts.shutdown().await;
+                    body.remove_sandbox().await;
+                });
             }
             Effect::PublishStatus => self.publisher.publish(worker.status()),
             Effect::Emit(event) => body.told_by_the_rules(event),
@@ -191,6 +199,7 @@ impl<R: Runtime> Hands<R> {
     /// The pod is over: ends what still runs on its behalf and forgets what was kept for it.
     pub async fn let_go(&mut self) {
         self.probes.clear();
+        self.starts.shutdown().await;
         self.tasks.shutdown().await;
         if let Err(error) = self.body.tools.runtime.forget_logs(&self.body.uid).await {
             warn!(error = words(&error), "the pod's logs could not be removed");

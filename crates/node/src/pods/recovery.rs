@@ -67,7 +67,7 @@ impl<R: Runtime> Pods<R> {
     async fn resume(&mut self, life: Life, report: Option<PodReport>, rebooted: bool, unknown: bool) {
         let uid = life.uid.clone();
         let (pod, orphan) = match self.tools.manifests.recall(&uid).await {
-            Ok(pod) if !unknown => (pod, false),
+            Ok(pod) if !unknown && !was_orphaned(&life) => (pod, false),
             Ok(_) => (nameless(&life), true),
             Err(error) => {
                 warn!(uid, %error, "the pod's manifest is lost; what is left of it is ended");
@@ -111,7 +111,8 @@ impl<R: Runtime> Pods<R> {
         }
         self.begin(&uid, worker, facts, begun, first);
         if orphan && let Some(handle) = self.drivers.get_mut(&uid) {
-            (handle.orphan, handle.unwanted) = (true, true);
+            handle.unwanted = true;
+            self.orphans.found(&uid);
         }
         if is_static {
             self.resume_static(&life).await;
@@ -126,6 +127,12 @@ impl<R: Runtime> Pods<R> {
             self.changed(pod, false).await;
         }
     }
+}
+
+/// An earlier start found that nobody knows it, and was not left the time to end it.
+fn was_orphaned(life: &Life) -> bool {
+    let ended_as_one = |input: &Input| matches!(input, Input::KillRequested { cause: KillCause::Orphaned, .. });
+    life.steps.iter().any(|(_, _, input, _)| ended_as_one(input))
 }
 
 /// All that the runtime alone can tell of a pod: whose it was, and the names of its containers.
