@@ -7,9 +7,12 @@ mod proxy;
 mod registry;
 
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use e2e::complaints::Expected;
 use e2e::pods::{PodWatch, SOON, busybox, waits_for};
 use e2e::{Instance, Kubectl, Shared, complaints};
 use k8s_openapi::api::core::v1::Pod;
@@ -176,7 +179,7 @@ async fn a_delete_or_a_crash_during_a_pull_is_survived() -> Result<()> {
     let entries = |dir: &std::path::Path| std::fs::read_dir(dir).map_or(0, Iterator::count);
 
     forget_busybox(&instance).await?;
-    let mut slow = Proxy::start(registry.port, |_| Fate::HeldAfter(300_000)).await;
+    let slow = Proxy::start(registry.port, |_| Fate::HeldAfter(300_000)).await;
     let image = format!("127.0.0.1:{}/busybox:1", slow.port());
     let mut watch = PodWatch::on(&client, "early").await?;
     kubectl.apply(&pod("early", &image, &shared)).await?;
@@ -191,7 +194,7 @@ async fn a_delete_or_a_crash_during_a_pull_is_survived() -> Result<()> {
     ensure!(!story.contains("Created") && !story.contains("Started") && !story.contains("Failed"), "{story}");
 
     // A crash in the middle of another, which went on where the first one ended.
-    let mut slow = Proxy::start(registry.port, |_| Fate::HeldAfter(300_000)).await;
+    let slow = Proxy::start(registry.port, |_| Fate::HeldAfter(300_000)).await;
     let image = format!("127.0.0.1:{}/busybox:1", slow.port());
     kubectl.apply(&pod("late", &image, &shared)).await?;
     slow.holds().await;
@@ -205,7 +208,7 @@ async fn a_delete_or_a_crash_during_a_pull_is_survived() -> Result<()> {
 
     // The command line is killed in the same place, and goes on too.
     ensure!(instance.adieu(&["image", "rm", &image]).output().await?.status.success());
-    let mut slow = Proxy::start(registry.port, |_| Fate::HeldAfter(300_000)).await;
+    let slow = Proxy::start(registry.port, |_| Fate::HeldAfter(300_000)).await;
     let name = format!("127.0.0.1:{}/busybox:1", slow.port());
     let mut pull = instance.adieu(&["image", "pull", &name]).stderr(Stdio::null()).spawn()?;
     slow.holds().await;
@@ -222,4 +225,47 @@ async fn a_delete_or_a_crash_during_a_pull_is_survived() -> Result<()> {
     let said = String::from_utf8(output.stdout).context("text")?;
     ensure!(said.starts_with(&format!("{name} is up to date")), "{said}");
     complaints::ensure_none(&instance, complaints::AFTER_A_CRASH)
+}
+
+/// A shim that dies takes the starts with it that were under way in its sandbox, however far they were; nobody is started
+/// twice, and nobody is hurried.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_start_outlives_its_sandbox() -> Result<()> {
+    const KILLED: Expected = Expected { text: "the pod's shim is gone; ending the pod", because: "it was killed" };
+    let registry = Registry::start();
+    registry.push_image("busybox", "busybox:1");
+    let instance = Instance::start().await?;
+    let (client, kubectl, shared) = (instance.client().await?, Kubectl::newest(&instance)?, Shared::new()?);
+    let hold = Arc::new(AtomicBool::new(false));
+    let held = hold.clone();
+    let fate = move |_| if held.load(Ordering::SeqCst) { Fate::HeldAfter(0) } else { Fate::Passes };
+    let slow = Proxy::start(registry.port, fate).await;
+    let mut manifest = busybox("shaken", 1, "echo app >> /shared/log; sleep 1000", &shared);
+    let mut web = manifest["spec"]["containers"][0].clone();
+    web["name"] = "web".into();
+    web["image"] = format!("127.0.0.1:{}/busybox:1", slow.port()).into();
+    // Every run asks the registry whether it is still the same.
+    web["imagePullPolicy"] = "Always".into();
+    web["command"] = json!(["sh", "-c", "echo web >> /shared/log; read word < /shared/gate"]);
+    manifest["spec"]["containers"].as_array_mut().unwrap().push(web);
+    let mut watch = PodWatch::on(&client, "shaken").await?;
+    kubectl.apply(&manifest).await?;
+    watch.ready().await?;
+    shared.wait_lines("log", 2).await?;
+
+    hold.store(true, Ordering::SeqCst);
+    shared.open_gate().await?;
+    slow.holds().await;
+    let died = Instant::now();
+    instance.kill_shim()?;
+    tokio::time::timeout(SOON, slow.is_left()).await.context("the start goes on though its sandbox is gone")?;
+    slow.go_on();
+    let mut said = shared.wait_lines("log", 4).await?;
+    ensure!(died.elapsed() >= Duration::from_secs(10), "started again after {:?}", died.elapsed());
+    watch.ready().await?;
+    said.sort();
+    assert_eq!(said, ["app", "app", "web", "web"]);
+    is_told(&kubectl, "shaken", &["SandboxChanged"]).await?;
+    kubectl.run(&["delete", "pod", "shaken"]).await?;
+    complaints::ensure_none(&instance, &[KILLED])
 }
