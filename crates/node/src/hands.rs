@@ -20,11 +20,11 @@ use crate::images::{self, NoImage, PullPolicy};
 use crate::manifest::Manifests;
 use crate::probing;
 use crate::publisher::{Flush, Publisher, SharedFacts};
-use crate::translate::container::{ConfigError, RunFacts, container_spec};
+use crate::translate::container::{ConfigError, Lookups, RunFacts, container_spec};
 use crate::translate::find_container;
 use crate::translate::pod_spec::hook_of;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
-use crate::volumes::{self, Prepared, Volumes};
+use crate::volumes::{self, Changes, Prepared, VolumeError, Volumes, Watches};
 
 /// How long to wait before asking the runtime again what it could not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -41,7 +41,9 @@ pub struct Tools<R: Runtime> {
     pub health: HealthBoard,
     /// Who waits for a kill to be over, by their tickets.
     pub waiters: std::sync::Mutex<HashMap<u64, oneshot::Sender<KillOutcome>>>,
-    /// What is kept on disk for each pod.
+    /// What tells that volumes have to change.
+    pub watches: Watches,
+    /// What is kept for each pod.
     pub manifests: Manifests,
     /// The node's name.
     pub node_name: String,
@@ -72,6 +74,10 @@ struct Body<R: Runtime> {
     inbox: mpsc::Sender<Input>,
     /// Where each volume is, once made. Held while they are being made, so that they are made once.
     volumes: Mutex<Option<BTreeMap<String, Prepared>>>,
+    /// What environments referred to when a container was last started.
+    lookups: Mutex<Option<Lookups>>,
+    /// What happened to the volumes' sources since they were made; taken by whoever keeps them fresh.
+    changes: std::sync::Mutex<Option<Changes>>,
     /// The pod was asked to leave: nothing is started any more, however far its preparation is.
     leaving: watch::Sender<bool>,
 }
@@ -91,6 +97,8 @@ impl<R: Runtime> Hands<R> {
                 facts,
                 inbox,
                 volumes: Mutex::new(None),
+                lookups: Mutex::new(None),
+                changes: std::sync::Mutex::default(),
                 leaving: watch::Sender::new(false),
             }),
             publisher,
@@ -119,7 +127,10 @@ impl<R: Runtime> Hands<R> {
                 }
             }
             Effect::CreateSandbox => {
+                let other = body.clone();
                 self.tasks.spawn(async move { body.create_sandbox().await });
+                // Volumes need no sandbox. What fails is tried again, and told, by the first start.
+                self.tasks.spawn(async move { drop(other.make_volumes(&other.pod(), &other.run_facts()).await) });
             }
             Effect::StartContainer { instance } => {
                 self.starts.spawn(async move { body.start(instance).await });
@@ -231,9 +242,14 @@ impl<R: Runtime> Hands<R> {
 
     fn keep_volumes_fresh(&mut self) {
         if self.refreshing.is_none() {
-            let (client, facts) = (self.body.tools.client.clone(), self.body.facts.clone());
-            let (run, dir) = (self.body.run_facts(), self.body.volumes_dir());
-            self.refreshing = Some(self.tasks.spawn(volumes::keep_fresh(client, facts, run, dir)));
+            let body = &self.body;
+            let (client, facts, run) = (body.tools.client.clone(), body.facts.clone(), body.run_facts());
+            let dir = body.tools.manifests.volumes(&body.uid.0).memory;
+            let made = lock(&body.changes).take();
+            // Those of an earlier agent may have changed since it went.
+            let stale = made.is_none();
+            let changes = made.unwrap_or_else(|| body.tools.watches.changes(&body.pod()));
+            self.refreshing = Some(self.tasks.spawn(volumes::keep_fresh(client, facts, run, dir, changes, stale)));
         }
     }
 
@@ -387,9 +403,7 @@ impl<R: Runtime> Body<R> {
             .ok_or_else(|| ("CreateContainerError", format!("the pod has no container {}", instance.name)))?;
         let facts = self.run_facts();
         let volumes = self.volumes(&pod, &facts).await?;
-        let lookups = volumes::lookups(&self.tools.client, &pod)
-            .await
-            .map_err(|error| ("CreateContainerConfigError", error.to_string()))?;
+        let lookups = self.lookups(&pod).await?;
         let known = lock(&self.facts).image_ids.get(&instance.name.0).cloned();
         let image = match known {
             // The first run has the image that was made present for it.
@@ -432,29 +446,38 @@ impl<R: Runtime> Body<R> {
         Ok(self.tools.runtime.start_container(&self.uid, spec).await)
     }
 
+    /// What environments refer to; while nobody can be asked, as it was for an earlier start.
+    async fn lookups(&self, pod: &Pod) -> Result<Lookups, (&'static str, String)> {
+        let mut known = self.lookups.lock().await;
+        match volumes::lookups(&self.tools.client, pod).await {
+            Ok(found) => Ok(known.insert(found).clone()),
+            Err(kube::Error::Api(status)) => Err(("CreateContainerConfigError", status.to_string())),
+            Err(error) => known.clone().ok_or_else(|| ("CreateContainerConfigError", error.to_string())),
+        }
+    }
+
     async fn volumes(&self, pod: &Pod, facts: &RunFacts) -> Result<BTreeMap<String, Prepared>, (&'static str, String)> {
+        self.make_volumes(pod, facts).await.map_err(|error| {
+            let message = words(&error);
+            self.emit(None, EventKind::Warning, "FailedMount", message.clone());
+            ("CreateContainerConfigError", message)
+        })
+    }
+
+    /// The volumes, made unless they are.
+    async fn make_volumes(&self, pod: &Pod, facts: &RunFacts) -> Result<BTreeMap<String, Prepared>, VolumeError> {
         let mut made = self.volumes.lock().await;
         if let Some(volumes) = &*made {
             return Ok(volumes.clone());
         }
-        let dir = self.volumes_dir();
-        match volumes::prepare(&self.tools.client, pod, facts, &dir).await {
-            Ok(Volumes { made: volumes, warnings }) => {
-                for message in warnings {
-                    self.emit(None, EventKind::Warning, "SettingNotApplied", message);
-                }
-                Ok(made.insert(volumes).clone())
-            }
-            Err(error) => {
-                let message = words(&error);
-                self.emit(None, EventKind::Warning, "FailedMount", message.clone());
-                Err(("CreateContainerConfigError", message))
-            }
+        let changes = self.tools.watches.changes(pod);
+        let dirs = self.tools.manifests.volumes(&self.uid.0);
+        let Volumes { made: volumes, warnings } = volumes::prepare(&self.tools.client, pod, facts, &dirs).await?;
+        *lock(&self.changes) = Some(changes);
+        for message in warnings {
+            self.emit(None, EventKind::Warning, "SettingNotApplied", message);
         }
-    }
-
-    fn volumes_dir(&self) -> std::path::PathBuf {
-        self.tools.manifests.pod_dir(&self.uid.0).join("volumes")
+        Ok(made.insert(volumes).clone())
     }
 
     async fn signal(&self, instance: Instance, signal: Signal) {

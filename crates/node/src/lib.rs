@@ -12,6 +12,7 @@ pub mod hands;
 pub mod heartbeat;
 pub mod images;
 pub mod manifest;
+pub mod memory;
 pub mod node;
 pub mod pods;
 pub mod pressure;

@@ -1,14 +1,16 @@
 //! The node agent: its parts, started and stopped together.
 
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use runtime::Runtime;
 use timeline::{Journal, JournalError};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::containers::NodeContainers;
@@ -19,6 +21,7 @@ use crate::manifest::Manifests;
 use crate::pods::{Command, Directory, Ears, Farewell, Mode, Pods, ShutdownNews};
 use crate::pressure::{EvictionConfig, Monitor};
 use crate::statics::Folder;
+use crate::volumes::Watches;
 
 /// What a node needs to know of itself.
 #[derive(Clone, Debug)]
@@ -37,6 +40,10 @@ pub struct NodeConfig {
     pub static_pods: Option<PathBuf>,
     /// `v1.36.4+adieu.…`, as the API server reports it too.
     pub version: String,
+    /// Where its own API listens at its address; `None` when the API server needs no network to reach it.
+    pub api_port: Option<u16>,
+    /// Whether it starts without its API server and joins when that answers. Otherwise not to be let in is an error.
+    pub joins_later: bool,
     /// False when the node only ends what it already has (`adieu down` without a running instance).
     pub takes_on_pods: bool,
 }
@@ -59,6 +66,9 @@ pub enum NodeError {
     /// It stopped looking after pods before they were at rest.
     #[error("the node stopped before every pod had left")]
     Stopped,
+    /// The memory that volumes were in cannot be given back.
+    #[error("cannot unmount the memory that volumes were in")]
+    Memory(#[source] io::Error),
     /// The runtime's events were taken by someone else.
     #[error("the runtime's events are already taken")]
     EventsTaken,
@@ -68,16 +78,18 @@ pub enum NodeError {
 pub struct Node<R: Runtime> {
     commands: mpsc::Sender<Command>,
     containers: Arc<NodeContainers<R>>,
+    manifests: Manifests,
     pods: JoinHandle<Result<(), Arc<JournalError>>>,
     /// The watch, the heartbeat and the event recorder; ended with the node.
     helpers: JoinSet<()>,
+    joined: watch::Receiver<bool>,
 }
 
 impl<R: Runtime> Node<R> {
-    /// Recovers what the journal remembers, then registers with the API and begins to look after pods.
+    /// Recovers what the journal remembers, registers with the API and begins to look after pods.
     pub async fn start(config: NodeConfig, runtime: Arc<R>, client: kube::Client) -> Result<Self, NodeError> {
         let folder = |source| NodeError::Folder { path: config.data_dir.clone(), source };
-        let manifests = Manifests::open(&config.data_dir.join("pods")).await.map_err(folder)?;
+        let manifests = Manifests::open(&config.data_dir).await.map_err(folder)?;
         let boot_id = timeline::boot_id().map_err(folder)?;
         let (journal, lives) =
             Journal::open(&config.data_dir.join("journal"), &boot_id).await.map_err(NodeError::Journal)?;
@@ -92,7 +104,8 @@ impl<R: Runtime> Node<R> {
             recorder,
             health,
             waiters: Mutex::default(),
-            manifests,
+            watches: Watches::new(client.clone()),
+            manifests: manifests.clone(),
             node_name: config.name.clone(),
             host_ip: config.address.to_string(),
         });
@@ -109,8 +122,21 @@ impl<R: Runtime> Node<R> {
             pods.want(folder.wanted()).await;
             helpers.spawn(folder.follow(file_told));
         }
-        let object = heartbeat::register(&client, &config).await.map_err(NodeError::Register)?;
-        helpers.spawn(showing);
+        let (joined_told, joined) = watch::channel(false);
+        let joining = if config.joins_later {
+            heartbeat::join(client.clone(), config.clone()).boxed()
+        } else {
+            let object = heartbeat::register(&client, &config).await.map_err(NodeError::Register)?;
+            std::future::ready(object).boxed()
+        };
+        let keeping = client.clone();
+        let known = config.clone();
+        helpers.spawn(async move {
+            let object = joining.await;
+            // Whoever wanted to know may have left.
+            let _ = joined_told.send(true);
+            tokio::join!(showing, heartbeat::keep_alive(keeping, known, object));
+        });
         let (sight_told, sights) = mpsc::channel(256);
         let selector = format!("spec.nodeName={}", config.name);
         helpers.spawn(client::follow(Api::<Pod>::all(client.clone()), Some(selector), sight_told));
@@ -120,9 +146,14 @@ impl<R: Runtime> Node<R> {
         helpers.spawn(monitor.run());
         let (commands, command_told) = mpsc::channel(1);
         let pods = tokio::spawn(pods.run(Ears { sights, files, events, evictions, commands: command_told }));
-        helpers.spawn(heartbeat::keep_alive(client, config, object));
         let containers = Arc::new(NodeContainers::new(runtime, directory));
-        Ok(Self { commands, containers, pods, helpers })
+        Ok(Self { commands, containers, manifests, pods, helpers, joined })
+    }
+
+    /// Resolves when the API server knows this node.
+    pub fn joined(&self) -> impl Future<Output = ()> + Send + use<R> {
+        let mut joined = self.joined.clone();
+        async move { drop(joined.wait_for(|joined| *joined).await) }
     }
 
     /// What logs and exec need of this node.
@@ -146,6 +177,11 @@ impl<R: Runtime> Node<R> {
             }
         }
         Err(NodeError::Stopped)
+    }
+
+    /// Removes what it has on this machine besides its folder. To be called when every pod has left.
+    pub fn tear_down(&self) -> Result<(), NodeError> {
+        self.manifests.close().map_err(NodeError::Memory)
     }
 
     /// Resolves when the node can no longer do its work.

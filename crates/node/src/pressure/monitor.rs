@@ -171,7 +171,7 @@ impl<R: Runtime> Monitor<R> {
             });
             let mut containers = of_containers(signal, &pod, &usage);
             // What it wrote to its volumes is the pod's own, and no container's.
-            let volumes = self.tools.manifests.pod_dir(&entry.uid.0).join("volumes");
+            let volumes = self.tools.manifests.volumes(&entry.uid.0).disk;
             if matches!(signal.resource(), "ephemeral-storage" | "inodes")
                 && let Ok(disk) = tokio::task::spawn_blocking(move || runtime::disk_usage(&volumes)).await
             {

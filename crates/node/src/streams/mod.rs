@@ -19,6 +19,7 @@ mod fd;
 mod follow;
 mod forward;
 mod http;
+mod listen;
 mod logs;
 mod query;
 mod spdy;
@@ -34,6 +35,7 @@ use tokio::sync::watch;
 pub use self::error::StreamError;
 pub(crate) use self::fd::registered;
 pub use self::http::serve_connection;
+pub use self::listen::listen;
 
 /// One container of one pod, as a client names it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

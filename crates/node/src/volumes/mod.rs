@@ -1,11 +1,12 @@
-//! Volumes a pod's containers mount, made on the node's disk (or described to the runtime) before the first container
-//! starts, and kept up to date while it runs.
+//! Volumes a pod's containers mount, made on the node's disk, in its memory if the API gives them, or described to the
+//! runtime, before the first container starts; and kept up to date while it runs.
 //!
 //! What cannot be made yet is said aloud, never ignored.
 
 mod content;
 mod payload;
 mod refresh;
+mod watches;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,10 +17,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, HostPathVolumeSource, Pod, Secret, V
 use kube::api::Api;
 use runtime::{MemoryVolume, MountSource};
 use tokio::fs;
+use tracing::warn;
 
 use self::content::Reader;
 use self::payload::Payload;
 pub use self::refresh::keep_fresh;
+pub use self::watches::{Changes, Watches};
+use crate::manifest::VolumeDirs;
 use crate::translate::container::{Lookups, RunFacts, quantity_millis};
 
 /// Why a volume cannot be mounted.
@@ -31,6 +35,9 @@ pub enum VolumeError {
     /// It refers to something that is not there.
     #[error("volume {volume:?}: {what}")]
     Missing { volume: String, what: String },
+    /// Nobody could be asked.
+    #[error("volume {volume:?}: the API server does not answer")]
+    Unanswered { volume: String, source: kube::Error },
     /// The disk said no.
     #[error("volume {volume:?} cannot be written")]
     Disk { volume: String, source: io::Error },
@@ -54,13 +61,17 @@ pub struct Volumes {
     pub warnings: Vec<String>,
 }
 
-/// Makes every volume of `pod` below `dir`.
-pub async fn prepare(client: &kube::Client, pod: &Pod, facts: &RunFacts, dir: &Path) -> Result<Volumes, VolumeError> {
+/// Makes every volume of `pod` in `dirs`.
+pub async fn prepare(
+    client: &kube::Client,
+    pod: &Pod,
+    facts: &RunFacts,
+    dirs: &VolumeDirs,
+) -> Result<Volumes, VolumeError> {
     let mut volumes = Volumes::default();
     let reader = Reader { client, pod, facts, written: None };
     for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
         let name = volume.name.clone();
-        let path = dir.join(&name);
         let prepared = if let Some(host) = &volume.host_path {
             host_path(&name, host).await?;
             Prepared { source: MountSource::Host(PathBuf::from(&host.path)), read_only: false }
@@ -71,17 +82,25 @@ pub async fn prepare(client: &kube::Client, pod: &Pod, facts: &RunFacts, dir: &P
                     if let Some(limit) = &empty.size_limit {
                         volumes.warnings.push(format!("sizeLimit {} of volume {name:?} is not enforced", limit.0));
                     }
+                    let path = dirs.disk.join(&name);
                     directory(&name, &path).await?;
                     open_to_all(&name, &path, fs_group(pod)).await?;
                     Prepared { source: MountSource::Host(path), read_only: false }
                 }
                 Some(_) => return Err(VolumeError::Unsupported { volume: name }),
             }
-        } else if let Some(payload) = reader.payload(volume).await? {
-            write(&name, payload, path.clone()).await?;
-            Prepared { source: MountSource::Host(path), read_only: true }
         } else {
-            return Err(VolumeError::Unsupported { volume: name });
+            let path = dirs.memory.join(&name);
+            match reader.payload(volume).await {
+                Ok(Some(payload)) => write(&name, payload, path.clone()).await?,
+                Ok(None) => return Err(VolumeError::Unsupported { volume: name }),
+                // While nobody can be asked, what an earlier run of the pod was given is as good as it gets.
+                Err(VolumeError::Unanswered { .. }) if Payload::is_written(&path) => {
+                    warn!(volume = name, "the API server does not answer; the volume stays as it was");
+                }
+                Err(error) => return Err(error),
+            }
+            Prepared { source: MountSource::Host(path), read_only: true }
         };
         volumes.made.insert(name, prepared);
     }
@@ -195,7 +214,7 @@ where
     K::DynamicType: Default,
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    api.get_opt(object).await.map_err(|error| missing(volume, format!("{object:?} cannot be read: {error}")))
+    api.get_opt(object).await.map_err(|error| refused(volume, &format!("{object:?} cannot be read"), error))
 }
 
 async fn directory(volume: &str, path: &Path) -> Result<(), VolumeError> {
@@ -214,6 +233,14 @@ async fn open_to_all(volume: &str, path: &Path, group: Option<u32>) -> Result<()
 
 fn missing(volume: &str, what: String) -> VolumeError {
     VolumeError::Missing { volume: volume.to_owned(), what }
+}
+
+/// A question that was refused, or that nobody could be asked.
+fn refused(volume: &str, what: &str, error: kube::Error) -> VolumeError {
+    if matches!(error, kube::Error::Api(_)) {
+        return missing(volume, format!("{what}: {error}"));
+    }
+    VolumeError::Unanswered { volume: volume.to_owned(), source: error }
 }
 
 fn disk(volume: &str, source: io::Error) -> VolumeError {
