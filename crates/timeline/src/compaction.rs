@@ -17,6 +17,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crate::file;
@@ -46,6 +47,7 @@ pub(crate) enum CopyError {
 /// A copy that is being made.
 pub(crate) struct Compaction {
     copying: JoinHandle<io::Result<(File, usize)>>,
+    over: Arc<AtomicBool>,
     /// Where the old file ended when it was begun.
     since: usize,
     /// What was needed then, and where it stands in the new file.
@@ -65,17 +67,27 @@ impl Compaction {
         let mut index = index.clone();
         let needed = index.compact();
         let path = path.to_owned();
+        let over = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&over);
         let copying = std::thread::Builder::new().name("journal-copy".to_owned()).spawn(move || {
             let copied = copy(&path, &old, &needed);
+            is_over.store(true, Ordering::Release);
             done();
             copied
         })?;
-        Ok(Self { copying, since, index })
+        Ok(Self { copying, over, since, index })
     }
 
     /// Whether the copy is there, or was given up.
     pub(crate) fn is_over(&self) -> bool {
-        self.copying.is_finished()
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Nobody needs it any more.
+    pub(crate) fn abandon(self, path: &Path) {
+        // It holds the draft, which the next one who opens the journal may want to make.
+        let _ = self.copying.join();
+        give_up(path);
     }
 
     /// Adds what came since, whose marks are `later`, and puts the new file in the place of the old one. Answers it with

@@ -226,6 +226,12 @@ impl Keeper {
         Ok(())
     }
 
+    fn broken(&self, source: io::Error) -> Arc<JournalError> {
+        let path = self.path.clone();
+        tracing::error!(path = %path.display(), error = %source, "cannot write to the journal");
+        Arc::new(JournalError::Io { doing: "write to", path, source })
+    }
+
     /// Begins a copy when the file is worth it, and takes it when it is there. Fails only when it is not known which file
     /// has the name.
     fn compact(&mut self, shared: &Arc<Shared>) -> io::Result<()> {
@@ -291,20 +297,20 @@ impl Shared {
 
     fn serve(self: &Arc<Self>, keeper: &mut Keeper) {
         while let Some(work) = self.next_work() {
-            let (written, up_to) = match work {
-                Work::Write(Group { bytes, marks, up_to }) => (keeper.write(&bytes, marks), Some(up_to)),
-                Work::Switch => (Ok(()), None),
-            };
-            let written = written.and_then(|()| keeper.compact(self));
-            let outcome = written.map_err(|source| {
-                let path = keeper.path.clone();
-                tracing::error!(path = %path.display(), error = %source, "cannot write to the journal");
-                Arc::new(JournalError::Io { doing: "write to", path, source })
-            });
-            match (outcome, up_to) {
-                (Ok(()), None) => {}
-                (outcome, up_to) => self.settle(up_to.unwrap_or(0), outcome),
+            if let Work::Write(Group { bytes, marks, up_to }) = work {
+                let written = keeper.write(&bytes, marks).map_err(|source| keeper.broken(source));
+                self.settle(up_to, written);
             }
+            if self.lock().failure.is_some() {
+                continue;
+            }
+            // Whoever waited has been answered.
+            if let Err(source) = keeper.compact(self) {
+                self.settle(0, Err(keeper.broken(source)));
+            }
+        }
+        if let Some(compaction) = keeper.compaction.take() {
+            compaction.abandon(&keeper.path);
         }
     }
 

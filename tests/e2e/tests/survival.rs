@@ -213,12 +213,13 @@ async fn a_long_life_is_folded_and_goes_on() -> Result<()> {
     let mut instance = Instance::start().await?;
     let shared = Shared::new()?;
     create(&instance, &shared, "old", busybox("old", 1, IGNORES_TERM, &shared)).await?;
+    let api = pods(&instance).await?;
     // Each change is two facts that its worker has to remember.
     for deadline in 0..120 {
         let patch = serde_json::json!({ "spec": { "activeDeadlineSeconds": 100_000 - deadline } });
-        pods(&instance).await?.patch("old", &PatchParams::default(), &Patch::Merge(patch)).await?;
+        api.patch("old", &PatchParams::default(), &Patch::Merge(patch)).await?;
     }
-    let generation = pods(&instance).await?.get("old").await?.metadata.generation;
+    let generation = api.get("old").await?.metadata.generation;
     let seen = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.observed_generation == generation);
     PodWatch::on(&instance.client().await?, "old").await?.until("the last change", seen).await?;
     instance.kill_9().await?;
