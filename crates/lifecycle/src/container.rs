@@ -43,7 +43,7 @@ pub(crate) struct Container {
     /// Which image that is: how many others were asked for before it.
     pub(crate) edition: u32,
     /// What the latest run was made from; `None` for a run that was taken over before its image was known.
-    made_from: Option<MadeFrom>,
+    pub(crate) made_from: Option<MadeFrom>,
     /// The run that `run` speaks of, if it speaks of one.
     pub(crate) attempt: u32,
     pub(crate) run: Run,
@@ -71,8 +71,8 @@ pub(crate) enum Run {
 
 /// An image as a run saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct MadeFrom {
-    stop_signal: Option<Signal>,
+pub(crate) struct MadeFrom {
+    pub(crate) stop_signal: Option<Signal>,
 }
 
 /// A start that was asked for and not answered.

@@ -72,9 +72,19 @@ impl PodWorker {
             known: Fingerprint::default(),
             shown: Fingerprint::default(),
         };
-        worker.known = Fingerprint::of(&worker);
-        worker.shown = Fingerprint::of(&worker.view());
+        worker.take_fingerprints();
         worker
+    }
+
+    /// Takes what it is now for known, and shown.
+    pub(crate) fn take_fingerprints(&mut self) {
+        self.known = Fingerprint::of(self);
+        self.shown = Fingerprint::of(&self.view());
+    }
+
+    /// Nobody said yet what came through a boot of the machine.
+    pub(crate) fn is_blind(&self) -> bool {
+        self.blind
     }
 
     /// Tells the worker one thing that happened; returns what to do about it.

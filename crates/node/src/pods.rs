@@ -25,7 +25,7 @@ use tracing::{error, info, warn};
 
 use self::orphans::Orphans;
 pub use self::shutdown::{FLUSH, Farewell, ShutdownNews};
-use crate::driver::{Driver, Progress};
+use crate::driver::{Driver, Memory, Progress};
 use crate::hands::{Hands, Tools, instance, lock};
 use crate::pressure::Eviction;
 use crate::publisher::{Flush, SharedFacts};
@@ -185,7 +185,7 @@ impl<R: Runtime> Pods<R> {
     }
 
     /// Gives a pod its driver, which hears these facts before anything else happens, time included.
-    fn begin(&mut self, uid: &str, worker: PodWorker, facts: Facts, begun: bool, first: Vec<Input>) {
+    fn begin(&mut self, uid: &str, worker: PodWorker, facts: Facts, begun: bool, first: Vec<Input>, memory: Memory) {
         let (inbox, told) = mpsc::channel(INBOX);
         for input in first {
             inbox.try_send(input).expect("a new inbox has room for the first few facts");
@@ -194,7 +194,7 @@ impl<R: Runtime> Pods<R> {
         let facts = Arc::new(Mutex::new(facts));
         let hands = Hands::new(self.tools.clone(), facts.clone(), inbox.clone());
         let flush = hands.flush();
-        let (driver, progress) = Driver::new(uid.to_owned(), worker, told, self.journal.clone(), hands);
+        let (driver, progress) = Driver::new(uid.to_owned(), worker, told, (self.journal.clone(), memory), hands);
         let entry = PodEntry { uid: PodUid(uid.to_owned()), facts, progress, flush };
         lock(&self.directory).insert(uid.to_owned(), entry.clone());
         let handle = Handle { inbox, entry, told: None, begun, object_gone: false, full_name, unwanted: false };
@@ -364,7 +364,7 @@ impl<R: Runtime> Pods<R> {
             start: Some(timeline::wall_now()),
             ..Facts::default()
         };
-        self.begin(uid, PodWorker::new(spec), facts, false, Vec::new());
+        self.begin(uid, PodWorker::new(spec), facts, false, Vec::new(), Memory::default());
         true
     }
 

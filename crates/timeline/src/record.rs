@@ -8,7 +8,7 @@
 //! `check` guards length and version, so that a damaged length is not taken for a record that was never finished; `crc32`
 //! guards them and the payload. All numbers are little-endian.
 
-use lifecycle::{ContainerName, ContainerSpec, Effect, Input, Moment, PodSpec, Wall};
+use lifecycle::{Calm, ContainerName, ContainerSpec, Effect, Input, Moment, PodSpec, Wall};
 
 use crate::wire::{Wire, WireError, whole, wire_enum};
 
@@ -17,7 +17,7 @@ const MAGIC: &[u8; 8] = b"adieu-jl";
 /// The version of the file: raised when a record is framed in another way.
 const FILE_VERSION: u32 = 1;
 /// The version of a record: raised when a payload is written in another way.
-const RECORD_VERSION: u8 = 3;
+const RECORD_VERSION: u8 = 4;
 
 /// The length of what comes before the first record.
 pub(crate) const FILE_HEADER: usize = 16;
@@ -52,6 +52,19 @@ pub enum Record {
         /// What it answered.
         effects: Vec<Effect>,
     },
+    /// Its pod is calm: this stands for all steps before it.
+    Folded {
+        /// Which pod.
+        uid: String,
+        /// When, to reckon with.
+        at: Moment,
+        /// When, to show.
+        wall: Wall,
+        /// When the first step was.
+        start: Wall,
+        /// What its worker knows.
+        calm: Calm,
+    },
     /// Nothing of it needs to be remembered any more.
     Forgotten {
         /// Which pod.
@@ -71,6 +84,7 @@ wire_enum!(Record {
     3 Step { uid, at, wall, input, effects };
     4 Forgotten { uid };
     5 Adopted { uid, namespace, name, spec, at };
+    6 Folded { uid, at, wall, start, calm };
 });
 
 const BOOT: u8 = 1;

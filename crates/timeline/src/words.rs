@@ -1,10 +1,11 @@
 //! How each word of the workers' vocabulary is written. A tag once used is never given to another word.
 
 use lifecycle::{
-    ANY_EDITION, BarrierMode, BestEvidence, ContainerName, ContainerReport, ContainerSpec, Cut, DeleteSighting,
-    Delivery, DrainSpec, Effect, Event, EventKind, Exit, Hook, HookKind, HookOutcome, HookReport, Input, Instance,
-    KillCause, KillOutcome, LastEndpoint, Moment, PodIdentity, PodSpec, Probe, ProbeSpec, Readiness, RestartPolicy,
-    Role, Routes, RuntimeReport, SeenContainer, Signal, SpecChange, TrafficNews, Wall,
+    ANY_EDITION, BarrierMode, BestEvidence, Calm, CalmContainer, CalmRun, ContainerName, ContainerReport,
+    ContainerSpec, Cut, DeleteSighting, Delivery, DrainSpec, Effect, Event, EventKind, Exit, Hook, HookKind,
+    HookOutcome, HookReport, Input, Instance, KillCause, KillOutcome, LastEndpoint, Moment, PodIdentity, PodSpec,
+    Probe, ProbeSpec, Readiness, RestartPolicy, Role, Routes, RuntimeReport, SeenContainer, Signal, SpecChange,
+    Terminated, TrafficNews, Waiting, Wall,
 };
 
 use crate::wire::{Wire, WireError, wire_enum, wire_struct};
@@ -114,6 +115,16 @@ fn input_before(tag: u8, input: &mut &[u8]) -> Option<Result<Input, WireError>> 
     }
 }
 
+wire_struct!(Calm { began_at, active_before, active_deadline, initialized, routes, generation, containers });
+wire_struct!(CalmContainer { spec, edition, image, made_from, attempt, run, back_off, newest, before });
+wire_enum!(CalmRun {
+    1 Unstarted;
+    2 Waiting { until, shown };
+    3 Running { since, seen_at, probed_ready, came_up };
+    4 Ended;
+});
+wire_struct!(Waiting { reason, message });
+wire_struct!(Terminated { attempt, reason, message, exit_code, started, exit });
 wire_enum!(SpecChange { 1 Image { container }; 2 Ephemeral { spec }; 3 ActiveDeadline { deadline }; });
 wire_enum!(TrafficNews {
     1 Routed(routes);

@@ -10,7 +10,7 @@ use e2e::leftovers::{Kind, Traces};
 use e2e::pods::{PodWatch, SOON, busybox, ip, phase, terminated, with_pre_stop};
 use e2e::{Instance, Kubectl, Shared, complaints};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::Value;
 
 const IGNORES_TERM: &str =
@@ -226,4 +226,33 @@ async fn what_nobody_remembers_leaves_before_its_pod_begins_anew() -> Result<()>
     PodWatch::on(&instance.client().await?, "forgotten").await?.ready().await?;
     Kubectl::newest(&instance)?.run(&["delete", "pod", "forgotten", "--grace-period=1"]).await?;
     complaints::ensure_none(&instance, &[AFTER_A_CRASH, &[FORGOTTEN]].concat())
+}
+
+/// A long life is remembered in one piece, and whoever starts after a crash knows what the one before knew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_life_is_folded_and_goes_on() -> Result<()> {
+    let mut instance = Instance::start().await?;
+    let shared = Shared::new()?;
+    create(&instance, &shared, "old", busybox("old", 1, IGNORES_TERM, &shared)).await?;
+    let api = pods(&instance).await?;
+    // Each change is two facts that its worker has to remember.
+    for deadline in 0..120 {
+        let patch = serde_json::json!({ "spec": { "activeDeadlineSeconds": 100_000 - deadline } });
+        api.patch("old", &PatchParams::default(), &Patch::Merge(patch)).await?;
+    }
+    let generation = api.get("old").await?.metadata.generation;
+    let seen = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.observed_generation == generation);
+    PodWatch::on(&instance.client().await?, "old").await?.until("the last change", seen).await?;
+    instance.kill_9().await?;
+    instance.up().await?;
+    let log = std::fs::read_to_string(instance.log())?;
+    let steps =
+        log.lines().rfind(|line| line.contains("a pod's life goes on")).and_then(|line| line.split("steps=").nth(1));
+    let steps: usize = steps.and_then(|rest| rest.split(' ').next()?.parse().ok()).context("it goes on")?;
+    ensure!(steps < 200, "{steps} steps are kept");
+    assert_eq!(shared.lines("log"), ["up"], "the pod does not notice");
+    delete(&instance, "old").await?;
+    PodWatch::on(&instance.client().await?, "old").await?.gone(SOON).await?;
+    assert_eq!(shared.lines("log"), ["up", "TERM"]);
+    complaints::ensure_none(&instance, AFTER_A_CRASH)
 }

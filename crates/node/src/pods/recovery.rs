@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use lifecycle::{ContainerSpec, Input, KillCause, PodSpec, PodWorker, Role};
+use lifecycle::{ContainerSpec, Input, KillCause, PodSpec, Role};
 use runtime::{PodReport, PodUid, Runtime, SandboxSpec};
 use timeline::{Life, Record};
 use tracing::{info, warn};
 
 use super::Pods;
+use crate::driver::Memory;
 use crate::hands::{instance, words};
 use crate::statics;
 use crate::translate::report::runtime_report;
@@ -74,14 +75,11 @@ impl<R: Runtime> Pods<R> {
                 (nameless(&life), true)
             }
         };
-        let mut worker = PodWorker::new(life.spec.clone());
-        for (at, _, input, _) in &life.steps {
-            worker.handle(*at, input.clone());
-        }
-        let start = life.steps.first().map(|(_, wall, ..)| *wall);
-        let was = life.steps.last().filter(|_| rebooted).map(|(at, wall, ..)| {
+        let worker = life.worker();
+        let start = life.start();
+        let was = life.last().filter(|_| rebooted).map(|(at, wall)| {
             let since = timeline::wall_now().0.saturating_sub(wall.0);
-            *at + Duration::from_millis(u64::try_from(since).unwrap_or(0))
+            at + Duration::from_millis(u64::try_from(since).unwrap_or(0))
         });
         let mut facts = Facts { pod, host_ip: self.tools.host_ip.clone(), start, ..Facts::default() };
         facts.pod_ip = match &report {
@@ -98,18 +96,19 @@ impl<R: Runtime> Pods<R> {
             }
         }
         info!(uid, pod = life.name, steps = life.steps.len(), "a pod's life goes on");
-        let begun = orphan || !life.steps.is_empty();
+        let begun = orphan || life.has_begun();
         let is_static = statics::is_static(&facts.pod);
         let report = Input::AgentRestarted { report: report.map(runtime_report).unwrap_or_default() };
         let mut first: Vec<Input> = was.map(|was| Input::Rebooted { was }).into_iter().collect();
         let kill = orphan.then_some(Input::KillRequested { cause: KillCause::Orphaned, grace: None });
         // Who is there must be known before a pod that was never begun is ended. One that was begun is ended first, or it
         // would start what it was about to start.
-        match life.steps.is_empty() {
+        match !life.has_begun() {
             true => first.extend([report].into_iter().chain(kill)),
             false => first.extend(kill.into_iter().chain([report])),
         }
-        self.begin(&uid, worker, facts, begun, first);
+        let memory = Memory { start, steps: life.steps.len() };
+        self.begin(&uid, worker, facts, begun, first, memory);
         if orphan && let Some(handle) = self.drivers.get_mut(&uid) {
             handle.unwanted = true;
             self.orphans.found(&uid);
@@ -146,6 +145,7 @@ fn unknown_life(report: &PodReport, boot_id: &str) -> Life {
         spec: PodSpec::new(names.into_iter().map(|name| ContainerSpec::new(name, Role::Main)).collect()),
         adopted_at: timeline::now(),
         boot_id: boot_id.to_owned(),
+        fold: None,
         steps: Vec::new(),
     }
 }

@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use super::rank::{Candidate, choose};
 use super::signals;
+use super::stall::Stalls;
 use super::threshold::{EvictionConfig, Reading, Signal, Threshold, bytes};
 use crate::hands::{Tools, lock, words};
 use crate::pods::{Directory, PodEntry};
@@ -71,8 +72,17 @@ impl<R: Runtime> Monitor<R> {
         if self.config.thresholds.is_empty() {
             return;
         }
+        let mut stalls = Stalls::of_the_machine()
+            .inspect_err(|error| info!(%error, "the kernel does not tell who waits for memory; it is only looked at"))
+            .ok();
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                told = next(stalls.as_ref()) => if let Err(error) = told {
+                    warn!(%error, "the kernel no longer tells who waits for memory; it is only looked at");
+                    stalls = None;
+                },
+            }
             let readings = signals::read(&self.nodefs, &self.imagefs);
             let now = timeline::now();
             let due = self.observe(now, &readings);
@@ -181,6 +191,14 @@ impl<R: Runtime> Monitor<R> {
             candidates.push(Candidate { uid: entry.uid.0, priority, containers });
         }
         candidates
+    }
+}
+
+/// Resolves when somebody has waited for memory; never if nobody tells.
+async fn next(stalls: Option<&Stalls>) -> std::io::Result<()> {
+    match stalls {
+        Some(stalls) => stalls.next().await,
+        None => std::future::pending().await,
     }
 }
 
