@@ -18,6 +18,7 @@ use crate::heartbeat::{self, HealthBoard};
 use crate::manifest::Manifests;
 use crate::pods::{Command, Directory, Ears, Farewell, Mode, Pods, ShutdownNews};
 use crate::pressure::{EvictionConfig, Monitor};
+use crate::services::Services;
 use crate::statics::Folder;
 
 /// What a node needs to know of itself.
@@ -86,11 +87,13 @@ impl<R: Runtime> Node<R> {
         let (recorder, recording) = Recorder::start(client.clone(), config.name.clone());
         helpers.spawn(recording);
         let (health, showing) = HealthBoard::start(client.clone(), config.clone());
+        let (services, following) = Services::start(client.clone());
         let tools = Arc::new(Tools {
             runtime: runtime.clone(),
             client: client.clone(),
             recorder,
             health,
+            services,
             waiters: Mutex::default(),
             manifests,
             node_name: config.name.clone(),
@@ -111,6 +114,7 @@ impl<R: Runtime> Node<R> {
         }
         let object = heartbeat::register(&client, &config).await.map_err(NodeError::Register)?;
         helpers.spawn(showing);
+        helpers.spawn(following);
         let (sight_told, sights) = mpsc::channel(256);
         let selector = format!("spec.nodeName={}", config.name);
         helpers.spawn(client::follow(Api::<Pod>::all(client.clone()), Some(selector), sight_told));
