@@ -102,5 +102,6 @@ async fn end(platform: &Platform, mut tell: impl FnMut(String)) -> Result<()> {
         .await;
     left.context("some pods are still here; run `adieu down` again")?;
     platform.runtime.tear_down().await.context("cannot remove everything from this machine")?;
+    platform.node.tear_down().context("cannot remove everything from this machine")?;
     Config::forget(&platform.data_dir)
 }

@@ -50,6 +50,7 @@ impl Platform {
                 data_dir: dir.join("node"),
                 images: dir.join("images"),
                 eviction: config.eviction.clone(),
+                images_kept: config.images_kept,
                 static_pods: Some(dir.join("manifests")),
                 version: VERSION.to_owned(),
                 takes_on_pods: config.api.is_some(),

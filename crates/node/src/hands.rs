@@ -10,7 +10,7 @@ use lifecycle::{
     PodWorker, Signal, TrafficNews, Wall,
 };
 use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError, Started};
-use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::warn;
 
@@ -25,7 +25,7 @@ use crate::translate::container::{ConfigError, RunFacts, container_spec};
 use crate::translate::pod_spec::hook_of;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
 use crate::translate::{find_container, find_ephemeral};
-use crate::volumes::{self, Prepared, Volumes};
+use crate::volumes::{self, Changes, Prepared, VolumeError, Volumes, Watches};
 
 /// How long to wait before asking the runtime again what it could not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -42,9 +42,13 @@ pub struct Tools<R: Runtime> {
     pub health: HealthBoard,
     /// What containers are told of the services around them.
     pub services: Services,
+    /// Told whenever a container has its image: what fills the disk of images.
+    pub images_given: Notify,
     /// Who waits for a kill to be over, by their tickets.
     pub waiters: std::sync::Mutex<HashMap<u64, oneshot::Sender<KillOutcome>>>,
-    /// What is kept on disk for each pod.
+    /// What tells that volumes have to change.
+    pub watches: Watches,
+    /// What is kept for each pod.
     pub manifests: Manifests,
     /// The node's name.
     pub node_name: String,
@@ -73,6 +77,8 @@ struct Body<R: Runtime> {
     inbox: mpsc::Sender<Input>,
     /// Where each volume is, once made. Held while they are being made, so that they are made once.
     volumes: Mutex<Option<BTreeMap<String, Prepared>>>,
+    /// What happened to the volumes' sources since they were made; taken by whoever keeps them fresh.
+    changes: std::sync::Mutex<Option<Changes>>,
     /// The pod was asked to leave: nothing is started any more, however far its preparation is.
     leaving: watch::Sender<bool>,
 }
@@ -92,6 +98,7 @@ impl<R: Runtime> Hands<R> {
                 facts,
                 inbox,
                 volumes: Mutex::new(None),
+                changes: std::sync::Mutex::default(),
                 leaving: watch::Sender::new(false),
             }),
             publisher,
@@ -119,7 +126,10 @@ impl<R: Runtime> Hands<R> {
                 }
             }
             Effect::CreateSandbox => {
+                let other = body.clone();
                 self.tasks.spawn(async move { body.create_sandbox().await });
+                // Volumes need no sandbox. What fails is tried again, and told, by the first start.
+                self.tasks.spawn(async move { drop(other.make_volumes(&other.pod(), &other.run_facts()).await) });
             }
             Effect::StartContainer { instance } => {
                 self.tasks.spawn(async move { body.start(instance).await });
@@ -225,9 +235,14 @@ impl<R: Runtime> Hands<R> {
 
     fn keep_volumes_fresh(&mut self) {
         if self.refreshing.is_none() {
-            let (client, facts) = (self.body.tools.client.clone(), self.body.facts.clone());
-            let (run, dir) = (self.body.run_facts(), self.body.volumes_dir());
-            self.refreshing = Some(self.tasks.spawn(volumes::keep_fresh(client, facts, run, dir)));
+            let body = &self.body;
+            let (client, facts, run) = (body.tools.client.clone(), body.facts.clone(), body.run_facts());
+            let dir = body.tools.manifests.volumes(&body.uid.0).memory;
+            let made = lock(&body.changes).take();
+            // Those of an earlier agent may have changed since it went.
+            let stale = made.is_none();
+            let changes = made.unwrap_or_else(|| body.tools.watches.changes(&body.pod()));
+            self.refreshing = Some(self.tasks.spawn(volumes::keep_fresh(client, facts, run, dir, changes, stale)));
         }
     }
 
@@ -328,6 +343,7 @@ impl<R: Runtime> Body<R> {
         let policy = PullPolicy::of(wanted.image_pull_policy.as_deref());
         let tell = |kind, reason: &str, message| self.emit(Some(container), kind, reason, message);
         let image = images::obtain(&*self.tools.runtime, &self.tools.client, &pod, &name, policy, &tell).await?;
+        self.tools.images_given.notify_one();
         let mut facts = lock(&self.facts);
         // Another one may be wanted by now; that is somebody else's to find.
         if find_container(&facts.pod, &container.0).is_some_and(|now| now.image == wanted.image) {
@@ -444,28 +460,27 @@ impl<R: Runtime> Body<R> {
     }
 
     async fn volumes(&self, pod: &Pod, facts: &RunFacts) -> Result<BTreeMap<String, Prepared>, (&'static str, String)> {
+        self.make_volumes(pod, facts).await.map_err(|error| {
+            let message = words(&error);
+            self.emit(None, EventKind::Warning, "FailedMount", message.clone());
+            ("CreateContainerConfigError", message)
+        })
+    }
+
+    /// The volumes, made unless they are.
+    async fn make_volumes(&self, pod: &Pod, facts: &RunFacts) -> Result<BTreeMap<String, Prepared>, VolumeError> {
         let mut made = self.volumes.lock().await;
         if let Some(volumes) = &*made {
             return Ok(volumes.clone());
         }
-        let dir = self.volumes_dir();
-        match volumes::prepare(&self.tools.client, pod, facts, &dir).await {
-            Ok(Volumes { made: volumes, warnings }) => {
-                for message in warnings {
-                    self.emit(None, EventKind::Warning, "SettingNotApplied", message);
-                }
-                Ok(made.insert(volumes).clone())
-            }
-            Err(error) => {
-                let message = words(&error);
-                self.emit(None, EventKind::Warning, "FailedMount", message.clone());
-                Err(("CreateContainerConfigError", message))
-            }
+        let changes = self.tools.watches.changes(pod);
+        let dirs = self.tools.manifests.volumes(&self.uid.0);
+        let Volumes { made: volumes, warnings } = volumes::prepare(&self.tools.client, pod, facts, &dirs).await?;
+        *lock(&self.changes) = Some(changes);
+        for message in warnings {
+            self.emit(None, EventKind::Warning, "SettingNotApplied", message);
         }
-    }
-
-    fn volumes_dir(&self) -> std::path::PathBuf {
-        self.tools.manifests.pod_dir(&self.uid.0).join("volumes")
+        Ok(made.insert(volumes).clone())
     }
 
     async fn signal(&self, instance: Instance, signal: Signal) {

@@ -9,7 +9,12 @@ use crate::streams::last_lines;
 use crate::translate::find_container;
 
 /// The last words of a run that ended so; `None` if it left none.
-pub(crate) async fn last_words<R: Runtime>(runtime: &R, pod: &Pod, id: &ContainerId, exit: &ExitRecord) -> Option<String> {
+pub(crate) async fn last_words<R: Runtime>(
+    runtime: &R,
+    pod: &Pod,
+    id: &ContainerId,
+    exit: &ExitRecord,
+) -> Option<String> {
     let uid = PodUid(pod.metadata.uid.clone().unwrap_or_default());
     if let Some(words) = runtime.termination_message(&uid, id).await {
         return Some(words);

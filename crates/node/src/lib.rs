@@ -13,6 +13,7 @@ pub mod heartbeat;
 pub mod images;
 mod last_words;
 pub mod manifest;
+pub mod memory;
 pub mod node;
 pub mod pods;
 pub mod pressure;

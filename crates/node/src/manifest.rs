@@ -1,5 +1,6 @@
 //! The pod as it was last seen, kept on disk: after a restart it may be gone from the API while its containers live.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -7,22 +8,36 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::fs;
 use tokio::io::AsyncWriteExt;
 
+use crate::memory::Memory;
+
 /// The folder of everything the node keeps for its pods.
 #[derive(Clone, Debug)]
 pub struct Manifests {
     dir: PathBuf,
+    memory: Memory,
 }
 
 impl Manifests {
-    /// Manifests below `dir`, which is made if missing.
+    /// What is kept below `dir`, which is made if missing.
     pub async fn open(dir: &Path) -> io::Result<Self> {
-        fs::create_dir_all(dir).await?;
-        Ok(Self { dir: dir.to_owned() })
+        let pods = dir.join("pods");
+        fs::create_dir_all(&pods).await?;
+        Ok(Self { dir: pods, memory: Memory::open(&dir.join("memory"))? })
     }
 
-    /// Everything kept for one pod.
-    pub fn pod_dir(&self, uid: &str) -> PathBuf {
+    /// Everything kept on disk for one pod.
+    fn pod_dir(&self, uid: &str) -> PathBuf {
         self.dir.join(uid)
+    }
+
+    /// Where the volumes of one pod are.
+    pub fn volumes(&self, uid: &str) -> VolumeDirs {
+        VolumeDirs { disk: self.pod_dir(uid).join("volumes"), memory: self.memory.pod_dir(uid) }
+    }
+
+    /// Gives the memory back: no pod is left that needs what is in it.
+    pub fn close(&self) -> io::Result<()> {
+        self.memory.close()
     }
 
     /// Keeps `pod`, durably, before anything is done for it.
@@ -45,19 +60,34 @@ impl Manifests {
 
     /// The UIDs of all pods that something is kept for.
     pub async fn all(&self) -> io::Result<Vec<String>> {
-        let mut uids = Vec::new();
-        let mut entries = fs::read_dir(&self.dir).await?;
-        while let Some(entry) = entries.next_entry().await? {
-            uids.extend(entry.file_name().into_string());
+        let mut uids = BTreeSet::new();
+        for dir in [self.dir.as_path(), self.memory.dir()] {
+            let mut entries = fs::read_dir(dir).await?;
+            while let Some(entry) = entries.next_entry().await? {
+                uids.extend(entry.file_name().into_string());
+            }
         }
-        Ok(uids)
+        Ok(uids.into_iter().collect())
     }
 
     /// Forgets a pod and its volumes. What is already gone stays gone.
     pub async fn forget(&self, uid: &str) -> io::Result<()> {
-        match fs::remove_dir_all(self.pod_dir(uid)).await {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        // The disk last: it is where the next agent looks for what is left.
+        for dir in [self.memory.pod_dir(uid), self.pod_dir(uid)] {
+            match fs::remove_dir_all(dir).await {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
+        Ok(())
     }
+}
+
+/// The folders of a pod's volumes.
+#[derive(Clone, Debug)]
+pub struct VolumeDirs {
+    /// What the pod writes.
+    pub disk: PathBuf,
+    /// What the API gives.
+    pub memory: PathBuf,
 }

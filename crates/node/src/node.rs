@@ -1,5 +1,6 @@
 //! The node agent: its parts, started and stopped together.
 
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -8,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use runtime::Runtime;
 use timeline::{Journal, JournalError};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::containers::NodeContainers;
@@ -17,9 +18,10 @@ use crate::hands::Tools;
 use crate::heartbeat::{self, HealthBoard};
 use crate::manifest::Manifests;
 use crate::pods::{Command, Directory, Ears, Farewell, Mode, Pods, ShutdownNews};
-use crate::pressure::{EvictionConfig, Monitor};
+use crate::pressure::{Collector, EvictionConfig, ImageCollection, Monitor};
 use crate::services::Services;
 use crate::statics::Folder;
+use crate::volumes::Watches;
 
 /// What a node needs to know of itself.
 #[derive(Clone, Debug)]
@@ -34,6 +36,8 @@ pub struct NodeConfig {
     pub images: PathBuf,
     /// When pods have to go because the node is short of something.
     pub eviction: EvictionConfig,
+    /// When images have to go because their disk is filling up.
+    pub images_kept: ImageCollection,
     /// Where manifests of static pods are kept.
     pub static_pods: Option<PathBuf>,
     /// `v1.36.4+adieu.…`, as the API server reports it too.
@@ -60,6 +64,9 @@ pub enum NodeError {
     /// It stopped looking after pods before they were at rest.
     #[error("the node stopped before every pod had left")]
     Stopped,
+    /// The memory that volumes were in cannot be given back.
+    #[error("cannot unmount the memory that volumes were in")]
+    Memory(#[source] io::Error),
     /// The runtime's events were taken by someone else.
     #[error("the runtime's events are already taken")]
     EventsTaken,
@@ -69,6 +76,7 @@ pub enum NodeError {
 pub struct Node<R: Runtime> {
     commands: mpsc::Sender<Command>,
     containers: Arc<NodeContainers<R>>,
+    manifests: Manifests,
     pods: JoinHandle<Result<(), Arc<JournalError>>>,
     /// The watch, the heartbeat and the event recorder; ended with the node.
     helpers: JoinSet<()>,
@@ -78,7 +86,7 @@ impl<R: Runtime> Node<R> {
     /// Recovers what the journal remembers, then registers with the API and begins to look after pods.
     pub async fn start(config: NodeConfig, runtime: Arc<R>, client: kube::Client) -> Result<Self, NodeError> {
         let folder = |source| NodeError::Folder { path: config.data_dir.clone(), source };
-        let manifests = Manifests::open(&config.data_dir.join("pods")).await.map_err(folder)?;
+        let manifests = Manifests::open(&config.data_dir).await.map_err(folder)?;
         let boot_id = timeline::boot_id().map_err(folder)?;
         let (journal, lives) =
             Journal::open(&config.data_dir.join("journal"), &boot_id).await.map_err(NodeError::Journal)?;
@@ -94,8 +102,10 @@ impl<R: Runtime> Node<R> {
             recorder,
             health,
             services,
+            images_given: Notify::new(),
             waiters: Mutex::default(),
-            manifests,
+            watches: Watches::new(client.clone()),
+            manifests: manifests.clone(),
             node_name: config.name.clone(),
             host_ip: config.address.to_string(),
         });
@@ -120,13 +130,17 @@ impl<R: Runtime> Node<R> {
         helpers.spawn(client::follow(Api::<Pod>::all(client.clone()), Some(selector), sight_told));
         let (evictions_told, evictions) = mpsc::channel(1);
         let disks = (config.data_dir.clone(), config.images.clone());
-        let monitor = Monitor::new(tools, directory.clone(), config.eviction.clone(), disks, evictions_told);
+        if config.takes_on_pods {
+            helpers.spawn(Collector::new(tools.clone(), config.images_kept, config.images.clone()).run());
+        }
+        let limits = (config.eviction.clone(), config.images_kept);
+        let monitor = Monitor::new(tools, directory.clone(), limits, disks, evictions_told);
         helpers.spawn(monitor.run());
         let (commands, command_told) = mpsc::channel(1);
         let pods = tokio::spawn(pods.run(Ears { sights, files, events, evictions, commands: command_told }));
         helpers.spawn(heartbeat::keep_alive(client, config, object));
         let containers = Arc::new(NodeContainers::new(runtime, directory));
-        Ok(Self { commands, containers, pods, helpers })
+        Ok(Self { commands, containers, manifests, pods, helpers })
     }
 
     /// What logs and exec need of this node.
@@ -150,6 +164,11 @@ impl<R: Runtime> Node<R> {
             }
         }
         Err(NodeError::Stopped)
+    }
+
+    /// Removes what it has on this machine besides its folder. To be called when every pod has left.
+    pub fn tear_down(&self) -> Result<(), NodeError> {
+        self.manifests.close().map_err(NodeError::Memory)
     }
 
     /// Resolves when the node can no longer do its work.

@@ -37,6 +37,8 @@ async fn what_a_manifest_asks_for_is_what_its_containers_see() -> Result<()> {
         ("cat /all/labels", "color=\"red\""),
         ("cat /one/a; cat /sub/rich/x 2>/dev/null; ls -d /sub", "1/sub\n"),
         ("grep ' /memory ' /proc/mounts | grep -c size=1024k", "1\n"),
+        // What the API gives never reaches a disk.
+        ("grep -cE '^adieu /(config|all) tmpfs ro' /proc/mounts", "2\n"),
         ("touch /memory/x /disk/x && ls -n /memory/x /disk/x | grep -c ' 2000 '", "2\n"),
         ("grep db.internal /etc/hosts", "10.1.2.3\tdb.internal\n"),
         ("tail -n 2 /etc/resolv.conf", "search pod.example\noptions ndots:2\n"),
@@ -49,6 +51,11 @@ async fn what_a_manifest_asks_for_is_what_its_containers_see() -> Result<()> {
         let seen = sees("rich", script).await.context(script)?;
         ensure!(seen.ends_with(expected), "{script}: {seen:?}");
     }
+
+    // A second reader of the same ConfigMap.
+    let mut watch = PodWatch::on(&client, "second").await?;
+    kubectl.apply(&pod("second", second())).await?;
+    watch.ready().await?;
 
     // All keys of a volume change at once, and a label shows where it is asked for.
     let patch = json!({ "data": { "a": "2", "b": "2" } }).to_string();
@@ -68,6 +75,7 @@ async fn what_a_manifest_asks_for_is_what_its_containers_see() -> Result<()> {
     kubectl.run(&["patch", "configmap", "config", "-p", &patch.replace('2', "3")]).await?;
     let again = "for i in $(seq 1000); do test $(cat /config/a) = 3 && exec echo changed; sleep 0.02; done";
     ensure!(sees("rich", again).await? == "changed\n");
+    ensure!(sees("second", again).await? == "changed\n");
 
     // What cannot be had is said where people look.
     let mut watch = PodWatch::on(&client, "root").await?;
@@ -140,6 +148,16 @@ async fn a_port_of_the_node_leads_to_the_pod_that_asks_for_it() -> Result<()> {
     instance.down().await?;
     ensure!(answer().is_err(), "nothing is left of it");
     Ok(())
+}
+
+fn second() -> Value {
+    json!({
+        "containers": [{
+            "name": "app", "image": "busybox", "command": ["sh", "-c", "sleep 1000"],
+            "volumeMounts": [{ "name": "config", "mountPath": "/config" }],
+        }],
+        "volumes": [{ "name": "config", "configMap": { "name": "config" } }],
+    })
 }
 
 fn rich() -> Value {

@@ -45,13 +45,23 @@ pub(super) fn sources(volume: &Volume) -> Vec<Source> {
     let mut sources = Vec::new();
     sources.extend(volume.config_map.as_ref().map(|source| Source::ConfigMap(source.name.clone())));
     sources.extend(volume.secret.as_ref().and_then(|source| source.secret_name.clone()).map(Source::Secret));
-    sources.extend(volume.downward_api.as_ref().map(|_| Source::Pod));
+    let downward = volume.downward_api.as_ref().and_then(|source| source.items.as_deref());
+    sources.extend(downward.filter(|items| may_change(items)).map(|_| Source::Pod));
     for part in volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten()) {
         sources.extend(part.config_map.as_ref().map(|source| Source::ConfigMap(source.name.clone())));
         sources.extend(part.secret.as_ref().map(|source| Source::Secret(source.name.clone())));
-        sources.extend(part.downward_api.as_ref().map(|_| Source::Pod));
+        let downward = part.downward_api.as_ref().and_then(|source| source.items.as_deref());
+        sources.extend(downward.filter(|items| may_change(items)).map(|_| Source::Pod));
     }
     sources
+}
+
+/// Whether a pod can be given other values for these while it runs: its name and the like stay what they are.
+fn may_change(items: &[DownwardAPIVolumeFile]) -> bool {
+    let fields = items.iter().filter_map(|item| item.field_ref.as_ref());
+    fields
+        .map(|field| field.field_path.as_str())
+        .any(|path| path.starts_with("metadata.labels") || path.starts_with("metadata.annotations"))
 }
 
 /// How long the shortest-lived token of a volume lives, in seconds.

@@ -1,11 +1,12 @@
-//! Volumes a pod's containers mount, made on the node's disk (or described to the runtime) before the first container
-//! starts, and kept up to date while it runs.
+//! Volumes a pod's containers mount, made on the node's disk, in its memory if the API gives them, or described to the
+//! runtime, before the first container starts; and kept up to date while it runs.
 //!
 //! What cannot be made yet is said aloud, never ignored.
 
 mod content;
 mod payload;
 mod refresh;
+mod watches;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,8 @@ use tokio::fs;
 use self::content::Reader;
 use self::payload::Payload;
 pub use self::refresh::keep_fresh;
+pub use self::watches::{Changes, Watches};
+use crate::manifest::VolumeDirs;
 use crate::translate::as_container;
 use crate::translate::container::{Lookups, RunFacts, quantity_millis};
 
@@ -56,13 +59,17 @@ pub struct Volumes {
     pub warnings: Vec<String>,
 }
 
-/// Makes every volume of `pod` below `dir`.
-pub async fn prepare(client: &kube::Client, pod: &Pod, facts: &RunFacts, dir: &Path) -> Result<Volumes, VolumeError> {
+/// Makes every volume of `pod` in `dirs`.
+pub async fn prepare(
+    client: &kube::Client,
+    pod: &Pod,
+    facts: &RunFacts,
+    dirs: &VolumeDirs,
+) -> Result<Volumes, VolumeError> {
     let mut volumes = Volumes::default();
     let reader = Reader { client, pod, facts, written: None };
     for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
         let name = volume.name.clone();
-        let path = dir.join(&name);
         let prepared = if let Some(host) = &volume.host_path {
             host_path(&name, host).await?;
             Prepared { source: MountSource::Host(PathBuf::from(&host.path)), read_only: false }
@@ -73,6 +80,7 @@ pub async fn prepare(client: &kube::Client, pod: &Pod, facts: &RunFacts, dir: &P
                     if let Some(limit) = &empty.size_limit {
                         volumes.warnings.push(format!("sizeLimit {} of volume {name:?} is not enforced", limit.0));
                     }
+                    let path = dirs.disk.join(&name);
                     directory(&name, &path).await?;
                     open_to_all(&name, &path, fs_group(pod)).await?;
                     Prepared { source: MountSource::Host(path), read_only: false }
@@ -80,6 +88,7 @@ pub async fn prepare(client: &kube::Client, pod: &Pod, facts: &RunFacts, dir: &P
                 Some(_) => return Err(VolumeError::Unsupported { volume: name }),
             }
         } else if let Some(payload) = reader.payload(volume).await? {
+            let path = dirs.memory.join(&name);
             write(&name, payload, path.clone()).await?;
             Prepared { source: MountSource::Host(path), read_only: true }
         } else {

@@ -120,7 +120,8 @@ fn enter_container(
     if let Err(message) = set_oom_score(plan) {
         progress::tell(progress, &Progress::Warning { message });
     }
-    let root = rootfs::mount(&around.pod.container(&plan.spec.id).path, &plan.layers, plan.spec.privileged)?;
+    let layers: Vec<_> = plan.layers.iter().chain([&plan.base]).collect();
+    let root = rootfs::mount(&around.pod.container(&plan.spec.id).path, &layers, plan.spec.privileged)?;
     let root = Root(root);
     mounts::mount_all(&root, around, plan, cgroup)?;
     rootfs::enter(&root.0, plan.spec.read_only_root)?;

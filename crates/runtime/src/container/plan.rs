@@ -15,8 +15,11 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 pub(crate) struct ContainerPlan {
     /// As the node asked for it.
     pub(crate) spec: ContainerSpec,
-    /// Unpacked layers, topmost first.
+    /// Unpacked layers of the image, topmost first.
     pub(crate) layers: Vec<PathBuf>,
+    /// What is below them.
+    #[serde(default)]
+    pub(crate) base: PathBuf,
     /// Program and arguments.
     pub(crate) argv: Vec<String>,
     /// Complete but for `HOME`, which depends on the container's own `/etc/passwd`.
@@ -41,6 +44,7 @@ impl ContainerPlan {
         Self {
             spec: spec.clone(),
             layers: layers.to_vec(),
+            base: PathBuf::new(),
             argv: argv(spec, config),
             env: environment(spec, config, hostname),
             user,

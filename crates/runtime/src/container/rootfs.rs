@@ -13,26 +13,24 @@ use super::{Doing, SetupError};
 use crate::shim::records::make_dir;
 use crate::sys::mount::set_attributes;
 
-/// Where the new root is mounted before it becomes the root; also the names of the overlay's parts.
-const ROOT: &str = "rootfs";
+/// Where the new root is mounted before it becomes the root: over the overlay's own work, which nobody else looks at.
+const ROOT: &str = WORK;
+const UPPER: &str = "upper";
+const WORK: &str = "work";
 
-/// Cuts the mounts of this process off from the host's, and mounts the layers at `dir/rootfs`. Returns the new root.
+/// Cuts the mounts of this process off from the host's, and mounts the layers in `dir`. Returns the new root.
 ///
 /// `dir` becomes the working directory: the overlay's own directories are then short relative names, which matters
 /// because `fsconfig` takes at most 255 bytes.
-pub(crate) fn mount(dir: &Path, layers: &[PathBuf], privileged: bool) -> Result<OwnedFd, SetupError> {
+pub(crate) fn mount(dir: &Path, layers: &[&PathBuf], privileged: bool) -> Result<OwnedFd, SetupError> {
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)
         .doing(|| "make the mount namespace private".to_owned())?;
     rustix::process::chdir(dir).doing(|| format!("enter {}", dir.display()))?;
-    for part in [ROOT, "work", "empty"] {
-        make_dir(Path::new(part)).doing(|| format!("make {part}"))?;
-    }
+    make_dir(Path::new(WORK)).doing(|| format!("make {WORK}"))?;
     // The root of the container has the mode of this one, and its users may enter it; nobody else comes this far.
-    fs::create_dir_all("upper").doing(|| "make upper".to_owned())?;
+    fs::create_dir_all(UPPER).doing(|| format!("make {UPPER}"))?;
     // Device nodes an image brings along are not to be opened; /dev has the ones a container may have.
     let attributes = if privileged { MountAttrFlags::empty() } else { MountAttrFlags::MOUNT_ATTR_NODEV };
-    let empty = [PathBuf::from("empty")];
-    let layers = if layers.is_empty() { &empty } else { layers };
     match overlay(layers, attributes) {
         Ok(mount) => attach(&mount, rustix::fs::open(ROOT, o_path(), rustix::fs::Mode::empty()).doing(root)?)?,
         // Kernels before 6.7 know no `lowerdir+`, and long paths do not fit into it.
@@ -49,24 +47,24 @@ pub(crate) fn o_path() -> rustix::fs::OFlags {
     rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC
 }
 
-fn overlay(layers: &[PathBuf], attributes: MountAttrFlags) -> rustix::io::Result<OwnedFd> {
+fn overlay(layers: &[&PathBuf], attributes: MountAttrFlags) -> rustix::io::Result<OwnedFd> {
     let context = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_set_string(context.as_fd(), "source", "overlay")?;
     for layer in layers {
-        rustix::mount::fsconfig_set_string(context.as_fd(), "lowerdir+", layer)?;
+        rustix::mount::fsconfig_set_string(context.as_fd(), "lowerdir+", layer.as_path())?;
     }
-    rustix::mount::fsconfig_set_string(context.as_fd(), "upperdir", "upper")?;
-    rustix::mount::fsconfig_set_string(context.as_fd(), "workdir", "work")?;
+    rustix::mount::fsconfig_set_string(context.as_fd(), "upperdir", UPPER)?;
+    rustix::mount::fsconfig_set_string(context.as_fd(), "workdir", WORK)?;
     rustix::mount::fsconfig_create(context.as_fd())?;
     rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-fn overlay_by_mount(layers: &[PathBuf], privileged: bool) -> Result<(), SetupError> {
+fn overlay_by_mount(layers: &[&PathBuf], privileged: bool) -> Result<(), SetupError> {
     let lower: Vec<_> = layers
         .iter()
         .map(|layer| layer.to_string_lossy().replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,"))
         .collect();
-    let options = format!("lowerdir={},upperdir=upper,workdir=work", lower.join(":"));
+    let options = format!("lowerdir={},upperdir={UPPER},workdir={WORK}", lower.join(":"));
     let options = std::ffi::CString::new(options).map_err(|_| SetupError("zero byte in a layer's path".to_owned()))?;
     let flags = if privileged { MountFlags::empty() } else { MountFlags::NODEV };
     rustix::mount::mount("overlay", ROOT, "overlay", flags, options.as_c_str()).doing(|| "mount overlay".to_owned())

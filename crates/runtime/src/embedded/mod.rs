@@ -3,6 +3,7 @@
 //! State is on disk before anything is done about it, and shims outlive this process, so an agent that dies at any
 //! moment finds everything again by [`Embedded::open`] on the same directory. Read next: `reattach`, `remove`.
 
+mod base;
 mod inside;
 mod link;
 mod pod;
@@ -41,6 +42,8 @@ pub use uses::image_uses;
 
 type Result<T> = std::result::Result<T, RuntimeError>;
 
+/// The bottom layer of every container, below the runtime's directory.
+const BASE: &str = "base/layer";
 /// A termination message is at most this long; of a longer one the end counts.
 const LAST_WORDS_BYTES_MAX: u64 = 4096;
 /// How long the kernel may take to let go of an empty control group.
@@ -49,7 +52,7 @@ const CGROUP_PATIENCE: Duration = Duration::from_millis(500);
 /// Where and as whom the runtime works.
 #[derive(Clone, Debug)]
 pub struct EmbeddedConfig {
-    /// All it keeps is below this directory: `images`, `network`, `pods`, `seccomp`. `registries.yaml` there is read.
+    /// All it keeps is below this directory: `base`, `images`, `network`, `pods`, `seccomp`. `registries.yaml` there is read.
     pub data_dir: PathBuf,
     /// Made with the directory, part of every name that is global to the machine.
     pub instance: String,
@@ -91,6 +94,8 @@ impl Embedded {
         }
         let pods = config.data_dir.join("pods");
         make_dir(&pods).map_err(|error| system(format!("cannot make {}", pods.display()))(error.into()))?;
+        let base = config.data_dir.join(BASE);
+        base::make(&base).map_err(|error| system(format!("cannot make {}", base.display()))(error.into()))?;
         let hierarchies = Hierarchies::detect().map_err(|error| doing()(error.into()))?;
         let group = hierarchies.instance(&config.instance);
         group.make().map_err(|error| system("cannot make a control group")(error.into()))?;

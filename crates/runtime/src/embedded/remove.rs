@@ -143,11 +143,18 @@ impl Inner {
 
 /// Sets the pod's logs aside: people read them after the end. Logs of an earlier sandbox of the pod are joined, not lost.
 fn keep_logs(pod: &Pod, kept: &Path) -> io::Result<()> {
-    let logs = pod.dir.path.join("logs");
-    let Ok(containers) = std::fs::read_dir(&logs) else { return Ok(()) };
+    let (logs, former) = (pod.dir.path.join("logs"), kept.join("logs"));
+    if !logs.try_exists()? {
+        return Ok(());
+    }
+    if !former.try_exists()? {
+        records::make_dir(kept)?;
+        return std::fs::rename(logs, former);
+    }
+    let containers = std::fs::read_dir(&logs)?;
     for container in containers {
         let container = container?;
-        let target = kept.join("logs").join(container.file_name());
+        let target = former.join(container.file_name());
         records::make_dir(&target)?;
         for run in std::fs::read_dir(container.path())? {
             let run = run?;

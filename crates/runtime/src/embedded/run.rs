@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::link::{ExecAnswer, Link, NoAnswer};
 use super::pod::{Pod, system};
-use super::{Inner, Result, blocking};
+use super::{BASE, Inner, Result, blocking};
 use crate::container::plan::ContainerPlan;
 use crate::contract::{
     ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, PodUid, RuntimeError, Seccomp, Started,
@@ -81,6 +81,7 @@ impl Inner {
         let record: SandboxRecord =
             records::read(&pod.dir.sandbox()).ok_or_else(|| RuntimeError::NoSandbox { pod: pod.uid.0.clone() })?;
         let mut plan = ContainerPlan::merge(spec, &image.config, &image.layers, &record.spec.hostname);
+        plan.base = self.data_dir.join(BASE);
         if plan.argv.is_empty() {
             return Err(RuntimeError::Start { message: "no command specified".to_owned() });
         }

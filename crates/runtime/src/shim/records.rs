@@ -8,7 +8,7 @@
 //!   shim.sock  shim.log  hosts  hostname  resolv.conf  shm/  memory/<volume>/
 //!   containers/<name>.<attempt>/
 //!     plan.json       written before the shim is asked to start it
-//!     started.json  exit.json  termination-message  rootfs/  upper/  work/
+//!     started.json  exit.json  termination-message  upper/  work/
 //!     hooks/<hook>.asked  hooks/<hook>.json
 //!   logs/<name>/<attempt>.log
 //! ```

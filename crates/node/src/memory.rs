@@ -1,0 +1,53 @@
+//! A file system in memory below the node's folder, for what must not reach a disk: Secrets, tokens, and whatever else
+//! the API gives to pods.
+//!
+//! It outlives the agent, as the pods do that read it, and ends with the machine, as they do.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{MountFlags, UnmountFlags};
+
+/// The file system, mounted.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    dir: PathBuf,
+}
+
+impl Memory {
+    /// Mounts it at `dir`, unless an earlier agent has.
+    pub fn open(dir: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        if !is_mounted(dir)? {
+            // Programs may be run from it: many a script is kept in a ConfigMap.
+            rustix::mount::mount("adieu", dir, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=0700")?;
+        }
+        Ok(Self { dir: dir.to_owned() })
+    }
+
+    /// Where it is mounted.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Everything in memory for one pod.
+    pub fn pod_dir(&self, uid: &str) -> PathBuf {
+        self.dir.join(uid)
+    }
+
+    /// Takes it away, with all that is in it.
+    pub fn close(&self) -> io::Result<()> {
+        if is_mounted(&self.dir)? {
+            rustix::mount::unmount(&self.dir, UnmountFlags::DETACH)?;
+        }
+        Ok(())
+    }
+}
+
+/// A mounted directory is on another device than the one above it.
+fn is_mounted(dir: &Path) -> io::Result<bool> {
+    let above = dir.parent().unwrap_or(dir);
+    Ok(fs::metadata(dir)?.dev() != fs::metadata(above)?.dev())
+}
