@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use cli::UpArgs;
+use cli::NodeSettings;
 use cli::image::Images;
 use lifecycle::ShutdownBudgets;
 use node::pressure::{EvictionConfig, ImageCollection, ThresholdError, threshold};
@@ -29,8 +29,12 @@ pub(crate) const VERSION: &str = concat!("v1.36.4+adieu.", env!("CARGO_PKG_VERSI
 pub(crate) struct Config {
     /// The folder that holds all it owns.
     pub data_dir: PathBuf,
-    /// Where the API listens; `None` when nobody is to be served (`adieu down` without a running instance).
+    /// Where the API of this process listens; `None` if it has none.
     pub api: Option<SocketAddr>,
+    /// Whether it takes on pods and serves people; not in `adieu down` without a running instance.
+    pub serves: bool,
+    /// Of a node that joins a server elsewhere: its address as that server sees it.
+    pub member: Option<IpAddr>,
     /// Where pods get their addresses.
     pub pod_cidr: PodCidr,
     /// The node's name.
@@ -44,11 +48,20 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Resolves `args`, or says everything that is wrong with them.
-    pub(crate) fn resolve(args: &UpArgs) -> Result<Self> {
+    /// Resolves what was said of an instance that has an API of its own at `api`, or says everything that is wrong with it.
+    pub(crate) fn resolve(dir: &Path, api: SocketAddr, settings: &NodeSettings) -> Result<Self> {
+        Self::resolve_as(dir, Some(api), None, settings)
+    }
+
+    /// The same for a node that joins a server elsewhere.
+    pub(crate) fn resolve_member(dir: &Path, address: IpAddr, settings: &NodeSettings) -> Result<Self> {
+        Self::resolve_as(dir, None, Some(address), settings)
+    }
+
+    fn resolve_as(dir: &Path, api: Option<SocketAddr>, member: Option<IpAddr>, args: &NodeSettings) -> Result<Self> {
         let mut mistakes = Vec::new();
         // Pods of an earlier start may still run under its name and on its addresses.
-        let before = Self::recall(&args.data_dir.path).ok();
+        let before = Self::recall(dir).ok();
         let kept_cidr = before.as_ref().map_or_else(|| DEFAULT_POD_CIDR.to_owned(), |b| b.pod_cidr.to_string());
         let pod_cidr = args.pod_cidr.clone().unwrap_or(kept_cidr);
         let pod_cidr = pod_cidr.parse::<PodCidr>().map_err(|error| mistakes.push(format!("--pod-cidr: {error}")));
@@ -56,8 +69,7 @@ impl Config {
         let node_name = args.node_name.clone().or(kept_name).map_or_else(host_name, Ok);
         let node_name =
             node_name.and_then(valid_name).map_err(|error| mistakes.push(format!("--node-name: {error:#}")));
-        let data_dir =
-            std::path::absolute(&args.data_dir.path).map_err(|error| mistakes.push(format!("--data-dir: {error}")));
+        let data_dir = std::path::absolute(dir).map_err(|error| mistakes.push(format!("--data-dir: {error}")));
         let (total, critical) = (args.shutdown_grace, args.shutdown_grace_critical);
         let shutdown = ShutdownBudgets::from_totals(Duration::from_secs(total), Duration::from_secs(critical));
         if critical > total {
@@ -76,29 +88,63 @@ impl Config {
         }
         match (pod_cidr, node_name, data_dir) {
             (Ok(pod_cidr), Ok(node_name), Ok(data_dir)) if mistakes.is_empty() => {
-                if let Some(before) = before.filter(|b| b.node_name != node_name || b.pod_cidr != pod_cidr) {
-                    bail!(
-                        "{} was last used with --node-name {} --pod-cidr {}, and its pods may still run; use these again, \
-                         or run `adieu down` on it first",
-                        data_dir.display(),
-                        before.node_name,
-                        before.pod_cidr
-                    );
+                if let Some(before) = &before {
+                    before.stays(member.is_some(), &node_name, pod_cidr)?;
                 }
                 let eviction = eviction.unwrap_or_default();
-                Ok(Self { data_dir, api: Some(args.api), pod_cidr, node_name, shutdown, eviction, images_kept })
+                Ok(Self { data_dir, api, serves: true, member, pod_cidr, node_name, shutdown, eviction, images_kept })
             }
             _ => bail!("{}", mistakes.join("; ")),
         }
     }
 
+    /// Refuses what would leave pods of an earlier start behind.
+    fn stays(&self, member: bool, node_name: &str, pod_cidr: PodCidr) -> Result<()> {
+        let place = self.data_dir.display();
+        if self.member.is_some() != member {
+            let command = self.command();
+            bail!(
+                "{place} was last used by `{command}`, and its pods may still run; use that again, or run `adieu down` on it first"
+            );
+        }
+        if self.node_name != node_name || self.pod_cidr != pod_cidr {
+            bail!(
+                "{place} was last used with --node-name {} --pod-cidr {}, and its pods may still run; use these again, \
+                 or run `adieu down` on it first",
+                self.node_name,
+                self.pod_cidr
+            );
+        }
+        Ok(())
+    }
+
+    /// What starts such an instance.
+    pub(crate) fn command(&self) -> &'static str {
+        if self.member.is_some() { "adieu node" } else { "adieu up" }
+    }
+
     /// Keeps what a later `adieu down` must know if this process is gone by then.
-    pub(crate) fn remember(&self) -> Result<()> {
-        let text = json!({ "podCidr": self.pod_cidr.to_string(), "nodeName": self.node_name });
+    fn remember(&self) -> Result<()> {
+        let mut text = json!({ "podCidr": self.pod_cidr.to_string(), "nodeName": self.node_name });
+        if let Some(address) = self.member {
+            text["memberAt"] = json!(address);
+        }
         let temporary = self.data_dir.join(".config.json");
         std::fs::write(&temporary, text.to_string())
             .and_then(|()| std::fs::rename(&temporary, self.data_dir.join(REMEMBERED)))
             .with_context(|| format!("cannot write to {}", self.data_dir.display()))
+    }
+
+    /// Keeps it for a start, and forgets it again if that was the first one and failed: it has left nothing then, and its
+    /// settings are not worth keeping.
+    pub(crate) async fn remember_during<T>(&self, dir: &Path, start: impl Future<Output = Result<T>>) -> Result<T> {
+        let first = !Self::is_remembered(dir);
+        self.remember()?;
+        let started = start.await;
+        if first && started.is_err() {
+            Self::forget(dir)?;
+        }
+        started
     }
 
     /// Nothing of the instance is on the machine any more: the next one may choose anew.
@@ -119,13 +165,16 @@ impl Config {
     /// What the last instance on `dir` was started with; it is not to serve anyone.
     pub(crate) fn recall(dir: &Path) -> Result<Self> {
         let path = dir.join(REMEMBERED);
-        let doing = || format!("cannot read {}; run `adieu up` on the folder once more", path.display());
+        let doing = || format!("cannot read {}; start Adieu on the folder once more", path.display());
         let text = std::fs::read(&path).with_context(doing)?;
         let values: Value = serde_json::from_slice(&text).with_context(doing)?;
         let field = |name: &str| values[name].as_str().with_context(doing);
+        let member = values["memberAt"].as_str().map(str::parse).transpose().with_context(doing)?;
         Ok(Self {
             data_dir: dir.to_owned(),
             api: None,
+            serves: false,
+            member,
             pod_cidr: field("podCidr")?.parse().map_err(anyhow::Error::new).with_context(doing)?,
             node_name: field("nodeName")?.to_owned(),
             shutdown: None,
@@ -134,8 +183,11 @@ impl Config {
         })
     }
 
-    /// The node's address: where the API listens if that is one address, else loopback.
+    /// The node's address: as a server elsewhere sees it, or where the API listens if that is one address, else loopback.
     pub(crate) fn node_address(&self) -> IpAddr {
+        if let Some(address) = self.member {
+            return address;
+        }
         match self.api {
             Some(address) if !address.ip().is_unspecified() => address.ip(),
             _ => IpAddr::from([127, 0, 0, 1]),
@@ -144,7 +196,7 @@ impl Config {
 }
 
 /// What pods may be evicted for.
-fn eviction(args: &UpArgs) -> Result<EvictionConfig, String> {
+fn eviction(args: &NodeSettings) -> Result<EvictionConfig, String> {
     let named = |flag: &'static str| move |error: ThresholdError| format!("--eviction-{flag}: {error}");
     let hard = threshold::parse(&args.eviction_hard).map_err(named("hard"))?;
     let soft = threshold::parse(&args.eviction_soft).map_err(named("soft"))?;
@@ -162,7 +214,7 @@ fn host_name() -> Result<String> {
 }
 
 /// Node names are DNS subdomains.
-fn valid_name(name: String) -> Result<String> {
+pub(crate) fn valid_name(name: String) -> Result<String> {
     let label = |l: &str| {
         !l.is_empty()
             && l.len() <= 63

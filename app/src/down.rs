@@ -11,6 +11,8 @@ use tokio::sync::mpsc;
 use crate::config::Config;
 use crate::control::{self, Asker};
 use crate::instance::{Instance, RETRY, require_root};
+use crate::machine::Machine;
+use crate::membership::Membership;
 use crate::platform::Platform;
 use crate::up::log_at;
 
@@ -51,22 +53,35 @@ pub(crate) fn run(args: &DownArgs) -> Result<()> {
 
 async fn alone(instance: Instance) -> Result<()> {
     let config = Config::recall(&instance.dir)?;
+    if config.member.is_some() {
+        let membership = Membership::kept(&instance.dir)?;
+        let machine = Machine::start(&config, &instance, membership.client()?, None).await?;
+        let outcome = end_aloud(&machine).await;
+        machine.node.stop().await;
+        return outcome;
+    }
     let platform = Platform::start(&config, &instance, None).await?;
+    let outcome = end_aloud(&platform.machine).await;
+    platform.stop().await;
+    outcome
+}
+
+/// Ends everything, telling whoever started us.
+async fn end_aloud(machine: &Machine) -> Result<()> {
     let (told, mut lines) = mpsc::unbounded_channel::<String>();
     let printing = tokio::spawn(async move {
         while let Some(line) = lines.recv().await {
             println!("{line}");
         }
     });
-    let outcome = end(&platform, |line| drop(told.send(line))).await;
+    let outcome = end(machine, |line| drop(told.send(line))).await;
     drop(told);
     let _ = printing.await;
-    platform.stop().await;
     outcome
 }
 
 /// Ends everything for someone who asked over the control socket.
-pub(crate) async fn end_everything(platform: &Platform, mut asker: Asker) -> Result<()> {
+pub(crate) async fn end_everything(machine: &Machine, mut asker: Asker) -> Result<()> {
     let (told, mut lines) = mpsc::unbounded_channel::<String>();
     let telling = async {
         while let Some(line) = lines.recv().await {
@@ -75,7 +90,7 @@ pub(crate) async fn end_everything(platform: &Platform, mut asker: Asker) -> Res
         asker
     };
     let ending = async {
-        let outcome = end(platform, |line| drop(told.send(line))).await;
+        let outcome = end(machine, |line| drop(told.send(line))).await;
         drop(told);
         outcome
     };
@@ -86,9 +101,9 @@ pub(crate) async fn end_everything(platform: &Platform, mut asker: Asker) -> Res
     outcome
 }
 
-async fn end(platform: &Platform, mut tell: impl FnMut(String)) -> Result<()> {
+async fn end(machine: &Machine, mut tell: impl FnMut(String)) -> Result<()> {
     let mut before = None;
-    let left = platform
+    let left = machine
         .node
         .shut_down_pods(Farewell::FullGrace, |leaving| {
             if before.replace(leaving.len()) != Some(leaving.len()) {
@@ -101,7 +116,7 @@ async fn end(platform: &Platform, mut tell: impl FnMut(String)) -> Result<()> {
         })
         .await;
     left.context("some pods are still here; run `adieu down` again")?;
-    platform.runtime.tear_down().await.context("cannot remove everything from this machine")?;
-    platform.node.tear_down().context("cannot remove everything from this machine")?;
-    Config::forget(&platform.data_dir)
+    machine.runtime.tear_down().await.context("cannot remove everything from this machine")?;
+    machine.node.tear_down().context("cannot remove everything from this machine")?;
+    Config::forget(&machine.data_dir)
 }

@@ -1,7 +1,7 @@
 //! Where the API is reached: its address, its certificates, the kubeconfig, and the task that serves it.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -18,6 +18,8 @@ pub(crate) struct Endpoint {
     pub address: SocketAddr,
     /// What it is known by.
     pub keys: Pki,
+    /// What clients are told to call.
+    host: String,
 }
 
 impl Endpoint {
@@ -27,16 +29,19 @@ impl Endpoint {
             format!("cannot listen on {api}; is another API server there? choose another with --api")
         })?;
         let address = listener.local_addr()?;
+        // Nobody can call an address that stands for all of a machine's.
+        let named = names.first().filter(|_| address.ip().is_unspecified()).cloned();
+        let host = named.map_or_else(|| address.to_string(), |name| host(&name, address.port()));
         let mut all = names.to_vec();
         all.push(address.ip().to_string());
         let keys = pki::ensure(&dir.join("pki"), &all).context("cannot make the certificates")?;
-        Ok(Self { listener, address, keys })
+        Ok(Self { listener, address, keys, host })
     }
 
     /// Writes the administrator's kubeconfig below `dir`, and answers where.
     pub(crate) fn write_kubeconfig(&self, dir: &Path) -> Result<PathBuf> {
         let path = dir.join("admin.kubeconfig");
-        let url = format!("https://{}", self.address);
+        let url = format!("https://{}", self.host);
         self.keys.write_admin_kubeconfig(&path, &url).context("cannot write the kubeconfig")?;
         Ok(path)
     }
@@ -47,6 +52,13 @@ impl Endpoint {
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move { server.serve(self.listener, tls, async { drop(stopped.await) }).await });
         Ok(Serving { stop, task })
+    }
+}
+
+fn host(name: &str, port: u16) -> String {
+    match name.parse::<IpAddr>() {
+        Ok(ip) => SocketAddr::new(ip, port).to_string(),
+        Err(_) => format!("{name}:{port}"),
     }
 }
 

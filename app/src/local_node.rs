@@ -1,6 +1,8 @@
-//! The way from the API server to the node in the same process: a pipe in memory that speaks HTTP/1.1.
+//! The way from the API server to nodes: to the one in the same process a pipe in memory that speaks HTTP/1.1, to others
+//! whatever leads there.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use node::streams::{Containers, serve_connection};
@@ -9,16 +11,17 @@ use server::{Dialing, NodeDialer, Stream};
 /// How much may be under way in the pipe.
 const PIPE: usize = 64 * 1024;
 
-/// Dials the one node of this process, once it runs.
+/// Dials the one node of this process, once it runs, and others.
 pub(crate) struct LocalNode<C> {
     name: String,
     containers: OnceLock<Arc<C>>,
+    others: Option<Box<dyn NodeDialer>>,
 }
 
 impl<C: Containers> LocalNode<C> {
-    /// A dialer for the node called `name`, which does not run yet.
-    pub(crate) fn new(name: String) -> Self {
-        Self { name, containers: OnceLock::new() }
+    /// A dialer for the node called `name`, which does not run yet; `others` leads to every other node.
+    pub(crate) fn new(name: String, others: Option<Box<dyn NodeDialer>>) -> Self {
+        Self { name, containers: OnceLock::new(), others }
     }
 
     /// The node runs.
@@ -29,8 +32,11 @@ impl<C: Containers> LocalNode<C> {
 }
 
 impl<C: Containers> NodeDialer for LocalNode<C> {
-    fn dial<'a>(&'a self, node: &'a str) -> Dialing<'a> {
+    fn dial<'a>(&'a self, node: &'a str, at: Option<SocketAddr>) -> Dialing<'a> {
         let known = node == self.name;
+        if let Some(others) = self.others.as_ref().filter(|_| !known) {
+            return others.dial(node, at);
+        }
         Box::pin(async move {
             let containers = self
                 .containers

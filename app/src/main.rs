@@ -1,5 +1,6 @@
 //! `adieu`: read the command line, wire the crates, shut ourselves down well.
 
+mod bus;
 mod config;
 mod control;
 mod control_plane;
@@ -7,10 +8,15 @@ mod down;
 mod endpoint;
 mod instance;
 mod local_node;
+mod logind;
+mod machine;
+mod membership;
+mod node_command;
 mod notify;
 mod platform;
 mod server_command;
 mod status;
+mod stop;
 mod up;
 
 use std::env;
@@ -30,6 +36,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Server(args) => server_command::run(&args).map(|()| ExitCode::SUCCESS),
+        Command::Node(args) => node_command::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Down(args) => down::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Status(args) => status::run(&args),
         Command::Image(args) => config::images(&args.data_dir.path)

@@ -1,33 +1,40 @@
 //! `adieu server`: the API server and the controllers, without a node.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use cli::ServerArgs;
-use server::NoNodes;
+use cli::{ServerArgs, ServerCommand};
+use serde_json::Value;
+use server::{RemoteNodes, pki};
 use tracing::info;
 
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::control::Control;
 use crate::control_plane::ControlPlane;
 use crate::endpoint::Endpoint;
 use crate::instance::Instance;
 use crate::notify;
 use crate::status::Reporter;
-use crate::up::{Signals, log_at};
+use crate::stop::Signals;
+use crate::up::log_at;
 
 /// Runs until a signal.
 pub(crate) fn run(args: &ServerArgs) -> Result<()> {
     let dir = std::path::absolute(&args.data_dir.path).context("--data-dir")?;
+    if let Some(ServerCommand::AddNode { name, server, output }) = &args.command {
+        return add_node(&dir, name, server.as_deref(), output.as_deref());
+    }
     log_at(args.verbose);
     let instance = Instance::take(&dir)?;
     // Its pods may still run, and nobody would look after them.
     if Config::is_remembered(&dir) {
         bail!(
-            "{} belongs to a node: use `adieu up` on it, or `adieu down` first to end its pods, or another --data-dir",
-            dir.display()
+            "{} belongs to a node: use `{}` on it, or `adieu down` first to end its pods, or another --data-dir",
+            dir.display(),
+            Config::recall(&dir).map_or("adieu up", |config| config.command())
         );
     }
     tokio::runtime::Builder::new_multi_thread()
@@ -40,11 +47,12 @@ pub(crate) fn run(args: &ServerArgs) -> Result<()> {
 async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
     // Before anyone can know that we are here: a stop asked for during the start is heard at its end.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
-    let endpoint = Endpoint::bind(args.api, &instance.dir, &[]).await?;
+    let endpoint = Endpoint::bind(args.api, &instance.dir, &args.api_name).await?;
     let address = endpoint.address;
     let control = Control::open(&instance.dir).context("cannot open the control socket")?;
     let root_ca = Some(endpoint.keys.ca_pem());
-    let mut plane = ControlPlane::start(&instance.dir, address, Arc::new(NoNodes), root_ca).await?;
+    let nodes = Arc::new(RemoteNodes::new(endpoint.keys.clone()));
+    let mut plane = ControlPlane::start(&instance.dir, address, nodes, root_ca).await?;
     plane.start_controllers();
     let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
     let serving = endpoint.serve(plane.server.clone())?;
@@ -64,4 +72,30 @@ async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
     serving.stop().await;
     plane.stop().await;
     Ok(())
+}
+
+/// Makes the kubeconfig of a node. The server may run meanwhile; it need not.
+fn add_node(dir: &Path, name: &str, server: Option<&str>, output: Option<&Path>) -> Result<()> {
+    let name = config::valid_name(name.to_owned())?;
+    let place = dir.display();
+    let not_yet = || format!("no server has run on {place}; start `adieu server` (or `adieu up`) on it first");
+    let keys = pki::read(&dir.join("pki")).with_context(|| format!("cannot read the keys in {place}"))?;
+    let keys = keys.with_context(not_yet)?;
+    let server = match server {
+        Some(server) => server.to_owned(),
+        None => {
+            let text = std::fs::read(dir.join("admin.kubeconfig")).with_context(not_yet)?;
+            let config: Value = serde_json::from_slice(&text).with_context(not_yet)?;
+            config["clusters"][0]["cluster"]["server"].as_str().with_context(not_yet)?.to_owned()
+        }
+    };
+    let kubeconfig = keys.node_kubeconfig(&name, &server).context("cannot make the node's certificate")?;
+    match output {
+        Some(path) => {
+            pki::write_kubeconfig(path, &kubeconfig).with_context(|| format!("cannot write {}", path.display()))?;
+            println!("node {name} may join {server} with {}", path.display());
+            Ok(())
+        }
+        None => io::stdout().write_all(kubeconfig.as_bytes()).context("cannot write"),
+    }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use cli::StatusArgs;
@@ -20,6 +21,9 @@ use crate::instance::Instance;
 
 /// What init scripts answer for a service that is not running.
 const NOT_UP: u8 = 3;
+
+/// How long the API server may take to say how things are.
+const ANSWER: Duration = Duration::from_secs(4);
 
 /// Tells how the instance on the folder is.
 pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
@@ -53,12 +57,13 @@ fn absent(dir: &Path) -> Result<String> {
         return Ok(format!("adieu is starting or ending on {place}; ask again in a moment"));
     }
     let left = std::fs::read_dir(dir.join("pods")).map_or(0, Iterator::count);
+    let start = Config::recall(dir).map_or("adieu up", |config| config.command());
     Ok(match (Config::is_remembered(dir), left) {
         (true, 1..) => format!(
-            "adieu is not up on {place}, but {left} of its pods may still run; look after them with `adieu up`, or end them with \
+            "adieu is not up on {place}, but {left} of its pods may still run; look after them with `{start}`, or end them with \
              `adieu down`"
         ),
-        (true, 0) => format!("adieu is not up on {place}; start it with `adieu up`, or clean up with `adieu down`"),
+        (true, 0) => format!("adieu is not up on {place}; start it with `{start}`, or clean up with `adieu down`"),
         (false, _) => format!("adieu is down on {place}; start it with `adieu up`"),
     })
 }
@@ -70,6 +75,8 @@ pub(crate) struct Reporter {
     api: String,
     kubeconfig: PathBuf,
     node: Option<String>,
+    /// The pods that it may see.
+    pods: String,
     /// Since when it has been ready.
     since: Timestamp,
 }
@@ -78,7 +85,15 @@ impl Reporter {
     /// For an instance that is ready now: clients get to its API at `address` by `kubeconfig`; `node` runs in this process.
     pub(crate) fn new(plane: &ControlPlane, address: SocketAddr, kubeconfig: PathBuf, node: Option<String>) -> Self {
         let client = plane.client_as(Identity::new("system:apiserver", &["system:masters"]));
-        Self { client, api: format!("https://{address}"), kubeconfig, node, since: Timestamp::now() }
+        let (api, pods) = (format!("https://{address}"), "/api/v1/pods".to_owned());
+        Self { client, api, kubeconfig, node, pods, since: Timestamp::now() }
+    }
+
+    /// For a node that joins the server at `server`, which it asks through `client`.
+    pub(crate) fn of_member(client: kube::Client, server: &http::Uri, kubeconfig: PathBuf, node: String) -> Self {
+        let api = server.to_string().trim_end_matches('/').to_owned();
+        let pods = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
+        Self { client, api, kubeconfig, node: Some(node), pods, since: Timestamp::now() }
     }
 
     /// One line for [`run`].
@@ -94,7 +109,7 @@ impl Reporter {
             Some(name) => Some(node_status(name, &self.get(&format!("/api/v1/nodes/{name}")).await?)),
             None => None,
         };
-        let pods = self.get("/api/v1/pods").await?;
+        let pods = self.get(&self.pods).await?;
         let pods = pods["items"].as_array().map(Vec::as_slice).unwrap_or_default();
         Ok(Status {
             version: VERSION.to_owned(),
@@ -109,7 +124,8 @@ impl Reporter {
 
     async fn get(&self, path: &str) -> Result<Value> {
         let request = Request::get(path).body(Vec::new()).context("a path")?;
-        self.client.request(request).await.with_context(|| format!("cannot read {path}"))
+        let asking = tokio::time::timeout(ANSWER, self.client.request(request));
+        asking.await.context("the API server does not answer")?.with_context(|| format!("cannot read {path}"))
     }
 }
 

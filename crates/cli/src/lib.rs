@@ -1,7 +1,7 @@
 //! What a person types, and what they read back.
 //!
 //! [`Cli`] is the whole command line. Commands that need no running parts (`image`, `plan`) are done here; `up`,
-//! `server`, `down` and `status` are `app`'s, which has the parts.
+//! `server`, `node`, `down` and `status` are `app`'s, which has the parts.
 
 pub mod image;
 pub mod plan;
@@ -31,6 +31,8 @@ pub enum Command {
     Up(UpArgs),
     /// Start the API server and the controllers, without a node. Needs no root
     Server(ServerArgs),
+    /// Start a node that joins a server elsewhere. Stop it with Ctrl-C; pods keep running
+    Node(NodeArgs),
     /// End every pod gracefully, then remove network, mounts and rules. Stored objects stay
     Down(DownArgs),
     /// Tell whether an instance is up, and how its pods are. Exits with 3 if none is
@@ -62,6 +64,17 @@ pub struct UpArgs {
     /// Where the API listens
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443")]
     pub api: SocketAddr,
+    /// The node.
+    #[command(flatten)]
+    pub node: NodeSettings,
+    /// Say more: once for what happens, twice for everything
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// What a node may be told, with or without a server in the same process.
+#[derive(Args, Clone, Debug)]
+pub struct NodeSettings {
     /// The range pods get their addresses from [default: as last time on this folder, else 10.86.0.0/16]
     #[arg(long, value_name = "CIDR")]
     pub pod_cidr: Option<String>,
@@ -98,6 +111,26 @@ pub struct UpArgs {
     /// How many seconds an image must have been unused
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     pub minimum_image_ttl: u64,
+}
+
+/// `adieu node`.
+#[derive(Args, Clone, Debug)]
+pub struct NodeArgs {
+    /// Where.
+    #[command(flatten)]
+    pub data_dir: DataDir,
+    /// How it is let in, made by `adieu server add-node` [default: as last time on this folder]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Where the API server is, if not where the kubeconfig says
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
+    /// Where the node listens for the API server (logs, exec) [default: port 10250 at the address that leads to the server]
+    #[arg(long, value_name = "ADDR")]
+    pub node_api: Option<SocketAddr>,
+    /// The node.
+    #[command(flatten)]
+    pub node: NodeSettings,
     /// Say more: once for what happens, twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -112,9 +145,32 @@ pub struct ServerArgs {
     /// Where the API listens
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6443")]
     pub api: SocketAddr,
+    /// A further name or address by which nodes and people reach the API; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub api_name: Vec<String>,
     /// Say more: once for what happens, twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
+    /// What else to do than to serve.
+    #[command(subcommand)]
+    pub command: Option<ServerCommand>,
+}
+
+/// The commands of `adieu server`.
+#[derive(Subcommand, Clone, Debug)]
+pub enum ServerCommand {
+    /// Make the kubeconfig with which `adieu node` joins; it holds a key that is kept nowhere else
+    AddNode {
+        /// What the node will be called
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Where the node reaches the API [default: as in the administrator's kubeconfig]
+        #[arg(long, value_name = "URL")]
+        server: Option<String>,
+        /// Where to write it, readable for its owner only [default: standard output]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
 }
 
 /// `adieu down`.

@@ -29,8 +29,9 @@ pub enum Sight<K> {
     Removed(K),
 }
 
-/// How long to wait after a failure before asking the server again.
+/// How long to wait after a failure before asking the server again; longer after each one.
 const RETRY: Duration = Duration::from_millis(200);
+const RETRY_MOST: Duration = Duration::from_secs(2);
 
 /// How long one watch request may last; the server ends it and we resume.
 const WATCH_SECONDS: u32 = 280;
@@ -149,15 +150,18 @@ fn whole_event<K: Resource + Clone>(event: WatchEvent<Partial>) -> WatchEvent<Pa
 }
 
 async fn follow_source<T: ResourceExt + Clone>(source: impl Source<T>, out: mpsc::Sender<Sight<T>>) {
+    let mut pause = RETRY;
     while !out.is_closed() {
         let list = match source.list().await {
             Ok(list) => list,
             Err(error) => {
                 warn!(%error, "cannot list; trying again");
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(RETRY_MOST);
                 continue;
             }
         };
+        pause = RETRY;
         let mut revision = list.metadata.resource_version.clone().unwrap_or_default();
         if out.send(Sight::Listed(list.items)).await.is_err() {
             return;

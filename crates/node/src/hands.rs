@@ -21,7 +21,7 @@ use crate::manifest::Manifests;
 use crate::probing;
 use crate::publisher::{Flush, Publisher, SharedFacts};
 use crate::services::Services;
-use crate::translate::container::{ConfigError, RunFacts, container_spec};
+use crate::translate::container::{ConfigError, Lookups, RunFacts, container_spec};
 use crate::translate::pod_spec::hook_of;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
 use crate::translate::{find_container, find_ephemeral};
@@ -77,6 +77,8 @@ struct Body<R: Runtime> {
     inbox: mpsc::Sender<Input>,
     /// Where each volume is, once made. Held while they are being made, so that they are made once.
     volumes: Mutex<Option<BTreeMap<String, Prepared>>>,
+    /// What environments referred to when a container was last started.
+    lookups: Mutex<Option<Lookups>>,
     /// What happened to the volumes' sources since they were made; taken by whoever keeps them fresh.
     changes: std::sync::Mutex<Option<Changes>>,
     /// The pod was asked to leave: nothing is started any more, however far its preparation is.
@@ -98,6 +100,7 @@ impl<R: Runtime> Hands<R> {
                 facts,
                 inbox,
                 volumes: Mutex::new(None),
+                lookups: Mutex::new(None),
                 changes: std::sync::Mutex::default(),
                 leaving: watch::Sender::new(false),
             }),
@@ -408,9 +411,7 @@ impl<R: Runtime> Body<R> {
             .ok_or_else(|| ("CreateContainerError", format!("the pod has no container {}", instance.name)))?;
         let facts = self.run_facts();
         let volumes = self.volumes(&pod, &facts).await?;
-        let mut lookups = volumes::lookups(&self.tools.client, &pod)
-            .await
-            .map_err(|error| ("CreateContainerConfigError", error.to_string()))?;
+        let mut lookups = self.lookups(&pod).await?;
         lookups.services = self.services_unless_leaving(&pod).await?;
         let known = lock(&self.facts).image_ids.get(&instance.name.0).cloned();
         let image = match known {
@@ -457,6 +458,16 @@ impl<R: Runtime> Body<R> {
             return Err(NotStarted::Refused("CreateContainerError", "the pod is leaving".to_owned()));
         }
         Ok(self.tools.runtime.start_container(&self.uid, spec).await)
+    }
+
+    /// What environments refer to; while nobody can be asked, as it was for an earlier start.
+    async fn lookups(&self, pod: &Pod) -> Result<Lookups, (&'static str, String)> {
+        let mut known = self.lookups.lock().await;
+        match volumes::lookups(&self.tools.client, pod).await {
+            Ok(found) => Ok(known.insert(found).clone()),
+            Err(kube::Error::Api(status)) => Err(("CreateContainerConfigError", status.to_string())),
+            Err(error) => known.clone().ok_or_else(|| ("CreateContainerConfigError", error.to_string())),
+        }
     }
 
     async fn volumes(&self, pod: &Pod, facts: &RunFacts) -> Result<BTreeMap<String, Prepared>, (&'static str, String)> {

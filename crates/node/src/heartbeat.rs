@@ -6,7 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{
-    Node as ApiNode, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo, Taint,
+    DaemonEndpoint, Node as ApiNode, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
+    NodeSystemInfo, Taint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
@@ -26,6 +27,10 @@ const LEASE_NAMESPACE: &str = "kube-node-lease";
 const REPORT: Duration = Duration::from_secs(300);
 /// How long to wait before a status that could not be stored is tried again.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
+
+/// How long a node that was not let in waits before it asks again.
+const JOIN_AGAIN_LEAST: Duration = Duration::from_millis(200);
+const JOIN_AGAIN_MOST: Duration = Duration::from_secs(2);
 
 /// How the node fares: what its conditions and its taints say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -69,6 +74,33 @@ pub async fn register(client: &kube::Client, config: &NodeConfig) -> kube::Resul
         api.create(&PostParams::default(), &node).await?;
     }
     publish(client, config, Health::default()).await
+}
+
+/// Registers as soon as the API server lets it.
+pub async fn join(client: kube::Client, config: NodeConfig) -> ApiNode {
+    let mut pause = JOIN_AGAIN_LEAST;
+    loop {
+        match register(&client, &config).await {
+            Ok(node) => return node,
+            Err(error) => warn!(error = chain(&error), "the API server does not let the node join; trying again"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(JOIN_AGAIN_MOST);
+    }
+}
+
+/// An error with everything that it came from: of a request alone it is said that it failed.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let words = cause.to_string();
+        if !text.ends_with(&words) {
+            text = format!("{text}: {words}");
+        }
+        source = cause.source();
+    }
+    text
 }
 
 /// The node's health, told to the API whenever it changes.
@@ -257,6 +289,9 @@ fn status(config: &NodeConfig, health: Health, before: Option<&NodeStatus>, now:
         allocatable: Some(capacity.clone()),
         capacity: Some(capacity),
         conditions: Some(conditions),
+        daemon_endpoints: config
+            .api_port
+            .map(|port| NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(port) }) }),
         node_info: Some(system_info(config)),
         ..NodeStatus::default()
     }

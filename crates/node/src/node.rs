@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use runtime::Runtime;
 use timeline::{Journal, JournalError};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::containers::NodeContainers;
@@ -42,6 +43,10 @@ pub struct NodeConfig {
     pub static_pods: Option<PathBuf>,
     /// `v1.36.4+adieu.…`, as the API server reports it too.
     pub version: String,
+    /// Where its own API listens at its address; `None` when the API server needs no network to reach it.
+    pub api_port: Option<u16>,
+    /// Whether it starts without its API server and joins when that answers. Otherwise not to be let in is an error.
+    pub joins_later: bool,
     /// False when the node only ends what it already has (`adieu down` without a running instance).
     pub takes_on_pods: bool,
 }
@@ -80,10 +85,11 @@ pub struct Node<R: Runtime> {
     pods: JoinHandle<Result<(), Arc<JournalError>>>,
     /// The watch, the heartbeat and the event recorder; ended with the node.
     helpers: JoinSet<()>,
+    joined: watch::Receiver<bool>,
 }
 
 impl<R: Runtime> Node<R> {
-    /// Recovers what the journal remembers, then registers with the API and begins to look after pods.
+    /// Recovers what the journal remembers, registers with the API and begins to look after pods.
     pub async fn start(config: NodeConfig, runtime: Arc<R>, client: kube::Client) -> Result<Self, NodeError> {
         let folder = |source| NodeError::Folder { path: config.data_dir.clone(), source };
         let manifests = Manifests::open(&config.data_dir).await.map_err(folder)?;
@@ -122,9 +128,22 @@ impl<R: Runtime> Node<R> {
             pods.want(folder.wanted()).await;
             helpers.spawn(folder.follow(file_told));
         }
-        let object = heartbeat::register(&client, &config).await.map_err(NodeError::Register)?;
-        helpers.spawn(showing);
         helpers.spawn(following);
+        let (joined_told, joined) = watch::channel(false);
+        let joining = if config.joins_later {
+            heartbeat::join(client.clone(), config.clone()).boxed()
+        } else {
+            let object = heartbeat::register(&client, &config).await.map_err(NodeError::Register)?;
+            std::future::ready(object).boxed()
+        };
+        let keeping = client.clone();
+        let known = config.clone();
+        helpers.spawn(async move {
+            let object = joining.await;
+            // Whoever wanted to know may have left.
+            let _ = joined_told.send(true);
+            tokio::join!(showing, heartbeat::keep_alive(keeping, known, object));
+        });
         let (sight_told, sights) = mpsc::channel(256);
         let selector = format!("spec.nodeName={}", config.name);
         helpers.spawn(client::follow(Api::<Pod>::all(client.clone()), Some(selector), sight_told));
@@ -138,9 +157,14 @@ impl<R: Runtime> Node<R> {
         helpers.spawn(monitor.run());
         let (commands, command_told) = mpsc::channel(1);
         let pods = tokio::spawn(pods.run(Ears { sights, files, events, evictions, commands: command_told }));
-        helpers.spawn(heartbeat::keep_alive(client, config, object));
         let containers = Arc::new(NodeContainers::new(runtime, directory));
-        Ok(Self { commands, containers, manifests, pods, helpers })
+        Ok(Self { commands, containers, manifests, pods, helpers, joined })
+    }
+
+    /// Resolves when the API server knows this node.
+    pub fn joined(&self) -> impl Future<Output = ()> + Send + use<R> {
+        let mut joined = self.joined.clone();
+        async move { drop(joined.wait_for(|joined| *joined).await) }
     }
 
     /// What logs and exec need of this node.

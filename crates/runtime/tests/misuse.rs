@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Machine, on_a_machine, sandbox_spec};
-use runtime::{ContainerId, ContainerSpec, PodUid, Runtime, Seccomp};
+use runtime::{ContainerId, ContainerSpec, Mount, MountSource, PodUid, Propagation, Runtime, Seccomp};
 
 async fn start(machine: &Machine, pod: &PodUid, change: impl FnOnce(&mut ContainerSpec)) -> ContainerId {
     let mut spec = machine.spec("app", "sleep 1000").await;
@@ -86,6 +86,41 @@ fn who_sees_the_hosts_processes_cannot_look_into_them() {
                 assert!(code != 0 && output.to_lowercase().contains("permission denied"), "{pid}/{file}: {output}");
             }
         }
+        machine
+    });
+}
+
+#[test]
+fn a_tracer_gets_hold_of_its_own_processes_only() {
+    on_a_machine(|machine| async {
+        let mut spec = sandbox_spec("pod-1");
+        spec.host_pid = true;
+        machine.runtime().create_sandbox(&spec).await.unwrap();
+        // Without a filter: the kernel's own rules must suffice. The host's programs are lent to it; Debian's perl can call
+        // the kernel by number (101 is ptrace, 16 its PTRACE_ATTACH).
+        let id = start(&machine, &spec.uid, |spec| {
+            spec.seccomp = Seccomp::Unconfined;
+            spec.mounts = vec![Mount {
+                source: MountSource::Host("/".into()),
+                target: "/host".to_owned(),
+                sub_path: None,
+                read_only: true,
+                propagation: Propagation::default(),
+            }];
+        })
+        .await;
+        let attach = |pid: &str| {
+            format!(
+                r#"echo 'syscall(101, 16, {pid}, 0, 0) == 0 ? print "held" : die "$!"' | chroot /host /usr/bin/perl"#
+            )
+        };
+        let (agent, shim) = (std::process::id().to_string(), machine.shim_of(&spec.uid).to_string());
+        for pid in ["1", &agent, &shim] {
+            let (output, code) = machine.exec(&spec.uid, &id, &attach(pid)).await;
+            assert!(code != 0 && output.contains("Operation not permitted"), "{pid}: {code} {output}");
+        }
+        let own = format!("sleep 100 > /dev/null 2>&1 & {}; kill -9 $!", attach("'$!'"));
+        assert_eq!(machine.exec(&spec.uid, &id, &own).await, ("held".to_owned(), 0));
         machine
     });
 }

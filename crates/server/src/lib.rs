@@ -64,7 +64,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub use api::rules::allocation::ServiceRange;
 pub use body::{Body, BoxError};
 pub use identity::Identity;
-pub use node::{Dialing, NoNodes, NodeDialer, Stream};
+pub use node::{Dialing, NoNodes, NodeDialer, RemoteNodes, Stream};
 pub use service::ApiService;
 pub use tokens::TokenKey;
 

@@ -52,7 +52,7 @@ pub(crate) async fn log(state: &State, request: &Request) -> Result<Response<Bod
         passed.map(|(n, v)| (n.as_str(), v.as_str())),
     );
     let asked = http::Request::get(uri).header(header::HOST, node).body(Empty::new()).map_err(unbuildable)?;
-    let answer = node::ask(&*state.nodes, node, asked).await.map_err(unreachable)?;
+    let answer = node::ask(state, node, asked).await.map_err(unreachable)?;
     if !answer.status().is_success() {
         return Err(refusal(answer).await);
     }
@@ -92,7 +92,7 @@ pub(crate) async fn stream(state: &State, request: &Request, parts: &mut Parts) 
     *asked.uri_mut() = uri;
     *asked.headers_mut() = upgrade_headers(&parts.headers);
     asked.headers_mut().insert(header::HOST, HeaderValue::from_str(&node).unwrap_or(HeaderValue::from_static("node")));
-    let answer = node::ask(&*state.nodes, &node, asked).await.map_err(unreachable)?;
+    let answer = node::ask(state, &node, asked).await.map_err(unreachable)?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(refusal(answer).await);
     }

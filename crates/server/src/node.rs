@@ -1,13 +1,25 @@
 //! How the server reaches a node: a byte stream that speaks HTTP/1.1 with upstream's kubelet paths.
 
+use std::collections::HashMap;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use http::{Request, Response};
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::pki::Pki;
+use crate::request::key;
+use crate::state::{State, core_kind};
 
 /// A byte stream to a node.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -17,10 +29,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 /// What [`NodeDialer::dial`] answers.
 pub type Dialing<'a> = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send + 'a>>;
 
-/// How the server reaches a node's kubelet-style HTTP API (logs, exec). In `adieu up` it is an in-memory pipe.
+/// How the server reaches a node's kubelet-style HTTP API (logs, exec): a pipe in memory for a node in the same process,
+/// [`RemoteNodes`] for others.
 pub trait NodeDialer: Send + Sync {
-    /// Opens a stream to the node called `node`.
-    fn dial<'a>(&'a self, node: &'a str) -> Dialing<'a>;
+    /// Opens a stream to the node called `node`, which says of itself that it listens `at`.
+    fn dial<'a>(&'a self, node: &'a str, at: Option<SocketAddr>) -> Dialing<'a>;
 }
 
 /// For servers without nodes of their own: every dial fails.
@@ -28,12 +41,80 @@ pub trait NodeDialer: Send + Sync {
 pub struct NoNodes;
 
 impl NodeDialer for NoNodes {
-    fn dial<'a>(&'a self, _node: &'a str) -> Dialing<'a> {
+    fn dial<'a>(&'a self, _node: &'a str, _at: Option<SocketAddr>) -> Dialing<'a> {
         Box::pin(std::future::ready(Err(io::Error::new(
             io::ErrorKind::NotConnected,
             "this server knows no way to nodes",
         ))))
     }
+}
+
+/// How long a node may take to accept a connection and to prove who it is.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Our own certificate for nodes is made anew this often, long before it expires.
+const RENEW: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// How many nodes' settings are kept at once.
+const KEPT_MOST: usize = 1024;
+
+/// Nodes that run elsewhere, reached by TLS; both ends prove who they are ([`crate::pki`]).
+pub struct RemoteNodes {
+    keys: Pki,
+    /// TLS settings by node, and when they were made.
+    settings: Mutex<HashMap<String, (Instant, Arc<rustls::ClientConfig>)>>,
+}
+
+impl std::fmt::Debug for RemoteNodes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteNodes").finish_non_exhaustive()
+    }
+}
+
+impl RemoteNodes {
+    /// Nodes whose certificates the authority in `keys` has signed.
+    pub fn new(keys: Pki) -> Self {
+        Self { keys, settings: Mutex::default() }
+    }
+
+    fn settings(&self, node: &str) -> io::Result<Arc<rustls::ClientConfig>> {
+        let mut all = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, (made, _)| made.elapsed() < RENEW);
+        if let Some((_, settings)) = all.get(node) {
+            return Ok(Arc::clone(settings));
+        }
+        if all.len() >= KEPT_MOST {
+            all.clear();
+        }
+        let settings = Arc::new(self.keys.node_client_config(node).map_err(io::Error::other)?);
+        all.insert(node.to_owned(), (Instant::now(), Arc::clone(&settings)));
+        Ok(settings)
+    }
+}
+
+impl NodeDialer for RemoteNodes {
+    fn dial<'a>(&'a self, node: &'a str, at: Option<SocketAddr>) -> Dialing<'a> {
+        Box::pin(async move {
+            let says_nothing = || io::Error::new(io::ErrorKind::NotConnected, "it does not say where it listens");
+            let at = at.ok_or_else(says_nothing)?;
+            let connecting = async {
+                let stream = TcpStream::connect(at).await?;
+                stream.set_nodelay(true)?;
+                let connector = TlsConnector::from(self.settings(node)?);
+                connector.connect(ServerName::IpAddress(at.ip().into()), stream).await
+            };
+            let late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("nobody answers at {at}"));
+            let stream = tokio::time::timeout(CONNECT, connecting).await.map_err(late)??;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        })
+    }
+}
+
+/// Where a node says that it listens, in its own object.
+fn listens_at(node: &Value) -> Option<SocketAddr> {
+    let addresses = node["status"]["addresses"].as_array()?;
+    let internal = addresses.iter().find(|address| address["type"] == "InternalIP")?;
+    let ip: IpAddr = internal["address"].as_str()?.parse().ok()?;
+    let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64()?;
+    Some(SocketAddr::new(ip, u16::try_from(port).ok()?))
 }
 
 /// Why a node gave no answer.
@@ -47,11 +128,12 @@ pub(crate) enum AskError {
 
 /// Sends one request on a stream of its own. The answer may be an upgrade.
 pub(crate) async fn ask(
-    dialer: &dyn NodeDialer,
+    state: &State,
     node: &str,
     request: Request<Empty<bytes::Bytes>>,
 ) -> Result<Response<Incoming>, AskError> {
-    let stream = dialer.dial(node).await.map_err(|source| AskError::Dial { node: node.to_owned(), source })?;
+    let at = state.store.get(&key(core_kind("nodes"), "", node)).and_then(|object| listens_at(&object.value()));
+    let stream = state.nodes.dial(node, at).await.map_err(|source| AskError::Dial { node: node.to_owned(), source })?;
     let http = |source| AskError::Http { node: node.to_owned(), source };
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
     let name = node.to_owned();

@@ -44,6 +44,8 @@ pub struct Instance {
     node_name: String,
     /// What `adieu up` is told besides.
     options: Vec<String>,
+    /// The system bus it is to use, if not the machine's.
+    system_bus: Option<String>,
     child: Option<Child>,
     /// Unmounted when nothing of the instance is left.
     disk: Option<Disk>,
@@ -58,23 +60,30 @@ impl Instance {
     /// The same, with these options for `adieu up`.
     pub async fn start_with(options: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
-        Self::start_in(dir, options, None).await
+        Self::start_in(dir, options, None, None).await
+    }
+
+    /// The same, on a system bus of its own.
+    pub async fn start_on_bus(address: &str, options: &[&str]) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
+        Self::start_in(dir, options, None, Some(address.to_owned())).await
     }
 
     /// The same, on a file system of its own in memory, which is no larger than this.
     pub async fn start_on_small_disk(mebibytes: u64, options: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
         let disk = Disk::mount(dir.path(), mebibytes)?;
-        Self::start_in(dir, options, Some(disk)).await
+        Self::start_in(dir, options, Some(disk), None).await
     }
 
-    async fn start_in(dir: TempDir, options: &[&str], disk: Option<Disk>) -> Result<Self> {
+    async fn start_in(dir: TempDir, options: &[&str], disk: Option<Disk>, system_bus: Option<String>) -> Result<Self> {
         let mut instance = Self {
             api: free_address()?,
             pod_cidr: next_range(),
             node_name: format!("node-{}", dir.path().file_name().context("a name")?.to_string_lossy().to_lowercase()),
             dir,
             options: options.iter().map(|&option| option.to_owned()).collect(),
+            system_bus,
             child: None,
             disk,
         };
@@ -119,6 +128,7 @@ impl Instance {
                 &["--eviction-hard", ""]
             })
             .args(&self.options)
+            .envs(self.system_bus.iter().map(|address| ("DBUS_SYSTEM_BUS_ADDRESS", address)))
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
@@ -313,13 +323,13 @@ pub async fn client(kubeconfig: &Path) -> Result<kube::Client> {
 }
 
 /// A range of pod addresses that is likely to be free; `adieu up` says when it is not.
-fn next_range() -> String {
+pub(crate) fn next_range() -> String {
     let step = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
     format!("10.{}.0.0/16", 100 + (std::process::id() % 20 * 7 + step) % 140)
 }
 
 /// An address that nobody listens on now, and that no outgoing connection takes while an instance is away.
-fn free_address() -> Result<String> {
+pub(crate) fn free_address() -> Result<String> {
     let outgoing = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
     let first: u16 = outgoing.split_whitespace().next().context("two numbers")?.parse()?;
     let below = usize::from(first.saturating_sub(FIRST_PORT).max(1));

@@ -1,7 +1,7 @@
 //! Stock kubectl, in every version this machine has.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -23,19 +23,29 @@ pub struct Kubectl {
 impl Kubectl {
     /// Three generations, the oldest first: see `scripts/setup`.
     pub fn all(instance: &Instance) -> Result<Vec<Self>> {
+        Self::all_by(&instance.kubeconfig())
+    }
+
+    /// The same, pointed at whatever `kubeconfig` names.
+    pub fn all_by(kubeconfig: &Path) -> Result<Vec<Self>> {
         let generations = ["kubectl-1.20", "kubectl-1.32", "kubectl-newest"];
-        generations.iter().map(|name| Self::of(workspace().join("target/tools").join(name), instance)).collect()
+        generations.iter().map(|name| Self::of(workspace().join("target/tools").join(name), kubeconfig)).collect()
     }
 
     /// The newest one there is.
     pub fn newest(instance: &Instance) -> Result<Self> {
-        Self::all(instance)?.pop().context("there are three")
+        Self::newest_by(&instance.kubeconfig())
     }
 
-    fn of(folder: PathBuf, instance: &Instance) -> Result<Self> {
+    /// The same, pointed at whatever `kubeconfig` names.
+    pub fn newest_by(kubeconfig: &Path) -> Result<Self> {
+        Self::all_by(kubeconfig)?.pop().context("there are three")
+    }
+
+    fn of(folder: PathBuf, kubeconfig: &Path) -> Result<Self> {
         let program = folder.join("usr/bin/kubectl");
         ensure!(program.exists(), "{} is missing; run scripts/setup test", program.display());
-        Ok(Self { program, kubeconfig: instance.kubeconfig(), cache: tempfile::tempdir()? })
+        Ok(Self { program, kubeconfig: kubeconfig.to_owned(), cache: tempfile::tempdir()? })
     }
 
     /// Which one this is, for messages.

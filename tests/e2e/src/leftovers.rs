@@ -65,7 +65,12 @@ pub struct Traces {
 impl Traces {
     /// Notes the names of the instance, and the links and namespaces of its running pods, which have `pod_ips`.
     pub fn of(instance: &Instance, pod_ips: &[String]) -> Result<Self> {
-        let id = instance.id()?;
+        Self::of_parts(instance.dir(), instance.pod_cidr(), pod_ips)
+    }
+
+    /// The same of whatever runs on the folder `dir` with pods in `pod_cidr`.
+    pub fn of_parts(dir: &Path, pod_cidr: &str, pod_ips: &[String]) -> Result<Self> {
+        let id = fs::read_to_string(dir.join("instance"))?.trim().to_owned();
         let links = pod_ips.iter().map(|ip| link_to(ip)).collect::<Result<_>>()?;
         let host = fs::read_link("/proc/self/ns/net")?.to_string_lossy().into_owned();
         let mut namespaces = BTreeSet::new();
@@ -75,13 +80,7 @@ impl Traces {
             }
         }
         ensure!(namespaces.len() >= pod_ips.len(), "{} pods in namespaces {namespaces:?}", pod_ips.len());
-        Ok(Self {
-            id,
-            dir: instance.dir().to_string_lossy().into_owned(),
-            pod_cidr: instance.pod_cidr().to_owned(),
-            links,
-            namespaces,
-        })
+        Ok(Self { id, dir: dir.to_string_lossy().into_owned(), pod_cidr: pod_cidr.to_owned(), links, namespaces })
     }
 
     /// Everything on the machine now that belongs to the instance.

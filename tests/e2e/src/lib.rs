@@ -4,12 +4,14 @@
 //! [`Kubectl`] is somebody else's program. Nothing here reaches into the product.
 
 pub mod caller;
+pub mod cluster;
 pub mod complaints;
 pub mod crowd;
 pub mod dice;
 pub mod instance;
 pub mod kubectl;
 pub mod leftovers;
+pub mod logind;
 pub mod pods;
 pub mod session;
 pub mod shared;

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use e2e::logind::Logind;
 use e2e::pods::{PodWatch, busybox, is_ready, phase, terminated};
 use e2e::{Instance, Shared, complaints};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, PodCondition};
@@ -148,4 +149,35 @@ async fn status_names_who_is_leaving_and_who_is_left() -> Result<()> {
     shared.open_gate().await?;
     slow.gone(e2e::pods::SOON).await?;
     complaints::ensure_none(&instance, &[])
+}
+
+/// A machine that is asked to go down through logind waits until its pods have left, and no longer.
+#[tokio::test(flavor = "multi_thread")]
+async fn logind_waits_until_pods_have_left() -> Result<()> {
+    let mut logind = Logind::start().await?;
+    let options = ["--shutdown-grace", "90", "--shutdown-grace-critical", "10"];
+    let mut instance = Instance::start_on_bus(&logind.address(), &options).await?;
+    let shared = Shared::new()?;
+    let script = polite("web", "read word < /shared/gate; echo web gone >> /shared/log");
+    let mut web = create(&instance, busybox("web", 600, &script, &shared)).await?;
+    web.ready().await?;
+    shared.wait_lines("log", 1).await?;
+    let listening = async {
+        while !std::fs::read_to_string(instance.log())?.contains("logind waits for pods") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(e2e::pods::SOON, listening).await.context("it holds no lock of logind")??;
+
+    logind.reboot().await?;
+    shared.wait_lines("log", 2).await?;
+    ensure!(logind.hears_nothing(Duration::from_millis(500)).await, "the machine waits while a pod leaves");
+    shared.open_gate().await?;
+    ensure!(logind.hears().await? == "start reboot.target");
+    ensure!(shared.lines("log") == ["web up", "web TERM", "web gone"], "{:?}", shared.lines("log"));
+    web.until("Failed", |pod| phase(pod) == Some("Failed")).await?;
+    let (ready, why) = node_ready(&instance).await?;
+    assert_eq!((&*ready, &*why), ("False", "node is shutting down"), "it stays, and says so, until it is told to stop");
+    instance.stop().await
 }

@@ -20,6 +20,7 @@ mod follow;
 mod forward;
 mod http;
 mod last_lines;
+mod listen;
 mod logs;
 mod query;
 mod spdy;
@@ -36,6 +37,7 @@ pub use self::error::StreamError;
 pub(crate) use self::fd::registered;
 pub use self::http::serve_connection;
 pub(crate) use self::last_lines::last_lines;
+pub use self::listen::listen;
 
 /// One container of one pod, as a client names it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

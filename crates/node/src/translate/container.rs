@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use runtime::{ContainerId, ContainerSpec, Mount, Propagation, Resources, Seccomp};
 
 /// Configuration objects the container refers to, already read.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Lookups {
     /// ConfigMaps by name; text values.
     pub config_maps: BTreeMap<String, BTreeMap<String, String>>,

@@ -209,7 +209,8 @@ impl Reader<'_> {
         };
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), self.namespace());
         let answer = api.create_token_request(account, &PostParams::default(), &request).await;
-        let answer = answer.map_err(|error| missing(volume, format!("no token for account {account:?}: {error}")))?;
+        let answer =
+            answer.map_err(|error| super::refused(volume, &format!("no token for account {account:?}"), error))?;
         Ok(answer.status.and_then(|status| status.token).unwrap_or_default())
     }
 }

@@ -18,6 +18,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, HostPathVolumeSource, Pod, Secret, V
 use kube::api::Api;
 use runtime::{MemoryVolume, MountSource};
 use tokio::fs;
+use tracing::warn;
 
 use self::content::Reader;
 use self::payload::Payload;
@@ -36,6 +37,9 @@ pub enum VolumeError {
     /// It refers to something that is not there.
     #[error("volume {volume:?}: {what}")]
     Missing { volume: String, what: String },
+    /// Nobody could be asked.
+    #[error("volume {volume:?}: the API server does not answer")]
+    Unanswered { volume: String, source: kube::Error },
     /// The disk said no.
     #[error("volume {volume:?} cannot be written")]
     Disk { volume: String, source: io::Error },
@@ -87,12 +91,18 @@ pub async fn prepare(
                 }
                 Some(_) => return Err(VolumeError::Unsupported { volume: name }),
             }
-        } else if let Some(payload) = reader.payload(volume).await? {
-            let path = dirs.memory.join(&name);
-            write(&name, payload, path.clone()).await?;
-            Prepared { source: MountSource::Host(path), read_only: true }
         } else {
-            return Err(VolumeError::Unsupported { volume: name });
+            let path = dirs.memory.join(&name);
+            match reader.payload(volume).await {
+                Ok(Some(payload)) => write(&name, payload, path.clone()).await?,
+                Ok(None) => return Err(VolumeError::Unsupported { volume: name }),
+                // While nobody can be asked, what an earlier run of the pod was given is as good as it gets.
+                Err(VolumeError::Unanswered { .. }) if Payload::is_written(&path) => {
+                    warn!(volume = name, "the API server does not answer; the volume stays as it was");
+                }
+                Err(error) => return Err(error),
+            }
+            Prepared { source: MountSource::Host(path), read_only: true }
         };
         volumes.made.insert(name, prepared);
     }
@@ -208,7 +218,7 @@ where
     K::DynamicType: Default,
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    api.get_opt(object).await.map_err(|error| missing(volume, format!("{object:?} cannot be read: {error}")))
+    api.get_opt(object).await.map_err(|error| refused(volume, &format!("{object:?} cannot be read"), error))
 }
 
 async fn directory(volume: &str, path: &Path) -> Result<(), VolumeError> {
@@ -227,6 +237,14 @@ async fn open_to_all(volume: &str, path: &Path, group: Option<u32>) -> Result<()
 
 fn missing(volume: &str, what: String) -> VolumeError {
     VolumeError::Missing { volume: volume.to_owned(), what }
+}
+
+/// A question that was refused, or that nobody could be asked.
+fn refused(volume: &str, what: &str, error: kube::Error) -> VolumeError {
+    if matches!(error, kube::Error::Api(_)) {
+        return missing(volume, format!("{what}: {error}"));
+    }
+    VolumeError::Unanswered { volume: volume.to_owned(), source: error }
 }
 
 fn disk(volume: &str, source: io::Error) -> VolumeError {

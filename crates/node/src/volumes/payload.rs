@@ -30,6 +30,11 @@ pub(super) struct Payload {
 }
 
 impl Payload {
+    /// Whether a volume was made here before.
+    pub(super) fn is_written(volume: &Path) -> bool {
+        volume.join(DATA).exists()
+    }
+
     /// Makes the volume hold exactly these files. A volume that does already is not touched.
     pub(super) fn write(&self, volume: &Path) -> io::Result<()> {
         if let Some(bad) = self.files.keys().find(|path| !stays_inside(path)) {

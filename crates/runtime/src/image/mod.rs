@@ -37,5 +37,6 @@ pub use name::ImageName;
 pub use pull::{LayerProgress, LayerState, Progress, PullError, Pulled, Puller};
 pub use registry::Patience;
 pub use registry::credentials::{Credential, Keyring, KeyringError};
+pub use registry::resolver::Resolver;
 pub use store::ImageStore;
 pub use view::{Origin, StoredImage};

@@ -1,4 +1,4 @@
-//! Our own certificate authority: one CA, the server's certificate, the administrator's.
+//! Our own certificate authority: one CA, the server's certificate, the administrator's, those of nodes ([`nodes`]).
 //!
 //! Everything lives in one directory, is made on first start and reused afterwards. A leaf is made anew when it is
 //! about to expire, when it was signed by another CA, or (the server's) when it does not name an address we serve.
@@ -6,6 +6,7 @@
 
 pub(crate) mod files;
 mod kubeconfig;
+mod nodes;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -24,7 +25,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certificate};
 
-pub use kubeconfig::write_kubeconfig;
+pub use kubeconfig::{kubeconfig, write_kubeconfig};
+pub use nodes::NodeKeys;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
@@ -126,6 +128,13 @@ pub fn ensure(dir: &Path, names: &[String]) -> Result<Pki, PkiError> {
         }
     };
     Ok(Pki { ca, server, admin })
+}
+
+/// Reads the certificates in `dir`, which must be there; nothing is made. `None` if no server has made them yet.
+pub fn read(dir: &Path) -> Result<Option<Pki>, PkiError> {
+    let parts = (load(dir, "ca")?, load(dir, "server")?, load(dir, "admin")?);
+    let (Some(ca), Some(server), Some(admin)) = parts else { return Ok(None) };
+    Ok(Some(Pki { ca, server, admin }))
 }
 
 impl Pki {

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
-use server::{ApiService, Body, Identity, NodeDialer, Server, ServerConfig, Stream};
+use server::{ApiService, Body, Dialing, Identity, NodeDialer, Server, ServerConfig, Stream};
 use tempfile::TempDir;
 use tower::ServiceExt as _;
 
@@ -223,7 +222,7 @@ impl<F> NodeDialer for PipeNode<F>
 where
     F: Fn(tokio::io::DuplexStream) + Send + Sync,
 {
-    fn dial(&self, node: &str) -> Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send + '_>> {
+    fn dial<'a>(&'a self, node: &'a str, _at: Option<SocketAddr>) -> Dialing<'a> {
         let known = node == "n1";
         Box::pin(async move {
             if !known {

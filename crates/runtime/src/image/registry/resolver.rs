@@ -13,7 +13,7 @@ use tokio::sync::OnceCell;
 
 /// Asks `/etc/hosts`, then the name servers of `/etc/resolv.conf`.
 #[derive(Clone, Default)]
-pub(super) struct Resolver {
+pub struct Resolver {
     /// Made when first needed: a machine without name servers can still reach addresses.
     resolver: Arc<OnceCell<TokioResolver>>,
 }

@@ -1,0 +1,57 @@
+//! The part of an instance that has pods: runtime and node.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use node::{Node, NodeConfig};
+use runtime::embedded::{Embedded, EmbeddedConfig};
+
+use crate::config::{Config, VERSION};
+use crate::instance::Instance;
+
+/// A running node and what it runs containers with.
+pub(crate) struct Machine {
+    /// The node.
+    pub node: Node<Embedded>,
+    /// What it runs containers with.
+    pub runtime: Arc<Embedded>,
+    /// The folder that holds all it owns.
+    pub data_dir: PathBuf,
+}
+
+impl Machine {
+    /// Starts the runtime, then the node, which speaks through `client`. `api_port` is where the node itself is reached.
+    pub(crate) async fn start(
+        config: &Config,
+        instance: &Instance,
+        client: kube::Client,
+        api_port: Option<u16>,
+    ) -> Result<Self> {
+        let dir = &instance.dir;
+        let runtime = Embedded::open(EmbeddedConfig {
+            data_dir: dir.clone(),
+            instance: instance.id.clone(),
+            pod_cidr: config.pod_cidr,
+            shim_program: "/proc/self/exe".into(),
+        })
+        .await
+        .context("cannot start the container runtime")?;
+        let runtime = Arc::new(runtime);
+        let settings = NodeConfig {
+            name: config.node_name.clone(),
+            address: config.node_address(),
+            data_dir: dir.join("node"),
+            images: dir.join("images"),
+            eviction: config.eviction.clone(),
+            images_kept: config.images_kept,
+            static_pods: Some(dir.join("manifests")),
+            version: VERSION.to_owned(),
+            api_port,
+            joins_later: config.member.is_some(),
+            takes_on_pods: config.serves,
+        };
+        let node = Node::start(settings, runtime.clone(), client).await.context("cannot start the node")?;
+        Ok(Self { node, runtime, data_dir: dir.clone() })
+    }
+}

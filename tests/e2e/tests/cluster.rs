@@ -1,0 +1,130 @@
+//! A server and nodes that join it: three processes that may each be killed at any moment.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use anyhow::{Context, Result, ensure};
+use e2e::cluster::{NodeProgram, ServerProgram};
+use e2e::leftovers::Traces;
+use e2e::pods::{PodWatch, SOON, busybox, ip};
+use e2e::{Kubectl, Shared, instance};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+/// Runs until it is asked to leave, and says so.
+const STAYS: &str = "trap 'echo asked >> /shared/$POD; exit 0' TERM; echo $POD speaks; echo up >> /shared/$POD; \
+                     while :; do sleep 0.1; done";
+/// Ends with 3 whenever the gate is opened.
+const ENDS: &str = "echo up >> /shared/$POD; read word < /shared/gate; exit 3";
+
+/// A pod for one node, put there by the scheduler.
+fn pod(name: &str, node: &NodeProgram, script: &str, shared: &Shared) -> Value {
+    let mut pod = busybox(name, 5, script, shared);
+    pod["spec"]["nodeSelector"] = json!({ "kubernetes.io/hostname": node.name() });
+    pod["spec"]["containers"][0]["env"] = json!([{ "name": "POD", "value": name }]);
+    pod
+}
+
+fn restarts(pod: &Pod) -> Option<i32> {
+    Some(pod.status.as_ref()?.container_statuses.as_ref()?.first()?.restart_count)
+}
+
+/// Shows pods on two nodes to stock kubectl; kills each of the three processes; and nobody loses anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_join_a_server_and_neither_minds_that_the_other_dies() -> Result<()> {
+    let shared = Shared::new()?;
+    let mut server = ServerProgram::start().await?;
+    let mut one = NodeProgram::join(&server, "node-one").await?;
+    let mut two = NodeProgram::join(&server, "node-two").await?;
+    let client = instance::client(&server.kubeconfig()).await?;
+    let kubectl = Kubectl::newest_by(&server.kubeconfig())?;
+    let nodes = kubectl.run(&["get", "nodes", "--no-headers"]).await?;
+    ensure!(nodes.lines().filter(|line| line.contains(" Ready ")).count() == 2, "{nodes}");
+
+    // Pods on both, seen through the server by every kubectl there is.
+    let mut ips = Vec::new();
+    for (name, node) in [("first", &one), ("second", &two)] {
+        let mut watch = PodWatch::on(&client, name).await?;
+        kubectl.apply(&pod(name, node, STAYS, &shared)).await?;
+        watch.ready().await?;
+        ips.push(watch.last.as_ref().and_then(ip).context("an address")?);
+        for kubectl in Kubectl::all_by(&server.kubeconfig())? {
+            let seen = async {
+                ensure!(kubectl.run(&["logs", name]).await? == format!("{name} speaks\n"));
+                ensure!(kubectl.run(&["exec", name, "--", "hostname"]).await? == format!("{name}\n"));
+                ensure!(kubectl.run_with(&["exec", "-i", name, "--", "tr", "a-z", "A-Z"], "shout").await? == "SHOUT");
+                Ok(())
+            };
+            seen.await.with_context(|| format!("{name} by {}", kubectl.name()))?;
+        }
+    }
+    let traces = [
+        Traces::of_parts(one.dir(), one.pod_cidr(), &ips[..1])?,
+        Traces::of_parts(two.dir(), two.pod_cidr(), &ips[1..])?,
+    ];
+
+    // The server dies, and the node dies too; it goes on without the server, also with what ends meanwhile.
+    let mut watch = PodWatch::on(&client, "ends").await?;
+    kubectl.apply(&pod("ends", &one, ENDS, &shared)).await?;
+    watch.ready().await?;
+    server.kill_9().await?;
+    one.kill_9().await?;
+    one.start()?;
+    shared.open_gate().await?;
+    shared.wait_lines("ends", 2).await.context("a container is restarted while the server is away")?;
+    server.up().await?;
+    one.ready().await?;
+    let mut watch = PodWatch::on(&client, "ends").await?;
+    watch.until("the restart", |pod| restarts(pod) == Some(1)).await?;
+    ensure!(shared.lines("first") == ["up"] && shared.lines("second") == ["up"], "running pods do not notice");
+    let ended = kubectl.run(&["get", "pod", "ends", "-o", "jsonpath={.status.containerStatuses[0].lastState}"]).await?;
+    ensure!(ended.contains("\"exitCode\":3"), "{ended}");
+    ensure!(kubectl.run(&["exec", "first", "--", "hostname"]).await? == "first\n", "the node is found again");
+
+    // A delete that a node misses takes effect when it is back; the grace has begun meanwhile.
+    two.kill_9().await?;
+    let mut watch = PodWatch::on(&client, "second").await?;
+    kubectl.run(&["delete", "pod", "second", "--wait=false"]).await?;
+    ensure!(shared.lines("second") == ["up"], "nobody is there to ask it");
+    two.start()?;
+    two.ready().await?;
+    watch.gone(SOON).await?;
+    ensure!(shared.lines("second") == ["up", "asked"], "{:?}", shared.lines("second"));
+    kubectl.run(&["delete", "pod", "ends", "--now"]).await?;
+
+    // `adieu down` by the running node, and, of one that was killed, alone and without its server.
+    let status = String::from_utf8(one.adieu(&["status"]).output().await?.stdout)?;
+    ensure!(status.contains("node-one: ready") && status.contains("1: 1 running"), "{status}");
+    let mut watch = PodWatch::on(&client, "last").await?;
+    kubectl.apply(&pod("last", &two, STAYS, &shared)).await?;
+    watch.ready().await?;
+    one.down().await?;
+    ensure!(shared.lines("first") == ["up", "asked"], "{:?}", shared.lines("first"));
+    two.kill_9().await?;
+    server.kill_9().await?;
+    two.down().await?;
+    ensure!(shared.lines("last") == ["up", "asked"], "{:?}", shared.lines("last"));
+    traces.iter().try_for_each(Traces::ensure_none)
+}
+
+/// What is refused at the start says why, and what to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_cannot_join_says_why() -> Result<()> {
+    let server = ServerProgram::start().await?;
+    let mut node = NodeProgram::join(&server, "node-three").await?;
+    node.kill_9().await?;
+    let admin = server.kubeconfig().to_string_lossy().into_owned();
+    for (words, told) in [
+        (&["node", "--kubeconfig", admin.as_str()][..], "is not a node's"),
+        (&["node", "--node-name", "other"], "lets in \"node-three\" only"),
+        (&["node", "--node-api", "127.0.0.1:0", "--pod-cidr", "10.99.0.0/16"], "was last used with"),
+        (&["up"], "was last used by `adieu node`"),
+        (&["server"], "use `adieu node` on it"),
+        (&["server", "add-node", "Not a name"], "cannot name a node"),
+        (&["server", "add-node", "four"], "no server has run on"),
+    ] {
+        let output = node.adieu(words).output().await?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success() && said.contains(told), "{words:?}: {said}");
+    }
+    node.down().await?;
+    Ok(())
+}
