@@ -57,6 +57,9 @@ impl Step {
     }
 }
 
+/// Most objects are shorter than this.
+const USUAL_BYTES_MAX: usize = 4096;
+
 impl Change {
     /// When it happened.
     pub fn revision(&self) -> Revision {
@@ -83,10 +86,13 @@ impl Object {
     /// long as the second half of the answer.
     pub(crate) fn stamped(key: Key, revision: Revision, mut value: Value) -> (Self, Arc<Value>) {
         stamp(&mut value, revision);
-        let json = serde_json::to_vec(&value).expect("a JSON value serialises: its keys are strings");
+        let mut json = Vec::with_capacity(USUAL_BYTES_MAX);
+        serde_json::to_writer(&mut json, &value).expect("a JSON value serialises: its keys are strings");
         let value = Arc::new(value);
         let parsed = Mutex::new(Arc::downgrade(&value));
-        (Self { key, revision, json: Bytes::from(json), parsed }, value)
+        // A copy is kept, as long as it needs to be: there may be tens of thousands, and what is written to grows by
+        // doubling.
+        (Self { key, revision, json: Bytes::copy_from_slice(&json), parsed }, value)
     }
 
     /// The object that `json` says, which must have been written by us.
