@@ -27,6 +27,7 @@ use self::orphans::Orphans;
 pub use self::shutdown::{FLUSH, Farewell, ShutdownNews};
 use crate::driver::{Driver, Memory, Progress};
 use crate::hands::{Hands, Tools, instance, lock};
+use crate::last_words::last_words;
 use crate::pressure::Eviction;
 use crate::publisher::{Flush, SharedFacts};
 use crate::statics::{Wanted, is_mirror, is_static};
@@ -385,10 +386,11 @@ impl<R: Runtime> Pods<R> {
         let (pod, input) = match event {
             RuntimeEvent::Exited { pod, id, exit } => {
                 let instance = instance(&id);
-                if let (Some(handle), Some(text)) =
-                    (self.drivers.get(&pod.0), self.tools.runtime.termination_message(&pod, &id).await)
-                {
-                    lock(&handle.entry.facts).last_words.insert(instance.clone(), text);
+                if let Some(handle) = self.drivers.get(&pod.0) {
+                    let manifest = lock(&handle.entry.facts).pod.clone();
+                    if let Some(text) = last_words(&*self.tools.runtime, &manifest, &id, &exit).await {
+                        lock(&handle.entry.facts).last_words.insert(instance.clone(), text);
+                    }
                 }
                 (pod, Input::Exited { instance, exit: api_exit(exit) })
             }

@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use super::Pods;
 use crate::driver::Memory;
 use crate::hands::{instance, words};
+use crate::last_words::last_words;
 use crate::statics;
 use crate::translate::report::runtime_report;
 use crate::translate::status::Facts;
@@ -91,7 +92,9 @@ impl<R: Runtime> Pods<R> {
                 Ok(image) => facts.know_image(&container.id.name, &image),
                 Err(_) => _ = facts.image_ids.insert(container.id.name.clone(), container.image_id.clone()),
             }
-            if let Some(words) = self.tools.runtime.termination_message(&PodUid(uid.clone()), &container.id).await {
+            if let Some(exit) = &container.exit
+                && let Some(words) = last_words(&*self.tools.runtime, &facts.pod, &container.id, exit).await
+            {
                 facts.last_words.insert(instance(&container.id), words);
             }
         }
