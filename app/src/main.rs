@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
-use cli::plan::{Outcome, Paint, PlanArgs};
+use cli::plan::{Misuse, Outcome, Paint, PlanArgs};
 use cli::{Cli, Command, Screen};
 
 fn main() -> ExitCode {
@@ -60,8 +60,14 @@ pub(crate) fn wants_colours(stream: &impl IsTerminal) -> bool {
 
 fn plan(args: &PlanArgs) -> Result<ExitCode> {
     let colours = wants_colours(&io::stdout());
-    match cli::plan::run(args, &mut io::stdin().lock(), &mut io::stdout().lock(), Paint { colours })? {
-        Outcome::Planned => Ok(ExitCode::SUCCESS),
-        Outcome::Refused => Ok(ExitCode::from(3)),
+    match cli::plan::run(args, &mut io::stdin().lock(), &mut io::stdout().lock(), Paint { colours }) {
+        Ok(Outcome::Planned) => Ok(ExitCode::SUCCESS),
+        Ok(Outcome::Refused) => Ok(ExitCode::from(3)),
+        // As of any other mistake in the command line.
+        Err(error) if error.is::<Misuse>() => {
+            eprintln!("adieu: {error:#}");
+            Ok(ExitCode::from(2))
+        }
+        Err(error) => Err(error),
     }
 }

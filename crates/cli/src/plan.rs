@@ -11,12 +11,16 @@ mod checked;
 mod command;
 mod documents;
 mod draw;
+mod ender;
+mod image;
 mod located;
 mod manifest;
 mod mistakes;
+mod options;
 mod paint;
 mod pause;
 mod report;
+mod seen;
 mod sentence;
 mod shell;
 mod story;
@@ -40,12 +44,12 @@ use bars::Bar;
 use behaviour::Behaviour;
 use manifest::{Manifests, PlannedPod};
 use mistakes::Mistakes;
-use story::{Cast, Story, What};
+use story::{Cast, Story};
 use traffic::Traffic;
 use verdict::Verdict;
 use world::Part;
 
-pub use behaviour::{AppOption, HookOption};
+pub use options::{AppOption, HookOption};
 pub use paint::Paint;
 pub use traffic::TrafficOption;
 
@@ -59,10 +63,10 @@ pub struct PlanArgs {
     #[arg(hide = true)]
     pub stray: Option<PathBuf>,
     /// Delete the pod so long after its start, such as 2s [default: once everything is Ready]
-    #[arg(long, value_name = "TIME", value_parser = behaviour::duration)]
+    #[arg(long, value_name = "TIME", value_parser = options::duration)]
     pub delete_at: Option<Duration>,
     /// Delete it with this grace, in seconds [default: terminationGracePeriodSeconds]
-    #[arg(long, value_name = "SECONDS", value_parser = behaviour::whole_seconds, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", value_parser = options::whole_seconds, allow_negative_numbers = true)]
     pub grace: Option<u64>,
     /// How a program takes its stop signal: exits-after=3s, exits-at-once, ignores-term, hangs, exit-code=1; joined by
     /// commas, for all main containers or for one
@@ -81,8 +85,8 @@ pub struct PlanArgs {
     /// Exit with 3 if there are warnings
     #[arg(long)]
     pub strict: bool,
-    /// Leave out warnings of that short name; may be given several times
-    #[arg(long, value_name = "WARNING", value_parser = advice::code)]
+    /// Leave out warnings of that short name; joined by commas, or given several times
+    #[arg(long, value_name = "WARNING", value_delimiter = ',', value_parser = advice::code)]
     pub accept: Vec<String>,
 }
 
@@ -125,9 +129,17 @@ pub(crate) struct Plan<'a> {
     warnings: Vec<Warning>,
 }
 
+/// The command line says something that these manifests have no place for.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Misuse(String);
+
 /// Plans every pod of the manifests and writes the result to `out`. Mistakes in the manifests are an error, and for
-/// programs are written to `out` as well.
+/// programs are written to `out` as well; one in the command line is a [`Misuse`].
 pub fn run(args: &PlanArgs, stdin: &mut dyn Read, out: &mut dyn Write, paint: Paint) -> Result<Outcome> {
+    if let Some(stray) = &args.stray {
+        return Err(Misuse(format!("files are given with -f: adieu plan -f {}", stray.display())).into());
+    }
     let manifests = match read(args, stdin) {
         Ok(manifests) => manifests,
         Err(mistakes) => {
@@ -137,14 +149,17 @@ pub fn run(args: &PlanArgs, stdin: &mut dyn Read, out: &mut dyn Write, paint: Pa
             return Err(mistakes.into());
         }
     };
+    check(args, &manifests)?;
+    let notes = traffic::notes(&manifests);
     let plans = manifests.pods.iter().map(|pod| plan(args, pod, &manifests)).collect::<Result<Vec<_>>>()?;
     let text = match args.output {
         PlanOutput::Text => {
             let pages = plans.iter().map(|plan| draw::plan(plan, paint));
-            let skipped = manifests.skipped.iter().map(|skipped| format!("skipped: {skipped}\n"));
-            pages.chain(skipped).collect::<Vec<_>>().join("\n")
+            let notes = notes.iter().map(|note| draw::aside("note", note));
+            let skipped = manifests.skipped.iter().map(|skipped| draw::aside("skipped", skipped));
+            pages.chain(notes).chain(skipped).collect::<Vec<_>>().join("\n")
         }
-        PlanOutput::Json => report::of(&plans, &manifests.skipped)?,
+        PlanOutput::Json => report::of(&plans, &manifests.skipped, &notes)?,
     };
     write(out, &text)?;
     let warned = plans.iter().any(|plan| !plan.warnings.is_empty());
@@ -161,9 +176,6 @@ fn write(out: &mut dyn Write, text: &str) -> Result<()> {
 
 /// Everything that is to be planned, or everything that is wrong.
 fn read(args: &PlanArgs, stdin: &mut dyn Read) -> Result<Manifests, Mistakes> {
-    if let Some(stray) = &args.stray {
-        return Err(Mistakes::one(format!("files are given with -f: adieu plan -f {}", stray.display())));
-    }
     let mut mistakes = Mistakes::default();
     let sources = documents::sources(&args.files, stdin, &mut mistakes);
     let manifests = manifest::read(&sources, &mut mistakes);
@@ -173,26 +185,30 @@ fn read(args: &PlanArgs, stdin: &mut dyn Read) -> Result<Manifests, Mistakes> {
     if manifests.pods.is_empty() {
         return Err(Mistakes::one(format!("no pods to plan: the manifests hold no {}", workload::kinds())));
     }
-    let specs = manifests.pods.iter().filter_map(|pod| pod.pod.spec.as_ref());
-    let known: Vec<&str> = specs
-        .flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers))
-        .map(|container| container.name.as_str())
-        .collect();
+    Ok(manifests)
+}
+
+/// Whether everybody is there of whom the command line speaks.
+fn check(args: &PlanArgs, manifests: &Manifests) -> Result<(), Misuse> {
+    let containers = || {
+        let specs = manifests.pods.iter().filter_map(|pod| pod.pod.spec.as_ref());
+        specs.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers))
+    };
     let apps = args.apps.iter().filter_map(|app| app.container.as_deref());
-    let hooks = args.hooks.iter().filter_map(|hook| hook.container.as_deref());
-    if let Some(name) = apps.chain(hooks).find(|name| !known.contains(name)) {
-        return Err(Mistakes::one(format!("no container is called {name:?}; there are: {}", known.join(", "))));
+    let hooks = || args.hooks.iter().filter_map(|hook| hook.container.as_deref());
+    if let Some(name) = apps.chain(hooks()).find(|name| containers().all(|container| container.name != *name)) {
+        let mut known: Vec<&str> = containers().map(|container| container.name.as_str()).collect();
+        known.sort_unstable();
+        known.dedup();
+        return Err(Misuse(format!("no container is called {name:?}; there are: {}", known.join(", "))));
     }
     let hooked = |name: &&str| {
-        let specs = manifests.pods.iter().filter_map(|pod| pod.pod.spec.as_ref());
-        let mut named = specs
-            .flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers))
-            .filter(|container| container.name == **name);
+        let mut named = containers().filter(|container| container.name == **name);
         named.any(|container| container.lifecycle.as_ref().is_some_and(|lifecycle| lifecycle.pre_stop.is_some()))
     };
-    match args.hooks.iter().filter_map(|hook| hook.container.as_deref()).find(|name| !hooked(name)) {
-        Some(name) => Err(Mistakes::one(format!("--hook {name}: that container has no preStop hook"))),
-        None => Ok(manifests),
+    match hooks().find(|name| !hooked(name)) {
+        Some(name) => Err(Misuse(format!("--hook {name}: that container has no preStop hook"))),
+        None => Ok(()),
     }
 }
 
@@ -218,14 +234,14 @@ fn plan<'a>(args: &PlanArgs, pod: &'a PlannedPod, manifests: &Manifests) -> Resu
     let today = Cast { flow: flow.unsteered(), ..cast.clone() };
     let unsteered = traffic.as_ref().filter(|_| flow.steered).map(|_| story::tell(today, grace, args.delete_at));
     let story = story::tell(cast, grace, args.delete_at);
-    let bars = bars::of(names.iter().map(String::as_str), &story.facts);
+    let bars = bars::of(names.iter().map(String::as_str), story.departure());
     let mut plan = Plan {
         pod,
         own_grace,
         grace_said: args.grace.is_some(),
         traffic,
         assumed,
-        verdict: verdict::of(&story, &bars, &behaviours),
+        verdict: verdict::of(&story, &bars, &behaviours, pod.is_job()),
         behaviours,
         from_the_start: args.delete_at.is_some() || !story.was_ready,
         story,
@@ -239,14 +255,6 @@ fn plan<'a>(args: &PlanArgs, pod: &'a PlannedPod, manifests: &Manifests) -> Resu
     }
     plan.warnings.retain(|warning| !args.accept.iter().any(|accepted| accepted == warning.code));
     Ok(plan)
-}
-
-impl Plan<'_> {
-    /// Which fact is the delete.
-    fn delete_position(&self) -> usize {
-        let is_delete = |what: &What| matches!(what, What::DeleteRequested { .. } | What::RemovedAtOnce);
-        self.story.facts.iter().position(|fact| is_delete(&fact.what)).unwrap_or(0)
-    }
 }
 
 fn behaviours(args: &PlanArgs, pod: &PlannedPod, spec: &PodSpec) -> BTreeMap<String, Behaviour> {

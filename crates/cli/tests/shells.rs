@@ -90,7 +90,7 @@ fn planned(words: &[&str], script: &str) -> Planned {
     let command: Vec<&str> = words.iter().copied().chain([script]).collect();
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" },
-        "spec": { "containers": [{ "name": "app", "image": "example.com/app", "command": command }] },
+        "spec": { "restartPolicy": "Never", "containers": [{ "name": "app", "image": "example.com/app", "command": command }] },
     });
     let cli = cli::Cli::try_parse_from(["adieu", "plan", "-f", "-", "-o", "json", "--grace", "10"]).unwrap();
     let cli::Command::Plan(args) = cli.command else { panic!("`plan` is not `plan`") };
@@ -98,7 +98,9 @@ fn planned(words: &[&str], script: &str) -> Planned {
     run(&args, &mut pod.to_string().as_bytes(), &mut out, Paint { colours: false }).unwrap();
     let report: Value = serde_json::from_slice(&out).unwrap();
     let pod = &report["pods"][0];
-    let end = &pod["containers"][0]["end"];
+    // One that is over by itself is not there to be asked.
+    let facts = pod["timeline"].as_array().unwrap();
+    let end = facts.iter().rfind(|fact| fact["what"] == "exited").unwrap();
     let codes: Vec<String> = pod["warnings"]
         .as_array()
         .unwrap()
@@ -106,7 +108,7 @@ fn planned(words: &[&str], script: &str) -> Planned {
         .map(|warning| warning["code"].as_str().unwrap().to_owned())
         .collect();
     let killed = codes.iter().any(|code| code == "shell-does-not-wait");
-    let ended = match end["killed"] == true {
+    let ended = match end["byKill"] == true {
         true => Ended::Not,
         false => Ended::Exited(end["code"].as_i64().unwrap(), if killed { Done::Killed } else { Done::Finished }),
     };

@@ -32,6 +32,7 @@ pub(crate) const LOST: &str = "ContainerStatusUnknown";
 pub(crate) const LOST_CODE: i32 = 137;
 const LOST_LIVING: &str =
     "The container could not be located when the pod was deleted.  The container used to be Running";
+pub(crate) const LOST_STARTING: &str = "The sandbox was lost while the container was being started";
 pub(crate) const LOST_TERMINATED: &str = "The container could not be located when the pod was terminated";
 
 /// A container and all that happened to it.
@@ -352,14 +353,15 @@ impl Container {
 
     /// Nobody can find it any more.
     pub(crate) fn lost(&mut self, now: Moment, terminating: bool, out: &mut Vec<Effect>) -> EndedRun {
-        let (started, ended) = match core::mem::replace(&mut self.run, Run::Ended) {
+        let (started, ended, message) = match core::mem::replace(&mut self.run, Run::Ended) {
             Run::Running(running) => {
                 self.end_hooks(&running, out);
-                (Some(running.since), running.ends(now))
+                (Some(running.since), running.ends(now), if terminating { LOST_TERMINATED } else { LOST_LIVING })
             }
-            Run::Asked(_) | Run::Unstarted | Run::Waiting { .. } | Run::Ended => (None, EndedRun::unseen(None, false)),
+            Run::Asked(_) | Run::Unstarted | Run::Waiting { .. } | Run::Ended => {
+                (None, EndedRun::unseen(None, false), LOST_STARTING)
+            }
         };
-        let message = if terminating { LOST_TERMINATED } else { LOST_LIVING };
         self.record(Terminated {
             attempt: self.attempt,
             reason: LOST.into(),

@@ -12,6 +12,7 @@ use core::time::Duration;
 use crate::container::{Container, Run};
 use crate::detour::Detour;
 use crate::fingerprint::Fingerprint;
+use crate::image::ANY_EDITION;
 use crate::phase::Phase;
 use crate::termination::{Cause, Object, Termination, terminal_phase};
 use crate::waiter::Waiter;
@@ -271,7 +272,7 @@ impl PodWorker {
 
     /// The container of that name, if that is the image it is to run.
     pub(crate) fn wanting(&mut self, name: &ContainerName, edition: u32) -> Option<&mut Container> {
-        self.named(name).filter(|container| container.edition == edition)
+        self.named(name).filter(|container| edition == ANY_EDITION || container.edition == edition)
     }
 
     /// The container whose latest run is `instance`; news of older runs comes too late to matter.

@@ -247,7 +247,7 @@ fn sum(header: &[u8], payload: &[u8]) -> u32 {
 mod tests {
     use std::time::Duration;
 
-    use lifecycle::{Hook, Readiness, RestartPolicy, Role, Signal};
+    use lifecycle::{Hook, PodWorker, Readiness, RestartPolicy, Role, Signal, SpecChange};
 
     use super::*;
 
@@ -283,5 +283,40 @@ mod tests {
             at: Moment::from_millis(9),
         };
         assert_eq!(read(&payload), Ok(Entry::Of(expected)));
+    }
+
+    /// Version 2 did not say which image was there; after a change of the image it was the one that was wanted by then.
+    #[test]
+    fn a_life_of_version_2_in_which_an_image_changed_is_read_as_it_was_lived() {
+        const IMAGE_READY: u8 = 2;
+        const IMAGE_FAILED: u8 = 3;
+        let app = ContainerName("app".to_owned());
+        let before = |tag: u8, write: &dyn Fn(&mut Vec<u8>)| {
+            let mut payload = vec![3];
+            "u".to_owned().put(&mut payload);
+            Moment::from_millis(9).put(&mut payload);
+            Wall(9).put(&mut payload);
+            payload.push(tag);
+            app.put(&mut payload);
+            write(&mut payload);
+            Vec::<Effect>::new().put(&mut payload);
+            match read(&payload) {
+                Ok(Entry::Of(Record::Step { input, .. })) => input,
+                other => panic!("{other:?}"),
+            }
+        };
+        let ready = |signal| before(IMAGE_READY, &|out| Some(Signal(signal)).put(out));
+        let failed =
+            || before(IMAGE_FAILED, &|out| ["ErrImagePull", "no"].map(str::to_owned).iter().for_each(|it| it.put(out)));
+        let changed = || Input::SpecChanged { change: SpecChange::Image { container: app.clone() } };
+        let mut pod = PodWorker::new(PodSpec::new(vec![ContainerSpec::new("app", Role::Main)]));
+        let starts = |asked: &[Effect]| asked.iter().any(|effect| matches!(effect, Effect::StartContainer { .. }));
+        for input in [Input::Begin, changed(), failed(), Input::SandboxReady] {
+            pod.handle(Moment::from_millis(10), input);
+        }
+        let asked = pod.handle(Moment::from_millis(10_010), Input::TimePassed);
+        assert!(asked.contains(&Effect::PullImage { container: app.clone(), edition: 1 }), "{asked:?}");
+        assert!(starts(&pod.handle(Moment::from_millis(10_011), ready(3))), "the other image is there");
+        assert_eq!(pod.status().containers[0].stop_signal, Some(Signal(3)));
     }
 }

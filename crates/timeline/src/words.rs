@@ -1,11 +1,11 @@
 //! How each word of the workers' vocabulary is written. A tag once used is never given to another word.
 
 use lifecycle::{
-    BarrierMode, BestEvidence, Calm, CalmContainer, CalmRun, ContainerName, ContainerReport, ContainerSpec, Cut,
-    DeleteSighting, Delivery, DrainSpec, Effect, Event, EventKind, Exit, Hook, HookKind, HookOutcome, HookReport,
-    Input, Instance, KillCause, KillOutcome, LastEndpoint, Moment, PodIdentity, PodSpec, Probe, ProbeSpec, Readiness,
-    RestartPolicy, Role, Routes, RuntimeReport, SeenContainer, Signal, SpecChange, Terminated, TrafficNews, Waiting,
-    Wall,
+    ANY_EDITION, BarrierMode, BestEvidence, Calm, CalmContainer, CalmRun, ContainerName, ContainerReport,
+    ContainerSpec, Cut, DeleteSighting, Delivery, DrainSpec, Effect, Event, EventKind, Exit, Hook, HookKind,
+    HookOutcome, HookReport, Input, Instance, KillCause, KillOutcome, LastEndpoint, Moment, PodIdentity, PodSpec,
+    Probe, ProbeSpec, Readiness, RestartPolicy, Role, Routes, RuntimeReport, SeenContainer, Signal, SpecChange,
+    Terminated, TrafficNews, Waiting, Wall,
 };
 
 use crate::wire::{Wire, WireError, wire_enum, wire_struct};
@@ -99,13 +99,13 @@ wire_enum!(Input {
     31 ImageFailed { container, edition, reason, message };
 } before input_before);
 
-/// Images were told without saying which, when a late answer could only be for the first.
+/// Images were told without saying which, and taken for the one that was wanted.
 fn input_before(tag: u8, input: &mut &[u8]) -> Option<Result<Input, WireError>> {
     let ready = |input: &mut &[u8]| {
-        Ok(Input::ImageReady { container: Wire::take(input)?, edition: 0, stop_signal: Wire::take(input)? })
+        Ok(Input::ImageReady { container: Wire::take(input)?, edition: ANY_EDITION, stop_signal: Wire::take(input)? })
     };
     let failed = |input: &mut &[u8]| {
-        let (container, edition) = (Wire::take(input)?, 0);
+        let (container, edition) = (Wire::take(input)?, ANY_EDITION);
         Ok(Input::ImageFailed { container, edition, reason: Wire::take(input)?, message: Wire::take(input)? })
     };
     match tag {
@@ -182,7 +182,7 @@ wire_enum!(Effect {
 
 /// A pull was asked for without saying of which image.
 fn effect_before(tag: u8, input: &mut &[u8]) -> Option<Result<Effect, WireError>> {
-    (tag == 1).then(|| Ok(Effect::PullImage { container: Wire::take(input)?, edition: 0 }))
+    (tag == 1).then(|| Ok(Effect::PullImage { container: Wire::take(input)?, edition: ANY_EDITION }))
 }
 
 wire_enum!(Cut { 1 Divert; 2 Withdraw; 3 Refuse; });

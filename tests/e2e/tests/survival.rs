@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::complaints::AFTER_A_CRASH;
+use e2e::complaints::{AFTER_A_CRASH, Expected};
 use e2e::leftovers::{Kind, Traces};
 use e2e::pods::{PodWatch, SOON, busybox, ip, phase, terminated, with_pre_stop};
 use e2e::{Instance, Kubectl, Shared, complaints};
@@ -205,6 +205,27 @@ async fn adieu_down_finishes_what_a_crash_left() -> Result<()> {
     assert_eq!(shared.lines("log"), ["up", "TERM"]);
     traces.ensure_none()?;
     complaints::ensure_none(&instance, AFTER_A_CRASH)
+}
+
+/// What nobody remembers gets its stop signal and its notice, also if the agent dies once more over it; only then does the
+/// pod begin anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_remembers_leaves_before_its_pod_begins_anew() -> Result<()> {
+    const FORGOTTEN: Expected =
+        Expected { text: "a sandbox that nobody remembers is ended", because: "its journal was removed" };
+    let mut instance = Instance::start().await?;
+    let shared = Shared::new()?;
+    create(&instance, &shared, "forgotten", busybox("forgotten", 30, IGNORES_TERM, &shared)).await?;
+    instance.kill_9().await?;
+    std::fs::remove_file(instance.journal())?;
+    instance.up().await?;
+    shared.wait_lines("log", 2).await?;
+    instance.kill_9().await?;
+    instance.up().await?;
+    assert_eq!(shared.wait_lines("log", 3).await?, ["up", "TERM", "up"]);
+    PodWatch::on(&instance.client().await?, "forgotten").await?.ready().await?;
+    Kubectl::newest(&instance)?.run(&["delete", "pod", "forgotten", "--grace-period=1"]).await?;
+    complaints::ensure_none(&instance, &[AFTER_A_CRASH, &[FORGOTTEN]].concat())
 }
 
 /// A long life is remembered in one piece, and whoever starts after a crash knows what the one before knew.

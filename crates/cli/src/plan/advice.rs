@@ -15,6 +15,8 @@ use serde::Serialize;
 
 use super::Plan;
 use super::bars::{Bar, On};
+use super::behaviour::HookRun;
+use super::traffic::Traffic;
 use super::words::length;
 
 /// A grace above this outlives the patience of drains and autoscalers.
@@ -35,11 +37,13 @@ pub(super) const HELPERS: [&str; 9] = [
 ];
 
 /// The short names of all warnings.
-const CODES: [&str; 31] = [
+const CODES: [&str; 36] = [
     "annotation-not-understood",
     "cannot-tell",
+    "command-needs-shell",
     "command-without-shell",
     "drain-budget-beyond-grace",
+    "ends-by-itself",
     "grace-long",
     "grace-negative",
     "grace-zero",
@@ -50,10 +54,12 @@ const CODES: [&str; 31] = [
     "hook-tcp-socket",
     "hook-without-shell",
     "job-counts-failure",
+    "job-counts-success",
     "killed",
     "liveness-without-grace",
     "no-handler",
     "no-readiness",
+    "runner-in-front",
     "shell-dies-first",
     "shell-does-not-wait",
     "shell-may-swallow-signal",
@@ -61,6 +67,7 @@ const CODES: [&str; 31] = [
     "sidecar-as-container",
     "sidecar-hook-at-once",
     "signal-ignored",
+    "signal-name-refused",
     "sleep-instead-of-barrier",
     "startup-without-grace",
     "stop-signal-kill",
@@ -241,9 +248,14 @@ impl Advice<'_> {
     }
 
     fn on_job(&mut self) {
-        let ends_badly = self.plan.story.phase == PodPhase::Failed;
-        if ends_badly && matches!(self.plan.pod.kind.as_str(), "Job" | "CronJob") {
-            self.pod(
+        // One that is over before anybody asks it to leave has failed or succeeded by itself.
+        let asked = self.plan.bars.iter().any(|bar| bar.end.is_some());
+        if !asked || !self.plan.pod.is_job() {
+            return;
+        }
+        let known = |bar: &Bar| self.plan.behaviours.get(&bar.name).is_some_and(|behaviour| behaviour.code_known);
+        match self.plan.story.phase {
+            PodPhase::Failed => self.pod(
                 "job-counts-failure",
                 "spec.restartPolicy",
                 (
@@ -252,7 +264,18 @@ impl Advice<'_> {
                     "ignore disruptions with a podFailurePolicy (onPodConditions: DisruptionTarget); exit with 0 only \
                      when all the work is done, because the Job then never runs it again",
                 ),
-            );
+            ),
+            PodPhase::Succeeded if self.plan.bars.iter().all(known) => self.pod(
+                "job-counts-success",
+                "spec.containers",
+                (
+                    "a pod of a Job that ends Succeeded when it is asked to leave",
+                    "the Job takes its work for done, however much of it is left, and never runs it again",
+                    "exit with another code than 0 if there is work left, and ignore disruptions with a podFailurePolicy \
+                     (onPodConditions: DisruptionTarget)",
+                ),
+            ),
+            PodPhase::Succeeded | PodPhase::Pending | PodPhase::Running => {}
         }
     }
 
@@ -264,6 +287,25 @@ impl Advice<'_> {
         }
         self.on_probes(spec, about);
         self.on_role(spec, about);
+        self.on_end(spec, about);
+    }
+
+    /// A container that is not there to be deleted.
+    fn on_end(&mut self, spec: &PodSpec, about: &About<'_>) {
+        let over = self.plan.behaviours.get(&about.container.name).is_some_and(|behaviour| behaviour.over.is_some());
+        if over && (about.sidecar || spec.restart_policy.as_deref() == Some("Always")) {
+            self.container(
+                about,
+                "ends-by-itself",
+                &about.below("command"),
+                (
+                    "a command that is over as soon as it has begun",
+                    "it waits for nothing, so the container ends, and is started again and again with longer and longer \
+                     pauses (CrashLoopBackOff)",
+                    "keep the program in the foreground, as the last command; work that is meant to end belongs into a Job",
+                ),
+            );
+        }
     }
 
     fn on_probes(&mut self, spec: &PodSpec, about: &About<'_>) {
@@ -297,12 +339,19 @@ impl Advice<'_> {
                 );
             }
         }
-        let serves = !container.ports.as_deref().unwrap_or_default().is_empty() || spec.containers.len() == 1;
+        let serves = self.serves(spec, container);
         let traffic = self.plan.traffic.as_ref().filter(|_| serves && !about.sidecar);
-        let unsteered = traffic.is_some_and(|traffic| !traffic.flow.steered);
+        // Where nobody can take them, it is of no use to wait for connections to go elsewhere.
+        let somebody = |traffic: &&Traffic| traffic.replaced || traffic.others != Some(0);
+        let unsteered = traffic.filter(somebody).is_some_and(|traffic| !traffic.flow.steered);
         let bar = self.plan.bars.iter().find(|bar| bar.name == container.name);
         // A hook of any kind is time in which connections can go elsewhere.
-        if unsteered && spent(bar, On::PreStop).is_zero() && !self.plan.story.grace.is_zero() {
+        let behaviour = self.plan.behaviours.get(&container.name);
+        let held = match behaviour.map(|behaviour| behaviour.pre_stop) {
+            Some(HookRun::EndsProgram { asks, .. }) => asks,
+            Some(_) | None => spent(bar, On::PreStop),
+        };
+        if unsteered && held.is_zero() && !self.plan.story.grace.is_zero() {
             self.container(
                 about,
                 STILL_ARRIVES,
@@ -319,17 +368,41 @@ impl Advice<'_> {
         }
         let service = self.plan.traffic.as_ref().and_then(|traffic| traffic.services.first());
         if let (Some(service), None, true) = (service, &container.readiness_probe, serves && !about.sidecar) {
+            let rolls = self.plan.traffic.as_ref().is_some_and(|traffic| traffic.replaced);
+            let reason = match rolls {
+                true => {
+                    "it gets traffic as soon as its process runs; in a rollout the old pod is asked to leave before the \
+                     new one can answer"
+                }
+                false => "it gets traffic as soon as its process runs, whether it can answer or not",
+            };
             self.container(
                 about,
                 "no-readiness",
                 about.field,
                 (
                     &format!("no readiness probe behind Service {service}"),
-                    "it gets traffic as soon as its process runs; in a rollout the old pod is asked to leave before the \
-                     new one can answer",
+                    reason,
                     "add a readinessProbe that passes once the program can serve",
                 ),
             );
+        }
+    }
+
+    /// Whether the connections of the Services are for this container, as far as ports tell.
+    fn serves(&self, spec: &PodSpec, container: &Container) -> bool {
+        let targets = self.plan.traffic.as_ref().map_or(&[][..], |traffic| &traffic.targets);
+        let has = |container: &Container| {
+            container.ports.iter().flatten().any(|port| {
+                let names = port.name.as_deref();
+                targets
+                    .iter()
+                    .any(|target| *target == port.container_port.to_string() || Some(target.as_str()) == names)
+            })
+        };
+        match spec.containers.iter().any(has) {
+            true => has(container),
+            false => !container.ports.as_deref().unwrap_or_default().is_empty() || spec.containers.len() == 1,
         }
     }
 
@@ -340,7 +413,7 @@ impl Advice<'_> {
         if about.sidecar || !helper || spec.containers.len() < 2 {
             return;
         }
-        let job = matches!(self.plan.pod.kind.as_str(), "Job" | "CronJob");
+        let job = self.plan.pod.is_job();
         let reason = match job {
             true => {
                 "a Job is done when all its containers are: this one does not exit by itself, so the Job never ends"

@@ -1,8 +1,9 @@
 //! Where each container's share of the grace went: spans of time for a drawing or a program.
 
+use lifecycle::Signal;
 use serde::Serialize;
 
-use super::story::{Fact, HookName, What};
+use super::story::{Fact, HookName, What, written};
 
 /// One container's way out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -53,9 +54,12 @@ pub(super) struct End {
     pub(super) code: u8,
     /// It had to be killed.
     pub(super) killed: bool,
+    /// The signal it died of, KILL included; nothing if it exited.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "written")]
+    pub(super) signal: Option<Signal>,
 }
 
-/// The way out of each of `names`.
+/// The way out of each of `names`, as told by what happened from the delete on.
 pub(super) fn of<'a>(names: impl Iterator<Item = &'a str>, facts: &[Fact]) -> Vec<Bar> {
     names.map(|name| bar(name, facts)).filter(|bar| bar.end.is_some() || !bar.spans.is_empty()).collect()
 }
@@ -70,7 +74,7 @@ fn shut(facts: &[Fact]) -> Option<i64> {
 fn bar(name: &str, facts: &[Fact]) -> Bar {
     let mut bar = Bar { name: name.to_owned(), spans: Vec::new(), end: None };
     let mut open = shut(facts).map(|at| (On::Barrier, at));
-    let own = facts.iter().filter(|fact| fact.at_millis >= 0 && fact.container.as_deref() == Some(name));
+    let own = facts.iter().filter(|fact| fact.container.as_deref() == Some(name));
     for fact in own {
         let at = fact.at_millis;
         let next = match &fact.what {
@@ -79,8 +83,8 @@ fn bar(name: &str, facts: &[Fact]) -> Bar {
             What::Signalled { .. } => Some(On::Stopping),
             What::HookFinished { hook: HookName::PreStop, .. }
             | What::HookAbandoned { hook: HookName::PreStop, .. } => None,
-            What::Exited { code, by_kill, .. } => {
-                bar.end = Some(End { at_millis: at, code: *code, killed: *by_kill });
+            What::Exited { code, by_kill, by_signal, .. } => {
+                bar.end = Some(End { at_millis: at, code: *code, killed: *by_kill, signal: *by_signal });
                 None
             }
             What::HookStarted { .. }
@@ -89,6 +93,7 @@ fn bar(name: &str, facts: &[Fact]) -> Bar {
             | What::Begun
             | What::Started
             | What::Ready
+            | What::CannotStart { .. }
             | What::DeleteRequested { .. }
             | What::RemovedAtOnce
             | What::TrafficCut { .. }

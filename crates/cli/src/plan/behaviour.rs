@@ -1,36 +1,21 @@
 //! How the parts of a pod behave: what the command line says, what the manifest shows, and otherwise what is assumed.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use lifecycle::Signal;
 
 use super::command::{self, Circumstances, Hears};
+use super::options::{AppOption, HookOption};
 use super::pause::{self, Pause};
 use super::words::length;
+use super::{ender, image, shell};
 
 /// A program that says nothing about itself is assumed to need this long after its stop signal.
 pub(super) const USUAL_EXIT: Duration = Duration::from_secs(1);
 /// A hook that says nothing about itself is assumed to take this long.
 const USUAL_HOOK: Duration = Duration::from_secs(1);
-
-/// `--app [CONTAINER=]WORD[,WORD]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AppOption {
-    /// For which container; all main containers if it does not say.
-    pub(super) container: Option<String>,
-    exits: Option<Exits>,
-    code: Option<u8>,
-}
-
-/// `--hook [CONTAINER=]WORD`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HookOption {
-    /// For which container; all of them if it does not say.
-    pub(super) container: Option<String>,
-    hook: HookRun,
-}
 
 /// How a program answers its stop signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +35,13 @@ pub(super) enum HookRun {
     Fails,
     /// It never ends.
     Hangs,
+    /// It asks the program to end, which it does so long after the hook began, and the hook with it.
+    EndsProgram {
+        /// When it asks.
+        asks: Duration,
+        /// When the program exits.
+        exits: Duration,
+    },
 }
 
 /// How one container behaves.
@@ -59,8 +51,18 @@ pub(super) struct Behaviour {
     pub(super) exits: Exits,
     /// With which code; none if it dies of the signal.
     pub(super) code: Option<u8>,
+    /// That code is no guess.
+    pub(super) code_known: bool,
     /// Programs in it are killed unasked when its first process exits.
     pub(super) abandons: bool,
+    /// It exits because it is over by itself, not because of its stop signal.
+    pub(super) unheard: bool,
+    /// It cannot start, for that reason.
+    pub(super) cannot_start: Option<String>,
+    /// It is over as soon as it has begun, with that code.
+    pub(super) over: Option<u8>,
+    /// The stop signal that its image is known to name.
+    pub(super) image_signal: Option<Signal>,
     /// How long it runs if nobody ends it, where its command says so.
     pub(super) runs_for: Option<Duration>,
     /// Its preStop hook.
@@ -89,40 +91,58 @@ impl Behaviour {
         let exits = told(&|app| app.exits.is_some()).and_then(|app| app.exits);
         let code = told(&|app| app.code.is_some()).and_then(|app| app.code);
         let usual = usual(container, &hears);
-        let mut assumed = Vec::new();
-        if exits.is_none() {
-            assumed.push(format!("{name} {}", usual.words));
-        }
-        if let Some((image, signal)) = signal_of_image(container).filter(|_| stop_signal(container).is_none()) {
-            assumed.push(format!(
-                "{name} is asked with SIGTERM, though the {image} image names {signal}: it is not looked into"
-            ));
-        }
         let lifecycle = container.lifecycle.as_ref();
         let hook = hooks.iter().rev().find(|hook| hook.container.as_ref() == Some(name));
         let hook = hook.or_else(|| hooks.iter().rev().find(|hook| hook.container.is_none())).map(|hook| hook.hook);
-        let pre_stop = lifecycle.and_then(|l| l.pre_stop.as_ref());
-        let pre_stop = pre_stop.map(|handler| {
-            let (run, guess) = match missing_port(handler, container) {
-                Some(_) => (HookRun::Fails, None),
-                None => hook_run(handler, hook),
+        let handler = lifecycle.and_then(|l| l.pre_stop.as_ref());
+        let ended = handler.filter(|_| hook.is_none() && may_exit(&hears)).and_then(ender::ends_after);
+        let ended = match (ended, exits.unwrap_or(Exits::After(USUAL_EXIT))) {
+            (Some(asks), Exits::After(needs)) => Some((asks, asks.saturating_add(needs))),
+            (_, _) => None,
+        };
+        let mut assumed = Vec::new();
+        if exits.is_none() && ended.is_none() {
+            assumed.push(format!("{name} {}", usual.words));
+        }
+        let image_signal = signal_of_image(container);
+        if let Some((image, signal)) = image_signal.filter(|_| ended.is_none()) {
+            assumed.push(format!("{name} is asked with {signal}: the {image} image names it, as far as is known"));
+        }
+        let pre_stop = handler.map(|handler| {
+            let (run, guess) = match (missing_port(handler, container), hook_run(handler, container, hook)) {
+                (Some(_), _) | (None, (HookRun::Fails, _)) => (HookRun::Fails, None),
+                (None, run) => match ended {
+                    Some((asks, exits)) => {
+                        let guess = format!("ends it: {name} exits {} after the hook began", length(exits));
+                        (HookRun::EndsProgram { asks, exits }, Some(guess))
+                    }
+                    None => run,
+                },
             };
             assumed.extend(guess.map(|guess| format!("the preStop hook of {name} {guess}")));
             run
         });
-        let post_start = lifecycle.and_then(|l| l.post_start.as_ref()).map(|handler| match hook_run(handler, None) {
-            (run, None) => run,
-            // How long it takes to come up has no part in how it leaves.
-            (_, Some(_)) => HookRun::Takes(Duration::ZERO),
-        });
+        let post_start =
+            lifecycle.and_then(|l| l.post_start.as_ref()).map(|handler| match hook_run(handler, container, None) {
+                (run, None) => run,
+                // How long it takes to come up has no part in how it leaves.
+                (_, Some(_)) => HookRun::Takes(Duration::ZERO),
+            });
         let none = HookRun::Takes(Duration::ZERO);
         let hoped = exits.is_none()
+            && ended.is_none()
             && !matches!(stop_signal(container), Some("SIGKILL" | "SIGSTOP"))
-            && matches!(hears, Hears::Presumably | Hears::Unknown(_) | Hears::OnceReached | Hears::ShellMaySwallow);
+            && may_exit(&hears)
+            && !matches!(hears, Hears::Handles { .. });
         Self {
             exits: exits.unwrap_or(usual.exits),
             code: code.or(if exits.is_some() { Some(0) } else { usual.code }),
+            code_known: code.is_some() || (exits.is_none() && matches!(hears, Hears::Exits { trapped: true, .. })),
             abandons: exits.is_none() && usual.abandons,
+            unheard: exits.is_none() && matches!(hears, Hears::Exits { trapped: false, .. }),
+            cannot_start: cannot_start(&hears).filter(|_| exits.is_none()),
+            over: over(&hears).filter(|_| exits.is_none()),
+            image_signal: image_signal.map(|(_, signal)| signal),
             runs_for: runs_for(container),
             pre_stop: pre_stop.unwrap_or(none),
             post_start: post_start.unwrap_or(none),
@@ -134,18 +154,32 @@ impl Behaviour {
     }
 }
 
-/// Well-known images that name another stop signal than SIGTERM.
-fn signal_of_image(container: &Container) -> Option<(&'static str, &'static str)> {
-    const IMAGES: [(&str, &str); 5] = [
-        ("nginx", "SIGQUIT"),
-        ("httpd", "SIGWINCH"),
-        ("postgres", "SIGINT"),
-        ("haproxy", "SIGUSR1"),
-        ("php", "SIGQUIT"),
-    ];
-    let image = container.image.as_deref()?;
-    let name = command::base(image).split([':', '@']).next()?;
-    IMAGES.into_iter().find(|(known, _)| *known == name)
+/// The image and the stop signal it is known to name, unless the manifest names one, which then counts.
+fn signal_of_image(container: &Container) -> Option<(&'static str, Signal)> {
+    let known = image::stop_signal(container.image.as_deref()?);
+    known.filter(|(_, signal)| stop_signal(container).is_none() && *signal != Signal::TERM)
+}
+
+/// Whether a program may well exit when it is asked to, by whatever.
+fn may_exit(hears: &Hears) -> bool {
+    matches!(
+        hears,
+        Hears::Presumably | Hears::Unknown(_) | Hears::OnceReached | Hears::ShellMaySwallow | Hears::Handles { .. }
+    )
+}
+
+/// The exit code of a program that is over as soon as it has begun.
+fn over(hears: &Hears) -> Option<u8> {
+    let Hears::Over(code) = hears else { return None };
+    Some(*code)
+}
+
+/// Why a container never runs.
+fn cannot_start(hears: &Hears) -> Option<String> {
+    if let Hears::NotInImage(program) = hears {
+        return Some(format!("its image holds no {program}"));
+    }
+    (*hears == Hears::NoProgram).then(|| "no program has that name".to_owned())
 }
 
 /// How long a container runs that only sleeps and does what takes no time.
@@ -193,8 +227,25 @@ fn usual(container: &Container, hears: &Hears) -> Usual {
             0,
             format!("{usual}: its script has come to `exec`; before that, its shell hears nothing"),
         ),
-        Hears::ShellSwallows { all: true } => never("does not react: the stop signal ends at its shell".to_owned()),
-        Hears::ShellSwallows { all: false } => {
+        Hears::Handles { code } => after(
+            USUAL_EXIT,
+            *code,
+            format!("exits {} after its stop signal, with {code}: that is what a JVM does", length(USUAL_EXIT)),
+        ),
+        Hears::ShellSwallows { all: true, .. } => never("does not react: the stop signal ends at its shell".to_owned()),
+        Hears::ShellRefuses { command: "kill", .. } => {
+            never("does not exit: its trap signals nobody, `kill` does not know the signal by that name".to_owned())
+        }
+        Hears::ShellRefuses { .. } => {
+            never("does not react: its trap is not set, its shell does not know the signal by that name".to_owned())
+        }
+        Hears::RunnerLoses(runner) => Usual {
+            exits: Exits::After(Duration::ZERO),
+            code: Some(1),
+            abandons: true,
+            words: format!("exits before its program: {runner} tells a shell, which does not pass it on"),
+        },
+        Hears::ShellSwallows { all: false, .. } => {
             never("does not react: its sh stays in front of the program, as that of Debian and Ubuntu does".to_owned())
         }
         Hears::NoHandler(program) => never(format!("does not react: {program} handles no signal")),
@@ -206,17 +257,28 @@ fn usual(container: &Container, hears: &Hears) -> Usual {
         Hears::Exits { after: Duration::ZERO, code, .. } => {
             after(Duration::ZERO, *code, "exits at once: its trap does".to_owned())
         }
-        Hears::Exits { after: most, code, trapped: true } => {
+        Hears::Exits { after: most, code, trapped: true, held: None } => {
             after(*most, *code, format!("exits up to {} after its stop signal: its trap does", length(*most)))
         }
-        Hears::Exits { after: most, code, trapped: false } => after(
+        Hears::Exits { after: most, code, trapped: true, held: Some(held) } => after(
+            *most,
+            *code,
+            format!(
+                "exits up to {} after its stop signal: its trap does, once `{}` is over",
+                length(*most),
+                brief(&held.by)
+            ),
+        ),
+        Hears::Exits { after: most, code, trapped: false, .. } => after(
             *most,
             *code,
             format!("does not react: its shell handles no signal; but its script is over within {}", length(*most)),
         ),
-        Hears::Over(code) => after(Duration::ZERO, *code, "is over by itself: its script waits for nothing".to_owned()),
+        Hears::Over(code) => after(Duration::ZERO, *code, "is over by itself: it waits for nothing".to_owned()),
         Hears::CannotTell(why) => never(format!("does not react: {why}, so the worst is played")),
-        Hears::NoProgram => never("cannot even start: no program has that name".to_owned()),
+        Hears::NoProgram | Hears::NotInImage(_) => {
+            never(format!("never runs: {}", cannot_start(hears).unwrap_or_default()))
+        }
         Hears::Abandons { after: when, code } => Usual {
             exits: Exits::After(*when),
             code: Some(*code),
@@ -238,7 +300,7 @@ pub(super) fn brief(text: &str) -> String {
 }
 
 /// How a hook goes: as it says itself, as the command line says, or as is assumed, which is then told in words.
-fn hook_run(handler: &LifecycleHandler, told: Option<HookRun>) -> (HookRun, Option<String>) {
+fn hook_run(handler: &LifecycleHandler, container: &Container, told: Option<HookRun>) -> (HookRun, Option<String>) {
     if let Some(sleep) = &handler.sleep {
         return (HookRun::Takes(reading::seconds(sleep.seconds)), None);
     }
@@ -249,7 +311,7 @@ fn hook_run(handler: &LifecycleHandler, told: Option<HookRun>) -> (HookRun, Opti
         return (told, None);
     }
     let command = handler.exec.as_ref().and_then(|exec| exec.command.as_deref()).unwrap_or_default();
-    if splits_badly(command) {
+    if splits_badly(command) || lacks_program(command, container) {
         return (HookRun::Fails, None);
     }
     match pause::of_command(command) {
@@ -278,6 +340,12 @@ pub(super) fn splits_badly(command: &[String]) -> bool {
     program.trim().contains(char::is_whitespace) || (!command::is_shell(program) && rest.iter().any(operator))
 }
 
+/// Whether a command's program is known not to be in the image.
+pub(super) fn lacks_program(command: &[String], container: &Container) -> bool {
+    let image = container.image.as_deref().unwrap_or_default();
+    command.first().is_some_and(|program| image::lacks(image, program))
+}
+
 /// `lifecycle.stopSignal`, if it is written; what the image says is not known.
 pub(super) fn stop_signal(container: &Container) -> Option<&str> {
     container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.stop_signal.as_deref())
@@ -288,130 +356,20 @@ fn hears(pod: &Pod, container: &Container) -> Hears {
     let spec = pod.spec.as_ref();
     let shared = spec.is_some_and(|spec| spec.share_process_namespace == Some(true) || spec.host_pid == Some(true));
     let words = |words: &Option<Vec<String>>| words.clone().unwrap_or_default();
-    let signal = stop_signal(container).unwrap_or("SIGTERM");
-    if matches!(signal, "SIGKILL" | "SIGSTOP") {
+    let signal = match (stop_signal(container), signal_of_image(container)) {
+        (Some(written), _) => written.to_owned(),
+        (None, Some((_, known))) => known.to_string(),
+        (None, None) => Signal::TERM.to_string(),
+    };
+    if matches!(signal.as_str(), "SIGKILL" | "SIGSTOP") {
         return Hears::Presumably;
     }
+    let signal = shell::signal_name(&signal);
     let around = Circumstances {
+        fed: container.stdin == Some(true) || container.tty == Some(true),
         first: !shared,
-        signal: signal.strip_prefix("SIG").unwrap_or(signal),
+        signal: &signal,
         image: container.image.as_deref().unwrap_or_default(),
     };
     command::hears(&words(&container.command), &words(&container.args), around)
-}
-
-impl FromStr for AppOption {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        const WORDS: [&str; 5] = ["exits-after", "exits-at-once", "ignores-term", "hangs", "exit-code"];
-        let (container, words) = addressed(text, &WORDS);
-        let mut option = Self { container, exits: None, code: None };
-        for word in words.split(',') {
-            let about_exit = !word.starts_with("exit-code");
-            if about_exit && option.exits.is_some() {
-                return Err(format!("{words:?} says two things about how it exits; choose one"));
-            }
-            match word.split_once('=').unwrap_or((word, "")) {
-                ("exits-after", value) => option.exits = Some(Exits::After(duration(value)?)),
-                ("exits-at-once", "") => option.exits = Some(Exits::After(Duration::ZERO)),
-                ("ignores-term" | "hangs", "") => option.exits = Some(Exits::Never),
-                ("exit-code", value) => {
-                    option.code = Some(value.parse().map_err(|_| format!("{value:?} is no exit code (0 to 255)"))?);
-                }
-                _ => {
-                    return Err(format!(
-                        "{word:?} is not one of: exits-after=3s, {}, exit-code=1",
-                        WORDS[1..4].join(", ")
-                    ));
-                }
-            }
-        }
-        Ok(option)
-    }
-}
-
-impl FromStr for HookOption {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (container, word) = addressed(text, &["takes", "hangs", "fails"]);
-        let hook = match word.split_once('=').unwrap_or((word, "")) {
-            ("takes", value) => HookRun::Takes(duration(value)?),
-            ("hangs", "") => HookRun::Hangs,
-            ("fails", "") => HookRun::Fails,
-            _ => return Err(format!("{word:?} is not one of: takes=2s, hangs, fails")),
-        };
-        Ok(Self { container, hook })
-    }
-}
-
-/// `[CONTAINER=]REST`, where REST begins with one of `words`.
-fn addressed<'a>(text: &'a str, words: &[&str]) -> (Option<String>, &'a str) {
-    match text.split_once('=') {
-        Some((first, rest)) if !words.contains(&first) && !first.contains(',') => (Some(first.to_owned()), rest),
-        Some(_) | None => (None, text),
-    }
-}
-
-/// A duration as people type it: `3s`, `5`, `1h30m`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    // Each part ends where the next number begins.
-    let begins = |(at, pair): (usize, &[u8])| (!is_digit(pair[0]) && is_digit(pair[1])).then_some(at + 1);
-    let cuts = text.as_bytes().windows(2).enumerate().filter_map(begins);
-    let (mut parts, mut from) = (Vec::new(), 0);
-    for cut in cuts.chain([text.len()]) {
-        parts.push(&text[from..cut]);
-        from = cut;
-    }
-    let sum = parts.iter().try_fold(Duration::ZERO, |sum, part| Some(sum.saturating_add(pause::length(part)?)));
-    sum.ok_or_else(|| format!("{text:?} is no duration; write 3s, 500ms, 2m or 1h30m"))
-}
-
-fn is_digit(byte: u8) -> bool {
-    byte.is_ascii_digit() || byte == b'.'
-}
-
-/// A grace as people type it: whole seconds, none, or some.
-pub(super) fn whole_seconds(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no grace: write whole seconds, such as 30 or 30s; 0 is a force delete");
-    if let Ok(seconds) = text.parse::<u128>() {
-        return u64::try_from(seconds).ok().filter(|seconds| i64::try_from(*seconds).is_ok()).ok_or_else(wrong);
-    }
-    let length = duration(text).map_err(|_| wrong())?;
-    let seconds =
-        Some(length.as_secs()).filter(|seconds| length.subsec_nanos() == 0 && i64::try_from(*seconds).is_ok());
-    seconds.ok_or_else(wrong)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn apps_are_told_apart_by_container() {
-        let app = |text: &str| text.parse::<AppOption>();
-        let three = Some(Exits::After(Duration::from_secs(3)));
-        assert_eq!(app("exits-after=3s"), Ok(AppOption { container: None, exits: three, code: None }));
-        assert_eq!(
-            app("web=exits-after=3s,exit-code=1"),
-            Ok(AppOption { container: Some("web".into()), exits: three, code: Some(1) })
-        );
-        assert_eq!(
-            app("web=ignores-term"),
-            Ok(AppOption { container: Some("web".into()), exits: Some(Exits::Never), code: None })
-        );
-        for wrong in ["", "web", "web=", "exits-after", "exits-after=soon", "exit-code=256", "web=sings"] {
-            assert!(app(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn hooks_are_told_apart_by_container() {
-        let hook = |text: &str| text.parse::<HookOption>();
-        assert_eq!(hook("hangs"), Ok(HookOption { container: None, hook: HookRun::Hangs }));
-        let takes = HookRun::Takes(Duration::from_millis(500));
-        assert_eq!(hook("web=takes=500ms"), Ok(HookOption { container: Some("web".into()), hook: takes }));
-        assert!(hook("web=takes").is_err() && hook("sleeps=3").is_err());
-    }
 }

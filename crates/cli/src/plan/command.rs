@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use super::behaviour::{USUAL_EXIT, splits_badly};
-use super::shell::{self, Answers, End, Kind, Never, Setting};
+use super::image;
+use super::shell::{self, Answers, End, Held, Kind, Never, Setting, Stands};
 
 /// What becomes of a stop signal that is sent to a container's first process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,10 +18,18 @@ pub(super) enum Hears {
     Unknown(&'static str),
     /// Nothing says otherwise once a script has come to its last command; until then its shell swallows the signal.
     OnceReached,
+    /// A program that handles the signal, and makes that exit code of it.
+    Handles { code: u8 },
     /// A command that no program can be started with.
     NoProgram,
+    /// A program that images like this one do not hold.
+    NotInImage(String),
     /// A shell that stays in front of its program and keeps the signal to itself; `all` shells do, or only some.
-    ShellSwallows { all: bool },
+    ShellSwallows { all: bool, stands: Stands },
+    /// A shell that does not know the name of the signal in that command of its script; `all` shells do not, or some.
+    ShellRefuses { command: &'static str, all: bool },
+    /// A program that starts its own through a shell, which dies of the signal and leaves what it started to be killed.
+    RunnerLoses(String),
     /// A shell that only old versions of stay in front of their program.
     ShellMaySwallow,
     /// A program that sets no handler, which the kernel protects from signals while it is first.
@@ -31,8 +40,9 @@ pub(super) enum Hears {
     TrapGoesOn,
     /// A shell that runs its trap only when that program, which hears nothing, is over.
     TrapWaits(String),
-    /// A shell that exits, after at most so long; because of a trap, or because its script is over by then.
-    Exits { after: Duration, code: u8, trapped: bool },
+    /// A shell that exits, after at most so long; because of a trap, which something may have held up, or because its
+    /// script is over by then.
+    Exits { after: Duration, code: u8, trapped: bool, held: Option<Held> },
     /// A shell that exits before what it started, which is then killed.
     Abandons { after: Duration, code: u8 },
     /// A script that is over before anybody could ask it to leave, with that code.
@@ -50,6 +60,8 @@ pub(super) enum Hears {
 pub(super) struct Circumstances<'a> {
     /// It is the first process of its namespace, which the kernel protects from signals it has no handler for.
     pub(super) first: bool,
+    /// Somebody can type something into it.
+    pub(super) fed: bool,
     /// The stop signal as a trap would name it: `TERM`.
     pub(super) signal: &'a str,
     /// The image, whose name may tell which shell it has.
@@ -59,6 +71,8 @@ pub(super) struct Circumstances<'a> {
 const SHELLS: [&str; 6] = ["sh", "bash", "ash", "dash", "zsh", "ksh"];
 /// Programs people keep containers alive with; none of them handles a signal.
 const DEAF: [&str; 4] = ["sleep", "tail", "cat", "yes"];
+/// Programs that people try a container with, and that are over at once.
+const BRIEF: [&str; 9] = ["echo", "date", "true", "false", "ls", "id", "hostname", "printf", "pwd"];
 /// Programs that become the one they are given, after so many words of their own.
 const BECOMES: [(&str, usize); 3] = [("gosu", 1), ("su-exec", 1), ("exec", 0)];
 /// First processes that pass signals on to their child.
@@ -68,13 +82,22 @@ const HARMLESS: [&str; 4] = ["CHLD", "CONT", "URG", "WINCH"];
 
 /// Reads `command` and `args` of a container.
 pub(super) fn hears(command: &[String], args: &[String], around: Circumstances<'_>) -> Hears {
-    if command.is_empty() {
-        return Hears::Unknown("what it runs is in its image, which is not looked into");
-    }
-    if splits_badly(command) {
+    let own;
+    let command = match (command, image::command(around.image)) {
+        ([], Some(usual)) if args.is_empty() => {
+            own = [usual.to_owned()];
+            &own[..]
+        }
+        ([], None) => return Hears::Unknown("what it runs is in its image, which is not looked into"),
+        (command, _) => command,
+    };
+    let words: Vec<&str> = command.iter().chain(args).map(String::as_str).collect();
+    if splits_badly(if command.is_empty() { args } else { command }) {
         return Hears::NoProgram;
     }
-    let words: Vec<&str> = command.iter().chain(args).map(String::as_str).collect();
+    if let Some(program) = words.first().filter(|program| image::lacks(around.image, program)) {
+        return Hears::NotInImage(base(program).to_owned());
+    }
     words_hear(&words, around)
 }
 
@@ -108,13 +131,26 @@ fn words_hear(words: &[&str], around: Circumstances<'_>) -> Hears {
                 Hears::Unknown("its script is in a file, which is not looked into")
             }
             // A shell without a script waits for somebody to type, and ignores the signal as long as nobody does.
-            None => program_hears(name, around),
+            None if around.fed => program_hears(name, around),
+            // Where nobody can, it is over.
+            None => Hears::Over(0),
         };
     }
     if name.ends_with(".sh") {
         return Hears::Unknown("its script is in a file, which is not looked into");
     }
-    if DEAF.contains(&name) { program_hears(name, around) } else { Hears::Presumably }
+    match name {
+        name if BRIEF.contains(&name) => Hears::Over(u8::from(name == "false")),
+        "cat" if rest.is_empty() && !around.fed => Hears::Over(0),
+        name if DEAF.contains(&name) => program_hears(name, around),
+        // Measured with npm 11: `npm start` runs `sh -c SCRIPT` and passes the signal on to that shell.
+        "npm" if kinds("sh", around.image).contains(&Kind::Dash) => Hears::RunnerLoses(name.to_owned()),
+        // A JVM ends its threads, runs its shutdown hooks, and says so.
+        "java" if matches!(around.signal, "TERM" | "INT" | "HUP") && !rest.contains(&"-Xrs") => {
+            Hears::Handles { code: 128_u8.saturating_add(shell::number_of(around.signal)) }
+        }
+        _ => Hears::Presumably,
+    }
 }
 
 /// A program without a handler.
@@ -129,6 +165,8 @@ fn script_of(words: &[&str]) -> Option<usize> {
     let has = |letter: char| words[..flags].iter().any(|flag| flag.contains(letter));
     // `-o pipefail -c`: an option that takes a word hides the flags behind it.
     match has('c') {
+        // `-c -- SCRIPT`
+        true if words.get(flags) == Some(&"--") => (flags + 1 < words.len()).then_some(flags + 1),
         true => (flags < words.len()).then_some(flags),
         false if has('o') => Some(flags + 1 + script_of(words.get(flags + 1..)?)?),
         false => None,
@@ -181,8 +219,11 @@ fn script_hears(name: &str, script: &str, arguments: &[&str], around: Circumstan
         })
         .collect();
     let differs = each.iter().any(|hears| *hears != each[0]);
-    let worst = each.into_iter().max_by_key(Hears::harm).unwrap_or(Hears::Presumably);
-    if differs && matches!(worst, Hears::ShellSwallows { .. }) { Hears::ShellSwallows { all: false } } else { worst }
+    let mut worst = each.into_iter().max_by_key(Hears::harm).unwrap_or(Hears::Presumably);
+    if let Hears::ShellSwallows { all, .. } | Hears::ShellRefuses { all, .. } = &mut worst {
+        *all = !differs;
+    }
+    worst
 }
 
 /// Every answer to every question that the script leaves open.
@@ -225,11 +266,12 @@ fn heard(name: &str, end: End, around: Circumstances<'_>) -> Hears {
         End::Became { words, said, prepared, abandons, .. } => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let hears = words_hear(&words, around);
-            if abandons && matches!(hears, Hears::Presumably | Hears::Unknown(_)) {
+            if abandons && matches!(hears, Hears::Presumably | Hears::Unknown(_) | Hears::Handles { .. }) {
                 // Others run beside it, whom nobody asks.
                 return Hears::Abandons { after: USUAL_EXIT, code: 0 };
             }
-            match (hears == Hears::Presumably && prepared, said) {
+            match (matches!(hears, Hears::Presumably | Hears::Handles { .. }) && prepared, said) {
+                (true, true) if hears != Hears::Presumably => hears,
                 (true, true) => Hears::OnceReached,
                 // Whoever does not say `exec` leaves it to the shell, and to nothing coming after it.
                 (true, false) => Hears::ShellMaySwallow,
@@ -237,10 +279,11 @@ fn heard(name: &str, end: End, around: Circumstances<'_>) -> Hears {
             }
         }
         End::Exits { after, code, abandons: true, .. } => Hears::Abandons { after, code },
-        End::Exits { after, code, abandons: false, trapped } => Hears::Exits { after, code, trapped },
+        End::Exits { after, code, abandons: false, trapped, held } => Hears::Exits { after, code, trapped, held },
         End::Dies { abandons: true } => Hears::DiesInFront,
         End::Dies { abandons: false } => Hears::Dies,
-        End::Never(Never::Swallows) => Hears::ShellSwallows { all: true },
+        End::Never(Never::Swallows(stands)) => Hears::ShellSwallows { all: true, stands },
+        End::Never(Never::Refuses(command)) => Hears::ShellRefuses { command, all: true },
         End::Never(Never::NoHandler) => program_hears(name, around),
         End::Never(Never::Ignores) => Hears::Ignored,
         End::Never(Never::TrapGoesOn) => Hears::TrapGoesOn,
@@ -258,7 +301,7 @@ impl Hears {
     fn harm(&self) -> u32 {
         match self {
             Self::Over(_) => 0,
-            Self::Presumably | Self::Unknown(_) => 1,
+            Self::Presumably | Self::Unknown(_) | Self::Handles { .. } => 1,
             Self::OnceReached => 2,
             Self::ShellMaySwallow => 3,
             Self::Dies => 4,
@@ -267,10 +310,12 @@ impl Hears {
                 10 + seconds + u32::from(*code != 0)
             }
             Self::CannotTell(_) => HARM,
-            Self::Abandons { .. } | Self::DiesInFront => HARM + 1,
-            Self::NoHandler(_) | Self::Ignored | Self::TrapGoesOn | Self::TrapWaits(_) => HARM + 2,
+            Self::Abandons { .. } | Self::DiesInFront | Self::RunnerLoses(_) => HARM + 1,
+            Self::NoHandler(_) | Self::Ignored | Self::TrapGoesOn | Self::TrapWaits(_) | Self::ShellRefuses { .. } => {
+                HARM + 2
+            }
             Self::ShellSwallows { .. } => HARM + 3,
-            Self::NoProgram => HARM + 4,
+            Self::NoProgram | Self::NotInImage(_) => HARM + 4,
         }
     }
 }

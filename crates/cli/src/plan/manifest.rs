@@ -17,8 +17,8 @@ use super::workload::{self, Stranger, Template};
 pub(super) struct Manifests {
     /// The pods that come of it, in the order of the files.
     pub(super) pods: Vec<PlannedPod>,
-    /// The Services, for which pods they send traffic to.
-    pub(super) services: Vec<Service>,
+    /// The Services, for which pods they send traffic to, and where each is written.
+    pub(super) services: Vec<(Place, Service)>,
     /// What was left alone, in a sentence each.
     pub(super) skipped: Vec<String>,
 }
@@ -45,6 +45,11 @@ pub(super) struct PlannedPod {
 }
 
 impl PlannedPod {
+    /// It is there to be over one day.
+    pub(super) fn is_job(&self) -> bool {
+        matches!(self.kind.as_str(), "Job" | "CronJob")
+    }
+
     /// A field of the pod as it is called in the manifest.
     pub(super) fn path_of(&self, field: &str) -> String {
         joined(self.prefix, field)
@@ -120,7 +125,7 @@ impl Reader<'_> {
         let (value, complaints) = checked(kind, &document.value());
         if complaints.is_empty() {
             match serde_json::from_value(value) {
-                Ok(service) => self.manifests.services.push(service),
+                Ok(service) => self.manifests.services.push((self.place(document.line), service)),
                 Err(error) => self.mistake(document.line, "", error.to_string()),
             }
         }

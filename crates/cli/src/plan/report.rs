@@ -16,6 +16,7 @@ use super::verdict::Verdict;
 struct Report<'a> {
     pods: Vec<PodReport<'a>>,
     skipped: &'a [String],
+    notes: &'a [String],
     mistakes: &'a [Mistake],
 }
 
@@ -53,7 +54,7 @@ struct TrafficReport<'a> {
 
 /// The report on mistakes.
 pub(super) fn of_mistakes(mistakes: &Mistakes) -> serde_json::Result<String> {
-    printed(&Report { pods: Vec::new(), skipped: &[], mistakes: mistakes.all() })
+    printed(&Report { pods: Vec::new(), skipped: &[], notes: &[], mistakes: mistakes.all() })
 }
 
 fn printed(report: &Report<'_>) -> serde_json::Result<String> {
@@ -61,7 +62,7 @@ fn printed(report: &Report<'_>) -> serde_json::Result<String> {
 }
 
 /// The report on these plans.
-pub(super) fn of(plans: &[Plan<'_>], skipped: &[String]) -> serde_json::Result<String> {
+pub(super) fn of(plans: &[Plan<'_>], skipped: &[String], notes: &[String]) -> serde_json::Result<String> {
     let pods = plans.iter().map(|plan| PodReport {
         kind: &plan.pod.kind,
         name: &plan.pod.name,
@@ -85,7 +86,7 @@ pub(super) fn of(plans: &[Plan<'_>], skipped: &[String]) -> serde_json::Result<S
         containers: &plan.bars,
         warnings: &plan.warnings,
     });
-    printed(&Report { pods: pods.collect(), skipped, mistakes: &[] })
+    printed(&Report { pods: pods.collect(), skipped, notes, mistakes: &[] })
 }
 
 fn phase(phase: PodPhase) -> &'static str {

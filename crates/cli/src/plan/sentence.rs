@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{LifecycleHandler, PodSpec};
+use lifecycle::Signal;
 
 use super::Plan;
-use super::behaviour::brief;
+use super::behaviour::{HookRun, brief};
 use super::paint::Ink;
 use super::story::{Fact, HookName, Story, What};
 use super::traffic::Traffic;
@@ -62,14 +63,15 @@ pub(super) fn sentence(fact: &Fact, plan: &Plan<'_>) -> Option<(String, Option<I
         What::Begun => plain("the node begins to run the pod".to_owned()),
         What::Started => plain(format!("{name} starts")),
         What::Ready => plain("everything is Ready".to_owned()),
+        What::CannotStart { why } => inked(format!("{name} cannot start: {why}"), Ink::Bad),
         What::DeleteRequested { grace_millis } => inked(
             format!("the pod is deleted: it has {} to leave, its grace", length(millis(*grace_millis))),
             Ink::Strong,
         ),
         What::RemovedAtOnce if plan.story.grace.is_zero() => {
-            inked("deleted with grace 0: the object goes before its programs do".to_owned(), Ink::Strong)
+            inked("deleted with grace 0: the object goes at once".to_owned(), Ink::Strong)
         }
-        What::RemovedAtOnce => inked("deleted: nothing was left to wait for".to_owned(), Ink::Strong),
+        What::RemovedAtOnce => inked("the pod is deleted: it was over already".to_owned(), Ink::Strong),
         What::TrafficCut { how } => inked(
             match *how {
                 "divert" => "  -> barrier: send its new connections to other pods",
@@ -95,8 +97,12 @@ pub(super) fn sentence(fact: &Fact, plan: &Plan<'_>) -> Option<(String, Option<I
             inked(format!("  -> run {} hook of {name}: {text}", hook_name(*hook)), Ink::Hook)
         }
         What::HookFinished { hook, succeeded, took_millis } => {
-            let how = if *succeeded { "finished" } else { "failed" };
-            plain(format!("{} hook of {name} {how} after {}", hook_name(*hook), about(millis(*took_millis))))
+            let hook = hook_name(*hook);
+            match succeeded {
+                true => plain(format!("{hook} hook of {name} finished after {}", about(millis(*took_millis)))),
+                false if *took_millis < 50 => inked(format!("{hook} hook of {name} fails at once"), Ink::Bad),
+                false => inked(format!("{hook} hook of {name} fails after {}", about(millis(*took_millis))), Ink::Bad),
+            }
         }
         What::HookAbandoned { hook, after_millis } => inked(
             format!(
@@ -114,29 +120,55 @@ pub(super) fn sentence(fact: &Fact, plan: &Plan<'_>) -> Option<(String, Option<I
             format!("  -> {signal} to {name}: please exit, SIGKILL in {}", about(millis(*left_millis))),
             Ink::Good,
         ),
+        What::GraceSpent if plan.story.grace.is_zero() => {
+            inked("the 1s that hooks have even at grace 0 is over".to_owned(), Ink::Doubtful)
+        }
         What::GraceSpent => inked("the grace is spent".to_owned(), Ink::Doubtful),
         What::NoticeSpent => plain(format!("the 2s that {name} had after its stop signal are over")),
         What::Killed => inked(format!("  -> SIGKILL to {name}: it did not exit in time"), Ink::Bad),
-        What::Exited { code, by_kill: true, .. } => {
-            plain(format!("{name} is dead, exit code {code}: 128 + 9 for SIGKILL"))
-        }
-        What::Exited { code, after_signal_millis: Some(_), .. }
-            if plan.behaviours.get(name).is_some_and(|b| b.abandons) =>
-        {
-            inked(format!("{name} exits at once, code {code}; what it started is killed"), Ink::Bad)
-        }
-        What::Exited { code, after_signal_millis: Some(after), .. } => {
-            let after = millis(*after);
-            let when = match after < millis(50) {
-                true => "at once".to_owned(),
-                false => format!("{} after its stop signal", about(after)),
-            };
-            plain(format!("{name} exits {when}, exit code {code}"))
-        }
-        What::Exited { code, after_signal_millis: None, .. } => plain(format!("{name} exits, exit code {code}")),
+        What::Exited { .. } => Some(exited(fact, plan)),
         What::SandboxRemoved if fact.kubectl.ready.is_empty() => plain("nothing of it is left on the node".to_owned()),
         What::SandboxRemoved => None,
         What::Gone => inked(format!("the pod is gone; its last phase was {:?}", plan.story.phase), Ink::Strong),
+    }
+}
+
+/// How a program ended, as far as possible in words that say why.
+fn exited(fact: &Fact, plan: &Plan<'_>) -> (String, Option<Ink>) {
+    let What::Exited { code, by_kill, by_signal, after_signal_millis } = &fact.what else { return Default::default() };
+    let name = fact.container.as_deref().unwrap_or_default();
+    let behaviour = plan.behaviours.get(name);
+    let Some(after) = after_signal_millis.map(Duration::from_millis) else {
+        return match by_kill {
+            true => (format!("{name} is dead, exit code {code}: 128 + 9 for SIGKILL"), None),
+            false
+                if behaviour.is_some_and(|b| matches!(b.pre_stop, HookRun::EndsProgram { .. }))
+                    && fact.at_millis > 0 =>
+            {
+                (format!("{name} exits, ended by its hook, exit code {code}"), None)
+            }
+            false => (format!("{name} is over by itself, exit code {code}"), None),
+        };
+    };
+    let when = match after < Duration::from_millis(50) {
+        true => "at once".to_owned(),
+        false => format!("{} after its stop signal", about(after)),
+    };
+    match by_signal {
+        Some(Signal::KILL) => (format!("{name} is dead, exit code {code}: 128 + 9 for SIGKILL"), None),
+        Some(signal) if behaviour.is_some_and(|b| b.abandons) => {
+            (format!("{name} dies of {signal}; what it started is killed"), Some(Ink::Bad))
+        }
+        Some(signal) => (format!("{name} dies of {signal}, exit code {code}: 128 + {}", signal.0), None),
+        None if behaviour.is_some_and(|b| b.abandons) => {
+            (format!("{name} exits, code {code}; what it started is killed"), Some(Ink::Bad))
+        }
+        None if behaviour.is_some_and(|b| b.unheard) => (format!("{name} is over by itself, exit code {code}"), None),
+        // A long name leaves no room for more.
+        None if name.len() > 8 && after > Duration::ZERO => {
+            (format!("{name} exits after {}, exit code {code}", about(after)), None)
+        }
+        None => (format!("{name} exits {when}, exit code {code}"), None),
     }
 }
 

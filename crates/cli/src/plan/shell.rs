@@ -11,10 +11,10 @@ mod run;
 mod test;
 mod tokens;
 
-pub(super) use builtins::number_of;
+pub(super) use builtins::{number_of, signal_name};
 pub(super) use kind::Kind;
 pub(super) use parse::parse;
-pub(super) use run::{Answers, End, Never, Setting, predict};
+pub(super) use run::{Answers, End, Held, Never, Setting, Stands, predict};
 
 /// A whole script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,6 +114,19 @@ impl Item {
     /// A command by itself.
     fn alone(command: Command) -> Self {
         Self { pipeline: vec![command], negated: false, timed: false, then: Then::Next, ends_line: false }
+    }
+}
+
+impl Item {
+    /// Nothing comes of it but the end of the script, which would come anyway.
+    fn only_ends(&self) -> bool {
+        let ends = |command: &Command| {
+            command
+                .words()
+                .and_then(|words| words.first().cloned())
+                .is_some_and(|word| matches!(word.as_str(), "exit" | "true" | ":"))
+        };
+        self.pipeline.iter().all(ends)
     }
 }
 

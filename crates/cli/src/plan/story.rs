@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use lifecycle::{
     ContainerName, Cut, DeleteSighting, Effect, HookKind, Input, Instance, LEAST_GRACE, Moment, PodPhase, PodSpec,
-    PodWorker, Role, Routes, Signal, TrafficNews, Verdict, Wake, WakeReason,
+    PodWorker, RestartPolicy, Role, Routes, Signal, TrafficNews, Verdict, Wake, WakeReason,
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
+use super::seen::Seen;
 use super::traffic::Flow;
 use super::world::{Part, World};
 
@@ -35,6 +36,13 @@ pub(super) struct Story {
 }
 
 impl Story {
+    /// What happened from the delete on.
+    pub(super) fn departure(&self) -> &[Fact] {
+        let is_delete = |what: &What| matches!(what, What::DeleteRequested { .. } | What::RemovedAtOnce);
+        let delete = self.facts.iter().position(|fact| is_delete(&fact.what)).unwrap_or(0);
+        &self.facts[delete..]
+    }
+
     /// What the grace came to: nobody gets less than a second.
     pub(super) fn budget(&self) -> Duration {
         self.grace.max(LEAST_GRACE)
@@ -103,8 +111,16 @@ pub(super) enum What {
     NoticeSpent,
     /// KILL was sent.
     Killed,
-    /// A container's program ended.
-    Exited { code: u8, by_kill: bool, after_signal_millis: Option<u64> },
+    /// A container could not be started, for that reason.
+    CannotStart { why: String },
+    /// A container's program ended; by a signal, if it did not handle it or could not.
+    Exited {
+        code: u8,
+        by_kill: bool,
+        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "written")]
+        by_signal: Option<Signal>,
+        after_signal_millis: Option<u64>,
+    },
     /// Nothing of the pod is left on the node.
     SandboxRemoved,
     /// Nothing of the pod is left in the API.
@@ -119,15 +135,6 @@ pub(super) enum HookName {
     PostStart,
 }
 
-/// A row of `kubectl get pod`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Seen {
-    /// `1/2`.
-    pub(super) ready: String,
-    /// `Terminating`.
-    pub(super) status: &'static str,
-}
-
 /// A story while it happens.
 struct Telling {
     world: World,
@@ -137,8 +144,13 @@ struct Telling {
     signalled: BTreeMap<Instance, Moment>,
     waiting: BTreeSet<Instance>,
     living: BTreeSet<Instance>,
+    /// Who could not start, and who was over by itself, before the delete.
+    failed: BTreeSet<ContainerName>,
+    ended: BTreeSet<ContainerName>,
     with_hook: BTreeSet<Instance>,
     routes: Option<Routes>,
+    /// Containers that end are started again.
+    restarts: bool,
     deleted_at: Option<Moment>,
     opened: bool,
     deleted: bool,
@@ -164,6 +176,7 @@ pub(super) struct Cast {
 pub(super) fn tell(cast: Cast, grace: Duration, delete_at: Option<Duration>) -> Story {
     let Cast { spec, parts, routes, flow } = cast;
     let mut telling = Telling {
+        restarts: spec.restart == RestartPolicy::Always,
         world: World::new(BEGIN, parts, flow),
         worker: PodWorker::new(spec),
         facts: Vec::new(),
@@ -171,6 +184,8 @@ pub(super) fn tell(cast: Cast, grace: Duration, delete_at: Option<Duration>) -> 
         signalled: BTreeMap::new(),
         waiting: BTreeSet::new(),
         living: BTreeSet::new(),
+        failed: BTreeSet::new(),
+        ended: BTreeSet::new(),
         with_hook: BTreeSet::new(),
         routes: routes.filter(|_| flow.steered),
         deleted_at: None,
@@ -200,9 +215,8 @@ impl Telling {
     fn live(&mut self, delete_at: Option<Duration>) {
         self.handle(Input::Begin, None);
         let end = BEGIN + delete_at.unwrap_or(PATIENCE);
-        let enough = |telling: &Self| delete_at.is_none() && telling.was_ready;
         for _ in 0..MOST_STEPS {
-            if enough(self) || self.next_at().is_none_or(|at| at > end) {
+            if (delete_at.is_none() && self.is_settled()) || self.next_at().is_none_or(|at| at > end) {
                 break;
             }
             self.step();
@@ -214,6 +228,27 @@ impl Telling {
         // Only a pod that is Ready is routed to.
         if let Some(routes) = self.routes.filter(|_| self.was_ready) {
             self.handle(Input::Traffic(TrafficNews::Routed(routes)), None);
+        }
+    }
+
+    /// Nothing is to be waited for any more: everything is Ready, over, or will never be.
+    fn is_settled(&self) -> bool {
+        let status = self.worker.status();
+        if matches!(status.phase, PodPhase::Succeeded | PodPhase::Failed) {
+            return true;
+        }
+        let parts = || self.world.parts().iter();
+        let soon_over = |(name, part): (&ContainerName, &Part)| {
+            part.role == Role::Main && part.behaviour.over.is_some() && !self.ended.contains(name)
+        };
+        let all_over = || parts().all(|(name, part)| part.role != Role::Main || self.ended.contains(name));
+        match () {
+            () if !self.failed.is_empty() => self.world.next_at().is_none(),
+            () if parts().any(soon_over) => false,
+            // The sidecars are on their way out.
+            () if !self.restarts && all_over() => false,
+            () if !self.ended.is_empty() => self.world.next_at().is_none(),
+            () => self.was_ready,
         }
     }
 
@@ -294,6 +329,10 @@ impl Telling {
                 self.living.insert(instance.clone());
                 self.note(Some(instance), What::Started);
             }
+            // It is tried again and again; once is enough to know.
+            Input::StartFailed { instance, message, .. } if self.failed.insert(instance.name.clone()) => {
+                self.note(Some(instance), What::CannotStart { why: message.clone() });
+            }
             Input::DeleteRequested { grace, .. } => {
                 self.note(None, What::DeleteRequested { grace_millis: millis(*grace) });
             }
@@ -309,8 +348,19 @@ impl Telling {
             Input::Exited { instance, exit } => {
                 self.living.remove(instance);
                 let after = self.signalled.get(instance).map(|at| millis(self.world.now() - *at));
-                let by_kill = exit.signal == Some(Signal::KILL);
-                self.note(Some(instance), What::Exited { code: exit.code, by_kill, after_signal_millis: after });
+                let main = self.world.parts().get(&instance.name).is_some_and(|part| part.role == Role::Main);
+                if !self.deleted && main {
+                    self.ended.insert(instance.name.clone());
+                }
+                self.note(
+                    Some(instance),
+                    What::Exited {
+                        code: exit.code,
+                        by_kill: exit.signal == Some(Signal::KILL),
+                        by_signal: exit.signal,
+                        after_signal_millis: after,
+                    },
+                );
             }
             Input::Traffic(TrafficNews::Routed(Routes { last: false, .. })) if self.deleted => {
                 self.note(None, What::StandInReady);
@@ -397,6 +447,8 @@ impl Telling {
                 self.hooks_since.insert((instance.clone(), *kind), now);
                 self.note(Some(instance), What::HookStarted { hook: name_of(*kind) });
             }
+            // One whose container is gone has gone with it.
+            Effect::CancelHook { instance, .. } if !self.living.contains(instance) => {}
             Effect::CancelHook { instance, kind } => {
                 let began = self.hooks_since.get(&(instance.clone(), *kind)).copied().unwrap_or(now);
                 let what = What::HookAbandoned { hook: name_of(*kind), after_millis: millis(now - began) };
@@ -449,28 +501,17 @@ impl Telling {
     }
 
     fn note_named(&mut self, container: Option<String>, what: What) {
-        let seen = self.seen();
+        let seen = match self.gone {
+            true => Seen::nothing(),
+            false => Seen::of(&self.worker.status(), self.deleted),
+        };
         self.facts.push((self.world.now(), container, what, seen));
     }
+}
 
-    /// The row `kubectl get pod` would print.
-    fn seen(&self) -> Seen {
-        if self.gone {
-            return Seen { ready: String::new(), status: "NotFound" };
-        }
-        let status = self.worker.status();
-        let counted = |role: Role| matches!(role, Role::Main | Role::Sidecar);
-        let total = status.containers.iter().filter(|container| counted(container.role)).count();
-        let ready = status.containers.iter().filter(|container| counted(container.role) && container.ready).count();
-        let word = match status.phase {
-            PodPhase::Succeeded => "Completed",
-            PodPhase::Failed => "Error",
-            PodPhase::Pending | PodPhase::Running if self.deleted => "Terminating",
-            PodPhase::Pending => "Pending",
-            PodPhase::Running => "Running",
-        };
-        Seen { ready: format!("{ready}/{total}"), status: word }
-    }
+/// A signal by its name.
+pub(super) fn written<S: Serializer>(signal: &Option<Signal>, out: S) -> Result<S::Ok, S::Error> {
+    signal.map(|signal| signal.to_string()).serialize(out)
 }
 
 fn name_of(kind: HookKind) -> HookName {

@@ -40,6 +40,11 @@ fn report_of(arguments: &[&str], input: &str) -> Value {
     serde_json::from_str(&text_of(&[arguments, &["-o", "json"]].concat(), input)).unwrap()
 }
 
+/// A text as one line, wherever it was broken.
+fn joined(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn warnings(report: &Value) -> Vec<&str> {
     report["pods"][0]["warnings"].as_array().unwrap().iter().map(|warning| warning["code"].as_str().unwrap()).collect()
 }
@@ -116,6 +121,16 @@ fn the_page_about_plans_shows_them_as_they_are() {
     for name in ["sidecar", "ignores-term", "well-behaved"] {
         let plan = fs::read_to_string(format!("{ROOT}crates/cli/plans/{name}.txt")).unwrap();
         assert!(page.contains(&plan), "docs/plan.md shows another plan of {name}");
+    }
+    // Whatever a timeline may tell programs of is on the page, too.
+    let what = include_str!("story.rs").split_once("enum What {").unwrap().1.split_once("\n}").unwrap().0;
+    let variants =
+        what.lines().filter_map(|line| line.strip_prefix("    ")).filter(|line| line.starts_with(char::is_uppercase));
+    let variants: Vec<&str> = variants.map(|line| line.split([' ', ',']).next().unwrap()).collect();
+    assert!(variants.len() > 20, "{variants:?}");
+    for variant in variants {
+        let name = variant[..1].to_lowercase() + &variant[1..];
+        assert!(page.contains(&format!("`{name}`")), "docs/plan.md does not know {name}");
     }
     for code in codes() {
         assert!(super::advice::code(&code).is_ok(), "--accept does not know {code}");
@@ -251,7 +266,7 @@ fn strict_lets_no_warning_pass() {
 fn a_forced_pod_is_signalled_at_once_and_killed_after_two_seconds() {
     let text = text_of(&["--grace", "0", "--app", "ignores-term"], &pod(&json!({}), &json!({})));
     for line in [
-        "     0.0s  deleted with grace 0: the object goes before its programs do",
+        "     0.0s  deleted with grace 0: the object goes at once",
         "             -> SIGTERM to app: please exit, SIGKILL in 2s",
         "     2.0s  the 2s that app had after its stop signal are over",
         "             -> SIGKILL to app: it did not exit in time",
@@ -265,6 +280,21 @@ fn a_forced_pod_is_signalled_at_once_and_killed_after_two_seconds() {
 fn a_force_delete_is_never_called_clean() {
     let text = text_of(&["--grace", "0"], &pod(&json!({}), &json!({})));
     assert!(text.contains("verdict: forced: deleted by force") && !text.contains("is lost"), "{text}");
+}
+
+/// The floors are told in words; the ruler begins where the grace ends.
+#[test]
+fn a_grace_of_0_is_drawn_as_0() {
+    let hook = json!({ "lifecycle": { "preStop": { "sleep": { "seconds": 9 } } } });
+    let text = text_of(&["--grace", "0"], &pod(&json!({}), &hook));
+    for line in [
+        "     1.0s  the 1s that hooks have even at grace 0 is over",
+        "         |-----------------------------+-----------------------------+",
+        "         at grace 0, hooks have 1s all the same, and a program has 2s from its",
+    ] {
+        assert!(text.lines().any(|told| told == line), "{line:?} in\n{text}");
+    }
+    assert!(text.contains("a preStop hook that outlasts the 1s that hooks have at grace 0"), "{text}");
 }
 
 #[test]
@@ -281,4 +311,21 @@ fn a_hook_cut_short_makes_a_hurried_end() {
     let report = report_of(&["--hook", "hangs"], &pod(&json!({}), &hook));
     assert_eq!(report["pods"][0]["verdict"]["word"], "hurried");
     assert_eq!(report["pods"][0]["containers"][0]["end"]["atMillis"], 31_000);
+}
+
+/// What nobody widens fits a terminal of 80 columns; what is told by a manifest (names, files) is not counted.
+#[test]
+fn plans_fit_a_terminal() {
+    let mut files: Vec<PathBuf> = examples();
+    files.sort();
+    let long = pod(&json!({}), &json!({ "name": "a-container-with-a-long-name", "command": ["sh", "-c", "a | b"] }));
+    let over = pod(&json!({}), &json!({ "command": ["echo", "hello"] }));
+    let manifests = files.iter().map(|file| fs::read_to_string(file).unwrap()).chain([long, over]);
+    for manifest in manifests {
+        for arguments in [&[][..], &["--grace", "0"], &["--traffic", "steered"], &["--app", "ignores-term"]] {
+            for line in text_of(arguments, &manifest).lines() {
+                assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
+            }
+        }
+    }
 }

@@ -8,11 +8,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, Service, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use lifecycle::{BestEvidence, Routes};
 use serde::Serialize;
 
-use super::behaviour::duration;
 use super::manifest::{Manifests, PlannedPod};
+use super::options::duration;
 use super::workload;
 
 /// A replacement that says nothing about itself is assumed to be Ready so long after the delete, beyond its probes.
@@ -48,6 +50,9 @@ enum Replacement {
 pub(super) struct Traffic {
     /// The Services that send connections to it.
     pub(super) services: Vec<String>,
+    /// The ports they send them to, by number or name.
+    #[serde(skip)]
+    pub(super) targets: Vec<String>,
     /// How many pods beside it they can send them to; nothing if that does not show.
     pub(super) others: Option<i64>,
     /// Its owner makes a new pod while it is leaving.
@@ -94,7 +99,8 @@ pub(super) fn of(
         replacement: None,
         connections: said.connections.unwrap_or(Duration::ZERO),
     };
-    let services: Vec<&Service> = manifests.services.iter().filter(|service| selects(service, &pod.pod)).collect();
+    let services = manifests.services.iter().map(|(_, service)| service);
+    let services: Vec<&Service> = services.filter(|service| selects(service, &pod.pod)).collect();
     if services.is_empty() {
         return (None, flow, Vec::new());
     }
@@ -120,23 +126,77 @@ pub(super) fn of(
     let routes = Routes { best: best(pod, &services, siblings), last, replaced, busy: true };
     let names = services.iter().map(|service| service.metadata.name.clone().unwrap_or_default()).collect();
     (
-        Some(Traffic { services: names, others: own.map(|own| own - 1 + siblings), replaced, routes, flow }),
+        Some(Traffic {
+            targets: targets(&services),
+            services: names,
+            others: own.map(|own| own - 1 + siblings),
+            replaced,
+            routes,
+            flow,
+        }),
         flow,
         assumed,
     )
 }
 
+/// The ports of pods that Services send connections to.
+fn targets(services: &[&Service]) -> Vec<String> {
+    let ports =
+        services.iter().filter_map(|service| service.spec.as_ref()).flat_map(|spec| spec.ports.iter().flatten());
+    ports
+        .map(|port| match &port.target_port {
+            Some(IntOrString::Int(number)) => number.to_string(),
+            Some(IntOrString::String(name)) => name.clone(),
+            None => port.port.to_string(),
+        })
+        .collect()
+}
+
 /// Whether a Service sends traffic to that pod.
 fn selects(service: &Service, pod: &Pod) -> bool {
-    let Some(spec) = &service.spec else { return false };
-    let place =
-        |namespace: &Option<String>| namespace.clone().unwrap_or_else(|| workload::DEFAULT_NAMESPACE.to_owned());
+    wants(service, pod) && place(&service.metadata) == place(&pod.metadata)
+}
+
+/// The same, wherever the pod is.
+fn wants(service: &Service, pod: &Pod) -> bool {
     let labels = pod.metadata.labels.as_ref();
-    let mut wanted = spec.selector.iter().flatten().peekable();
-    wanted.peek().is_some()
-        && spec.type_.as_deref() != Some("ExternalName")
-        && place(&service.metadata.namespace) == place(&pod.metadata.namespace)
-        && wanted.all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+    let mut wanted = selector(service).peekable();
+    wanted.peek().is_some() && wanted.all(|(key, value)| labels.and_then(|labels| labels.get(key)) == Some(value))
+}
+
+/// The labels a Service looks for; none if it is not for pods.
+fn selector(service: &Service) -> impl Iterator<Item = (&String, &String)> {
+    let spec = service.spec.as_ref().filter(|spec| spec.type_.as_deref() != Some("ExternalName"));
+    spec.into_iter().flat_map(|spec| spec.selector.iter().flatten())
+}
+
+/// The namespace of an object.
+fn place(metadata: &ObjectMeta) -> &str {
+    metadata.namespace.as_deref().unwrap_or(workload::DEFAULT_NAMESPACE)
+}
+
+/// What is odd about Services: those that no pod of these files is meant for.
+pub(super) fn notes(manifests: &Manifests) -> Vec<String> {
+    let pods = || manifests.pods.iter().map(|pod| &pod.pod);
+    let lonely = manifests
+        .services
+        .iter()
+        .filter(|(_, service)| selector(service).next().is_some() && !pods().any(|pod| selects(service, pod)));
+    lonely
+        .map(|(place_of, service)| {
+            let name = service.metadata.name.as_deref().unwrap_or_default();
+            let wanted: Vec<String> = selector(service).map(|(key, value)| format!("{key}={value}")).collect();
+            let elsewhere = pods().find(|pod| wants(service, pod)).map(|pod| place(&pod.metadata));
+            let hint = match elsewhere {
+                Some(namespace) => format!(
+                    "; there are such pods in namespace {namespace}, the Service is in {}",
+                    place(&service.metadata)
+                ),
+                None => "; none of them is shown with its traffic".to_owned(),
+            };
+            format!("Service {name} ({place_of}) selects no pod of these files: {}{hint}", wanted.join(", "))
+        })
+        .collect()
 }
 
 /// How many pods its owner has (unknown for one per node), how many of other owners could stand in for it everywhere,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lifecycle::PodPhase;
 use serde::Serialize;
 
-use super::bars::Bar;
+use super::bars::{Bar, End};
 use super::behaviour::Behaviour;
 use super::story::{Fact, HookName, Story, What};
 use super::words::{about, length};
@@ -24,6 +24,9 @@ pub(super) struct Verdict {
     /// What it means to whoever used the pod.
     #[serde(skip)]
     pub(super) meaning: &'static str,
+    /// It had time to finish what it was doing, and knew that it had to.
+    #[serde(skip)]
+    finished: bool,
 }
 
 /// How well, in one word.
@@ -57,20 +60,23 @@ impl Word {
     }
 }
 
-/// Judges a story.
-pub(super) fn of(story: &Story, bars: &[Bar], behaviours: &BTreeMap<String, Behaviour>) -> Verdict {
-    let killed: Vec<&Bar> = bars.iter().filter(|bar| bar.end.is_some_and(|end| end.killed)).collect();
-    let abandoned: Vec<&str> = bars
-        .iter()
-        .filter(|bar| bar.end.is_some_and(|end| !end.killed) && behaviours.get(&bar.name).is_some_and(|b| b.abandons))
-        .map(|bar| bar.name.as_str())
-        .collect();
-    let last = bars.iter().filter_map(|bar| bar.end).map(|end| end.at_millis).max();
-    let killed_at = killed.iter().filter_map(|bar| bar.end).map(|end| end.at_millis).max();
-    let budget = length(story.budget());
+/// Judges a story; `job` if its pod is there to be over one day.
+pub(super) fn of(story: &Story, bars: &[Bar], behaviours: &BTreeMap<String, Behaviour>, job: bool) -> Verdict {
+    let names = |wanted: &dyn Fn(&Bar, &End) -> bool| -> Vec<&str> {
+        let wanted = bars.iter().filter(|bar| bar.end.is_some_and(|end| wanted(bar, &end)));
+        wanted.map(|bar| bar.name.as_str()).collect()
+    };
+    let is = |bar: &Bar, what: fn(&Behaviour) -> bool| behaviours.get(&bar.name).is_some_and(what);
+    let killed = names(&|_, end| end.killed);
+    let abandoned = names(&|bar, end| !end.killed && is(bar, |behaviour| behaviour.abandons));
+    let died = names(&|_, end| !end.killed && end.signal.is_some());
+    let unheard = names(&|bar, end| !end.killed && is(bar, |behaviour| behaviour.unheard));
+    let ends = || bars.iter().filter_map(|bar| bar.end);
+    let last = ends().map(|end| end.at_millis).max();
+    let killed_at = ends().filter(|end| end.killed).map(|end| end.at_millis).max();
+    let failed = failed_hooks(story);
     let (word, because) = if let Some(at) = killed_at {
-        let names: Vec<&str> = killed.iter().map(|bar| bar.name.as_str()).collect();
-        (Word::Forced, format!("{} had to be killed, {} after the delete", and(&names), took(at)))
+        (Word::Forced, format!("{} had to be killed, {} after the delete", and(&killed), took(at)))
     } else if !abandoned.is_empty() {
         (Word::Forced, format!("what runs in {} was killed unasked, when its first process exited", and(&abandoned)))
     } else if story.grace.is_zero() && last.is_some() {
@@ -79,47 +85,99 @@ pub(super) fn of(story: &Story, bars: &[Bar], behaviours: &BTreeMap<String, Beha
     } else if let Some(cut) = cut_short(story) {
         (Word::Hurried, format!("nothing was killed, but {cut}"))
     } else if let Some(last) = last {
-        let unused = story.budget().saturating_sub(Duration::from_millis(last.unsigned_abs()));
-        let rest = match unused > Duration::from_secs(1) {
-            true => format!("; nobody waits for the {} that are left", about(unused)),
-            false => String::new(),
+        let how = match (died.len(), unheard.len()) {
+            (0, 0) => "everything exited by itself".to_owned(),
+            (0, _) => format!("{} heard no stop signal, and was over by itself", and(&unheard)),
+            (_, _) => format!("{} died of its stop signal, which it does not handle", and(&died)),
         };
-        (Word::Clean, format!("everything exited by itself, {} into {budget} of grace{rest}", took(last)))
+        (Word::Clean, format!("{how}, {}", into_grace(story, last)))
     } else {
-        (Word::Clean, "nothing was running".to_owned())
+        (Word::Clean, nothing_ran(story))
     };
-    let code = bars.iter().filter_map(|bar| bar.end).map(|end| end.code).find(|code| *code != 0);
+    let code = ends().map(|end| end.code).find(|code| *code != 0);
     // What the pod's own record would say is never made better.
     let word = word.max(story.verdict.map_or(Word::Clean, Word::of_record));
-    let because = match (word, code) {
+    let mut because = match (word, code) {
         (Word::Clean | Word::Hurried, Some(code)) if story.phase == PodPhase::Failed => {
             format!("{because}; the pod ends Failed, because of exit code {code}")
         }
         (Word::Clean | Word::Hurried | Word::Forced, _) => because,
     };
+    let never: Vec<&str> = never_ran(story);
+    if !never.is_empty() && last.is_some() {
+        because += &format!("; {} never ran", and(&never));
+    }
+    if !failed.is_empty() {
+        because += &format!("; the preStop hook of {} failed", and(&failed));
+    }
     let harmed = killed_at.is_some() || !abandoned.is_empty();
     let hoped = |bar: &&Bar| behaviours.get(&bar.name).is_some_and(|behaviour| behaviour.hoped);
     let provided: Vec<String> = match word {
         Word::Clean | Word::Hurried => bars.iter().filter(hoped).map(|bar| bar.name.clone()).collect(),
         Word::Forced => Vec::new(),
     };
+    let finished = word == Word::Clean && died.is_empty() && unheard.is_empty() && last.is_some();
     let meaning = match word {
         _ if !provided.is_empty() => {
             "nobody has looked whether it does: the first process of a container hears a stop signal only if it sets a \
              handler for it, and is otherwise killed when the grace is spent. If you know, say so with --app"
         }
+        Word::Clean | Word::Hurried | Word::Forced if last.is_none() => {
+            "hooks are run and signals are sent only where something runs"
+        }
+        Word::Clean if !died.is_empty() => "it was asked to leave, and ended in the middle of whatever it was doing",
+        Word::Clean if !unheard.is_empty() => "nothing reacted to the stop signal: longer work would have been killed",
+        Word::Clean if job => "it left when it was asked to; the Job goes by the exit code, and takes 0 for work done",
+        Word::Clean if !failed.is_empty() => "it was asked to leave and left; but what its hook is for was not done",
         Word::Clean => "it was asked to leave, finished its work, and left: nothing is lost",
         Word::Hurried => "it left by itself, but something that wanted more time did not get it",
         Word::Forced if harmed => "whatever it was doing when it was killed is lost: requests, buffers, locks",
         Word::Forced => "nobody waits for a pod that is deleted by force; with more to do, it would have been killed",
     };
-    Verdict { word, because, provided, meaning }
+    Verdict { word, because, provided, meaning, finished }
+}
+
+/// How much of the grace was needed, and what becomes of the rest.
+fn into_grace(story: &Story, last: i64) -> String {
+    let unused = story.budget().saturating_sub(Duration::from_millis(last.unsigned_abs()));
+    let rest = match unused > Duration::from_secs(1) {
+        true => format!("; nobody waits for the {} that are left", about(unused)),
+        false => String::new(),
+    };
+    format!("{} into {} of grace{rest}", took(last), length(story.budget()))
+}
+
+/// Why nobody had to be asked.
+fn nothing_ran(story: &Story) -> String {
+    let killed = |fact: &&Fact| matches!(fact.what, What::Exited { by_kill: true, .. });
+    let killed: Vec<&str> = story.facts.iter().filter(killed).filter_map(|fact| fact.container.as_deref()).collect();
+    if !killed.is_empty() {
+        format!("it was over before it was deleted; {} had to be killed then", and(&killed))
+    } else if !never_ran(story).is_empty() {
+        "nothing of it ever ran".to_owned()
+    } else if story.facts.iter().any(|fact| matches!(fact.what, What::RemovedAtOnce)) {
+        "it was over before it was deleted".to_owned()
+    } else {
+        "nothing was running".to_owned()
+    }
+}
+
+/// The containers that could not start.
+fn never_ran(story: &Story) -> Vec<&str> {
+    let never = |fact: &&Fact| matches!(fact.what, What::CannotStart { .. });
+    story.facts.iter().filter(never).filter_map(|fact| fact.container.as_deref()).collect()
+}
+
+/// The containers whose preStop hooks failed.
+fn failed_hooks(story: &Story) -> Vec<&str> {
+    let failed = |what: &What| matches!(what, What::HookFinished { hook: HookName::PreStop, succeeded: false, .. });
+    story.facts.iter().filter(|fact| failed(&fact.what)).filter_map(|fact| fact.container.as_deref()).collect()
 }
 
 impl Verdict {
     /// Connections still came while it exited.
     pub(super) fn refuses(&mut self) {
-        if self.word == Word::Clean && self.provided.is_empty() {
+        if self.finished && self.provided.is_empty() {
             self.meaning = "it finished its work and left; but connections that came while it did so were refused";
         }
     }

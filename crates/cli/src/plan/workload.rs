@@ -61,32 +61,42 @@ pub(super) enum Stranger {
     },
 }
 
-/// Groups that have no dot in their names, and whose kinds are therefore all known.
+/// Groups that have no dot in their names. Only Kubernetes has such, so that all their kinds are known.
 const GROUPS: [&str; 6] = ["", "apps", "batch", "policy", "autoscaling", "extensions"];
+/// Kinds of these groups that can be sent to Kubernetes and are not served here.
+const UNSERVED: [(&str, &str); 3] = [("", "Binding"), ("policy", "Eviction"), ("autoscaling", "Scale")];
 
 /// What to make of a kind without a template.
 pub(super) fn stranger(api_version: &str, kind: &str) -> Stranger {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    if api::by_kind(group, version, kind).is_some() {
+    if api::by_kind(group, version, kind).is_some() || UNSERVED.contains(&(group, kind)) {
         return Stranger::HasNoPods;
     }
-    let known = || api::KINDS.iter().map(|known| (known.kind, known.api_version()));
-    if let Some((_, right)) = known().find(|(known, _)| *known == kind)
-        && (GROUPS.contains(&group) || group.ends_with(".k8s.io"))
+    let known = || api::KINDS.iter().map(|known| (known.kind, known.group, known.api_version()));
+    let own = GROUPS.contains(&group) || group.ends_with(".k8s.io");
+    // `app/v1`, `v2`: nobody else's group has no dot.
+    if let Some((_, _, right)) = known().find(|(known, ..)| *known == kind)
+        && (own || !group.contains('.'))
     {
         let message = format!("there is no {kind} in {api_version:?}; did you mean {right}?");
         return Stranger::Mistaken { field: "apiVersion", message };
     }
-    let close = known().map(|(known, right)| (distance(kind, known), known, right)).min();
+    let close = known().map(|(known, home, right)| (distance(kind, known), known, home, right)).min();
     match close.filter(|(far, ..)| *far <= 2) {
-        Some((_, meant, right)) if GROUPS.contains(&group) => Stranger::Mistaken {
+        Some((_, meant, home, right)) if GROUPS.contains(&group) || group == home => Stranger::Mistaken {
             field: "kind",
             message: match right == api_version {
                 true => format!("there is no kind {kind:?}; did you mean {meant}?"),
                 false => format!("there is no kind {kind:?} in {api_version:?}; did you mean {meant} in {right}?"),
             },
         },
-        _ => Stranger::Unknown,
+        Some(_) | None if GROUPS.contains(&group) => {
+            Stranger::Mistaken { field: "kind", message: format!("there is no kind {kind:?} in {api_version:?}") }
+        }
+        Some(_) | None if !group.contains('.') => {
+            Stranger::Mistaken { field: "apiVersion", message: format!("there is no group {group:?}") }
+        }
+        Some(_) | None => Stranger::Unknown,
     }
 }
 
@@ -135,13 +145,28 @@ impl Template {
         let template = object.pointer(&format!("/{}", self.prefix.replace('.', "/"))).unwrap_or(&Value::Null);
         let metadata = &template["metadata"];
         json!({
-            "apiVersion": "v1", "kind": "Pod", "spec": template["spec"],
+            "apiVersion": "v1", "kind": "Pod", "spec": with_claims(&template["spec"], &object["spec"]),
             "metadata": {
                 "name": "made-by-its-owner", "namespace": namespace(object),
                 "labels": metadata["labels"], "annotations": metadata["annotations"],
             },
         })
     }
+}
+
+/// The spec of a pod with the volumes that its maker will add to it: one for each claim template.
+fn with_claims(spec: &Value, owner: &Value) -> Value {
+    let names = owner["volumeClaimTemplates"].as_array().into_iter().flatten();
+    let names: Vec<&str> = names.filter_map(|claim| claim["metadata"]["name"].as_str()).collect();
+    let mut spec = spec.clone();
+    if names.is_empty() || !spec.is_object() {
+        return spec;
+    }
+    let mut volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
+    volumes.retain(|volume| !names.iter().any(|name| volume["name"] == *name));
+    volumes.extend(names.iter().map(|name| json!({ "name": name, "persistentVolumeClaim": { "claimName": name } })));
+    spec["volumes"] = Value::Array(volumes);
+    spec
 }
 
 fn typed(pod: &Value) -> Result<Pod, Vec<Complaint>> {

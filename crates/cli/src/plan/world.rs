@@ -107,7 +107,8 @@ impl World {
     pub(super) fn perform(&mut self, effect: &Effect) {
         match effect {
             Effect::PullImage { container, .. } => {
-                let ready = Input::ImageReady { container: container.clone(), edition: 0, stop_signal: None };
+                let stop_signal = self.parts.get(container).and_then(|part| part.behaviour.image_signal);
+                let ready = Input::ImageReady { container: container.clone(), edition: 0, stop_signal };
                 self.schedule(Duration::ZERO, Happening::Told(ready));
             }
             Effect::CancelPull { .. } => {}
@@ -168,19 +169,25 @@ impl World {
     }
 
     fn starts(&mut self, instance: Instance) -> Input {
-        self.running.insert(instance.clone());
         let part = self.part(&instance);
+        if let Some(message) = part.behaviour.cannot_start.clone() {
+            return Input::StartFailed { instance, reason: "StartError".to_owned(), message };
+        }
         let (role, readiness, after) = (part.role, part.readiness, part.probes_pass_after);
-        let takes = part.behaviour.runs_for.unwrap_or_default();
+        let (takes, over) = (part.behaviour.runs_for.unwrap_or_default(), part.behaviour.over);
+        self.running.insert(instance.clone());
         match role {
             // An init container does its work and is done: at once, unless it sleeps.
-            Role::Init => self.schedule(takes, Happening::Exits(instance.clone(), 0, None)),
+            Role::Init => self.schedule(takes, Happening::Exits(instance.clone(), over.unwrap_or(0), None)),
             Role::Sidecar | Role::Main | Role::Ephemeral => {
                 let passes = |probe| Input::ProbeChanged { instance: instance.clone(), probe, passing: true };
                 let (startup, ready) = (passes(Probe::Startup), passes(Probe::Readiness));
                 self.schedule(after, Happening::Told(startup));
                 if readiness == Readiness::WhenProbed {
                     self.schedule(after, Happening::Told(ready));
+                }
+                if let Some(code) = over {
+                    self.schedule(SOON, Happening::Exits(instance.clone(), code, None));
                 }
             }
         }
@@ -208,6 +215,11 @@ impl World {
             HookRun::Takes(length) => (length, HookOutcome::Succeeded),
             HookRun::Fails => (Duration::ZERO, HookOutcome::Failed { message: String::new() }),
             HookRun::Hangs => return,
+            // It goes down with its container.
+            HookRun::EndsProgram { exits, .. } => {
+                let over = Happening::Exits(instance.clone(), behaviour.code.unwrap_or(0), None);
+                return self.schedule(exits.max(SOON), over);
+            }
         };
         self.schedule(after, Happening::HookEnds(instance.clone(), kind, outcome));
     }
@@ -227,8 +239,10 @@ impl World {
             }
             _ if signal == SIGSTOP => {}
             Exits::After(after) => {
+                // Without a code of its own it is the signal that ends it.
+                let of = code.is_none().then_some(signal);
                 let code = code.unwrap_or(128_u8.saturating_add(signal.0));
-                self.schedule(after.max(SOON), Happening::Exits(instance.clone(), code, None));
+                self.schedule(after.max(SOON), Happening::Exits(instance.clone(), code, of));
             }
             Exits::Never => {}
         }

@@ -133,6 +133,12 @@ pub(crate) const SCRIPTS: &[(&str, &[&str])] = &[
     ("trap 'kill $!; exit 0' TERM; while true; do sleep 100 & wait $!; done", SURE),
     ("trap \"exit 0\" TERM; for i in $(seq 1 1000); do sleep 1; done", SURE),
     ("trap 'exit 0' EXIT; while true; do sleep 1; done", SURE),
+    ("trap 'exit 0' INT SIGTERM; while :; do sleep 1; done", SURE),
+    ("trap 'exit 0' SIGINT TERM; while :; do sleep 1; done", SURE),
+    ("trap 'exit 0' SIGTERM TERM; while :; do sleep 1; done", SURE),
+    ("set -e; trap 'exit 0' SIGTERM; while :; do sleep 1; done", SURE),
+    ("trap 'exit 0' SIGTERM; ./server", SURE),
+    ("trap 'exit 0' TERM; while :; do sleep 3; done", SURE),
     // Traps that set a flag.
     ("trap 'stop=1' TERM; while [ -z \"$stop\" ]; do sleep 1; done; echo bye", SURE),
     ("trap 'run=0' TERM; run=1; while [ $run = 1 ]; do sleep 1; done", SURE),
@@ -199,6 +205,17 @@ pub(crate) const SCRIPTS: &[(&str, &[&str])] = &[
     ("trap 'kill %1; wait' TERM; ./server & wait", SURE),
     ("stop() { kill $pid; wait $pid; exit 0; }\ntrap stop TERM\n./server & pid=$!\nwait $pid\n", SURE),
     ("trap 'wait; exit 0' TERM; ./server & wait", SURE),
+    ("trap 'kill -SIGTERM $PID; wait $PID; exit $?' TERM; ./server & PID=$!; wait $PID", SURE),
+    ("trap 'kill -s SIGTERM $PID; exit 0' TERM; ./server & PID=$!; wait $PID", SURE),
+    // What is proposed where `exec` cannot be.
+    ("trap 'kill $pid; wait $pid' TERM; ./server & pid=$!; wait $pid; echo done", SURE),
+    ("trap 'kill $pid; wait $pid' TERM; ./server & pid=$!; if wait $pid; then echo done; fi", SURE),
+    ("trap 'kill $pid; wait $pid; exit $?' TERM; while :; do ./server & pid=$!; wait $pid; done", SURE),
+    (
+        "mkfifo $MARK/out; cat <$MARK/out & ./server >$MARK/out & pid=$!; trap 'kill $pid; wait' TERM; wait $pid; code=$?; \
+         wait; exit $code",
+        SURE,
+    ),
     ("trap 'stop=1' TERM; ./server & wait; echo x", SURE),
     ("trap 'trap - TERM; kill 0' TERM; ./server & wait", SURE),
     ("trap 'kill 0' TERM; ./server & wait", SURE),

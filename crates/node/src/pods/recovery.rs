@@ -16,6 +16,7 @@ use tracing::{info, warn};
 use super::Pods;
 use crate::driver::Memory;
 use crate::hands::{instance, words};
+use crate::last_words::last_words;
 use crate::statics;
 use crate::translate::report::runtime_report;
 use crate::translate::status::Facts;
@@ -68,7 +69,7 @@ impl<R: Runtime> Pods<R> {
     async fn resume(&mut self, life: Life, report: Option<PodReport>, rebooted: bool, unknown: bool) {
         let uid = life.uid.clone();
         let (pod, orphan) = match self.tools.manifests.recall(&uid).await {
-            Ok(pod) if !unknown => (pod, false),
+            Ok(pod) if !unknown && !was_orphaned(&life) => (pod, false),
             Ok(_) => (nameless(&life), true),
             Err(error) => {
                 warn!(uid, %error, "the pod's manifest is lost; what is left of it is ended");
@@ -91,7 +92,9 @@ impl<R: Runtime> Pods<R> {
                 Ok(image) => facts.know_image(&container.id.name, &image),
                 Err(_) => _ = facts.image_ids.insert(container.id.name.clone(), container.image_id.clone()),
             }
-            if let Some(words) = self.tools.runtime.termination_message(&PodUid(uid.clone()), &container.id).await {
+            if let Some(exit) = &container.exit
+                && let Some(words) = last_words(&*self.tools.runtime, &facts.pod, &container.id, exit).await
+            {
                 facts.last_words.insert(instance(&container.id), words);
             }
         }
@@ -110,7 +113,8 @@ impl<R: Runtime> Pods<R> {
         let memory = Memory { start, steps: life.steps.len() };
         self.begin(&uid, worker, facts, begun, first, memory);
         if orphan && let Some(handle) = self.drivers.get_mut(&uid) {
-            (handle.orphan, handle.unwanted) = (true, true);
+            handle.unwanted = true;
+            self.orphans.found(&uid);
         }
         if is_static {
             self.resume_static(&life).await;
@@ -125,6 +129,12 @@ impl<R: Runtime> Pods<R> {
             self.changed(pod, false).await;
         }
     }
+}
+
+/// An earlier start found that nobody knows it, and was not left the time to end it.
+fn was_orphaned(life: &Life) -> bool {
+    let ended_as_one = |input: &Input| matches!(input, Input::KillRequested { cause: KillCause::Orphaned, .. });
+    life.steps.iter().any(|(_, _, input, _)| ended_as_one(input))
 }
 
 /// All that the runtime alone can tell of a pod: whose it was, and the names of its containers.

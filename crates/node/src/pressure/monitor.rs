@@ -1,7 +1,8 @@
 //! Looks after what the machine has left: says so in the node's conditions, and lets one pod after the other go.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use runtime::{ContainerUsage, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
+use super::collection::ImageCollection;
 use super::rank::{Candidate, choose};
 use super::signals;
 use super::stall::Stalls;
@@ -43,6 +45,7 @@ pub struct Monitor<R: Runtime> {
     tools: Arc<Tools<R>>,
     directory: Directory,
     config: EvictionConfig,
+    images: ImageCollection,
     nodefs: PathBuf,
     imagefs: PathBuf,
     evictions: mpsc::Sender<Eviction>,
@@ -59,12 +62,12 @@ impl<R: Runtime> Monitor<R> {
     pub fn new(
         tools: Arc<Tools<R>>,
         directory: Directory,
-        config: EvictionConfig,
+        (config, images): (EvictionConfig, ImageCollection),
         (nodefs, imagefs): (PathBuf, PathBuf),
         evictions: mpsc::Sender<Eviction>,
     ) -> Self {
         let (passed, seen) = (BTreeMap::new(), BTreeMap::new());
-        Self { tools, directory, config, nodefs, imagefs, evictions, passed, seen, helpless: None }
+        Self { tools, directory, config, images, nodefs, imagefs, evictions, passed, seen, helpless: None }
     }
 
     /// Looks until the node stops.
@@ -88,6 +91,7 @@ impl<R: Runtime> Monitor<R> {
             let due = self.observe(now, &readings);
             self.show(now);
             match due {
+                Some((threshold, _)) if self.images_made_room(threshold).await => {}
                 Some((threshold, reading)) => self.reclaim(threshold, reading).await,
                 None => self.helpless = None,
             }
@@ -129,6 +133,21 @@ impl<R: Runtime> Monitor<R> {
         if changed {
             info!("what the node is short of has changed");
         }
+    }
+
+    /// Whether images that nobody uses were enough: they go before any pod has to.
+    async fn images_made_room(&self, threshold: Threshold) -> bool {
+        let device = |path: &Path| std::fs::metadata(path).map(|about| about.dev()).ok();
+        let helps = match threshold.signal {
+            Signal::ImagefsAvailable | Signal::ImagefsInodesFree => true,
+            Signal::NodefsAvailable | Signal::NodefsInodesFree => device(&self.nodefs) == device(&self.imagefs),
+            Signal::MemoryAvailable | Signal::PidAvailable => false,
+        };
+        if !helps || self.images.free(&*self.tools.runtime, u64::MAX).await == 0 {
+            return false;
+        }
+        let left = signals::read(&self.nodefs, &self.imagefs).get(&threshold.signal).copied();
+        left.is_some_and(|reading| !threshold.is_passed(reading))
     }
 
     /// Lets one pod go, and waits until it has.

@@ -65,7 +65,7 @@ impl Inner {
             Ok(answer) => Err(unexpected(&answer)),
             Err(error) => {
                 // It never ran: nothing of it is to be found by an inventory or to be in the way of the next attempt.
-                if matches!(error, RuntimeError::Start { .. }) {
+                if matches!(error, RuntimeError::Start { .. } | RuntimeError::NoContainer { .. }) {
                     let _ = blocking(move || fs::remove_dir_all(&dir.path)).await;
                 }
                 Err(error)

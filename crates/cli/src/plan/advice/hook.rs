@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::LifecycleHandler;
 
 use super::{About, Advice, spent};
 use crate::plan::bars::{Bar, On};
-use crate::plan::behaviour::{missing_port, splits_badly};
+use crate::plan::behaviour::{Exits, lacks_program, missing_port, splits_badly};
 use crate::plan::command;
 use crate::plan::pause;
-use crate::plan::story::{HookName, What};
+use crate::plan::story::{Fact, HookName, What};
 use crate::plan::words::{about as rounded, length};
 
 impl Advice<'_> {
@@ -52,13 +52,16 @@ impl Advice<'_> {
                 "hook-longer-than-grace",
                 field,
                 (
-                    &format!("a preStop hook that outlasts the grace of {}", length(grace)),
+                    &match self.plan.story.grace.is_zero() {
+                        true => "a preStop hook that outlasts the 1s that hooks have at grace 0".to_owned(),
+                        false => format!("a preStop hook that outlasts the grace of {}", length(grace)),
+                    },
                     "a hook is paid for from the grace; when that is spent the hook is abandoned, the stop signal is \
                      sent, and KILL follows 2s later",
                     &format!("shorten the hook, or {raise}"),
                 ),
             );
-        } else if bar.is_some_and(|bar| bar.end.is_some_and(|end| end.killed)) && took > Duration::ZERO {
+        } else if let Some(needs) = self.robbed(about, bar) {
             self.container(
                 about,
                 "hook-leaves-too-little",
@@ -66,8 +69,9 @@ impl Advice<'_> {
                 (
                     &format!("a preStop hook that takes {} of {}", rounded(took), length(grace)),
                     &format!(
-                        "the program itself has only {} left after it, which is not enough",
-                        rounded(spent(bar, On::Stopping))
+                        "the program needs {} after its stop signal, and the hook leaves it {}",
+                        length(needs),
+                        length(self.left(about))
                     ),
                     &format!("shorten the hook, or {raise}"),
                 ),
@@ -75,7 +79,27 @@ impl Advice<'_> {
         }
     }
 
-    fn is_abandoned(&self, about: &About<'_>) -> bool {
+    /// What was left of the grace when a container got its stop signal.
+    fn left(&self, about: &About<'_>) -> Duration {
+        let own = |fact: &&Fact| fact.container.as_ref() == Some(&about.container.name);
+        let left = self.plan.story.facts.iter().filter(own).find_map(|fact| {
+            let What::Signalled { left_millis, .. } = fact.what else { return None };
+            Some(left_millis)
+        });
+        Duration::from_millis(left.unwrap_or(0))
+    }
+
+    /// What a program needs that was killed because its hook took the time it would have had otherwise.
+    pub(super) fn robbed(&self, about: &About<'_>, bar: Option<&Bar>) -> Option<Duration> {
+        let bar = bar.filter(|bar| bar.end.is_some_and(|end| end.killed))?;
+        let took = spent(Some(bar), On::PreStop);
+        match self.plan.behaviours.get(&about.container.name)?.exits {
+            Exits::After(needs) if took > Duration::ZERO && needs <= self.plan.story.budget() => Some(needs),
+            Exits::After(_) | Exits::Never => None,
+        }
+    }
+
+    pub(super) fn is_abandoned(&self, about: &About<'_>) -> bool {
         self.plan.story.facts.iter().any(|fact| {
             fact.container.as_ref() == Some(&about.container.name)
                 && matches!(fact.what, What::HookAbandoned { hook: HookName::PreStop, .. })
@@ -120,21 +144,18 @@ impl Advice<'_> {
                     "write each word on its own ([\"nginx\", \"-s\", \"quit\"]), or [\"sh\", \"-c\", \"...\"]",
                 ),
             );
-        } else if command.first().is_some_and(|program| command::is_shell(program) || command::base(program) == "sleep")
-        {
-            let image = about.container.image.as_deref().unwrap_or_default();
-            if image.contains("distroless") && !image.contains("debug") {
-                self.container(
-                    about,
-                    "hook-needs-shell",
-                    field,
-                    (
-                        &format!("a hook that runs {} in an image without it", command::base(&command[0])),
-                        "distroless images hold neither shells nor tools: the hook fails whenever it is run",
-                        "use the sleep or httpGet handler, which need nothing in the image",
-                    ),
-                );
-            }
+        } else if lacks_program(command, about.container) {
+            self.container(
+                about,
+                "hook-needs-shell",
+                field,
+                (
+                    &format!("a hook that runs {} in an image without it", command::base(&command[0])),
+                    "such an image holds its program, and neither shells nor tools: the hook fails whenever it is run, \
+                     and the stop signal is sent at once",
+                    "use the sleep or httpGet handler, which need nothing in the image",
+                ),
+            );
         }
     }
 

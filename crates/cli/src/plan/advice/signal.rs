@@ -6,9 +6,37 @@ use super::{About, Advice, spent};
 use crate::plan::bars::{Bar, On};
 use crate::plan::behaviour::{Exits, brief, stop_signal};
 use crate::plan::command::Hears;
+use crate::plan::shell::Stands;
 use crate::plan::words::{about as rounded, length};
 
 const USE_EXEC: &str = "start the program with `exec` as the last command of the script, or use no shell";
+/// A trap that is held up for longer than this is worth a word.
+const MOMENT: Duration = Duration::from_secs(2);
+
+/// How the signal gets to a program that stands like this in its script.
+fn to_reach(stands: Stands) -> &'static str {
+    match stands {
+        Stands::Last => USE_EXEC,
+        Stands::Followed => {
+            "`exec` would leave out what follows. Start the program in the background, pass the signal on, and go on when \
+             it is over: trap 'kill $pid; wait $pid' TERM; program & pid=$!; wait $pid; ..."
+        }
+        Stands::Piped => {
+            "`exec` does not reach out of a pipeline. Let the program write its output itself, and start it with `exec`; \
+             or take the pipe apart: mkfifo /tmp/out; filter </tmp/out & program >/tmp/out & pid=$!; trap 'kill $pid; \
+             wait' TERM; wait $pid; code=$?; wait; exit $code"
+        }
+        Stands::Behind => {
+            "start a single program with `exec`, in the foreground; give several a container each, or pass the signal on \
+             and wait: trap 'kill $pid; wait $pid; exit $?' TERM; program & pid=$!; wait $pid"
+        }
+        Stands::Repeated => {
+            "start the program with `exec`, without the loop: a container that ends is restarted anyway. Where the loop \
+             has to stay, pass the signal on and wait: trap 'kill $pid; wait $pid; exit $?' TERM; ... program & pid=$!; \
+             wait $pid"
+        }
+    }
+}
 
 impl Advice<'_> {
     pub(super) fn on_signal(&mut self, about: &About<'_>, bar: Option<&Bar>) {
@@ -41,14 +69,20 @@ impl Advice<'_> {
             self.on_kill(about, bar);
             return;
         };
-        self.container(about, code, &about.below("command"), (&finding, &format!("{reason}{told}"), remedy));
+        self.container(about, code, &about.below("command"), (&finding, &format!("{reason}{told}"), &remedy));
+        // What comes after the wait may be too long as well.
+        if let Hears::Exits { after, held: Some(held), .. } = &behaviour.hears
+            && *after > held.wait.saturating_add(self.plan.story.budget())
+        {
+            self.on_kill(about, bar);
+        }
     }
 
     /// Somebody who hears its signal, and needs longer than it has.
     fn on_kill(&mut self, about: &About<'_>, bar: Option<&Bar>) {
         // Where a hook took the time, that is what to say.
         let killed = bar.is_some_and(|bar| bar.end.is_some_and(|end| end.killed));
-        if !killed || spent(bar, On::PreStop) > Duration::ZERO {
+        if !killed || self.robbed(about, bar).is_some() || self.is_abandoned(about) {
             return;
         }
         let needs = self.plan.behaviours.get(&about.container.name).and_then(|behaviour| match behaviour.exits {
@@ -65,7 +99,8 @@ impl Advice<'_> {
                 if self.plan.grace_said {
                     "delete it with a longer grace".to_owned()
                 } else {
-                    format!("set terminationGracePeriodSeconds above {}, or make it faster", needs.as_secs())
+                    let all = needs.saturating_add(spent(bar, On::PreStop)).as_secs();
+                    format!("set terminationGracePeriodSeconds above {all}, or make it faster")
                 },
             ),
             None => (
@@ -78,10 +113,22 @@ impl Advice<'_> {
 }
 
 /// Code, finding, reason and remedy.
-fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, &'static str)> {
-    let said = |code, finding: &str, reason: &str, remedy| Some((code, finding.to_owned(), reason.to_owned(), remedy));
+fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, String)> {
+    let said = |code, finding: &str, reason: &str, remedy: &str| {
+        Some((code, finding.to_owned(), reason.to_owned(), remedy.to_owned()))
+    };
     match hears {
-        Hears::Presumably | Hears::Unknown(_) | Hears::OnceReached | Hears::Exits { .. } | Hears::Over(_) => None,
+        Hears::Presumably | Hears::Unknown(_) | Hears::OnceReached | Hears::Handles { .. } | Hears::Over(_) => None,
+        Hears::Exits { held: Some(held), trapped: true, .. } if held.wait > MOMENT => Some((
+            "trap-waits",
+            format!("a trap that waits for `{}`", brief(&held.by)),
+            format!(
+                "a shell runs a trap only when the command in its foreground is over: here up to {} after the stop signal",
+                length(held.wait)
+            ),
+            format!("put it into the background: a trap interrupts `wait`. {} & wait $!", brief(&held.by)),
+        )),
+        Hears::Exits { .. } => None,
         Hears::CannotTell(why) => said(
             "cannot-tell",
             "a script that does not show what it does with its stop signal",
@@ -95,20 +142,26 @@ fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, &'static s
              container never starts",
             "write each word on its own ([\"sleep\", \"100\"]), or [\"sh\", \"-c\", \"...\"]",
         ),
-        Hears::ShellSwallows { all: true } => said(
+        Hears::NotInImage(program) => said(
+            "command-needs-shell",
+            &format!("{program} in an image without it"),
+            "such an image holds its program, and neither shells nor tools: the container never starts",
+            "name the program itself in `command`, or leave `command` to the image",
+        ),
+        Hears::ShellSwallows { all: true, stands } => said(
             "shell-swallows-signal",
             "a shell as first process, with the program as its child",
             "the stop signal goes to the first process only; the shell does not pass it on, so the program never hears it \
              and is killed when the grace is spent",
-            USE_EXEC,
+            to_reach(*stands),
         ),
-        Hears::ShellSwallows { all: false } => said(
+        Hears::ShellSwallows { all: false, stands } => said(
             "shell-swallows-signal",
             "sh as first process, without `exec`",
             "the stop signal goes to the first process only. The sh of Debian and Ubuntu images stays in front of the \
              program and does not pass it on, so the program never hears it and is killed when the grace is spent. (That \
              of Alpine, and bash since 5.1, would get out of the way)",
-            USE_EXEC,
+            to_reach(*stands),
         ),
         Hears::ShellMaySwallow => said(
             "shell-may-swallow-signal",
@@ -117,6 +170,32 @@ fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, &'static s
              that command is the one that runs, and nothing follows it (in Alpine, not even the end of a line). bash \
              before 5.1 and the sh of Debian and Ubuntu never do",
             USE_EXEC,
+        ),
+        Hears::ShellRefuses { command, all } => {
+            let others = if *all { "" } else { ". (That of Alpine, and bash, do understand it)" };
+            let outcome = match *command {
+                "kill" => "so `kill` signals nobody, what it was meant for goes on, and all are killed",
+                _ => "calls it a bad trap and sets none, so its shell is deaf to the signal and is killed",
+            };
+            said(
+                "signal-name-refused",
+                &format!("`{command}` with a name that begins with SIG"),
+                &format!(
+                    "the sh of Debian and Ubuntu (dash) knows signals by their short names only: it {outcome} when the \
+                     grace is spent{others}"
+                ),
+                "leave SIG out, which every shell understands: TERM",
+            )
+        }
+        Hears::RunnerLoses(runner) => said(
+            "runner-in-front",
+            &format!("{runner} as first process"),
+            &format!(
+                "{runner} starts the program through sh and passes the stop signal on to that. The sh of Debian and Ubuntu \
+                 images dies of it without telling the program, {runner} exits, and the program is killed unasked, \
+                 whatever grace is left. (That of Alpine gets out of the way)"
+            ),
+            "start the program itself, such as [\"node\", \"server.js\"], and handle the stop signal in it",
         ),
         Hears::NoHandler(program) => {
             let reason = "the kernel gives the first process of a container no signal that it does not handle, so this \
@@ -128,7 +207,7 @@ fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, &'static s
                      true` does it too)"
                 }
             };
-            Some(("no-handler", format!("{program} as first process"), reason.to_owned(), remedy))
+            said("no-handler", &format!("{program} as first process"), reason, remedy)
         }
         Hears::Ignored => said(
             "signal-ignored",
@@ -142,15 +221,13 @@ fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, &'static s
             "the shell runs the trap and then goes on where it was, until it is killed at the end of the grace",
             "end the trap with `exit`",
         ),
-        Hears::TrapWaits(program) => Some((
+        Hears::TrapWaits(program) => said(
             "trap-waits",
-            format!("a trap that waits for `{}`", brief(program)),
-            "a shell runs a trap only when the command in its foreground is over, and that command never hears the \
-             signal"
-                .to_owned(),
+            &format!("a trap that waits for `{}`", brief(program)),
+            "a shell runs a trap only when the command in its foreground is over, and that command never hears the signal",
             "start it in the background, pass the signal on, and exit as it does: trap 'kill $pid; wait $pid; exit $?' TERM; \
              program & pid=$!; wait $pid",
-        )),
+        ),
         Hears::Abandons { .. } => said(
             "shell-does-not-wait",
             "programs that outlive the first process of their container",

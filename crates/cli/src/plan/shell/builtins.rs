@@ -1,7 +1,10 @@
 //! Simple commands: what the shell does itself, functions, and programs.
 
+use lifecycle::Signal;
+use runtime::signals::signal_from_name;
+
 use super::children::{Lasts, Program};
-use super::run::{Action, Flow, Rest, Run};
+use super::run::{Action, Flow, Rest, Run, TRAP};
 use super::{Command, Word};
 
 /// What the shell does itself without anybody noticing, and what succeeds at once.
@@ -15,42 +18,26 @@ const OTHERS: [&str; 27] = [
     "wait", "exit", "return", "break", "continue", "exec", "eval", "command", "builtin", "read", ".", "source", "fg",
     "suspend",
 ];
-/// Signals by their numbers.
-const NUMBERS: [(&str, u8); 14] = [
-    ("HUP", 1),
-    ("INT", 2),
-    ("QUIT", 3),
-    ("KILL", 9),
-    ("USR1", 10),
-    ("SEGV", 11),
-    ("USR2", 12),
-    ("PIPE", 13),
-    ("ALRM", 14),
-    ("TERM", 15),
-    ("CHLD", 17),
-    ("CONT", 18),
-    ("STOP", 19),
-    ("WINCH", 28),
-];
-
 /// Whether a shell does that itself.
 pub(super) fn is_builtin(name: &str) -> bool {
     QUIET.contains(&name) || OTHERS.contains(&name)
 }
 
-/// `TERM`, however it is written.
-pub(super) fn signal_name(text: &str) -> String {
+/// `TERM`, however it is written; a name that no signal has stays as it is.
+pub(in crate::plan) fn signal_name(text: &str) -> String {
     let upper = text.to_ascii_uppercase();
-    let name = upper.strip_prefix("SIG").unwrap_or(&upper);
-    NUMBERS
-        .iter()
-        .find(|(_, number)| number.to_string() == name)
-        .map_or_else(|| name.to_owned(), |(name, _)| (*name).to_owned())
+    let name = signal_from_name(text).map_or_else(|| upper.clone(), |number| Signal(number).to_string());
+    name.strip_prefix("SIG").unwrap_or(&name).to_owned()
 }
 
 /// 15, of `TERM`.
 pub(in crate::plan) fn number_of(name: &str) -> u8 {
-    NUMBERS.iter().find(|(known, _)| *known == name).map_or(0, |(_, number)| *number)
+    signal_from_name(name).unwrap_or(0)
+}
+
+/// `SIGTERM` rather than `TERM`.
+pub(super) fn has_prefix(signal: &str) -> bool {
+    signal.to_ascii_uppercase().starts_with("SIG")
 }
 
 impl Run<'_> {
@@ -152,11 +139,7 @@ impl Run<'_> {
             }
             name if QUIET.contains(&name) => self.status = 0,
             _ => {
-                let mut program = Program::of(words, written);
-                // Whoever reads a file is done with it soon.
-                if redirected && name == "cat" {
-                    program.lasts = Lasts::Brief;
-                }
+                let program = Program::of(words, written).fed(redirected);
                 if last && self.inside == 0 && !self.has_traps() {
                     return self.became(&program, known(words), false);
                 }
@@ -222,13 +205,17 @@ impl Run<'_> {
                 action => (action, signals),
             },
         };
-        for signal in signals {
+        for (index, signal) in signals.iter().enumerate() {
             let Some(signal) = signal.as_deref() else { continue };
-            if signal.to_ascii_uppercase().starts_with("SIG") && !self.setting.kind.knows_sig_names() {
-                self.status = 1;
-                continue;
-            }
             let name = if signal == "0" { "EXIT".to_owned() } else { signal_name(signal) };
+            if has_prefix(signal) && !self.setting.kind.knows_sig_names() {
+                // Neither this one nor those behind it are set.
+                let meant = |signal: &str| signal_name(signal) == self.setting.signal;
+                let ours = signals[index..].iter().flatten().any(|signal| meant(signal));
+                self.refused = self.refused.or(ours.then_some(TRAP));
+                self.status = 1;
+                return;
+            }
             match action {
                 Some("-") => drop(self.traps.remove(&name)),
                 Some("") => drop(self.traps.insert(name, Action::Ignore)),

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::run::{End, Flow, Rest, Run};
+use super::builtins::has_prefix;
+use super::run::{Flow, KILL, Rest, Run};
 use super::{Command, Kind};
 use crate::plan::behaviour::USUAL_EXIT;
 use crate::plan::command::base;
@@ -57,10 +58,10 @@ pub(super) struct Child {
 }
 
 /// What takes no time, beside what the shell does itself.
-const BRIEF: [&str; 37] = [
+const BRIEF: [&str; 39] = [
     "mkdir", "chmod", "chown", "touch", "rm", "ln", "date", "cp", "mv", "ls", "id", "hostname", "whoami", "uname",
     "grep", "sed", "awk", "head", "tr", "cut", "sort", "wc", "basename", "dirname", "seq", "sync", "logger", "stat",
-    "mktemp", "env", "which", "dmesg", "install", "envsubst", "getent", "readlink", "expr",
+    "mktemp", "env", "which", "dmesg", "install", "envsubst", "getent", "readlink", "expr", "mkfifo", "tee",
 ];
 /// Programs that run others, after so many words of their own.
 const AROUND: [(&str, usize); 6] =
@@ -74,6 +75,14 @@ impl Program {
         let known: Vec<String> = words.iter().map(|word| word.clone().unwrap_or_else(|| "$".to_owned())).collect();
         let (lasts, deaf) = Self::nature(&known);
         Self { name: written.to_owned(), lasts, deaf }
+    }
+
+    /// Whoever reads a file is done with it soon; whoever waits for somebody to type is not.
+    pub(super) fn fed(mut self, redirected: bool) -> Self {
+        if redirected && self.name.split(' ').next().map(base) == Some("cat") {
+            self.lasts = Lasts::Brief;
+        }
+        self
     }
 
     fn nature(words: &[String]) -> (Lasts, bool) {
@@ -109,6 +118,9 @@ impl Run<'_> {
             }
         }
         let asked_now = !asked_before && self.arrived.is_some();
+        if asked_now {
+            self.held_by = Some(program.name.clone());
+        }
         self.status = 0;
         match program.lasts {
             Lasts::Ever => return self.stuck(Some((&program.name, !program.deaf))),
@@ -133,9 +145,9 @@ impl Run<'_> {
             _ => None,
         };
         let child = match (pipeline, called) {
-            ([Command::Simple { words, .. }], None) => {
+            ([Command::Simple { words, redirected, .. }], None) => {
                 let words = self.expanded_all(words).unwrap_or_default();
-                let program = Program::of(&words, &name.join(" "));
+                let program = Program::of(&words, &name.join(" ")).fed(*redirected);
                 let ends = match program.lasts {
                     Lasts::Brief | Lasts::For(_) => Some(self.now + program.lasts.length()),
                     Lasts::Unknown | Lasts::Ever => None,
@@ -263,6 +275,11 @@ impl Run<'_> {
                 _ => targets.push(word.clone()),
             }
         }
+        if program == "kill" && has_prefix(&signal) && !self.setting.kind.knows_sig_names() {
+            self.refused = self.refused.or(Some(KILL));
+            self.status = 2;
+            return Flow::On;
+        }
         let signal = super::builtins::signal_name(&signal);
         let number = super::builtins::number_of(&signal);
         self.status = 0;
@@ -306,19 +323,17 @@ impl Run<'_> {
     fn signal_self(&mut self, signal: &str, number: u8) -> Flow {
         let Some(arrived) = self.arrived.filter(|_| self.inside == 0 && signal != "0") else { return Flow::On };
         let after = self.now.saturating_sub(arrived);
-        let abandons = self.leaves_programs();
         match self.traps.get(signal) {
             // A trap that calls itself, until the shell breaks down.
             Some(super::run::Action::Run(_)) if signal == self.setting.signal => {
-                self.end = Some(End::Exits { after, code: 128 + 11, abandons, trapped: true });
+                self.end = Some(self.exits(after, 128 + 11));
                 Flow::Stop
             }
             Some(_) => Flow::On,
             // The kernel keeps it from the first process.
             None if self.setting.first => Flow::On,
             None => {
-                let code = 128_u8.saturating_add(number);
-                self.end = Some(End::Exits { after, code, abandons, trapped: self.trapped });
+                self.end = Some(self.exits(after, 128_u8.saturating_add(number)));
                 Flow::Stop
             }
         }

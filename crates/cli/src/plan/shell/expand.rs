@@ -122,7 +122,11 @@ impl Run<'_> {
                 Some(_) | None => {}
             }
         }
-        match self.within(|run| run.list(&parsed.list, false)) {
+        // Whatever its output is for comes after it.
+        self.followed += 1;
+        let flow = self.within(|run| run.list(&parsed.list, false));
+        self.followed -= 1;
+        match flow {
             Flow::On => Ok(None),
             flow @ (Flow::Break(_) | Flow::Continue(_) | Flow::Return | Flow::Exit | Flow::Stop) => Err(flow),
         }

@@ -15,7 +15,7 @@ pub(in crate::plan) enum Kind {
 }
 
 impl Kind {
-    /// `trap … SIGTERM`.
+    /// `trap … SIGTERM`, `kill -SIGTERM`.
     pub(super) fn knows_sig_names(self) -> bool {
         self != Self::Dash
     }

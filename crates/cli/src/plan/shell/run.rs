@@ -20,6 +20,9 @@ const MOST_STEPS: usize = 1_000;
 const DEEPEST: u32 = 60;
 /// A sleep as long as this is taken for what a script is about.
 const LONG: Duration = Duration::from_secs(30);
+/// Commands that take the names of signals.
+pub(super) const TRAP: &str = "trap";
+pub(super) const KILL: &str = "kill";
 
 /// What conditions that do not show come to: by what they say, before the signal and after it.
 pub(in crate::plan) type Answers = BTreeMap<Asked, bool>;
@@ -49,8 +52,9 @@ pub(in crate::plan) enum End {
     /// It had become that program before; `said` by `exec`, whether programs ran before it, whether it starts out
     /// ignoring the signal, and whether others run beside it that nobody asks.
     Became { words: Vec<String>, said: bool, prepared: bool, ignoring: bool, abandons: bool },
-    /// It exits so long after the signal; `abandons` programs that are then killed; `trapped` if a trap ran.
-    Exits { after: Duration, code: u8, abandons: bool, trapped: bool },
+    /// It exits so long after the signal; `abandons` programs that are then killed; `trapped` if a trap ran, and `held`
+    /// by what it had to wait for before that.
+    Exits { after: Duration, code: u8, abandons: bool, trapped: bool, held: Option<Held> },
     /// It dies of the signal.
     Dies { abandons: bool },
     /// It does not end.
@@ -61,11 +65,35 @@ pub(in crate::plan) enum End {
     Unclear(&'static str),
 }
 
+/// What keeps a trap from being run: a command in the foreground, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::plan) struct Held {
+    pub(in crate::plan) by: String,
+    pub(in crate::plan) wait: Duration,
+}
+
+/// How a program stands in its script, and with it what would bring the signal to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::plan) enum Stands {
+    /// Nothing is run after it.
+    Last,
+    /// Something is.
+    Followed,
+    /// In a pipeline.
+    Piped,
+    /// In the background.
+    Behind,
+    /// In a loop, which starts it again.
+    Repeated,
+}
+
 /// Why a shell does not end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::plan) enum Never {
     /// It has no trap, and stands in front of a program.
-    Swallows,
+    Swallows(Stands),
+    /// It does not understand the name of the signal in that command of its script.
+    Refuses(&'static str),
     /// It has no trap, and runs nothing that would be missed.
     NoHandler,
     /// It ignores the signal.
@@ -159,6 +187,15 @@ pub(super) struct Run<'a> {
     /// What was before each trap that is being run.
     pub(super) before_trap: Vec<u8>,
     pub(super) trapped: bool,
+    /// The command in the foreground when a trap was asked for.
+    pub(super) held_by: Option<String>,
+    held: Option<Held>,
+    /// The command of the script in which the stop signal has a name that the shell does not know.
+    pub(super) refused: Option<&'static str>,
+    /// How many commands around what runs have others behind them, are pipelines, are loops.
+    pub(super) followed: u32,
+    piped: u32,
+    looping: u32,
     ran_programs: bool,
     /// It turned until nobody looked any more.
     turned: bool,
@@ -197,6 +234,12 @@ impl<'a> Run<'a> {
             pending: false,
             before_trap: Vec::new(),
             trapped: false,
+            held_by: None,
+            held: None,
+            refused: None,
+            followed: 0,
+            piped: 0,
+            looping: 0,
             ran_programs: false,
             turned: false,
             leaving: false,
@@ -228,9 +271,14 @@ impl<'a> Run<'a> {
         }
         if let Some(arrived) = self.arrived {
             let after = self.now.saturating_sub(arrived);
-            self.end =
-                Some(End::Exits { after, code: self.status, abandons: self.leaves_programs(), trapped: self.trapped });
+            self.end = Some(self.exits(after, self.status));
         }
+    }
+
+    /// It exits, so long after the signal.
+    pub(super) fn exits(&self, after: Duration, code: u8) -> End {
+        let (abandons, trapped, held) = (self.leaves_programs(), self.trapped, self.held.clone());
+        End::Exits { after, code, abandons, trapped, held }
     }
 
     /// Where a script that was run without a signal waits for long.
@@ -295,7 +343,10 @@ impl<'a> Run<'a> {
         let mut run = true;
         for (index, item) in list.iter().enumerate() {
             if run {
+                let followed = u32::from(!list[index + 1..].iter().all(Item::only_ends));
+                self.followed += followed;
                 let flow = self.item(item, last && index + 1 == list.len());
+                self.followed -= followed;
                 if flow != Flow::On {
                     self.depth -= 1;
                     return flow;
@@ -321,7 +372,12 @@ impl<'a> Run<'a> {
         self.conditions += u32::from(condition);
         let mut flow = match item.pipeline.as_slice() {
             [command] => self.command(command, last && !item.negated && !item.timed),
-            commands => self.pipeline(commands),
+            commands => {
+                self.piped += 1;
+                let flow = self.pipeline(commands);
+                self.piped -= 1;
+                flow
+            }
         };
         self.conditions -= u32::from(condition);
         if flow == Flow::On {
@@ -386,8 +442,8 @@ impl<'a> Run<'a> {
                 otherwise.as_ref().map_or(Flow::On, |list| self.list(list, inner))
             }
             Command::Case(subject, parts) => self.case(subject, parts, inner),
-            Command::Loop { condition, until, body } => self.loops(condition, *until, body),
-            Command::For { name, words, body } => self.turns(name, words, body),
+            Command::Loop { condition, until, body } => self.repeated(|run| run.loops(condition, *until, body)),
+            Command::For { name, words, body } => self.repeated(|run| run.turns(name, words, body)),
             Command::Function { keyword: true, .. } if !self.setting.kind.knows_more_than_posix() => {
                 self.status = 2;
                 Flow::Exit
@@ -402,7 +458,9 @@ impl<'a> Run<'a> {
 
     fn condition(&mut self, list: &List) -> Result<bool, Flow> {
         self.conditions += 1;
+        self.followed += 1;
         let flow = self.list(list, false);
+        self.followed -= 1;
         self.conditions -= 1;
         if flow == Flow::On { Ok(self.status == 0) } else { Err(flow) }
     }
@@ -427,6 +485,13 @@ impl<'a> Run<'a> {
         }
         self.status = 0;
         Flow::On
+    }
+
+    fn repeated(&mut self, body: impl FnOnce(&mut Self) -> Flow) -> Flow {
+        self.looping += 1;
+        let flow = body(self);
+        self.looping -= 1;
+        flow
     }
 
     fn loops(&mut self, condition: &List, until: bool, body: &List) -> Flow {
@@ -534,7 +599,7 @@ impl<'a> Run<'a> {
             Some(Action::Ignore) => {}
             None if self.setting.kind.minds_exit_trap() && self.action("EXIT").is_some() => {
                 let code = 128_u8.saturating_add(self.setting.number);
-                self.end = Some(End::Exits { after: Duration::ZERO, code, abandons, trapped: true });
+                self.end = Some(End::Exits { after: Duration::ZERO, code, abandons, trapped: true, held: None });
                 return Flow::Stop;
             }
             None if self.setting.first || self.setting.harmless => {}
@@ -569,6 +634,9 @@ impl<'a> Run<'a> {
         self.pending = false;
         let Some(Action::Run(action)) = self.traps.get(self.setting.signal).cloned() else { return Flow::On };
         self.trapped = true;
+        if let (Some(by), Some(arrived)) = (self.held_by.take(), self.arrived) {
+            self.held = Some(Held { by, wait: self.now.saturating_sub(arrived) });
+        }
         self.before_trap.push(self.status);
         let flow = self.text(&action);
         let before = self.before_trap.pop().unwrap_or(0);
@@ -590,6 +658,10 @@ impl<'a> Run<'a> {
         }
         let precious = on.is_some_and(|(_, precious)| precious) || self.leaves_programs();
         let why = match self.action(self.setting.signal) {
+            // Whatever comes of it, this is where it went wrong.
+            _ if self.refused.is_some_and(|command| self.trapped || command == TRAP) => {
+                Never::Refuses(self.refused.unwrap_or(TRAP))
+            }
             _ if self.pending => Never::TrapWaits(on.map_or_else(String::new, |(name, _)| name.to_owned())),
             _ if self.trapped && !self.before_trap.is_empty() => match on {
                 Some((name, _)) => Never::TrapWaits(name.to_owned()),
@@ -597,11 +669,24 @@ impl<'a> Run<'a> {
             },
             _ if self.trapped => Never::TrapGoesOn,
             Some(Action::Ignore) => Never::Ignores,
-            Some(Action::Run(_)) | None if precious || (on.is_none() && self.ran_programs) => Never::Swallows,
+            Some(Action::Run(_)) | None if precious || (on.is_none() && self.ran_programs) => {
+                Never::Swallows(self.stands())
+            }
             Some(Action::Run(_)) | None => Never::NoHandler,
         };
         self.end = Some(End::Never(why));
         Flow::Stop
+    }
+
+    /// How the program stands that the shell waits for.
+    fn stands(&self) -> Stands {
+        match () {
+            () if self.leaves_programs() => Stands::Behind,
+            () if self.piped > 0 => Stands::Piped,
+            () if self.looping > 0 => Stands::Repeated,
+            () if self.followed > 0 => Stands::Followed,
+            () => Stands::Last,
+        }
     }
 
     /// The shell has become a program.
@@ -612,12 +697,7 @@ impl<'a> Run<'a> {
             self.now += program.lasts.length();
             self.end = Some(match program.lasts {
                 Lasts::Ever => End::Never(Never::TrapWaits(program.name.clone())),
-                Lasts::Brief | Lasts::For(_) | Lasts::Unknown => End::Exits {
-                    after: self.now.saturating_sub(arrived),
-                    code: 0,
-                    abandons: self.leaves_programs(),
-                    trapped: self.trapped,
-                },
+                Lasts::Brief | Lasts::For(_) | Lasts::Unknown => self.exits(self.now.saturating_sub(arrived), 0),
             });
             return Flow::Stop;
         }

@@ -111,7 +111,7 @@ fn a_program_is_told_of_mistakes_as_well() {
     let wrong = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a, imagge: x}]}\n";
     assert_eq!(
         report(&["-f", "-", "-f", "/nowhere.yaml"], wrong),
-        json!({ "pods": [], "skipped": [], "mistakes": [
+        json!({ "pods": [], "skipped": [], "notes": [], "mistakes": [
             { "file": "/nowhere.yaml", "message": "cannot be read: No such file or directory (os error 2)" },
             { "file": "standard input", "line": 4, "field": "spec.containers[0].imagge", "message": "no such field; did you mean image?" },
             { "file": "standard input", "line": 4, "field": "spec.containers[0].image", "message": "Required value" },
@@ -119,8 +119,6 @@ fn a_program_is_told_of_mistakes_as_well() {
     );
     assert!(report(&["-f", "-"], "")["mistakes"][0]["message"].as_str().unwrap().starts_with("no pods to plan"));
     let good = pod(&json!({}), &json!({}));
-    let unknown = report(&["-f", "-", "--app", "web=hangs"], &good);
-    assert_eq!(unknown["mistakes"][0]["message"], "no container is called \"web\"; there are: app");
     assert_eq!(report_of(&[], &good)["mistakes"], json!([]));
 }
 
@@ -182,6 +180,16 @@ fn a_kind_that_does_not_exist_is_a_mistake_and_a_strangers_kind_is_named() {
         ("v1", "Deployment", "1: apiVersion: there is no Deployment in \"v1\"; did you mean apps/v1?"),
         ("v1", "pod", "2: kind: there is no kind \"pod\"; did you mean Pod?"),
         ("apps/v1", "Deploymnt", "2: kind: there is no kind \"Deploymnt\"; did you mean Deployment?"),
+        ("apps/v1", "Deploy", "2: kind: there is no kind \"Deploy\" in \"apps/v1\""),
+        ("app/v1", "Deployment", "1: apiVersion: there is no Deployment in \"app/v1\"; did you mean apps/v1?"),
+        ("app/v1", "Something", "1: apiVersion: there is no group \"app\""),
+        ("networking.k8s.io/v1", "Ingres", "2: kind: there is no kind \"Ingres\"; did you mean Ingress?"),
+        (
+            "rbac.authorization.k8s.io/v1",
+            "ClusterRol",
+            "2: kind: there is no kind \"ClusterRol\"; did you mean ClusterRole?",
+        ),
+        ("policy/v1", "PodDisruptionBudgets", "2: kind: there is no kind \"PodDisruptionBudgets\"; did you mean Pod"),
     ] {
         let error = planned(&["-f", "-"], &of(version, kind)).unwrap_err();
         assert!(error.contains(&format!("standard input:{said}")), "{error}");
@@ -189,6 +197,13 @@ fn a_kind_that_does_not_exist_is_a_mistake_and_a_strangers_kind_is_named() {
     let rollout = pod(&json!({}), &json!({})) + "\n---\n" + &of("argoproj.io/v1alpha1", "Rollout");
     let skipped = report_of(&[], &rollout)["skipped"][0].as_str().unwrap().to_owned();
     assert!(skipped.contains("is of a kind that is not known here"), "{skipped}");
+    // Somebody else's kinds may be called almost like ours.
+    for (version, kind) in
+        [("example.com/v1", "Ingres"), ("snapshot.storage.k8s.io/v1", "VolumeSnapshot"), ("v1", "Binding")]
+    {
+        let manifest = pod(&json!({}), &json!({})) + "\n---\n" + &of(version, kind);
+        assert_eq!(report_of(&[], &manifest)["skipped"].as_array().unwrap().len(), 1, "{version} {kind}");
+    }
 }
 
 #[test]
@@ -239,4 +254,53 @@ fn a_pod_can_be_deleted_while_it_is_still_being_initialised() {
         .collect();
     assert_eq!(started, ["wait"]);
     assert!(!timeline.iter().any(|fact| fact["what"] == "hookStarted"));
+}
+
+/// What the command line alone cannot know to be wrong is still a mistake of the command line.
+#[test]
+fn options_for_what_is_not_there_are_misuse() {
+    let good = pod(&json!({}), &json!({}));
+    let error = |arguments: &[&str], input: &str| {
+        let cli = Cli::try_parse_from(["adieu", "plan"].iter().chain(arguments)).unwrap();
+        let Command::Plan(args) = cli.command else { panic!("`plan` is not `plan`") };
+        run(&args, &mut input.as_bytes(), &mut Vec::new(), Paint { colours: false }).expect_err("it is wrong")
+    };
+    for arguments in [&["-f", "-", "--app", "wbe=hangs"][..], &["-f", "-", "--hook", "app=fails"], &["app.yaml"]] {
+        assert!(error(arguments, &good).is::<super::super::Misuse>(), "{arguments:?}");
+    }
+    assert!(!error(&["-f", "-"], "kind: Pod\n").is::<super::super::Misuse>());
+}
+
+#[test]
+fn accepted_warnings_are_given_as_people_give_lists() {
+    let manifest = pod(&json!({ "terminationGracePeriodSeconds": 3600 }), &json!({ "command": ["sleep", "1d"] }));
+    assert_eq!(warnings(&report_of(&[], &manifest)), ["grace-long", "no-handler"]);
+    for accepted in [&["--accept", "no-handler,grace-long"][..], &["--accept", "no-handler", "--accept", "grace-long"]]
+    {
+        assert_eq!(warnings(&report_of(accepted, &manifest)), [""; 0]);
+    }
+    assert!(planned(&["-f", "-", "--accept", "killed,sings"], &manifest).unwrap_err().contains("\"sings\""));
+}
+
+/// A StatefulSet adds the volumes of its claims to its pods.
+#[test]
+fn volumes_of_claim_templates_are_there() {
+    let manifest = "\
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  serviceName: db
+  selector: {matchLabels: {app: db}}
+  template:
+    metadata: {labels: {app: db}}
+    spec:
+      containers: [{name: db, image: db, volumeMounts: [{name: data, mountPath: /data}]}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+";
+    assert_eq!(report_of(&[], manifest)["pods"][0]["kind"], "StatefulSet");
+    let error = planned(&["-f", "-"], &manifest.replace("{name: data}", "{name: date}")).unwrap_err();
+    assert!(error.contains("volumeMounts[0].name: Not found: \"data\""), "{error}");
 }

@@ -193,7 +193,7 @@ fn any_script_is_read_or_left_alone() {
     for _ in 0..20_000 {
         let script: String = (0..random(24)).map(|_| PIECES[random(PIECES.len())]).collect();
         let command = ["sh".to_owned(), "-c".to_owned(), script];
-        let around = super::super::command::Circumstances { first: true, signal: "TERM", image: "x" };
+        let around = super::super::command::Circumstances { first: true, fed: false, signal: "TERM", image: "x" };
         super::super::command::hears(&command, &[], around);
         super::super::pause::of_command(&command);
     }

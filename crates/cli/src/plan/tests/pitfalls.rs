@@ -53,7 +53,7 @@ fn each_pitfall_is_warned_of_and_nothing_else() {
     };
     assert_eq!(shell_hook("gcr.io/distroless/java17"), "hook-needs-shell");
     assert_eq!(shell_hook("gcr.io/distroless/java17:debug"), "");
-    assert_eq!(shell_hook("debian"), "");
+    assert_eq!(shell_hook("example.com/app"), "");
     let mut startup = pod(&grace(120), &none);
     startup = startup.replace("\"image\"", "\"startupProbe\":{\"tcpSocket\":{\"port\":1}},\"image\"");
     assert_eq!(warnings(&report_of(&[], &startup)), ["startup-without-grace"]);
@@ -62,12 +62,105 @@ fn each_pitfall_is_warned_of_and_nothing_else() {
     assert_eq!(warnings(&report_of(&options, &pod(&none, &quit))), ["hook-leaves-too-little"]);
 }
 
+/// A hook is to blame only for what its program would have had time for without it.
+#[test]
+fn a_hook_that_leaves_what_is_needed_is_not_blamed() {
+    let hook = json!({ "lifecycle": { "preStop": { "exec": { "command": ["drain"] } } } });
+    let warned = |hook_takes: &str, app: &str, grace: u64| {
+        let spec = json!({ "terminationGracePeriodSeconds": grace });
+        warnings(&report_of(&["--hook", hook_takes, "--app", app], &pod(&spec, &hook))).join(" ")
+    };
+    assert_eq!(warned("takes=25s", "exits-after=5s", 30), "");
+    assert_eq!(warned("takes=25s", "exits-after=5100ms", 30), "hook-leaves-too-little");
+    // Two seconds are left to everybody.
+    assert_eq!(warned("takes=29s", "exits-after=2s", 30), "");
+    assert_eq!(warned("takes=1s", "ignores-term", 30), "killed");
+    assert_eq!(warned("takes=1s", "exits-after=31s", 30), "killed");
+    assert_eq!(warned("hangs", "exits-after=5s", 30), "hook-longer-than-grace");
+    let report = report_of(&["--hook", "takes=1s", "--app", "exits-after=60s"], &pod(&json!({}), &hook));
+    let remedy = report["pods"][0]["warnings"][0]["remedy"].as_str().unwrap();
+    assert!(remedy.starts_with("set terminationGracePeriodSeconds above 61"), "{remedy}");
+    let swallowed = json!({ "image": "debian", "command": ["sh", "-c", "server"], "lifecycle": hook["lifecycle"] });
+    assert_eq!(warnings(&report_of(&[], &pod(&json!({}), &swallowed))), ["shell-swallows-signal"]);
+}
+
+#[test]
+fn a_hook_that_its_image_cannot_run_fails() {
+    let with = |image: &str, command: &[&str]| {
+        pod(&json!({}), &json!({ "image": image, "lifecycle": { "preStop": { "exec": { "command": command } } } }))
+    };
+    for (image, command) in
+        [("gcr.io/distroless/static", &["sh", "-c", "sleep 5"][..]), ("registry.k8s.io/pause:3.10", &["sleep", "5"])]
+    {
+        let manifest = with(image, command);
+        let report = report_of(&[], &manifest);
+        assert_eq!(warnings(&report), ["hook-needs-shell"]);
+        let facts = report["pods"][0]["timeline"].as_array().unwrap();
+        let finished = facts.iter().find(|fact| fact["what"] == "hookFinished").unwrap();
+        assert_eq!((&finished["succeeded"], &finished["tookMillis"]), (&json!(false), &json!(0)));
+        let because = report["pods"][0]["verdict"]["because"].as_str().unwrap();
+        assert!(because.ends_with("; the preStop hook of app failed"), "{because}");
+        assert!(text_of(&[], &manifest).contains("           preStop hook of app fails at once\n"));
+        // Whoever knows better says so.
+        let told = report_of(&["--hook", "takes=5s"], &manifest);
+        assert_eq!(told["pods"][0]["containers"][0]["spans"][0]["toMillis"], 5_000);
+    }
+    assert_eq!(warnings(&report_of(&[], &with("gcr.io/distroless/static", &["/drain"]))), [""; 0]);
+}
+
+/// A hook that stops the program itself: no signal is sent to who is gone.
+#[test]
+fn a_hook_that_ends_its_program_needs_no_signal() {
+    let container = json!({
+        "image": "nginx", "lifecycle": { "preStop": { "exec": { "command": ["sh", "-c", "sleep 5; nginx -s quit; sleep 9"] } } },
+    });
+    let report = report_of(&["--app", "exits-after=3s"], &pod(&json!({}), &container));
+    let planned = &report["pods"][0];
+    assert_eq!(planned["verdict"]["word"], "clean");
+    assert_eq!(planned["containers"][0]["end"]["atMillis"], 8_000);
+    assert!(!planned["timeline"].to_string().contains("signalled"), "{planned}");
+    assert_eq!(warnings(&report), [""; 0]);
+    let text = text_of(&["--hook", "takes=1s"], &pod(&json!({}), &container));
+    assert!(text.contains("-> SIGQUIT to app: please exit"), "{text}");
+}
+
 #[test]
 fn a_job_whose_pod_fails_when_asked_to_leave_is_warned_of() {
     let job = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {restartPolicy: Never, \
                containers: [{name: a, image: x}]}}}\n";
     assert_eq!(warnings(&report_of(&["--app", "exit-code=1"], job)), ["job-counts-failure"]);
+    assert_eq!(warnings(&report_of(&["--app", "exit-code=0"], job)), ["job-counts-success"]);
+    // Nobody said with which code.
+    assert_eq!(warnings(&report_of(&["--app", "exits-after=3s"], job)), [""; 0]);
     assert_eq!(warnings(&report_of(&[], job)), [""; 0]);
+    let text = joined(&text_of(&["--app", "exits-after=3s"], job));
+    assert!(text.contains("job it ends by itself when its work is done"), "{text}");
+    assert!(text.contains("the Job goes by the exit code") && !text.contains("finished its work"), "{text}");
+}
+
+/// What is over by itself is not there to be asked: a Job's pod is done, another is started again and again.
+#[test]
+fn who_is_over_by_itself_is_not_asked_to_leave() {
+    let over = json!({ "image": "busybox", "command": ["sh", "-c", "date; echo hello"] });
+    let told = |report: &Value| -> Vec<String> {
+        let facts = report["pods"][0]["timeline"].as_array().unwrap();
+        facts.iter().map(|fact| fact["what"].as_str().unwrap().to_owned()).collect()
+    };
+    let done = report_of(&[], &pod(&json!({ "restartPolicy": "Never" }), &over));
+    assert_eq!(told(&done), ["begun", "started", "ready", "exited", "removedAtOnce", "sandboxRemoved"]);
+    let planned = &done["pods"][0];
+    assert_eq!((&planned["containers"], &planned["phase"]), (&json!([]), &json!("Succeeded")));
+    assert_eq!(planned["verdict"]["because"], "it was over before it was deleted");
+    assert_eq!(warnings(&done), [""; 0]);
+    let again = report_of(&[], &pod(&json!({}), &over));
+    assert_eq!(warnings(&again), ["ends-by-itself"]);
+    let facts = again["pods"][0]["timeline"].as_array().unwrap();
+    assert!(facts.iter().any(|fact| fact["kubectl"]["status"] == "CrashLoopBackOff"), "{facts:?}");
+    assert!(!told(&again).contains(&"signalled".to_owned()));
+    // A shell that nobody can type into is over, too.
+    for shell in [json!({ "command": ["/bin/sh"] }), json!({ "image": "alpine" }), json!({ "command": ["cat"] })] {
+        assert_eq!(warnings(&report_of(&[], &pod(&json!({}), &shell))), ["ends-by-itself"], "{shell}");
+    }
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn a_pod_behind_a_service_is_asked_to_exit_once_its_traffic_goes_elsewhere() {
         "the pod is deleted",
         "-> barrier: send its new connections to other pods",
         "barrier open",
-        "-> SIGTERM to web",
+        "-> SIGQUIT to web",
     ];
     let places: Vec<_> = order.iter().map(|line| text.find(line).expect(line)).collect();
     assert!(places.is_sorted(), "{text}");
@@ -149,7 +149,7 @@ fn open_connections_are_waited_for_within_the_budget() {
         "-> wait for its open connections, 30m at most",
         "-> SIGUSR1 to web: its connections are waited for",
         "10m  nobody is connected any more",
-        "-> SIGTERM to web",
+        "-> SIGQUIT to web",
     ] {
         assert!(text.contains(line), "{line} in\n{text}");
     }
@@ -169,7 +169,8 @@ fn a_sleep_that_the_barrier_makes_pointless_is_left_out_if_the_pod_says_so() {
     let elided = deployment(&json!({}), &json!({ "adieu.dev/elide-sleep": "true" }), &sleep);
     assert!((0..100).contains(&barrier(&[], &elided).1));
     let steered = ["--traffic", "steered"];
-    assert!(text_of(&steered, &elided).contains("the sleep of web is left out: its traffic has moved"));
+    let text = joined(&text_of(&steered, &elided));
+    assert!(text.contains("the sleep of web is left out: its traffic has moved"), "{text}");
     assert!((9_000..9_100).contains(&barrier(&["--traffic", "unsteered"], &elided).1), "as long as nobody steers");
     let report = report_of(&steered, &plain);
     assert_eq!(warnings(&report), ["sleep-instead-of-barrier"]);
@@ -196,4 +197,61 @@ fn only_a_service_that_selects_the_pod_in_its_namespace_counts() {
     let elsewhere = manifest.replace("{name: web}\nspec", "{name: web, namespace: other}\nspec");
     assert_eq!(report_of(&[], &elsewhere)["pods"][0]["traffic"], Value::Null);
     assert_eq!(report_of(&[], &manifest)["pods"][0]["traffic"]["others"], 2);
+}
+
+/// A Service that selects nothing is not passed over in silence: it is where a misspelt label shows.
+#[test]
+fn a_service_that_selects_nobody_is_mentioned() {
+    let service = |metadata: &str, spec: &str| {
+        format!(
+            "\n---\napiVersion: v1\nkind: Service\nmetadata: {{{metadata}}}\nspec: {{{spec}, ports: [{{port: 80}}]}}\n"
+        )
+    };
+    let notes = |service: &str| {
+        let report = report_of(&[], &(pod(&json!({}), &json!({})) + service));
+        let notes = report["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap().to_owned());
+        notes.collect::<Vec<_>>().join(" ")
+    };
+    let lonely = service("name: s", "selector: {app: wbe}");
+    assert_eq!(
+        notes(&lonely),
+        "Service s (standard input:3) selects no pod of these files: app=wbe; none of them is shown with its traffic"
+    );
+    assert!(notes(&service("name: s, namespace: shop", "selector: {app: p}")).contains("in namespace default"));
+    assert_eq!(notes(&service("name: s", "selector: {app: p}")), "");
+    // Nobody meant a pod of the file.
+    assert_eq!(notes(&service("name: s", "type: ExternalName, externalName: x.y")), "");
+    assert_eq!(notes(&service("name: s", "clusterIP: None")), "");
+    let text = text_of(&[], &(pod(&json!({}), &json!({})) + &lonely));
+    assert!(text.contains("\nnote: Service s (standard input:3) selects no pod"), "{text}");
+}
+
+/// Connections are for the container whose port a Service names.
+#[test]
+fn only_the_container_behind_the_service_is_warned_of() {
+    let mut object: Value =
+        serde_json::from_str(&pod(&json!({}), &json!({ "ports": [{ "containerPort": 8080 }] }))).unwrap();
+    object["spec"]["containers"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({ "name": "edge", "image": "x", "ports": [{ "containerPort": 10000, "name": "ingress" }] }));
+    let replicas = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "d" },
+        "spec": { "replicas": 2, "selector": { "matchLabels": { "app": "p" } },
+            "template": { "metadata": object["metadata"], "spec": object["spec"] } },
+    });
+    let mut replicas = replicas;
+    replicas["spec"]["template"]["metadata"] = json!({ "labels": { "app": "p" } });
+    let with = |target: &str| {
+        let service = format!(
+            "\n---\napiVersion: v1\nkind: Service\nmetadata: {{name: s}}\nspec: {{selector: {{app: p}}, ports: [{{port: 80, \
+             targetPort: {target}}}]}}\n"
+        );
+        let report = report_of(&[], &(replicas.to_string() + &service));
+        let found = report["pods"][0]["warnings"].as_array().unwrap().iter();
+        let names: std::collections::BTreeSet<String> =
+            found.map(|warning| warning["container"].as_str().unwrap().to_owned()).collect();
+        names.into_iter().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!((with("ingress"), with("8080"), with("99")), ("edge".into(), "app".into(), "app edge".into()));
 }
