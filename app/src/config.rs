@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use cli::NodeSettings;
 use cli::image::Images;
 use lifecycle::ShutdownBudgets;
-use node::pressure::{EvictionConfig, ThresholdError, threshold};
+use node::pressure::{EvictionConfig, ImageCollection, ThresholdError, threshold};
 use runtime::image::ImageStore;
 use runtime::network::PodCidr;
 use serde_json::{Value, json};
@@ -43,6 +43,8 @@ pub(crate) struct Config {
     pub shutdown: Option<ShutdownBudgets>,
     /// When pods have to go because the node is short of something.
     pub eviction: EvictionConfig,
+    /// When images have to go because their disk is filling up.
+    pub images_kept: ImageCollection,
 }
 
 impl Config {
@@ -76,13 +78,21 @@ impl Config {
             ));
         }
         let eviction = eviction(args).map_err(|error| mistakes.push(error));
+        let images_kept = ImageCollection {
+            high_percent: args.image_gc_high_threshold,
+            low_percent: args.image_gc_low_threshold,
+            unused_for: Duration::from_secs(args.minimum_image_ttl),
+        };
+        if images_kept.low_percent >= images_kept.high_percent {
+            mistakes.push("--image-gc-low-threshold: must be lower than --image-gc-high-threshold".to_owned());
+        }
         match (pod_cidr, node_name, data_dir) {
             (Ok(pod_cidr), Ok(node_name), Ok(data_dir)) if mistakes.is_empty() => {
                 if let Some(before) = &before {
                     before.stays(member.is_some(), &node_name, pod_cidr)?;
                 }
                 let eviction = eviction.unwrap_or_default();
-                Ok(Self { data_dir, api, serves: true, member, pod_cidr, node_name, shutdown, eviction })
+                Ok(Self { data_dir, api, serves: true, member, pod_cidr, node_name, shutdown, eviction, images_kept })
             }
             _ => bail!("{}", mistakes.join("; ")),
         }
@@ -169,6 +179,7 @@ impl Config {
             node_name: field("nodeName")?.to_owned(),
             shutdown: None,
             eviction: EvictionConfig::default(),
+            images_kept: ImageCollection::default(),
         })
     }
 

@@ -44,6 +44,7 @@ impl Machine {
             data_dir: dir.join("node"),
             images: dir.join("images"),
             eviction: config.eviction.clone(),
+            images_kept: config.images_kept,
             static_pods: Some(dir.join("manifests")),
             version: VERSION.to_owned(),
             api_port,

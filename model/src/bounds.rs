@@ -23,7 +23,7 @@ pub struct Bounds {
     pub refusals: u8,
     /// The agent dies.
     pub crashes: u8,
-    /// The sandbox and all in it vanish while the agent is away.
+    /// The sandbox and all in it vanish, while the agent is away or under a start.
     pub losses: u8,
     /// An answer comes twice; or an answer, the death of a killed process, or the agent itself comes late.
     pub late: u8,

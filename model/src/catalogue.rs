@@ -95,6 +95,7 @@ pub fn small() -> Vec<PodModel<PodWorker>> {
     let mut called = routed("drain, calls", vec![hooked("a", Main, Hook::Exec)], calls, make);
     called.spec.drain.budget = Some(Duration::from_secs(1));
     let lost = Bounds { lost: 1, late: 0, pauses: 0, hook_failures: 0, ..TROUBLES };
+    let dies = Bounds { losses: 1, refusals: 1, crashes: 1, ..Bounds::CALM };
     let mut drained = routed("barrier and drain", vec![a()], Bounds { refusals: 0, ..TROUBLES }, make);
     drained.spec.drain.budget = Some(Duration::from_secs(1));
     let comings = Bounds { traffic: 3, crashes: 1, ..Bounds::CALM };
@@ -105,7 +106,7 @@ pub fn small() -> Vec<PodModel<PodWorker>> {
     refused.spec.drain.last_endpoint = LastEndpoint::Reject;
     let boots = Bounds { exits: 2, crashes: 1, reboots: 1, late: 1, pauses: 1, ..Bounds::CALM };
     let mut booted = warm("machine boots", vec![container("i", Init), hooked("a", Main, Hook::Exec)], boots, make);
-    booted.spec.restart = RestartPolicy::OnFailure;
+    booted.spec.restart = RestartPolicy::Always;
     let mut timed =
         warm("active deadline", vec![hooked("a", Main, Hook::Exec)], Bounds { pauses: 1, ..few_requests() }, make);
     timed.spec.active_deadline = Some(Duration::from_secs(3));
@@ -138,6 +139,7 @@ pub fn small() -> Vec<PodModel<PodWorker>> {
         refused,
         called,
         warm("answers lost", vec![hooked("a", Main, Hook::Exec)], Bounds { forces: 1, lost: 2, ..lost }, make),
+        cold("comes up, sandbox dies", vec![container("i", Init), a()], dies, make),
         cold("comes up, answers lost", vec![container("s", Sidecar), a()], Bounds { crashes: 0, ..lost }, make),
         warm(
             "dismissed",

@@ -79,11 +79,17 @@ pub enum Flaw {
     SleepsAgain,
     /// A pod that nobody claims has all the time it likes.
     HumoursOrphans,
+    /// A sandbox is removed over a start that is under way.
+    RemovesTooSoon,
+    /// Connections that were to be given back when the agent died are not.
+    RestoresOnce,
+    /// A pod that nobody routes to any more waits for evidence about its traffic.
+    WaitsUnrouted,
 }
 
 impl Flaw {
     /// All of them, each with the law that it breaks.
-    pub const ALL: [(Self, Law); 34] = [
+    pub const ALL: [(Self, Law); 37] = [
         (Self::KillsAtOnce, Law::NoEarlyKill),
         (Self::GivesNoNotice, Law::Notice),
         (Self::GraceBeginsAnew, Law::DeadlineFalls),
@@ -118,6 +124,9 @@ impl Flaw {
         (Self::ForgetsActiveDeadline, Law::ActiveInTime),
         (Self::SleepsAgain, Law::HookOnce),
         (Self::HumoursOrphans, Law::DeadlineKept),
+        (Self::RemovesTooSoon, Law::NoStart),
+        (Self::RestoresOnce, Law::LastServes),
+        (Self::WaitsUnrouted, Law::NoIdleWait),
     ];
 
     /// Makes workers that have it.
@@ -161,7 +170,10 @@ impl Flaw {
             StartsMainFirst,
             ForgetsActiveDeadline,
             SleepsAgain,
-            HumoursOrphans
+            HumoursOrphans,
+            RemovesTooSoon,
+            RestoresOnce,
+            WaitsUnrouted
         )
     }
 }
@@ -251,6 +263,10 @@ impl Worker for Flawed {
             (Flaw::TakesOneForAll, Input::Traffic(TrafficNews::Acked { acked, required })) => *required = *acked,
             (Flaw::TakesFromTheLast, Input::Traffic(TrafficNews::Routed(Routes { last: true, .. }))) => return effects,
             (Flaw::WaitsForNobody, Input::Traffic(TrafficNews::Routed(routes))) => routes.replaced = true,
+            (
+                Flaw::WaitsUnrouted,
+                Input::Traffic(TrafficNews::Routed(Routes { best: lifecycle::BestEvidence::Unrouted, .. })),
+            ) => return effects,
             (Flaw::CountsFromTheAsk, Input::SignalAnswered { .. }) => return effects,
             (Flaw::CallsItDiverted, Input::Traffic(TrafficNews::CutDone { how, .. })) => *how = lifecycle::Cut::Divert,
             (Flaw::CallsItDiverted, Input::Traffic(TrafficNews::Routed(routes))) => {
@@ -344,6 +360,12 @@ impl Flawed {
             (Flaw::SleepsAgain, Input::AgentRestarted { .. }) if self.worker.is_terminating() => {
                 let kind = HookKind::PreStop;
                 effects.extend(self.first_runs().map(|instance| Effect::RunHook { instance, kind }));
+            }
+            (Flaw::RemovesTooSoon, Input::DeleteRequested { .. }) if !was_terminating => {
+                effects.push(Effect::RemoveSandbox);
+            }
+            (Flaw::RestoresOnce, Input::AgentRestarted { .. }) => {
+                effects.retain(|effect| !matches!(effect, Effect::RestoreTraffic));
             }
             (Flaw::ShowsNothing, _) => effects.retain(|effect| !matches!(effect, Effect::PublishStatus)),
             (Flaw::TalksOn, _) if self.worker.is_finished() => effects.push(Effect::PublishStatus),

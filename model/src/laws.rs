@@ -80,7 +80,8 @@ impl Law {
             Self::DeadlineKept => "the deadline is the one that was promised, at once after every request",
             Self::KillRemembered => "a kill is never forgotten",
             Self::NoStart => {
-                "nothing is asked to start, or starts for it, once termination was requested; nobody runs twice"
+                "nothing is asked to start once termination was requested; what was asked before starts only while it is \
+                 waited for, or after deadline and notice; nobody runs twice"
             }
             Self::RemovalLast => "the object goes only after every container is dead and the sandbox removed",
             Self::HookOnce => {
@@ -131,8 +132,10 @@ impl Broken {
 const NOTICE: Duration = Duration::from_secs(2);
 
 /// A container starts, really.
-pub fn judge_start(broken: &mut Broken, process: &Process) {
-    broken.demand(Law::NoStart, !process.asked_too_late);
+pub fn judge_start(broken: &mut Broken, world: &World, promise: Option<Promise>, index: Index) {
+    let given_up = |promise: Promise| world.now >= promise.deadline + NOTICE;
+    broken.demand(Law::NoStart, !world.process(index).asked_too_late);
+    broken.demand(Law::NoStart, !world.clearing || promise.is_none_or(given_up));
 }
 
 /// The worker was told something, and its status `changed` or did not.
@@ -244,7 +247,7 @@ pub fn judge_state(
         broken.demand(Law::NoIdleWait, waits || world.process(index).signal != Asked::No);
     }
     let traffic = &world.traffic;
-    let taken = traffic.cutting && spec.drain.last_endpoint != LastEndpoint::Reject;
+    let taken = traffic.in_force && spec.drain.last_endpoint != LastEndpoint::Reject;
     let is_last = traffic.guarded && traffic.siblings != Siblings::There && world.serves(spec);
     broken.demand(Law::LastServes, !taken || !is_last);
 }
@@ -279,7 +282,9 @@ pub fn judge_status(
             }
             // Once its pod leaves, an exit is the last that is to be told of it.
             (Life::Exited(code), ContainerState::Terminated(ended)) => {
-                promise.is_none() || ended.exit_code == i32::from(code)
+                // But nobody can tell a run that died with its sandbox from one that its agent did not live to ask for.
+                let unknown = ended.attempt > process.attempt && ended.reason == "ContainerStatusUnknown";
+                promise.is_none() || ended.exit_code == i32::from(code) || unknown
             }
             (Life::Exited(_), ContainerState::Waiting(_)) => promise.is_none(),
             (Life::Exited(_) | Life::Lost | Life::Absent, ContainerState::Running { .. }) => false,

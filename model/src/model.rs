@@ -132,7 +132,11 @@ impl<W: Worker> PodModel<W> {
             let running = process.life == Life::Running;
             may(process.image == Image::Pulling && world.agent, What::Pulled(index));
             may(process.image == Image::Pulling && world.agent && refusal, What::PullRefused(index));
-            may(process.life == Life::Starting && world.sandbox == Sandbox::There, What::Starts(index));
+            // Whoever removes a sandbox may come too late for a start that is under way in it.
+            let in_sandbox = matches!(world.sandbox, Sandbox::There | Sandbox::Going);
+            may(process.life == Life::Starting && in_sandbox, What::Starts(index));
+            let dies = world.agent && left.losses > 0 && world.sandbox == Sandbox::There;
+            may(process.life == Life::Starting && dies, What::SandboxDies(index));
             may(process.life == Life::Starting && world.agent && refusal, What::StartRefused(index));
             let living = state.promise.is_none() && world.agent && process.own_deadline.is_none();
             may(running && process.start_told && left.probes > 0 && living, What::ProbeFails(index));
@@ -185,7 +189,7 @@ impl<W: Worker> PodModel<W> {
         state.pay(what, how, overslept);
         #[allow(clippy::wildcard_enum_match_arm, reason = "everything else simply happens")]
         match what {
-            What::Starts(index) => judge_start(&mut state.broken, from.world.process(index)),
+            What::Starts(index) => judge_start(&mut state.broken, &from.world, from.promise, index),
             What::Crash => {
                 state.crash(&self.spec);
                 return Some(state);
@@ -310,6 +314,7 @@ fn is_losable(world: &World, what: What) -> bool {
         | What::Pause
         | What::Crash
         | What::SandboxLost
+        | What::SandboxDies(_)
         | What::Returns => false,
     }
 }
@@ -420,7 +425,7 @@ impl<W: Worker> State<W> {
             What::HookEnds(_, _, false) => Some(&mut left.hook_failures),
             What::ProbeFails(_) => Some(&mut left.probes),
             What::Crash => Some(&mut left.crashes),
-            What::SandboxLost => Some(&mut left.losses),
+            What::SandboxLost | What::SandboxDies(_) => Some(&mut left.losses),
             What::Pause => Some(&mut left.pauses),
             What::SandboxMade
             | What::Pulled(_)

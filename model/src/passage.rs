@@ -6,7 +6,7 @@ use std::time::Duration;
 use lifecycle::{LastEndpoint, Moment, PodSpec};
 
 use crate::promise::Promise;
-use crate::traffic::{Connections, Siblings, Traffic};
+use crate::traffic::{Connections, Reach, Siblings, Traffic};
 use crate::world::{Object, World};
 
 /// How long evidence about traffic is waited for, and what is kept back of the grace, if a pod does not say.
@@ -20,7 +20,8 @@ const EMPTY_FOR: Duration = Duration::from_millis(500);
 pub fn barrier_is_open(spec: &PodSpec, world: &World, promise: Option<Promise>) -> bool {
     let traffic = &world.traffic;
     let (Some(promise), Traffic { guarded: true, opened_at: None, .. }) = (promise, traffic) else { return true };
-    if world.heard == Object::Gone || !world.serves(spec) || world.now >= latest(spec, promise) {
+    let nobody_comes = traffic.reach == Some(Reach::Nobody);
+    if world.heard == Object::Gone || nobody_comes || !world.serves(spec) || world.now >= latest(spec, promise) {
         return true;
     }
     match (traffic.siblings, spec.drain.last_endpoint) {

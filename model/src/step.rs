@@ -96,8 +96,10 @@ pub enum What {
     Pause,
     /// The agent dies.
     Crash,
-    /// The sandbox and all in it vanish.
+    /// The sandbox and all in it vanish, and nobody is told.
     SandboxLost,
+    /// They vanish under a living agent, which learns it from that start.
+    SandboxDies(Index),
     /// The agent comes back.
     Returns,
 }

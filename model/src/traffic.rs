@@ -16,6 +16,8 @@ pub enum Reach {
     Divert,
     /// Every proxy has to let go of it.
     Acks,
+    /// Not any more.
+    Nobody,
 }
 
 /// Who else can take its connections.
@@ -41,8 +43,10 @@ pub struct Traffic {
     pub guarded: bool,
     /// When the barrier was first free to open, as far as the worker was told.
     pub opened_at: Option<Moment>,
-    /// New connections are to be kept away.
+    /// New connections are to be kept away, as the worker has it.
     pub cutting: bool,
+    /// They are being kept away, whatever the worker asked for since and nobody lived to do.
+    pub in_force: bool,
     /// In which way.
     pub how: Option<Way>,
     /// Since when, if not since the request itself.
@@ -131,6 +135,7 @@ impl Traffic {
             None => BestEvidence::Unrouted,
             Some(Reach::Divert) => BestEvidence::Divert,
             Some(Reach::Acks) => BestEvidence::Acks,
+            Some(Reach::Nobody) => BestEvidence::Unrouted,
         };
         let (last, replaced) = match self.siblings {
             Siblings::There => (false, true),
@@ -159,8 +164,8 @@ impl Traffic {
             }
             Effect::AwaitSettled => self.settling_since = self.settling_since.or(Some(now)),
             Effect::RestoreTraffic => {
-                let Self { reach, siblings, guarded, opened_at, connections, app_done, drained, .. } = *self;
-                let kept = Self { reach, siblings, guarded, opened_at, ..Self::default() };
+                let Self { reach, siblings, guarded, opened_at, in_force, connections, app_done, drained, .. } = *self;
+                let kept = Self { reach, siblings, guarded, opened_at, in_force, ..Self::default() };
                 // Who waits for connections goes on to wait for them.
                 *self = match opened_at {
                     Some(_) => Self { connections, app_done, drained, ..kept },
@@ -175,7 +180,11 @@ impl Traffic {
     pub fn perform(&mut self, effect: &Effect) {
         #[allow(clippy::wildcard_enum_match_arm, reason = "the rest is not about traffic")]
         match effect {
-            Effect::CutTraffic { .. } => self.cut.ask(),
+            Effect::CutTraffic { .. } => {
+                self.in_force = true;
+                self.cut.ask();
+            }
+            Effect::RestoreTraffic => self.in_force = false,
             Effect::AwaitSettled => self.settled.ask(),
             Effect::WatchConnections if self.connections == Connections::Uncounted => {
                 self.connections = Connections::Counting;
@@ -196,7 +205,8 @@ impl Traffic {
         let counted = self.connections != Connections::Uncounted;
         may(self.cut == Answer::Asked, What::CutDone);
         may(self.cut == Answer::Asked && refusal, What::CutRefused);
-        may(self.cutting && self.reach == Some(Reach::Acks) && self.acks < PROXIES, What::Acked);
+        let asked = self.cutting && self.in_force;
+        may(asked && self.reach == Some(Reach::Acks) && self.acks < PROXIES, What::Acked);
         may(self.cutting && more && waits && !self.quiet, What::Quiet);
         may(self.settled == Answer::Asked, What::Settled);
         // Who is connected to a pod that waits for nobody makes no difference.
@@ -209,7 +219,7 @@ impl Traffic {
         for siblings in [Siblings::There, Siblings::Coming, Siblings::None] {
             may(more && self.reach.is_some() && self.guarded && siblings != self.siblings, What::Rerouted(siblings));
         }
-        for reach in [Reach::Divert, Reach::Acks] {
+        for reach in [Reach::Divert, Reach::Acks, Reach::Nobody] {
             let other = self.reach.is_some_and(|known| known != reach);
             may(more && other && waits, What::Reached(reach));
         }

@@ -340,6 +340,12 @@ impl World {
                 self.sandbox = Sandbox::Absent;
                 return Outcome::Silence;
             }
+            What::SandboxDies(index) => {
+                let instance = instance(index, self.process(index));
+                self.lose_processes();
+                self.sandbox = Sandbox::Absent;
+                Input::SandboxLost { instance }
+            }
             What::Wake => Input::TimePassed,
             What::Pause | What::Crash | What::Returns => return Outcome::Silence,
         })

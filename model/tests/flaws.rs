@@ -36,7 +36,7 @@ fn stage<W: Worker>(flaw: Flaw, make: Make<W>) -> PodModel<W> {
         Flaw::IgnoresShrink => warm("shrink", plain(), Bounds { shrinks: 1, ..calm }, make),
         Flaw::ForgetsKill => warm("kill, crash", plain(), Bounds { shutdowns: 1, crashes: 1, ..calm }, make),
         Flaw::OverwritesKill => warm("kill, delete", plain(), Bounds { shutdowns: 1, ..calm }, make),
-        Flaw::StartsAnyway => cold("comes up", plain(), calm, make),
+        Flaw::StartsAnyway | Flaw::RemovesTooSoon => cold("comes up", plain(), calm, make),
         Flaw::IgnoresBarrier => routed("barrier", plain(), calm, make),
         Flaw::IgnoresConnections => {
             let mut model = routed("drain", plain(), Bounds { traffic: 1, ..calm }, make);
@@ -44,7 +44,8 @@ fn stage<W: Worker>(flaw: Flaw, make: Make<W>) -> PodModel<W> {
             model
         }
         Flaw::TakesOneForAll => PodModel { reach: Some(Reach::Acks), ..routed("acks", plain(), calm, make) },
-        Flaw::TakesFromTheLast => routed("last", plain(), Bounds { traffic: 1, ..calm }, make),
+        Flaw::TakesFromTheLast | Flaw::WaitsUnrouted => routed("last", plain(), Bounds { traffic: 1, ..calm }, make),
+        Flaw::RestoresOnce => routed("last, crash", plain(), Bounds { traffic: 1, crashes: 1, ..calm }, make),
         Flaw::WaitsForNobody => routed("last", plain(), Bounds { traffic: 2, ..calm }, make),
         Flaw::AsksOnce => warm("lost", plain(), Bounds { lost: 1, ..calm }, make),
         Flaw::IsNeverForgotten | Flaw::StartsTwice => warm("crash", plain(), Bounds { crashes: 1, ..calm }, make),
@@ -253,4 +254,19 @@ fn a_sleep_begun_anew_is_caught() {
 #[test]
 fn an_orphan_that_takes_its_time_is_caught() {
     is_caught(Flaw::HumoursOrphans);
+}
+
+#[test]
+fn a_sandbox_removed_over_a_start_is_caught() {
+    is_caught(Flaw::RemovesTooSoon);
+}
+
+#[test]
+fn connections_that_are_not_given_back_after_a_crash_are_caught() {
+    is_caught(Flaw::RestoresOnce);
+}
+
+#[test]
+fn a_wait_for_evidence_about_no_traffic_is_caught() {
+    is_caught(Flaw::WaitsUnrouted);
 }

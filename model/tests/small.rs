@@ -40,22 +40,23 @@ pinned! {
     a_request_hook: "request hook", 93_785;
     a_sleep_hook: "sleep hook", 70_810;
     two_mains_with_one_hook: "two mains, one hook", 76_390;
-    a_main_and_a_sidecar: "main and sidecar", 233_034;
+    a_main_and_a_sidecar: "main and sidecar", 241_182;
     a_main_and_two_sidecars: "main and two sidecars", 34_462;
-    a_pod_that_comes_up: "comes up", 215_750;
-    restarts_and_probes: "restarts, probes", 114_457;
-    a_barrier_under_all_requests: "barrier, all requests", 101_190;
-    a_barrier_and_a_sidecar: "barrier and sidecar", 11_432;
-    a_barrier_and_a_drain: "barrier and drain", 128_421;
-    a_barrier_of_acks: "barrier of acks", 51_387;
-    siblings_that_come_and_go: "siblings come and go", 58_392;
-    a_last_endpoint_that_is_held: "last endpoint, hold", 47_009;
-    a_last_endpoint_that_refuses: "last endpoint, reject", 85_072;
-    a_drain_with_calls: "drain, calls", 264_829;
+    a_pod_that_comes_up: "comes up", 243_258;
+    restarts_and_probes: "restarts, probes", 127_151;
+    a_barrier_under_all_requests: "barrier, all requests", 106_389;
+    a_barrier_and_a_sidecar: "barrier and sidecar", 13_150;
+    a_barrier_and_a_drain: "barrier and drain", 141_130;
+    a_barrier_of_acks: "barrier of acks", 67_892;
+    siblings_that_come_and_go: "siblings come and go", 85_205;
+    a_last_endpoint_that_is_held: "last endpoint, hold", 62_501;
+    a_last_endpoint_that_refuses: "last endpoint, reject", 109_448;
+    a_drain_with_calls: "drain, calls", 340_345;
     answers_that_are_lost: "answers lost", 155_307;
-    a_pod_that_comes_up_though_answers_are_lost: "comes up, answers lost", 183_291;
+    a_pod_whose_sandbox_dies_as_it_comes_up: "comes up, sandbox dies", 38_994;
+    a_pod_that_comes_up_though_answers_are_lost: "comes up, answers lost", 210_154;
     a_pod_that_is_dismissed: "dismissed", 358_898;
-    a_machine_that_boots: "machine boots", 48_573;
+    a_machine_that_boots: "machine boots", 82_457;
     an_active_deadline: "active deadline", 42_402;
 }
 

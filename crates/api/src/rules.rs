@@ -78,6 +78,12 @@ pub(crate) trait Rules: Sync {
     /// Mistakes in the change.
     fn validate_update(&self, _old: &Value, _new: &Value, _causes: &mut Vec<Cause>) {}
 
+    /// What only an update through the endpoint of a part (`ephemeralcontainers`) does: all else is put back.
+    fn before_part_update(&self, _part: &str, _old: &Value, _new: &mut Value) {}
+
+    /// Mistakes in the change of a part.
+    fn validate_part_update(&self, _part: &str, _old: &Value, _new: &Value, _causes: &mut Vec<Cause>) {}
+
     /// Mistakes in a change of the status.
     fn validate_status_update(&self, _old: &Value, _new: &Value, _causes: &mut Vec<Cause>) {}
 
@@ -143,17 +149,21 @@ pub fn prepare_update(
 ) -> Result<Vec<String>, Status> {
     check_identity(kind, old, new)?;
     metadata::restore(old, new);
-    if subresource == Some("status") {
-        keep(new, old, "spec");
-        keep_meta(new, old, "ownerReferences");
-        kind.rules.before_status_update(old, new);
-    } else {
-        if kind.subresource("status").is_some() {
-            keep(new, old, "status");
+    match subresource {
+        Some("status") => {
+            keep(new, old, "spec");
+            keep_meta(new, old, "ownerReferences");
+            kind.rules.before_status_update(old, new);
         }
-        if subresource != Some("finalize") {
-            kind.rules.before_update(old, new);
+        None | Some("finalize") => {
+            if kind.subresource("status").is_some() {
+                keep(new, old, "status");
+            }
+            if subresource.is_none() {
+                kind.rules.before_update(old, new);
+            }
         }
+        Some(part) => kind.rules.before_part_update(part, old, new),
     }
     let mut warnings: Vec<String> = metadata::without_repeated_owners(new).into_iter().collect();
     kind.rules.default(new);
@@ -169,7 +179,10 @@ pub fn prepare_update(
         kind.rules.validate_status_update(old, new, &mut causes);
     } else {
         kind.rules.validate(new, &mut causes);
-        kind.rules.validate_update(old, new, &mut causes);
+        match subresource {
+            None | Some("finalize") => kind.rules.validate_update(old, new, &mut causes),
+            Some(part) => kind.rules.validate_part_update(part, old, new, &mut causes),
+        }
     }
     refuse(kind, meta::name(new), causes)?;
     if subresource != Some("status") {

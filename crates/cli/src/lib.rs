@@ -102,6 +102,15 @@ pub struct NodeSettings {
     /// How many seconds a pressure is said to last after it was last seen
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub eviction_linger: u64,
+    /// How full the disk of images may be, in percent, before those that nobody uses make room; 100 for never
+    #[arg(long, value_name = "PERCENT", default_value_t = 85, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub image_gc_high_threshold: u8,
+    /// How full it may stay then
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub image_gc_low_threshold: u8,
+    /// How many seconds an image must have been unused
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    pub minimum_image_ttl: u64,
 }
 
 /// `adieu node`.

@@ -33,19 +33,19 @@ const FEW_FOR: Duration = Duration::from_millis(500);
 pub(crate) struct Barrier {
     step: Step,
     released: Option<Released>,
-    /// What is in force, or was asked for, to keep new connections away from a pod that was released.
+    /// What was last asked for about new connections. Giving them back is never answered, so a new agent asks again.
     away: Away,
     /// A wait ended because its time was over.
     cut_short: bool,
 }
 
-/// Where new connections to a released pod go.
+/// Where new connections to the pod go.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Away {
     /// To the pod, as before: nothing was ever taken from it.
     Never,
-    /// Elsewhere.
-    Kept,
+    /// Elsewhere, in that way; `done` once that was told.
+    Kept { how: Cut, done: bool },
     /// To the pod again, because nobody else can take them. Left when somebody can.
     GivenBack,
 }
@@ -242,7 +242,7 @@ impl Barrier {
         let message = "New connections are being kept away";
         out.push(Effect::CutTraffic { how });
         out.push(Effect::Emit(Event::pod_normal("DrainStarted", message.into())));
-        self.away = Away::Kept;
+        self.away = Away::Kept { how, done: false };
         self.step = Step::Cutting(Cutting {
             since,
             how,
@@ -256,6 +256,9 @@ impl Barrier {
 
     /// Told by whoever routes. How the pod is reached is the pod's to remember.
     pub(crate) fn told(&mut self, now: Moment, enough: u32, news: TrafficNews, out: &mut Vec<Effect>) {
+        if let (Away::Kept { how: asked, done }, TrafficNews::CutDone { how, .. }) = (&mut self.away, &news) {
+            *done |= asked == how;
+        }
         match (&mut self.step, news) {
             // The answer to an earlier, other cut says nothing of this one.
             (Step::Cutting(cutting), TrafficNews::CutDone { how, revision: _ }) => cutting.cut |= how == cutting.how,
@@ -321,12 +324,18 @@ impl Barrier {
                 self.enter(around, Some(around.now), out);
             }
         }
+        if let (Step::Cutting(_), Decision::Release(reason @ Release::NotSelected)) = (&self.step, around.decision()) {
+            // Nobody sends connections to it any more, so there is nothing to be shown.
+            self.release(around, reason, out);
+        }
         if let Step::Cutting(cutting) = &mut self.step {
-            cutting.follow(around, out);
+            if cutting.follow(around, out) {
+                self.away = Away::Kept { how: cutting.how, done: false };
+            }
             if around.is_the_last() {
                 // Whoever was to take the traffic is gone: nothing may be taken from the last one.
                 out.push(Effect::RestoreTraffic);
-                self.away = Away::Never;
+                self.away = Away::GivenBack;
                 self.enter(around, Some(around.now), out);
             } else if let Some(reason) = cutting.advance(around, out) {
                 self.cut_short |= reason == Release::Deadline;
@@ -350,12 +359,13 @@ impl Barrier {
         if self.released.is_none() || !around.serves() {
             return;
         }
-        if self.away == Away::Kept && around.is_the_last() {
+        if matches!(self.away, Away::Kept { .. }) && around.is_the_last() {
             out.push(Effect::RestoreTraffic);
             self.away = Away::GivenBack;
         } else if self.away == Away::GivenBack && !around.routes.last {
-            out.push(Effect::CutTraffic { how: around.how_to_cut() });
-            self.away = Away::Kept;
+            let how = around.how_to_cut();
+            out.push(Effect::CutTraffic { how });
+            self.away = Away::Kept { how, done: false };
         }
     }
 
@@ -411,10 +421,17 @@ impl Barrier {
 
     /// The agent came back: what was not answered is asked again, what was told once is not told twice.
     pub(crate) fn reattach(&self, out: &mut Vec<Effect>) {
+        match (self.away, &self.step) {
+            // More evidence may come of it, but only to whoever asked.
+            (Away::Kept { how, .. }, Step::Cutting(_)) | (Away::Kept { how, done: false }, _) => {
+                out.push(Effect::CutTraffic { how });
+            }
+            (Away::GivenBack, _) => out.push(Effect::RestoreTraffic),
+            (Away::Never | Away::Kept { .. }, _) => {}
+        }
         match &self.step {
             Step::Open | Step::Holding => {}
             Step::Cutting(cutting) => {
-                out.push(Effect::CutTraffic { how: cutting.how });
                 if let Settle::Asked { .. } = cutting.settle {
                     out.push(Effect::AwaitSettled);
                 }
@@ -507,16 +524,18 @@ impl Cutting {
     }
 
     /// How the pod is reached has changed: new connections are kept away in the way that fits by now. What was known of
-    /// the other way is no evidence for this one.
-    fn follow(&mut self, around: &Around<'_>, out: &mut Vec<Effect>) {
+    /// the other way is no evidence for this one. True if it was.
+    fn follow(&mut self, around: &Around<'_>, out: &mut Vec<Effect>) -> bool {
         let how = match around.routes.last {
             true => Cut::Refuse,
             false => around.how_to_cut(),
         };
-        if how != self.how && !around.is_the_last() {
+        let differs = how != self.how && !around.is_the_last();
+        if differs {
             out.push(Effect::CutTraffic { how });
             (self.how, self.cut, self.settle) = (how, false, Settle::Unasked);
         }
+        differs
     }
 
     /// The best there is of what counts for this pod. Only a cut that sends or turns new connections away on the node

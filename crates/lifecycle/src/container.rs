@@ -32,6 +32,7 @@ pub(crate) const LOST: &str = "ContainerStatusUnknown";
 pub(crate) const LOST_CODE: i32 = 137;
 const LOST_LIVING: &str =
     "The container could not be located when the pod was deleted.  The container used to be Running";
+pub(crate) const LOST_STARTING: &str = "The sandbox was lost while the container was being started";
 pub(crate) const LOST_TERMINATED: &str = "The container could not be located when the pod was terminated";
 
 /// A container and all that happened to it.
@@ -42,7 +43,7 @@ pub(crate) struct Container {
     /// Which image that is: how many others were asked for before it.
     pub(crate) edition: u32,
     /// What the latest run was made from; `None` for a run that was taken over before its image was known.
-    made_from: Option<MadeFrom>,
+    pub(crate) made_from: Option<MadeFrom>,
     /// The run that `run` speaks of, if it speaks of one.
     pub(crate) attempt: u32,
     pub(crate) run: Run,
@@ -70,8 +71,8 @@ pub(crate) enum Run {
 
 /// An image as a run saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct MadeFrom {
-    stop_signal: Option<Signal>,
+pub(crate) struct MadeFrom {
+    pub(crate) stop_signal: Option<Signal>,
 }
 
 /// A start that was asked for and not answered.
@@ -352,14 +353,15 @@ impl Container {
 
     /// Nobody can find it any more.
     pub(crate) fn lost(&mut self, now: Moment, terminating: bool, out: &mut Vec<Effect>) -> EndedRun {
-        let (started, ended) = match core::mem::replace(&mut self.run, Run::Ended) {
+        let (started, ended, message) = match core::mem::replace(&mut self.run, Run::Ended) {
             Run::Running(running) => {
                 self.end_hooks(&running, out);
-                (Some(running.since), running.ends(now))
+                (Some(running.since), running.ends(now), if terminating { LOST_TERMINATED } else { LOST_LIVING })
             }
-            Run::Asked(_) | Run::Unstarted | Run::Waiting { .. } | Run::Ended => (None, EndedRun::unseen(None, false)),
+            Run::Asked(_) | Run::Unstarted | Run::Waiting { .. } | Run::Ended => {
+                (None, EndedRun::unseen(None, false), LOST_STARTING)
+            }
         };
-        let message = if terminating { LOST_TERMINATED } else { LOST_LIVING };
         self.record(Terminated {
             attempt: self.attempt,
             reason: LOST.into(),

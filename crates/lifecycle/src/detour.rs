@@ -21,6 +21,8 @@ pub(crate) enum Detour {
     Asked { until: Moment },
     /// It is there, or may be. Left when the pod is ready again.
     There,
+    /// Traffic was asked to come as usual again. That is never answered, so a new agent asks again. Left with the next one.
+    Over,
 }
 
 impl Detour {
@@ -49,7 +51,7 @@ impl PodWorker {
             && matches!(self.drain.barrier, BarrierMode::Auto | BarrierMode::Local)
             && self.routes.best == BestEvidence::Divert
             && !self.routes.last;
-        if wanted && self.detour == Detour::None {
+        if wanted && matches!(self.detour, Detour::None | Detour::Over) {
             out.push(Effect::CutTraffic { how: Cut::Divert });
             self.detour = Detour::Asked { until: now + CAP.min(grace / 2) };
         }
@@ -76,9 +78,18 @@ impl PodWorker {
 
     /// Whoever was to take the connections is gone: nothing may be taken from the last one.
     pub(crate) fn give_up_detour_of_the_last(&mut self, out: &mut Vec<Effect>) {
-        if self.detour != Detour::None && self.routes.last {
+        if matches!(self.detour, Detour::Asked { .. } | Detour::There) && self.routes.last {
             out.push(Effect::RestoreTraffic);
-            self.detour = Detour::None;
+            self.detour = Detour::Over;
+        }
+    }
+
+    /// The agent came back: what was not answered is asked again.
+    pub(crate) fn reattach_detour(&self, out: &mut Vec<Effect>) {
+        match self.detour {
+            Detour::Asked { .. } => out.push(Effect::CutTraffic { how: Cut::Divert }),
+            Detour::Over => out.push(Effect::RestoreTraffic),
+            Detour::None | Detour::There => {}
         }
     }
 
@@ -97,7 +108,7 @@ impl PodWorker {
         };
         if self.detour == Detour::There && self.containers.iter().all(well) {
             out.push(Effect::RestoreTraffic);
-            self.detour = Detour::None;
+            self.detour = Detour::Over;
         }
     }
 }

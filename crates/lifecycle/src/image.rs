@@ -13,6 +13,9 @@ use crate::{ContainerName, Effect, Event, EventKind, Moment, Signal, Waiting, Wa
 /// Said of a pull that is put off. Which image, whoever knows its name adds.
 pub const BACK_OFF_PULLING: &str = "Back-off pulling image";
 
+/// The edition of an image that was told by somebody who did not say which: it is the one that is wanted.
+pub const ANY_EDITION: u32 = u32::MAX;
+
 /// Where the image of a container stands.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Image {

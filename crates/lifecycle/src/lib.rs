@@ -23,6 +23,7 @@ pub mod wake;
 pub mod worker;
 
 mod barrier;
+mod calm;
 mod container;
 mod departure;
 mod detour;
@@ -39,9 +40,10 @@ mod view;
 mod waiter;
 
 pub use budget::{GraceBudget, LEAST_GRACE};
+pub use calm::{Calm, CalmContainer, CalmRun};
 pub use effect::{Effect, Event, EventKind, KillOutcome};
 pub use eviction::Pressure;
-pub use image::BACK_OFF_PULLING;
+pub use image::{ANY_EDITION, BACK_OFF_PULLING};
 pub use input::{
     ContainerReport, DeleteSighting, Delivery, Exit, HookKind, HookOutcome, HookReport, Input, KillCause, Probe,
     RuntimeReport, SeenContainer, SpecChange,

@@ -285,7 +285,7 @@ impl PodWorker {
             container.restart_if_due(now, policy, EndedRun::unseen(Some(shown), outdated), &self.identity, out);
         } else {
             // Nothing ran, so the restart policy has no say: it is tried again until it works.
-            container.run = Run::Waiting { until: now + container.back_off.after_failed_start(), shown };
+            container.wait_after_failed_start(now, shown);
         }
     }
 
@@ -419,6 +419,11 @@ impl Container {
             message: Some(format!("back-off {} restarting failed container={name} pod={pod}", length(delay))),
         });
         self.run = Run::Waiting { until: now + delay, shown };
+    }
+
+    /// Puts off the next start after one that did not succeed.
+    pub(crate) fn wait_after_failed_start(&mut self, now: Moment, shown: Waiting) {
+        self.run = Run::Waiting { until: now + self.back_off.after_failed_start(), shown };
     }
 
     /// A back-off that is over holds nobody, whatever else the container may still wait for.

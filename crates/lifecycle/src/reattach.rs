@@ -8,15 +8,14 @@
 use alloc::vec::Vec;
 
 use crate::budget::LEAST_GRACE;
-use crate::container::{Asked, Container, EndedRun, Run};
-use crate::detour::Detour;
+use crate::container::{Asked, Container, EndedRun, LOST_STARTING, Run};
 use crate::image::Wanted;
 use crate::phase::{Phase, Sandbox};
 use crate::restart::Errand;
 use crate::termination::Termination;
 use crate::{
-    Cut, Effect, Event, EventKind, HookKind, HookReport, Instance, Moment, PodWorker, Role, RuntimeReport,
-    SeenContainer,
+    Effect, Event, EventKind, HookKind, HookReport, Instance, Moment, PodWorker, Role, RuntimeReport, SeenContainer,
+    Waiting,
 };
 
 impl PodWorker {
@@ -46,9 +45,7 @@ impl PodWorker {
         for container in &mut self.containers {
             container.image.reattach(Wanted { container: &container.spec.name, edition: container.edition }, out);
         }
-        if let Detour::Asked { .. } = self.detour {
-            out.push(Effect::CutTraffic { how: Cut::Divert });
-        }
+        self.reattach_detour(out);
         let Phase::Living { sandbox } = &mut self.phase else { return };
         match (&mut *sandbox, report.sandbox) {
             (Sandbox::Asked(_), true) => *sandbox = Sandbox::Ready,
@@ -92,14 +89,22 @@ impl PodWorker {
         }
     }
 
-    /// The sandbox died under a living pod, whose agent did not.
+    /// The sandbox died under a living pod, whose agent did not. It may have died of a start, so whoever was being
+    /// started waits as after a start that failed.
     pub(crate) fn sandbox_lost(&mut self, now: Moment, out: &mut Vec<Effect>) {
         let Phase::Living { sandbox: sandbox @ Sandbox::Ready } = &mut self.phase else { return };
         *sandbox = Sandbox::Replacing(Errand::asked(now));
         let (policy, gone) = (self.restart, RuntimeReport::default());
         for container in &mut self.containers {
+            let was_asked = matches!(container.run, Run::Asked(_));
             if let Some(ended) = container.reattach(now, &gone, None, out) {
                 container.restart_if_due(now, policy, ended, &self.identity, out);
+            }
+            if was_asked {
+                container.wait_after_failed_start(
+                    now,
+                    Waiting { reason: "CreateContainerError".into(), message: Some(LOST_STARTING.into()) },
+                );
             }
         }
         self.start_over(out);
@@ -154,8 +159,15 @@ impl Container {
                 None
             }
             // It was never started; a living pod asks again.
-            (Run::Asked(_), None) => {
+            (Run::Asked(_), None) if report.sandbox => {
                 self.run = if terminating && self.newest.is_some() { Run::Ended } else { Run::Unstarted };
+                None
+            }
+            // Nobody can say whether it was. As long as nothing is known to have run the restart policy has no say: a
+            // living pod asks again, for a run of another number, which no late word of this one is taken for.
+            (Run::Asked(_), None) => {
+                self.lost(now, terminating, out);
+                self.run = if terminating { Run::Ended } else { Run::Unstarted };
                 None
             }
             (Run::Asked(_) | Run::Running(_) | Run::Ended, Some((_, SeenContainer::Exited { exit }))) => {

@@ -48,8 +48,7 @@ impl PodWorker {
             }
         }
         if let Some(termination) = self.phase.termination_mut() {
-            termination.budget.rebase(shift);
-            termination.barrier.rebase(shift);
+            termination.rebase(shift);
         }
         match &mut self.phase {
             Phase::Clearing { removal: errand, .. } | Phase::Deleting { delete: errand, .. } => errand.rebase(shift),

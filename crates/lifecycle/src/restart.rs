@@ -9,7 +9,7 @@ use crate::{Moment, WakeReason};
 /// The crash back-off of one container: at once, then 10 s doubling to 300 s, forgotten after 600 s of running.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct BackOff {
-    next: Duration,
+    pub(crate) next: Duration,
 }
 
 impl BackOff {

@@ -40,6 +40,8 @@ pub(crate) struct Termination {
     pub(crate) pace: Pace,
     /// Its object was deleted by force while it may still have run.
     pub(crate) forced: bool,
+    /// When the machine was booted under it, if it was: nobody can be late while it is off.
+    booted_at: Option<Moment>,
     told_overdue: bool,
     /// Something kept it from being gone although it should have been.
     blocked: bool,
@@ -119,8 +121,18 @@ impl Termination {
 
     fn new(budget: GraceBudget, cause: Cause, object: Object) -> Self {
         let (declared, barrier) = (None, Barrier::none());
-        let pace = Pace::OnTime;
-        Self { budget, cause, object, declared, barrier, pace, forced: false, told_overdue: false, blocked: false }
+        Self {
+            budget,
+            cause,
+            object,
+            declared,
+            barrier,
+            pace: Pace::OnTime,
+            forced: false,
+            booted_at: None,
+            told_overdue: false,
+            blocked: false,
+        }
     }
 
     /// It had to be treated like this, or worse.
@@ -174,7 +186,14 @@ impl Termination {
     }
 
     pub(crate) fn overdue_at(&self) -> Option<Moment> {
-        (!self.told_overdue).then(|| self.budget.deadline() + Self::OVERDUE_AFTER)
+        let due = self.booted_at.map_or(self.budget.deadline(), |booted| booted.max(self.budget.deadline()));
+        (!self.told_overdue).then_some(due + Self::OVERDUE_AFTER)
+    }
+
+    pub(crate) fn rebase(&mut self, shift: Shift) {
+        self.booted_at = Some(shift.is);
+        self.budget.rebase(shift);
+        self.barrier.rebase(shift);
     }
 
     /// Says once that the pod should have been gone by now, and what it waits for.

@@ -12,6 +12,7 @@ use core::time::Duration;
 use crate::container::{Container, Run};
 use crate::detour::Detour;
 use crate::fingerprint::Fingerprint;
+use crate::image::ANY_EDITION;
 use crate::phase::Phase;
 use crate::termination::{Cause, Object, Termination, terminal_phase};
 use crate::waiter::Waiter;
@@ -71,9 +72,19 @@ impl PodWorker {
             known: Fingerprint::default(),
             shown: Fingerprint::default(),
         };
-        worker.known = Fingerprint::of(&worker);
-        worker.shown = Fingerprint::of(&worker.view());
+        worker.take_fingerprints();
         worker
+    }
+
+    /// Takes what it is now for known, and shown.
+    pub(crate) fn take_fingerprints(&mut self) {
+        self.known = Fingerprint::of(self);
+        self.shown = Fingerprint::of(&self.view());
+    }
+
+    /// Nobody said yet what came through a boot of the machine.
+    pub(crate) fn is_blind(&self) -> bool {
+        self.blind
     }
 
     /// Tells the worker one thing that happened; returns what to do about it.
@@ -261,7 +272,7 @@ impl PodWorker {
 
     /// The container of that name, if that is the image it is to run.
     pub(crate) fn wanting(&mut self, name: &ContainerName, edition: u32) -> Option<&mut Container> {
-        self.named(name).filter(|container| container.edition == edition)
+        self.named(name).filter(|container| edition == ANY_EDITION || container.edition == edition)
     }
 
     /// The container whose latest run is `instance`; news of older runs comes too late to matter.

@@ -1,7 +1,8 @@
 //! The machine is booted under a pod: nothing is done before somebody says what came through it (node-termination 9.2).
 
 use lifecycle::{
-    ContainerName, DeleteSighting, Effect, Exit, Hook, Input, Instance, Moment, PodWorker, RuntimeReport, Wall,
+    ContainerName, ContainerState, DeleteSighting, Effect, Exit, Hook, Input, Instance, Moment, PodPhase, PodWorker,
+    RuntimeReport, Verdict, Wall,
 };
 use testkit::{HookScript, Script::IgnoresTerm, given_pod, secs};
 
@@ -94,4 +95,62 @@ fn nobody_is_blamed_for_what_a_boot_cut_off() {
     });
     assert_eq!(blames.count(), 0, "{asked:?}");
     assert!(asked.contains(&Effect::RemoveSandbox));
+}
+
+/// Nobody is late while the machine is off: that a pod should have been gone long ago is told only if it is still there
+/// when it could have been.
+#[test]
+fn what_died_with_the_machine_is_not_overdue() {
+    let overdue = |asked: &[Effect]| {
+        asked.iter().any(|effect| matches!(effect, Effect::Emit(event) if event.reason == "TerminationOverdue"))
+    };
+    let up = || {
+        let mut pod = PodWorker::new(given_pod().container("app", IgnoresTerm).spec());
+        let deleted = Input::DeleteRequested { grace: secs(30), sighting: DeleteSighting::Live };
+        let begin = [Input::Begin, Input::SandboxReady, image_of("app"), started("app", 0), deleted];
+        tell(&mut pod, begin.into_iter().map(|input| (1_000, input)));
+        pod
+    };
+    let mut pod = up();
+    let mut asked = pod.handle(at(BOOTED), Input::Rebooted { was: at(900_000) });
+    asked.extend(pod.handle(at(BOOTED + 1), Input::AgentRestarted { report: RuntimeReport::default() }));
+    assert!(asked.contains(&Effect::RemoveSandbox) && !overdue(&asked), "{asked:?}");
+    assert!(pod.handle(at(BOOTED + 2), Input::SandboxRemoved).contains(&Effect::DeleteObject));
+    // A sandbox that was being removed when the machine went down.
+    let mut pod = up();
+    tell(&mut pod, [(2_000, exited("app", 0, 0))]);
+    let mut asked = pod.handle(at(BOOTED), Input::Rebooted { was: at(900_000) });
+    asked.extend(pod.handle(at(BOOTED + 1), Input::AgentRestarted { report: RuntimeReport::default() }));
+    asked.extend(pod.handle(at(BOOTED + 2_999), Input::TimePassed));
+    assert!(!overdue(&asked), "{asked:?}");
+    let asked = pod.handle(at(BOOTED + 3_000), Input::TimePassed);
+    assert!(overdue(&asked), "by then it could have been gone: {asked:?}");
+}
+
+/// A run that was asked for, and of which nobody heard before the machine went down, may have run: its pod is not judged
+/// by the run before, whether it was asked to leave before the boot or after it.
+#[test]
+fn a_run_that_died_unheard_is_not_judged_by_the_run_before() {
+    let deleted = || Input::DeleteRequested { grace: secs(30), sighting: DeleteSighting::Live };
+    for leaves_before in [true, false] {
+        let mut pod = PodWorker::new(given_pod().container("app", IgnoresTerm).spec());
+        let begin = [Input::Begin, Input::SandboxReady, image_of("app"), started("app", 0)];
+        tell(&mut pod, begin.into_iter().map(|input| (1_000, input)));
+        let asked = tell(&mut pod, [(2_000, exited("app", 0, 0))]);
+        assert!(asked.contains(&Effect::StartContainer { instance: run("app", 1) }), "{asked:?}");
+        if leaves_before {
+            tell(&mut pod, [(2_001, deleted())]);
+        }
+        let report = Input::AgentRestarted { report: RuntimeReport::default() };
+        tell(&mut pod, [(BOOTED, Input::Rebooted { was: at(3_000) }), (BOOTED + 1, report)]);
+        if !leaves_before {
+            tell(&mut pod, [(BOOTED + 2, deleted())]);
+        }
+        assert_eq!(pod.status().phase, PodPhase::Running, "not before its sandbox is seen to be gone");
+        tell(&mut pod, [(BOOTED + 3, Input::SandboxRemoved)]);
+        let status = pod.status();
+        assert_eq!((status.phase, status.verdict), (PodPhase::Failed, Some(Verdict::Lost)));
+        let ContainerState::Terminated(ended) = &status.containers[0].state else { panic!("it ended") };
+        assert_eq!((ended.attempt, ended.reason.as_str()), (1, "ContainerStatusUnknown"));
+    }
 }

@@ -533,7 +533,9 @@ fn every_wait_keeps_its_rest_through_a_reboot() {
     };
     shifted(vec![(8_999_000, Input::Begin), (8_999_900, no_image)]);
     let removal_failed = Input::SandboxRemovalFailed { message: "busy".into() };
-    shifted(vec![(8_998_000, Input::ObjectGone), (8_999_999, removal_failed)]);
+    // People were told that it is late: that alone does not keep its rest, for nobody is late while the machine is off.
+    let told_late = (8_995_000, Input::TimePassed);
+    shifted(vec![(8_990_000, Input::ObjectGone), told_late, (8_999_999, removal_failed)]);
     let up = |then: Vec<(u64, Input)>| {
         let image = Input::ImageReady { container: ContainerName("app".into()), edition: 0, stop_signal: None };
         let started = Input::Started { instance: instance("app"), wall: Wall(0) };

@@ -1,7 +1,9 @@
 //! No evidence is fabricated, and nothing is taken from the last endpoint: traffic-and-rollouts 3.1, I3 and I7.
 
-use lifecycle::{BestEvidence, Cut, DrainSpec, Hook, LastEndpoint, Probe, Routes, TrafficNews, TrafficNews::Routed};
-use testkit::{Given, HookScript, TrafficScript, exits_on_term, given_pod, millis, secs};
+use lifecycle::{
+    BarrierMode, BestEvidence, Cut, DrainSpec, Hook, LastEndpoint, Probe, Routes, TrafficNews, TrafficNews::Routed,
+};
+use testkit::{Given, HookScript, Script::IgnoresTerm, TrafficScript, exits_on_term, given_pod, millis, secs};
 
 const DIVERTED: Routes = Routes { best: BestEvidence::Divert, last: false, replaced: true, busy: true };
 const ACKED: Routes = Routes { best: BestEvidence::Acks, ..DIVERTED };
@@ -139,4 +141,64 @@ fn a_refusal_becomes_a_detour_when_somebody_comes() {
         .then_at(millis(100), "divert new connections")
         .then_at(millis(605), "TERM to app")
         .then_released_by("LocalCut");
+}
+
+/// A pod that nobody routes to any more has nothing to wait for, however far its cut was.
+#[test]
+fn a_pod_that_lost_its_service_goes_on_at_once() {
+    let nobody = Routes { best: BestEvidence::Unrouted, ..DIVERTED };
+    let never_cut = || TrafficScript { cut_takes: Some(secs(60)), ..TrafficScript::default() };
+    let leaves = |drain| {
+        let pod = given_pod().container("app", exits_on_term(secs(1))).routed(DIVERTED, never_cut()).drain(drain);
+        pod.when_deleted(secs(30)).traffic_at(secs(1), Routed(nobody)).told()
+    };
+    leaves(DrainSpec::default()).then_released_by("NotSelected").then_at(secs(1), "TERM to app");
+    // Unless it wants silence itself.
+    let quiet = DrainSpec { barrier: BarrierMode::Quiet, ..DrainSpec::default() };
+    leaves(quiet).then_released_by("Deadline").then_at(secs(5), "TERM to app");
+}
+
+/// Nobody answers that connections were given back: an agent that died before it did that does it when it is back.
+#[test]
+fn connections_that_were_not_given_back_are_given_back_by_the_next_agent() {
+    let slow = TrafficScript { cut_takes: Some(secs(60)), ..TrafficScript::default() };
+    // During the cut, and after the release.
+    for (script, at) in [(slow, 1), (TrafficScript::default(), 3)] {
+        given_pod()
+            .container("app", IgnoresTerm)
+            .routed(DIVERTED, script)
+            .when_deleted(secs(30))
+            .traffic_at(secs(at), Routed(LAST))
+            .agent_dies_before("restore traffic", secs(1))
+            .told()
+            .then_at(secs(at + 1), "restore traffic");
+    }
+    // And around a container that is restarted alone.
+    given_pod()
+        .container("app", exits_on_term(secs(1)))
+        .routed(DIVERTED, TrafficScript::default())
+        .when_left_alone()
+        .probe_at(secs(10), "app", Probe::Liveness, false)
+        .agent_dies_before("restore traffic", secs(1))
+        .deleted_at(secs(60), secs(30))
+        .told()
+        .then_times(1, "restore traffic");
+}
+
+/// Nor do connections stay with a leaving pod because its agent died on its way to send them to whoever can take them.
+#[test]
+fn connections_that_were_not_taken_again_are_taken_by_the_next_agent() {
+    given_pod()
+        .container("app", IgnoresTerm)
+        .routed(ACKED, TrafficScript::default())
+        .when_deleted(secs(30))
+        .traffic_at(secs(1), TrafficNews::Acked { acked: 50, required: 50 })
+        .traffic_at(secs(3), Routed(LAST))
+        .traffic_at(secs(4), Routed(DIVERTED))
+        .agent_dies_before("divert new connections", secs(1))
+        .agent_away(secs(8), secs(9))
+        .told()
+        .then_released_by("AllAcked")
+        .then_at(secs(3), "restore traffic")
+        .then_at(secs(5), "divert new connections");
 }

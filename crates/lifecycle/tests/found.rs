@@ -2,7 +2,8 @@
 
 use lifecycle::{
     ContainerName, ContainerReport, ContainerSpec, ContainerState, DeleteSighting, Effect, Exit, Input, Instance,
-    KillCause, Moment, PodPhase, PodSpec, PodWorker, RestartPolicy, Role, RuntimeReport, SeenContainer, Signal, Wall,
+    KillCause, Moment, PodPhase, PodSpec, PodWorker, RestartPolicy, Role, RuntimeReport, SeenContainer, Signal,
+    WakeReason, Wall,
 };
 use testkit::{Laws, Script::IgnoresTerm, exits_on_term, given_pod, secs};
 
@@ -159,6 +160,47 @@ fn a_sandbox_that_dies_under_a_living_pod_is_replaced() {
         }),
         Some(3)
     );
+}
+
+/// A start that takes its sandbox with it is put off like any other that failed, longer each time; and it is asked for by
+/// another number, so that no late word of the one before is taken for it.
+#[test]
+fn a_start_that_kills_its_sandbox_is_put_off_and_told_apart() {
+    let spec =
+        given_pod().restart(RestartPolicy::Never).container("app", IgnoresTerm).container("web", IgnoresTerm).spec();
+    let mut pod = Told::new(spec);
+    let image = |name: &str| Input::ImageReady { container: ContainerName(name.into()), edition: 0, stop_signal: None };
+    for input in [Input::Begin, Input::SandboxReady, image("app"), image("web")] {
+        pod.tell(0, input);
+    }
+    let starts = |asked: Vec<Effect>| -> Vec<Instance> {
+        let start = |effect| if let Effect::StartContainer { instance } = effect { Some(instance) } else { None };
+        asked.into_iter().filter_map(start).collect()
+    };
+    for (attempt, lost_at, back_at) in [(0, 10, 10_010), (1, 10_020, 30_020), (2, 30_030, 70_030)] {
+        let asked = pod.tell(lost_at, Input::SandboxLost { instance: run("app", attempt) });
+        assert!(asked.contains(&Effect::RemoveSandbox), "{asked:?}");
+        let ContainerState::Waiting(shown) = &pod.worker.status().containers[0].state else { panic!("it waits") };
+        assert_eq!(shown.reason, "CreateContainerError");
+        pod.tell(lost_at + 1, Input::SandboxRemoved);
+        assert_eq!(starts(pod.tell(lost_at + 2, Input::SandboxReady)), []);
+        let wake = pod.worker.next_wake().map(|wake| (wake.at.as_millis(), wake.reason));
+        assert_eq!(wake, Some((back_at, WakeReason::BackOffEnds(ContainerName("app".into())))));
+        let again = [run("app", attempt + 1), run("web", attempt + 1)];
+        assert_eq!(starts(pod.tell(back_at, Input::TimePassed)), again, "nothing ran, so its policy has no say");
+        for late in [
+            Input::SandboxLost { instance: run("web", attempt) },
+            Input::Started { instance: run("web", attempt), wall: Wall(0) },
+            Input::Exited { instance: run("web", attempt), exit: exit(137, false) },
+        ] {
+            assert_eq!(starts(pod.tell(back_at, late)), [], "a word of another run");
+        }
+    }
+    pod.tell(70_031, Input::Started { instance: run("app", 3), wall: Wall(0) });
+    let app = &pod.worker.status().containers[0];
+    assert!(matches!(app.state, ContainerState::Running { .. }));
+    let last = app.last.as_ref().map(|last| (last.attempt, last.reason.as_str()));
+    assert_eq!(last, Some((2, "ContainerStatusUnknown")), "nobody knows whether it ran");
 }
 
 /// Of a pod that is leaving nothing is started again, wherever the start was when its sandbox died.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lifecycle::{Effect, Input, Moment, PodStatus, PodWorker, Wake};
+use lifecycle::{Effect, Input, Moment, PodStatus, PodWorker, Wake, Wall};
 use runtime::Runtime;
 use timeline::{Journal, JournalError, Record};
 use tokio::sync::{mpsc, watch};
@@ -22,12 +22,25 @@ pub struct Progress {
     pub deadline: Option<Moment>,
 }
 
+/// So many steps are kept of a life before it is folded, once its pod is calm.
+const FOLD_AFTER: usize = 200;
+
+/// What the journal holds of a pod.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Memory {
+    /// When its first step was, if there was one.
+    pub start: Option<Wall>,
+    /// How many there are since its last fold.
+    pub steps: usize,
+}
+
 /// One pod's driver, not yet running.
 pub struct Driver<R: Runtime> {
     uid: String,
     worker: PodWorker,
     inbox: mpsc::Receiver<Input>,
     journal: Journal,
+    memory: Memory,
     hands: Hands<R>,
     progress: watch::Sender<Progress>,
 }
@@ -38,7 +51,7 @@ impl<R: Runtime> Driver<R> {
         uid: String,
         worker: PodWorker,
         inbox: mpsc::Receiver<Input>,
-        journal: Journal,
+        (journal, memory): (Journal, Memory),
         hands: Hands<R>,
     ) -> (Self, watch::Receiver<Progress>) {
         let (progress, seen) = watch::channel(Progress {
@@ -46,7 +59,7 @@ impl<R: Runtime> Driver<R> {
             at_rest: worker.is_at_rest(),
             deadline: worker.deadline(),
         });
-        (Self { uid, worker, inbox, journal, hands, progress }, seen)
+        (Self { uid, worker, inbox, journal, memory, hands, progress }, seen)
     }
 
     /// Drives the pod to the end of its life. Ends early only if the journal can no longer be written: without a
@@ -79,15 +92,21 @@ impl<R: Runtime> Driver<R> {
 
     /// Writes the step down before anything is done about it. What only shows (status, events) need not wait for the
     /// disk; what acts on the world does, so that nothing is ever done twice or forgotten.
-    async fn remember(&self, now: Moment, input: &Input, effects: &[Effect]) -> Result<(), Arc<JournalError>> {
-        let record = Record::Step {
-            uid: self.uid.clone(),
-            at: now,
-            wall: timeline::wall_now(),
-            input: input.clone(),
-            effects: effects.to_vec(),
-        };
-        let written = self.journal.append(record);
+    async fn remember(&mut self, now: Moment, input: &Input, effects: &[Effect]) -> Result<(), Arc<JournalError>> {
+        let wall = timeline::wall_now();
+        let start = *self.memory.start.get_or_insert(wall);
+        self.memory.steps += 1;
+        let record =
+            Record::Step { uid: self.uid.clone(), at: now, wall, input: input.clone(), effects: effects.to_vec() };
+        let mut written = self.journal.append(record);
+        // A container that crashes for months would be remembered crash by crash.
+        if self.memory.steps >= FOLD_AFTER
+            && let Some(calm) = self.worker.calm()
+        {
+            let uid = self.uid.clone();
+            written = self.journal.append(Record::Folded { uid, at: now, wall, start, calm });
+            self.memory.steps = 0;
+        }
         if effects.iter().any(acts_on_the_world) {
             written.await?;
         }

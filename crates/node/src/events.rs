@@ -40,8 +40,8 @@ impl Recorder {
 fn with_image(pod: &Pod, event: &Event) -> Option<String> {
     let speaks_of_it = event.reason == "BackOff" && event.message.ends_with("pulling image");
     let container = event.container.as_ref().filter(|_| speaks_of_it)?;
-    let image = find_container(pod, &container.0)?.image.as_ref()?;
-    Some(format!("{} {image:?}", event.message))
+    let named = find_container(pod, &container.0)?;
+    Some(format!("{} {:?}", event.message, named.image.as_ref()?))
 }
 
 fn grade(kind: EventKind) -> Grade {

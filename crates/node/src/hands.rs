@@ -10,7 +10,7 @@ use lifecycle::{
     PodWorker, Signal, TrafficNews, Wall,
 };
 use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError, Started};
-use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::warn;
 
@@ -20,10 +20,11 @@ use crate::images::{self, NoImage, PullPolicy};
 use crate::manifest::Manifests;
 use crate::probing;
 use crate::publisher::{Flush, Publisher, SharedFacts};
+use crate::services::Services;
 use crate::translate::container::{ConfigError, Lookups, RunFacts, container_spec};
-use crate::translate::find_container;
 use crate::translate::pod_spec::hook_of;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
+use crate::translate::{find_container, find_ephemeral};
 use crate::volumes::{self, Changes, Prepared, VolumeError, Volumes, Watches};
 
 /// How long to wait before asking the runtime again what it could not answer.
@@ -39,6 +40,10 @@ pub struct Tools<R: Runtime> {
     pub recorder: Recorder,
     /// How the node fares.
     pub health: HealthBoard,
+    /// What containers are told of the services around them.
+    pub services: Services,
+    /// Told whenever a container has its image: what fills the disk of images.
+    pub images_given: Notify,
     /// Who waits for a kill to be over, by their tickets.
     pub waiters: std::sync::Mutex<HashMap<u64, oneshot::Sender<KillOutcome>>>,
     /// What tells that volumes have to change.
@@ -57,6 +62,8 @@ pub struct Hands<R: Runtime> {
     publisher: Publisher,
     tasks: JoinSet<()>,
     pulls: HashMap<ContainerName, AbortHandle>,
+    /// Starts under way. None of them outlives its sandbox.
+    starts: JoinSet<()>,
     /// Hooks that are ours to time or to send; those inside the container belong to the runtime.
     own_hooks: HashMap<(Instance, HookKind), AbortHandle>,
     probes: HashMap<Instance, probing::Running>,
@@ -102,6 +109,7 @@ impl<R: Runtime> Hands<R> {
             publisher,
             tasks,
             pulls: HashMap::new(),
+            starts: JoinSet::new(),
             own_hooks: HashMap::new(),
             probes: HashMap::new(),
             refreshing: None,
@@ -110,7 +118,7 @@ impl<R: Runtime> Hands<R> {
 
     /// Starts to do what the worker asked for.
     pub fn perform(&mut self, effect: Effect, worker: &PodWorker) {
-        while self.tasks.try_join_next().is_some() {}
+        while self.tasks.try_join_next().is_some() || self.starts.try_join_next().is_some() {}
         let body = self.body.clone();
         match effect {
             Effect::PullImage { container, edition } => {
@@ -130,7 +138,7 @@ impl<R: Runtime> Hands<R> {
                 self.tasks.spawn(async move { drop(other.make_volumes(&other.pod(), &other.run_facts()).await) });
             }
             Effect::StartContainer { instance } => {
-                self.tasks.spawn(async move { body.start(instance).await });
+                self.starts.spawn(async move { body.start(instance).await });
             }
             Effect::RunHook { instance, kind } => self.run_hook(instance, kind),
             Effect::CancelHook { instance, kind } => self.cancel_hook(instance, kind),
@@ -142,7 +150,12 @@ impl<R: Runtime> Hands<R> {
             }
             Effect::RemoveSandbox => {
                 self.probes.clear();
-                self.tasks.spawn(async move { body.remove_sandbox().await });
+                let mut starts = std::mem::take(&mut self.starts);
+                self.tasks.spawn(async move {
+                    // Or one that is still being prepared would find the next sandbox in the place of its own.
+                    starts.shutdown().await;
+                    body.remove_sandbox().await;
+                });
             }
             Effect::PublishStatus => self.publisher.publish(worker.status()),
             Effect::Emit(event) => body.told_by_the_rules(event),
@@ -202,6 +215,7 @@ impl<R: Runtime> Hands<R> {
     /// The pod is over: ends what still runs on its behalf and forgets what was kept for it.
     pub async fn let_go(&mut self) {
         self.probes.clear();
+        self.starts.shutdown().await;
         self.tasks.shutdown().await;
         if let Err(error) = self.body.tools.runtime.forget_logs(&self.body.uid).await {
             warn!(error = words(&error), "the pod's logs could not be removed");
@@ -226,7 +240,7 @@ impl<R: Runtime> Hands<R> {
                 body.tools.recorder.record(&lock(&body.facts).pod, event);
             }
         };
-        if let Some(running) = probing::start(container, instance, target, self.body.inbox.clone(), tell) {
+        if let Some(running) = probing::start(&container, instance, target, self.body.inbox.clone(), tell) {
             self.probes.insert(instance.clone(), running);
         }
     }
@@ -315,7 +329,7 @@ impl<R: Runtime> Body<R> {
     fn told_by_the_rules(&self, mut event: Event) {
         let pod = &lock(&self.facts).pod;
         let container = event.container.as_ref().and_then(|name| find_container(pod, &name.0));
-        if let Some(image) = container.and_then(|container| container.image.as_deref()) {
+        if let Some(image) = container.as_ref().and_then(|container| container.image.as_deref()) {
             event.message = images::name_the_image(&event.message, image);
         }
         self.tools.recorder.record(pod, event);
@@ -335,12 +349,13 @@ impl<R: Runtime> Body<R> {
     async fn obtain(&self, container: &ContainerName) -> Result<Image, NoImage> {
         let pod = self.pod();
         let Some(wanted) = find_container(&pod, &container.0) else {
-            return Err(("CreateContainerError", "ephemeral containers are not run by this node yet".to_owned()));
+            return Err(("CreateContainerError", format!("the pod has no container {container}")));
         };
         let name = wanted.image.clone().unwrap_or_default();
         let policy = PullPolicy::of(wanted.image_pull_policy.as_deref());
         let tell = |kind, reason: &str, message| self.emit(Some(container), kind, reason, message);
         let image = images::obtain(&*self.tools.runtime, &self.tools.client, &pod, &name, policy, &tell).await?;
+        self.tools.images_given.notify_one();
         let mut facts = lock(&self.facts);
         // Another one may be wanted by now; that is somebody else's to find.
         if find_container(&facts.pod, &container.0).is_some_and(|now| now.image == wanted.image) {
@@ -357,6 +372,17 @@ impl<R: Runtime> Body<R> {
             // The sender is ours: it cannot be gone.
             _ = leaving.wait_for(|leaving| *leaving) => {
                 Err(("CreateContainerError", "the pod is leaving".to_owned()))
+            }
+        }
+    }
+
+    /// Waits until the services are known, which a pod that is asked to leave does not.
+    async fn services_unless_leaving(&self, pod: &Pod) -> Result<BTreeMap<String, String>, NotStarted> {
+        let mut leaving = self.leaving.subscribe();
+        tokio::select! {
+            variables = self.tools.services.variables(pod) => Ok(variables),
+            _ = leaving.wait_for(|leaving| *leaving) => {
+                Err(NotStarted::Refused("CreateContainerError", "the pod is leaving".to_owned()))
             }
         }
     }
@@ -394,7 +420,8 @@ impl<R: Runtime> Body<R> {
             .ok_or_else(|| ("CreateContainerError", format!("the pod has no container {}", instance.name)))?;
         let facts = self.run_facts();
         let volumes = self.volumes(&pod, &facts).await?;
-        let lookups = self.lookups(&pod).await?;
+        let mut lookups = self.lookups(&pod).await?;
+        lookups.services = self.services_unless_leaving(&pod).await?;
         let known = lock(&self.facts).image_ids.get(&instance.name.0).cloned();
         let image = match known {
             // The first run has the image that was made present for it.
@@ -403,7 +430,7 @@ impl<R: Runtime> Body<R> {
             _ => self.obtain_unless_leaving(&instance.name).await?.id,
         };
         let plan = |image| {
-            container_spec(&pod, container, container_id(instance), image, &volumes, &lookups, &facts)
+            container_spec(&pod, &container, container_id(instance), image, &volumes, &lookups, &facts)
                 .map_err(|error: ConfigError| ("CreateContainerConfigError", error.to_string()))
         };
         let mut started = self.start_unless_leaving(&plan(image)?).await?;
@@ -418,6 +445,11 @@ impl<R: Runtime> Body<R> {
                     self.emit(Some(&instance.name), EventKind::Warning, "SettingNotApplied", message);
                 }
                 Ok(Wall(wall_ms))
+            }
+            Err(RuntimeError::NoContainer { .. }) => {
+                let target = find_ephemeral(&pod, &instance.name.0).and_then(|own| own.target_container_name.clone());
+                let message = format!("unable to find target container {:?}", target.unwrap_or_default());
+                Err(NotStarted::Refused("CreateContainerConfigError", message))
             }
             // The shim died with all it held: what becomes of the pod is the rules' to say.
             Err(RuntimeError::NoSandbox { .. }) => Err(NotStarted::NoSandbox),
@@ -535,7 +567,7 @@ impl<R: Runtime> Body<R> {
         let pod_ip = lock(&self.facts).pod_ip.clone().unwrap_or_else(|| self.tools.host_ip.clone());
         let outcome = match handler.and_then(|h| h.http_get).zip(container) {
             None => HookOutcome::Failed { message: "invalid handler".to_owned() },
-            Some((get, container)) => match probing::hook_request(&get, container, &pod_ip).await {
+            Some((get, container)) => match probing::hook_request(&get, &container, &pod_ip).await {
                 Ok(remark) => {
                     if let Some(message) = remark {
                         self.emit(None, EventKind::Warning, "LifecycleHTTPFallback", message);

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use runtime::Runtime;
 use timeline::{Journal, JournalError};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::containers::NodeContainers;
@@ -19,7 +19,8 @@ use crate::hands::Tools;
 use crate::heartbeat::{self, HealthBoard};
 use crate::manifest::Manifests;
 use crate::pods::{Command, Directory, Ears, Farewell, Mode, Pods, ShutdownNews};
-use crate::pressure::{EvictionConfig, Monitor};
+use crate::pressure::{Collector, EvictionConfig, ImageCollection, Monitor};
+use crate::services::Services;
 use crate::statics::Folder;
 use crate::volumes::Watches;
 
@@ -36,6 +37,8 @@ pub struct NodeConfig {
     pub images: PathBuf,
     /// When pods have to go because the node is short of something.
     pub eviction: EvictionConfig,
+    /// When images have to go because their disk is filling up.
+    pub images_kept: ImageCollection,
     /// Where manifests of static pods are kept.
     pub static_pods: Option<PathBuf>,
     /// `v1.36.4+adieu.…`, as the API server reports it too.
@@ -98,11 +101,14 @@ impl<R: Runtime> Node<R> {
         let (recorder, recording) = Recorder::start(client.clone(), config.name.clone());
         helpers.spawn(recording);
         let (health, showing) = HealthBoard::start(client.clone(), config.clone());
+        let (services, following) = Services::start(client.clone());
         let tools = Arc::new(Tools {
             runtime: runtime.clone(),
             client: client.clone(),
             recorder,
             health,
+            services,
+            images_given: Notify::new(),
             waiters: Mutex::default(),
             watches: Watches::new(client.clone()),
             manifests: manifests.clone(),
@@ -122,6 +128,7 @@ impl<R: Runtime> Node<R> {
             pods.want(folder.wanted()).await;
             helpers.spawn(folder.follow(file_told));
         }
+        helpers.spawn(following);
         let (joined_told, joined) = watch::channel(false);
         let joining = if config.joins_later {
             heartbeat::join(client.clone(), config.clone()).boxed()
@@ -142,7 +149,11 @@ impl<R: Runtime> Node<R> {
         helpers.spawn(client::follow(Api::<Pod>::all(client.clone()), Some(selector), sight_told));
         let (evictions_told, evictions) = mpsc::channel(1);
         let disks = (config.data_dir.clone(), config.images.clone());
-        let monitor = Monitor::new(tools, directory.clone(), config.eviction.clone(), disks, evictions_told);
+        if config.takes_on_pods {
+            helpers.spawn(Collector::new(tools.clone(), config.images_kept, config.images.clone()).run());
+        }
+        let limits = (config.eviction.clone(), config.images_kept);
+        let monitor = Monitor::new(tools, directory.clone(), limits, disks, evictions_told);
         helpers.spawn(monitor.run());
         let (commands, command_told) = mpsc::channel(1);
         let pods = tokio::spawn(pods.run(Ears { sights, files, events, evictions, commands: command_told }));

@@ -4,6 +4,7 @@
 //! and waits for a driver only if a thousand facts already wait there, so one slow pod does not hold up the others.
 
 mod eviction;
+mod orphans;
 mod recovery;
 mod shutdown;
 mod statics;
@@ -22,9 +23,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
+use self::orphans::Orphans;
 pub use self::shutdown::{FLUSH, Farewell, ShutdownNews};
-use crate::driver::{Driver, Progress};
+use crate::driver::{Driver, Memory, Progress};
 use crate::hands::{Hands, Tools, instance, lock};
+use crate::last_words::last_words;
 use crate::pressure::Eviction;
 use crate::publisher::{Flush, SharedFacts};
 use crate::statics::{Wanted, is_mirror, is_static};
@@ -90,9 +93,6 @@ struct Handle {
     full_name: Option<String>,
     /// No file asks for this static pod any more.
     unwanted: bool,
-    /// Nobody knows what this pod was to be; it only has to go. A pod of the same UID that somebody wants comes after it.
-    orphan: bool,
-    successor: Option<Pod>,
 }
 
 /// The table of drivers.
@@ -100,6 +100,8 @@ pub struct Pods<R: Runtime> {
     tools: Arc<Tools<R>>,
     journal: Journal,
     drivers: HashMap<String, Handle>,
+    /// Which of them only have to go, and who comes after them.
+    orphans: Orphans,
     directory: Directory,
     running: JoinSet<(String, Result<(), Arc<JournalError>>)>,
     /// Lives that ended here while the API may still speak of them.
@@ -142,6 +144,7 @@ impl<R: Runtime> Pods<R> {
             tools,
             journal,
             drivers: HashMap::new(),
+            orphans: Orphans::default(),
             directory,
             running: JoinSet::new(),
             finished: HashSet::new(),
@@ -183,7 +186,7 @@ impl<R: Runtime> Pods<R> {
     }
 
     /// Gives a pod its driver, which hears these facts before anything else happens, time included.
-    fn begin(&mut self, uid: &str, worker: PodWorker, facts: Facts, begun: bool, first: Vec<Input>) {
+    fn begin(&mut self, uid: &str, worker: PodWorker, facts: Facts, begun: bool, first: Vec<Input>, memory: Memory) {
         let (inbox, told) = mpsc::channel(INBOX);
         for input in first {
             inbox.try_send(input).expect("a new inbox has room for the first few facts");
@@ -192,20 +195,10 @@ impl<R: Runtime> Pods<R> {
         let facts = Arc::new(Mutex::new(facts));
         let hands = Hands::new(self.tools.clone(), facts.clone(), inbox.clone());
         let flush = hands.flush();
-        let (driver, progress) = Driver::new(uid.to_owned(), worker, told, self.journal.clone(), hands);
+        let (driver, progress) = Driver::new(uid.to_owned(), worker, told, (self.journal.clone(), memory), hands);
         let entry = PodEntry { uid: PodUid(uid.to_owned()), facts, progress, flush };
         lock(&self.directory).insert(uid.to_owned(), entry.clone());
-        let handle = Handle {
-            inbox,
-            entry,
-            told: None,
-            begun,
-            object_gone: false,
-            full_name,
-            unwanted: false,
-            orphan: false,
-            successor: None,
-        };
+        let handle = Handle { inbox, entry, told: None, begun, object_gone: false, full_name, unwanted: false };
         self.drivers.insert(uid.to_owned(), handle);
         let key = uid.to_owned();
         self.running.spawn(async move { (key, driver.run().await) });
@@ -219,7 +212,7 @@ impl<R: Runtime> Pods<R> {
             Ok((uid, result)) => {
                 let handle = self.drivers.remove(&uid);
                 lock(&self.directory).remove(&uid);
-                if let Some(Handle { orphan: true, successor, .. }) = handle {
+                if let Some(successor) = self.orphans.gone(&uid) {
                     result?;
                     self.follow_orphan(&uid, successor).await;
                     return Ok(());
@@ -249,6 +242,7 @@ impl<R: Runtime> Pods<R> {
                 self.mirrors_listed(mirrors);
                 let listed: HashSet<String> = pods.iter().filter_map(|p| p.metadata.uid.clone()).collect();
                 self.finished.retain(|uid| listed.contains(uid));
+                self.orphans.objects(&listed);
                 let gone: Vec<_> = self
                     .drivers
                     .iter()
@@ -270,7 +264,7 @@ impl<R: Runtime> Pods<R> {
                 self.finished.remove(&uid);
                 if let Some(handle) = self.drivers.get_mut(&uid) {
                     handle.object_gone = true;
-                    handle.successor = None;
+                    self.orphans.object_gone(&uid);
                     let _ = handle.inbox.send(Input::ObjectGone).await;
                 }
             }
@@ -282,11 +276,7 @@ impl<R: Runtime> Pods<R> {
         if self.finished.contains(&uid) {
             return;
         }
-        if let Some(handle) = self.drivers.get_mut(&uid).filter(|handle| handle.orphan) {
-            // What is left of it goes first.
-            handle.successor = Some(pod);
-            return;
-        }
+        let Some(pod) = self.orphans.unless_waiting(&uid, pod) else { return };
         if !self.drivers.contains_key(&uid) {
             // A pod that is over is nobody's concern, unless it waits for the node to let it go.
             let over = is_terminal(&pod) && pod.metadata.deletion_timestamp.is_none();
@@ -375,7 +365,7 @@ impl<R: Runtime> Pods<R> {
             start: Some(timeline::wall_now()),
             ..Facts::default()
         };
-        self.begin(uid, PodWorker::new(spec), facts, false, Vec::new());
+        self.begin(uid, PodWorker::new(spec), facts, false, Vec::new(), Memory::default());
         true
     }
 
@@ -396,10 +386,11 @@ impl<R: Runtime> Pods<R> {
         let (pod, input) = match event {
             RuntimeEvent::Exited { pod, id, exit } => {
                 let instance = instance(&id);
-                if let (Some(handle), Some(text)) =
-                    (self.drivers.get(&pod.0), self.tools.runtime.termination_message(&pod, &id).await)
-                {
-                    lock(&handle.entry.facts).last_words.insert(instance.clone(), text);
+                if let Some(handle) = self.drivers.get(&pod.0) {
+                    let manifest = lock(&handle.entry.facts).pod.clone();
+                    if let Some(text) = last_words(&*self.tools.runtime, &manifest, &id, &exit).await {
+                        lock(&handle.entry.facts).last_words.insert(instance.clone(), text);
+                    }
                 }
                 (pod, Input::Exited { instance, exit: api_exit(exit) })
             }

@@ -3,6 +3,7 @@
 //! [`Threshold`] is the whole rule of when an answer counts; [`run_probe_loop`] is the clock around it; [`attempt`]
 //! asks once. What an answer means for the container is decided elsewhere, by `lifecycle`.
 
+mod grpc;
 mod tls;
 
 use std::future::Future;
@@ -18,6 +19,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
+
+pub use self::grpc::GrpcCheck;
+use self::grpc::Health;
 
 /// How often a probe that could not be carried out is tried before its turn is given up.
 const TRIES: u32 = 3;
@@ -38,6 +42,8 @@ pub enum ProbeAction {
         /// Port.
         port: u16,
     },
+    /// Asks by gRPC's health protocol; `SERVING` is well.
+    Grpc(GrpcCheck),
 }
 
 /// One HTTP request of a probe or a hook.
@@ -214,6 +220,13 @@ where
             ProbeAction::TcpSocket { host, port } => match TcpStream::connect((host.as_str(), *port)).await {
                 Ok(_) => Attempt::Success,
                 Err(error) => Attempt::Failure(format!("cannot connect to {host}:{port}: {error}")),
+            },
+            ProbeAction::Grpc(asked) => match grpc::check(asked).await {
+                Ok(Health::Serving) => Attempt::Success,
+                Ok(health @ (Health::NotServing | Health::ServiceUnknown | Health::Unknown)) => {
+                    Attempt::Failure(format!("service unhealthy (responded with \"{health}\")"))
+                }
+                Err(error) => Attempt::Failure(chain(&error)),
             },
         }
     };

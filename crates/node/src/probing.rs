@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::probes::{
-    Attempt, ExecAnswer, HookAnswer, HttpGet, ProbeAction, ProbeNews, ProbeTiming, attempt, hook_http_get,
+    Attempt, ExecAnswer, GrpcCheck, HookAnswer, HttpGet, ProbeAction, ProbeNews, ProbeTiming, attempt, hook_http_get,
     run_probe_loop,
 };
 
@@ -194,6 +194,11 @@ fn action(probe: &ApiProbe, container: &Container, pod_ip: &str) -> Option<Probe
     }
     if let Some(get) = &probe.http_get {
         return http_get(get, container, pod_ip).map(ProbeAction::HttpGet);
+    }
+    if let Some(grpc) = &probe.grpc {
+        let port = u16::try_from(grpc.port).ok().filter(|port| *port > 0)?;
+        let service = grpc.service.clone().unwrap_or_default();
+        return Some(ProbeAction::Grpc(GrpcCheck { host: pod_ip.to_owned(), port, service }));
     }
     let socket = probe.tcp_socket.as_ref()?;
     let host = socket.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| pod_ip.to_owned());

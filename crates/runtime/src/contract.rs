@@ -200,6 +200,8 @@ pub struct ContainerSpec {
     pub log: LogLimits,
     /// Refuse to run as user 0, whoever says so (`runAsNonRoot`).
     pub must_not_be_root: bool,
+    /// Sees, and ends with, the processes of this container of the pod, which must run (`targetContainerName`).
+    pub beside: Option<String>,
 }
 
 /// How much output of one run is kept: a file is set aside when it is full, and the oldest goes.

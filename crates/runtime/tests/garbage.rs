@@ -9,6 +9,7 @@ mod image_support;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use common::on_a_machine;
 use image_support::{Layer, docker};
@@ -28,6 +29,16 @@ fn nobody() -> std::io::Result<Vec<Use>> {
 
 fn count(dir: &Path, part: &str) -> usize {
     fs::read_dir(dir.join("images").join(part)).unwrap().count()
+}
+
+/// Has all names say that a registry gave them.
+fn as_if_pulled(dir: &Path) {
+    for entry in fs::read_dir(dir.join("images/names")).unwrap() {
+        let path = entry.unwrap().path();
+        let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        record["origin"] = json!({ "registry": { "credentials": [] } });
+        fs::write(path, record.to_string()).unwrap();
+    }
 }
 
 /// Two images that share their lower layer.
@@ -95,8 +106,11 @@ fn pruning_takes_what_it_may() {
     let users = || Ok(vec![Use { image: used.image.id.clone(), layers: used.layers.clone(), by: "pod a/b".into() }]);
     let error = store.remove("app:2", &users).unwrap_err();
     assert!(matches!(&error, ImageError::InUse { by, .. } if by == "pod a/b"), "{error}");
-    // An image that was here a moment ago may be about to start.
-    assert_eq!(store.prune(Prune::Free { bytes: u64::MAX }, &users).unwrap().images, Vec::<String>::new());
+    // An image that was here a moment ago may be about to start, and one that was loaded would not come back.
+    let free = |unused_for| store.prune(Prune::Free { bytes: u64::MAX, unused_for }, &users).unwrap().images;
+    assert_eq!(free(Duration::ZERO), Vec::<String>::new());
+    as_if_pulled(dir.path());
+    assert_eq!(free(Duration::from_secs(120)), Vec::<String>::new());
     assert_eq!(store.prune(Prune::Unused, &users).unwrap().images.len(), 1);
     assert_eq!(store.list().len(), 1);
     assert!(used.layers.iter().all(|layer| layer.is_dir()));
@@ -122,10 +136,12 @@ fn the_longest_unused_goes_first_and_only_as_much_as_is_needed() {
     // As if they had last been used three, one and two hours ago.
     for (id, hours) in ids.iter().zip([3, 1, 2]) {
         let record = dir.path().join("images/images").join(id.trim_start_matches("sha256:")).with_extension("json");
-        let then = std::time::SystemTime::now() - std::time::Duration::from_hours(hours);
+        let then = std::time::SystemTime::now() - Duration::from_hours(hours);
         fs::File::open(record).unwrap().set_modified(then).unwrap();
     }
-    let removed = store.prune(Prune::Free { bytes: 1500 }, &nobody).unwrap();
+    as_if_pulled(dir.path());
+    let some = Prune::Free { bytes: 1500, unused_for: Duration::from_secs(120) };
+    let removed = store.prune(some, &nobody).unwrap();
     assert_eq!((removed.images, removed.bytes), (vec![ids[0].clone(), ids[2].clone()], 2000));
     assert!(store.find("b:1").is_ok());
 }

@@ -215,14 +215,16 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
         (Verb::Create, Some("binding")) => binding::bind(state, request).await,
         (Verb::Create, Some("eviction")) => binding::evict(state, request).await,
         (Verb::Get | Verb::Update | Verb::Patch, Some("scale")) => scale::handle(state, request).await,
-        (Verb::Get, None | Some("status")) => get::handle(state, request),
+        (Verb::Get, None | Some("status" | "ephemeralcontainers")) => get::handle(state, request),
         (Verb::List, None) => list::handle(state, request),
         (Verb::Watch, None) => watch::handle(state, request),
         (Verb::Create, Some("token")) => reviews::token(state, request),
         (Verb::Create, None) if !request.kind.is_stored() => reviews::handle(state, request),
         (Verb::Create, None) => create::handle(state, request).await,
-        (Verb::Update, None | Some("status" | "finalize")) => update::handle(state, request).await,
-        (Verb::Patch, None | Some("status")) => patch::handle(state, request).await,
+        (Verb::Update, None | Some("status" | "finalize" | "ephemeralcontainers")) => {
+            update::handle(state, request).await
+        }
+        (Verb::Patch, None | Some("status" | "ephemeralcontainers")) => patch::handle(state, request).await,
         (Verb::Delete, None) => delete::handle(state, request).await,
         (Verb::DeleteCollection, None) => collection::handle(state, request).await,
         // The table may name more than is served yet.

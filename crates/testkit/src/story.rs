@@ -351,6 +351,10 @@ impl Telling {
         self.journal.push((now, input.clone()));
         let effects = self.worker.handle(now, input.clone());
         self.laws.observe(now, &input, &effects, &self.worker);
+        if let Some(calm) = self.worker.calm() {
+            let again = PodWorker::remembered(self.when.given.spec(), calm);
+            assert_eq!(again, self.worker, "what is put down of a calm pod is the whole of it");
+        }
         self.statuses.push((now - BEGIN, self.worker.status()));
         let headline = matches!(
             input,

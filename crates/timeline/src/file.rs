@@ -7,19 +7,28 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::compaction::is_worth_compacting;
+use crate::index::Index;
 use crate::journal::JournalError;
 use crate::life::{Life, Lives};
 use crate::record::{self, Entry, FILE_HEADER, Framed, Opening};
-
-/// Below so many bytes that nobody needs, a file is left as it is.
-const WORTH_COMPACTING: usize = 64 << 10;
 
 /// How long a lock may be held by nobody in particular: a child of whoever had it, between its fork and its exec.
 const PATIENCE: Duration = Duration::from_millis(250);
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Opens or makes the journal at `path` for this boot. What comes back is at its end, locked, and whole.
-pub(crate) fn open(path: &Path, boot_id: &str) -> Result<(File, Vec<Life>), JournalError> {
+/// An open journal.
+pub(crate) struct Opened {
+    /// At its end, locked, and whole.
+    pub(crate) file: File,
+    /// How long it is.
+    pub(crate) end: usize,
+    pub(crate) index: Index,
+    pub(crate) lives: Vec<Life>,
+}
+
+/// Opens or makes the journal at `path` for this boot.
+pub(crate) fn open(path: &Path, boot_id: &str) -> Result<Opened, JournalError> {
     let cannot = |doing| move |source| JournalError::Io { doing, path: path.to_owned(), source };
     let mut file = lock(path)?;
     let mut bytes = Vec::new();
@@ -34,24 +43,27 @@ pub(crate) fn open(path: &Path, boot_id: &str) -> Result<(File, Vec<Life>), Jour
         bytes.extend_from_slice(&record::file_header());
         file.rewind().and_then(|()| file.write_all(&bytes)).map_err(cannot("begin"))?;
     }
-    let needed = lives.needed();
-    let kept: usize = FILE_HEADER + needed.iter().map(ExactSizeIterator::len).sum::<usize>();
-    if bytes.len() - kept > kept.max(WORTH_COMPACTING) {
+    let mut end = bytes.len();
+    if is_worth_compacting(end, &lives.index) {
         let mut compacted = record::file_header().to_vec();
-        needed.into_iter().for_each(|part| compacted.extend_from_slice(&bytes[part]));
+        lives.index.compact().into_iter().for_each(|part| compacted.extend_from_slice(&bytes[part]));
         file = replace(path, &compacted).map_err(cannot("compact"))?;
-        tracing::info!(before = bytes.len(), after = compacted.len(), "the journal was compacted");
+        end = compacted.len();
+        tracing::info!(before = bytes.len(), after = end, "the journal was compacted");
     }
     file.seek(SeekFrom::End(0)).map_err(cannot("find the end of"))?;
     if lives.boot_id.as_deref() != Some(boot_id) {
         let mut boot = Vec::new();
-        record::frame(&Entry::Boot { boot_id: boot_id.to_owned() }, &mut boot);
+        let entry = Entry::Boot { boot_id: boot_id.to_owned() };
+        record::frame(&entry, &mut boot);
         file.write_all(&boot).map_err(cannot("note the boot in"))?;
-        lives.boot_id = Some(boot_id.to_owned());
+        lives.take(entry, end..end + boot.len());
+        end += boot.len();
     }
     // Before anything is appended: what was read must still be there after a crash, and so must the file itself.
     file.sync_all().and_then(|()| sync_directory(path)).map_err(cannot("sync"))?;
-    Ok((file, lives.into_lives()))
+    let (lives, index) = lives.into_parts();
+    Ok(Opened { file, end, index, lives })
 }
 
 /// Reads every record. Answers the lives and where the sound part ends.
@@ -106,19 +118,29 @@ fn lock(path: &Path) -> Result<File, JournalError> {
 
 /// Puts a new file in the place of the old one: whole and durable before it gets the name, locked before that too.
 fn replace(path: &Path, content: &[u8]) -> io::Result<File> {
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(".new");
-    let draft = PathBuf::from(draft);
-    let mut options = OpenOptions::new();
-    let mut file = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    file.try_lock()?;
+    let mut file = draft(path)?;
     file.write_all(content)?;
     file.sync_all()?;
-    fs::rename(&draft, path)?;
+    fs::rename(draft_path(path), path)?;
     Ok(file)
 }
 
-fn sync_directory(path: &Path) -> io::Result<()> {
+/// Where the next file is written before it gets the journal's name.
+pub(crate) fn draft_path(path: &Path) -> PathBuf {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".new");
+    PathBuf::from(draft)
+}
+
+/// An empty file, locked, that may become the journal. What an earlier attempt left of one is gone.
+pub(crate) fn draft(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(true).mode(0o600).open(draft_path(path))?;
+    file.try_lock()?;
+    Ok(file)
+}
+
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(directory)?.sync_all()
 }

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::future::Future;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use crate::compaction::{self, Compaction, CopyError, is_worth_compacting};
+use crate::file::Opened;
+use crate::index::{Index, Mark};
 use crate::life::Life;
 use crate::record::{self, Entry, Record};
 
@@ -88,13 +91,15 @@ impl Journal {
     pub async fn open(path: &Path, boot_id: &str) -> Result<(Self, Vec<Life>), JournalError> {
         let (owned, boot_id) = (path.to_owned(), boot_id.to_owned());
         let opening = tokio::task::spawn_blocking(move || crate::file::open(&owned, &boot_id));
-        let (file, lives) = opening.await.unwrap_or_else(|gone| std::panic::resume_unwind(gone.into_panic()))?;
+        let opened = opening.await.unwrap_or_else(|gone| std::panic::resume_unwind(gone.into_panic()))?;
+        let Opened { file, end, index, lives } = opened;
         let shared = Arc::new(Shared::default());
         let serving = Arc::clone(&shared);
-        let path = path.to_owned();
+        let mut keeper =
+            Keeper { path: path.to_owned(), file, end, index, compaction: None, later: Vec::new(), least: 0 };
         let thread = std::thread::Builder::new()
             .name("journal".to_owned())
-            .spawn(move || serving.serve(file, &path))
+            .spawn(move || serving.serve(&mut keeper))
             .expect("a thread can be started while the process starts");
         Ok((Self { writer: Arc::new(Writer { shared, thread: Some(thread) }) }, lives))
     }
@@ -105,7 +110,10 @@ impl Journal {
         let mut queue = shared.lock();
         queue.appended += 1;
         if queue.failure.is_none() {
+            let (mark, before) = (Mark::of_record(&record), queue.bytes.len());
             record::frame(&Entry::Of(record), &mut queue.bytes);
+            let length = queue.bytes.len() - before;
+            queue.marks.push((mark, length));
             if queue.first_since.is_none() {
                 queue.first_since = Some(Instant::now());
                 shared.changed.notify_one();
@@ -175,10 +183,102 @@ struct Shared {
     changed: Condvar,
 }
 
+/// Records that are written together.
+struct Group {
+    bytes: Vec<u8>,
+    marks: Vec<(Mark, usize)>,
+    up_to: u64,
+}
+
+/// What the thread does next.
+enum Work {
+    Write(Group),
+    /// Nothing to write, but a copy of the file may take its place.
+    Switch,
+}
+
+/// The file, and what is known of it.
+struct Keeper {
+    path: PathBuf,
+    file: File,
+    /// How long it is.
+    end: usize,
+    index: Index,
+    /// A shorter file in the making.
+    compaction: Option<Compaction>,
+    /// What was written since that was begun.
+    later: Vec<(Mark, usize)>,
+    /// After a copy that failed: how long the file must become before another is tried.
+    least: usize,
+}
+
+impl Keeper {
+    fn write(&mut self, bytes: &[u8], marks: Vec<(Mark, usize)>) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.file.sync_data()?;
+        for (mark, length) in marks {
+            if self.compaction.is_some() {
+                self.later.push((mark.clone(), length));
+            }
+            self.index.take(mark, self.end..self.end + length);
+            self.end += length;
+        }
+        Ok(())
+    }
+
+    fn broken(&self, source: io::Error) -> Arc<JournalError> {
+        let path = self.path.clone();
+        tracing::error!(path = %path.display(), error = %source, "cannot write to the journal");
+        Arc::new(JournalError::Io { doing: "write to", path, source })
+    }
+
+    /// Begins a copy when the file is worth it, and takes it when it is there. Fails only when it is not known which file
+    /// has the name.
+    fn compact(&mut self, shared: &Arc<Shared>) -> io::Result<()> {
+        if let Some(compaction) = self.compaction.take_if(|compaction| compaction.is_over()) {
+            let (later, before) = (std::mem::take(&mut self.later), self.end);
+            match compaction.finish(&self.path, &self.file, self.end, later) {
+                Ok((file, end, index)) => {
+                    (self.file, self.end, self.index) = (file, end, index);
+                    tracing::info!(before, after = end, "the journal was compacted");
+                }
+                Err(CopyError::Copy(error)) => {
+                    // The file is as it was; it is only longer than it had to be.
+                    tracing::warn!(%error, "the journal could not be compacted");
+                    compaction::give_up(&self.path);
+                    self.least = self.end * 2;
+                }
+                Err(CopyError::Switch(error)) => return Err(error),
+            }
+        }
+        if self.compaction.is_none() && self.end >= self.least && is_worth_compacting(self.end, &self.index) {
+            let told = Arc::downgrade(shared);
+            let done = Arc::new(move || {
+                if let Some(shared) = told.upgrade() {
+                    shared.lock().copied = true;
+                    shared.changed.notify_one();
+                }
+            });
+            match Compaction::begin(&self.path, &self.file, self.end, &self.index, done) {
+                Ok(compaction) => self.compaction = Some(compaction),
+                Err(error) => {
+                    tracing::warn!(%error, "the journal could not be compacted");
+                    self.least = self.end * 2;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 #[derive(Debug, Default)]
 struct Queue {
     /// Framed records that are not in the file yet.
     bytes: Vec<u8>,
+    /// What each of them is, and how long.
+    marks: Vec<(Mark, usize)>,
+    /// A copy of the file is there.
+    copied: bool,
     /// When the oldest of them came.
     first_since: Option<Instant>,
     /// How many records were ever appended, and how many of them are durable.
@@ -195,19 +295,27 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn serve(&self, mut file: File, path: &Path) {
-        while let Some((bytes, up_to)) = self.next_group() {
-            let written = file.write_all(&bytes).and_then(|()| file.sync_data());
-            let outcome = written.map_err(|source| {
-                tracing::error!(path = %path.display(), error = %source, "cannot write to the journal");
-                Arc::new(JournalError::Io { doing: "write to", path: path.to_owned(), source })
-            });
-            self.settle(up_to, outcome);
+    fn serve(self: &Arc<Self>, keeper: &mut Keeper) {
+        while let Some(work) = self.next_work() {
+            if let Work::Write(Group { bytes, marks, up_to }) = work {
+                let written = keeper.write(&bytes, marks).map_err(|source| keeper.broken(source));
+                self.settle(up_to, written);
+            }
+            if self.lock().failure.is_some() {
+                continue;
+            }
+            // Whoever waited has been answered.
+            if let Err(source) = keeper.compact(self) {
+                self.settle(0, Err(keeper.broken(source)));
+            }
+        }
+        if let Some(compaction) = keeper.compaction.take() {
+            compaction.abandon(&keeper.path);
         }
     }
 
-    /// Waits for something to write: until someone asks for it, or the oldest record has waited long enough.
-    fn next_group(&self) -> Option<(Vec<u8>, u64)> {
+    /// Waits for something to do: until someone asks for it, the oldest record has waited long enough, or a copy is there.
+    fn next_work(&self) -> Option<Work> {
         let mut queue = self.lock();
         loop {
             let overdue = queue.first_since.map(|since| LAZY.saturating_sub(since.elapsed()));
@@ -215,10 +323,14 @@ impl Shared {
                 && (queue.closing || !queue.waiting.is_empty() || overdue == Some(Duration::ZERO))
             {
                 queue.first_since = None;
-                return Some((std::mem::take(&mut queue.bytes), queue.appended));
+                let (bytes, marks) = (std::mem::take(&mut queue.bytes), std::mem::take(&mut queue.marks));
+                return Some(Work::Write(Group { bytes, marks, up_to: queue.appended }));
             }
             if queue.closing {
                 return None;
+            }
+            if std::mem::take(&mut queue.copied) {
+                return Some(Work::Switch);
             }
             queue = match overdue {
                 Some(left) => self.changed.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0,
@@ -236,7 +348,7 @@ impl Shared {
             }
             Err(failure) => {
                 queue.failure = Some(Arc::clone(failure));
-                queue.bytes = Vec::new();
+                (queue.bytes, queue.marks) = (Vec::new(), Vec::new());
                 queue.first_since = None;
                 queue.waiting.drain(..).collect()
             }

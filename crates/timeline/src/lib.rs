@@ -4,10 +4,13 @@
 //! are a pod's timeline. This crate owns the format, since `lifecycle` knows no codec.
 //!
 //! Reading order: [`record`] (what is written, and how one record is framed), [`journal`] (the writer), [`life`] (what is
-//! read back), [`mod@render`] (what people read); `wire` and `words` are the codec, `file` the care for the file.
+//! read back), [`mod@render`] (what people read); `wire` and `words` are the codec, `file` the care for the file,
+//! `index` and `compaction` keep it from growing.
 
 pub mod clock;
+mod compaction;
 mod file;
+mod index;
 pub mod journal;
 pub mod life;
 pub mod record;
@@ -17,6 +20,6 @@ mod words;
 
 pub use clock::{boot_id, now, wall_now};
 pub use journal::{Appended, Journal, JournalError};
-pub use life::Life;
+pub use life::{Fold, Life};
 pub use record::Record;
 pub use render::render;

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use lifecycle::{Effect, Input, Moment, PodIdentity, PodSpec, Wall};
+use lifecycle::{Calm, Effect, Input, Moment, PodIdentity, PodSpec, PodWorker, Wall};
 
+use crate::index::{Index, Mark};
 use crate::record::{Entry, Record};
 
 /// One pod's life so far.
@@ -23,11 +24,57 @@ pub struct Life {
     /// The boot that its newest record belongs to. In another boot its moments mean nothing until the worker is told
     /// (`Input::Rebooted`), which is itself a record of that boot.
     pub boot_id: String,
+    /// What stands for all that happened before the first of the steps, if anything did.
+    pub fold: Option<Fold>,
     /// What its worker was told and answered, in order: when, when for people, what, and the answer.
     pub steps: Vec<(Moment, Wall, Input, Vec<Effect>)>,
 }
 
-/// All lives of a journal while it is being read, and which bytes each one needs.
+/// A life up to some moment, put down in one piece.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fold {
+    /// When that was.
+    pub at: Moment,
+    /// The same for people.
+    pub wall: Wall,
+    /// When the first step was.
+    pub start: Wall,
+    /// What its worker knew.
+    pub calm: Calm,
+}
+
+impl Life {
+    /// The worker as it was when the last of this was written.
+    pub fn worker(&self) -> PodWorker {
+        let mut worker = match &self.fold {
+            Some(fold) => PodWorker::remembered(self.spec.clone(), fold.calm.clone()),
+            None => PodWorker::new(self.spec.clone()),
+        };
+        for (at, _, input, _) in &self.steps {
+            worker.handle(*at, input.clone());
+        }
+        worker
+    }
+
+    /// Whether its worker was told anything yet.
+    pub fn has_begun(&self) -> bool {
+        self.fold.is_some() || !self.steps.is_empty()
+    }
+
+    /// When its first step was, for people.
+    pub fn start(&self) -> Option<Wall> {
+        let fold = self.fold.as_ref().map(|fold| fold.start);
+        fold.or_else(|| self.steps.first().map(|(_, wall, ..)| *wall))
+    }
+
+    /// When the last of this was written.
+    pub fn last(&self) -> Option<(Moment, Wall)> {
+        let step = self.steps.last().map(|(at, wall, ..)| (*at, *wall));
+        step.or_else(|| self.fold.as_ref().map(|fold| (fold.at, fold.wall)))
+    }
+}
+
+/// All lives of a journal while it is being read, and which bytes they need.
 #[derive(Debug, Default)]
 pub(crate) struct Lives {
     /// In the order they began; `None` once forgotten.
@@ -35,48 +82,42 @@ pub(crate) struct Lives {
     /// The life a UID stands for.
     open: HashMap<String, usize>,
     pub(crate) boot_id: Option<String>,
-    parts: Vec<(Part, Range<usize>)>,
-}
-
-#[derive(Debug)]
-enum Part {
-    Boot,
-    Of(usize),
+    pub(crate) index: Index,
 }
 
 impl Lives {
     /// Takes in the entry that stands at `at` in the file.
     pub(crate) fn take(&mut self, entry: Entry, at: Range<usize>) {
-        let part = match entry {
-            Entry::Boot { boot_id } => {
-                self.boot_id = Some(boot_id);
-                Some(Part::Boot)
-            }
+        self.index.take(Mark::of(&entry), at);
+        match entry {
+            Entry::Boot { boot_id } => self.boot_id = Some(boot_id),
             Entry::Of(Record::Adopted { uid, namespace, name, mut spec, at }) => {
                 spec.identity = PodIdentity { namespace: namespace.clone(), name: name.clone(), uid: uid.clone() };
                 self.forget(&uid);
                 self.open.insert(uid.clone(), self.lives.len());
                 let boot_id = self.boot_id.clone().unwrap_or_default();
-                let life = Life { uid, namespace, name, spec, adopted_at: at, boot_id, steps: Vec::new() };
-                self.lives.push(Some(life));
-                Some(Part::Of(self.lives.len() - 1))
+                let steps = Vec::new();
+                self.lives.push(Some(Life { uid, namespace, name, spec, adopted_at: at, boot_id, fold: None, steps }));
             }
             Entry::Of(Record::Step { uid, at, wall, input, effects }) => {
-                // A step of a life that is over came late, and is part of no life.
-                self.open.get(&uid).copied().map(|index| {
-                    if let Some(life) = &mut self.lives[index] {
-                        life.boot_id = self.boot_id.clone().unwrap_or_default();
-                        life.steps.push((at, wall, input, effects));
-                    }
-                    Part::Of(index)
-                })
+                if let Some(life) = self.life(&uid) {
+                    life.steps.push((at, wall, input, effects));
+                }
             }
-            Entry::Of(Record::Forgotten { uid }) => {
-                self.forget(&uid);
-                None
+            Entry::Of(Record::Folded { uid, at, wall, start, calm }) => {
+                if let Some(life) = self.life(&uid) {
+                    (life.fold, life.steps) = (Some(Fold { at, wall, start, calm }), Vec::new());
+                }
             }
-        };
-        self.parts.extend(part.map(|part| (part, at)));
+            Entry::Of(Record::Forgotten { uid }) => self.forget(&uid),
+        }
+    }
+
+    /// A life that goes on in the present boot. What comes late for one that is over is part of none.
+    fn life(&mut self, uid: &str) -> Option<&mut Life> {
+        let life = self.open.get(uid).and_then(|&index| self.lives[index].as_mut())?;
+        life.boot_id = self.boot_id.clone().unwrap_or_default();
+        Some(life)
     }
 
     fn forget(&mut self, uid: &str) {
@@ -85,25 +126,7 @@ impl Lives {
         }
     }
 
-    /// The bytes of the file that what goes on needs, in order. A boot nobody's moments belong to is left out.
-    pub(crate) fn needed(&self) -> Vec<Range<usize>> {
-        let mut needed = Vec::new();
-        let mut boot = None;
-        for (part, at) in &self.parts {
-            match part {
-                Part::Boot => boot = Some(at),
-                Part::Of(index) if self.lives[*index].is_some() => {
-                    needed.extend(boot.take().cloned());
-                    needed.push(at.clone());
-                }
-                Part::Of(_) => {}
-            }
-        }
-        needed.extend(boot.cloned());
-        needed
-    }
-
-    pub(crate) fn into_lives(self) -> Vec<Life> {
-        self.lives.into_iter().flatten().collect()
+    pub(crate) fn into_parts(self) -> (Vec<Life>, Index) {
+        (self.lives.into_iter().flatten().collect(), self.index)
     }
 }

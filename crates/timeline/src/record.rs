@@ -8,7 +8,7 @@
 //! `check` guards length and version, so that a damaged length is not taken for a record that was never finished; `crc32`
 //! guards them and the payload. All numbers are little-endian.
 
-use lifecycle::{ContainerName, ContainerSpec, Effect, Input, Moment, PodSpec, Wall};
+use lifecycle::{Calm, ContainerName, ContainerSpec, Effect, Input, Moment, PodSpec, Wall};
 
 use crate::wire::{Wire, WireError, whole, wire_enum};
 
@@ -17,7 +17,7 @@ const MAGIC: &[u8; 8] = b"adieu-jl";
 /// The version of the file: raised when a record is framed in another way.
 const FILE_VERSION: u32 = 1;
 /// The version of a record: raised when a payload is written in another way.
-const RECORD_VERSION: u8 = 3;
+const RECORD_VERSION: u8 = 4;
 
 /// The length of what comes before the first record.
 pub(crate) const FILE_HEADER: usize = 16;
@@ -52,6 +52,19 @@ pub enum Record {
         /// What it answered.
         effects: Vec<Effect>,
     },
+    /// Its pod is calm: this stands for all steps before it.
+    Folded {
+        /// Which pod.
+        uid: String,
+        /// When, to reckon with.
+        at: Moment,
+        /// When, to show.
+        wall: Wall,
+        /// When the first step was.
+        start: Wall,
+        /// What its worker knows.
+        calm: Calm,
+    },
     /// Nothing of it needs to be remembered any more.
     Forgotten {
         /// Which pod.
@@ -71,6 +84,7 @@ wire_enum!(Record {
     3 Step { uid, at, wall, input, effects };
     4 Forgotten { uid };
     5 Adopted { uid, namespace, name, spec, at };
+    6 Folded { uid, at, wall, start, calm };
 });
 
 const BOOT: u8 = 1;
@@ -233,7 +247,7 @@ fn sum(header: &[u8], payload: &[u8]) -> u32 {
 mod tests {
     use std::time::Duration;
 
-    use lifecycle::{Hook, Readiness, RestartPolicy, Role, Signal};
+    use lifecycle::{Hook, PodWorker, Readiness, RestartPolicy, Role, Signal, SpecChange};
 
     use super::*;
 
@@ -269,5 +283,40 @@ mod tests {
             at: Moment::from_millis(9),
         };
         assert_eq!(read(&payload), Ok(Entry::Of(expected)));
+    }
+
+    /// Version 2 did not say which image was there; after a change of the image it was the one that was wanted by then.
+    #[test]
+    fn a_life_of_version_2_in_which_an_image_changed_is_read_as_it_was_lived() {
+        const IMAGE_READY: u8 = 2;
+        const IMAGE_FAILED: u8 = 3;
+        let app = ContainerName("app".to_owned());
+        let before = |tag: u8, write: &dyn Fn(&mut Vec<u8>)| {
+            let mut payload = vec![3];
+            "u".to_owned().put(&mut payload);
+            Moment::from_millis(9).put(&mut payload);
+            Wall(9).put(&mut payload);
+            payload.push(tag);
+            app.put(&mut payload);
+            write(&mut payload);
+            Vec::<Effect>::new().put(&mut payload);
+            match read(&payload) {
+                Ok(Entry::Of(Record::Step { input, .. })) => input,
+                other => panic!("{other:?}"),
+            }
+        };
+        let ready = |signal| before(IMAGE_READY, &|out| Some(Signal(signal)).put(out));
+        let failed =
+            || before(IMAGE_FAILED, &|out| ["ErrImagePull", "no"].map(str::to_owned).iter().for_each(|it| it.put(out)));
+        let changed = || Input::SpecChanged { change: SpecChange::Image { container: app.clone() } };
+        let mut pod = PodWorker::new(PodSpec::new(vec![ContainerSpec::new("app", Role::Main)]));
+        let starts = |asked: &[Effect]| asked.iter().any(|effect| matches!(effect, Effect::StartContainer { .. }));
+        for input in [Input::Begin, changed(), failed(), Input::SandboxReady] {
+            pod.handle(Moment::from_millis(10), input);
+        }
+        let asked = pod.handle(Moment::from_millis(10_010), Input::TimePassed);
+        assert!(asked.contains(&Effect::PullImage { container: app.clone(), edition: 1 }), "{asked:?}");
+        assert!(starts(&pod.handle(Moment::from_millis(10_011), ready(3))), "the other image is there");
+        assert_eq!(pod.status().containers[0].stop_signal, Some(Signal(3)));
     }
 }

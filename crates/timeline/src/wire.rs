@@ -47,7 +47,7 @@ macro_rules! wire_numbers {
         }
     )* };
 }
-wire_numbers!(u8, u32, u64, i64);
+wire_numbers!(u8, u32, u64, i32, i64);
 
 impl Wire for bool {
     fn put(&self, out: &mut Vec<u8>) {

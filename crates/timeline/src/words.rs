@@ -1,10 +1,11 @@
 //! How each word of the workers' vocabulary is written. A tag once used is never given to another word.
 
 use lifecycle::{
-    BarrierMode, BestEvidence, ContainerName, ContainerReport, ContainerSpec, Cut, DeleteSighting, Delivery, DrainSpec,
-    Effect, Event, EventKind, Exit, Hook, HookKind, HookOutcome, HookReport, Input, Instance, KillCause, KillOutcome,
-    LastEndpoint, Moment, PodIdentity, PodSpec, Probe, ProbeSpec, Readiness, RestartPolicy, Role, Routes,
-    RuntimeReport, SeenContainer, Signal, SpecChange, TrafficNews, Wall,
+    ANY_EDITION, BarrierMode, BestEvidence, Calm, CalmContainer, CalmRun, ContainerName, ContainerReport,
+    ContainerSpec, Cut, DeleteSighting, Delivery, DrainSpec, Effect, Event, EventKind, Exit, Hook, HookKind,
+    HookOutcome, HookReport, Input, Instance, KillCause, KillOutcome, LastEndpoint, Moment, PodIdentity, PodSpec,
+    Probe, ProbeSpec, Readiness, RestartPolicy, Role, Routes, RuntimeReport, SeenContainer, Signal, SpecChange,
+    Terminated, TrafficNews, Waiting, Wall,
 };
 
 use crate::wire::{Wire, WireError, wire_enum, wire_struct};
@@ -98,13 +99,13 @@ wire_enum!(Input {
     31 ImageFailed { container, edition, reason, message };
 } before input_before);
 
-/// Images were told without saying which, when a late answer could only be for the first.
+/// Images were told without saying which, and taken for the one that was wanted.
 fn input_before(tag: u8, input: &mut &[u8]) -> Option<Result<Input, WireError>> {
     let ready = |input: &mut &[u8]| {
-        Ok(Input::ImageReady { container: Wire::take(input)?, edition: 0, stop_signal: Wire::take(input)? })
+        Ok(Input::ImageReady { container: Wire::take(input)?, edition: ANY_EDITION, stop_signal: Wire::take(input)? })
     };
     let failed = |input: &mut &[u8]| {
-        let (container, edition) = (Wire::take(input)?, 0);
+        let (container, edition) = (Wire::take(input)?, ANY_EDITION);
         Ok(Input::ImageFailed { container, edition, reason: Wire::take(input)?, message: Wire::take(input)? })
     };
     match tag {
@@ -114,6 +115,16 @@ fn input_before(tag: u8, input: &mut &[u8]) -> Option<Result<Input, WireError>> 
     }
 }
 
+wire_struct!(Calm { began_at, active_before, active_deadline, initialized, routes, generation, containers });
+wire_struct!(CalmContainer { spec, edition, image, made_from, attempt, run, back_off, newest, before });
+wire_enum!(CalmRun {
+    1 Unstarted;
+    2 Waiting { until, shown };
+    3 Running { since, seen_at, probed_ready, came_up };
+    4 Ended;
+});
+wire_struct!(Waiting { reason, message });
+wire_struct!(Terminated { attempt, reason, message, exit_code, started, exit });
 wire_enum!(SpecChange { 1 Image { container }; 2 Ephemeral { spec }; 3 ActiveDeadline { deadline }; });
 wire_enum!(TrafficNews {
     1 Routed(routes);
@@ -171,7 +182,7 @@ wire_enum!(Effect {
 
 /// A pull was asked for without saying of which image.
 fn effect_before(tag: u8, input: &mut &[u8]) -> Option<Result<Effect, WireError>> {
-    (tag == 1).then(|| Ok(Effect::PullImage { container: Wire::take(input)?, edition: 0 }))
+    (tag == 1).then(|| Ok(Effect::PullImage { container: Wire::take(input)?, edition: ANY_EDITION }))
 }
 
 wire_enum!(Cut { 1 Divert; 2 Withdraw; 3 Refuse; });

@@ -38,6 +38,7 @@ fn a_termination_reads_like_a_story() {
         spec: spec(),
         adopted_at: moment(0),
         boot_id: BOOT.to_owned(),
+        fold: None,
         steps,
     };
     let expected = "

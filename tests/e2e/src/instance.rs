@@ -212,6 +212,24 @@ impl Instance {
         Ok(String::from_utf8(output.stdout)?)
     }
 
+    /// Ends the shim of the only pod as a crash would.
+    pub fn kill_shim(&self) -> Result<()> {
+        let is_shim = |words: &[u8]| {
+            let words = String::from_utf8_lossy(words);
+            words.starts_with("adieu\0shim\0") && words.contains(&*self.dir.path().to_string_lossy())
+        };
+        for process in std::fs::read_dir("/proc")? {
+            let process = process?;
+            let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
+            // Others come and go meanwhile.
+            let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw).filter(|_| is_shim(&words)) {
+                return Ok(rustix::process::kill_process(pid, rustix::process::Signal::KILL)?);
+            }
+        }
+        anyhow::bail!("no shim runs")
+    }
+
     /// The file in which the node writes down what it does.
     pub fn journal(&self) -> PathBuf {
         self.dir.path().join("node/journal")

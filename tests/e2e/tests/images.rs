@@ -7,9 +7,12 @@ mod proxy;
 mod registry;
 
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use e2e::complaints::Expected;
 use e2e::pods::{PodWatch, SOON, busybox, waits_for};
 use e2e::{Instance, Kubectl, Shared, complaints};
 use k8s_openapi::api::core::v1::Pod;
@@ -222,4 +225,131 @@ async fn a_delete_or_a_crash_during_a_pull_is_survived() -> Result<()> {
     let said = String::from_utf8(output.stdout).context("text")?;
     ensure!(said.starts_with(&format!("{name} is up to date")), "{said}");
     complaints::ensure_none(&instance, complaints::AFTER_A_CRASH)
+}
+
+/// A shim that dies takes the starts with it that were under way in its sandbox, however far they were; nobody is started
+/// twice, and nobody is hurried.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_start_outlives_its_sandbox() -> Result<()> {
+    const KILLED: Expected = Expected { text: "the pod's shim is gone; ending the pod", because: "it was killed" };
+    let registry = Registry::start();
+    registry.push_image("busybox", "busybox:1");
+    let instance = Instance::start().await?;
+    let (client, kubectl, shared) = (instance.client().await?, Kubectl::newest(&instance)?, Shared::new()?);
+    let hold = Arc::new(AtomicBool::new(false));
+    let held = hold.clone();
+    let fate = move |_| if held.load(Ordering::SeqCst) { Fate::HeldAfter(0) } else { Fate::Passes };
+    let slow = Proxy::start(registry.port, fate).await;
+    let mut manifest = busybox("shaken", 1, "echo app >> /shared/log; sleep 1000", &shared);
+    let mut web = manifest["spec"]["containers"][0].clone();
+    web["name"] = "web".into();
+    web["image"] = format!("127.0.0.1:{}/busybox:1", slow.port()).into();
+    // Every run asks the registry whether it is still the same.
+    web["imagePullPolicy"] = "Always".into();
+    web["command"] = json!(["sh", "-c", "echo web >> /shared/log; read word < /shared/gate"]);
+    manifest["spec"]["containers"].as_array_mut().unwrap().push(web);
+    let mut watch = PodWatch::on(&client, "shaken").await?;
+    kubectl.apply(&manifest).await?;
+    watch.ready().await?;
+    shared.wait_lines("log", 2).await?;
+
+    hold.store(true, Ordering::SeqCst);
+    shared.open_gate().await?;
+    slow.holds().await;
+    let died = Instant::now();
+    instance.kill_shim()?;
+    tokio::time::timeout(SOON, slow.is_left()).await.context("the start goes on though its sandbox is gone")?;
+    slow.go_on();
+    let mut said = shared.wait_lines("log", 4).await?;
+    ensure!(died.elapsed() >= Duration::from_secs(10), "started again after {:?}", died.elapsed());
+    watch.ready().await?;
+    said.sort();
+    assert_eq!(said, ["app", "app", "web", "web"]);
+    is_told(&kubectl, "shaken", &["SandboxChanged"]).await?;
+    kubectl.run(&["delete", "pod", "shaken"]).await?;
+    complaints::ensure_none(&instance, &[KILLED])
+}
+
+/// The names of the images that are here.
+async fn listed(instance: &Instance) -> Result<String> {
+    Ok(String::from_utf8(instance.adieu(&["image", "ls"]).output().await?.stdout)?)
+}
+
+/// Fills the disk until so many of its percents are used.
+fn fill(instance: &Instance, percent: u64) -> Result<()> {
+    let disk = rustix::fs::statvfs(instance.dir())?;
+    let wanted = disk.f_blocks * percent / 100;
+    let used = disk.f_blocks - disk.f_bavail;
+    ensure!(used < wanted, "{used} of {} blocks are used already", disk.f_blocks);
+    let bytes = usize::try_from((wanted - used) * disk.f_frsize)?;
+    std::fs::write(instance.dir().join(format!("ballast-{percent}")), vec![0; bytes])?;
+    Ok(())
+}
+
+/// Above the high mark an image that nobody uses goes; one that a pod uses, and one that was loaded, stay. Short of disk, what
+/// nobody uses goes before any pod does.
+#[tokio::test(flavor = "multi_thread")]
+async fn images_nobody_uses_make_room() -> Result<()> {
+    const OPTIONS: &[&str] = &[
+        "--image-gc-high-threshold=70",
+        "--image-gc-low-threshold=69",
+        "--minimum-image-ttl=0",
+        "--eviction-hard",
+        "nodefs.available<10%",
+    ];
+    let registry = Registry::start();
+    registry.push_image("nginx", "web:1");
+    registry.push_image("busybox", "box:1");
+    let (web, boxed) = (registry.name("web:1"), registry.name("box:1"));
+    let instance = Instance::start_on_small_disk(128, OPTIONS).await?;
+    let (client, kubectl, shared) = (instance.client().await?, Kubectl::newest(&instance)?, Shared::new()?);
+    // Loaded, it is the same image as the one in the registry, and stays as long as it has that name.
+    let pull_web = async || {
+        let pulled = instance.adieu(&["image", "pull", &web]).output().await?;
+        ensure!(pulled.status.success(), "{}", String::from_utf8_lossy(&pulled.stderr));
+        anyhow::Ok(())
+    };
+    pull_web().await?;
+    forget_busybox(&instance).await?;
+    let mut watch = PodWatch::on(&client, "stays").await?;
+    kubectl.apply(&pod("stays", &boxed, &shared)).await?;
+    watch.ready().await?;
+
+    // A container that is given its image is the moment to look.
+    let look = async |name: &str| -> Result<()> {
+        let mut watch = PodWatch::on(&client, name).await?;
+        kubectl.apply(&pod(name, &boxed, &shared)).await?;
+        watch.ready().await?;
+        Ok(())
+    };
+    let gone = async |image: &str| {
+        let going = async {
+            while listed(&instance).await?.contains(image) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(SOON, going).await.with_context(|| format!("{image} stays"))?
+    };
+    fill(&instance, 75)?;
+    let mut told =
+        kubectl.follow(&["get", "events", "-w", "--no-headers", "--field-selector=reason=FreeDiskSpaceFailed"])?;
+    look("first").await?;
+    let event = told.next().await?;
+    ensure!(event.contains("Failed to garbage collect required amount of images. Attempted to free "), "{event}");
+    let images = listed(&instance).await?;
+    ensure!(images.contains(&web) && images.contains(&boxed), "loaded, and used: {images}");
+    let forgotten = instance.adieu(&["image", "rm", "nginx"]).output().await?;
+    ensure!(forgotten.status.success(), "{}", String::from_utf8_lossy(&forgotten.stderr));
+    look("second").await?;
+    gone(&web).await?;
+
+    // No container is given an image here: it is the pressure that looks.
+    pull_web().await?;
+    fill(&instance, 91)?;
+    gone(&web).await?;
+    let table = kubectl.run(&["get", "pods", "--no-headers"]).await?;
+    ensure!(table.lines().count() == 3 && table.lines().all(|line| line.contains("Running")), "{table}");
+    ensure!(listed(&instance).await?.contains(&boxed));
+    complaints::ensure_none(&instance, &[])
 }

@@ -197,3 +197,88 @@ fn rich() -> Value {
         ],
     })
 }
+
+/// Found in a list, because the services are older than the node's agent; and nothing starts before that list.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_is_told_where_services_are() -> Result<()> {
+    let mut instance = Instance::start().await?;
+    let (client, kubectl) = (instance.client().await?, Kubectl::newest(&instance)?);
+    for (namespace, name, address) in [
+        ("default", "my-app", json!(null)),
+        ("default", "headless", json!("None")),
+        ("kube-public", "other", json!(null)),
+    ] {
+        let ports = json!([{ "name": "web", "port": 80 }, { "name": "dns", "port": 53, "protocol": "UDP" }]);
+        let spec = json!({ "clusterIP": address, "ports": ports });
+        let metadata = json!({ "name": name, "namespace": namespace });
+        kubectl.apply(&json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec })).await?;
+    }
+    instance.kill_9().await?;
+    instance.up().await?;
+    let address = async |namespace: &str, name: &str| {
+        kubectl.run(&["get", "service", "-n", namespace, name, "-o", "jsonpath={.spec.clusterIP}"]).await
+    };
+    let (api, mine) = (address("default", "kubernetes").await?, address("default", "my-app").await?);
+
+    let env = json!([
+        { "name": "URL", "value": "http://$(MY_APP_SERVICE_HOST):$(MY_APP_SERVICE_PORT_WEB)" },
+        { "name": "MY_APP_SERVICE_PORT", "value": "own, not $(MY_APP_SERVICE_PORT)" },
+    ]);
+    let app = json!({ "name": "app", "image": "busybox", "env": env,
+        "command": ["sh", "-c", "echo at $(KUBERNETES_SERVICE_HOST); env; sleep 1000"] });
+    let seen = async |name: &str, links: bool| -> Result<Vec<String>> {
+        let mut watch = PodWatch::on(&client, name).await?;
+        kubectl.apply(&pod(name, json!({ "enableServiceLinks": links, "containers": [app] }))).await?;
+        watch.ready().await?;
+        let said = async {
+            loop {
+                let log = kubectl.run(&["logs", name]).await?;
+                // The shell tells of itself last.
+                if log.lines().any(|line| line.starts_with("PWD=")) {
+                    let mut lines: Vec<String> = log.lines().map(str::to_owned).collect();
+                    lines.retain(|line| ["_SERVICE_", "_PORT", "URL=", "at "].iter().any(|part| line.contains(part)));
+                    lines.sort();
+                    return anyhow::Ok(lines);
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(SOON, said).await.context("what the container says")?
+    };
+    let of_api = [
+        format!("KUBERNETES_PORT=tcp://{api}:443"),
+        format!("KUBERNETES_PORT_443_TCP=tcp://{api}:443"),
+        format!("KUBERNETES_PORT_443_TCP_ADDR={api}"),
+        "KUBERNETES_PORT_443_TCP_PORT=443".to_owned(),
+        "KUBERNETES_PORT_443_TCP_PROTO=tcp".to_owned(),
+        format!("KUBERNETES_SERVICE_HOST={api}"),
+        "KUBERNETES_SERVICE_PORT=443".to_owned(),
+        "KUBERNETES_SERVICE_PORT_HTTPS=443".to_owned(),
+    ];
+    let of_app = [
+        format!("MY_APP_PORT=tcp://{mine}:80"),
+        format!("MY_APP_PORT_53_UDP=udp://{mine}:53"),
+        format!("MY_APP_PORT_53_UDP_ADDR={mine}"),
+        "MY_APP_PORT_53_UDP_PORT=53".to_owned(),
+        "MY_APP_PORT_53_UDP_PROTO=udp".to_owned(),
+        format!("MY_APP_PORT_80_TCP=tcp://{mine}:80"),
+        format!("MY_APP_PORT_80_TCP_ADDR={mine}"),
+        "MY_APP_PORT_80_TCP_PORT=80".to_owned(),
+        "MY_APP_PORT_80_TCP_PROTO=tcp".to_owned(),
+        format!("MY_APP_SERVICE_HOST={mine}"),
+        "MY_APP_SERVICE_PORT=own, not $(MY_APP_SERVICE_PORT)".to_owned(),
+        "MY_APP_SERVICE_PORT_DNS=53".to_owned(),
+        "MY_APP_SERVICE_PORT_WEB=80".to_owned(),
+    ];
+    let sorted = |lines: Vec<String>| {
+        let mut lines: Vec<_> = lines.into_iter().chain([format!("at {api}")]).collect();
+        lines.sort();
+        lines
+    };
+    let all = of_api.iter().chain(&of_app).cloned().chain([format!("URL=http://{mine}:80")]).collect();
+    assert_eq!(seen("linked", true).await?, sorted(all));
+    let (own, url) = (of_app[10].clone(), "URL=http://$(MY_APP_SERVICE_HOST):$(MY_APP_SERVICE_PORT_WEB)".to_owned());
+    assert_eq!(seen("alone", false).await?, sorted(of_api.into_iter().chain([own, url]).collect()));
+    instance.down().await?;
+    Ok(())
+}

@@ -219,3 +219,23 @@ async fn a_bad_manifest_changes_nothing() -> Result<()> {
     let expected: Vec<Expected> = BAD.iter().chain(AFTER_A_CRASH).copied().collect();
     complaints::ensure_none(&stage.instance, &expected)
 }
+
+/// A static pod that nobody remembered does not begin anew while its node goes down: nobody would end it.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_static_pod_begins_while_its_node_goes_down() -> Result<()> {
+    const FORGOTTEN: Expected =
+        Expected { text: "a sandbox that nobody remembers is ended", because: "its journal was removed" };
+    let mut stage = Stage::set().await?;
+    stage.put(&stage.manifest("v1"))?;
+    stage.runs("v1", 1).await?;
+    stage.hold()?;
+    stage.instance.kill_9().await?;
+    fs::remove_file(stage.instance.journal())?;
+    stage.instance.up().await?;
+    stage.instance.down().await?;
+    // On a slow machine it may have begun anew before; then it was asked to leave as well.
+    let said = stage.shared.lines("log");
+    let times = |what: &str| said.iter().filter(|line| *line == what).count();
+    ensure!(times("v1 TERM") == times("v1 up"), "{said:?}");
+    complaints::ensure_none(&stage.instance, &[AFTER_A_CRASH, &[FORGOTTEN]].concat())
+}

@@ -1,5 +1,7 @@
-//! kubectl attach, run -i and port-forward, by every stock kubectl there is.
+//! kubectl attach, port-forward and cp, by every stock kubectl there is.
 #![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::os::unix::fs::PermissionsExt;
 
 use anyhow::{Context, Result, ensure};
 use e2e::pods::{PodWatch, SOON};
@@ -9,11 +11,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_attaches_to_containers_and_forwards_ports_to_them() -> Result<()> {
+async fn kubectl_attaches_to_containers_and_forwards_ports_and_copies_files() -> Result<()> {
     let instance = Instance::start().await?;
     for kubectl in Kubectl::all(&instance)? {
         attach(&instance, &kubectl).await.with_context(|| format!("{}: attach", kubectl.name()))?;
         forward(&instance, &kubectl).await.with_context(|| format!("{}: port-forward", kubectl.name()))?;
+        copy(&kubectl).await.with_context(|| format!("{}: cp", kubectl.name()))?;
         kubectl.run(&["delete", "pod", "echo", "web", "--now"]).await?;
     }
     Ok(())
@@ -63,6 +66,26 @@ async fn forward(instance: &Instance, kubectl: &Kubectl) -> Result<()> {
     }
     let both = tokio::join!(echo(port, b"left"), echo(port, b"right"));
     ensure!((both.0?.as_slice(), both.1?.as_slice()) == (b"left".as_slice(), b"right".as_slice()), "told apart");
+    Ok(())
+}
+
+/// A folder goes into a container and comes back: as many bytes, as deep, and what can be run there still can.
+async fn copy(kubectl: &Kubectl) -> Result<()> {
+    let place = tempfile::tempdir()?;
+    let (there, back) = (place.path().join("there"), place.path().join("back"));
+    std::fs::create_dir_all(there.join("deep/er"))?;
+    let large: Vec<u8> = (0..3_000_000u32).map(|n| u8::try_from(n * 7 % 251).unwrap()).collect();
+    std::fs::write(there.join("deep/large"), &large)?;
+    std::fs::write(there.join("deep/er/empty"), "")?;
+    std::fs::write(there.join("run"), "#!/bin/sh\necho it runs\n")?;
+    std::fs::set_permissions(there.join("run"), std::fs::Permissions::from_mode(0o755))?;
+    let (from, to) = (there.to_str().context("a path")?, back.to_str().context("a path")?);
+    kubectl.run(&["cp", from, "default/web:/tmp/there", "-c", "app"]).await?;
+    assert_eq!(kubectl.run(&["exec", "web", "--", "/tmp/there/run"]).await?, "it runs\n");
+    assert_eq!(kubectl.run(&["exec", "web", "--", "stat", "-c", "%s", "/tmp/there/deep/large"]).await?, "3000000\n");
+    kubectl.run(&["cp", "default/web:/tmp/there", to, "-c", "app"]).await?;
+    ensure!(std::fs::read(back.join("deep/large"))? == large, "what came back differs");
+    ensure!(std::fs::read(back.join("deep/er/empty"))?.is_empty());
     Ok(())
 }
 

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::complaints::AFTER_A_CRASH;
+use e2e::complaints::{AFTER_A_CRASH, Expected};
 use e2e::leftovers::{Kind, Traces};
 use e2e::pods::{PodWatch, SOON, busybox, ip, phase, terminated, with_pre_stop};
 use e2e::{Instance, Kubectl, Shared, complaints};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::Value;
 
 const IGNORES_TERM: &str =
@@ -204,5 +204,55 @@ async fn adieu_down_finishes_what_a_crash_left() -> Result<()> {
     instance.down().await?;
     assert_eq!(shared.lines("log"), ["up", "TERM"]);
     traces.ensure_none()?;
+    complaints::ensure_none(&instance, AFTER_A_CRASH)
+}
+
+/// What nobody remembers gets its stop signal and its notice, also if the agent dies once more over it; only then does the
+/// pod begin anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_remembers_leaves_before_its_pod_begins_anew() -> Result<()> {
+    const FORGOTTEN: Expected =
+        Expected { text: "a sandbox that nobody remembers is ended", because: "its journal was removed" };
+    let mut instance = Instance::start().await?;
+    let shared = Shared::new()?;
+    create(&instance, &shared, "forgotten", busybox("forgotten", 30, IGNORES_TERM, &shared)).await?;
+    instance.kill_9().await?;
+    std::fs::remove_file(instance.journal())?;
+    instance.up().await?;
+    shared.wait_lines("log", 2).await?;
+    instance.kill_9().await?;
+    instance.up().await?;
+    assert_eq!(shared.wait_lines("log", 3).await?, ["up", "TERM", "up"]);
+    PodWatch::on(&instance.client().await?, "forgotten").await?.ready().await?;
+    Kubectl::newest(&instance)?.run(&["delete", "pod", "forgotten", "--grace-period=1"]).await?;
+    complaints::ensure_none(&instance, &[AFTER_A_CRASH, &[FORGOTTEN]].concat())
+}
+
+/// A long life is remembered in one piece, and whoever starts after a crash knows what the one before knew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_life_is_folded_and_goes_on() -> Result<()> {
+    let mut instance = Instance::start().await?;
+    let shared = Shared::new()?;
+    create(&instance, &shared, "old", busybox("old", 1, IGNORES_TERM, &shared)).await?;
+    let api = pods(&instance).await?;
+    // Each change is two facts that its worker has to remember.
+    for deadline in 0..120 {
+        let patch = serde_json::json!({ "spec": { "activeDeadlineSeconds": 100_000 - deadline } });
+        api.patch("old", &PatchParams::default(), &Patch::Merge(patch)).await?;
+    }
+    let generation = api.get("old").await?.metadata.generation;
+    let seen = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.observed_generation == generation);
+    PodWatch::on(&instance.client().await?, "old").await?.until("the last change", seen).await?;
+    instance.kill_9().await?;
+    instance.up().await?;
+    let log = std::fs::read_to_string(instance.log())?;
+    let steps =
+        log.lines().rfind(|line| line.contains("a pod's life goes on")).and_then(|line| line.split("steps=").nth(1));
+    let steps: usize = steps.and_then(|rest| rest.split(' ').next()?.parse().ok()).context("it goes on")?;
+    ensure!(steps < 200, "{steps} steps are kept");
+    assert_eq!(shared.lines("log"), ["up"], "the pod does not notice");
+    delete(&instance, "old").await?;
+    PodWatch::on(&instance.client().await?, "old").await?.gone(SOON).await?;
+    assert_eq!(shared.lines("log"), ["up", "TERM"]);
     complaints::ensure_none(&instance, AFTER_A_CRASH)
 }

@@ -162,6 +162,7 @@ pub static KINDS: &[Kind] = &[
         subresources: &[
             core("attach", "PodAttachOptions", &["create", "get"]),
             core("binding", "Binding", &["create"]),
+            core("ephemeralcontainers", "Pod", STATUS_VERBS),
             Subresource { name: "eviction", kind: "Eviction", group: "policy", version: "v1", verbs: &["create"] },
             core("exec", "PodExecOptions", &["create", "get"]),
             core("log", "Pod", &["get"]),

@@ -15,6 +15,7 @@ mod container;
 pub(crate) mod defaults;
 pub(crate) mod disruption;
 mod downward;
+mod ephemeral;
 mod handler;
 mod qos;
 mod scheduling;
@@ -74,6 +75,14 @@ impl Rules for PodRules {
 
     fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         update::validate(old, new, causes);
+    }
+
+    fn before_part_update(&self, _part: &str, old: &Value, new: &mut Value) {
+        ephemeral::keep_all_else(old, new);
+    }
+
+    fn validate_part_update(&self, _part: &str, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+        ephemeral::validate_update(old, new, causes);
     }
 
     fn validate_status_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {

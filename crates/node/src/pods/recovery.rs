@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use lifecycle::{ContainerSpec, Input, KillCause, PodSpec, PodWorker, Role};
+use lifecycle::{ContainerSpec, Input, KillCause, PodSpec, Role};
 use runtime::{PodReport, PodUid, Runtime, SandboxSpec};
 use timeline::{Life, Record};
 use tracing::{info, warn};
 
 use super::Pods;
+use crate::driver::Memory;
 use crate::hands::{instance, words};
+use crate::last_words::last_words;
 use crate::statics;
 use crate::translate::report::runtime_report;
 use crate::translate::status::Facts;
@@ -67,21 +69,18 @@ impl<R: Runtime> Pods<R> {
     async fn resume(&mut self, life: Life, report: Option<PodReport>, rebooted: bool, unknown: bool) {
         let uid = life.uid.clone();
         let (pod, orphan) = match self.tools.manifests.recall(&uid).await {
-            Ok(pod) if !unknown => (pod, false),
+            Ok(pod) if !unknown && !was_orphaned(&life) => (pod, false),
             Ok(_) => (nameless(&life), true),
             Err(error) => {
                 warn!(uid, %error, "the pod's manifest is lost; what is left of it is ended");
                 (nameless(&life), true)
             }
         };
-        let mut worker = PodWorker::new(life.spec.clone());
-        for (at, _, input, _) in &life.steps {
-            worker.handle(*at, input.clone());
-        }
-        let start = life.steps.first().map(|(_, wall, ..)| *wall);
-        let was = life.steps.last().filter(|_| rebooted).map(|(at, wall, ..)| {
+        let worker = life.worker();
+        let start = life.start();
+        let was = life.last().filter(|_| rebooted).map(|(at, wall)| {
             let since = timeline::wall_now().0.saturating_sub(wall.0);
-            *at + Duration::from_millis(u64::try_from(since).unwrap_or(0))
+            at + Duration::from_millis(u64::try_from(since).unwrap_or(0))
         });
         let mut facts = Facts { pod, host_ip: self.tools.host_ip.clone(), start, ..Facts::default() };
         facts.pod_ip = match &report {
@@ -93,25 +92,29 @@ impl<R: Runtime> Pods<R> {
                 Ok(image) => facts.know_image(&container.id.name, &image),
                 Err(_) => _ = facts.image_ids.insert(container.id.name.clone(), container.image_id.clone()),
             }
-            if let Some(words) = self.tools.runtime.termination_message(&PodUid(uid.clone()), &container.id).await {
+            if let Some(exit) = &container.exit
+                && let Some(words) = last_words(&*self.tools.runtime, &facts.pod, &container.id, exit).await
+            {
                 facts.last_words.insert(instance(&container.id), words);
             }
         }
         info!(uid, pod = life.name, steps = life.steps.len(), "a pod's life goes on");
-        let begun = orphan || !life.steps.is_empty();
+        let begun = orphan || life.has_begun();
         let is_static = statics::is_static(&facts.pod);
         let report = Input::AgentRestarted { report: report.map(runtime_report).unwrap_or_default() };
         let mut first: Vec<Input> = was.map(|was| Input::Rebooted { was }).into_iter().collect();
         let kill = orphan.then_some(Input::KillRequested { cause: KillCause::Orphaned, grace: None });
         // Who is there must be known before a pod that was never begun is ended. One that was begun is ended first, or it
         // would start what it was about to start.
-        match life.steps.is_empty() {
+        match !life.has_begun() {
             true => first.extend([report].into_iter().chain(kill)),
             false => first.extend(kill.into_iter().chain([report])),
         }
-        self.begin(&uid, worker, facts, begun, first);
+        let memory = Memory { start, steps: life.steps.len() };
+        self.begin(&uid, worker, facts, begun, first, memory);
         if orphan && let Some(handle) = self.drivers.get_mut(&uid) {
-            (handle.orphan, handle.unwanted) = (true, true);
+            handle.unwanted = true;
+            self.orphans.found(&uid);
         }
         if is_static {
             self.resume_static(&life).await;
@@ -128,6 +131,12 @@ impl<R: Runtime> Pods<R> {
     }
 }
 
+/// An earlier start found that nobody knows it, and was not left the time to end it.
+fn was_orphaned(life: &Life) -> bool {
+    let ended_as_one = |input: &Input| matches!(input, Input::KillRequested { cause: KillCause::Orphaned, .. });
+    life.steps.iter().any(|(_, _, input, _)| ended_as_one(input))
+}
+
 /// All that the runtime alone can tell of a pod: whose it was, and the names of its containers.
 fn unknown_life(report: &PodReport, boot_id: &str) -> Life {
     let names: BTreeSet<&str> = report.containers.iter().map(|container| container.id.name.as_str()).collect();
@@ -139,6 +148,7 @@ fn unknown_life(report: &PodReport, boot_id: &str) -> Life {
         spec: PodSpec::new(names.into_iter().map(|name| ContainerSpec::new(name, Role::Main)).collect()),
         adopted_at: timeline::now(),
         boot_id: boot_id.to_owned(),
+        fold: None,
         steps: Vec::new(),
     }
 }

@@ -73,10 +73,10 @@ impl<R: Runtime> Pods<R> {
         }
     }
 
-    /// Takes on a static pod whose turn it is.
+    /// Takes on a static pod whose turn it is; not while the node goes down, which would leave it behind.
     pub(super) async fn begin_static(&mut self, pod: Pod) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        if !self.desired.contains_key(&uid) || self.drivers.contains_key(&uid) {
+        if self.mode != Mode::Open || !self.desired.contains_key(&uid) || self.drivers.contains_key(&uid) {
             return;
         }
         if self.adopt(&uid, &pod).await

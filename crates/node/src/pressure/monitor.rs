@@ -1,7 +1,8 @@
 //! Looks after what the machine has left: says so in the node's conditions, and lets one pod after the other go.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +13,10 @@ use runtime::{ContainerUsage, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
+use super::collection::ImageCollection;
 use super::rank::{Candidate, choose};
 use super::signals;
+use super::stall::Stalls;
 use super::threshold::{EvictionConfig, Reading, Signal, Threshold, bytes};
 use crate::hands::{Tools, lock, words};
 use crate::pods::{Directory, PodEntry};
@@ -42,6 +45,7 @@ pub struct Monitor<R: Runtime> {
     tools: Arc<Tools<R>>,
     directory: Directory,
     config: EvictionConfig,
+    images: ImageCollection,
     nodefs: PathBuf,
     imagefs: PathBuf,
     evictions: mpsc::Sender<Eviction>,
@@ -58,12 +62,12 @@ impl<R: Runtime> Monitor<R> {
     pub fn new(
         tools: Arc<Tools<R>>,
         directory: Directory,
-        config: EvictionConfig,
+        (config, images): (EvictionConfig, ImageCollection),
         (nodefs, imagefs): (PathBuf, PathBuf),
         evictions: mpsc::Sender<Eviction>,
     ) -> Self {
         let (passed, seen) = (BTreeMap::new(), BTreeMap::new());
-        Self { tools, directory, config, nodefs, imagefs, evictions, passed, seen, helpless: None }
+        Self { tools, directory, config, images, nodefs, imagefs, evictions, passed, seen, helpless: None }
     }
 
     /// Looks until the node stops.
@@ -71,13 +75,23 @@ impl<R: Runtime> Monitor<R> {
         if self.config.thresholds.is_empty() {
             return;
         }
+        let mut stalls = Stalls::of_the_machine()
+            .inspect_err(|error| info!(%error, "the kernel does not tell who waits for memory; it is only looked at"))
+            .ok();
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                told = next(stalls.as_ref()) => if let Err(error) = told {
+                    warn!(%error, "the kernel no longer tells who waits for memory; it is only looked at");
+                    stalls = None;
+                },
+            }
             let readings = signals::read(&self.nodefs, &self.imagefs);
             let now = timeline::now();
             let due = self.observe(now, &readings);
             self.show(now);
             match due {
+                Some((threshold, _)) if self.images_made_room(threshold).await => {}
                 Some((threshold, reading)) => self.reclaim(threshold, reading).await,
                 None => self.helpless = None,
             }
@@ -119,6 +133,21 @@ impl<R: Runtime> Monitor<R> {
         if changed {
             info!("what the node is short of has changed");
         }
+    }
+
+    /// Whether images that nobody uses were enough: they go before any pod has to.
+    async fn images_made_room(&self, threshold: Threshold) -> bool {
+        let device = |path: &Path| std::fs::metadata(path).map(|about| about.dev()).ok();
+        let helps = match threshold.signal {
+            Signal::ImagefsAvailable | Signal::ImagefsInodesFree => true,
+            Signal::NodefsAvailable | Signal::NodefsInodesFree => device(&self.nodefs) == device(&self.imagefs),
+            Signal::MemoryAvailable | Signal::PidAvailable => false,
+        };
+        if !helps || self.images.free(&*self.tools.runtime, u64::MAX).await == 0 {
+            return false;
+        }
+        let left = signals::read(&self.nodefs, &self.imagefs).get(&threshold.signal).copied();
+        left.is_some_and(|reading| !threshold.is_passed(reading))
     }
 
     /// Lets one pod go, and waits until it has.
@@ -181,6 +210,14 @@ impl<R: Runtime> Monitor<R> {
             candidates.push(Candidate { uid: entry.uid.0, priority, containers });
         }
         candidates
+    }
+}
+
+/// Resolves when somebody has waited for memory; never if nobody tells.
+async fn next(stalls: Option<&Stalls>) -> std::io::Result<()> {
+    match stalls {
+        Some(stalls) => stalls.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -20,13 +20,19 @@ pub fn read(nodefs: &Path, imagefs: &Path) -> BTreeMap<Signal, Reading> {
         (nodefs, Signal::NodefsAvailable, Signal::NodefsInodesFree),
         (imagefs, Signal::ImagefsAvailable, Signal::ImagefsInodesFree),
     ];
-    for (path, space, inodes) in disks {
+    for (path, bytes, inodes) in disks {
         let Ok(disk) = rustix::fs::statvfs(path) else { continue };
-        let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
-        note(space, Some(Reading { available: bytes(disk.f_bavail), capacity: bytes(disk.f_blocks) }));
+        note(bytes, space(path));
         note(inodes, Some(Reading { available: disk.f_favail, capacity: disk.f_files }));
     }
     readings
+}
+
+/// The bytes of the file system at `path`.
+pub fn space(path: &Path) -> Option<Reading> {
+    let disk = rustix::fs::statvfs(path).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+    Some(Reading { available: bytes(disk.f_bavail), capacity: bytes(disk.f_blocks) })
 }
 
 fn memory(meminfo: &str) -> Option<Reading> {

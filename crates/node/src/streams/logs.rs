@@ -63,7 +63,7 @@ async fn open(source: &LogSource, tail_lines: Option<u64>) -> io::Result<VecDequ
 }
 
 /// All files of the log as they are at one moment.
-fn snapshot(path: &Path) -> io::Result<VecDeque<std::fs::File>> {
+pub(super) fn snapshot(path: &Path) -> io::Result<VecDeque<std::fs::File>> {
     loop {
         let names = runtime::log_files(path);
         let opened: io::Result<VecDeque<_>> = names.iter().map(std::fs::File::open).collect();

@@ -19,6 +19,7 @@ mod fd;
 mod follow;
 mod forward;
 mod http;
+mod last_lines;
 mod listen;
 mod logs;
 mod query;
@@ -35,6 +36,7 @@ use tokio::sync::watch;
 pub use self::error::StreamError;
 pub(crate) use self::fd::registered;
 pub use self::http::serve_connection;
+pub(crate) use self::last_lines::last_lines;
 pub use self::listen::listen;
 
 /// One container of one pod, as a client names it.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::find_ephemeral;
 use crate::volumes::Prepared;
 use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod, PodSecurityContext, SecurityContext};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -14,6 +15,8 @@ pub struct Lookups {
     pub config_maps: BTreeMap<String, BTreeMap<String, String>>,
     /// Secrets by name; text values.
     pub secrets: BTreeMap<String, BTreeMap<String, String>>,
+    /// The variables that tell where services are.
+    pub services: BTreeMap<String, String>,
 }
 
 /// What is known of the pod only at run time.
@@ -86,18 +89,20 @@ pub fn container_spec(
             .or_else(|| pod_security.and_then(|p| p.run_as_non_root))
             .unwrap_or(false),
         seccomp: seccomp(security, pod_security)?,
+        beside: find_ephemeral(pod, &container.name).and_then(|own| own.target_container_name.clone()),
         env,
     })
 }
 
+/// What a container finds in its environment. What it asks for by itself counts more than what it is told of services.
 fn environment(
     pod: &Pod,
     container: &Container,
     lookups: &Lookups,
     facts: &RunFacts,
 ) -> Result<Vec<(String, String)>, ConfigError> {
-    let mut env: Vec<(String, String)> = Vec::new();
-    let mut known: BTreeMap<String, String> = BTreeMap::new();
+    let mut env: Vec<(String, String)> = lookups.services.clone().into_iter().collect();
+    let mut known = lookups.services.clone();
     let mut set = |name: String, value: String, known: &mut BTreeMap<String, String>| {
         known.insert(name.clone(), value.clone());
         env.retain(|(n, _)| *n != name);
@@ -123,6 +128,10 @@ fn environment(
         }
     }
     for var in container.env.iter().flatten() {
+        // A variable that is named like a service's does not mean that one by its own name.
+        if lookups.services.get(&var.name).is_some_and(|told| known.get(&var.name) == Some(told)) {
+            known.remove(&var.name);
+        }
         let value = match &var.value_from {
             None => {
                 let view = known.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();

@@ -49,7 +49,8 @@ pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>,
         status.containers.iter().partition(|c| matches!(c.role, Role::Init | Role::Sidecar));
     let to_api = |containers: Vec<&ContainerStatus>| -> Option<Vec<ApiContainer>> {
         let words_most = message::share(status.containers.len());
-        (!containers.is_empty()).then(|| containers.into_iter().map(|c| container(c, facts, words_most)).collect())
+        let told = Told { facts, before, words_most };
+        (!containers.is_empty()).then(|| containers.into_iter().map(|c| container(c, &told)).collect())
     };
     let (ephemeral, main): (Vec<_>, Vec<_>) = main.into_iter().partition(|c| c.role == Role::Ephemeral);
     // A phase that is over stays what it is, whoever wrote it. A mirror is not the pod: its pod may run anew.
@@ -146,10 +147,35 @@ fn gated(ready: &Condition, pod: &Pod) -> Condition {
     Condition { holds: false, reason: Some("ReadinessGatesNotReady".to_owned()), message: Some(message) }
 }
 
-fn container(status: &ContainerStatus, facts: &Facts, words_most: usize) -> ApiContainer {
-    let name = &status.name.0;
+/// What container statuses are told with.
+struct Told<'a> {
+    facts: &'a Facts,
+    /// What was told last.
+    before: Option<&'a ApiStatus>,
+    words_most: usize,
+}
+
+impl Told<'_> {
+    /// What a run left for people. Once its sandbox is gone a new agent finds it only where the last one stored it.
+    fn last_words(&self, run: &Instance, id: Option<&str>) -> Option<String> {
+        self.facts.last_words.get(run).cloned().or_else(|| {
+            let before = self.before?;
+            let lists =
+                [&before.init_container_statuses, &before.container_statuses, &before.ephemeral_container_statuses];
+            let states = lists.into_iter().flatten().flatten().flat_map(|c| [&c.state, &c.last_state]);
+            let ended = states.flatten().filter_map(|state| state.terminated.as_ref());
+            ended
+                .filter(|ended| id.is_some() && ended.container_id.as_deref() == id)
+                .find_map(|ended| ended.message.clone())
+        })
+    }
+}
+
+fn container(status: &ContainerStatus, told: &Told<'_>) -> ApiContainer {
+    let (name, facts) = (&status.name.0, told.facts);
     let id = |attempt: u32| Some(container_id(facts, name, attempt));
-    let image = find_container(&facts.pod, name).and_then(|c| c.image.as_deref()).unwrap_or_default();
+    let container = find_container(&facts.pod, name);
+    let image = container.as_ref().and_then(|c| c.image.as_deref()).unwrap_or_default();
     let (state, ever_ran) = match &status.state {
         ContainerState::Waiting(waiting) => (
             ApiState {
@@ -165,7 +191,7 @@ fn container(status: &ContainerStatus, facts: &Facts, words_most: usize) -> ApiC
             ApiState { running: Some(ContainerStateRunning { started_at: api_time(*since) }), ..ApiState::default() },
             true,
         ),
-        ContainerState::Terminated(ended) => (terminated(name, ended, facts, words_most), ended.started.is_some()),
+        ContainerState::Terminated(ended) => (terminated(name, ended, told), ended.started.is_some()),
     };
     let last_attempt = status.last.as_ref().map(|l| l.attempt);
     ApiContainer {
@@ -177,23 +203,22 @@ fn container(status: &ContainerStatus, facts: &Facts, words_most: usize) -> ApiC
         started: Some(status.started),
         restart_count: i32::try_from(status.attempt).unwrap_or(i32::MAX),
         state: Some(state),
-        last_state: Some(
-            status.last.as_ref().map_or_else(ApiState::default, |l| terminated(name, l, facts, words_most)),
-        ),
+        last_state: Some(status.last.as_ref().map_or_else(ApiState::default, |l| terminated(name, l, told))),
         stop_signal: status.stop_signal.map(|signal| signal.to_string()),
         ..ApiContainer::default()
     }
 }
 
-fn terminated(name: &str, ended: &Terminated, facts: &Facts, words_most: usize) -> ApiState {
+fn terminated(name: &str, ended: &Terminated, told: &Told<'_>) -> ApiState {
     let instance = Instance { name: lifecycle::ContainerName(name.to_owned()), attempt: ended.attempt };
-    let words = facts.last_words.get(&instance).cloned();
+    let id = ended.started.map(|_| container_id(told.facts, name, ended.attempt));
+    let words = told.last_words(&instance, id.as_deref());
     ApiState {
         terminated: Some(ContainerStateTerminated {
-            container_id: ended.started.map(|_| container_id(facts, name, ended.attempt)),
+            container_id: id,
             exit_code: ended.exit_code,
             reason: Some(ended.reason.clone()),
-            message: ended.message.clone().or(words).map(|text| message::cut(&text, words_most).to_owned()),
+            message: ended.message.clone().or(words).map(|text| message::cut(&text, told.words_most).to_owned()),
             started_at: ended.started.and_then(api_time),
             finished_at: ended.exit.and_then(|e| api_time(e.wall)),
             ..ContainerStateTerminated::default()
@@ -267,6 +292,23 @@ mod tests {
         assert_eq!((kept.reason.as_deref(), kept.message.as_deref()), (Some("TheirReason"), Some("their message")));
         let cleared = told(&before("Pending"));
         assert_eq!((cleared.phase.as_deref(), cleared.reason, cleared.message), (Some("Running"), None, None));
+    }
+
+    /// A new agent finds neither the file nor the log of a pod whose sandbox is gone; what was told stays.
+    #[test]
+    fn last_words_outlive_the_sandbox_and_the_agent() {
+        let over = running(gone()).status();
+        let mut facts = facts();
+        let message = |status: &ApiStatus| {
+            let container = &status.container_statuses.as_ref().expect("there is one")[0];
+            container.last_state.as_ref()?.terminated.clone().or(container.state.clone()?.terminated)?.message
+        };
+        let app = Instance { name: ContainerName("app".into()), attempt: 0 };
+        facts.last_words.insert(app, "goodbye".into());
+        let told = api_status(&over, &facts, None, Wall(0));
+        facts.last_words.clear();
+        assert_eq!(message(&api_status(&over, &facts, Some(&told), Wall(0))).as_deref(), Some("goodbye"));
+        assert_eq!(message(&api_status(&over, &facts, None, Wall(0))), None);
     }
 
     /// A phase that is over stays, with its reasons, though the rules came to another; before that, ours counts.

@@ -8,6 +8,7 @@ mod payload;
 mod refresh;
 mod watches;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -24,6 +25,7 @@ use self::payload::Payload;
 pub use self::refresh::keep_fresh;
 pub use self::watches::{Changes, Watches};
 use crate::manifest::VolumeDirs;
+use crate::translate::as_container;
 use crate::translate::container::{Lookups, RunFacts, quantity_millis};
 
 /// Why a volume cannot be mounted.
@@ -187,7 +189,9 @@ pub async fn lookups(client: &kube::Client, pod: &Pod) -> kube::Result<Lookups> 
 fn environment_sources(pod: &Pod) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut maps, mut secrets) = (BTreeSet::new(), BTreeSet::new());
     let spec = pod.spec.as_ref();
-    for container in spec.into_iter().flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers)) {
+    let ephemeral = spec.into_iter().flat_map(|s| s.ephemeral_containers.iter().flatten()).map(as_container);
+    let others = spec.into_iter().flat_map(|s| s.init_containers.iter().flatten().chain(&s.containers));
+    for container in others.map(Cow::Borrowed).chain(ephemeral.map(Cow::Owned)) {
         for from in container.env_from.iter().flatten() {
             maps.extend(from.config_map_ref.as_ref().map(|r| r.name.clone()));
             secrets.extend(from.secret_ref.as_ref().map(|r| r.name.clone()));

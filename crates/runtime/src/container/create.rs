@@ -38,8 +38,9 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) sandbox: &'a SandboxSpec,
     /// The mount namespace the shim was born in.
     pub(crate) host_mounts: BorrowedFd<'a>,
-    /// The first process of the pid namespace that all containers of the pod share, if they do.
-    pub(crate) first_of_pod: Option<BorrowedFd<'a>>,
+    /// A process of the pid namespace that it is born into, if not into one of its own: the first of the pod or of
+    /// another container.
+    pub(crate) beside: Option<BorrowedFd<'a>>,
 }
 
 /// Starts making a container: clones this process into the container's cgroup and namespaces.
@@ -61,7 +62,7 @@ pub(crate) fn create(
         None => (None, None, None),
     };
     let directory = cgroup.open().doing(|| "open the container's cgroup".to_owned())?;
-    let own_pids = !around.sandbox.host_pid && around.first_of_pod.is_none();
+    let own_pids = !around.sandbox.host_pid && around.beside.is_none();
     let namespaces = libc::CLONE_NEWNS | if own_pids { libc::CLONE_NEWPID } else { 0 };
     let clone = || {
         process::clone_into(namespaces, directory.as_fd(), || {
@@ -74,8 +75,8 @@ pub(crate) fn create(
         })
         .doing(|| "clone".to_owned())
     };
-    let process = match around.first_of_pod {
-        Some(first) => born_beside(first, clone)?,
+    let process = match around.beside {
+        Some(other) => born_beside(other, clone)?,
         None => clone()?,
     };
     Ok(Created { process, progress: ours, output, stdin, seccomp })

@@ -21,10 +21,7 @@ use super::error::ImageError;
 use super::ingest::{self, Ingest};
 use super::name::ImageName;
 use super::store::ImageStore;
-use super::view::{LayerRecord, View, blob_path, image_record, layer_dir, name_record, read_json};
-
-/// An image used more recently than this is not removed to make room: its next container may be about to start.
-const RECENTLY: Duration = Duration::from_secs(120);
+use super::view::{LayerRecord, Named, Origin, View, blob_path, image_record, layer_dir, name_record, read_json};
 
 /// One use of an image by a container, running or not.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,10 +43,13 @@ pub enum Prune {
     Unnamed,
     /// Every image that no container uses.
     Unused,
-    /// Images that no container uses, longest unused first, until this many bytes are freed.
+    /// Images that no container uses or has used for a while, longest unused first, until enough is freed. What was loaded
+    /// from an archive stays: nobody could bring it back.
     Free {
-        #[expect(missing_docs, reason = "told above")]
+        /// How much is enough.
         bytes: u64,
+        /// What is a while.
+        unused_for: Duration,
     },
 }
 
@@ -104,19 +104,20 @@ impl ImageStore {
             for (id, stored) in view.images.iter().filter(|(id, _)| !uses.contains_key(id)) {
                 let used = fs::metadata(image_record(self.dir(), *id)).and_then(|meta| meta.modified());
                 let used = used.unwrap_or(SystemTime::UNIX_EPOCH);
-                let recently = SystemTime::now().duration_since(used).is_ok_and(|age| age < RECENTLY);
+                // A time in the future is one of a clock that was set back: then, too, it is not known to be old.
+                let unused = SystemTime::now().duration_since(used).unwrap_or_default();
                 let goes = match which {
                     Prune::Leftovers => false,
                     Prune::Unnamed => stored.image.names.is_empty(),
                     Prune::Unused => true,
-                    Prune::Free { .. } => !recently,
+                    Prune::Free { unused_for, .. } => unused >= unused_for && !is_loaded(view, *id),
                 };
                 if goes {
                     images.push((used, *id));
                 }
             }
             images.sort();
-            if let Prune::Free { bytes } = which {
+            if let Prune::Free { bytes, .. } = which {
                 let mut freed = abandoned;
                 images.retain(|(_, id)| {
                     let still = freed < bytes;
@@ -193,6 +194,14 @@ impl ImageStore {
 struct Victims {
     names: Vec<String>,
     images: Vec<Digest>,
+}
+
+/// Whether someone with access to this machine brought it, under a name that it still has. A digest is none: it came with a
+/// tag.
+fn is_loaded(view: &View, id: Digest) -> bool {
+    let is_their_tag =
+        |(name, named): (&String, &Named)| named.id == id && named.origin == Origin::Archive && !name.contains('@');
+    view.names.iter().any(is_their_tag)
 }
 
 /// The layer behind `…/layers/HEX/fs`, by whichever way the store was reached.

@@ -11,6 +11,7 @@ use crate::container::create::{self, Surroundings};
 use crate::container::plan::ContainerPlan;
 use crate::container::{Doing, SetupError, exec};
 use crate::contract::{ContainerId, Delivery, ExecSpec, HookRecord};
+use crate::sys::process::Spawned;
 use crate::sys::signal;
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -65,18 +66,25 @@ impl Shim {
         let directory = self.pod.container(id);
         let plan: ContainerPlan = records::read(&directory.plan())
             .ok_or_else(|| SetupError(format!("cannot read {}", directory.plan().display())))?;
+        if plan.spec.beside.as_ref().is_some_and(|name| self.running(name).is_none()) {
+            self.answer(asker, Answer::NotRunning);
+            return Ok(());
+        }
         let log = Log::open(&self.pod.log(id), plan.spec.log).doing(|| "open the log".to_owned())?;
         let group = self.record.cgroup.below(&directory_name(id));
         let cgroup = ContainerCgroup::make(group, &plan.spec.resources)?;
-        if !plan.spec.privileged && plan.seccomp.is_empty() {
+        if !plan.spec.privileged && (plan.seccomp.is_empty() || plan.capabilities.exceed_default()) {
             cgroup.confine_devices()?;
         }
         self.share_pids()?;
+        // Where processes are shared already, by the pod or with the host, there is nothing more to see.
+        let other =
+            plan.spec.beside.as_ref().filter(|_| !self.record.spec.host_pid).and_then(|name| self.running(name));
         let around = Surroundings {
             pod: &self.pod,
             sandbox: &self.record.spec,
             host_mounts: self.host_mounts.as_fd(),
-            first_of_pod: self.first_of_pod.as_ref().map(|first| first.pidfd.as_fd()),
+            beside: self.first_of_pod.as_ref().or(other).map(|first| first.pidfd.as_fd()),
         };
         let created = match create::create(&around, &plan, &cgroup) {
             Ok(created) => created,
@@ -156,6 +164,12 @@ impl Shim {
             }
             Err(error) => self.answer(asker, Answer::Refused { message: error.0 }),
         }
+    }
+
+    /// The first process of the container of that name, if its program runs.
+    fn running(&self, name: &str) -> Option<&Spawned> {
+        let run = self.containers.iter().find(|(id, container)| id.name == name && container.phase == Phase::Running);
+        run.map(|(_, container)| &container.process)
     }
 
     fn run_hook(&mut self, asker: Asker, id: &ContainerId, hook: &str, command: Vec<String>) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{container, list, scheduling, security, volume, word};
+use super::{container, ephemeral, list, scheduling, security, volume, word};
 use crate::rules::names;
 use crate::status::Cause;
 
@@ -66,6 +66,7 @@ fn spec_with(spec: &Value, claims: &[&str], causes: &mut Vec<Cause>) {
     let mut volumes = volume::validate(list(spec, "volumes"), causes);
     volumes.extend(claims);
     containers(spec, &volumes, causes);
+    ephemeral::validate(spec, causes);
 }
 
 fn containers(spec: &Value, volumes: &BTreeSet<&str>, causes: &mut Vec<Cause>) {

@@ -1,0 +1,172 @@
+//! A living pod between two events, put down in one piece, so that nobody has to remember how it came to be so.
+//!
+//! Only a worker that waits for no answer can be put down: sandbox and images are there, no hook runs, nobody is on the way
+//! out. A container that crashes for years is calm between any two of its runs, and a pod that is leaving will not leave
+//! for long. Whoever is made of what was put down is equal to whoever put it down.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::container::{Container, MadeFrom, Run, Running};
+use crate::detour::Detour;
+use crate::image::Image;
+use crate::phase::{Phase, Sandbox};
+use crate::restart::BackOff;
+use crate::{ContainerSpec, Moment, PodSpec, PodWorker, Routes, Signal, Terminated, Waiting, Wall};
+
+/// All that a worker knows of a calm pod beyond what the pod asked for at first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Calm {
+    /// When it was begun.
+    pub began_at: Option<Moment>,
+    /// How long it was active before this boot.
+    pub active_before: Duration,
+    /// How long it may be active, as it was last said.
+    pub active_deadline: Option<Duration>,
+    /// Every init container has done its part.
+    pub initialized: bool,
+    /// Who routes to it.
+    pub routes: Routes,
+    /// The generation last seen.
+    pub generation: Option<i64>,
+    /// Its containers, those that came later among them.
+    pub containers: Vec<CalmContainer>,
+}
+
+/// A container of a calm pod.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CalmContainer {
+    /// What it asks for.
+    pub spec: ContainerSpec,
+    /// How many other images were asked for before its present one.
+    pub edition: u32,
+    /// The stop signal of that image.
+    pub image: Option<Signal>,
+    /// That of the image which its latest run was made from, if that is known.
+    pub made_from: Option<Option<Signal>>,
+    /// Its latest run.
+    pub attempt: u32,
+    /// Where that stands.
+    pub run: CalmRun,
+    /// How long its next crash is waited for.
+    pub back_off: Duration,
+    /// How its newest ended run ended.
+    pub newest: Option<Terminated>,
+    /// And the one before that.
+    pub before: Option<Terminated>,
+}
+
+/// Where the run of a calm container stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CalmRun {
+    /// Not asked for yet.
+    Unstarted,
+    /// It will be asked for again.
+    Waiting { until: Moment, shown: Waiting },
+    /// It runs.
+    Running { since: Wall, seen_at: Moment, probed_ready: bool, came_up: bool },
+    /// It ended and will not run again.
+    Ended,
+}
+
+impl PodWorker {
+    /// What is to be remembered of the pod, if it is calm.
+    pub fn calm(&self) -> Option<Calm> {
+        let Phase::Living { sandbox: Sandbox::Ready } = &self.phase else { return None };
+        if self.is_blind() || self.detour != Detour::None || !self.waiters.is_empty() {
+            return None;
+        }
+        Some(Calm {
+            began_at: self.began_at,
+            active_before: self.active_before,
+            active_deadline: self.active_deadline,
+            initialized: self.initialized,
+            routes: self.routes,
+            generation: self.generation,
+            containers: self.containers.iter().map(Container::calm).collect::<Option<_>>()?,
+        })
+    }
+
+    /// The worker of a pod that asked for `spec` and was calm when this was put down.
+    pub fn remembered(spec: PodSpec, calm: Calm) -> Self {
+        let Calm { began_at, active_before, active_deadline, initialized, routes, generation, containers } = calm;
+        let mut worker = Self::new(spec);
+        worker.began_at = began_at;
+        worker.active_before = active_before;
+        worker.active_deadline = active_deadline;
+        worker.initialized = initialized;
+        worker.routes = routes;
+        worker.generation = generation;
+        worker.containers = containers.into_iter().map(Container::remembered).collect();
+        worker.phase = Phase::Living { sandbox: Sandbox::Ready };
+        worker.take_fingerprints();
+        worker
+    }
+}
+
+impl Container {
+    fn calm(&self) -> Option<CalmContainer> {
+        let Self { spec, image, edition, made_from, attempt, run, back_off, newest, before } = self;
+        let Image::Ready { stop_signal } = image else { return None };
+        Some(CalmContainer {
+            spec: spec.clone(),
+            edition: *edition,
+            image: *stop_signal,
+            made_from: made_from.map(|MadeFrom { stop_signal }| stop_signal),
+            attempt: *attempt,
+            run: match run {
+                Run::Unstarted => CalmRun::Unstarted,
+                Run::Waiting { until, shown } => CalmRun::Waiting { until: *until, shown: shown.clone() },
+                Run::Running(Running {
+                    since,
+                    seen_at,
+                    post_start: None,
+                    probed_ready,
+                    came_up,
+                    replaced: false,
+                    blame: None,
+                    stop: None,
+                }) => CalmRun::Running {
+                    since: *since,
+                    seen_at: *seen_at,
+                    probed_ready: *probed_ready,
+                    came_up: *came_up,
+                },
+                Run::Asked(_) | Run::Running(_) => return None,
+                Run::Ended => CalmRun::Ended,
+            },
+            back_off: back_off.next,
+            newest: newest.clone(),
+            before: before.clone(),
+        })
+    }
+
+    fn remembered(calm: CalmContainer) -> Self {
+        let CalmContainer { spec, edition, image, made_from, attempt, run, back_off, newest, before } = calm;
+        Self {
+            spec,
+            image: Image::Ready { stop_signal: image },
+            edition,
+            made_from: made_from.map(|stop_signal| MadeFrom { stop_signal }),
+            attempt,
+            run: match run {
+                CalmRun::Unstarted => Run::Unstarted,
+                CalmRun::Waiting { until, shown } => Run::Waiting { until, shown },
+                CalmRun::Running { since, seen_at, probed_ready, came_up } => Run::Running(Running {
+                    since,
+                    seen_at,
+                    post_start: None,
+                    probed_ready,
+                    came_up,
+                    replaced: false,
+                    blame: None,
+                    stop: None,
+                }),
+                CalmRun::Ended => Run::Ended,
+            },
+            back_off: BackOff { next: back_off },
+            newest,
+            before,
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What a run of a container left for people to read: its message file, or the end of its log (node-termination 6.5).
+
+use k8s_openapi::api::core::v1::Pod;
+use lifecycle::message;
+use runtime::{ContainerId, ExitRecord, PodUid, Runtime};
+use tracing::warn;
+
+use crate::streams::last_lines;
+use crate::translate::find_container;
+
+/// The last words of a run that ended so; `None` if it left none.
+pub(crate) async fn last_words<R: Runtime>(
+    runtime: &R,
+    pod: &Pod,
+    id: &ContainerId,
+    exit: &ExitRecord,
+) -> Option<String> {
+    let uid = PodUid(pod.metadata.uid.clone().unwrap_or_default());
+    if let Some(words) = runtime.termination_message(&uid, id).await {
+        return Some(words);
+    }
+    if exit.code == 0 || !falls_back(pod, &id.name) {
+        return None;
+    }
+    let log = runtime.log_path(&uid, id);
+    let read = tokio::task::spawn_blocking(move || last_lines(&log)).await.map_err(std::io::Error::other);
+    match read.and_then(|read| read) {
+        Ok(text) => Some(message::of_log(&text).to_owned()).filter(|words| !words.is_empty()),
+        Err(error) => {
+            warn!(%error, container = id.name, "the end of a log cannot be read");
+            Some(format!("Error on reading termination message from logs: {error}"))
+        }
+    }
+}
+
+/// Whether the log speaks for a container that failed without a word.
+fn falls_back(pod: &Pod, container: &str) -> bool {
+    let container = find_container(pod, container);
+    container.is_some_and(|c| c.termination_message_policy.as_deref() == Some("FallbackToLogsOnError"))
+}

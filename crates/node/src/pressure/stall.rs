@@ -1,0 +1,114 @@
+//! The kernel's word that somebody had to wait for memory: told as it happens, where the kernel counts it (PSI).
+//!
+//! That is later than a look at what is left could have seen it, and sooner than the next look: memory that goes within a
+//! moment is noticed when it is gone, not up to two seconds after.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::streams::registered;
+
+/// Where the kernel tells it for the whole machine.
+const SOURCE: &str = "/proc/pressure/memory";
+
+/// Told when somebody waited for a twentieth of two seconds, at most once in that time. Shorter windows are for whoever may
+/// take more than its share, which root in a container may not.
+const TRIGGER: &[u8] = b"some 100000 2000000\0";
+
+/// Tells when somebody has waited for memory.
+#[derive(Debug)]
+pub struct Stalls {
+    file: AsyncFd<OwnedFd>,
+}
+
+impl Stalls {
+    /// Asks the kernel to tell. Fails where it does not count.
+    pub fn of_the_machine() -> io::Result<Self> {
+        Self::told_by(Path::new(SOURCE))
+    }
+
+    fn told_by(path: &Path) -> io::Result<Self> {
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let mut file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
+        file.write_all(TRIGGER)?;
+        Ok(Self { file: registered(file.into(), Interest::PRIORITY)? })
+    }
+
+    /// Resolves when somebody has waited.
+    pub async fn next(&self) -> io::Result<()> {
+        self.file.ready(Interest::PRIORITY).await?.clear_ready();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::process::{Child, Command, Stdio};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A control group with next to no memory, of whichever kind the machine has.
+    struct Narrow(std::path::PathBuf);
+
+    impl Narrow {
+        fn new() -> Self {
+            let name = format!("adieu-stall-{}", std::process::id());
+            let (root, limit) = match Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+                true => ("/sys/fs/cgroup", "memory.max"),
+                false => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            };
+            let path = Path::new(root).join(name);
+            std::fs::create_dir(&path).unwrap();
+            let narrow = Self(path);
+            std::fs::write(narrow.0.join(limit), "4M").unwrap();
+            narrow
+        }
+
+        /// Reads more than fits, over and over.
+        fn thrash(&self, file: &Path) -> Child {
+            let script = "echo $$ > \"$0/cgroup.procs\" && while :; do cat \"$1\" > /dev/null; done";
+            Command::new("sh").args(["-c", script]).args([&*self.0, file]).stdin(Stdio::null()).spawn().unwrap()
+        }
+    }
+
+    impl Drop for Narrow {
+        fn drop(&mut self) {
+            while std::fs::remove_dir(&self.0).is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy) {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_memory_is_heard_of() {
+        let stalls = match Stalls::of_the_machine() {
+            Ok(stalls) => stalls,
+            Err(error) => return eprintln!("SKIPPED: this kernel does not count who waits for memory: {error}"),
+        };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), vec![7; 64 << 20]).unwrap();
+        let narrow = Narrow::new();
+        let mut children: Vec<Child> = (0..4).map(|_| narrow.thrash(file.path())).collect();
+        let heard = tokio::time::timeout(Duration::from_secs(60), stalls.next()).await;
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        heard.expect("the kernel tells").unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_kernel_that_does_not_count_is_an_error() {
+        assert!(Stalls::told_by(Path::new("/proc/no/pressure")).is_err());
+    }
+}

@@ -1,0 +1,92 @@
+//! Probes that speak to a server of somebody else's making: gRPC's health protocol.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use e2e::pods::{PodWatch, SOON, busybox, is_ready};
+use e2e::{Instance, Kubectl, Shared, complaints, workspace};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+/// `tests/e2e/clients/health.py`.
+struct Server {
+    _child: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+    port: u16,
+}
+
+impl Server {
+    async fn start() -> Result<Self> {
+        let python = workspace().join("target/tools/python/bin/python");
+        ensure!(python.exists(), "{} is missing; run scripts/setup test", python.display());
+        let mut command = Command::new(python);
+        command.arg(workspace().join("tests/e2e/clients/health.py")).env("PYTHONDONTWRITEBYTECODE", "1");
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+        let input = child.stdin.take().context("piped")?;
+        let mut output = BufReader::new(child.stdout.take().context("piped")?).lines();
+        let port = output.next_line().await?.context("a port")?.parse()?;
+        Ok(Self { _child: child, input, output, port })
+    }
+
+    /// Has it say this from now on.
+    async fn says(&mut self, service: &str, status: &str) -> Result<()> {
+        let line = format!("{service} {status}");
+        self.input.write_all(format!("{line}\n").as_bytes()).await?;
+        let told = tokio::time::timeout(SOON, self.output.next_line()).await.context("no answer")??;
+        ensure!(told.as_ref() == Some(&line), "{told:?}");
+        Ok(())
+    }
+}
+
+fn restarts(pod: &Pod) -> i32 {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+    statuses.and_then(|all| all.first()).map_or(0, |status| status.restart_count)
+}
+
+/// A pod on the node's own network, whose probes ask the server there: ready as the service says, restarted as the server
+/// says.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_grpc_server_says_whether_a_container_is_ready_and_alive() -> Result<()> {
+    let mut server = Server::start().await?;
+    server.says("shop", "NOT_SERVING").await?;
+    server.says("-", "SERVING").await?;
+    let instance = Instance::start().await?;
+    let (client, kubectl, shared) = (instance.client().await?, Kubectl::newest(&instance)?, Shared::new()?);
+    let mut pod = busybox("shop", 1, "trap 'exit 0' TERM; echo up >> /shared/log; sleep 1000 & wait", &shared);
+    pod["spec"]["hostNetwork"] = true.into();
+    let probe = |service: Option<&str>| {
+        let grpc = json!({ "port": server.port, "service": service });
+        json!({ "grpc": grpc, "periodSeconds": 1, "timeoutSeconds": 10, "failureThreshold": 1 })
+    };
+    pod["spec"]["containers"][0]["readinessProbe"] = probe(Some("shop"));
+    pod["spec"]["containers"][0]["livenessProbe"] = probe(None);
+    let mut stranger = pod.clone();
+    stranger["metadata"]["name"] = "stranger".into();
+    stranger["spec"]["containers"][0]["readinessProbe"] = probe(Some("nobody"));
+    let unhealthy = |pod: &str| {
+        let selector = format!("--field-selector=reason=Unhealthy,involvedObject.name={pod}");
+        kubectl.follow(&["get", "events", "-w", "--no-headers", &selector])
+    };
+    let (mut told, mut told_stranger) = (unhealthy("shop")?, unhealthy("stranger")?);
+    let mut watch = PodWatch::on(&client, "shop").await?;
+    kubectl.apply(&pod).await?;
+    kubectl.apply(&stranger).await?;
+    let event = told.next().await?;
+    let words = "Readiness probe failed: service unhealthy (responded with \"NOT_SERVING\")";
+    ensure!(event.contains(words), "{event}");
+    let event = told_stranger.next().await?;
+    ensure!(event.contains("Readiness probe failed: error: health rpc probe failed: code 5:"), "{event}");
+
+    server.says("shop", "SERVING").await?;
+    watch.ready().await?;
+    server.says("shop", "NOT_SERVING").await?;
+    watch.until("unready", |pod| !is_ready(pod)).await?;
+    assert_eq!(watch.last.as_ref().map(restarts), Some(0), "it is alive");
+    server.says("-", "NOT_SERVING").await?;
+    watch.until("restarted", |pod| restarts(pod) > 0).await?;
+    complaints::ensure_none(&instance, &[])
+}
