@@ -202,7 +202,7 @@ async fn no_step_of_a_compaction_is_a_bad_one_to_be_killed_at() {
             };
             assert!(folder.path().ends_with("journal"), "the name that the draft is derived from");
             let mut strace = Command::new("strace");
-            strace.args(["-f", "--seccomp-bpf", "-qq", "-e", &format!("trace={call}"), "-P"]).arg(path);
+            strace.args(["-f", "-qq", "-e", &format!("trace={call}"), "-P"]).arg(path);
             strace.args(["-e", &format!("inject={call}:signal=KILL:when={number}")]);
             strace.arg(std::env::current_exe().unwrap());
             strace.args(["--exact", "churner", "--ignored", "--nocapture", "--test-threads=1"]);
