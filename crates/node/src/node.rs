@@ -101,7 +101,7 @@ impl<R: Runtime> Node<R> {
         let (recorder, recording) = Recorder::start(client.clone(), config.name.clone());
         helpers.spawn(recording);
         let (health, showing) = HealthBoard::start(client.clone(), config.clone());
-        let (services, following) = Services::start(client.clone());
+        let (services, following) = Services::start(client.clone(), config.data_dir.join("services.json")).await;
         let tools = Arc::new(Tools {
             runtime: runtime.clone(),
             client: client.clone(),

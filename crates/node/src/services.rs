@@ -1,32 +1,40 @@
 //! The services of the cluster, as far as containers find them in their environment.
 //!
 //! A container is told where the services of its namespace are when it starts, and never again. So nothing of a pod from
-//! the API starts before the services were listed once; pods of files may be what the API itself needs, and do not wait.
+//! the API starts before the services were listed once; pods of files may be what the API itself needs, and do not wait. The
+//! last list is kept, for an agent that comes up while the API is away.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use client::Sight;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::Api;
+use serde::{Deserialize, Serialize};
+use tokio::fs;
 use tokio::sync::{mpsc, watch};
+use tracing::warn;
 
 use crate::statics::is_static;
 
 /// How many changes may wait to be looked at.
 const BACKLOG: usize = 64;
+/// How long a fresh list is waited for where there is one of an earlier agent.
+const LIST_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Every pod is told where the API is, whatever it says of other services.
 const API_SERVICE: (&str, &str) = ("default", "kubernetes");
 
 /// What a container is told of one service.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Entry {
     address: String,
     ports: Vec<Port>,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Port {
     name: Option<String>,
     protocol: String,
@@ -93,18 +101,21 @@ type Known = BTreeMap<(String, String), Entry>;
 pub struct Services {
     /// Nothing before the first list.
     known: watch::Receiver<Option<Known>>,
+    /// What an earlier agent knew.
+    remembered: Option<Known>,
 }
 
 impl Services {
-    /// A view, and the work of keeping it up to date.
-    pub fn start(client: kube::Client) -> (Self, impl Future<Output = ()> + Send) {
+    /// A view, and the work of keeping it up to date. What is known is kept in `file`.
+    pub async fn start(client: kube::Client, file: PathBuf) -> (Self, impl Future<Output = ()> + Send) {
+        let remembered = recall(&file).await;
         let (told, known) = watch::channel(None);
         let (out, sights) = mpsc::channel(BACKLOG);
         let following = client::follow(Api::<Service>::all(client), None, out);
         let keeping = async move {
-            tokio::join!(following, keep(sights, told));
+            tokio::join!(following, keep(sights, told, &file));
         };
-        (Self { known }, keeping)
+        (Self { known, remembered }, keeping)
     }
 
     /// The variables that a container of `pod` is given.
@@ -112,12 +123,18 @@ impl Services {
         let mut known = self.known.clone();
         if !is_static(pod) {
             // Ends with a list, or with the node and all who wait here.
-            let _ = known.wait_for(Option::is_some).await;
+            let listed = known.wait_for(Option::is_some);
+            if self.remembered.is_some() {
+                let _ = tokio::time::timeout(LIST_WAIT_MAX, listed).await;
+            } else {
+                let _ = listed.await;
+            }
         }
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let linked = pod.spec.as_ref().and_then(|spec| spec.enable_service_links).unwrap_or(true);
         let known = known.borrow();
-        known.as_ref().map(|known| variables(known, namespace, linked)).unwrap_or_default()
+        let known = known.as_ref().or(self.remembered.as_ref());
+        known.map(|known| variables(known, namespace, linked)).unwrap_or_default()
     }
 }
 
@@ -136,10 +153,29 @@ fn variables(known: &Known, namespace: &str, linked: bool) -> BTreeMap<String, S
     variables
 }
 
-async fn keep(mut sights: mpsc::Receiver<Sight<Service>>, told: watch::Sender<Option<Known>>) {
+async fn keep(mut sights: mpsc::Receiver<Sight<Service>>, told: watch::Sender<Option<Known>>, file: &Path) {
     while let Some(sight) = sights.recv().await {
-        told.send_if_modified(|known| see(known, sight));
+        if told.send_if_modified(|known| see(known, sight)) {
+            let known = told.borrow().clone().unwrap_or_default();
+            if let Err(error) = remember(file, known).await {
+                warn!(%error, "services cannot be remembered; pods that start while the API is away may not know them");
+            }
+        }
     }
+}
+
+async fn remember(file: &Path, known: Known) -> std::io::Result<()> {
+    let text = serde_json::to_vec(&known.into_iter().collect::<Vec<_>>())?;
+    let draft = file.with_extension("new");
+    fs::write(&draft, text).await?;
+    fs::rename(draft, file).await
+}
+
+/// What was remembered; nothing if that cannot be read.
+async fn recall(file: &Path) -> Option<Known> {
+    let text = fs::read(file).await.ok()?;
+    let known: Vec<_> = serde_json::from_slice(&text).ok()?;
+    Some(known.into_iter().collect())
 }
 
 /// Takes in what was seen; says whether that changed anything.
@@ -244,6 +280,18 @@ mod tests {
         assert!(!told.contains_key("KUBERNETES_SERVICE_PORT_HTTPS"), "{told:?}");
         assert!(told.contains_key("A_SERVICE_HOST"), "{told:?}");
         assert_eq!(variables(&known, "n", false)["KUBERNETES_SERVICE_HOST"], "10.0.0.1");
+    }
+
+    #[tokio::test]
+    async fn what_was_known_is_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("services.json");
+        assert_eq!(recall(&file).await, None);
+        let known = listed(vec![service("n", "a", "10.0.0.1", https(1))]).unwrap();
+        remember(&file, known.clone()).await.unwrap();
+        assert_eq!(recall(&file).await, Some(known));
+        std::fs::write(&file, "{").unwrap();
+        assert_eq!(recall(&file).await, None);
     }
 
     #[test]

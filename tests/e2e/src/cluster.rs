@@ -159,7 +159,7 @@ impl NodeProgram {
     fn spawn(&mut self, more: &[&str]) -> Result<()> {
         let mut command = self.program.adieu(&["node", "-v"]);
         command.args(["--node-api", "127.0.0.1:0", "--node-name", &self.name, "--pod-cidr", &self.pod_cidr]);
-        command.args(["--eviction-hard", ""]).args(more);
+        command.args(["--eviction-hard", "", "--image-gc-high-threshold", "100"]).args(more);
         self.program.spawn(command)
     }
 

@@ -116,17 +116,20 @@ impl Instance {
         self.try_up().await
     }
 
+    /// An option with its value, unless the test gives it another.
+    fn unless_said(&self, option: &'static str, value: &'static str) -> Vec<&'static str> {
+        let said = self.options.iter().any(|it| it.split('=').next() == Some(option));
+        if said { Vec::new() } else { vec![option, value] }
+    }
+
     async fn try_up(&mut self) -> Result<()> {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.log())?;
         let mut child = self
             .adieu(&["up", "-v"])
             .args(["--api", &self.api, "--pod-cidr", &self.pod_cidr, "--node-name", &self.node_name])
             // What else is on the machine's disks is no concern of a test that does not say so.
-            .args(if self.options.iter().any(|it| it == "--eviction-hard") {
-                &[][..]
-            } else {
-                &["--eviction-hard", ""]
-            })
+            .args(self.unless_said("--eviction-hard", ""))
+            .args(self.unless_said("--image-gc-high-threshold", "100"))
             .args(&self.options)
             .envs(self.system_bus.iter().map(|address| ("DBUS_SYSTEM_BUS_ADDRESS", address)))
             .stdout(Stdio::piped())
