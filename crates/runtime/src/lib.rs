@@ -6,6 +6,7 @@
 mod cgroup;
 mod container;
 pub mod contract;
+mod deletion;
 pub mod embedded;
 pub mod image;
 pub mod network;
@@ -15,5 +16,6 @@ mod sys;
 mod wire;
 
 pub use contract::*;
+pub use deletion::delete_tree;
 pub use embedded::{DiskUsage, Embedded, EmbeddedConfig, disk_usage};
 pub use shim::logs::log_files;
