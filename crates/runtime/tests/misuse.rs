@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Machine, on_a_machine, sandbox_spec};
-use runtime::{ContainerId, ContainerSpec, Mount, MountSource, PodUid, Propagation, Runtime, Seccomp};
+use runtime::{ContainerId, ContainerSpec, HookRecord, Mount, MountSource, PodUid, Propagation, Runtime, Seccomp};
 
 async fn start(machine: &Machine, pod: &PodUid, change: impl FnOnce(&mut ContainerSpec)) -> ContainerId {
     let mut spec = machine.spec("app", "sleep 1000").await;
@@ -42,6 +42,66 @@ fn root_in_a_container_is_not_root_of_the_machine() {
         all_fail(&machine, &pod, &id, &attempts).await;
         let (bounding, _) = machine.exec(&pod, &id, "grep CapBnd /proc/self/status").await;
         assert_eq!(bounding, "CapBnd:\t00000000a80425fb\n");
+        machine
+    });
+}
+
+/// Whoever has a file open can change its mode and owner by way of `/proc`: what a container is given must be its own.
+#[test]
+fn no_stream_is_a_file_of_the_machine() {
+    on_a_machine(|mut machine| async {
+        // Device and inode of the shell's own streams, without its being asked to write to one of them meanwhile.
+        let look = "seen=$(busybox stat -L -c %d:%i /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2); echo $seen";
+        let pod = machine.sandbox("pod-1").await;
+        let id = start(&machine, &pod, |spec| spec.command[2] = format!("{look} > /tmp/first; sleep 1000")).await;
+        let null = || rustix::fs::stat("/dev/null").unwrap();
+        let of_host = format!("{}:{}", null().st_dev, null().st_ino);
+        let own = machine.exec(&pod, &id, "busybox stat -c %d:%i /dev/null").await.0.trim().to_owned();
+        assert_ne!(own, of_host);
+        let hook = ["sh", "-c", &format!("{look} > /tmp/hook")].map(String::from);
+        machine.runtime().run_hook(&pod, &id, "look", &hook).await.unwrap();
+        assert_eq!(machine.hook(&pod, "look").await, HookRecord::Exited { code: 0 });
+        let read = async |script: &str| machine.exec(&pod, &id, script).await.0.trim().to_owned();
+        let (first, hook, exec) = (read("cat /tmp/first").await, read("cat /tmp/hook").await, read(look).await);
+        assert_eq!(first.split(' ').next(), Some(own.as_str()), "of the first process");
+        assert_eq!(exec.split(' ').next(), Some(own.as_str()), "of an exec");
+        assert_eq!(hook, [own.as_str(); 3].join(" "), "of a hook");
+        for seen in [&first, &exec] {
+            assert!(!seen.contains(&of_host), "{seen}");
+        }
+        // Only now, as it is known whose it is.
+        let before = null();
+        assert_eq!(read("chmod 600 /proc/1/fd/0 && busybox stat -c %a /dev/null").await, "600");
+        let after = null();
+        assert_eq!(
+            (after.st_mode, after.st_ctime, after.st_ctime_nsec),
+            (before.st_mode, before.st_ctime, before.st_ctime_nsec)
+        );
+        // Whatever takes its place, and wherever that leads, an exec is not given it.
+        assert_eq!(machine.exec(&pod, &id, "rm /dev/null && ln -s /etc/hosts /dev/null").await, (String::new(), 0));
+        assert_eq!(read(look).await.split(' ').next(), Some(own.as_str()));
+        assert_eq!(read("cat").await, "");
+        machine
+    });
+}
+
+/// The first process of a namespace that containers share is nobody's, and holds nothing.
+#[test]
+fn the_first_process_of_shared_processes_holds_no_file_of_the_machine() {
+    on_a_machine(|machine| async {
+        let mut spec = sandbox_spec("pod-1");
+        spec.share_pids = true;
+        machine.runtime().create_sandbox(&spec).await.unwrap();
+        start(&machine, &spec.uid, |_| {}).await;
+        let shim_group = format!("/adieu-{}/pod-1/shim", machine.instance);
+        let shim = machine.shim_of(&spec.uid);
+        let first = common::processes_in(&shim_group).into_iter().find(|pid| *pid != shim).unwrap();
+        let held = || {
+            let fds = std::fs::read_dir(format!("/proc/{first}/fd")).unwrap().flatten();
+            fds.map(|fd| std::fs::read_link(fd.path()).unwrap().display().to_string()).collect::<Vec<_>>()
+        };
+        common::eventually("nothing but signals held", || held().iter().all(|file| file == "anon_inode:[signalfd]"))
+            .await;
         machine
     });
 }

@@ -56,17 +56,18 @@ pub(crate) fn create(
         seccomp.push(std::fs::read(file).doing(|| format!("read seccomp filter {}", file.display()))?);
     }
     let (ours, theirs) = progress::channel()?;
-    let streams = if plan.spec.tty { None } else { Some(pipes(plan.spec.stdin)?) };
-    let (ends, output, stdin) = match streams {
-        Some(streams) => (Some(streams.child), Some(streams.output), streams.stdin),
-        None => (None, None, None),
+    let (ends, output, stdin) = if plan.spec.tty {
+        (ChildEnds::placeholders()?, None, None)
+    } else {
+        let streams = pipes(plan.spec.stdin)?;
+        (streams.child, Some(streams.output), streams.stdin)
     };
     let directory = cgroup.open().doing(|| "open the container's cgroup".to_owned())?;
     let own_pids = !around.sandbox.host_pid && around.beside.is_none();
     let namespaces = libc::CLONE_NEWNS | if own_pids { libc::CLONE_NEWPID } else { 0 };
     let clone = || {
         process::clone_into(namespaces, directory.as_fd(), || {
-            let error = match stdio::lay_out(ends.as_ref(), theirs.as_fd(), around.host_mounts) {
+            let error = match stdio::lay_out(&ends, theirs.as_fd(), around.host_mounts) {
                 Ok(()) => set_up(around, plan, cgroup, &seccomp),
                 Err(error) => error,
             };
@@ -123,7 +124,11 @@ fn enter_container(
     let layers: Vec<_> = plan.layers.iter().chain([&plan.base]).collect();
     let root = rootfs::mount(&around.pod.container(&plan.spec.id).path, &layers, plan.spec.privileged)?;
     let root = Root(root);
-    mounts::mount_all(&root, around, plan, cgroup)?;
+    let null = mounts::mount_all(&root, around, plan, cgroup)?;
+    crate::wire::send(progress, &Progress::Null, &[null.as_fd()]).doing(|| "pass /dev/null on".to_owned())?;
+    if !plan.spec.tty && !plan.spec.stdin {
+        rustix::stdio::dup2_stdin(&null).doing(|| "use /dev/null".to_owned())?;
+    }
     rootfs::enter(&root.0, plan.spec.read_only_root)?;
     let identity = Identity::resolve(&plan.user, &plan.spec)?;
     progress::tell(progress, &Progress::Identity(identity.clone()));
@@ -176,14 +181,9 @@ fn pipes(keep_stdin: bool) -> Result<Pipes, SetupError> {
         let (read, write) = pipe()?;
         (read, Some(write))
     } else {
-        (null()?, None)
+        // The container's own /dev/null takes its place once there is one.
+        (stdio::placeholder()?, None)
     };
     let child = ChildEnds { stdin: stdin_end, stdout: stdout_end, stderr: stderr_end };
     Ok(Pipes { child, output: (stdout, stderr), stdin })
-}
-
-/// A stream that says nothing and forgets everything.
-pub(crate) fn null() -> Result<OwnedFd, SetupError> {
-    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
-    rustix::fs::open("/dev/null", flags, rustix::fs::Mode::empty()).doing(|| "open /dev/null".to_owned())
 }

@@ -1,9 +1,9 @@
 //! `/dev`: the few nodes every program expects, or all of the host's for a privileged container.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
-use rustix::fs::{FileType, Mode, makedev};
+use rustix::fs::{FileType, Mode, OFlags, makedev};
 
 use super::mounts::Root;
 use super::{Doing, SetupError};
@@ -19,13 +19,19 @@ const LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// Fills a fresh `/dev`.
-pub(crate) fn make(root: &Root, privileged: bool) -> Result<(), SetupError> {
+/// Fills a fresh `/dev`, and opens its `null`.
+///
+/// Opened here, before any volume is mounted and before anything of the container runs: it is the node just made, which
+/// belongs to this container alone. The host's would do as well for reading and writing, but whoever has a file open can
+/// change its mode and owner by way of `/proc/self/fd`, and so take `/dev/null` away from the whole machine.
+pub(crate) fn make(root: &Root, privileged: bool) -> Result<OwnedFd, SetupError> {
     let dev = root.find("/dev").doing(|| "open /dev".to_owned())?;
     let before = rustix::process::umask(Mode::empty());
     let made = fill(dev.as_fd(), privileged);
     rustix::process::umask(before);
-    made
+    made?;
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(&dev, "null", flags, Mode::empty()).doing(|| "open /dev/null".to_owned())
 }
 
 fn fill(dev: impl AsFd, privileged: bool) -> Result<(), SetupError> {

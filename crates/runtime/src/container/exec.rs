@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::pipe::PipeFlags;
 use rustix::thread::ThreadNameSpaceType;
 
-use super::create::{born_beside, null, set_oom_score};
+use super::create::{born_beside, set_oom_score};
 use super::identity::Identity;
 use super::last_steps::LastSteps;
 use super::plan::ContainerPlan;
@@ -24,6 +24,8 @@ pub(crate) struct Host<'a> {
     pub(crate) plan: &'a ContainerPlan,
     pub(crate) identity: &'a Identity,
     pub(crate) first_process: BorrowedFd<'a>,
+    /// Its own `/dev/null` as it was made: whatever the container puts in its place is nobody's to open from here.
+    pub(crate) null: BorrowedFd<'a>,
     pub(crate) cgroup: &'a ContainerCgroup,
     pub(crate) seccomp: &'a [Vec<u8>],
 }
@@ -41,11 +43,11 @@ pub(crate) struct Joined {
 /// Starts a program in the container, in `cgroup` (the container's own, or one below it).
 pub(crate) fn join(host: &Host<'_>, cgroup: &Path, spec: &ExecSpec) -> Result<Joined, SetupError> {
     let (ours, theirs) = progress::channel()?;
-    let (ends, streams) = if spec.tty { (None, Vec::new()) } else { pipes(spec).map(|(e, s)| (Some(e), s))? };
+    let (ends, streams) = if spec.tty { (ChildEnds::placeholders()?, Vec::new()) } else { pipes(spec, host.null)? };
     let directory = crate::cgroup::open(cgroup).doing(|| "open the cgroup".to_owned())?;
     let process = born_beside(host.first_process, || {
         process::clone_into(0, directory.as_fd(), || {
-            let error = match stdio::lay_out(ends.as_ref(), theirs.as_fd(), host.first_process) {
+            let error = match stdio::lay_out(&ends, theirs.as_fd(), host.first_process) {
                 Ok(()) => become_program(host, spec),
                 Err(error) => error,
             };
@@ -97,7 +99,8 @@ fn enter_container(host: &Host<'_>, spec: &ExecSpec) -> Result<(), SetupError> {
     }
 }
 
-fn pipes(spec: &ExecSpec) -> Result<(ChildEnds, Vec<OwnedFd>), SetupError> {
+fn pipes(spec: &ExecSpec, null: BorrowedFd<'_>) -> Result<(ChildEnds, Vec<OwnedFd>), SetupError> {
+    let null = || null.try_clone_to_owned().doing(|| "use /dev/null".to_owned());
     let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).doing(|| "make a pipe".to_owned());
     let mut streams = Vec::new();
     let stdin = if spec.stdin {

@@ -44,13 +44,13 @@ const CLONE: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags:
 const NOTHING_SPECIAL: MountAttrFlags =
     MountAttrFlags::MOUNT_ATTR_NOSUID.union(MountAttrFlags::MOUNT_ATTR_NODEV).union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
 
-/// Mounts everything a container sees besides its image.
+/// Mounts everything a container sees besides its image. Returns its `/dev/null`.
 pub(crate) fn mount_all(
     root: &Root,
     around: &Surroundings<'_>,
     plan: &ContainerPlan,
     cgroup: &ContainerCgroup,
-) -> Result<(), SetupError> {
+) -> Result<OwnedFd, SetupError> {
     let privileged = plan.spec.privileged;
     let pod = around.pod;
     root.mount_new("proc", "/proc", NOTHING_SPECIAL, &[])?;
@@ -63,7 +63,7 @@ pub(crate) fn mount_all(
     root.mount_new("mqueue", "/dev/mqueue", NOTHING_SPECIAL, &[])?;
     let shm = if around.sandbox.host_ipc { PathBuf::from("/dev/shm") } else { pod.shm() };
     root.bind(&shm, "/dev/shm", 0)?;
-    devices::make(root, privileged)?;
+    let null = devices::make(root, privileged)?;
     let read_only = if privileged { MountAttrFlags::empty() } else { MountAttrFlags::MOUNT_ATTR_RDONLY };
     root.mount_new("sysfs", "/sys", NOTHING_SPECIAL | read_only, &[])?;
     if cgroup.is_unified() {
@@ -89,7 +89,7 @@ pub(crate) fn mount_all(
         READ_ONLY.iter().try_for_each(|path| root.make_read_only(path))?;
         MASKED.iter().try_for_each(|path| root.mask(path))?;
     }
-    Ok(())
+    Ok(null)
 }
 
 /// A container's root before it is entered.

@@ -16,6 +16,8 @@ use super::{Doing, SetupError};
 pub(crate) enum Progress {
     /// Who the container's processes are; execs become the same.
     Identity(Identity),
+    /// The container's own `/dev/null` is attached to this message; execs read and write it where no stream is asked for.
+    Null,
     /// Something that was asked for cannot be had; the program runs without.
     Warning { message: String },
     /// The master of the terminal is attached to this message.

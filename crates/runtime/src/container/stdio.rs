@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Gid, Mode, OFlags, Uid};
+use rustix::pipe::PipeFlags;
 
 use super::identity::Identity;
 use super::progress::Progress;
@@ -16,7 +17,10 @@ pub(crate) const CONTAINER: i32 = 4;
 /// Where a container's first process keeps the host's mount namespace until `execve` closes it.
 pub(crate) const HOST_MOUNTS: i32 = 4;
 
-/// The child's ends of its streams; nothing at all when it will open a terminal.
+/// The child's ends of its streams.
+///
+/// Nothing of the host is ever among them, as a container can change mode and owner of whatever it has open: they are
+/// pipes, or the container's own `/dev/null`.
 #[derive(Debug)]
 pub(crate) struct ChildEnds {
     pub(crate) stdin: OwnedFd,
@@ -24,19 +28,25 @@ pub(crate) struct ChildEnds {
     pub(crate) stderr: OwnedFd,
 }
 
+impl ChildEnds {
+    /// What stands in for all streams until the child has opened a terminal.
+    pub(crate) fn placeholders() -> Result<Self, SetupError> {
+        Ok(Self { stdin: placeholder()?, stdout: placeholder()?, stderr: placeholder()? })
+    }
+}
+
+/// A stream that has ended, for a number to be taken until there is something better.
+pub(crate) fn placeholder() -> Result<OwnedFd, SetupError> {
+    rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map(|(read, _)| read).doing(|| "make a pipe".to_owned())
+}
+
 /// Lays out this child's descriptors (0, 1, 2, the progress channel, what it joins) and closes all others, so
 /// that nothing of the shim is within reach of anything that follows.
-pub(crate) fn lay_out(
-    ends: Option<&ChildEnds>,
-    progress: BorrowedFd<'_>,
-    joined: BorrowedFd<'_>,
-) -> Result<(), SetupError> {
+pub(crate) fn lay_out(ends: &ChildEnds, progress: BorrowedFd<'_>, joined: BorrowedFd<'_>) -> Result<(), SetupError> {
     let doing = || "lay out descriptors".to_owned();
-    if let Some(ends) = ends {
-        rustix::stdio::dup2_stdin(&ends.stdin).doing(doing)?;
-        rustix::stdio::dup2_stdout(&ends.stdout).doing(doing)?;
-        rustix::stdio::dup2_stderr(&ends.stderr).doing(doing)?;
-    }
+    rustix::stdio::dup2_stdin(&ends.stdin).doing(doing)?;
+    rustix::stdio::dup2_stdout(&ends.stdout).doing(doing)?;
+    rustix::stdio::dup2_stderr(&ends.stderr).doing(doing)?;
     descriptors::place(progress, PROGRESS).doing(doing)?;
     descriptors::place(joined, CONTAINER).doing(doing)?;
     descriptors::close_from(CONTAINER.cast_unsigned() + 1).doing(doing)
@@ -45,7 +55,7 @@ pub(crate) fn lay_out(
 /// Gives the streams to the user that will use them: `/dev/stdout` can then be opened again by name.
 pub(crate) fn give_to(identity: &Identity) {
     for fd in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
-        // Not for /dev/null and other files the container did not bring: only pipes are ours to give.
+        // Not /dev/null, which is everybody's in the container.
         if rustix::fs::fstat(fd).is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_fifo()) {
             let _ = rustix::fs::fchown(fd, Some(Uid::from_raw(identity.uid)), Some(Gid::from_raw(identity.gid)));
         }

@@ -18,7 +18,7 @@ use crate::contract::{
     ContainerReport, ExitRecord, HookRecord, HookReport, PodReport, PodUid, RuntimeError, RuntimeEvent, Sandbox,
     SandboxSpec,
 };
-use crate::shim::records::{self, PodDir, SandboxRecord, StartedRecord, wall_ms};
+use crate::shim::records::{self, PodDir, SandboxRecord, StartedRecord};
 use crate::sys::watch::watch;
 
 /// Killed processes are gone within milliseconds; only one stuck in the kernel takes this long.
@@ -155,11 +155,11 @@ impl Pod {
         hooks.chain(exits).collect()
     }
 
-    /// Gives every run and hook an end on disk, for a pod whose shim died and whose processes were killed.
-    pub(super) fn record_unseen_ends(&self) -> io::Result<()> {
+    /// Gives every run and hook an end on disk, for a pod whose shim died and whose processes were killed at that time.
+    pub(super) fn record_unseen_ends(&self, wall_ms: i64) -> io::Result<()> {
         for (_, dir) in self.dir.containers() {
             if !dir.exit().exists() {
-                let exit = ExitRecord { code: 137, signal: Some(9), oom: false, wall_ms: wall_ms(), seen: false };
+                let exit = ExitRecord { code: 137, signal: Some(9), oom: false, wall_ms, seen: false };
                 records::write_durably(&dir.exit(), &exit)?;
             }
             for hook in dir.hooks() {

@@ -1,15 +1,20 @@
 //! Finding everything again: after a restart of the agent, and after the death of a shim.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::link::Link;
 use super::pod::{Pod, system};
 use super::{Inner, Result};
 use crate::contract::PodUid;
-use crate::shim::records::{self, SandboxRecord};
+use crate::shim::records::{self, SandboxRecord, wall_ms};
 
 /// Directories of pods that are on their way out begin with this, so that their UID is free again.
 pub(super) const LEAVING: &str = ".leaving-";
+
+/// How soon a full disk is tried again, and how long at most between two attempts.
+const BURY_AGAIN_FIRST: Duration = Duration::from_millis(50);
+const BURY_AGAIN_LONGEST: Duration = Duration::from_secs(2);
 
 impl Inner {
     /// Joins every pod found on disk; finishes removals that were begun.
@@ -71,8 +76,7 @@ impl Inner {
         tracing::warn!(uid = %pod.uid.0, shim = link.pid, "the pod's shim stays silent; ending it with the pod");
         link.hang_up();
         pod.set_link(None);
-        bury(pod).await;
-        self.tell_recorded(pod);
+        self.bury(pod).await;
     }
 
     /// Connects to a pod's shim. If it is dead, ends what it left and gives every run an end on disk.
@@ -81,7 +85,22 @@ impl Inner {
     async fn join_or_bury(self: &Arc<Self>, pod: &Arc<Pod>) {
         if let Err(error) = self.connect(pod).await {
             tracing::warn!(uid = %pod.uid.0, %error, "the pod's shim is gone; ending the pod");
-            bury(pod).await;
+            return self.bury(pod).await;
+        }
+        self.tell_recorded(pod);
+    }
+
+    /// Ends what a shim left, itself included, gives every run an end on disk, and tells of these. A full disk only
+    /// delays this.
+    async fn bury(self: &Arc<Self>, pod: &Arc<Pod>) {
+        if let Err(error) = pod.end_all().await {
+            tracing::error!(uid = %pod.uid.0, %error, "cannot end a pod without shim");
+        }
+        let ended = wall_ms();
+        if let Err(error) = pod.record_unseen_ends(ended) {
+            tracing::error!(uid = %pod.uid.0, %error, "cannot record the ends of a pod without shim yet");
+            // Nobody waits for this, it may take for ever. The next runtime finds the pod without ends, and does the same.
+            tokio::spawn(bury_later(Arc::downgrade(self), Arc::downgrade(pod), ended));
         }
         self.tell_recorded(pod);
     }
@@ -93,12 +112,20 @@ impl Inner {
     }
 }
 
-/// Ends what a shim left, itself included, and gives every run an end on disk.
-async fn bury(pod: &Pod) {
-    if let Err(error) = pod.end_all().await {
-        tracing::error!(uid = %pod.uid.0, %error, "cannot end a pod without shim");
-    }
-    if let Err(error) = pod.record_unseen_ends() {
-        tracing::error!(uid = %pod.uid.0, %error, "cannot record the ends of a pod without shim");
+/// Tries again, ever less often, to record the ends of a pod without shim, and tells of them when they are.
+async fn bury_later(inner: Weak<Inner>, pod: Weak<Pod>, ended: i64) {
+    let mut wait = BURY_AGAIN_FIRST;
+    loop {
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(BURY_AGAIN_LONGEST);
+        let (Some(inner), Some(pod)) = (inner.upgrade(), pod.upgrade()) else { return };
+        let _changing = pod.changing.lock().await;
+        if pod.is_removed() {
+            return;
+        }
+        // Before a pod is given another shim, the ends of all that ran under the former one are recorded.
+        if pod.link().is_some() || pod.record_unseen_ends(ended).is_ok() {
+            return inner.tell_recorded(&pod);
+        }
     }
 }

@@ -12,7 +12,7 @@ use crate::contract::{ContainerId, PodUid};
 use crate::deletion::delete_tree;
 use crate::shim::logs;
 use crate::shim::protocol::Request;
-use crate::shim::records::{self, PodDir, directory_name};
+use crate::shim::records::{self, PodDir, directory_name, wall_ms};
 
 /// A shim ends its containers and itself within milliseconds; afterwards the pod's group is killed as a whole.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -110,7 +110,7 @@ impl Inner {
                 tracing::warn!(uid = %pod.uid.0, shim = link.pid, "the pod's shim does not end; killing it with the pod");
                 pod.end_all().await?;
                 // Nobody else tells of these ends any more.
-                pod.record_unseen_ends()?;
+                pod.record_unseen_ends(wall_ms())?;
                 self.tell_recorded(pod);
             }
         }

@@ -10,6 +10,7 @@ use super::run::check_names;
 use super::{CGROUP_PATIENCE, Inner, Result, blocking};
 use crate::contract::{RuntimeEvent, Sandbox, SandboxSpec};
 use crate::shim::protocol::Told;
+use crate::shim::records::wall_ms;
 
 impl Inner {
     /// Makes the sandbox, completes a half-made one, or answers with the one that is there.
@@ -46,6 +47,8 @@ impl Inner {
         let started = blocking(move || {
             // Made anew: the kernel kills whatever is cloned into a group that was killed before its parent was.
             of.group.remove(CGROUP_PATIENCE)?;
+            // What ended with the former shim, should the disk have been full then: it must not pass for the new one's.
+            of.record_unseen_ends(wall_ms())?;
             of.prepare(&asked)?;
             let listener = link::listen(&of.dir.path)?;
             inner.program.start(&of.dir, &of.group, &listener)

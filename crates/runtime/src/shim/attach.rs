@@ -5,12 +5,13 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 use super::child::{Asker, Container, Phase};
 use super::protocol::{Answer, Told};
 use super::serve::Shim;
-use crate::container::{Doing, SetupError, create::null};
+use crate::container::{Doing, SetupError};
 use crate::contract::{ContainerId, ExecSpec};
 
 /// The most a pipe may hold without a privilege; less if that was lowered.
@@ -88,6 +89,12 @@ impl Container {
             None => null(),
         }
     }
+}
+
+/// Something to write to that forgets everything. For whoever asked, outside the container.
+fn null() -> Result<OwnedFd, SetupError> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/null", flags, Mode::empty()).doing(|| "open /dev/null".to_owned())
 }
 
 impl Shim {

@@ -21,6 +21,8 @@ pub(super) struct Container {
     pub(super) process: Spawned,
     pub(super) identity: Option<Identity>,
     pub(super) seccomp: Vec<Vec<u8>>,
+    /// Its `/dev/null`, for execs.
+    pub(super) null: Option<OwnedFd>,
     pub(super) log: Log,
     pub(super) pumps: Vec<Pump>,
     /// Held so that standard input stays open.
@@ -34,6 +36,8 @@ pub(super) struct Container {
     /// It was told so, and may be about to kill one process of many: until then the victim is looked for.
     pub(super) oom_expected: Option<Instant>,
     pub(super) phase: Phase,
+    /// Its end could not be written to disk yet.
+    pub(super) unrecorded: bool,
     /// What was asked for and could not be applied.
     pub(super) warnings: Vec<String>,
     /// Signals it was sent. An agent that did not live to hear the answer asks again, and is answered the same.
@@ -74,6 +78,7 @@ impl Container {
                 plan: &self.plan,
                 identity: self.identity.as_ref()?,
                 first_process: self.process.pidfd.as_fd(),
+                null: self.null.as_ref()?.as_fd(),
                 cgroup: &self.cgroup,
                 seccomp: &self.seccomp,
             }),

@@ -26,7 +26,7 @@ pub(super) fn start(pod: &PodDir, group: &Group) -> Result<Spawned, SetupError> 
     process::clone_into(namespaces, directory.as_fd(), || match give_everything_up(pod) {
         Ok(signals) => collect_for_ever(&signals),
         Err(error) => {
-            eprintln!("cannot make the first process of the pod: {error}");
+            super::say(&format_args!("cannot make the first process of the pod: {error}"));
             1
         }
     })
@@ -49,6 +49,10 @@ fn give_everything_up(pod: &PodDir) -> Result<std::os::fd::OwnedFd, SetupError> 
     rustix::process::chdir(&root).doing(|| "enter the empty root".to_owned())?;
     rustix::process::pivot_root(".", ".").doing(|| "pivot root".to_owned())?;
     rustix::mount::unmount(".", UnmountFlags::DETACH).doing(|| "leave the old root".to_owned())?;
+    // The host's /dev/null and the shim's log were kept to tell of a failure until here.
+    for dup in [rustix::stdio::dup2_stdin, rustix::stdio::dup2_stdout, rustix::stdio::dup2_stderr] {
+        dup(&signals).doing(|| "give the streams up".to_owned())?;
+    }
     let nothing = Capabilities(0);
     nothing.limit()?;
     let (uid, gid) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));

@@ -14,11 +14,13 @@ pub(crate) mod protocol;
 mod reaper;
 pub(crate) mod records;
 mod requests;
+mod retry;
 mod serve;
 mod sysctl;
 
 use std::ffi::{CString, OsString};
 use std::fs;
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -60,8 +62,10 @@ fn run(directory: Option<OsString>) -> Result<(), SetupError> {
 }
 
 /// Standard error is the pod's shim.log; the agent reads it if the shim never says hello.
-fn say(error: &SetupError) {
-    eprintln!("{error}");
+///
+/// What cannot be said, for want of room on the disk, is not worth a pod: `eprintln!` would end this process.
+fn say(words: &impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr(), "{words}");
 }
 
 fn make_sandbox(

@@ -12,6 +12,7 @@ use super::logs::Pump;
 use super::protocol::{Answer, Told};
 use super::records::{self, StartedRecord, wall_ms};
 use super::requests::deliver;
+use super::say;
 use super::serve::Shim;
 use crate::container::progress::Progress;
 use crate::contract::{ContainerId, ExitRecord, HookRecord};
@@ -69,8 +70,9 @@ impl Shim {
                 }
             }
             (Progress::Terminal, None) => child.streams = fds,
+            (Progress::Null, Some(container)) => container.null = fds.into_iter().next(),
             (Progress::Warning { message }, Some(container)) => container.warnings.push(message),
-            (Progress::Identity(_) | Progress::Warning { .. }, None) => {}
+            (Progress::Identity(_) | Progress::Null | Progress::Warning { .. }, None) => {}
         }
     }
 
@@ -84,7 +86,7 @@ impl Shim {
                 let warnings = container.warnings.clone();
                 let started = StartedRecord { wall_ms: wall_ms(), warnings: warnings.clone() };
                 if let Err(error) = records::write(&self.pod.container(&id).started(), &started) {
-                    eprintln!("cannot record the start of {}.{}: {error}", id.name, id.attempt);
+                    say(&format_args!("cannot record the start of {}.{}: {error}", id.name, id.attempt));
                 }
                 if let Phase::Starting { signals } = std::mem::replace(&mut container.phase, Phase::Running) {
                     for signal in signals {
@@ -150,16 +152,36 @@ impl Shim {
         }
     }
 
-    /// Records how a hook ended, then tells everyone.
+    /// Records how a hook ended, then tells everyone; later if the disk does not take it now.
     pub(super) fn hook_ended(&mut self, id: &ContainerId, hook: &str, outcome: HookRecord) {
         if let Some(container) = self.containers.get(id) {
             // Busy if the hook left something running, which is then the container's to keep.
             let _ = fs::remove_dir(container.cgroup.v2().join(format!("hook-{hook}")));
         }
-        if let Err(error) = records::write_durably(&self.pod.container(id).hook_outcome(hook), &outcome) {
-            eprintln!("cannot record the outcome of hook {hook}: {error}");
+        if let Err(error) = self.record_hook(id, hook, &outcome) {
+            say(&format_args!("cannot record the outcome of hook {hook} yet: {error}"));
+            self.unrecorded_hooks.push((id.clone(), hook.to_owned(), outcome));
+            self.retry.failed();
         }
-        self.announce(&Told::HookEnded { id: id.clone(), hook: hook.to_owned(), outcome });
+    }
+
+    fn record_hook(&mut self, id: &ContainerId, hook: &str, outcome: &HookRecord) -> std::io::Result<()> {
+        records::write_durably(&self.pod.container(id).hook_outcome(hook), outcome)?;
+        self.announce(&Told::HookEnded { id: id.clone(), hook: hook.to_owned(), outcome: outcome.clone() });
+        Ok(())
+    }
+
+    /// Tries again to write the hooks' outcomes that the disk did not take.
+    pub(super) fn settle_hooks(&mut self) {
+        if !self.retry.is_due() {
+            return;
+        }
+        for (id, hook, outcome) in std::mem::take(&mut self.unrecorded_hooks) {
+            if self.record_hook(&id, &hook, &outcome).is_err() {
+                self.unrecorded_hooks.push((id, hook, outcome));
+                self.retry.failed();
+            }
+        }
     }
 
     /// The kernel lacks memory in a container, and will kill a process of it unless some is freed at once.
@@ -185,8 +207,9 @@ impl Shim {
         }
     }
 
-    /// Reports containers whose first process has ended, once nothing else of them lives.
+    /// Reports containers whose first process has ended, once nothing else of them lives and their end is on disk.
     pub(super) fn settle_ended(&mut self) {
+        let due = self.retry.is_due();
         let ending: Vec<_> = self
             .containers
             .iter()
@@ -197,6 +220,9 @@ impl Shim {
             .collect();
         for (id, exit) in ending {
             let Some(container) = self.containers.get_mut(&id) else { continue };
+            if container.unrecorded && !due {
+                continue;
+            }
             if container.cgroup.is_populated() {
                 let _ = container.kill();
                 continue;
@@ -206,9 +232,18 @@ impl Shim {
                 while container.pump(stream) {}
                 container.pumps[stream].close(&mut container.log);
             }
-            if let Err(error) = records::write_durably(&self.pod.container(&id).exit(), &exit) {
-                // Told only once it is recorded; the next round tries again.
-                eprintln!("cannot record the exit of {}.{}: {error}", id.name, id.attempt);
+            // Its hooks have ended before it, and are told before it.
+            let recorded = if self.unrecorded_hooks.iter().any(|(of, ..)| of == &id) {
+                Err(std::io::ErrorKind::WouldBlock.into())
+            } else {
+                records::write_durably(&self.pod.container(&id).exit(), &exit)
+            };
+            if let Err(error) = recorded {
+                // Told only once it is recorded. Until then it is kept here, and tried again.
+                if !std::mem::replace(&mut container.unrecorded, true) {
+                    say(&format_args!("cannot record the exit of {}.{} yet: {error}", id.name, id.attempt));
+                }
+                self.retry.failed();
                 continue;
             }
             self.announce(&Told::Exited { id: id.clone(), exit });
@@ -218,6 +253,9 @@ impl Shim {
                     self.tell(asker.client, &Told::ExecEnded { number: asker.number, code: exit.code }, &[]);
                 }
             }
+        }
+        if self.unrecorded_hooks.is_empty() && !self.containers.values().any(|container| container.unrecorded) {
+            self.retry.all_written();
         }
     }
 }

@@ -191,12 +191,18 @@ fn put(file: &Path, bytes: &[u8], durably: bool) -> io::Result<()> {
     // Two writers of one file must not meet in the temporary one.
     name.push(format!(".new-{}", rustix::thread::gettid().as_raw_nonzero()));
     let temporary = file.with_file_name(name);
-    let mut writer = File::options().create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
-    writer.write_all(bytes)?;
-    if durably {
-        writer.sync_data()?;
-    }
-    fs::rename(&temporary, file)?;
+    let written = || {
+        let mut writer = File::options().create(true).write(true).truncate(true).mode(0o600).open(&temporary)?;
+        writer.write_all(bytes)?;
+        if durably {
+            writer.sync_data()?;
+        }
+        fs::rename(&temporary, file)
+    };
+    written().inspect_err(|_| {
+        // On a full disk what was begun would only take room from the next attempt.
+        let _ = fs::remove_file(&temporary);
+    })?;
     if durably && let Some(directory) = file.parent() {
         File::open(directory)?.sync_all()?;
     }

@@ -9,8 +9,9 @@ use rustix::net::SocketFlags;
 use super::child::{Child, Container, Phase};
 use super::protocol::{Answer, Ask, Told};
 use super::records::{PodDir, SandboxRecord};
+use super::retry::Retry;
 use crate::container::SetupError;
-use crate::contract::ContainerId;
+use crate::contract::{ContainerId, HookRecord};
 use crate::sys::process::Spawned;
 use crate::sys::rest::ProgramPages;
 use crate::sys::signal;
@@ -41,6 +42,10 @@ pub(super) struct Shim {
     pub(super) first_of_pod: Option<Spawned>,
     /// Nothing new is started; the shim exits when the last child is collected.
     pub(super) closing: bool,
+    /// Outcomes of hooks that the disk did not take yet; nobody is told of them before.
+    pub(super) unrecorded_hooks: Vec<(ContainerId, String, HookRecord)>,
+    /// When they, and the ends of containers that wait for the same, are tried again.
+    pub(super) retry: Retry,
     program: ProgramPages,
 }
 
@@ -75,6 +80,8 @@ impl Shim {
             containers: BTreeMap::new(),
             children: BTreeMap::new(),
             closing: false,
+            unrecorded_hooks: Vec::new(),
+            retry: Retry::default(),
             program: ProgramPages::find(),
         }
     }
@@ -98,8 +105,9 @@ impl Shim {
             }
             self.tell_detached();
             self.settle_ooms();
+            self.settle_hooks();
             self.settle_ended();
-            if self.closing && self.containers.is_empty() {
+            if self.closing && self.containers.is_empty() && self.unrecorded_hooks.is_empty() {
                 if self.children.is_empty() {
                     return Ok(());
                 }
@@ -126,6 +134,8 @@ impl Shim {
         let mut polled: Vec<_> = sources.iter().map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         let waited = if self.is_settling() {
             rustix::event::poll(&mut polled, Some(&SETTLING))
+        } else if let Some(wait) = self.retry.wait() {
+            rustix::event::poll(&mut polled, Some(&wait))
         } else {
             match rustix::event::poll(&mut polled, Some(&QUIET)) {
                 // The last thing done before a long wait, as whatever is done after it brings its pages back.
@@ -147,7 +157,10 @@ impl Shim {
     /// Whether something is on its way that nobody announces.
     fn is_settling(&self) -> bool {
         let mut containers = self.containers.values();
-        containers.any(|container| matches!(container.phase, Phase::Ending(_)) || container.oom_expected.is_some())
+        containers.any(|container| {
+            let ending = matches!(container.phase, Phase::Ending(_)) && !container.unrecorded;
+            ending || container.oom_expected.is_some()
+        })
     }
 
     fn accept(&mut self) {

@@ -35,11 +35,20 @@ where
     F: Future<Output = Machine>,
     S: FnOnce(Machine) -> F,
 {
+    on_a_machine_in(&std::env::temp_dir(), story);
+}
+
+/// The same, with everything it keeps somewhere below `place`.
+pub fn on_a_machine_in<F, S>(place: &Path, story: S)
+where
+    F: Future<Output = Machine>,
+    S: FnOnce(Machine) -> F,
+{
     leave_the_hosts_network();
     // Threads of this runtime are born into the namespace of the one that makes it.
     let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     tokio.block_on(async {
-        let machine = Machine::new().await;
+        let machine = Machine::new(place).await;
         let machine = story(machine).await;
         machine.leaves_nothing_behind().await;
     });
@@ -52,8 +61,8 @@ fn leave_the_hosts_network() {
 }
 
 impl Machine {
-    async fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+    async fn new(place: &Path) -> Self {
+        let dir = tempfile::tempdir_in(place).unwrap();
         let mut random = [0u8; 4];
         std::fs::File::open("/dev/urandom").unwrap().read_exact(&mut random).unwrap();
         let instance = format!("t{:08x}", u32::from_ne_bytes(random));
@@ -140,6 +149,12 @@ impl Machine {
             RuntimeEvent::Exited { .. } | RuntimeEvent::HookEnded { .. } => None,
         })
         .await
+    }
+
+    /// What was told since somebody last waited for something.
+    pub fn told_meanwhile(&mut self) -> Vec<RuntimeEvent> {
+        let events = self.events.as_mut().expect("the agent is here");
+        std::iter::from_fn(|| events.try_recv().ok()).collect()
     }
 
     pub async fn report(&self, pod: &PodUid) -> Option<PodReport> {
