@@ -16,6 +16,7 @@ pub(crate) mod records;
 mod requests;
 mod serve;
 mod sysctl;
+mod tether;
 
 use std::ffi::{CString, OsString};
 use std::fs;
