@@ -176,6 +176,8 @@ pub struct ContainerSpec {
     pub group: Option<u32>,
     /// Extra groups.
     pub groups: Vec<u32>,
+    /// None but those: what the image's `/etc/group` says of the user does not count (`supplementalGroupsPolicy: Strict`).
+    pub strict_groups: bool,
     /// Read-only root file system.
     pub read_only_root: bool,
     /// All capabilities, all devices, no seccomp, nothing masked.

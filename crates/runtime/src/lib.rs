@@ -14,6 +14,7 @@ pub mod signals;
 mod sys;
 mod wire;
 
+pub use container::capabilities::is_capability;
 pub use contract::*;
 pub use embedded::{DiskUsage, Embedded, EmbeddedConfig, disk_usage};
 pub use shim::logs::log_files;
