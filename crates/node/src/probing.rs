@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Probe as ApiProbe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use lifecycle::{Event, EventKind, Input, Instance, Probe};
-use runtime::{ContainerId, ExecSpec, PodUid, Runtime, Tether};
+use runtime::{ContainerId, ExecSpec, PodUid, Runtime};
 use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -172,7 +172,9 @@ impl<R: Runtime> Watch<R> {
             receiver.take(OUTPUT_MOST).read_to_end(&mut output).await.map_err(|error| error.to_string())?;
         }
         let code = session.exit.await.map_err(|_| "the program's exit was lost".to_owned())?;
-        tether.map(Tether::let_go);
+        if let Some(tether) = tether {
+            tether.let_go();
+        }
         Ok(ExecAnswer { code, output: String::from_utf8_lossy(&output).into_owned() })
     }
 }
