@@ -74,7 +74,8 @@ impl Manifests {
     pub async fn forget(&self, uid: &str) -> io::Result<()> {
         // The disk last: it is where the next agent looks for what is left.
         for dir in [self.memory.pod_dir(uid), self.pod_dir(uid)] {
-            match fs::remove_dir_all(dir).await {
+            let deleted = tokio::task::spawn_blocking(move || runtime::delete_tree(&dir)).await;
+            match deleted.map_err(io::Error::other).and_then(|deleted| deleted) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }

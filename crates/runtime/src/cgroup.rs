@@ -272,7 +272,7 @@ impl ContainerCgroup {
     }
 
     /// Keeps its processes from all devices but the harmless ones. Filtered system calls do that too; this is for
-    /// containers without a filter.
+    /// containers without a filter, and for those whose capabilities lead past it.
     pub(crate) fn confine_devices(&self) -> Result<(), SetupError> {
         let group = rustix::fs::open(self.group.v2(), OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .doing(|| "open the container's cgroup".to_owned())?;

@@ -6,6 +6,7 @@
 mod cgroup;
 mod container;
 pub mod contract;
+mod deletion;
 pub mod embedded;
 pub mod image;
 pub mod network;
@@ -16,5 +17,6 @@ mod wire;
 
 pub use container::capabilities::is_capability;
 pub use contract::*;
+pub use deletion::delete_tree;
 pub use embedded::{DiskUsage, Embedded, EmbeddedConfig, disk_usage};
 pub use shim::logs::log_files;

@@ -506,13 +506,13 @@ fn what_is_kept_on_disk_is_for_its_owner_alone() {
                 let (path, about) = (entry.path(), entry.metadata().unwrap());
                 let name = entry.file_name();
                 // The files of images and containers have the modes their makers gave them, behind closed doors.
-                if about.is_dir() && name != "layers" && name != "upper" && name != "work" {
+                if about.is_dir() && !["layer", "layers", "upper", "work"].iter().any(|open| name == *open) {
                     places.push(path.clone());
                 }
                 let secret = about.is_file() && std::fs::read(&path).unwrap().windows(7).any(|text| text == b"hunter2");
                 secrets += usize::from(secret);
                 let closed = about.permissions().mode() & 0o077 == 0;
-                if !closed && (secret || (about.is_dir() && name != "upper")) {
+                if !closed && (secret || (about.is_dir() && name != "upper" && name != "layer")) {
                     open.push(path);
                 }
             }

@@ -73,6 +73,18 @@ fn without_a_filter_devices_stay_out_of_reach() {
 }
 
 #[test]
+fn who_may_mount_still_has_no_devices() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = start(&machine, &pod, |spec| spec.cap_add = vec!["SYS_ADMIN".to_owned()]).await;
+        let mounted = machine.exec(&pod, &id, "mkdir /d && mount -t devtmpfs dev /d && echo mounted").await;
+        assert_eq!(mounted.0, "mounted\n");
+        all_fail(&machine, &pod, &id, &[("head -c 1 /d/kmsg", "permitted"), ("echo x > /d/kmsg", "permitted")]).await;
+        machine
+    });
+}
+
+#[test]
 fn who_sees_the_hosts_processes_cannot_look_into_them() {
     on_a_machine(|machine| async {
         let mut spec = sandbox_spec("pod-1");

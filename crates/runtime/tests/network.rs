@@ -96,6 +96,19 @@ fn what_is_meant_for_a_pod_that_is_not_there_fails_at_once() {
     });
 }
 
+/// A pod that could would be this machine's next router.
+#[test]
+fn a_pod_cannot_advertise_itself_as_a_router() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let network = open(dir.path()).await;
+        let a = PodNamespace::new();
+        network.attach(&pod("a"), a.path()).await.unwrap();
+        let speaking = ip(&["-6", "-oneline", "address", "show", "up"]);
+        assert!(speaking.lines().all(|line| line.contains(": lo ")), "{speaking}");
+    });
+}
+
 #[test]
 fn a_pod_cannot_speak_under_another_address() {
     on_a_host(async || {

@@ -74,6 +74,17 @@ fn a_sub_path_shows_only_its_part_and_no_link_leads_out_of_the_volume() {
         .await;
         assert_eq!(machine.exec(&pod, &id, "cat /dir/file /file; ls -A /new; touch /new/x").await.0, "one\none\n");
         assert!(volume.join("new/deep/x").exists());
+        // Whoever may write to the volume may write to what was made in it.
+        let open = std::fs::Permissions::from_mode(0o2777);
+        std::fs::set_permissions(&volume, open).unwrap();
+        std::os::unix::fs::chown(&volume, None, Some(2000)).unwrap();
+        let user = start(&machine, &pod, "user", |spec| {
+            spec.user = Some(1000);
+            spec.mounts = vec![at("open/deep", "/open")];
+        })
+        .await;
+        let written = machine.exec(&pod, &user, "touch /open/x && stat -c '%u %g %a' /open").await;
+        assert_eq!(written, ("0 2000 2777\n".to_owned(), 0));
         for (attempt, escape) in ["out", "etc", "../secret", "etc/x"].into_iter().enumerate() {
             let mut spec = machine.spec(&format!("bad{attempt}"), "true").await;
             spec.mounts = vec![at(escape, "/x")];

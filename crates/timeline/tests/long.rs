@@ -182,13 +182,12 @@ fn last_of(life: &Life) -> i64 {
 #[tokio::test]
 async fn no_step_of_a_compaction_is_a_bad_one_to_be_killed_at() {
     // How often each can be hit: calls are counted by thread, every copy is made by a new one, and the folder is opened and
-    // synced once by whoever opens the journal.
+    // synced once by whoever opens the journal. What a kill leaves of a file does not depend on whether it was synced.
     for (call, on_folder, least) in [
         ("openat", false, 1),
         ("flock", false, 1),
         ("write", false, 1),
         ("fsync", false, 1),
-        ("fdatasync", false, COMPACTIONS),
         ("rename", false, COMPACTIONS),
         ("openat", true, COMPACTIONS),
         ("fsync", true, COMPACTIONS),
@@ -203,7 +202,7 @@ async fn no_step_of_a_compaction_is_a_bad_one_to_be_killed_at() {
             };
             assert!(folder.path().ends_with("journal"), "the name that the draft is derived from");
             let mut strace = Command::new("strace");
-            strace.args(["-f", "--seccomp-bpf", "-qq", "-e", &format!("trace={call}"), "-P"]).arg(path);
+            strace.args(["-f", "-qq", "-e", &format!("trace={call}"), "-P"]).arg(path);
             strace.args(["-e", &format!("inject={call}:signal=KILL:when={number}")]);
             strace.arg(std::env::current_exe().unwrap());
             strace.args(["--exact", "churner", "--ignored", "--nocapture", "--test-threads=1"]);

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
+/// [NT-128]
 #[tokio::test(flavor = "multi_thread")]
 async fn last_words_are_kept_and_limited() -> Result<()> {
     let instance = Instance::start().await?;
@@ -40,7 +41,7 @@ fn says(name: &str, policy: &str, script: &str) -> Value {
         "terminationMessagePolicy": policy, "command": ["sh", "-c", script] })
 }
 
-/// [NT-128] The file; without one, the end of the log of a container that failed, if that is asked for.
+/// The file; without one, the end of the log of a container that failed, if that is asked for.
 async fn what_containers_leave_for_people_to_read(client: &kube::Client) -> Result<()> {
     let (file, log) = ("File", "FallbackToLogsOnError");
     let mut not_root = says("not-root", file, "echo from 1000 > /dev/my-words; exit 1");

@@ -81,6 +81,6 @@ async fn a_full_disk_costs_the_pod_that_filled_it() -> Result<()> {
     late.ready().await?;
     assert_eq!(disk_pressure(&instance).await?, (false, false));
     ensure!(is_ready(modest.last.as_ref().unwrap()));
-    assert_eq!(shared.lines("quiet").len(), 2, "the modest pod ran on");
+    assert_eq!(shared.wait_lines("quiet", 2).await?.len(), 2, "the modest pod ran on");
     complaints::ensure_none(&instance, LOW)
 }

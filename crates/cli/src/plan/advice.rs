@@ -285,6 +285,9 @@ impl Advice<'_> {
         if let Some(hook) = about.container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_stop.as_ref()) {
             self.on_hook(about, hook, bar);
         }
+        if let Some(hook) = about.container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.as_ref()) {
+            self.on_failure(about, &about.below("lifecycle.postStart"), hook);
+        }
         self.on_probes(spec, about);
         self.on_role(spec, about);
         self.on_end(spec, about);

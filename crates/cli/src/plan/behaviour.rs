@@ -122,12 +122,14 @@ impl Behaviour {
             assumed.extend(guess.map(|guess| format!("the preStop hook of {name} {guess}")));
             run
         });
-        let post_start =
-            lifecycle.and_then(|l| l.post_start.as_ref()).map(|handler| match hook_run(handler, container, None) {
-                (run, None) => run,
+        let post_start = lifecycle.and_then(|l| l.post_start.as_ref()).map(|handler| {
+            match (missing_port(handler, container), hook_run(handler, container, None)) {
+                (Some(_), _) => HookRun::Fails,
+                (None, (run, None)) => run,
                 // How long it takes to come up has no part in how it leaves.
-                (_, Some(_)) => HookRun::Takes(Duration::ZERO),
-            });
+                (None, (_, Some(_))) => HookRun::Takes(Duration::ZERO),
+            }
+        });
         let none = HookRun::Takes(Duration::ZERO);
         let hoped = exits.is_none()
             && ended.is_none()

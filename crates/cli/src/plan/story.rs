@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lifecycle::{
-    ContainerName, Cut, DeleteSighting, Effect, HookKind, Input, Instance, LEAST_GRACE, Moment, PodPhase, PodSpec,
-    PodWorker, RestartPolicy, Role, Routes, Signal, TrafficNews, Verdict, Wake, WakeReason,
+    ContainerName, ContainerState, ContainerStatus, Cut, DeleteSighting, Effect, HookKind, Input, Instance,
+    LEAST_GRACE, Moment, PodPhase, PodSpec, PodWorker, RestartPolicy, Role, Routes, Signal, TrafficNews, Verdict, Wake,
+    WakeReason,
 };
 use serde::{Serialize, Serializer};
 
@@ -242,13 +243,15 @@ impl Telling {
             part.role == Role::Main && part.behaviour.over.is_some() && !self.ended.contains(name)
         };
         let all_over = || parts().all(|(name, part)| part.role != Role::Main || self.ended.contains(name));
+        let crashes = |container: &ContainerStatus| matches!(&container.state, ContainerState::Waiting(waiting) if waiting.reason == "CrashLoopBackOff");
+        let stuck = !self.failed.is_empty() || status.containers.iter().any(crashes);
+        let quiet = self.world.next_at().is_none();
         match () {
-            () if !self.failed.is_empty() => self.world.next_at().is_none(),
+            () if stuck => quiet,
             () if parts().any(soon_over) => false,
             // The sidecars are on their way out.
             () if !self.restarts && all_over() => false,
-            () if !self.ended.is_empty() => self.world.next_at().is_none(),
-            () => self.was_ready,
+            () => quiet && (self.was_ready || !self.ended.is_empty()),
         }
     }
 

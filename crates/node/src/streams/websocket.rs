@@ -115,13 +115,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> WebSocketChannels<S> {
             .max_frame_size(Some(MESSAGE_MAX));
         let socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await;
         let mut channels = Self { socket, protocol, resize: ResizeParser::default() };
-        // An empty message on the lowest channel we write to: some clients wait for it.
-        let first = match spec {
-            ExecSpec { stdout: true, .. } => STDOUT,
-            ExecSpec { stderr: true, .. } => STDERR,
-            ExecSpec { .. } => ERROR,
-        };
-        channels.write(first, &[]).await?;
+        // An empty message on the lowest channel we write to: some clients wait for it. Not those of v5, and kubectl among
+        // them complains aloud if it comes before it has made its channels.
+        if !protocol.half_close {
+            let first = match spec {
+                ExecSpec { stdout: true, .. } => STDOUT,
+                ExecSpec { stderr: true, .. } => STDERR,
+                ExecSpec { .. } => ERROR,
+            };
+            channels.write(first, &[]).await?;
+        }
         Ok(channels)
     }
 

@@ -100,7 +100,9 @@ async fn both_outputs_and_the_exit_code_arrive() {
         let query = "command=sh&command=-c&command=echo+out;+echo+err+%3E%262;+exit+7&stdout=true&stderr=true";
         let said = Client::open(protocol, query).await.listen().await;
         assert_eq!((said.text(1), said.text(2)), ("out\n", "err\n"));
-        assert_eq!(said.first.as_deref(), Some(&[1][..]), "an empty message on stdout comes first");
+        // Those of v5 are told by the handshake alone.
+        let first: &[u8] = if protocol == V4 { &[1] } else { b"\x01out\n" };
+        assert_eq!(said.first.as_deref(), Some(first), "before v5 an empty message on stdout comes first");
         let status = said.status();
         assert_eq!(status["reason"], "NonZeroExitCode");
         assert_eq!(status["details"]["causes"][0]["reason"], "ExitCode");
@@ -111,7 +113,7 @@ async fn both_outputs_and_the_exit_code_arrive() {
 
 #[tokio::test]
 async fn a_success_says_so() {
-    let said = Client::open(V5, "command=true&stderr=true").await.listen().await;
+    let said = Client::open(V4, "command=true&stderr=true").await.listen().await;
     assert_eq!(said.status(), serde_json::json!({ "metadata": {}, "status": "Success" }));
     assert_eq!(said.first.as_deref(), Some(&[2][..]), "without stdout the first message is on stderr");
 }
@@ -159,7 +161,9 @@ async fn a_client_that_hangs_up_hangs_up_the_process() {
     for protocol in [V5, V4] {
         let query = "command=sh&command=-c&command=echo+$$;+exec+cat&stdin=true&stdout=true";
         let mut client = Client::open(protocol, query).await;
-        assert_eq!(client.next().await, (1, vec![]));
+        if protocol == V4 {
+            assert_eq!(client.next().await, (1, vec![]));
+        }
         let (_, pid) = client.next().await;
         drop(client);
         ended(String::from_utf8(pid).unwrap().trim().parse().unwrap()).await;
@@ -183,7 +187,6 @@ async fn a_terminal_passes_on_the_interrupt_key() {
     let script = "trap+'echo+caught;exit+3'+INT;+echo+ready;+while+:;+do+read+line;+done";
     let mut client =
         Client::open(V5, &format!("command=sh&command=-c&command={script}&tty=true&stdin=true&stdout=true")).await;
-    assert_eq!(client.next().await, (1, vec![]));
     let (_, ready) = client.next().await;
     assert_eq!(ready, b"ready\r\n");
     client.send(0, b"\x03").await;
@@ -195,7 +198,6 @@ async fn a_terminal_passes_on_the_interrupt_key() {
 #[tokio::test]
 async fn pings_are_answered_while_nothing_else_happens() {
     let mut client = Client::open(V5, "command=cat&stdin=true&stdout=true").await;
-    assert_eq!(client.next().await, (1, vec![]));
     client.0.send(Message::Ping(Bytes::from_static(b"there?"))).await.unwrap();
     assert_eq!(client.0.next().await.unwrap().unwrap(), Message::Pong(Bytes::from_static(b"there?")));
 }

@@ -73,13 +73,20 @@ const DEFAULT: [&str; 14] = [
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Capabilities(pub(crate) u64);
 
+impl Default for Capabilities {
+    /// What a container gets unasked.
+    fn default() -> Self {
+        Self(DEFAULT.iter().filter_map(|name| bit(name)).fold(0, |set, bit| set | bit))
+    }
+}
+
 impl Capabilities {
     /// The defaults plus what is added minus what is dropped; adding a name beats dropping `ALL`.
     pub(crate) fn of(spec: &ContainerSpec) -> Self {
         if spec.privileged {
             return Self::all();
         }
-        let mut set = DEFAULT.iter().filter_map(|name| bit(name)).fold(0, |set, bit| set | bit);
+        let mut set = Self::default().0;
         if names(&spec.cap_add).any(|name| name == "ALL") {
             set = Self::all().0;
         }
@@ -89,6 +96,11 @@ impl Capabilities {
         set |= names(&spec.cap_add).filter_map(|name| bit(&name)).fold(0, |set, bit| set | bit);
         set &= !names(&spec.cap_drop).filter_map(|name| bit(&name)).fold(0, |set, bit| set | bit);
         Self(set)
+    }
+
+    /// Whether there is one among them that a container does not get unasked.
+    pub(crate) fn exceed_default(self) -> bool {
+        self.0 & !Self::default().0 != 0
     }
 
     /// Every capability this code knows by name.

@@ -35,7 +35,7 @@ fn beneath(root: BorrowedFd<'_>, path: &str) -> rustix::io::Result<OwnedFd> {
     let mut walked = String::new();
     for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
         let above = look(root, &walked)?;
-        match rustix::fs::mkdirat(&above, part, mode_of(root)?) {
+        match make(&above, part, mode_of(root)?) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),
         }
@@ -45,6 +45,14 @@ fn beneath(root: BorrowedFd<'_>, path: &str) -> rustix::io::Result<OwnedFd> {
         walked.push_str(part);
     }
     look(root, &walked)
+}
+
+/// Makes a directory with all of a mode, of which the mask of a container on its way would take a part.
+fn make(above: &OwnedFd, name: &str, mode: Mode) -> rustix::io::Result<()> {
+    let mask = rustix::process::umask(Mode::empty());
+    let made = rustix::fs::mkdirat(above, name, mode);
+    rustix::process::umask(mask);
+    made
 }
 
 fn look(root: BorrowedFd<'_>, path: &str) -> rustix::io::Result<OwnedFd> {

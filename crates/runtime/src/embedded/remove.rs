@@ -9,6 +9,7 @@ use super::pod::{Pod, system};
 use super::reattach::LEAVING;
 use super::{CGROUP_PATIENCE, Inner, Result, blocking};
 use crate::contract::{ContainerId, PodUid};
+use crate::deletion::delete_tree;
 use crate::shim::logs;
 use crate::shim::protocol::Request;
 use crate::shim::records::{self, PodDir, directory_name};
@@ -57,7 +58,7 @@ impl Inner {
 
     pub(super) async fn forget_logs(&self, uid: &PodUid) -> Result<()> {
         let path = self.kept_logs(uid);
-        let deleted = blocking(move || match std::fs::remove_dir_all(path) {
+        let deleted = blocking(move || match delete_tree(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         });
@@ -120,7 +121,7 @@ impl Inner {
     pub(super) fn delete_in_background(&self, path: PathBuf) {
         self.in_background(async move {
             let shown = path.display().to_string();
-            if let Err(error) = blocking(move || std::fs::remove_dir_all(path)).await {
+            if let Err(error) = blocking(move || delete_tree(&path)).await {
                 tracing::warn!(path = shown, error, "cannot delete files that nobody needs any more");
             }
         });

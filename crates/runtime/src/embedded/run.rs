@@ -14,6 +14,7 @@ use crate::container::plan::ContainerPlan;
 use crate::contract::{
     ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, PodUid, RuntimeError, Seccomp, Started, Tether,
 };
+use crate::deletion::delete_tree;
 use crate::shim::protocol::{Answer, Request};
 use crate::shim::records::{self, SandboxRecord, StartedRecord, directory_name, is_plain};
 
@@ -68,7 +69,7 @@ impl Inner {
             Err(error) => {
                 // It never ran: nothing of it is to be found by an inventory or to be in the way of the next attempt.
                 if matches!(error, RuntimeError::Start { .. } | RuntimeError::NoContainer { .. }) {
-                    let _ = blocking(move || fs::remove_dir_all(&dir.path)).await;
+                    let _ = blocking(move || delete_tree(&dir.path)).await;
                 }
                 Err(error)
             }

@@ -64,24 +64,19 @@ pub struct DiskUsage {
 /// Adds up a tree, without what is mounted into it. What is not there takes nothing.
 pub fn disk_usage(path: &Path) -> DiskUsage {
     let mut usage = DiskUsage::default();
-    if let Ok(meta) = fs::symlink_metadata(path) {
-        count_files(path, meta.dev(), &mut usage);
+    let Ok(device) = fs::symlink_metadata(path).map(|meta| meta.dev()) else { return usage };
+    // Not by recursion: containers may nest directories deeper than any stack.
+    let mut waiting = vec![path.to_owned()];
+    while let Some(path) = waiting.pop() {
+        let Ok(meta) = fs::symlink_metadata(&path) else { continue };
+        if meta.dev() != device {
+            continue;
+        }
+        usage.bytes += meta.blocks() * BLOCK;
+        usage.inodes += 1;
+        if meta.is_dir() {
+            waiting.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
+        }
     }
     usage
-}
-
-fn count_files(path: &Path, device: u64, usage: &mut DiskUsage) {
-    let Ok(meta) = fs::symlink_metadata(path) else { return };
-    if meta.dev() != device {
-        return;
-    }
-    usage.bytes += meta.blocks() * BLOCK;
-    usage.inodes += 1;
-    if !meta.is_dir() {
-        return;
-    }
-    let Ok(entries) = fs::read_dir(path) else { return };
-    for entry in entries.flatten() {
-        count_files(&entry.path(), device, usage);
-    }
 }

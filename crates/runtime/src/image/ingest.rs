@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::digest::Digest;
 use super::error::ImageError;
+use crate::deletion::delete_tree;
 
 /// A private place for one load, one pulled layer or one removal. What is left in it at the end, good or bad, goes.
 #[derive(Debug)]
@@ -51,7 +52,7 @@ impl Ingest {
                 opened => opened.map_err(ImageError::store("open", &path))?,
             };
             if claim.try_lock().is_ok() {
-                fs::remove_dir_all(&path).map_err(ImageError::store("remove", &path))?;
+                delete_tree(&path).map_err(ImageError::store("remove", &path))?;
             }
         }
         Ok(())
@@ -90,7 +91,7 @@ impl Ingest {
 
 impl Drop for Ingest {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.path) {
+        if let Err(error) = delete_tree(&self.path) {
             tracing::warn!(%error, path = %self.path.display(), "leftovers stay until the store is opened again");
         }
     }

@@ -11,9 +11,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::Errno;
+
+use crate::deletion::delete_at;
 
 const OPAQUE: &str = "trusted.overlay.opaque";
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -312,16 +314,7 @@ fn remove(parent: impl AsFd, name: &OsStr) -> io::Result<()> {
         Err(Errno::ISDIR) => {}
         other => return Ok(other?),
     }
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = rustix::fs::openat(&parent, name, flags, Mode::empty())?;
-    let entries = Dir::read_from(&directory)?.collect::<std::result::Result<Vec<_>, _>>()?;
-    for entry in entries {
-        let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        if name != "." && name != ".." {
-            remove(&directory, name)?;
-        }
-    }
-    Ok(rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?)
+    delete_at(parent, name)
 }
 
 /// Reads a path of an archive: relative, and never upwards. The empty path is the root directory itself.

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
@@ -280,6 +281,16 @@ fn enable_forwarding() -> Result<(), NetworkError> {
 /// Packets from a pod must carry the pod's own address: the kernel drops what it would not route back there.
 pub(super) fn forbid_spoofing(link: &str) -> Result<(), NetworkError> {
     set(&format!("net.ipv4.conf.{link}.rp_filter"), &format!("/proc/sys/net/ipv4/conf/{link}/rp_filter"), "1")
+}
+
+/// Pods speak IPv4 here. A link that also spoke IPv6 would let a pod advertise itself as this machine's router.
+pub(super) fn forbid_ipv6(link: &str) -> Result<(), NetworkError> {
+    let path = format!("/proc/sys/net/ipv6/conf/{link}/disable_ipv6");
+    // A kernel without IPv6 has nothing to forbid.
+    if !Path::new(&path).exists() {
+        return Ok(());
+    }
+    set(&format!("net.ipv6.conf.{link}.disable_ipv6"), &path, "1")
 }
 
 /// Lets this machine's own 127.0.0.1 reach the pod by a host port. What pods send there is dropped by a rule.

@@ -93,6 +93,8 @@ impl Wiring<'_> {
     }
 
     async fn set_up_host(&self, outer: &Link) -> Result<(), NetworkError> {
+        // Before it is up: afterwards it would already listen.
+        host::forbid_ipv6(&outer.name)?;
         let up = LinkMessageBuilder::<LinkUnspec>::new().index(outer.index).alias(&self.alias).up().build();
         self.host.link().change(up).execute().await.map_err(kernel(format!("bring up link {}", outer.name)))?;
         host::forbid_spoofing(&outer.name)?;

@@ -106,8 +106,8 @@ impl Advice<'_> {
         })
     }
 
-    /// A hook that cannot work.
-    fn on_failure(&mut self, about: &About<'_>, field: &str, hook: &LifecycleHandler) {
+    /// A hook that cannot work, of either kind.
+    pub(super) fn on_failure(&mut self, about: &About<'_>, field: &str, hook: &LifecycleHandler) {
         if hook.tcp_socket.is_some() {
             self.container(
                 about,
@@ -151,8 +151,16 @@ impl Advice<'_> {
                 field,
                 (
                     &format!("a hook that runs {} in an image without it", command::base(&command[0])),
-                    "such an image holds its program, and neither shells nor tools: the hook fails whenever it is run, \
-                     and the stop signal is sent at once",
+                    match field.ends_with("postStart") {
+                        true => {
+                            "such an image holds its program, and neither shells nor tools: the hook fails whenever it is \
+                             run, and the container is ended and started again and again"
+                        }
+                        false => {
+                            "such an image holds its program, and neither shells nor tools: the hook fails whenever it is \
+                             run, and the stop signal is sent at once"
+                        }
+                    },
                     "use the sleep or httpGet handler, which need nothing in the image",
                 ),
             );

@@ -157,6 +157,24 @@ fn who_is_over_by_itself_is_not_asked_to_leave() {
     let facts = again["pods"][0]["timeline"].as_array().unwrap();
     assert!(facts.iter().any(|fact| fact["kubectl"]["status"] == "CrashLoopBackOff"), "{facts:?}");
     assert!(!told(&again).contains(&"signalled".to_owned()));
+    // However it is that something fails again and again, the delete does not wait for it to get better.
+    let failing = json!({ "image": "busybox", "command": ["sh", "-c", "exit 3"] });
+    let init = json!({ "initContainers": [{ "name": "i", "image": "busybox", "command": ["sh", "-c", "exit 1"] }] });
+    let hook = json!({
+        "image": "gcr.io/distroless/static", "lifecycle": { "postStart": { "exec": { "command": ["sh", "-c", "x"] } } },
+    });
+    for (manifest, status, warned) in [
+        (pod(&json!({ "restartPolicy": "OnFailure" }), &failing), Some("CrashLoopBackOff"), &[][..]),
+        (pod(&init, &json!({})), Some("Init:CrashLoopBackOff"), &[]),
+        (pod(&json!({}), &hook), None, &["hook-needs-shell"]),
+    ] {
+        let report = report_of(&[], &manifest);
+        assert_eq!(warnings(&report), warned, "{manifest}");
+        let facts = report["pods"][0]["timeline"].as_array().unwrap();
+        let shown = |status: &str| facts.iter().any(|fact| fact["kubectl"]["status"] == status);
+        assert!(status.is_none_or(shown), "{facts:?}");
+        assert!(facts.len() < 25 && facts[0]["atMillis"].as_i64() > Some(-60_000), "{facts:?}");
+    }
     // A shell that nobody can type into is over, too.
     for shell in [json!({ "command": ["/bin/sh"] }), json!({ "image": "alpine" }), json!({ "command": ["cat"] })] {
         assert_eq!(warnings(&report_of(&[], &pod(&json!({}), &shell))), ["ends-by-itself"], "{shell}");

@@ -1,0 +1,143 @@
+//! Deleting what containers left behind, however deep they made it.
+//!
+//! A container may make directories in each other by the hundred thousand. Whoever follows them by recursion runs out of
+//! stack, and whoever follows them by paths, out of path. So they are followed a few levels at a time: what is deeper is
+//! moved up to the top first. Links are not followed.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+/// So many levels are followed at a time, with two descriptors for each.
+const LEVELS_MAX: usize = 32;
+
+/// Deletes a directory and all below it. Whoever adds to it meanwhile may find it staying.
+pub fn delete_tree(path: &Path) -> io::Result<()> {
+    delete_at(CWD, path)
+}
+
+/// Deletes the directory called `name` in `parent`.
+pub(crate) fn delete_at(parent: impl AsFd, name: impl rustix::path::Arg + Copy) -> io::Result<()> {
+    let top = open(&parent, name)?;
+    let mut tree = Tree { top: top.as_fd(), moved: 0 };
+    loop {
+        let before = tree.moved;
+        tree.empty(top.as_fd(), 0)?;
+        if tree.moved == before {
+            return Ok(rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?);
+        }
+    }
+}
+
+struct Tree<'a> {
+    top: BorrowedFd<'a>,
+    /// How many directories were moved up.
+    moved: u64,
+}
+
+impl Tree<'_> {
+    /// Deletes everything in a directory, or moves it up.
+    fn empty(&mut self, directory: BorrowedFd<'_>, level: usize) -> io::Result<()> {
+        for entry in Dir::read_from(directory)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            if entry.file_type() != FileType::Directory {
+                match gone(rustix::fs::unlinkat(directory, name, AtFlags::empty())) {
+                    // Not every file system tells what its entries are.
+                    Err(Errno::ISDIR) => {}
+                    deleted => {
+                        deleted?;
+                        continue;
+                    }
+                }
+            }
+            match rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR) {
+                Err(Errno::NOTEMPTY | Errno::EXIST) if level < LEVELS_MAX => {
+                    let below = open(directory, name)?;
+                    self.empty(below.as_fd(), level + 1)?;
+                    gone(rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR))?;
+                }
+                Err(Errno::NOTEMPTY | Errno::EXIST) => self.move_up(directory, name)?,
+                deleted => gone(deleted)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn move_up(&mut self, directory: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
+        loop {
+            self.moved += 1;
+            let place = format!(".moved-up-{}", self.moved);
+            match rustix::fs::renameat_with(directory, name, self.top, place.as_str(), RenameFlags::NOREPLACE) {
+                Err(Errno::EXIST) => {}
+                moved => return Ok(moved?),
+            }
+        }
+    }
+}
+
+fn open(parent: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(parent, name, flags, Mode::empty())
+}
+
+/// What somebody else has deleted is as good as deleted.
+fn gone(deleted: rustix::io::Result<()>) -> rustix::io::Result<()> {
+    match deleted {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn what_is_deeper_than_any_stack_or_path_is_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().join("top");
+        fs::create_dir(&top).unwrap();
+        let mut directory = open(CWD, &top).unwrap();
+        for level in 0..40_000 {
+            rustix::fs::mkdirat(&directory, c"d", Mode::RWXU).unwrap();
+            if level % 1000 == 0 {
+                // Names like those that are used on the way.
+                rustix::fs::mkdirat(&directory, format!(".moved-up-{}", level / 1000), Mode::RWXU).unwrap();
+            }
+            directory = open(&directory, c"d").unwrap();
+        }
+        drop(directory);
+        let small = std::thread::Builder::new().stack_size(256 * 1024);
+        small.spawn(move || delete_tree(&top)).unwrap().join().unwrap().unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn links_are_deleted_and_not_what_they_lead_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (top, other) = (dir.path().join("top"), dir.path().join("other"));
+        fs::create_dir_all(top.join("a/b")).unwrap();
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("kept"), "").unwrap();
+        symlink(&other, top.join("a/link")).unwrap();
+        symlink("nowhere", top.join("a/b/dangling")).unwrap();
+        delete_tree(&top).unwrap();
+        assert!(!top.exists() && other.join("kept").exists());
+        assert_eq!(delete_tree(&top).unwrap_err().kind(), io::ErrorKind::NotFound);
+        symlink(&other, &top).unwrap();
+        assert!(delete_tree(&top).is_err(), "a link is not a directory");
+        assert!(other.join("kept").exists());
+    }
+}
