@@ -75,7 +75,7 @@ impl Ours {
     /// Until a program runs in the container.
     pub(crate) async fn exec(&self, pod: &Running) -> Result<f64> {
         let command = vec!["true".to_owned()];
-        let spec = ExecSpec { command, tty: false, stdin: false, stdout: true, stderr: true };
+        let spec = ExecSpec { command, tty: false, stdin: false, stdout: true, stderr: true, tethered: false };
         let begun = Instant::now();
         let session = self.runtime.exec(&pod.uid, &pod.id, &spec).await?;
         let took = millis(begun);

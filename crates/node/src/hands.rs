@@ -24,7 +24,7 @@ use crate::services::Services;
 use crate::translate::container::{ConfigError, Lookups, RunFacts, container_spec};
 use crate::translate::pod_spec::hook_of;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
-use crate::translate::{find_container, find_ephemeral};
+use crate::translate::{find_container, find_ephemeral, unmet};
 use crate::volumes::{self, Changes, Prepared, VolumeError, Volumes, Watches};
 
 /// How long to wait before asking the runtime again what it could not answer.
@@ -392,7 +392,7 @@ impl<R: Runtime> Body<R> {
         let spec = sandbox_spec(&pod);
         match self.tools.runtime.create_sandbox(&spec).await {
             Ok(sandbox) => {
-                for message in ports_not_mapped(&pod) {
+                for message in ports_not_mapped(&pod).into_iter().chain(unmet::of_pod(&pod)) {
                     self.emit(None, EventKind::Warning, "SettingNotApplied", message);
                 }
                 let ip = sandbox.ip.map_or_else(|| self.tools.host_ip.clone(), |ip| ip.to_string());
@@ -441,7 +441,7 @@ impl<R: Runtime> Body<R> {
         }
         match started {
             Ok(Started { wall_ms, warnings }) => {
-                for message in warnings {
+                for message in warnings.into_iter().chain(unmet::of_container(&pod, &container)) {
                     self.emit(Some(&instance.name), EventKind::Warning, "SettingNotApplied", message);
                 }
                 Ok(Wall(wall_ms))

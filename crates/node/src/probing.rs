@@ -157,19 +157,24 @@ impl<R: Runtime> Watch<R> {
     }
 
     async fn exec(&self, command: Vec<String>) -> Result<ExecAnswer, String> {
-        let spec = ExecSpec { command, tty: false, stdin: false, stdout: true, stderr: true };
+        let spec = ExecSpec { command, tty: false, stdin: false, stdout: true, stderr: true, tethered: true };
         let session = self
             .target
             .runtime
             .exec(&self.target.pod, &self.target.id, &spec)
             .await
             .map_err(|error| crate::hands::words(&error))?;
+        // Giving up on it, in time or for good, drops this and ends all the program started.
+        let tether = session.tether;
         let mut output = Vec::new();
         for end in [session.stdout, session.stderr].into_iter().flatten() {
             let receiver = tokio::net::unix::pipe::Receiver::from_owned_fd(end).map_err(|error| error.to_string())?;
             receiver.take(OUTPUT_MOST).read_to_end(&mut output).await.map_err(|error| error.to_string())?;
         }
         let code = session.exit.await.map_err(|_| "the program's exit was lost".to_owned())?;
+        if let Some(tether) = tether {
+            tether.let_go();
+        }
         Ok(ExecAnswer { code, output: String::from_utf8_lossy(&output).into_owned() })
     }
 }

@@ -210,6 +210,7 @@ impl ContainerCgroup {
             if !v1 {
                 self.set("memory", "memory.oom.group", "1");
             }
+            self.forbid_swap(bytes);
         }
         if let Some(millis) = limits.cpu_limit_millis {
             // The kernel refuses quotas below a thousandth of a second.
@@ -231,6 +232,20 @@ impl ContainerCgroup {
         }
         if let Some(most) = limits.pids {
             self.set("pids", "pids.max", &most.to_string());
+        }
+    }
+
+    /// A limit of memory is one of all memory: what does not fit is not to be swapped out instead. Where the kernel does
+    /// not count swap, that matters only if there is any.
+    fn forbid_swap(&mut self, bytes: u64) {
+        let told = self.warnings.len();
+        match self.group.hierarchies.v1.is_empty() {
+            true => self.set("memory", "memory.swap.max", "0"),
+            // This one counts both, and is set after the limit of the one, below which it cannot be.
+            false => self.set("memory", "memory.memsw.limit_in_bytes", &bytes.to_string()),
+        }
+        if !has_swap(&fs::read_to_string("/proc/swaps").unwrap_or_default()) {
+            self.warnings.truncate(told);
         }
     }
 
@@ -347,6 +362,11 @@ pub(crate) fn is_populated(directory: &Path) -> bool {
     fs::read_to_string(directory.join("cgroup.events")).is_ok_and(|text| text.contains("populated 1"))
 }
 
+/// Whether `/proc/swaps` lists any, below its headings.
+fn has_swap(swaps: &str) -> bool {
+    swaps.lines().nth(1).is_some()
+}
+
 fn write_to(file: &Path, value: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(file)?.write_all(value.as_bytes())
 }
@@ -402,5 +422,7 @@ mod tests {
         let mut cgroup = ContainerCgroup { group, v1: vec![], memory_is_counted: None, warnings: vec![] };
         cgroup.limit(&Resources { pids: Some(7), ..Resources::default() });
         assert_eq!(cgroup.warnings, ["pids.max=7 is not applied: no pids controller"]);
+        assert!(!has_swap("Filename Type Size Used Priority\n"));
+        assert!(has_swap("Filename Type Size Used Priority\n/dev/sda2 partition 1 0 -2\n"));
     }
 }

@@ -176,6 +176,8 @@ pub struct ContainerSpec {
     pub group: Option<u32>,
     /// Extra groups.
     pub groups: Vec<u32>,
+    /// None but those: what the image's `/etc/group` says of the user does not count (`supplementalGroupsPolicy: Strict`).
+    pub strict_groups: bool,
     /// Read-only root file system.
     pub read_only_root: bool,
     /// All capabilities, all devices, no seccomp, nothing masked.
@@ -360,9 +362,13 @@ pub struct ExecSpec {
     pub stdout: bool,
     /// With standard error.
     pub stderr: bool,
+    /// Everything it starts ends when the session is dropped, or the one who asked dies; see [`Tether`].
+    #[serde(default)]
+    pub tethered: bool,
 }
 
-/// A running exec (or attach). Dropping the ends hangs up; the process is then left to its container.
+/// A running exec (or attach). Dropping the ends hangs up; the process is then left to its container, unless it is
+/// tethered.
 #[derive(Debug)]
 pub struct ExecSession {
     /// Write end of its standard input; the terminal's master when there is a terminal.
@@ -373,6 +379,20 @@ pub struct ExecSession {
     pub stderr: Option<OwnedFd>,
     /// Its exit code, once; an error if the runtime lost it.
     pub exit: oneshot::Receiver<u8>,
+    /// What holds all it started, if that was asked for.
+    pub tether: Option<Tether>,
+}
+
+/// Holds a program and everything it started. Dropped, by whatever cause, it kills all of them and nothing else.
+#[derive(Debug)]
+pub struct Tether(pub(crate) OwnedFd);
+
+impl Tether {
+    /// The program ended by itself: what it left running is its container's to keep.
+    pub fn let_go(self) {
+        // A shim that is gone holds nothing.
+        let _ = rustix::io::write(&self.0, &[0]);
+    }
 }
 
 /// What became of a signal.

@@ -15,6 +15,7 @@ pub mod signals;
 mod sys;
 mod wire;
 
+pub use container::capabilities::is_capability;
 pub use contract::*;
 pub use deletion::delete_tree;
 pub use embedded::{DiskUsage, Embedded, EmbeddedConfig, disk_usage};

@@ -252,6 +252,27 @@ fn a_container_that_lost_a_process_for_want_of_memory_ends_as_a_whole() {
     });
 }
 
+/// A kernel that counts no swap has neither file, and the container sees neither.
+#[test]
+fn a_limit_of_memory_leaves_no_way_out_into_swap() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let mut spec = machine.spec("app", "sleep 1000").await;
+        spec.resources.memory_bytes = Some(32 << 20);
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        let groups = std::path::Path::new("/sys/fs/cgroup");
+        let counted =
+            |file: &str| machine.cgroups().iter().chain([&groups.join("memory")]).any(|g| g.join(file).exists());
+        let mut expected = String::new();
+        for (file, limit) in [("memory.swap.max", "0\n"), ("memory.memsw.limit_in_bytes", "33554432\n")] {
+            expected += if counted(file) { limit } else { "" };
+        }
+        let script = "cd /sys/fs/cgroup; cat memory.swap.max memory/memory.memsw.limit_in_bytes 2>&-";
+        assert_eq!(machine.exec(&pod, &spec.id, script).await.0, expected);
+        machine
+    });
+}
+
 /// A directory that passes mounts on, as `/` does on most machines.
 struct Shared(std::path::PathBuf);
 

@@ -6,8 +6,10 @@ mod common;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
 
-use common::{code_of, exec_spec, on_a_machine, read_all};
+use common::{Machine, code_of, eventually, exec_spec, on_a_machine, read_all};
 use runtime::{ExecSpec, LogLimits, Runtime, RuntimeError};
 
 fn attach_spec() -> ExecSpec {
@@ -158,6 +160,57 @@ fn what_containers_use_is_told() {
         // A shell, what it left behind and what it waits for.
         assert!((2..=3).contains(&of("limited").processes), "{stats:?}");
         machine.runtime().kill(&pod, &busy).await.unwrap();
+        machine
+    });
+}
+
+/// The groups of tethered programs of all pods.
+fn tether_groups(machine: &Machine) -> usize {
+    fn below(group: &Path) -> usize {
+        let entries = std::fs::read_dir(group).into_iter().flatten().flatten();
+        let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        groups
+            .map(|entry| usize::from(entry.file_name().to_string_lossy().contains("exec-")) + below(&entry.path()))
+            .sum()
+    }
+    machine.cgroups().iter().map(|group| below(group)).sum()
+}
+
+#[test]
+fn a_tethered_program_ends_with_whoever_asked_and_so_does_all_it_started() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "sleep 1000 & echo ready; wait").await;
+        machine.logged(&pod, &id, "ready").await;
+        let quiet = machine.processes(&pod).len();
+        let tethered = |script: &str| ExecSpec { tethered: true, ..exec_spec(&["sh", "-c", script]) };
+        for _ in 0..3 {
+            let spec = tethered("setsid sleep 1000 & setsid sleep 1000 & wait");
+            let session = machine.runtime().exec(&pod, &id, &spec).await.unwrap();
+            eventually("all of it", || machine.processes(&pod).len() == quiet + 3).await;
+            drop(session);
+            eventually("none of it", || machine.processes(&pod).len() == quiet).await;
+        }
+        // Given up before it ran: polled once, it is on its way.
+        let spec = tethered("sleep 1000");
+        let given_up = tokio::time::timeout(Duration::ZERO, machine.runtime().exec(&pod, &id, &spec)).await;
+        assert!(given_up.is_err(), "nothing starts at once");
+        // Asked later, answered later.
+        assert_eq!(machine.exec(&pod, &id, "true").await.1, 0);
+        eventually("none of it", || machine.processes(&pod).len() == quiet).await;
+        let none = ExecSpec { tethered: true, ..exec_spec(&["nope"]) };
+        machine.runtime().exec(&pod, &id, &none).await.unwrap_err();
+        assert_eq!(machine.exec(&pod, &id, "true").await.1, 0);
+        assert_eq!(tether_groups(&machine), 0, "groups");
+
+        // What a program that ended by itself left behind is its container's, and so is one that nobody tethered.
+        let session = machine.runtime().exec(&pod, &id, &tethered("setsid sleep 1000 & exit 3")).await.unwrap();
+        assert_eq!(session.exit.await.unwrap(), 3);
+        session.tether.unwrap().let_go();
+        drop(machine.runtime().exec(&pod, &id, &exec_spec(&["sleep", "1000"])).await.unwrap());
+        assert_eq!(machine.exec(&pod, &id, "true").await.1, 0);
+        assert_eq!(machine.processes(&pod).len(), quiet + 2);
+        assert_eq!(machine.report(&pod).await.unwrap().containers[0].exit, None, "the container noticed nothing");
         machine
     });
 }

@@ -1,4 +1,4 @@
-//! Probes that speak to a server of somebody else's making: gRPC's health protocol.
+//! Probes of running pods: what they leave behind, and those that speak to a server of somebody else's making.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::process::Stdio;
@@ -88,5 +88,57 @@ async fn a_grpc_server_says_whether_a_container_is_ready_and_alive() -> Result<(
     assert_eq!(watch.last.as_ref().map(restarts), Some(0), "it is alive");
     server.says("-", "NOT_SERVING").await?;
     watch.until("restarted", |pod| restarts(pod) > 0).await?;
+    complaints::ensure_none(&instance, &[])
+}
+
+/// How many processes of this machine were started as `sleep SECONDS`.
+fn sleepers(seconds: &str) -> Result<usize> {
+    let pids = std::fs::read_dir("/proc")?
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok());
+    let wanted = format!("sleep\0{seconds}\0");
+    Ok(pids.filter(|pid| std::fs::read(pid.path().join("cmdline")).is_ok_and(|line| line == wanted.as_bytes())).count())
+}
+
+async fn sleepers_are(seconds: &str, wanted: impl Fn(usize) -> bool) -> Result<()> {
+    let looking = async {
+        while !wanted(sleepers(seconds)?) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    let looked = tokio::time::timeout(SOON, looking).await;
+    looked.map_err(|_| anyhow::anyhow!("{:?} processes", sleepers(seconds)))?
+}
+
+/// However often a probe's program is given up, it and what it started are gone, and so they are if the agent dies.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_that_never_answers_leaves_no_processes() -> Result<()> {
+    let mut instance = Instance::start().await?;
+    let (kubectl, shared) = (Kubectl::newest(&instance)?, Shared::new()?);
+    // Nobody else sleeps exactly as long.
+    let seconds = (1_000_000 + std::process::id()).to_string();
+    let mut pod = busybox("deaf", 1, "trap 'exit 0' TERM; echo up >> /shared/log; sleep 1000 & wait", &shared);
+    let exec = json!({ "command": ["sh", "-c", format!("setsid sleep {seconds} & sleep {seconds}")] });
+    pod["spec"]["containers"][0]["readinessProbe"] =
+        json!({ "exec": exec, "periodSeconds": 1, "timeoutSeconds": 1, "failureThreshold": 100 });
+    let selector = "--field-selector=reason=Unhealthy,involvedObject.name=deaf";
+    let mut told = kubectl.follow(&["get", "events", "-w", "--no-headers", selector])?;
+    kubectl.apply(&pod).await?;
+    for _ in 0..4 {
+        let event = told.next().await?;
+        ensure!(event.contains("no answer within 1s"), "{event}");
+    }
+    // Two are of the attempt that is under way; four attempts were given up.
+    sleepers_are(&seconds, |count| count <= 2).await?;
+    sleepers_are(&seconds, |count| count > 0).await?;
+    instance.kill_9().await?;
+    sleepers_are(&seconds, |count| count == 0).await?;
+    instance.up().await?;
+    sleepers_are(&seconds, |count| count > 0).await?;
+    let count = "jsonpath={.status.containerStatuses[0].restartCount}";
+    assert_eq!(kubectl.run(&["get", "pod", "deaf", "-o", count]).await?, "0", "the container noticed nothing");
+    instance.down().await?;
+    assert_eq!(sleepers(&seconds)?, 0, "none outlives its container");
     complaints::ensure_none(&instance, &[])
 }

@@ -84,10 +84,34 @@ async fn what_a_manifest_asks_for_is_what_its_containers_see() -> Result<()> {
     let mut watch = PodWatch::on(&client, "users").await?;
     kubectl.apply(&pod("users", json!({ "hostUsers": false }))).await?;
     watch.until("refused", |pod| waits_for(pod, "app") == Some("CreateContainerConfigError")).await?;
+    let mut watch = PodWatch::on(&client, "typo").await?;
+    let context = json!({ "capabilities": { "drop": ["NET_RAWW"] } });
+    let image = json!({ "name": "app", "image": "busybox", "securityContext": context });
+    kubectl.apply(&pod("typo", json!({ "containers": [image] }))).await?;
+    watch.until("refused", |pod| waits_for(pod, "app") == Some("CreateContainerConfigError")).await?;
+    let mut watch = PodWatch::on(&client, "named").await?;
+    let labels = json!({ "seLinuxOptions": { "level": "s0" } });
+    kubectl
+        .apply(&pod("named", json!({ "subdomain": "web", "setHostnameAsFQDN": true, "securityContext": labels })))
+        .await?;
+    watch.ready().await?;
+    let full = "named.web.default.svc.cluster.local";
+    let seen = sees("named", "hostname; cat /etc/hostname; echo $HOSTNAME; tail -n 1 /etc/hosts | cut -f 2-").await?;
+    ensure!(seen == format!("{full}\n{full}\n{full}\n{full}\tnamed\n"), "{seen:?}");
+    let mut watch = PodWatch::on(&client, "on-host").await?;
+    kubectl.apply(&pod("on-host", json!({ "hostNetwork": true }))).await?;
+    watch.ready().await?;
+    ensure!(sees("on-host", "hostname").await? == std::fs::read_to_string("/proc/sys/kernel/hostname")?);
     let told = async {
         loop {
             let events = kubectl.run(&["get", "events", "-o", "custom-columns=R:.reason,M:.message"]).await?;
-            let all = ["SettingNotApplied", "sizeLimit 1Gi of volume \"disk\" is not enforced", "would run as root"];
+            let all = [
+                "SettingNotApplied",
+                "sizeLimit 1Gi of volume \"disk\" is not enforced",
+                "would run as root",
+                "unknown capability \"NET_RAWW\"",
+                "seLinuxOptions are not applied",
+            ];
             if all.iter().all(|text| events.contains(text)) {
                 return anyhow::Ok(());
             }

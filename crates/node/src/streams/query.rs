@@ -51,6 +51,8 @@ pub(super) fn attach_spec(pairs: &Pairs) -> Result<ExecSpec, StreamError> {
         stdout: either("output", "stdout")?,
         // A terminal has one output.
         stderr: either("error", "stderr")? && !tty,
+        // Whoever hangs up leaves the program to its container.
+        tethered: false,
     };
     if !(spec.stdin || spec.stdout || spec.stderr) {
         return Err(StreamError::bad_request("you must specify at least 1 of stdin, stdout, stderr"));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::find_ephemeral;
+use super::{find_ephemeral, unmet};
 use crate::volumes::Prepared;
 use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod, PodSecurityContext, SecurityContext};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -41,6 +41,9 @@ pub enum ConfigError {
     /// Something the node cannot do yet; said aloud rather than ignored.
     #[error("{0} is not supported yet")]
     Unsupported(String),
+    /// Something that cannot be had as it is asked for.
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// Describes one run of a container.
@@ -53,13 +56,11 @@ pub fn container_spec(
     lookups: &Lookups,
     facts: &RunFacts,
 ) -> Result<ContainerSpec, ConfigError> {
+    unmet::refuse(pod, container)?;
     let pod_security = pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
     let security = container.security_context.as_ref();
     let env = environment(pod, container, lookups, facts)?;
     let known: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    if pod.spec.as_ref().and_then(|s| s.host_users) == Some(false) {
-        return Err(ConfigError::Unsupported("a user namespace (hostUsers: false)".to_owned()));
-    }
     let expanded = |words: &Option<Vec<String>>| words.iter().flatten().map(|w| expand(w, &known)).collect();
     Ok(ContainerSpec {
         id,
@@ -75,6 +76,7 @@ pub fn container_spec(
         user: user(security, pod_security),
         group: group(security, pod_security),
         groups: groups(pod_security),
+        strict_groups: pod_security.and_then(|p| p.supplemental_groups_policy.as_deref()) == Some("Strict"),
         read_only_root: security.and_then(|s| s.read_only_root_filesystem).unwrap_or(false),
         privileged: security.and_then(|s| s.privileged).unwrap_or(false),
         no_new_privileges: security.and_then(|s| s.allow_privilege_escalation) == Some(false),

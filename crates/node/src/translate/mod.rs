@@ -5,6 +5,7 @@ pub mod pod_spec;
 pub mod report;
 pub mod sandbox;
 pub mod status;
+pub mod unmet;
 
 use std::borrow::Cow;
 

@@ -8,25 +8,24 @@ use runtime::{HostPort, PodUid, Protocol, SandboxSpec};
 /// The C library looks at no more.
 const NAMESERVERS_MAX: usize = 3;
 const CLUSTER_DOMAIN: &str = "cluster.local";
-/// The longest host name Linux takes.
+/// The longest part of a name that is made of parts.
 const HOSTNAME_MAX: usize = 63;
+/// The longest host name Linux takes.
+const FQDN_MAX: usize = 64;
 
 /// What the runtime needs to make the pod's shared part.
 pub fn sandbox_spec(pod: &Pod) -> SandboxSpec {
     let meta = &pod.metadata;
     let spec = pod.spec.as_ref();
     let name = meta.name.clone().unwrap_or_default();
-    let hostname = spec.and_then(|s| s.hostname.clone()).unwrap_or_else(|| name.clone());
-    let hostname = hostname.chars().take(HOSTNAME_MAX).collect::<String>().trim_end_matches(['-', '.']).to_owned();
-    let namespace = meta.namespace.clone().unwrap_or_default();
-    let subdomain = spec.and_then(|s| s.subdomain.as_ref()).filter(|subdomain| !subdomain.is_empty());
+    let (hostname, fqdn) = host_names(pod);
     let flag = |read: fn(&PodSpec) -> Option<bool>| spec.and_then(read).unwrap_or(false);
     SandboxSpec {
         uid: PodUid(meta.uid.clone().unwrap_or_default()),
         name,
-        fqdn: subdomain.map(|subdomain| format!("{hostname}.{subdomain}.{namespace}.svc.{CLUSTER_DOMAIN}")),
-        namespace,
+        namespace: meta.namespace.clone().unwrap_or_default(),
         hostname,
+        fqdn,
         host_network: flag(|s| s.host_network),
         host_pid: flag(|s| s.host_pid),
         host_ipc: flag(|s| s.host_ipc),
@@ -37,6 +36,31 @@ pub fn sandbox_spec(pod: &Pod) -> SandboxSpec {
         memory_volumes: crate::volumes::in_memory(pod),
         host_ports: spec.map(host_ports).unwrap_or_default(),
     }
+}
+
+/// What the pod calls itself, and its full name if it has one. On the host's network it is called like the host.
+fn host_names(pod: &Pod) -> (String, Option<String>) {
+    let spec = pod.spec.as_ref();
+    if spec.and_then(|s| s.host_network).unwrap_or(false) {
+        return (rustix::system::uname().nodename().to_string_lossy().into_owned(), None);
+    }
+    if let Some(only) = spec.and_then(|s| s.hostname_override.clone()) {
+        return (only, None);
+    }
+    let hostname = spec.and_then(|s| s.hostname.clone()).or_else(|| pod.metadata.name.clone()).unwrap_or_default();
+    let hostname = hostname.chars().take(HOSTNAME_MAX).collect::<String>().trim_end_matches(['-', '.']).to_owned();
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let subdomain = spec.and_then(|s| s.subdomain.as_ref()).filter(|subdomain| !subdomain.is_empty());
+    let fqdn = subdomain.map(|subdomain| format!("{hostname}.{subdomain}.{namespace}.svc.{CLUSTER_DOMAIN}"));
+    let called_fully = spec.and_then(|s| s.set_hostname_as_fqdn).unwrap_or(false);
+    let full = fqdn.clone().filter(|fqdn| called_fully && fqdn.len() <= FQDN_MAX);
+    (full.unwrap_or(hostname), fqdn)
+}
+
+/// The full name the pod asks to be called by, if it is longer than any host name.
+pub fn too_long_name(pod: &Pod) -> Option<String> {
+    let asked = pod.spec.as_ref().and_then(|s| s.set_hostname_as_fqdn).unwrap_or(false);
+    host_names(pod).1.filter(|fqdn| asked && fqdn.len() > FQDN_MAX)
 }
 
 fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
@@ -187,6 +211,32 @@ mod tests {
         assert_eq!(ports_not_mapped(&pod), ["hostPort 8082 at 2001:db8::1 is not applied: only IPv4 addresses can be"]);
         pod.spec.as_mut().expect("a spec").host_network = Some(true);
         assert!(sandbox_spec(&pod).host_ports.is_empty() && ports_not_mapped(&pod).is_empty());
+    }
+
+    #[test]
+    fn a_pod_is_called_as_it_asks_to_be_or_like_the_node_whose_network_it_is_on() {
+        let names = |spec: serde_json::Value| {
+            let metadata = serde_json::json!({ "name": "web-1", "namespace": "shop", "uid": "1" });
+            let pod = serde_json::from_value(serde_json::json!({ "metadata": metadata, "spec": spec })).expect("a pod");
+            (sandbox_spec(&pod).hostname, sandbox_spec(&pod).fqdn, too_long_name(&pod))
+        };
+        let spec = |more: serde_json::Value| {
+            let mut spec = serde_json::json!({ "containers": [], "subdomain": "web" });
+            spec.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());
+            spec
+        };
+        let full = "web-1.web.shop.svc.cluster.local".to_owned();
+        assert_eq!(names(spec(serde_json::json!({}))), ("web-1".to_owned(), Some(full.clone()), None));
+        let called_fully = names(spec(serde_json::json!({ "setHostnameAsFQDN": true })));
+        assert_eq!(called_fully, (full.clone(), Some(full), None));
+        let long = format!("{}.web.shop.svc.cluster.local", "x".repeat(40));
+        let asked = spec(serde_json::json!({ "setHostnameAsFQDN": true, "hostname": "x".repeat(40) }));
+        assert_eq!(names(asked), ("x".repeat(40), Some(long.clone()), Some(long)));
+        let only = names(spec(serde_json::json!({ "hostnameOverride": "only.example" })));
+        assert_eq!(only, ("only.example".to_owned(), None, None));
+        let node = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name").trim().to_owned();
+        let on_host = names(spec(serde_json::json!({ "hostNetwork": true, "setHostnameAsFQDN": true })));
+        assert_eq!(on_host, (node, None, None));
     }
 
     #[test]

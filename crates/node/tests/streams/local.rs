@@ -100,6 +100,7 @@ fn with_pipes(spec: &ExecSpec) -> std::io::Result<ExecSession> {
         stdout: child.stdout.take().map(OwnedFd::from),
         stderr: child.stderr.take().map(OwnedFd::from),
         exit: exit_of(child),
+        tether: None,
     })
 }
 
@@ -122,6 +123,7 @@ fn with_terminal(spec: &ExecSpec) -> std::io::Result<ExecSession> {
         stdout: Some(master),
         stderr: None,
         exit: exit_of(child),
+        tether: None,
     })
 }
 

@@ -146,6 +146,11 @@ fn names(written: &[String]) -> impl Iterator<Item = String> + '_ {
     })
 }
 
+/// Whether a manifest may name it: a capability, with or without `CAP_`, or `ALL`.
+pub fn is_capability(name: &str) -> bool {
+    names(&[name.to_owned()]).any(|name| name == "ALL" || bit(&name).is_some())
+}
+
 fn bit(name: &str) -> Option<u64> {
     NAMES.iter().position(|known| *known == name).map(|number| 1 << number)
 }

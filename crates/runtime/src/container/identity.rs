@@ -47,7 +47,7 @@ impl Identity {
             (None, None) => account.as_ref().and_then(|fields| fields[3].parse().ok()).unwrap_or(0),
         };
         let mut groups = spec.groups.clone();
-        if let Some(name) = account.as_ref().map(|fields| fields[0]) {
+        if let Some(name) = account.as_ref().map(|fields| fields[0]).filter(|_| !spec.strict_groups) {
             // name:password:gid:member,member
             groups.extend(group.lines().map(|line| line.split(':').collect::<Vec<_>>()).filter_map(|fields| {
                 let member = fields.get(3)?.split(',').any(|member| member == name);
@@ -103,6 +103,8 @@ mod tests {
         assert_eq!(identity, Identity { uid: 33, gid: 34, groups: vec![34, 50], home: "/var/www".into() });
         assert_eq!(resolve("33").unwrap(), identity);
         assert_eq!(resolve("www-data:logs").unwrap().gid, 50);
+        let strict = ContainerSpec { strict_groups: true, groups: vec![7], ..spec() };
+        assert_eq!(Identity::from_accounts("www-data", &strict, PASSWD, GROUP).unwrap().groups, [7, 34]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -109,11 +109,11 @@ impl Link {
     pub(super) async fn ask(&self, request: Request) -> Result<Answer, NoAnswer> {
         let (sender, receiver) = oneshot::channel();
         let number = self.connection.waiting()?.number(sender);
-        self.answer(Ask { number, request }, receiver).await.map(|(answer, _)| answer)
+        self.answer(Ask { number, request }, &[], receiver).await.map(|(answer, _)| answer)
     }
 
-    /// Asks for an exec.
-    pub(super) async fn exec(&self, request: Request) -> Result<ExecAnswer, NoAnswer> {
+    /// Asks for an exec, and passes descriptors along.
+    pub(super) async fn exec(&self, request: Request, fds: &[BorrowedFd<'_>]) -> Result<ExecAnswer, NoAnswer> {
         let (sender, receiver) = oneshot::channel();
         let (exit_sender, exit) = oneshot::channel();
         let number = {
@@ -123,14 +123,19 @@ impl Link {
             waiting.execs.insert(number, exit_sender);
             number
         };
-        let (answer, streams) = self.answer(Ask { number, request }, receiver).await?;
+        let (answer, streams) = self.answer(Ask { number, request }, fds, receiver).await?;
         Ok(ExecAnswer { answer, streams, exit })
     }
 
-    async fn answer(&self, ask: Ask, receiver: oneshot::Receiver<Answered>) -> Result<Answered, NoAnswer> {
+    async fn answer(
+        &self,
+        ask: Ask,
+        fds: &[BorrowedFd<'_>],
+        receiver: oneshot::Receiver<Answered>,
+    ) -> Result<Answered, NoAnswer> {
         // Sending counts too: a shim that does not listen fills its socket.
         let answered = tokio::time::timeout(wait_max(&ask.request), async {
-            self.connection.send(&ask).await?;
+            self.connection.send(&ask, fds).await?;
             receiver.await.map_err(|_| NoAnswer::Gone)
         });
         answered.await.unwrap_or_else(|_| {
@@ -194,8 +199,8 @@ impl Connection {
         }
     }
 
-    async fn send(&self, ask: &Ask) -> Result<(), NoAnswer> {
-        let sent = self.socket.async_io(Interest::WRITABLE, |socket| wire::send(socket, ask, &[])).await;
+    async fn send(&self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<(), NoAnswer> {
+        let sent = self.socket.async_io(Interest::WRITABLE, |socket| wire::send(socket, ask, fds)).await;
         sent.map_err(|_| NoAnswer::Gone)
     }
 

@@ -100,13 +100,16 @@ impl Pod {
 
     /// Writes the last facts of a sandbox: from then on it is complete.
     pub(super) fn complete(&self, spec: &SandboxSpec, ip: Option<IpAddr>) -> io::Result<Sandbox> {
+        // A pod may be called by its full name; the short one is known beside it all the same.
+        let full = spec.fqdn.as_ref().filter(|fqdn| **fqdn == spec.hostname);
+        let short = full.and_then(|fqdn| fqdn.split('.').next()).unwrap_or(&spec.hostname);
         let hosts = match ip {
             None => fs::read_to_string("/etc/hosts").unwrap_or_default(),
             Some(ip) => format!(
                 "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
                  fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n{ip}\t{}{}\n",
                 spec.fqdn.as_ref().map(|fqdn| format!("{fqdn}\t")).unwrap_or_default(),
-                spec.hostname
+                short
             ),
         };
         let aliases = spec.host_aliases.iter().map(|(address, names)| format!("{address}\t{}\n", names.join("\t")));

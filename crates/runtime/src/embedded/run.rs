@@ -1,16 +1,18 @@
 //! What is asked of running pods: containers, signals, execs, hooks.
 
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+
+use rustix::pipe::PipeFlags;
 
 use super::link::{ExecAnswer, Link, NoAnswer};
 use super::pod::{Pod, system};
 use super::{BASE, Inner, Result, blocking};
 use crate::container::plan::ContainerPlan;
 use crate::contract::{
-    ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, PodUid, RuntimeError, Seccomp, Started,
+    ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, PodUid, RuntimeError, Seccomp, Started, Tether,
 };
 use crate::deletion::delete_tree;
 use crate::shim::protocol::{Answer, Request};
@@ -146,10 +148,14 @@ impl Inner {
 
     pub(super) async fn exec(&self, uid: &PodUid, id: &ContainerId, spec: &ExecSpec) -> Result<ExecSession> {
         let link = self.link_of(uid)?;
-        let answered = link.exec(Request::Exec { id: id.clone(), spec: spec.clone() }).await;
+        // Ours from before it is asked for: whoever stops waiting has let go of a program that is still to come.
+        let (held, tether) =
+            if spec.tethered { tether().map(|(held, ours)| (Some(held), Some(ours)))? } else { (None, None) };
+        let held: Vec<_> = held.iter().map(AsFd::as_fd).collect();
+        let answered = link.exec(Request::Exec { id: id.clone(), spec: spec.clone() }, &held).await;
         let ExecAnswer { answer, streams, exit } = answered.map_err(|why| unanswered(uid, why))?;
         match answer {
-            Answer::Exec => session(spec, streams, exit),
+            Answer::Exec => session(spec, streams, exit).map(|session| ExecSession { tether, ..session }),
             Answer::NotRunning => Err(RuntimeError::NoContainer { container: id.global(uid) }),
             Answer::Refused { message } => Err(RuntimeError::Start { message }),
             answer @ (Answer::Done | Answer::Started { .. } | Answer::Signalled(_)) => Err(unexpected(&answer)),
@@ -163,14 +169,14 @@ impl Inner {
         let gone = || RuntimeError::NoContainer { container: id.global(uid) };
         let tty = plan.ok_or_else(gone)?.spec.tty;
         let link = self.link_of(uid)?;
-        let answered = link.exec(Request::Attach { id: id.clone(), spec: spec.clone() }).await;
+        let answered = link.exec(Request::Attach { id: id.clone(), spec: spec.clone() }, &[]).await;
         let ExecAnswer { answer, streams, exit } = answered.map_err(|why| unanswered(uid, why))?;
         match answer {
             Answer::Exec => {
                 let mut streams = streams.into_iter();
                 let mut take = |wanted: bool| if wanted { streams.next() } else { None };
                 let (stdin, stdout) = (take(spec.stdin), take(spec.stdout));
-                Ok(ExecSession { stdin, stdout, stderr: take(spec.stderr && !tty), exit })
+                Ok(ExecSession { stdin, stdout, stderr: take(spec.stderr && !tty), exit, tether: None })
             }
             Answer::NotRunning => Err(gone()),
             Answer::Refused { message } => Err(RuntimeError::Start { message }),
@@ -216,11 +222,18 @@ fn session(spec: &ExecSpec, streams: Vec<OwnedFd>, exit: tokio::sync::oneshot::R
         let master = streams.next();
         let copy = master.as_ref().map(OwnedFd::try_clone).transpose();
         let stdin = copy.map_err(|error| system("cannot keep the terminal")(error.into()))?;
-        return Ok(ExecSession { stdin, stdout: master, stderr: None, exit });
+        return Ok(ExecSession { stdin, stdout: master, stderr: None, exit, tether: None });
     }
     let mut take = |wanted: bool| if wanted { streams.next() } else { None };
     let (stdin, stdout, stderr) = (take(spec.stdin), take(spec.stdout), take(spec.stderr));
-    Ok(ExecSession { stdin, stdout, stderr, exit })
+    Ok(ExecSession { stdin, stdout, stderr, exit, tether: None })
+}
+
+/// The shim's end of a new tether, and ours.
+fn tether() -> Result<(OwnedFd, Tether)> {
+    let made = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+    let (held, ours) = made.map_err(|errno| system("cannot make a pipe")(std::io::Error::from(errno).into()))?;
+    Ok((held, Tether(ours)))
 }
 
 pub(super) fn check_names(names: &[&str]) -> Result<()> {

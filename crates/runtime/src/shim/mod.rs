@@ -17,6 +17,7 @@ mod requests;
 mod retry;
 mod serve;
 mod sysctl;
+mod tether;
 
 use std::ffi::{CString, OsString};
 use std::fs;

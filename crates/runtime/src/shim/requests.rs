@@ -6,6 +6,7 @@ use super::logs::{Log, Pump};
 use super::protocol::{Answer, Ask, Request, Told};
 use super::records::{self, StartedRecord, directory_name};
 use super::serve::Shim;
+use super::tether::Tether;
 use crate::cgroup::{self, ContainerCgroup};
 use crate::container::create::{self, Surroundings};
 use crate::container::plan::ContainerPlan;
@@ -14,10 +15,11 @@ use crate::contract::{ContainerId, Delivery, ExecSpec, HookRecord};
 use crate::sys::process::Spawned;
 use crate::sys::signal;
 use std::collections::BTreeSet;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 impl Shim {
-    pub(super) fn handle(&mut self, client: u64, ask: Ask) {
+    /// Does what is asked; descriptors that came along are for an exec.
+    pub(super) fn handle(&mut self, client: u64, ask: Ask, fds: Vec<OwnedFd>) {
         let asker = Asker { client, number: ask.number };
         match ask.request {
             Request::Start { id } => self.start(asker, &id),
@@ -29,7 +31,7 @@ impl Shim {
                 let killed = self.containers.get_mut(&id).map_or(Ok(()), Container::kill);
                 self.answer(asker, done(killed.doing(|| "kill the container's cgroup".to_owned())));
             }
-            Request::Exec { id, spec } => self.exec(asker, &id, &spec),
+            Request::Exec { id, spec } => self.exec(asker, &id, &spec, fds.into_iter().next()),
             Request::Attach { id, spec } => self.attach(asker, &id, &spec),
             Request::RunHook { id, hook, command } => self.run_hook(asker, &id, &hook, command),
             Request::CancelHook { id, hook } => self.cancel_hook(asker, &id, &hook),
@@ -153,11 +155,19 @@ impl Shim {
         }
     }
 
-    fn exec(&mut self, asker: Asker, id: &ContainerId, spec: &ExecSpec) {
+    fn exec(&mut self, asker: Asker, id: &ContainerId, spec: &ExecSpec, held: Option<OwnedFd>) {
         let Some(host) = self.containers.get(id).and_then(Container::host) else {
             return self.answer(asker, Answer::NotRunning);
         };
-        match exec::join(&host, &host.cgroup.v2(), spec) {
+        let tether = held.map(|held| Tether::make(asker, held, &host.cgroup.v2())).transpose();
+        let joined = tether.doing(|| "make a cgroup for the program".to_owned()).and_then(|tether| {
+            let group = tether.as_ref().map_or_else(|| host.cgroup.v2(), |tether| tether.group.clone());
+            // Kept whether or not it can be joined: a group that stayed empty is removed like any other.
+            let joined = exec::join(&host, &group, spec);
+            self.tethers.extend(tether);
+            joined
+        });
+        match joined {
             Ok(joined) => {
                 let mut child = Child::new(Role::Exec(asker), joined.progress);
                 child.askers.push(asker);
@@ -196,7 +206,7 @@ impl Shim {
         if asked.is_err() {
             return self.answer(asker, done(asked));
         }
-        let spec = ExecSpec { command, tty: false, stdin: false, stdout: false, stderr: false };
+        let spec = ExecSpec { command, tty: false, stdin: false, stdout: false, stderr: false, tethered: false };
         let joined = exec::join(&host, &group, &spec);
         self.answer(asker, Answer::Done);
         match joined {

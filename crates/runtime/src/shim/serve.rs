@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SocketFlags;
 
-use super::child::{Child, Container, Phase};
+use super::child::{Asker, Child, Container, Phase};
 use super::protocol::{Answer, Ask, Told};
 use super::records::{PodDir, SandboxRecord};
 use super::retry::Retry;
+use super::tether::Tether;
 use crate::container::SetupError;
 use crate::contract::{ContainerId, HookRecord};
 use crate::sys::process::Spawned;
@@ -36,6 +37,8 @@ pub(super) struct Shim {
     clients_seen: u64,
     pub(super) containers: BTreeMap<ContainerId, Container>,
     pub(super) children: BTreeMap<i32, Child>,
+    /// Of execs that end with whoever asked for them.
+    pub(super) tethers: Vec<Tether>,
     /// The mount namespace this shim was born in.
     pub(super) host_mounts: OwnedFd,
     /// The first process of the pid namespace that all containers share, while there is one.
@@ -58,6 +61,7 @@ enum Waker {
     Progress(i32),
     Output(ContainerId, usize),
     Oom(ContainerId),
+    Tether(Asker),
 }
 
 impl Shim {
@@ -79,6 +83,7 @@ impl Shim {
             clients_seen: 0,
             containers: BTreeMap::new(),
             children: BTreeMap::new(),
+            tethers: Vec::new(),
             closing: false,
             unrecorded_hooks: Vec::new(),
             retry: Retry::default(),
@@ -96,6 +101,7 @@ impl Shim {
                     Waker::Client(client) => self.hear(client),
                     Waker::Progress(pid) => self.progress(pid),
                     Waker::Oom(id) => self.expect_oom(&id),
+                    Waker::Tether(asker) => self.tether_pulled(asker),
                     Waker::Output(id, stream) => {
                         if let Some(container) = self.containers.get_mut(&id) {
                             container.pump(stream);
@@ -107,6 +113,7 @@ impl Shim {
             self.settle_ooms();
             self.settle_hooks();
             self.settle_ended();
+            self.settle_tethers();
             if self.closing && self.containers.is_empty() && self.unrecorded_hooks.is_empty() {
                 if self.children.is_empty() {
                     return Ok(());
@@ -130,6 +137,7 @@ impl Shim {
                 sources.extend(pump.source().map(|source| (Waker::Output(id.clone(), stream), source)));
             }
         }
+        sources.extend(self.tethers.iter().filter_map(|t| Some((Waker::Tether(t.asker), t.held.as_ref()?.as_fd()))));
         sources.extend(self.clients.iter().map(|(client, socket)| (Waker::Client(*client), socket.as_fd())));
         let mut polled: Vec<_> = sources.iter().map(|(_, fd)| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
         let waited = if self.is_settling() {
@@ -180,7 +188,7 @@ impl Shim {
     fn hear(&mut self, client: u64) {
         while let Some(socket) = self.clients.get(&client) {
             match wire::receive::<Ask>(socket) {
-                Ok(Received::Message(ask, _)) => self.handle(client, ask),
+                Ok(Received::Message(ask, fds)) => self.handle(client, ask, fds),
                 Ok(Received::Nothing) => return,
                 Ok(Received::Closed) | Err(_) => {
                     self.clients.remove(&client);
@@ -205,7 +213,7 @@ impl Shim {
         }
     }
 
-    pub(super) fn answer(&mut self, asker: super::child::Asker, answer: Answer) {
+    pub(super) fn answer(&mut self, asker: Asker, answer: Answer) {
         self.tell(asker.client, &Told::Answer { number: asker.number, answer }, &[]);
     }
 

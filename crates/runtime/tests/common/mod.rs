@@ -290,7 +290,7 @@ pub fn sandbox_spec(uid: &str) -> SandboxSpec {
 
 pub fn exec_spec(command: &[&str]) -> ExecSpec {
     let command = command.iter().map(|word| (*word).to_owned()).collect();
-    ExecSpec { command, tty: false, stdin: false, stdout: true, stderr: true }
+    ExecSpec { command, tty: false, stdin: false, stdout: true, stderr: true, tethered: false }
 }
 
 /// Waits for a fact the system does not announce.
