@@ -10,6 +10,7 @@ section umask; umask
 section hostname; hostname
 section ns; for name in cgroup ipc mnt net pid time user uts; do echo "$name $(readlink /proc/$$/ns/$name)"; done
 section fd; for fd in /proc/$$/fd/*; do [ -e $fd ] || [ -L $fd ] && echo "${fd##*/} $(readlink $fd)"; done
+section null; for fd in 0 1 2; do [ "$(busybox stat -L -c %d:%i /proc/$$/fd/$fd)" = "$(busybox stat -c %d:%i /dev/null)" ] && echo "$fd"; done
 section dev; busybox find /dev -mindepth 1 -maxdepth 1 | sort | while read -r path; do
     if [ -L $path ]; then echo "$path link to $(readlink $path)"
     else echo "$path $(busybox stat -c '%F %a %u:%g %t:%T' $path)"; fi
