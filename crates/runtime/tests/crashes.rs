@@ -173,7 +173,8 @@ fn two_hundred_pods_leave_nothing_behind() {
         let lives = futures::stream::iter(1..=200).map(|number| one_life(&machine, number)).buffer_unordered(8);
         lives.collect::<Vec<()>>().await;
         let after = Counted::at_rest(&machine).await;
-        assert_eq!(after, before);
+        // The first one's own link may have taken longer to go than it was waited for.
+        assert_eq!(Counted { links: after.links.max(before.links), ..after }, before);
         machine
     });
 }
