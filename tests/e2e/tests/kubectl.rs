@@ -108,7 +108,9 @@ async fn nginx_serves_and_is_stopped_by_its_images_signal() -> Result<()> {
 
     // An idle connection is closed by a graceful stop (QUIT) and would be cut by a fast one (TERM) just the same, but
     // only QUIT makes nginx log a graceful shutdown.
-    let log = kubectl.follow(&["logs", "-f", "web"])?;
+    let mut log = kubectl.follow(&["logs", "-f", "web"])?;
+    // It reads: nobody can follow the log of a pod that is gone.
+    log.next().await?;
     kubectl.run(&["delete", "pod", "web"]).await?;
     let (_, last) = watch.gone(SOON).await?;
     let text = log.rest().await?.join("\n");
