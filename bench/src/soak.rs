@@ -20,6 +20,10 @@ const SETTLE: Duration = Duration::from_secs(15);
 /// What the kernel counts in when it tells programs.
 const TICKS_A_SECOND: u64 = 100;
 
+/// As the first process httpd itself would not hear TERM.
+const WEB: &str = "mkdir -p /tmp/www && echo hello > /tmp/www/index.html && trap 'exit 0' TERM; \
+                   httpd -f -p 8080 -h /tmp/www & wait";
+
 /// `bench soak`.
 #[derive(Args, Debug)]
 pub(crate) struct SoakArgs {
@@ -49,11 +53,10 @@ pub(crate) async fn run(args: &SoakArgs) -> Result<()> {
     let probe = json!({ "httpGet": { "path": "/", "port": 8080 }, "periodSeconds": 10, "timeoutSeconds": 5 });
     let container = json!({
         "image": args.image,
-        "command": ["sh", "-c", "mkdir -p /tmp/www && echo hello > /tmp/www/index.html && exec httpd -f -p 8080 -h /tmp/www"],
+        "command": ["sh", "-c", WEB],
         "readinessProbe": probe,
         "livenessProbe": probe,
-        // As the first process httpd does not hear TERM: the hook ends it.
-        "lifecycle": { "preStop": { "exec": { "command": ["sh", "-c", "kill -9 -1"] } } },
+        "lifecycle": { "preStop": { "exec": { "command": ["true"] } } },
     });
     let trials: Vec<Trial> =
         (0..args.pods).map(|n| Trial::with(&client, &format!("soak-{n}"), container.clone())).collect();
