@@ -218,6 +218,13 @@ impl PodWorker {
             }
             ContainerState::Waiting(_) | ContainerState::Running { .. } | ContainerState::Terminated(_) => state,
         };
+        let ready = match container.spec.role {
+            // It is there to succeed, and ready once it has.
+            Role::Init => matches!(&state, ContainerState::Terminated(ended) if ended.exit_code == 0),
+            // Nobody waits for one.
+            Role::Ephemeral => false,
+            Role::Sidecar | Role::Main => container.is_ready(),
+        };
         ContainerStatus {
             name: container.spec.name.clone(),
             role: container.spec.role,
@@ -229,7 +236,7 @@ impl PodWorker {
             },
             state,
             last: last.cloned(),
-            ready: container.is_ready(),
+            ready,
             started: container.is_started(),
             stop_signal: container.knows_stop_signal().then(|| container.stop_signal()),
         }

@@ -35,6 +35,10 @@ fn tell(pod: &mut PodWorker, inputs: impl IntoIterator<Item = (u64, Input)>) -> 
     inputs.into_iter().map(|(now, input)| pod.handle(at(now), input)).last().unwrap_or_default()
 }
 
+fn ready(pod: &PodWorker) -> Vec<bool> {
+    pod.status().containers.iter().map(|container| container.ready).collect()
+}
+
 /// [NT-145]: a pod whose main was waiting to be restarted starts over from its first init container, although the wait
 /// was long over when the machine came back.
 #[test]
@@ -56,6 +60,7 @@ fn a_back_off_that_ended_while_the_machine_was_off_starts_no_main_before_its_ini
             (9_000_009, exited("app", 1, 1)),
         ],
     );
+    assert_eq!(ready(&pod), [true, false], "an init container is ready once it has succeeded");
     // Five minutes later: the back-off of ten seconds is over.
     let asked = pod.handle(at(BOOTED), Input::Rebooted { was: at(9_300_000) });
     assert!(asked.is_empty(), "{asked:?}");
@@ -66,7 +71,9 @@ fn a_back_off_that_ended_while_the_machine_was_off_starts_no_main_before_its_ini
     assert!(!asked.iter().any(|effect| matches!(effect, Effect::StartContainer { .. })), "{asked:?}");
     let asked = tell(&mut pod, [(BOOTED + 3, Input::SandboxRemoved), (BOOTED + 4, Input::SandboxReady)]);
     assert!(asked.contains(&Effect::StartContainer { instance: run("init", 1) }), "{asked:?}");
-    let asked = tell(&mut pod, [(BOOTED + 5, started("init", 1)), (BOOTED + 6, exited("init", 1, 0))]);
+    tell(&mut pod, [(BOOTED + 5, started("init", 1))]);
+    assert_eq!(ready(&pod), [false, false], "and not while it runs");
+    let asked = tell(&mut pod, [(BOOTED + 6, exited("init", 1, 0))]);
     assert!(asked.contains(&Effect::StartContainer { instance: run("app", 2) }), "{asked:?}");
 }
 
