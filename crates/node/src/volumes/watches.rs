@@ -29,16 +29,13 @@ struct Key {
 
 /// A watch of one object; ends with the last pod that uses it.
 struct Watch {
-    /// How often something was seen, and the pod if that is what is watched.
+    /// Changes whenever something is seen.
     seen: watch::Receiver<Seen>,
     task: AbortHandle,
 }
 
-#[derive(Default)]
-struct Seen {
-    times: u64,
-    pod: Option<Arc<Pod>>,
-}
+/// The pod as it was last seen, if that is what is watched; other objects are read by whoever is told of them.
+type Seen = Option<Arc<Pod>>;
 
 impl Watches {
     /// Watches by `client`; none runs yet.
@@ -105,7 +102,7 @@ impl Drop for Watch {
 }
 
 /// Tells of everything seen that `keep` wants told.
-async fn look<K>(api: Api<K>, name: String, tell: watch::Sender<Seen>, keep: impl Fn(K) -> Option<Option<Arc<Pod>>>)
+async fn look<K>(api: Api<K>, name: String, tell: watch::Sender<Seen>, keep: impl Fn(K) -> Option<Seen>)
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
@@ -119,11 +116,8 @@ where
                 // What the volume holds stays.
                 Sight::Removed(_) => None,
             };
-            if let Some(pod) = found.and_then(&keep) {
-                tell.send_modify(|seen| {
-                    seen.times += 1;
-                    seen.pod = pod;
-                });
+            if let Some(seen) = found.and_then(&keep) {
+                tell.send_replace(seen);
             }
         }
     };
@@ -153,6 +147,6 @@ impl Changes {
 
     /// The pod as its own watch last saw it.
     pub(super) fn pod(&self) -> Option<Arc<Pod>> {
-        self.told.iter().find_map(|told| told.borrow().pod.clone())
+        self.told.iter().find_map(|told| told.borrow().clone())
     }
 }
