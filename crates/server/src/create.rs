@@ -10,6 +10,7 @@ use store::{Expect, Key, Object, Step, TransactError, WriteError};
 
 use crate::body::Body;
 use crate::change::after;
+use crate::policies::{self, Arrival};
 use crate::request::{Request, key};
 use crate::respond::{self, Shown};
 use crate::state::{State, core_kind, log_failure};
@@ -66,8 +67,12 @@ pub(crate) async fn create(
             api::track_update(kind, None, &mut object, manager, &kind.api_version(), None, now);
         }
         admission::before_create(state, kind, creation.namespace, &mut object)?;
-        let warnings = api::prepare_create(kind, &mut object, creation.namespace, now, random::uid(), random::suffix)?;
+        policies::fill(state, kind, creation.namespace, &mut object);
+        let mut warnings =
+            api::prepare_create(kind, &mut object, creation.namespace, now, random::uid(), random::suffix)?;
         admission::allocate(state, kind, &mut object, None)?;
+        let arrival = Arrival { kind, namespace: creation.namespace, subresource: None, old: None, new: &object };
+        let _held = policies::admit(state, &arrival, &mut warnings)?;
         if creation.dry_run {
             return dry_run(state, creation, object).map(|shown| (shown, warnings));
         }

@@ -43,7 +43,7 @@ async fn merge(
         let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
         return Err(Status::invalid_of("PatchOptions", "meta.k8s.io", "", vec![cause]));
     }
-    let mut warnings = Vec::new();
+    let (mut warnings, mut place) = (Vec::new(), None);
     let _allocating = admission::allocating(state, kind).await;
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
         let shown = kind.to_shown(&current.value());
@@ -52,7 +52,7 @@ async fn merge(
         warnings.extend(decoded.warnings);
         let mut new = kind.to_successor(&current.value(), decoded.value);
         api::check_patched_uid(kind, &current.value(), &new)?;
-        warnings.extend(update::successor(state, request, &current.value(), &mut new)?);
+        warnings.extend(update::successor(state, request, &current.value(), &mut new, &mut place)?);
         Ok(new)
     })
     .await?;
@@ -110,6 +110,7 @@ async fn apply(
             }
         }
     }
+    let mut place = None;
     let _allocating = admission::allocating(state, kind).await;
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
         let merged = api::patch::apply(kind, Some(&*current.value()), &request.body, &options())?;
@@ -124,6 +125,7 @@ async fn apply(
         if request.subresource.is_none() {
             admission::allocate(state, kind, &mut new, Some(&*current.value()))?;
         }
+        update::admit(state, request, &current.value(), &new, &mut place, &mut warnings)?;
         // Whoever applies what is there already, defaults included, has written nothing.
         if api::patch::only_applied_again(&current.value(), &new) {
             new = current.to_value();

@@ -11,6 +11,8 @@ use crate::body::Body;
 use crate::change::{self, Outcome};
 use crate::create::{self, Creation};
 use crate::node_rules;
+use crate::policies::{self, Arrival};
+use crate::quotas::Reservation;
 use crate::rbac;
 use crate::request::Request;
 use crate::respond;
@@ -33,9 +35,10 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
         let sent = request.kind.to_stored(sent);
         return put_creates(state, request, sent, warnings, dry_run).await;
     }
+    let mut place = None;
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
         let mut new = request.kind.to_successor(&current.value(), sent.clone());
-        warnings.extend(successor(state, request, &current.value(), &mut new)?);
+        warnings.extend(successor(state, request, &current.value(), &mut new, &mut place)?);
         Ok(new)
     })
     .await?;
@@ -67,20 +70,45 @@ async fn put_creates(
     Ok(response)
 }
 
-/// Makes `new` the lawful successor of `old` and records who wrote it. A write that changes nothing stays one.
-pub(crate) fn successor(state: &State, request: &Request, old: &Value, new: &mut Value) -> Result<Vec<String>, Status> {
+/// Makes `new` the lawful successor of `old` and records who wrote it. A write that changes nothing stays one. Its `place`
+/// in the quotas is to be kept until it is stored.
+pub(crate) fn successor(
+    state: &State,
+    request: &Request,
+    old: &Value,
+    new: &mut Value,
+    place: &mut Option<Reservation>,
+) -> Result<Vec<String>, Status> {
     let kind = request.kind.stored_kind();
     let subresource = request.subresource_name();
-    let warnings = api::prepare_update(kind, subresource, old, new)?;
+    let mut warnings = api::prepare_update(kind, subresource, old, new)?;
     node_rules::check_update(&request.identity, kind, old, new)?;
     rbac::check_grant(state, request, Some(old), new)?;
     admission::one_default(state, kind, new)?;
     if subresource.is_none() {
         admission::allocate(state, kind, new, Some(old))?;
     }
+    admit(state, request, old, new, place, &mut warnings)?;
     let manager = request.field_manager();
     api::track_update(kind, Some(old), new, manager, &kind.api_version(), subresource, Timestamp::now());
     Ok(warnings)
+}
+
+/// Asks the namespace whether it takes `new` in the place of `old`.
+pub(crate) fn admit(
+    state: &State,
+    request: &Request,
+    old: &Value,
+    new: &Value,
+    place: &mut Option<Reservation>,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
+    let (kind, subresource) = (request.kind.stored_kind(), request.subresource_name());
+    // An earlier round's is given back before another is asked for.
+    *place = None;
+    let arrival = Arrival { kind, namespace: &request.namespace, subresource, old: Some(old), new };
+    *place = policies::admit(state, &arrival, warnings)?;
+    Ok(())
 }
 
 /// The answer to an update or a patch.
