@@ -65,8 +65,13 @@ impl Quotas {
     /// Holds a place for the arrival in every quota that counts it; refuses it if one has none left.
     pub(crate) fn reserve(&self, store: &Store, arrival: &Arrival<'_>) -> Result<Option<Reservation>, String> {
         let Arrival { kind, namespace, subresource, old, new } = *arrival;
-        let counted = is_countable(kind) && subresource.is_none() && (old.is_none() || may_grow(kind));
-        let mut all = if counted { quotas(store, namespace) } else { Vec::new() };
+        if !is_countable(kind) || subresource.is_some() || (old.is_some() && !may_grow(kind)) {
+            return Ok(None);
+        }
+        let mut all = quotas(store, namespace);
+        if all.is_empty() {
+            return Ok(None);
+        }
         let cost = Arc::new(Cost::of(kind, new));
         all.retain(|quota| quota.kinds().contains(kind.collection()) && quota.counts(&cost));
         if all.is_empty() {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::admission;
 use crate::authorize;
 use crate::body::Body;
-use crate::change::{self, Outcome};
+use crate::change;
 use crate::create::{self, Creation};
 use crate::node_rules;
 use crate::policies::{self, Arrival};
@@ -18,13 +18,18 @@ use crate::request::Request;
 use crate::respond;
 use crate::state::State;
 
-pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
+/// What is worth a word besides the answer goes to `warnings`, whether the request is refused or not.
+pub(crate) async fn handle(
+    state: &State,
+    request: &Request,
+    warnings: &mut Vec<String>,
+) -> Result<Response<Body>, Status> {
     let kind = request.kind;
     let dry_run = request.dry_run()?;
     request.accept.for_objects()?;
     let decoded =
         api::decode_object(kind, request.content_type.as_deref(), &request.body, request.field_validation()?)?;
-    let mut warnings = decoded.warnings;
+    warnings.extend(decoded.warnings);
     let sent = decoded.value;
     let kind = kind.stored_kind();
     let allocating = admission::allocating(state, kind).await;
@@ -42,14 +47,14 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
         Ok(new)
     })
     .await?;
-    answer(request, outcome, &mut warnings)
+    respond::object(request, StatusCode::OK, &outcome.shown())
 }
 
 async fn put_creates(
     state: &State,
     request: &Request,
     mut sent: Value,
-    mut warnings: Vec<String>,
+    warnings: &mut Vec<String>,
     dry_run: bool,
 ) -> Result<Response<Body>, Status> {
     // A version says that the client believes the object to exist.
@@ -63,11 +68,8 @@ async fn put_creates(
     node_rules::check_create(&request.identity, request.kind, &sent)?;
     let manager = Some(request.field_manager());
     let creation = Creation { kind: request.kind.stored_kind(), namespace: &request.namespace, manager, dry_run };
-    let (shown, further) = create::create(state, &creation, sent).await?;
-    warnings.extend(further);
-    let mut response = respond::object(request, StatusCode::CREATED, &shown)?;
-    respond::warn(&mut response, &warnings);
-    Ok(response)
+    let shown = create::create(state, &creation, sent, warnings).await?;
+    respond::object(request, StatusCode::CREATED, &shown)
 }
 
 /// Makes `new` the lawful successor of `old` and records who wrote it. A write that changes nothing stays one. Its `place`
@@ -89,9 +91,23 @@ pub(crate) fn successor(
         admission::allocate(state, kind, new, Some(old))?;
     }
     admit(state, request, old, new, place, &mut warnings)?;
-    let manager = request.field_manager();
-    api::track_update(kind, Some(old), new, manager, &kind.api_version(), subresource, Timestamp::now());
+    track(request, Some(old), new);
     Ok(warnings)
+}
+
+/// Records who wrote what, in the words of the writer's own version.
+pub(crate) fn track(request: &Request, old: Option<&Value>, new: &mut Value) {
+    let (kind, manager, now) = (request.kind, request.field_manager(), Timestamp::now());
+    let subresource = request.subresource_name();
+    let Some(mut shown) = kind.to_shown(new) else {
+        return api::track_update(kind, old, new, manager, &kind.api_version(), subresource, now);
+    };
+    let old = old.and_then(|old| kind.to_shown(old));
+    api::track_update(kind, old.as_ref(), &mut shown, manager, &kind.api_version(), subresource, now);
+    match shown["metadata"]["managedFields"].take() {
+        Value::Null => drop(api::meta::meta_mut(new).remove("managedFields")),
+        entries => drop(api::meta::meta_mut(new).insert("managedFields".to_owned(), entries)),
+    }
 }
 
 /// Asks the namespace whether it takes `new` in the place of `old`.
@@ -109,20 +125,6 @@ pub(crate) fn admit(
     let arrival = Arrival { kind, namespace: &request.namespace, subresource, old: Some(old), new };
     *place = policies::admit(state, &arrival, warnings)?;
     Ok(())
-}
-
-/// The answer to an update or a patch.
-pub(crate) fn answer(
-    request: &Request,
-    outcome: Outcome,
-    warnings: &mut Vec<String>,
-) -> Result<Response<Body>, Status> {
-    let mut response = respond::object(request, StatusCode::OK, &outcome.shown())?;
-    // A retried change may have warned more than once.
-    let mut seen = std::collections::BTreeSet::new();
-    warnings.retain(|warning| seen.insert(warning.clone()));
-    respond::warn(&mut response, warnings);
-    Ok(response)
 }
 
 /// A name in the body may be left out, but not differ.
