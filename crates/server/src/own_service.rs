@@ -88,8 +88,12 @@ async fn service(state: &State, told: &mut Option<String>) -> Result<(), Status>
         let holder = all.iter().find(|service| service.key != key(kind, NAMESPACE, NAME) && has(service, &first));
         let holder = holder.map(|holder| format!("{}/{}", holder.key.namespace, holder.key.name));
         if let Some(service) = holder.as_deref().filter(|_| *told != holder) {
-            tracing::warn!(service, address = first, "this service has the address that is reserved for the API's own \
-                service, default/kubernetes, which has another one until it is deleted");
+            tracing::warn!(
+                service,
+                address = first,
+                "this service has the address that is reserved for the API's own \
+                service, default/kubernetes, which has another one until it is deleted"
+            );
         }
         *told = holder;
         let stored = || own.as_deref().and_then(|own| own.value()["spec"]["clusterIP"].as_str().map(ToOwned::to_owned));

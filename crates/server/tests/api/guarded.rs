@@ -138,7 +138,8 @@ async fn system_priority_classes_stay_as_they_are() {
              deleted"
         );
         assert_eq!(refused["message"], message);
-        for change in [json!({ "value": 5 }), json!({ "globalDefault": true }), json!({ "preemptionPolicy": "Never" })] {
+        for change in [json!({ "value": 5 }), json!({ "globalDefault": true }), json!({ "preemptionPolicy": "Never" })]
+        {
             let answer = api.patch(&path, &change).await;
             assert_eq!(answer.code, 422, "{change}: {}", answer.text);
         }
