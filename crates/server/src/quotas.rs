@@ -25,10 +25,13 @@ pub(crate) use keeper::keep;
 #[derive(Default)]
 pub(crate) struct Quotas(Arc<Mutex<Desk>>);
 
+/// What each object costs, by its name, and of which version that is known.
+type Known = HashMap<Arc<str>, (Revision, Arc<Cost>)>;
+
 #[derive(Default)]
 struct Desk {
     /// What stored objects cost, so that each is read once per version: by namespace and collection, then by name.
-    known: HashMap<(Arc<str>, &'static str), HashMap<Arc<str>, (Revision, Arc<Cost>)>>,
+    known: HashMap<(Arc<str>, &'static str), Known>,
     /// Who is let in and not stored yet.
     held: BTreeMap<u64, (Key, Arc<Cost>)>,
     next: u64,
@@ -139,7 +142,7 @@ impl Desk {
         let kind = api::KINDS.iter().find(|kind| kind.face.is_none() && kind.collection() == collection);
         let before = self.known.remove(&(namespace.into(), collection)).unwrap_or_default();
         let (mut total, mut wake) = (Amounts::default(), None);
-        let mut known = HashMap::with_capacity(page.len());
+        let mut known = Known::with_capacity(page.len());
         for (object, kind) in page.iter().zip(kind.into_iter().cycle()) {
             let same = before.get(&object.key.name).filter(|(revision, _)| *revision == object.revision);
             let cost = same.map_or_else(|| Arc::new(Cost::of(kind, &object.value())), |(_, cost)| Arc::clone(cost));

@@ -104,9 +104,11 @@ pub(crate) fn track(request: &Request, old: Option<&Value>, new: &mut Value) {
     };
     let old = old.and_then(|old| kind.to_shown(old));
     api::track_update(kind, old.as_ref(), &mut shown, manager, &kind.api_version(), subresource, now);
-    match shown["metadata"]["managedFields"].take() {
-        Value::Null => drop(api::meta::meta_mut(new).remove("managedFields")),
-        entries => drop(api::meta::meta_mut(new).insert("managedFields".to_owned(), entries)),
+    let entries = shown["metadata"].get_mut("managedFields").map(Value::take);
+    let metadata = api::meta::meta_mut(new);
+    match entries {
+        None => drop(metadata.remove("managedFields")),
+        Some(entries) => drop(metadata.insert("managedFields".to_owned(), entries)),
     }
 }
 

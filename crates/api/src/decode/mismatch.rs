@@ -10,7 +10,7 @@ pub(super) struct Expected {
     /// The width of the number that it wanted.
     integer: &'static str,
     /// The number that it got and that does not fit into one.
-    too_wide: Option<String>,
+    too_wide: Option<i64>,
 }
 
 impl Expected {
@@ -20,7 +20,7 @@ impl Expected {
         let too_wide = text.strip_prefix("invalid value: integer `").and_then(|rest| rest.split('`').next());
         Self {
             integer: if text.contains("i32") { "int32" } else { "int64" },
-            too_wide: too_wide.map(ToOwned::to_owned),
+            too_wide: too_wide.and_then(|number| number.parse().ok()),
         }
     }
 
@@ -71,8 +71,7 @@ impl Expected {
             Type::Msg(_) => false,
             Type::Str | Type::Bytes | Type::Time | Type::MicroTime => value.is_string(),
             Type::Int => {
-                (value.is_i64() || value.is_u64())
-                    && self.too_wide.as_ref().is_none_or(|wide| *wide != value.to_string())
+                (value.is_i64() || value.is_u64()) && (self.too_wide.is_none() || self.too_wide != value.as_i64())
             }
             Type::Bool => value.is_boolean(),
             Type::Quantity => value.is_string() || value.is_number(),

@@ -1,3 +1,4 @@
+//! What each level takes and refuses, in upstream's words.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use serde_json::json;
