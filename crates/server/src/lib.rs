@@ -39,7 +39,9 @@ mod node_rules;
 mod own_service;
 mod patch;
 pub mod pki;
+mod policies;
 mod query;
+mod quotas;
 mod random;
 mod rbac;
 mod request;
@@ -123,6 +125,7 @@ impl Server {
         let stop = CancellationToken::new();
         tokio::spawn(namespaces::keep(Arc::clone(&state), stop.clone()));
         tokio::spawn(events::expire(Arc::clone(&state), stop.clone()));
+        tokio::spawn(quotas::keep(Arc::clone(&state), stop.clone()));
         tokio::spawn(rbac::aggregate::keep(Arc::clone(&state), stop.clone()));
         tokio::spawn(own_service::keep(Arc::clone(&state), stop.clone()));
         Ok(Self { state, _background: Arc::new(stop.drop_guard()) })
