@@ -13,7 +13,7 @@ use crate::change::after;
 use crate::request::{Request, key};
 use crate::respond::{self, Shown};
 use crate::state::{State, core_kind, log_failure};
-use crate::{admission, delete, node_rules, random, rbac};
+use crate::{account_secrets, admission, delete, node_rules, random, rbac};
 
 /// How often a generated name may turn out to be taken, or the namespace to change in between.
 const TRIES: usize = 8;
@@ -68,6 +68,8 @@ pub(crate) async fn create(
         admission::before_create(state, kind, creation.namespace, &mut object)?;
         let warnings = api::prepare_create(kind, &mut object, creation.namespace, now, random::uid(), random::suffix)?;
         admission::allocate(state, kind, &mut object, None)?;
+        admission::taint(kind, None, &mut object);
+        account_secrets::admit(state, kind, &mut object)?;
         if creation.dry_run {
             return dry_run(state, creation, object).map(|shown| (shown, warnings));
         }

@@ -80,6 +80,8 @@ pub(crate) fn successor(state: &State, request: &Request, old: &Value, new: &mut
     }
     let manager = request.field_manager();
     api::track_update(kind, Some(old), new, manager, &kind.api_version(), subresource, Timestamp::now());
+    // Not the writer's doing, so not the writer's own.
+    admission::taint(kind, Some(old), new);
     Ok(warnings)
 }
 
