@@ -45,6 +45,8 @@ pub(crate) struct Config {
     pub eviction: EvictionConfig,
     /// When images have to go because their disk is filling up.
     pub images_kept: ImageCollection,
+    /// How patient the controllers of this process are.
+    pub controllers: controllers::Settings,
 }
 
 impl Config {
@@ -92,7 +94,19 @@ impl Config {
                     before.stays(member.is_some(), &node_name, pod_cidr)?;
                 }
                 let eviction = eviction.unwrap_or_default();
-                Ok(Self { data_dir, api, serves: true, member, pod_cidr, node_name, shutdown, eviction, images_kept })
+                let controllers = controllers::Settings::default();
+                Ok(Self {
+                    data_dir,
+                    api,
+                    serves: true,
+                    member,
+                    pod_cidr,
+                    node_name,
+                    shutdown,
+                    eviction,
+                    images_kept,
+                    controllers,
+                })
             }
             _ => bail!("{}", mistakes.join("; ")),
         }
@@ -180,6 +194,7 @@ impl Config {
             shutdown: None,
             eviction: EvictionConfig::default(),
             images_kept: ImageCollection::default(),
+            controllers: controllers::Settings::default(),
         })
     }
 

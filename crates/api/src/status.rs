@@ -67,6 +67,11 @@ impl Cause {
         Self::new("FieldValueInvalid", field, format!("Invalid value: {}: {message}", shown(&value.into())))
     }
 
+    /// A value names something that is not there.
+    pub fn not_found(field: impl Into<String>, value: impl Into<Value>) -> Self {
+        Self::new("FieldValueNotFound", field, format!("Not found: {}", shown(&value.into())))
+    }
+
     /// A value that must be unique appears twice.
     pub fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::new("FieldValueDuplicate", field, format!("Duplicate value: {}", shown(&value.into())))

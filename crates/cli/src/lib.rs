@@ -67,9 +67,20 @@ pub struct UpArgs {
     /// The node.
     #[command(flatten)]
     pub node: NodeSettings,
+    /// The controllers.
+    #[command(flatten)]
+    pub controllers: ControllerSettings,
     /// Say more: once for what happens, twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+/// What the controllers may be told.
+#[derive(Args, Clone, Debug)]
+pub struct ControllerSettings {
+    /// How long a node may say nothing before it counts as unreachable
+    #[arg(long, value_name = "SECONDS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub node_monitor_grace_period: u64,
 }
 
 /// What a node may be told, with or without a server in the same process.
@@ -148,6 +159,9 @@ pub struct ServerArgs {
     /// A further name or address by which nodes and people reach the API; may be given several times
     #[arg(long, value_name = "NAME")]
     pub api_name: Vec<String>,
+    /// The controllers.
+    #[command(flatten)]
+    pub controllers: ControllerSettings,
     /// Say more: once for what happens, twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,

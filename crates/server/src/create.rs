@@ -14,7 +14,7 @@ use crate::policies::{self, Arrival};
 use crate::request::{Request, key};
 use crate::respond::{self, Shown};
 use crate::state::{State, core_kind, log_failure};
-use crate::{admission, delete, node_rules, random, rbac, update};
+use crate::{account_secrets, admission, delete, node_rules, random, rbac, update};
 
 /// How often a generated name may turn out to be taken, or the namespace to change in between.
 const TRIES: usize = 8;
@@ -85,6 +85,8 @@ pub(crate) async fn create(
             random::suffix,
         )?);
         admission::allocate(state, kind, &mut object, None)?;
+        admission::taint(kind, None, &mut object);
+        account_secrets::admit(state, kind, &mut object)?;
         let arrival = Arrival { kind, namespace: creation.namespace, subresource: None, old: None, new: &object };
         let _held = policies::admit(state, &arrival, warnings)?;
         if creation.dry_run {

@@ -11,6 +11,7 @@
 //! What an object may look like and how a delete is decided is `api`'s; what is stored and in which order is `store`'s.
 //! Here those meet a client. The server never polls: namespaces leave, and watches speak, because the store changed.
 
+mod account_secrets;
 mod admission;
 mod authenticate;
 mod authorize;
@@ -128,6 +129,7 @@ impl Server {
         tokio::spawn(quotas::keep(Arc::clone(&state), stop.clone()));
         tokio::spawn(rbac::aggregate::keep(Arc::clone(&state), stop.clone()));
         tokio::spawn(own_service::keep(Arc::clone(&state), stop.clone()));
+        tokio::spawn(account_secrets::keep(Arc::clone(&state), stop.clone()));
         Ok(Self { state, _background: Arc::new(stop.drop_guard()) })
     }
 

@@ -126,6 +126,7 @@ async fn apply(
         if request.subresource.is_none() {
             admission::allocate(state, kind, &mut new, Some(&*current.value()))?;
         }
+        admission::taint(kind, Some(&*current.value()), &mut new);
         update::admit(state, request, &current.value(), &new, &mut place, warnings)?;
         // Whoever applies what is there already, defaults included, has written nothing.
         if api::patch::only_applied_again(&current.value(), &new) {

@@ -92,6 +92,8 @@ pub(crate) fn successor(
     }
     admit(state, request, old, new, place, &mut warnings)?;
     track(request, Some(old), new);
+    // Not the writer's doing, so not the writer's own.
+    admission::taint(kind, Some(old), new);
     Ok(warnings)
 }
 
