@@ -67,6 +67,8 @@ pub struct SandboxSpec {
     pub memory_volumes: Vec<MemoryVolume>,
     /// Ports of the node that lead to the pod. None of a pod on the host's network, whose ports are the node's anyway.
     pub host_ports: Vec<HostPort>,
+    /// How many processes and threads all its containers may have together.
+    pub pids_max: Option<u64>,
 }
 
 /// A port of the node that leads to a port of a pod.

@@ -4,7 +4,9 @@
 mod common;
 
 use common::{Machine, on_a_machine, sandbox_spec};
-use runtime::{ContainerId, ContainerSpec, HookRecord, Mount, MountSource, PodUid, Propagation, Runtime, Seccomp};
+use runtime::{
+    ContainerId, ContainerSpec, HookRecord, Mount, MountSource, PodUid, Propagation, Runtime, SandboxSpec, Seccomp,
+};
 
 async fn start(machine: &Machine, pod: &PodUid, change: impl FnOnce(&mut ContainerSpec)) -> ContainerId {
     let mut spec = machine.spec("app", "sleep 1000").await;
@@ -193,6 +195,32 @@ fn a_tracer_gets_hold_of_its_own_processes_only() {
         }
         let own = format!("sleep 100 > /dev/null 2>&1 & {}; kill -9 $!", attach("'$!'"));
         assert_eq!(machine.exec(&spec.uid, &id, &own).await, ("held".to_owned(), 0));
+        machine
+    });
+}
+
+#[test]
+fn a_fork_bomb_meets_the_limit_of_its_pod_which_all_its_containers_share() {
+    on_a_machine(|mut machine| async {
+        let spec = SandboxSpec { pids_max: Some(30), ..sandbox_spec("pod-1") };
+        machine.runtime().create_sandbox(&spec).await.unwrap();
+        let other = machine.sandbox("pod-2").await;
+        let elsewhere = machine.start(&other, "app", "sleep 1000").await;
+        let quiet = machine.start(&spec.uid, "quiet", "sleep 1000 & sleep 1000 & echo all; wait").await;
+        machine.logged(&spec.uid, &quiet, "stdout F all").await;
+        let started = machine.spec("bomb", "while n=$((n + 1)); do sleep 1000 & echo $n; done").await;
+        let told = machine.runtime().start_container(&spec.uid, &started).await.unwrap();
+        assert_eq!(told.warnings, Vec::<String>::new());
+        // A shell that is refused a process says so and ends, and all it started with it.
+        assert_eq!(machine.exit(&spec.uid, &started.id).await.code, 2);
+        let log = machine.log(&spec.uid, &started.id);
+        assert!(log.contains("can't fork"), "{log}");
+        // Three of the other container and one shell, and the shim where it is counted with them.
+        let most = log.lines().filter_map(|line| line.strip_prefix("stdout F ")?.parse::<u64>().ok()).max();
+        assert!(most == Some(26) || most == Some(25), "{most:?}");
+        for (pod, id) in [(&spec.uid, &quiet), (&other, &elsewhere)] {
+            assert_eq!(machine.exec(pod, id, "(true); echo well").await, ("well\n".to_owned(), 0));
+        }
         machine
     });
 }

@@ -35,6 +35,8 @@ pub fn sandbox_spec(pod: &Pod) -> SandboxSpec {
         host_aliases: spec.map(host_aliases).unwrap_or_default(),
         memory_volumes: crate::volumes::in_memory(pod),
         host_ports: spec.map(host_ports).unwrap_or_default(),
+        // No word of a manifest: the node's to say.
+        pids_max: None,
     }
 }
 

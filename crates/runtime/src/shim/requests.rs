@@ -74,7 +74,7 @@ impl Shim {
         }
         let log = Log::open(&self.pod.log(id), plan.spec.log).doing(|| "open the log".to_owned())?;
         let group = self.record.cgroup.below(&directory_name(id));
-        let cgroup = ContainerCgroup::make(group, &plan.spec.resources)?;
+        let cgroup = ContainerCgroup::make(group, &plan.spec.resources, self.record.spec.pids_max)?;
         if !plan.spec.privileged && (plan.seccomp.is_empty() || plan.capabilities.exceed_default()) {
             cgroup.confine_devices()?;
         }
