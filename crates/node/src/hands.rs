@@ -397,7 +397,7 @@ impl<R: Runtime> Body<R> {
                 for message in ports_not_mapped(&pod).into_iter().chain(unmet::of_pod(&pod)) {
                     self.emit(None, EventKind::Warning, "SettingNotApplied", message);
                 }
-                let ip = sandbox.ip.map_or_else(|| self.tools.host_ip.clone(), |ip| ip.to_string());
+                let ip = sandbox.ip().map_or_else(|| self.tools.host_ip.clone(), |ip| ip.to_string());
                 lock(&self.facts).pod_ip = Some(ip);
                 self.tell(Input::SandboxReady).await;
             }

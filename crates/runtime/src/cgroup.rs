@@ -6,7 +6,7 @@
 //! adieu-<instance>/<pod uid>/<name>.<attempt>   one run of a container; hooks have a group of their own below it
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -112,6 +112,19 @@ impl Group {
     /// Whether any process lives in it or below it.
     pub(crate) fn is_populated(&self) -> bool {
         is_populated(&self.v2())
+    }
+
+    /// The processes in it and below it.
+    pub(crate) fn processes(&self) -> io::Result<Vec<u32>> {
+        processes(&self.v2())
+    }
+
+    /// The names of the groups below it, in any hierarchy.
+    pub(crate) fn names_below(&self) -> BTreeSet<String> {
+        let roots = std::iter::once(&self.hierarchies.v2).chain(self.hierarchies.v1.values());
+        let entries = roots.flat_map(|root| fs::read_dir(root.join(&self.path)).into_iter().flatten().flatten());
+        let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        groups.filter_map(|group| group.file_name().into_string().ok()).collect()
     }
 
     /// Removes it and everything below it, in every hierarchy; waits at most about `patience` for each to settle.

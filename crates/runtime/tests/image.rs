@@ -359,6 +359,13 @@ fn hostile_layers_are_refused_and_write_nothing_outside() {
             Layer::new().entry(EntryType::Regular, "f", "", b"", |header| header.set_uid(u64::from(u32::MAX))),
             "cannot exist",
         ),
+        ("absurdly deep", Layer::new().file(&"d/".repeat(1024), "x"), "1024 directories deep"),
+        (
+            "absurdly deep, by a link",
+            Layer::new().link(EntryType::Link, "l", &format!("{}f", "d/".repeat(1024))),
+            "deep",
+        ),
+        ("absurdly long", Layer::new().file(&"directory/".repeat(1000), "x"), "longer than any"),
         ("an unknown kind", Layer::new().entry(EntryType::new(b'Q'), "f", "", b"", |_| {}), "of a kind"),
     ];
     let before = snapshot(&outside);

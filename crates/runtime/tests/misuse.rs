@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::io::Write;
+
 use common::{Machine, on_a_machine, sandbox_spec};
 use runtime::{
     ContainerId, ContainerSpec, HookRecord, Mount, MountSource, PodUid, Propagation, Runtime, SandboxSpec, Seccomp,
@@ -246,6 +248,24 @@ fn a_fork_bomb_meets_its_limit_and_ends_with_its_container() {
         machine.runtime().kill(&pod, &bomb).await.unwrap();
         assert_eq!(machine.exit(&pod, &bomb).await.code, 137);
         assert_eq!(machine.processes(&pod).len(), 2, "the shim and the other container");
+        machine
+    });
+}
+
+#[test]
+fn whoever_writes_on_to_the_output_of_a_container_does_not_keep_it_from_ending() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "echo ready; exec sleep 1000").await;
+        machine.logged(&pod, &id, "ready").await;
+        let first = common::processes_in(&format!("/adieu-{}/pod-1/app.0", machine.instance))[0];
+        // As a neighbour does that was handed it.
+        let mut output = std::fs::File::options().write(true).open(format!("/proc/{first}/fd/1")).unwrap();
+        let writer = std::thread::spawn(move || while output.write_all(&[b'x'; 4096]).is_ok() {});
+        machine.runtime().kill(&pod, &id).await.unwrap();
+        assert_eq!(machine.exit(&pod, &id).await.code, 137);
+        // Nobody reads it any more, which ends the writer.
+        tokio::task::spawn_blocking(|| writer.join().unwrap()).await.unwrap();
         machine
     });
 }

@@ -93,9 +93,9 @@ fn host_port(port: &ContainerPort) -> Option<Result<HostPort, String>> {
     };
     let asked = port.host_ip.as_deref().unwrap_or_default();
     let host_ip = match asked.parse::<IpAddr>() {
-        Ok(IpAddr::V4(address)) => address,
-        Ok(IpAddr::V6(address)) if address.is_unspecified() => Ipv4Addr::UNSPECIFIED,
-        Err(_) if asked.is_empty() => Ipv4Addr::UNSPECIFIED,
+        Ok(IpAddr::V4(address)) => address.into(),
+        Ok(IpAddr::V6(address)) if address.is_unspecified() => Ipv4Addr::UNSPECIFIED.into(),
+        Err(_) if asked.is_empty() => Ipv4Addr::UNSPECIFIED.into(),
         Ok(IpAddr::V6(_)) | Err(_) => {
             return Some(Err(format!("hostPort {host_port} at {asked} is not applied: only IPv4 addresses can be")));
         }
