@@ -267,10 +267,10 @@ fn a_tethered_program_ends_with_whoever_asked_and_so_does_all_it_started() {
             drop(session);
             eventually("none of it", || machine.processes(&pod).len() == quiet).await;
         }
-        // Given up before it ran: polled once, it is on its way.
+        // Given up before it ran: polled once, it is on its way. On a busy machine it may have arrived by then, and is given
+        // up all the same.
         let spec = tethered("sleep 1000");
-        let given_up = tokio::time::timeout(Duration::ZERO, machine.runtime().exec(&pod, &id, &spec)).await;
-        assert!(given_up.is_err(), "nothing starts at once");
+        drop(tokio::time::timeout(Duration::ZERO, machine.runtime().exec(&pod, &id, &spec)).await);
         // Asked later, answered later.
         assert_eq!(machine.exec(&pod, &id, "true").await.1, 0);
         eventually("none of it", || machine.processes(&pod).len() == quiet).await;
