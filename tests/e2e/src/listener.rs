@@ -86,7 +86,9 @@ async fn serve(
     while !request.ends_with(b"\r\n\r\n") {
         // Whoever speaks TLS to a server without it is told so in plain text, as Go's server does.
         if request.first() == Some(&0x16) {
-            stream.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.").await?;
+            stream
+                .write_all(b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.")
+                .await?;
             return stream.shutdown().await;
         }
         if stream.read_buf(&mut request).await? == 0 {

@@ -120,9 +120,8 @@ impl Stage {
         later.delete(&[]).await?;
         let api: Api<Event> = Api::namespaced(self.client.clone(), "default");
         let list = api.list(&ListParams::default().fields(&format!("involvedObject.name={name}"))).await?;
-        let words = |event: Event| {
-            format!("{} {}", event.reason.unwrap_or_default(), event.message.unwrap_or_default())
-        };
+        let words =
+            |event: Event| format!("{} {}", event.reason.unwrap_or_default(), event.message.unwrap_or_default());
         Ok(list.items.into_iter().map(words).collect())
     }
 
@@ -135,11 +134,15 @@ impl Stage {
             }
         });
         let failed: Vec<String> = join_all(told).await.into_iter().flatten().collect();
-        if !failed.is_empty() {
-            // Whoever is left has minutes to leave, and nobody to wait for that.
-            self.kubectl(&["delete", "pods", "--all", "--force", "--grace-period=0"]).await?;
-        }
         ensure!(failed.is_empty(), "{} stories end badly:\n{}", failed.len(), failed.join("\n"));
         complaints::ensure_none(&self.instance, expected)
+    }
+}
+
+impl Drop for Stage {
+    /// Whoever is left, because a story broke off, may have minutes to leave; nobody waits for that.
+    fn drop(&mut self) {
+        let words = ["delete", "pods", "--all", "--force", "--grace-period=0", "--wait=false", "--request-timeout=10s"];
+        let _ = self.kubectl.command(&words).as_std_mut().output();
     }
 }

@@ -33,7 +33,11 @@ const DIGIT: f64 = 0.01;
 
 /// A script that can `say` things in the name of a container.
 fn spoken(name: &str, script: &str) -> Value {
-    json!(["sh", "-c", format!("say() {{ read t rest < /proc/uptime; echo \"$t {name} $*\" >> /shared/log; }}; {script}")])
+    json!([
+        "sh",
+        "-c",
+        format!("say() {{ read t rest < /proc/uptime; echo \"$t {name} $*\" >> /shared/log; }}; {script}")
+    ])
 }
 
 /// Seconds since the machine was started, as containers see them.
@@ -77,6 +81,12 @@ impl<'a> Draft<'a> {
     /// Sets a field of the pod's spec.
     pub fn spec(mut self, field: &str, value: Value) -> Self {
         self.manifest["spec"][field] = value;
+        self
+    }
+
+    /// One more volume.
+    pub fn volume(mut self, volume: Value) -> Self {
+        self.manifest["spec"]["volumes"].as_array_mut().expect("a draft has every list").push(volume);
         self
     }
 

@@ -221,8 +221,9 @@ async fn every(shape: &Shape, call: &str, least: usize) -> Result<()> {
     let mut points = 0;
     loop {
         let numbers = points + 1..=points + AT_A_TIME;
-        let named =
-            |number| async move { dies_at(shape, call, number).await.with_context(|| format!("{call} number {number}")) };
+        let named = |number| async move {
+            dies_at(shape, call, number).await.with_context(|| format!("{call} number {number}"))
+        };
         let struck = try_join_all(numbers.map(named)).await?;
         points += struck.iter().filter(|struck| **struck).count();
         if struck.contains(&false) {

@@ -48,7 +48,7 @@ async fn a_pod_without_a_node_is_gone_at_once(stage: &Stage) -> Result<()> {
     pod.said_only(&[])
 }
 
-/// [NT-55] [NT-117] All of the end is there to be read for as long as somebody holds the object.
+/// [NT-55] All of the end is there to be read for as long as somebody holds the object.
 async fn a_finalizer_shows_the_end(stage: &Stage) -> Result<()> {
     let draft = stage.pod("held")?.metadata("finalizers", json!(["example.com/hold"]));
     let mut pod = draft.main("app", "trap 'say TERM; exit 7' TERM; say up; sleep 1000 & wait").run().await?;

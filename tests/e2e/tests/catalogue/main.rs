@@ -9,4 +9,5 @@ mod hooks;
 mod order;
 mod probes;
 mod requests;
+mod restarts;
 mod signals;

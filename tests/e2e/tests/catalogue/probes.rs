@@ -42,7 +42,8 @@ async fn readiness_of_a_sidecar_can_be_lost_during_termination(stage: &Stage) ->
     let draft = stage.pod("unready-side")?.sidecar("side", SICKENS).probe("readinessProbe", WELL);
     let mut pod = draft.main("app", POLITE).run().await?;
     pod.delete(&[]).await?;
-    let lost = |pod: &Pod| status(pod, "side").is_some_and(|it| !it.ready && it.state.as_ref().unwrap().running.is_some());
+    let lost =
+        |pod: &Pod| status(pod, "side").is_some_and(|it| !it.ready && it.state.as_ref().unwrap().running.is_some());
     pod.watch.until("the sidecar is not ready", lost).await?;
     pod.shared.open_gate().await?;
     pod.gone().await?.was("Succeeded", &[("app", 0, "Completed"), ("side", 0, "Completed")])
@@ -124,7 +125,10 @@ async fn killed_by_its_probe(stage: &Stage, name: &str, probe: &str, is_sidecar:
     pod.hears_times("app up", 2).await?;
     let again = pod.shared.lines("log").iter().rev().find(|line| line.ends_with("app up")).cloned().unwrap();
     let again: f64 = again.split(' ').next().unwrap().parse()?;
-    let end = { pod.delete(&["--grace-period=1"]).await?; pod.gone().await? };
+    let end = {
+        pod.delete(&["--grace-period=1"]).await?;
+        pod.gone().await?
+    };
     end.came(again, Asked { from: term, to: term }, 3.0)
 }
 
