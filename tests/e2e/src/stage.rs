@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 
 use crate::complaints::{self, Expected};
 use crate::pace::Pace;
-use crate::story::Draft;
+use crate::story::{Draft, POLITE};
 use crate::{Instance, Kubectl};
 
 /// How long a story waits for something that should come at once: all others are told at the same time.
@@ -115,9 +115,9 @@ impl Stage {
     /// nothing of what happened before is missing once it has told of a pod that came afterwards.
     pub async fn all_told(&self, name: &str) -> Result<Vec<String>> {
         let after = format!("{name}-afterwards");
-        let mut later = self.pod(&after)?.grace(1).main("app", "exit 0").never_restarts().create().await?;
+        let mut later = self.pod(&after)?.main("app", POLITE).create().await?;
         self.told(&after, "Started").await?;
-        later.delete(&[]).await?;
+        later.delete(&["--force", "--grace-period=0"]).await?;
         let api: Api<Event> = Api::namespaced(self.client.clone(), "default");
         let list = api.list(&ListParams::default().fields(&format!("involvedObject.name={name}"))).await?;
         let words =

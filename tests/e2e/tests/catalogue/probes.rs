@@ -111,13 +111,13 @@ async fn readiness_is_asked_during_a_hook_and_liveness_is_not(stage: &Stage) -> 
 async fn killed_by_its_probe(stage: &Stage, name: &str, probe: &str, is_sidecar: bool) -> Result<()> {
     let draft = stage.pod(name)?;
     let draft = if is_sidecar { draft.main("other", POLITE).sidecar("app", DEAF) } else { draft.main("app", DEAF) };
-    let script = "test -e /shared/well || ! grep -q 'app up' /shared/log";
+    let script = "test -e /shared/well || ! grep -q 'app up' /shared/log || { say ill; false; }";
     let mut draft = draft.probe(probe, script);
     let mut timed = draft.field(probe);
     timed["terminationGracePeriodSeconds"] = 3.into();
     draft = draft.with(probe, timed);
     let mut pod = draft.create().await?;
-    let term = pod.hears("app TERM").await?;
+    let asked = Asked { from: pod.hears("app ill").await?, to: pod.hears("app TERM").await? };
     std::fs::write(pod.shared.path().join("well"), "")?;
     pod.watch.until("restarted", |pod| status(pod, "app").is_some_and(|it| it.restart_count == 1)).await?;
     let end = status(pod.watch.last.as_ref().unwrap(), "app").and_then(|it| it.last_state.clone()?.terminated);
@@ -129,7 +129,7 @@ async fn killed_by_its_probe(stage: &Stage, name: &str, probe: &str, is_sidecar:
         pod.delete(&["--grace-period=1"]).await?;
         pod.gone().await?
     };
-    end.came(again, Asked { from: term, to: term }, 3.0)
+    end.came(again, asked, 3.0)
 }
 
 /// [NT-111]
