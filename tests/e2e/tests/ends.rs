@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use e2e::pace::Pace;
 use e2e::pods::{PodWatch, SOON, busybox, is_ready, phase, state, terminated, waits_for};
 use e2e::{Instance, Kubectl, Shared, complaints, stories};
 use futures::future::{FutureExt, join_all, try_join_all};
@@ -13,13 +14,14 @@ use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
 
 /// How long the end of a pod may take that has nothing to wait for.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const AT_ONCE: Duration = Duration::from_secs(1);
 
 const POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 
 struct Stage {
     client: kube::Client,
     kubectl: Kubectl,
+    pace: Pace,
 }
 
 impl Stage {
@@ -40,7 +42,7 @@ impl Stage {
         let asked = Instant::now();
         self.pods().delete(name, &DeleteParams::default()).await?;
         let (gone, last) = watch.gone(SOON).await?;
-        ensure!(gone - asked < AT_ONCE, "gone after {:?}", gone - asked);
+        ensure!(gone - asked < AT_ONCE + self.pace.forgives(), "gone after {:?}", gone - asked);
         Ok(last)
     }
 }
@@ -49,7 +51,7 @@ impl Stage {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_end_is_told_as_it_was() -> Result<()> {
     let instance = Instance::start().await?;
-    let stage = Stage { client: instance.client().await?, kubectl: Kubectl::newest(&instance)? };
+    let stage = Stage { client: instance.client().await?, kubectl: Kubectl::newest(&instance)?, pace: Pace::start()? };
     let stories = stories![&stage;
         an_image_that_cannot_be_pulled, a_secret_that_is_not_there, a_container_that_crashes_again_and_again,
         the_first_of_two_containers_is_shown_terminated, whoever_has_no_handler_is_killed_whatever_the_policy,
@@ -112,7 +114,7 @@ async fn a_process_without_a_handler_is_killed(stage: &Stage, policy: &str) -> R
     let took = gone - asked;
     // KILL never comes less than 2 s after the stop signal, however short the grace.
     ensure!(took >= Duration::from_secs(2), "no time between TERM and KILL: {took:?}");
-    ensure!(took < Duration::from_secs(3), "gone only after {took:?}");
+    ensure!(took < Duration::from_secs(2) + stage.pace.forgives(), "gone only after {took:?}");
     let end = terminated(&last).context("the container ended")?;
     assert_eq!((end.exit_code, end.reason.as_deref(), phase(&last)), (137, Some("Error"), Some("Failed")));
     Ok(())
