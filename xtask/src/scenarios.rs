@@ -1,6 +1,7 @@
 //! Which scenarios of the specifications are shown by which tests, and why the others are not.
 //!
-//! A test carries the ids it shows in its doc comment, `/// [NT-12]`; a session of kubectl in a remark, `# [AD-80]`. NT is node
+//! A test carries the ids it shows in its doc comment, `/// [NT-12]`, and so does a story that a test tells (`stories![..]`); a
+//! session of kubectl in a remark, `# [AD-80]`. NT is node
 //! termination, AD API deletion, TR traffic and rollouts. `scenarios-left-out.txt` says of ids, or of ranges of them, what shows them instead or what
 //! they wait for; an id that is neither shown nor explained is an error.
 
@@ -90,8 +91,10 @@ fn complaints(shown: &Shown, left_out: &LeftOut) -> Vec<String> {
     complaints
 }
 
-/// The ids that the tests of a file carry. Nothing but a test shows anything, and one that is ignored does not.
+/// The ids that the tests of a file carry. Nothing but a test, or a story that one tells, shows anything, and one that is
+/// ignored does not.
 fn shown_in(text: &str) -> Vec<(Id, String)> {
+    let stories = told_in(text);
     let mut shown = Vec::new();
     let (mut ids, mut is_test, mut is_ignored) = (Vec::new(), false, false);
     for line in text.lines().map(str::trim) {
@@ -103,7 +106,7 @@ fn shown_in(text: &str) -> Vec<(Id, String)> {
             is_ignored = true;
         } else if !line.starts_with("#[") {
             if let Some(name) = sources::function_name(line)
-                && is_test
+                && (is_test || stories.contains(name))
                 && !is_ignored
             {
                 shown.extend(ids.drain(..).map(|id| (id, name.to_owned())));
@@ -113,6 +116,13 @@ fn shown_in(text: &str) -> Vec<(Id, String)> {
         }
     }
     shown
+}
+
+/// The names in the lists of stories of a file.
+fn told_in(text: &str) -> BTreeSet<&str> {
+    let lists = text.split("stories![").skip(1).filter_map(|rest| rest.split_once("];"));
+    let names = lists.filter_map(|(list, _)| list.split_once(';')).flat_map(|(_, names)| names.split(','));
+    names.map(str::trim).filter(|name| !name.is_empty()).collect()
 }
 
 fn ids_in(line: &str) -> Vec<Id> {
@@ -159,6 +169,14 @@ mod tests {
                     fn b() {}\n/// [NT-4]\nconst C: u8 = 1;\n#[test]\nfn c() {}\n/// [NT-5]\n#[tokio::test]\nasync fn d() {}\n";
         let shown: Vec<_> = shown_in(text).into_iter().map(|((_, number), test)| (number, test)).collect();
         assert_eq!(shown, [(1, "a".to_owned()), (5, "d".to_owned())]);
+    }
+
+    #[test]
+    fn a_story_that_a_test_tells_shows_what_it_carries() {
+        let text = "#[tokio::test]\nasync fn all() {\nlet stories = stories![stage;\n  a, b,\n];\n}\n/// [NT-1]\nasync fn a() {}\n\
+                    /// [NT-2]\nasync fn b() {}\n/// [NT-3]\nasync fn untold() {}\n";
+        let shown: Vec<_> = shown_in(text).into_iter().map(|((_, number), test)| (number, test)).collect();
+        assert_eq!(shown, [(1, "a".to_owned()), (2, "b".to_owned())]);
     }
 
     #[test]

@@ -173,7 +173,8 @@ fn finish(current: &Value, policy: Propagation, now: Timestamp) -> DeleteDecisio
     if deadline.is_none() {
         bump_generation(&mut marked);
     }
-    if deadline.is_none_or(|at| at > now) {
+    // That of a finished pod was kept by the node's first final delete; one that is sent again finds it so.
+    if deadline.is_none_or(|at| at > now && !is_terminal(current)) {
         meta::set_deletion_timestamp(&mut marked, now);
     }
     meta::set_deletion_grace_seconds(&mut marked, 0);

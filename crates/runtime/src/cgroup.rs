@@ -37,7 +37,10 @@ impl Hierarchies {
     /// Reads the mounts of this process.
     pub(crate) fn detect() -> io::Result<Self> {
         Self::from_mounts(&fs::read_to_string("/proc/self/mountinfo")?).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::Unsupported, "no cgroup2 hierarchy is mounted below /sys/fs/cgroup")
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                "no cgroup2 hierarchy is mounted below /sys/fs/cgroup; mount one: mount -t cgroup2 none /sys/fs/cgroup",
+            )
         })
     }
 

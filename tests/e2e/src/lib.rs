@@ -11,10 +11,14 @@ pub mod dice;
 pub mod instance;
 pub mod kubectl;
 pub mod leftovers;
+pub mod listener;
 pub mod logind;
+pub mod pace;
 pub mod pods;
 pub mod session;
 pub mod shared;
+pub mod stage;
+pub mod story;
 
 pub use instance::Instance;
 pub use kubectl::Kubectl;

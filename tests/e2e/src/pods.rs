@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Pod};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod};
 use kube::api::{Api, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 
@@ -42,6 +42,7 @@ pub struct PodWatch {
     events: futures::stream::BoxStream<'static, kube::Result<WatchEvent<Pod>>>,
     /// The last state seen.
     pub last: Option<Pod>,
+    patience: Duration,
 }
 
 impl PodWatch {
@@ -50,7 +51,12 @@ impl PodWatch {
         let api: Api<Pod> = Api::namespaced(client.clone(), "default");
         let params = WatchParams::default().fields(&format!("metadata.name={name}"));
         let events = api.watch(&params, "0").await?.boxed();
-        Ok(Self { events, last: None })
+        Ok(Self { events, last: None, patience: SOON })
+    }
+
+    /// The same, for a stage that is shared with many: each has to wait for the others.
+    pub fn patient(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Waits until `wanted` holds of the pod; answers when that was seen.
@@ -74,7 +80,7 @@ impl PodWatch {
                 }
             }
         };
-        let outcome = tokio::time::timeout(SOON, seen).await;
+        let outcome = tokio::time::timeout(self.patience, seen).await;
         outcome
             .with_context(|| format!("not seen in time: {what}; last {:?}", self.last.as_ref().map(|p| &p.status)))?
     }
@@ -95,7 +101,7 @@ impl PodWatch {
                 }
             }
         };
-        let outcome = tokio::time::timeout(SOON, seen).await;
+        let outcome = tokio::time::timeout(self.patience, seen).await;
         outcome.with_context(|| format!("no such pod in time: {what}; last {:?}", self.last))?
     }
 
@@ -121,6 +127,29 @@ impl PodWatch {
     }
 }
 
+impl PodWatch {
+    /// Everything that is still to be seen of the pod, up to its last state, which is the last of these.
+    pub async fn to_the_end(&mut self) -> Result<Vec<Pod>> {
+        let mut seen = Vec::from_iter(self.last.take());
+        let reading = async {
+            loop {
+                match self.events.next().await.context("the watch ended")?? {
+                    WatchEvent::Added(pod) | WatchEvent::Modified(pod) => seen.push(pod),
+                    WatchEvent::Deleted(pod) => {
+                        seen.push(pod);
+                        return Ok(());
+                    }
+                    WatchEvent::Bookmark(_) => {}
+                    WatchEvent::Error(status) => bail!("the watch broke: {status:?}"),
+                }
+            }
+        };
+        let outcome = tokio::time::timeout(self.patience, reading).await;
+        outcome.with_context(|| format!("not gone in time; last {:?}", seen.last().map(|pod| &pod.status)))??;
+        Ok(seen)
+    }
+}
+
 /// Whether the pod's Ready condition holds.
 pub fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
@@ -132,10 +161,16 @@ pub fn terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
     pod.status.as_ref()?.container_statuses.as_ref()?.first()?.state.as_ref()?.terminated.as_ref()
 }
 
+/// The status of the container called `name`, of whatever kind it is.
+pub fn status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let mut all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+    all.find(|status| status.name == name)
+}
+
 /// The state of the container called `name`.
 pub fn state<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerState> {
-    let mut statuses = pod.status.as_ref()?.container_statuses.iter().flatten();
-    statuses.find(|status| status.name == name)?.state.as_ref()
+    status(pod, name)?.state.as_ref()
 }
 
 /// Why the container called `name` is not running yet, or not again.

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::inotify;
@@ -45,6 +46,17 @@ impl Shared {
 
     /// Waits until `file` has at least `count` lines, told by the kernel.
     pub async fn wait_lines(&self, file: &str, count: usize) -> Result<Vec<String>> {
+        let outcome = self.wait_until(file, SOON, |lines| lines.len() >= count).await;
+        outcome.with_context(|| format!("fewer than {count} lines"))
+    }
+
+    /// Waits until the lines of `file` are as wanted, at most `limit`, told by the kernel.
+    pub async fn wait_until(
+        &self,
+        file: &str,
+        limit: Duration,
+        wanted: impl Fn(&[String]) -> bool,
+    ) -> Result<Vec<String>> {
         let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)?;
         inotify::add_watch(
             &watch,
@@ -56,7 +68,7 @@ impl Shared {
         let wait = async {
             loop {
                 let lines = self.lines(file);
-                if lines.len() >= count {
+                if wanted(&lines) {
                     return Ok(lines);
                 }
                 let mut ready = changes.readable().await?;
@@ -65,8 +77,8 @@ impl Shared {
                 ready.clear_ready();
             }
         };
-        let outcome = tokio::time::timeout(SOON, wait).await;
-        outcome.with_context(|| format!("{file} has not {count} lines: {:?}", self.lines(file)))?
+        let outcome = tokio::time::timeout(limit, wait).await;
+        outcome.with_context(|| format!("{file} has only {:?}", self.lines(file)))?
     }
 
     /// Lets whoever reads `/shared/gate` in the container go on, as soon as somebody does.

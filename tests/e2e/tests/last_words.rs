@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
-/// [NT-128]
+/// [NT-123] [NT-128]
 #[tokio::test(flavor = "multi_thread")]
 async fn last_words_are_kept_and_limited() -> Result<()> {
     let instance = Instance::start().await?;

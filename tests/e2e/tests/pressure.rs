@@ -2,12 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use anyhow::{Context, Result, ensure};
-use e2e::complaints::Expected;
-use e2e::pods::{PodWatch, busybox, is_ready, phase};
+use e2e::complaints::{AFTER_A_CRASH, Expected};
+use e2e::pods::{PodWatch, busybox, is_ready, phase, terminated};
+use e2e::stage::Stage;
+use e2e::story::{Actor, POLITE, uptime};
 use e2e::{Instance, Kubectl, Shared, complaints};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, PostParams};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+const LOW: &[Expected] =
+    &[Expected { text: "the node is low on something; a pod has to go", because: "this is what is tried" }];
 
 async fn create(instance: &Instance, manifest: Value) -> Result<PodWatch> {
     let pod: Pod = serde_json::from_value(manifest)?;
@@ -26,13 +31,11 @@ async fn disk_pressure(instance: &Instance) -> Result<(bool, bool)> {
     Ok((says, taints.iter().any(|it| it.key == "node.kubernetes.io/disk-pressure")))
 }
 
-/// The pod that fills the disk is evicted and says why, those within what they asked for stay; nobody comes
-/// while the pressure lasts, and who waited comes when it is over.
+/// [NT-165] The pod that fills the disk is evicted and says why, although it ends well; those within what they
+/// asked for stay; nobody comes while the pressure lasts, and who waited comes when it is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_costs_the_pod_that_filled_it() -> Result<()> {
     const OPTIONS: &[&str] = &["--eviction-hard", "nodefs.available<100Mi", "--eviction-linger", "12"];
-    const LOW: &[Expected] =
-        &[Expected { text: "the node is low on something; a pod has to go", because: "this is what is tried" }];
     let instance = Instance::start_on_small_disk(256, OPTIONS).await?;
     let shared = Shared::new()?;
     let quiet = "trap 'exit 0' TERM; echo up >> /shared/quiet; sleep 1000 & wait";
@@ -83,4 +86,101 @@ async fn a_full_disk_costs_the_pod_that_filled_it() -> Result<()> {
     ensure!(is_ready(modest.last.as_ref().unwrap()));
     assert_eq!(shared.wait_lines("quiet", 2).await?.len(), 2, "the modest pod ran on");
     complaints::ensure_none(&instance, LOW)
+}
+
+/// Fills the disk once it is let, and stays when it is asked to leave.
+const FILLS: &str = "trap 'say TERM' TERM; say up; read word < /shared/gate; \
+                     dd if=/dev/zero of=/filled bs=1M count=180 2> /dev/null; say full; \
+                     while :; do sleep 1000 & wait $!; done";
+
+/// [NT-148] [NT-159] A soft threshold leaves a pod the grace that it grants, no more and no less, also if the agent is killed
+/// over it; and the reason is not forgotten.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_soft_threshold_grants_its_grace_whatever_becomes_of_the_agent() -> Result<()> {
+    let options = ["--eviction-soft", "nodefs.available<100Mi", "--eviction-soft-grace", "nodefs.available=1"];
+    let options = [&options[..], &["--eviction-max-grace", "6", "--eviction-linger", "1"]].concat();
+    let mut stage = Stage::on(Instance::start_on_small_disk(256, &options).await?).await?;
+    let pod = stage.pod("greedy")?.grace(600).main("app", FILLS).run().await?;
+    let let_in = uptime();
+    pod.shared.open_gate().await?;
+    pod.hears("app TERM").await?;
+    let Actor { shared, .. } = pod;
+    stage.instance.kill_9().await?;
+    stage.instance.up().await?;
+    let mut watch = PodWatch::on(&stage.instance.client().await?, "greedy").await?.patient(e2e::stage::PATIENCE);
+    watch.until("Failed", |pod| phase(pod) == Some("Failed")).await?;
+    let (over, pod) = (uptime(), watch.last.clone().unwrap());
+    assert_eq!(pod.status.as_ref().unwrap().reason.as_deref(), Some("Evicted"));
+    assert_eq!(terminated(&pod).unwrap().exit_code, 137);
+    // A second before somebody has to go, and six to go in.
+    ensure!(over >= let_in + 7.0, "over {:.3} s after the disk began to fill, of 7", over - let_in);
+    ensure!(shared.lines("log").iter().filter(|line| line.ends_with("TERM")).count() == 1, "{:?}", shared.lines("log"));
+    complaints::ensure_none(&stage.instance, &[LOW, AFTER_A_CRASH].concat())
+}
+
+/// [NT-161] [NT-164] Who is leaving already has to hurry; who is critical stays, whatever it uses, and somebody else goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leaving_pod_has_to_hurry_and_a_critical_one_stays() -> Result<()> {
+    const NOBODY: Expected =
+        Expected { text: "there is no pod that may be evicted", because: "the one that fills the disk is critical" };
+    let options = ["--eviction-hard", "nodefs.available<100Mi", "--eviction-linger", "1"];
+    let stage = Stage::on(Instance::start_on_small_disk(256, &options).await?).await?;
+    let vital = stage.pod("vital")?.spec("priorityClassName", "system-node-critical".into());
+    let mut vital = vital.main("app", FILLS).run().await?;
+    let resources = json!({ "requests": { "ephemeral-storage": "10Mi" } });
+    let mut modest = stage.pod("modest")?.main("app", POLITE).with("resources", resources).run().await?;
+    let script = "trap 'say TERM; dd if=/dev/zero of=/filled bs=1M count=180 2> /dev/null; say full' TERM; say up; \
+                  while :; do sleep 1000 & wait $!; done";
+    let mut leaving = stage.pod("leaving")?.main("app", script).run().await?;
+    leaving.delete(&["--grace-period=200"]).await?;
+    leaving.hears("app full").await?;
+    leaving.gone().await?.was("Failed", &[("app", 137, "Error")])?;
+    modest.said_only(&["app up"])?;
+
+    vital.shared.open_gate().await?;
+    vital.hears("app full").await?;
+    modest.watch.until("Failed", |pod| phase(pod) == Some("Failed")).await?;
+    assert_eq!(modest.watch.last.as_ref().unwrap().status.as_ref().unwrap().reason.as_deref(), Some("Evicted"));
+    stage.told(stage.instance.node_name(), "EvictionThresholdMet").await?;
+    ensure!(is_ready(&stage.pods().get("vital").await?), "it stays");
+    vital.said_only(&["app up", "app full"])?;
+    vital.delete(&["--grace-period=1"]).await?;
+    vital.gone().await?;
+    complaints::ensure_none(&stage.instance, &[LOW, &[NOBODY]].concat())
+}
+
+/// How much memory the machine has left, in mebibytes.
+fn memory_left() -> Result<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo")?;
+    let line = text.lines().find(|line| line.starts_with("MemAvailable:")).context("MemAvailable")?;
+    Ok(line.split_whitespace().nth(1).context("a number")?.parse::<u64>()? / 1024)
+}
+
+/// The pod that takes the memory is evicted, whatever its grace, and says why.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_takes_the_memory_is_evicted() -> Result<()> {
+    // Others on this machine take and give back memory as well: the pod takes more and more of it until it is asked to stop.
+    let threshold = format!("memory.available<{}Mi", memory_left()? - 300);
+    let options = ["--eviction-hard", &threshold, "--eviction-linger", "1"];
+    let stage = Stage::on(Instance::start_with(&options).await?).await?;
+    let script = "trap 'say TERM; exit 0' TERM; say up; i=0; \
+                  while [ $i -lt 40 ]; do dd if=/dev/zero of=/memory/$i bs=1M count=50 2> /dev/null; i=$((i + 1)); sleep 0.2; done; \
+                  sleep 1000 & wait";
+    let mounts = json!([{ "name": "shared", "mountPath": "/shared" }, { "name": "memory", "mountPath": "/memory" }]);
+    let draft = stage.pod("greedy")?.main("app", script).with("volumeMounts", mounts);
+    let volume = json!({ "name": "memory", "emptyDir": { "medium": "Memory" } });
+    let mut pod = draft.volume(volume).create().await?;
+    pod.watch.until("Failed", |pod| phase(pod) == Some("Failed")).await?;
+    let status = pod.watch.last.as_ref().and_then(|pod| pod.status.clone()).unwrap();
+    let message = status.message.unwrap_or_default();
+    assert_eq!(status.reason.as_deref(), Some("Evicted"));
+    ensure!(
+        message.starts_with("The node was low on resource: memory. Threshold quantity: ")
+            && message.ends_with(", request is 0, has larger consumption of memory. "),
+        "{message}"
+    );
+    let target = status.conditions.iter().flatten().find(|it| it.type_ == "DisruptionTarget").context("disrupted")?;
+    assert_eq!(target.reason.as_deref(), Some("TerminationByKubelet"));
+    pod.said_in_order(&["app up", "app TERM"])?;
+    complaints::ensure_none(&stage.instance, LOW)
 }

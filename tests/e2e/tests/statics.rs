@@ -149,8 +149,8 @@ async fn a_mirror_is_only_a_mirror() -> Result<()> {
     complaints::ensure_none(&stage.instance, AFTER_A_CRASH)
 }
 
-/// [NT-131] A manifest that is gone lets its pod leave with its grace, whatever becomes of the agent meanwhile; then the
-/// mirror goes. The same manifest brings the pod back.
+/// [NT-38] [NT-131] [NT-132] A manifest that is gone lets its pod leave with its grace, whatever becomes of the agent
+/// meanwhile, and also if it went while nobody looked; then the mirror goes. The same manifest brings the pod back.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_manifest_lets_its_pod_leave() -> Result<()> {
     let mut stage = Stage::set().await?;

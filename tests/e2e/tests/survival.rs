@@ -131,7 +131,7 @@ async fn an_exit_while_the_agent_is_away_is_reported_as_it_was() -> Result<()> {
     complaints::ensure_none(&instance, AFTER_A_CRASH)
 }
 
-/// [NT-144] Running pods do not notice that the agent was killed, or stopped, and came back.
+/// [NT-114] [NT-144] Running pods do not notice that the agent was killed, or stopped, and came back.
 #[tokio::test(flavor = "multi_thread")]
 async fn running_pods_are_untouched_by_a_restart() -> Result<()> {
     let mut instance = Instance::start().await?;

@@ -179,6 +179,9 @@ fn the_final_delete_marks_and_removes_and_keeps_the_deadline_of_a_finished_pod()
     let mut finished = pod;
     finished["status"]["phase"] = json!("Failed");
     assert_eq!(removed_after(delete(&finished, Some(0), "17:58:24")), ("17:58:51".to_owned(), 0, 2));
+    // A node that was killed after it sends it again; what a finalizer holds does not change by that.
+    let DeleteDecision::Mark(held) = delete(&with_finalizer(finished), Some(0), "17:58:24") else { panic!("held") };
+    assert_eq!(delete(&held, Some(0), "17:58:30"), DeleteDecision::Pending);
 }
 
 #[test]

@@ -1,0 +1,113 @@
+//! Deletes that come at any moment, many at once, and what must never be seen of pods that end so.
+
+use anyhow::{Result, ensure};
+use e2e::dice::Dice;
+use e2e::pods::{state, status};
+use e2e::stage::Stage;
+use e2e::stories;
+use e2e::story::POLITE;
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{ContainerState, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+
+const MANY: usize = 12;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_heard_whenever_it_comes() -> Result<()> {
+    let stage = &Stage::set().await?;
+    let stories = stories![stage;
+        a_kill_is_never_forgotten, a_failing_pod_never_reports_success, a_main_behind_a_failing_init_never_starts,
+        a_restart_policy_says_who_comes_back,
+    ];
+    stage.tell(stories, &[]).await
+}
+
+/// [NT-10] Made, deleted and changed in one breath.
+async fn a_kill_is_never_forgotten(stage: &Stage) -> Result<()> {
+    let one = |number: usize| async move {
+        let mut pod = stage.pod(&format!("breath-{number}"))?.grace(30).main("app", POLITE).create().await?;
+        let api = stage.pods();
+        api.delete(&pod.name, &DeleteParams::default()).await?;
+        let label = Patch::Merge(json!({ "metadata": { "labels": { "changed": "yes" } } }));
+        // It may be gone already.
+        let _ = api.patch(&pod.name, &PatchParams::default(), &label).await;
+        pod.gone().await?;
+        let said = pod.said();
+        ensure!(said.is_empty() || said == ["app up"] || said == ["app up", "app TERM"], "{said:?}");
+        anyhow::Ok(())
+    };
+    try_join_all((0..MANY).map(one)).await.map(drop)
+}
+
+fn ran(state: &ContainerState) -> bool {
+    state.running.is_some() || state.terminated.as_ref().is_some_and(|end| end.started_at.is_some())
+}
+
+/// [NT-49] Whenever it is deleted: no exit with 0, and nobody who has ended runs again.
+async fn a_failing_pod_never_reports_success(stage: &Stage) -> Result<()> {
+    let mut dice = Dice::seeded()?;
+    let delays: Vec<_> = (0..MANY).map(|_| dice.below(std::time::Duration::from_millis(400))).collect();
+    let one = |(number, delay): (usize, std::time::Duration)| async move {
+        let draft = stage.pod(&format!("fails-{number}"))?.never_restarts().main("app", "exit 1");
+        let mut pod = draft.create().await?;
+        tokio::time::sleep(delay).await;
+        stage.pods().delete(&pod.name, &DeleteParams::default()).await?;
+        let mut ended = false;
+        for seen in pod.watch.to_the_end().await? {
+            let Some(state) = state(&seen, "app") else { continue };
+            ensure!(!(ended && state.terminated.is_none()), "{:?}", seen.status);
+            ended = state.terminated.is_some();
+            ensure!(state.terminated.as_ref().is_none_or(|end| end.exit_code != 0), "{:?}", seen.status);
+        }
+        anyhow::Ok(())
+    };
+    try_join_all(delays.into_iter().enumerate().map(one)).await.map(drop)
+}
+
+/// [NT-50] Whenever it is deleted: no main container claims to have started.
+async fn a_main_behind_a_failing_init_never_starts(stage: &Stage) -> Result<()> {
+    let mut dice = Dice::seeded()?;
+    let delays: Vec<_> = (0..MANY).map(|_| dice.below(std::time::Duration::from_millis(600))).collect();
+    let one = |(number, delay): (usize, std::time::Duration)| async move {
+        let draft = stage.pod(&format!("init-{number}"))?.init("setup", "exit 1").main("app", POLITE);
+        let mut pod = draft.create().await?;
+        tokio::time::sleep(delay).await;
+        stage.pods().delete(&pod.name, &DeleteParams::default()).await?;
+        for seen in pod.watch.to_the_end().await? {
+            let app = status(&seen, "app");
+            let states = app.into_iter().flat_map(|app| app.state.iter().chain(&app.last_state));
+            ensure!(!states.into_iter().any(ran), "{:?}", seen.status);
+        }
+        pod.said_only(&[])
+    };
+    try_join_all(delays.into_iter().enumerate().map(one)).await.map(drop)
+}
+
+/// Always comes back, OnFailure after a failure, Never not at all.
+async fn a_restart_policy_says_who_comes_back(stage: &Stage) -> Result<()> {
+    let one = |(policy, code, phase): (&'static str, i32, &'static str)| async move {
+        let draft = stage.pod(&format!("{}-{code}", policy.to_lowercase()))?.spec("restartPolicy", policy.into());
+        let mut pod = draft.main("app", &format!("say up; exit {code}")).create().await?;
+        let restarted = |pod: &Pod| status(pod, "app").is_some_and(|app| app.restart_count > 0);
+        let over = |pod: &Pod| e2e::pods::phase(pod) == Some(phase);
+        if phase == "Running" {
+            pod.watch.until("a restart", restarted).await?;
+            pod.hears_times("app up", 2).await?;
+        } else {
+            pod.watch.until("the end", over).await?;
+            pod.said_only(&["app up"])?;
+        }
+        pod.delete(&[]).await?;
+        pod.gone().await.map(drop)
+    };
+    let cases = [
+        ("Always", 0, "Running"),
+        ("Always", 1, "Running"),
+        ("OnFailure", 0, "Succeeded"),
+        ("OnFailure", 1, "Running"),
+        ("Never", 0, "Succeeded"),
+        ("Never", 1, "Failed"),
+    ];
+    try_join_all(cases.map(one)).await.map(drop)
+}
