@@ -60,7 +60,7 @@ pub enum DeleteDecision {
 
 const PROTECTED_NAMESPACES: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// Decides one delete of `current`. Refuses with 403 (protected namespace), 409 (precondition) or 422 (options).
+/// Decides one delete of `current`. Refuses with 403 (what no cluster can do without), 409 (precondition) or 422 (options).
 pub fn decide_delete(
     kind: &Kind,
     current: &Value,
@@ -70,6 +70,11 @@ pub fn decide_delete(
     let is_namespace = kind.collection() == "namespaces";
     if is_namespace && PROTECTED_NAMESPACES.contains(&meta::name(current)) {
         return Err(Status::forbidden(kind, meta::name(current), "this namespace may not be deleted"));
+    }
+    let is_class = kind.collection() == "priorityclasses.scheduling.k8s.io";
+    if is_class && crate::rules::SYSTEM_CLASSES.iter().any(|(name, ..)| *name == meta::name(current)) {
+        let text = "this is a system priority class and cannot be deleted";
+        return Err(Status::forbidden(kind, meta::name(current), text));
     }
     check_options(options)?;
     check_preconditions(kind, current, options)?;

@@ -36,6 +36,7 @@ mod namespaces;
 mod negotiate;
 mod node;
 mod node_rules;
+mod own_service;
 mod patch;
 pub mod pki;
 mod query;
@@ -124,6 +125,7 @@ impl Server {
         tokio::spawn(namespaces::keep(Arc::clone(&state), stop.clone()));
         tokio::spawn(events::expire(Arc::clone(&state), stop.clone()));
         tokio::spawn(rbac::aggregate::keep(Arc::clone(&state), stop.clone()));
+        tokio::spawn(own_service::keep(Arc::clone(&state), stop.clone()));
         Ok(Self { state, _background: Arc::new(stop.drop_guard()) })
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::selector::excerpt;
 use api::{Cause, FieldSelector, LabelSelector, Status};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -22,22 +23,34 @@ use crate::table::{self, Include};
 pub(crate) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
+    /// What both ask about.
+    paths: Vec<&'static str>,
 }
 
 impl Selection {
     pub(crate) fn parse(request: &Request) -> Result<Self, Status> {
-        Ok(Self {
-            labels: LabelSelector::parse(request.query.get("labelSelector").unwrap_or_default())?,
-            fields: FieldSelector::parse(request.kind, request.query.get("fieldSelector").unwrap_or_default())?,
-        })
+        let labels = LabelSelector::parse(request.query.get("labelSelector").unwrap_or_default())?;
+        let fields = FieldSelector::parse(request.kind, request.query.get("fieldSelector").unwrap_or_default())?;
+        let paths = labels.paths().chain(fields.paths()).collect();
+        Ok(Self { labels, fields, paths })
     }
 
     pub(crate) fn takes_all(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    pub(crate) fn takes(&self, value: &Value) -> bool {
-        self.labels.matches(value) && self.fields.matches(value)
+    pub(crate) fn takes(&self, object: &Object) -> bool {
+        if self.takes_all() {
+            return true;
+        }
+        if self.fields.name().is_some_and(|name| *name != *object.key.name) {
+            return false;
+        }
+        let matches = |value: &Value| self.labels.matches(value) && self.fields.matches(value);
+        match object.parsed() {
+            Some(value) => matches(&value),
+            None => matches(&excerpt(&object.json, &self.paths)),
+        }
     }
 }
 
@@ -107,9 +120,7 @@ pub(crate) fn page(state: &State, request: &Request, selection: &Selection) -> R
         });
         items.drain(..done);
     }
-    if !selection.takes_all() {
-        items.retain(|object| selection.takes(&object.value()));
-    }
+    items.retain(|object| selection.takes(object));
     let rest = if limit > 0 { items.len().saturating_sub(limit) } else { 0 };
     items.truncate(items.len() - rest);
     let next = items.last().filter(|_| rest > 0).map(|last| {

@@ -60,8 +60,7 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
             list::check_not_future(state, asked)?;
         }
         let (page, watch) = state.store.list_and_watch(collection, namespace);
-        let takes = |object: &Arc<Object>| selection.takes_all() || selection.takes(&object.value());
-        let selected = page.items.into_iter().filter(takes).collect();
+        let selected = page.items.into_iter().filter(|object| selection.takes(object)).collect();
         // Without a version the objects that are there come first, asked for or not, and whoever can be told where
         // they end is told.
         let end = bookmarks.then_some(page.revision);
@@ -253,8 +252,8 @@ impl Lines {
     /// The line for a change, or nothing if this watcher does not see it.
     fn change(&mut self, change: &Change) -> Option<Bytes> {
         match change {
-            Change::Added(object) => self.takes(object).then(|| self.line(Event::Added, object)),
-            Change::Modified { before, after } => match (self.takes(before), self.takes(after)) {
+            Change::Added(object) => self.selection.takes(object).then(|| self.line(Event::Added, object)),
+            Change::Modified { before, after } => match (self.selection.takes(before), self.selection.takes(after)) {
                 (true, true) => Some(self.line(Event::Modified, after)),
                 (false, true) => Some(self.line(Event::Added, after)),
                 // It leaves the selection: shown as it last matched, at the revision that made it leave.
@@ -267,12 +266,8 @@ impl Lines {
                 }
                 (false, false) => None,
             },
-            Change::Deleted { last, .. } => self.takes(last).then(|| self.line(Event::Deleted, last)),
+            Change::Deleted { last, .. } => self.selection.takes(last).then(|| self.line(Event::Deleted, last)),
         }
-    }
-
-    fn takes(&self, object: &Object) -> bool {
-        self.selection.takes_all() || self.selection.takes(&object.value())
     }
 
     /// One event about a stored object, shared with everybody else wherever its form is the stored one.

@@ -101,6 +101,11 @@ impl Object {
         Ok(Self { key, revision, json, parsed: Mutex::default() })
     }
 
+    /// The parsed form, if anybody still holds it.
+    pub fn parsed(&self) -> Option<Arc<Value>> {
+        self.parsed.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+
     /// The parsed form: whoever asks shares it with everybody who still holds it, else it is read from the bytes.
     pub fn value(&self) -> Arc<Value> {
         let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -24,9 +24,9 @@ use crate::{Change, HistoryError, Key, Object, Page, Revision, Window};
 const BATCH: usize = 64;
 
 /// About how much memory the parsed forms of what was written last may take.
-const RECENT: usize = 4 << 20;
+const RECENT: usize = 2 << 20;
 
-/// About how much memory the parsed forms of one collection may take for good.
+/// A collection is small if the parsed forms of all its objects take about as much memory, or less.
 const SMALL: usize = 2 << 20;
 
 #[derive(Debug)]
@@ -55,7 +55,7 @@ struct State {
 #[derive(Debug)]
 struct Collection {
     objects: BTreeMap<Key, Kept>,
-    /// What the parsed forms among `objects` weigh.
+    /// What the parsed forms of all `objects` weigh, or would.
     parsed: usize,
     history: VecDeque<Change>,
     /// Every change after this one is in `history`.
@@ -64,7 +64,7 @@ struct Collection {
     news: Option<watch::Sender<Revision>>,
 }
 
-/// An object, with its parsed form if its collection is small enough.
+/// An object, with its parsed form if its collection is small.
 #[derive(Debug)]
 struct Kept {
     object: Arc<Object>,
@@ -340,17 +340,25 @@ impl Recent {
 
 impl Collection {
     fn put(&mut self, change: &Change) {
-        let replaced = match change {
-            Change::Added(after) | Change::Modified { after, .. } => {
-                let weight = after.parsed_weight();
-                let value = (self.parsed + weight <= SMALL).then(|| after.value());
-                self.parsed += value.as_ref().map_or(0, |_| weight);
-                self.objects.insert(after.key.clone(), Kept { object: Arc::clone(after), value })
-            }
-            Change::Deleted { last, .. } => self.objects.remove(&last.key),
+        let (gone, come) = match change {
+            Change::Added(after) => (None, Some(after)),
+            Change::Modified { before, after } => (Some(before), Some(after)),
+            Change::Deleted { before, .. } => (Some(before), None),
         };
-        if let Some(Kept { object, value: Some(_) }) = replaced {
-            self.parsed -= object.parsed_weight();
+        let weight = |object: Option<&Arc<Object>>| object.map_or(0, |object| object.parsed_weight());
+        let was_small = self.parsed <= SMALL;
+        self.parsed = self.parsed + weight(come) - weight(gone);
+        let is_small = self.parsed <= SMALL;
+        // Half of them would be of little use.
+        if was_small && !is_small {
+            self.objects.values_mut().for_each(|kept| kept.value = None);
+        }
+        match come {
+            Some(after) => {
+                let value = is_small.then(|| after.value());
+                self.objects.insert(after.key.clone(), Kept { object: Arc::clone(after), value });
+            }
+            None => _ = self.objects.remove(change.key()),
         }
     }
 

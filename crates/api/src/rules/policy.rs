@@ -83,7 +83,8 @@ impl Rules for PriorityClassRules {
     fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
         let (name, value) = (meta::name(object), object["value"].as_i64().unwrap_or(0));
         if name.starts_with("system-") {
-            if !SYSTEM_CLASSES.iter().any(|(class, at, _)| *class == name && *at == value) {
+            let is_default = object["globalDefault"] == Value::Bool(true);
+            if is_default || !SYSTEM_CLASSES.iter().any(|(class, at, _)| *class == name && *at == value) {
                 let text = "priority class names with 'system-' prefix are reserved for system use only. error: only \
                             the known system classes may have it";
                 causes.push(Cause::forbidden("metadata.name", text));

@@ -49,6 +49,11 @@ impl FieldSelector {
         self.terms.is_empty()
     }
 
+    /// What must be known of an object to tell.
+    pub fn paths(&self) -> impl Iterator<Item = &'static str> {
+        self.terms.iter().flat_map(|term| term.path.split('|'))
+    }
+
     /// The one name that can match, if the selector says so.
     pub fn name(&self) -> Option<&str> {
         self.only("metadata.name")

@@ -67,6 +67,11 @@ impl LabelSelector {
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
+
+    /// What must be known of an object to tell.
+    pub fn paths(&self) -> impl Iterator<Item = &'static str> {
+        (!self.is_empty()).then_some("metadata.labels").into_iter()
+    }
 }
 
 fn number(text: &str) -> Option<i64> {

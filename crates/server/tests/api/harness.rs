@@ -63,18 +63,16 @@ impl Api {
     async fn with(nodes: Arc<dyn NodeDialer>, window: store::Window) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = store::Store::open_with(&dir.path().join("store"), window).await.unwrap();
-        let advertise = SocketAddr::from(([127, 0, 0, 1], 6443));
-        let token_key = server::TokenKey::fresh();
-        let service_range = server::ServiceRange::default();
-        let config = ServerConfig {
-            store: store.clone(),
-            advertise,
-            version: VERSION.to_owned(),
-            nodes,
-            service_range,
-            token_key,
-        };
-        Self { server: Server::new(config).await.unwrap(), store, _dir: dir }
+        let server = Server::new(config(store.clone(), nodes)).await.unwrap();
+        Self { server, store, _dir: dir }
+    }
+
+    /// Another server on what this one has stored.
+    pub async fn restart(self) -> Self {
+        let Self { server, store, _dir } = self;
+        drop(server);
+        let server = Server::new(config(store.clone(), Arc::new(server::NoNodes))).await.unwrap();
+        Self { server, store, _dir }
     }
 
     pub fn service(&self) -> ApiService {
@@ -167,6 +165,17 @@ impl Api {
         let mut pod = self.get(&path).await.expect(200);
         pod["status"]["phase"] = json!(phase);
         self.put(&format!("{path}/status"), &pod).await.expect(200)
+    }
+}
+
+fn config(store: store::Store, nodes: Arc<dyn NodeDialer>) -> ServerConfig {
+    ServerConfig {
+        store,
+        advertise: SocketAddr::from(([127, 0, 0, 1], 6443)),
+        version: VERSION.to_owned(),
+        nodes,
+        service_range: server::ServiceRange::default(),
+        token_key: server::TokenKey::fresh(),
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod client;
 mod deletion;
+mod guarded;
 mod harness;
 mod kinds;
 mod lists;

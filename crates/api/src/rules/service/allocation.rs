@@ -40,7 +40,7 @@ impl ServiceRange {
         (8..=28).contains(&prefix).then(|| Self { network: u32::from(address) & (u32::MAX << (32 - prefix)), prefix })
     }
 
-    /// The first usable address: the API server's own service has it.
+    /// The first usable address: the API server's own service, `default/kubernetes`, has it and nobody else.
     pub fn first(self) -> Ipv4Addr {
         Ipv4Addr::from(self.network + 1)
     }
@@ -104,6 +104,7 @@ fn address(
     causes: &mut Vec<Cause>,
 ) {
     let asked = word(&service["spec"], "clusterIP").to_owned();
+    let is_own = meta::namespace(service) == "default" && meta::name(service) == "kubernetes";
     let spec = meta::child_mut(service, "spec");
     if spec.get("type").is_some_and(|kind| kind == "ExternalName") {
         for key in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
@@ -129,7 +130,8 @@ fn address(
             causes.push(refused(text));
             return;
         }
-        Ok(_) if taken.addresses.contains(&asked) => {
+        // The first is always taken, also while its service is being put back.
+        Ok(address) if taken.addresses.contains(&asked) || (address == range.first() && !is_own) => {
             causes.push(refused("provided IP is already allocated".to_owned()));
             return;
         }
@@ -356,6 +358,7 @@ mod tests {
         let refused =
             |spec: Value| allocate(&mut service(spec), None, &taken, ServiceRange::default(), 7)[0].message.clone();
         assert!(refused(json!({ "clusterIP": "10.87.0.10" })).contains("already allocated"));
+        assert!(refused(json!({ "clusterIP": "10.87.0.1" })).contains("already allocated"), "the first is the API's");
         assert!(refused(json!({ "clusterIP": "10.9.0.1" })).contains("does not match the current range: 10.87.0.0/16"));
         let port =
             |number| json!({ "type": "NodePort", "ports": [{ "protocol": "TCP", "port": 80, "nodePort": number }] });
