@@ -177,7 +177,8 @@ mod tests {
     /// A pod that leaves with its node was not deleted by anybody; nor was one whose manifest is gone.
     #[test]
     fn whoever_the_node_sends_away_is_leaving() {
-        let pod = |name: &str| json!({ "metadata": { "namespace": "a", "name": name }, "status": { "phase": "Running" } });
+        let pod =
+            |name: &str| json!({ "metadata": { "namespace": "a", "name": name }, "status": { "phase": "Running" } });
         let at = Timestamp::UNIX_EPOCH;
         let leaving = BTreeMap::from([(("a".to_owned(), "static".to_owned()), at)]);
         assert_eq!(pod_status(&pod("static"), &leaving).deadline, Some(at));

@@ -116,9 +116,7 @@ impl Container {
             attempt: *attempt,
             run: match run {
                 Run::Unstarted => CalmRun::Unstarted,
-                Run::Waiting { until, shown, then: None } => {
-                    CalmRun::Waiting { until: *until, shown: shown.clone() }
-                }
+                Run::Waiting { until, shown, then: None } => CalmRun::Waiting { until: *until, shown: shown.clone() },
                 Run::Running(Running {
                     since,
                     seen_at,

@@ -60,7 +60,12 @@ impl PodWorker {
             }
             Input::SandboxReady => self.sandbox_ready(),
             Input::SandboxFailed { message } => {
-                self.sandbox_failed(now, "FailedCreatePodSandBox", format!("Failed to create pod sandbox: {message}"), out);
+                self.sandbox_failed(
+                    now,
+                    "FailedCreatePodSandBox",
+                    format!("Failed to create pod sandbox: {message}"),
+                    out,
+                );
             }
             Input::VolumeFailed { message } => self.sandbox_failed(now, "FailedMount", message, out),
             Input::SandboxRemoved => self.sandbox_replaced(now, out),

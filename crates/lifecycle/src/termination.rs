@@ -313,7 +313,9 @@ impl PodWorker {
                 }
             }
             Input::SandboxReady => self.set_ending_sandbox(Sandbox::Ready),
-            Input::SandboxFailed { message: _ } | Input::VolumeFailed { message: _ } => self.set_ending_sandbox(Sandbox::Unasked),
+            Input::SandboxFailed { message: _ } | Input::VolumeFailed { message: _ } => {
+                self.set_ending_sandbox(Sandbox::Unasked)
+            }
             Input::DeleteRequested { grace, sighting } => self.also(|leaving| {
                 leaving.also_deleted(now, grace, sighting);
                 // Without any grace it is a force delete, whose object follows.

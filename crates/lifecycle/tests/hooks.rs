@@ -226,10 +226,11 @@ fn people_are_told_of_a_stop_signal_that_was_delivered() {
         }
         let answered = Input::SignalAnswered { instance: app.clone(), signal: Signal::TERM, delivery };
         let effects = pod.handle(Moment::from_millis(3), answered);
-        effects.into_iter().find_map(|effect| match effect {
-            Effect::Emit(event) if event.reason == "StopSignalSent" => Some(event.message),
-            _ => None,
-        })
+        let mut events = effects.into_iter().filter_map(|effect| {
+            let Effect::Emit(event) = effect else { return None };
+            Some(event)
+        });
+        events.find(|event| event.reason == "StopSignalSent").map(|event| event.message)
     };
     assert_eq!(told(Delivery::Delivered).as_deref(), Some("Sent SIGTERM to container app, 30s before SIGKILL"));
     assert_eq!(told(Delivery::AlreadyGone), None);

@@ -1,7 +1,8 @@
 //! Coming up, crashing, and trying again.
 
 use lifecycle::{
-    ContainerSpec, ContainerState, Effect, Event, Input, Moment, PodPhase, PodSpec, PodStatus, PodWorker, RestartPolicy, Role,
+    ContainerSpec, ContainerState, Effect, Event, Input, Moment, PodPhase, PodSpec, PodStatus, PodWorker,
+    RestartPolicy, Role,
 };
 use testkit::{ImageScript, Script, Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
 

@@ -592,8 +592,11 @@ mod tests {
         assert!(!asked.contains("s3cret"), "{asked}");
         let (port, _asked) = plain_server("HTTP/1.1 204 No Content\r\n\r\n").await;
         let probed = ask(ProbeAction::HttpGet(secure(port))).await;
-        assert!(matches!(&probed, Attempt::Failure(message)
-            if message == &format!("Get \"https://127.0.0.1:{port}/healthz?full=1\": http: server gave HTTP response to HTTPS client")), "{probed:?}");
+        assert!(
+            matches!(&probed, Attempt::Failure(message)
+            if message == &format!("Get \"https://127.0.0.1:{port}/healthz?full=1\": http: server gave HTTP response to HTTPS client")),
+            "{probed:?}"
+        );
     }
 
     /// [NT-64] [NT-65] [NT-66]: hooks by HTTPS are sent. A certificate is not looked at: hooks and probes ask the pod, at an address, as they would without TLS.

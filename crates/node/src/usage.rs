@@ -58,7 +58,11 @@ impl Usage {
             Some((_, before)) => {
                 let after = look(runtime, directory).await;
                 // Of whoever came since, nothing can be said yet.
-                if after.knows_no_more_than(&before) { (before, after) } else { follow(after, runtime, directory).await }
+                if after.knows_no_more_than(&before) {
+                    (before, after)
+                } else {
+                    follow(after, runtime, directory).await
+                }
             }
             None => follow(look(runtime, directory).await, runtime, directory).await,
         };

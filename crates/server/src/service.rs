@@ -156,9 +156,8 @@ where
             let limit = time_limit(verb, &query)?;
             if usage::is_asked(&address) {
                 let answer = tokio::time::timeout(limit, usage::answer(state, &address, verb, &query)).await;
-                return answer.unwrap_or_else(|_| {
-                    Err(Status::timeout("request did not complete within the allotted timeout"))
-                });
+                return answer
+                    .unwrap_or_else(|_| Err(Status::timeout("request did not complete within the allotted timeout")));
             }
             let takes_over = logs_exec::is_stream(&parts.method, &address.subresource);
             let has_body = !takes_over && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);

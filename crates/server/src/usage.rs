@@ -94,7 +94,8 @@ async fn used(state: &State, objects: Vec<Arc<Value>>, is_pods: bool) -> Vec<Val
         let name = if is_pods { &object["spec"]["nodeName"] } else { &object["metadata"]["name"] };
         name.as_str().unwrap_or_default().to_owned()
     };
-    let nodes: BTreeSet<String> = objects.iter().map(|object| node_of(object)).filter(|node| !node.is_empty()).collect();
+    let nodes: BTreeSet<String> =
+        objects.iter().map(|object| node_of(object)).filter(|node| !node.is_empty()).collect();
     let asked = nodes.iter().map(|node| async move { (node.clone(), ask(state, node).await) });
     let answers: BTreeMap<String, Value> = futures::future::join_all(asked)
         .await
@@ -128,9 +129,7 @@ fn of_node(object: &Value, summary: &Value) -> Option<Value> {
 }
 
 fn of_pod(object: &Value, summary: &Value) -> Option<Value> {
-    let same = |pod: &&Value| {
-        ["name", "namespace"].iter().all(|word| pod["podRef"][word] == object["metadata"][word])
-    };
+    let same = |pod: &&Value| ["name", "namespace"].iter().all(|word| pod["podRef"][word] == object["metadata"][word]);
     let pod = summary["pods"].as_array()?.iter().find(same)?;
     let mut told = measured(object, summary, pod)?;
     told["metadata"]["namespace"] = object["metadata"]["namespace"].clone();
@@ -165,7 +164,7 @@ fn usage(of: &Value) -> Option<Value> {
 /// A number as Kubernetes writes quantities: in the largest unit that says it whole.
 fn quantity(mut number: u64, step: u64, units: &[&str]) -> String {
     let mut unit = 0;
-    while number != 0 && number % step == 0 && unit + 1 < units.len() {
+    while number != 0 && number.is_multiple_of(step) && unit + 1 < units.len() {
         (number, unit) = (number / step, unit + 1);
     }
     if number == 0 { "0".to_owned() } else { format!("{number}{}", units[unit]) }
