@@ -157,12 +157,8 @@ impl Watchman {
     pub(super) fn acts(&mut self, now: Instant) -> Vec<Act> {
         let mut acts = Vec::new();
         for (name, known) in &self.nodes {
-            let node = || Arc::clone(name);
             if known.ready != Ready::Unknown && self.silent_at(known) <= now {
-                acts.push(Act::Silent { node: node(), heartbeat: known.heartbeat });
-            }
-            if known.ready == Ready::Unknown && !known.pods_told {
-                acts.push(Act::PodsNotReady { node: node() });
+                acts.push(Act::Silent { node: Arc::clone(name), heartbeat: known.heartbeat });
             }
         }
         let all_down = self.all_down();
@@ -184,6 +180,9 @@ impl Watchman {
             }
             acts.push(Act::Taint { node: Arc::clone(name), key: wanted });
         }
+        // Last, so that a pod which cannot be written does not keep its node from being given up.
+        let untold = self.nodes.iter().filter(|(_, known)| known.ready == Ready::Unknown && !known.pods_told);
+        acts.extend(untold.map(|(name, _)| Act::PodsNotReady { node: Arc::clone(name) }));
         acts
     }
 
