@@ -45,6 +45,10 @@ pub(crate) struct Config {
     pub eviction: EvictionConfig,
     /// When images have to go because their disk is filling up.
     pub images_kept: ImageCollection,
+    /// How patient the controllers of this process are.
+    pub controllers: controllers::Settings,
+    /// How many processes a pod may have; `None` for as many as the machine.
+    pub pod_pids_max: Option<u64>,
 }
 
 impl Config {
@@ -86,13 +90,33 @@ impl Config {
         if images_kept.low_percent >= images_kept.high_percent {
             mistakes.push("--image-gc-low-threshold: must be lower than --image-gc-high-threshold".to_owned());
         }
+        let pod_pids_max = match args.pod_max_pids {
+            -1 => None,
+            most => u64::try_from(most).ok().filter(|most| *most > 0).or_else(|| {
+                mistakes.push("--pod-max-pids: must be at least 1, or -1 for no limit".to_owned());
+                None
+            }),
+        };
         match (pod_cidr, node_name, data_dir) {
             (Ok(pod_cidr), Ok(node_name), Ok(data_dir)) if mistakes.is_empty() => {
                 if let Some(before) = &before {
                     before.stays(member.is_some(), &node_name, pod_cidr)?;
                 }
                 let eviction = eviction.unwrap_or_default();
-                Ok(Self { data_dir, api, serves: true, member, pod_cidr, node_name, shutdown, eviction, images_kept })
+                let controllers = controllers::Settings::default();
+                Ok(Self {
+                    data_dir,
+                    api,
+                    serves: true,
+                    member,
+                    pod_cidr,
+                    node_name,
+                    shutdown,
+                    eviction,
+                    images_kept,
+                    controllers,
+                    pod_pids_max,
+                })
             }
             _ => bail!("{}", mistakes.join("; ")),
         }
@@ -180,6 +204,8 @@ impl Config {
             shutdown: None,
             eviction: EvictionConfig::default(),
             images_kept: ImageCollection::default(),
+            controllers: controllers::Settings::default(),
+            pod_pids_max: None,
         })
     }
 

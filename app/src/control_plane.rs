@@ -46,11 +46,11 @@ impl ControlPlane {
     }
 
     /// Starts every controller.
-    pub(crate) fn start_controllers(&mut self) {
+    pub(crate) fn start_controllers(&mut self, settings: ::controllers::Settings) {
         let scheduler = self.client_as(Identity::new("system:kube-scheduler", &[]));
         self.controllers.spawn(::controllers::scheduler::run(scheduler));
         let others = self.client_as(Identity::new("system:kube-controller-manager", &[]));
-        self.controllers.spawn(::controllers::run(others, ::controllers::Settings::default()));
+        self.controllers.spawn(::controllers::run(others, settings));
     }
 
     /// A client of our own server, over memory, that speaks as `identity`: put where no header can forge it.

@@ -45,6 +45,7 @@ impl Machine {
             images: dir.join("images"),
             eviction: config.eviction.clone(),
             images_kept: config.images_kept,
+            pod_pids_max: config.pod_pids_max,
             static_pods: Some(dir.join("manifests")),
             version: VERSION.to_owned(),
             api_port,

@@ -36,7 +36,7 @@ impl Platform {
         let machine = Machine::start(config, instance, client, None).await?;
         dialer.set(machine.node.containers());
         if config.serves {
-            plane.start_controllers();
+            plane.start_controllers(config.controllers);
         }
         Ok(Self { plane, machine })
     }

@@ -19,7 +19,7 @@ use crate::instance::Instance;
 use crate::notify;
 use crate::status::Reporter;
 use crate::stop::Signals;
-use crate::up::log_at;
+use crate::up::{log_at, settings};
 
 /// Runs until a signal.
 pub(crate) fn run(args: &ServerArgs) -> Result<()> {
@@ -53,7 +53,7 @@ async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
     let root_ca = Some(endpoint.keys.ca_pem());
     let nodes = Arc::new(RemoteNodes::new(endpoint.keys.clone()));
     let mut plane = ControlPlane::start(&instance.dir, address, nodes, root_ca).await?;
-    plane.start_controllers();
+    plane.start_controllers(settings(&args.controllers));
     let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
     let serving = endpoint.serve(plane.server.clone())?;
     // Whoever started us may not be listening any more; that is no reason to end.

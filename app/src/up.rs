@@ -1,9 +1,10 @@
 //! `adieu up`: everything in one process, until told to stop.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use cli::UpArgs;
+use cli::{ControllerSettings, UpArgs};
 
 use crate::config::Config;
 use crate::control::Control;
@@ -17,7 +18,8 @@ use crate::stop::{self, Signals};
 /// Runs until a signal, `adieu down`, or a failure.
 pub(crate) fn run(args: &UpArgs) -> Result<()> {
     require_root()?;
-    let config = Config::resolve(&args.data_dir.path, args.api, &args.node)?;
+    let mut config = Config::resolve(&args.data_dir.path, args.api, &args.node)?;
+    config.controllers = settings(&args.controllers);
     log_at(args.verbose);
     let instance = Instance::take(&config.data_dir)?;
     tokio::runtime::Builder::new_multi_thread()
@@ -54,6 +56,12 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
     serving.stop().await;
     platform.stop().await;
     outcome
+}
+
+/// How patient the controllers are asked to be.
+pub(crate) fn settings(args: &ControllerSettings) -> controllers::Settings {
+    let node_grace = Duration::from_secs(args.node_monitor_grace_period);
+    controllers::Settings { node_grace, ..controllers::Settings::default() }
 }
 
 /// Logs go to standard error: a handful of lines per pod by default.

@@ -1,6 +1,7 @@
 //! `adieu server` as it ships: a process of its own, spoken to over HTTPS, killed and started again.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -10,8 +11,10 @@ use std::time::{Duration, Instant};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A server that ends with the test.
@@ -130,6 +133,66 @@ async fn a_killed_server_comes_back_with_everything_and_goes_on_collecting() {
         assert!(since.elapsed() < PATIENCE, "TERM is heard");
     };
     assert!(status.success(), "{status}");
+}
+
+/// Makes secrets until there is no room for more, or no server to ask; tells the name of each that it is told it has made.
+async fn fill(admin: kube::Client, prefix: String, told: mpsc::UnboundedSender<String>) {
+    for at in 0.. {
+        let name = format!("{prefix}-{at}");
+        let body = json!({ "metadata": { "name": name } }).to_string().into_bytes();
+        let request = http::Request::post(SECRETS).header("content-type", "application/json");
+        let Ok(answer) = admin.send(request.body(Body::from(body)).unwrap()).await else { return };
+        match answer.status().as_u16() {
+            201 => drop(told.send(name)),
+            403 => return,
+            code => panic!("{code} for {name}"),
+        }
+    }
+}
+
+/// However often the server dies while many want in at once, there are never more than there is room for, and nobody is
+/// missing who was told to be in.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_crash_lets_anybody_past_a_quota() {
+    const ROOM: usize = 24;
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = start(dir.path());
+    let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": { "count/secrets": ROOM.to_string() } } });
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let (code, answer) = send(&client(dir.path()).await, "POST", quotas, quota).await;
+    assert_eq!(code, 201, "{answer}");
+    let mut made = BTreeSet::new();
+    for kill_at in [Some(5), Some(10), Some(15), None] {
+        let admin = client(dir.path()).await;
+        let (told, mut heard) = mpsc::unbounded_channel();
+        for asker in 0..6 {
+            let prefix = format!("s{}-{asker}", kill_at.unwrap_or_default());
+            tokio::spawn(fill(admin.clone(), prefix, told.clone()));
+        }
+        drop(told);
+        while let Some(name) = heard.recv().await {
+            made.insert(name);
+            if kill_at.is_some_and(|at| made.len() >= at) {
+                let _ = server.child.kill();
+            }
+        }
+        if kill_at.is_some() {
+            // Unless it is dead already: there may have been no room before so many were told.
+            let _ = server.child.kill();
+            server.child.wait().unwrap();
+            server = start(dir.path());
+        }
+    }
+    let admin = client(dir.path()).await;
+    let (_, list) = send(&admin, "GET", SECRETS, Value::Null).await;
+    let there: BTreeSet<String> = list["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|secret| secret["metadata"]["name"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(there.len(), ROOM);
+    assert!(made.is_subset(&there), "{:?}", made.difference(&there));
 }
 
 #[test]

@@ -177,8 +177,9 @@ fn survivors(kind: &Kind, sent: Value) -> Result<(Value, Vec<String>), String> {
         canonical::rewrite(message, object, &Path::Root)?;
     }
     let mut kept = kind.rules.typed(&sent).map_err(|error| {
-        let found =
-            message.zip(sent.as_object()).and_then(|(message, object)| mismatch::find(message, object, &Path::Root));
+        let expected = mismatch::Expected::of(&error);
+        let found = message.zip(sent.as_object());
+        let found = found.and_then(|(message, object)| expected.find(message, object, &Path::Root));
         found.unwrap_or_else(|| format!("json: {error}"))
     })?;
     body::take_type(&mut kept);

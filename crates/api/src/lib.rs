@@ -6,15 +6,19 @@
 //! Start with [`kinds`] (what is served), then follow one request: [`decode`] reads the body, [`rules`] prepares
 //! it, [`deletion`] decides how an object leaves, [`status`] is every answer that is not an object.
 
+pub mod amounts;
 pub mod decode;
 pub mod deletion;
 pub mod discovery;
 pub mod kinds;
+pub mod limits;
 pub mod managed_fields;
 pub mod meta;
 pub mod patch;
+pub mod pod_security;
 pub mod protobuf;
 pub mod quantity;
+pub mod quota;
 pub mod rbac;
 pub mod rules;
 pub mod scale;

@@ -37,6 +37,33 @@ const DECIMAL: [(&str, i32); 9] =
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 
 impl Quantity {
+    /// Nothing.
+    pub const ZERO: Self = Self { nanos: 0, format: Format::Decimal };
+
+    /// So many pieces.
+    pub fn pieces(count: u64) -> Self {
+        Self { nanos: (i128::from(count) * NANO).min(LIMIT), format: Format::Decimal }
+    }
+
+    /// Both together, written as the first is unless that is nothing.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let format = if self.nanos == 0 { other.format } else { self.format };
+        Self { nanos: (self.nanos + other.nanos).clamp(-LIMIT, LIMIT), format }
+    }
+
+    /// What is left of the first without the second.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        self.plus(Self { nanos: -other.nanos, ..other })
+    }
+
+    /// How many times `other` fits into this.
+    #[allow(clippy::cast_precision_loss, reason = "a ratio for people and for comparing with another")]
+    pub fn ratio_to(self, other: Self) -> f64 {
+        self.nanos as f64 / other.nanos as f64
+    }
+
     /// The whole number, rounded up: bytes of memory, seconds.
     pub fn ceil(self) -> i64 {
         let whole = self.nanos.div_euclid(NANO) + i128::from(self.nanos.rem_euclid(NANO) > 0);

@@ -32,6 +32,7 @@ pub(crate) mod storage;
 pub(crate) mod value;
 pub(crate) mod workload;
 
+pub use node::taint_by_condition;
 pub use pod::admission::{is_mirror, prioritise, take_runtime_class};
 pub use pod::binding::bind;
 pub use pod::budget::{Budget, decide_eviction};

@@ -67,6 +67,11 @@ impl Cause {
         Self::new("FieldValueInvalid", field, format!("Invalid value: {}: {message}", shown(&value.into())))
     }
 
+    /// A value names something that is not there.
+    pub fn not_found(field: impl Into<String>, value: impl Into<Value>) -> Self {
+        Self::new("FieldValueNotFound", field, format!("Not found: {}", shown(&value.into())))
+    }
+
     /// A value that must be unique appears twice.
     pub fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::new("FieldValueDuplicate", field, format!("Duplicate value: {}", shown(&value.into())))
@@ -105,7 +110,9 @@ fn shown(value: &Value) -> String {
     if value.is_null() { "null".to_owned() } else { value.to_string() }
 }
 
+/// What bodies may be written in, and what answers are.
 const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+const WRITTEN: &str = "application/json, application/yaml";
 
 impl Status {
     /// A status without details.
@@ -272,7 +279,7 @@ impl Status {
 
     /// 406: nothing the client accepts can be written.
     pub fn not_acceptable() -> Self {
-        Self::new(406, "NotAcceptable", format!("only the following media types are accepted: {MEDIA_TYPES}"))
+        Self::new(406, "NotAcceptable", format!("only the following media types are accepted: {WRITTEN}"))
     }
 
     /// 415: the body is in a format we do not read.

@@ -67,9 +67,20 @@ pub struct UpArgs {
     /// The node.
     #[command(flatten)]
     pub node: NodeSettings,
+    /// The controllers.
+    #[command(flatten)]
+    pub controllers: ControllerSettings,
     /// Say more: once for what happens, twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
+}
+
+/// What the controllers may be told.
+#[derive(Args, Clone, Debug)]
+pub struct ControllerSettings {
+    /// How long a node may say nothing before it counts as unreachable
+    #[arg(long, value_name = "SECONDS", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub node_monitor_grace_period: u64,
 }
 
 /// What a node may be told, with or without a server in the same process.
@@ -102,6 +113,9 @@ pub struct NodeSettings {
     /// How many seconds a pressure is said to last after it was last seen
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub eviction_linger: u64,
+    /// How many processes and threads each pod may have; -1 for as many as the machine
+    #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
+    pub pod_max_pids: i64,
     /// How full the disk of images may be, in percent, before those that nobody uses make room; 100 for never
     #[arg(long, value_name = "PERCENT", default_value_t = 85, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub image_gc_high_threshold: u8,
@@ -148,6 +162,9 @@ pub struct ServerArgs {
     /// A further name or address by which nodes and people reach the API; may be given several times
     #[arg(long, value_name = "NAME")]
     pub api_name: Vec<String>,
+    /// The controllers.
+    #[command(flatten)]
+    pub controllers: ControllerSettings,
     /// Say more: once for what happens, twice for everything
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,

@@ -20,4 +20,9 @@ impl Teller {
     pub(crate) fn warn(&self, about: ObjectReference, reason: &str, message: &str) {
         self.0.tell(about, Grade::Warning, reason, message.to_owned());
     }
+
+    /// Something that happened as it should.
+    pub(crate) fn tell(&self, about: ObjectReference, reason: &str, message: &str) {
+        self.0.tell(about, Grade::Normal, reason, message.to_owned());
+    }
 }

@@ -9,7 +9,7 @@ use lifecycle::{
     ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, KillOutcome,
     PodWorker, Signal, TrafficNews, Wall,
 };
-use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError, Started};
+use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError, SandboxSpec, Started};
 use tokio::sync::{Mutex, Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::warn;
@@ -54,6 +54,8 @@ pub struct Tools<R: Runtime> {
     pub node_name: String,
     /// The node's address.
     pub host_ip: String,
+    /// How many processes a pod may have; `None` for as many as the machine.
+    pub pod_pids_max: Option<u64>,
 }
 
 /// Hands for one pod.
@@ -389,13 +391,13 @@ impl<R: Runtime> Body<R> {
 
     async fn create_sandbox(&self) {
         let pod = self.pod();
-        let spec = sandbox_spec(&pod);
+        let spec = SandboxSpec { pids_max: self.tools.pod_pids_max, ..sandbox_spec(&pod) };
         match self.tools.runtime.create_sandbox(&spec).await {
             Ok(sandbox) => {
                 for message in ports_not_mapped(&pod).into_iter().chain(unmet::of_pod(&pod)) {
                     self.emit(None, EventKind::Warning, "SettingNotApplied", message);
                 }
-                let ip = sandbox.ip.map_or_else(|| self.tools.host_ip.clone(), |ip| ip.to_string());
+                let ip = sandbox.ip().map_or_else(|| self.tools.host_ip.clone(), |ip| ip.to_string());
                 lock(&self.facts).pod_ip = Some(ip);
                 self.tell(Input::SandboxReady).await;
             }

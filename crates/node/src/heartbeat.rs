@@ -1,19 +1,22 @@
 //! The node's own object: what it is, what it has, how it fares, and that it is alive.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
+use client::Sight;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{
     DaemonEndpoint, Node as ApiNode, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
-    NodeSystemInfo, Taint,
+    NodeSystemInfo,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::node::NodeConfig;
@@ -32,7 +35,7 @@ const TRY_AGAIN: Duration = Duration::from_millis(500);
 const JOIN_AGAIN_LEAST: Duration = Duration::from_millis(200);
 const JOIN_AGAIN_MOST: Duration = Duration::from_secs(2);
 
-/// How the node fares: what its conditions and its taints say.
+/// How the node fares: what its conditions say, and the taints that follow them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Health {
     /// It is going down.
@@ -43,18 +46,6 @@ pub struct Health {
     pub disk_pressure: bool,
     /// It is short of process ids.
     pub pid_pressure: bool,
-}
-
-impl Health {
-    /// What keeps new pods away, by the key of the taint.
-    fn taints(self) -> [(&'static str, bool); 4] {
-        [
-            ("node.kubernetes.io/not-ready", self.shutting_down),
-            ("node.kubernetes.io/memory-pressure", self.memory_pressure),
-            ("node.kubernetes.io/disk-pressure", self.disk_pressure),
-            ("node.kubernetes.io/pid-pressure", self.pid_pressure),
-        ]
-    }
 }
 
 /// Makes the Node object, or brings an old one up to date, and says that it is Ready.
@@ -148,11 +139,24 @@ async fn show(
     mut changes: watch::Receiver<Health>,
     shown: watch::Sender<Health>,
 ) {
+    // Somebody who has not heard of us for a while says so; they hear of us as soon as we hear of that.
+    let (told, mut sights) = mpsc::channel(4);
+    let own = format!("metadata.name={}", config.name);
+    let mut following = pin!(client::follow(Api::<ApiNode>::all(client.clone()), Some(own), told));
+    let mut report_at = Instant::now() + REPORT;
     loop {
         tokio::select! {
+            () = &mut following => return,
             changed = changes.changed() => if changed.is_err() { return },
-            () = tokio::time::sleep(REPORT) => {}
+            sight = sights.recv() => match sight {
+                Some(Sight::Listed(nodes)) if nodes.iter().any(is_unknown) => {}
+                Some(Sight::Changed(node)) if is_unknown(&node) => {}
+                Some(Sight::Listed(_) | Sight::Changed(_) | Sight::Removed(_)) => continue,
+                None => return,
+            },
+            () = tokio::time::sleep_until(report_at) => {}
         }
+        report_at = Instant::now() + REPORT;
         loop {
             let health = *changes.borrow_and_update();
             match publish(&client, &config, health).await {
@@ -167,38 +171,18 @@ async fn show(
     }
 }
 
-/// Stores the node's taints and conditions: first what keeps new pods away, then what people read.
+/// Stores the node's conditions. What keeps new pods away follows them in the same write: the server sees to that.
 async fn publish(client: &kube::Client, config: &NodeConfig, health: Health) -> kube::Result<ApiNode> {
     let api: Api<ApiNode> = Api::all(client.clone());
     let stored = api.get(&config.name).await?;
-    let old = stored.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
-    let new = taints(&old, health, Timestamp::now());
-    if new != old {
-        // The version makes it fail, and be tried again, if somebody else changes the taints meanwhile.
-        let version = &stored.metadata.resource_version;
-        let patch = json!({ "metadata": { "resourceVersion": version }, "spec": { "taints": new } });
-        api.patch(&config.name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    }
     let status = status(config, health, stored.status.as_ref(), Timestamp::now());
     api.patch_status(&config.name, &PatchParams::default(), &Patch::Strategic(json!({ "status": status }))).await
 }
 
-/// Others' taints stay; ours follow the node's health.
-fn taints(old: &[Taint], health: Health, now: Timestamp) -> Vec<Taint> {
-    const EFFECT: &str = "NoSchedule";
-    let ours = health.taints();
-    let is_ours = |taint: &Taint| taint.effect == EFFECT && ours.iter().any(|(key, _)| *key == taint.key);
-    let mut taints: Vec<Taint> = old.iter().filter(|taint| !is_ours(taint)).cloned().collect();
-    for (key, _) in ours.iter().filter(|(_, holds)| *holds) {
-        let before = old.iter().find(|taint| taint.key == *key && taint.effect == EFFECT).cloned();
-        taints.push(before.unwrap_or_else(|| Taint {
-            key: (*key).to_owned(),
-            effect: EFFECT.to_owned(),
-            time_added: Some(Time(now)),
-            value: None,
-        }));
-    }
-    taints
+/// Whether the API says that nobody knows how we are.
+fn is_unknown(node: &ApiNode) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
 }
 
 /// Renews the node's lease for as long as the node lives.
@@ -351,27 +335,4 @@ fn memory_kib() -> u64 {
 
 fn disk_kib(path: &std::path::Path) -> u64 {
     rustix::fs::statvfs(path).map_or(0, |s| s.f_blocks * s.f_frsize / 1024)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn taint(key: &str, effect: &str) -> Taint {
-        Taint { key: key.to_owned(), effect: effect.to_owned(), ..Taint::default() }
-    }
-
-    #[test]
-    fn taints_follow_the_health_and_leave_those_of_others_alone() {
-        let theirs = taint("dedicated", "NoSchedule");
-        let drained = taint("node.kubernetes.io/not-ready", "NoExecute");
-        let old = [theirs.clone(), drained.clone(), taint("node.kubernetes.io/not-ready", "NoSchedule")];
-        let health = Health { disk_pressure: true, ..Health::default() };
-        let new = taints(&old, health, Timestamp::UNIX_EPOCH);
-        assert_eq!(new[..2], [theirs, drained]);
-        assert_eq!((&*new[2].key, &*new[2].effect), ("node.kubernetes.io/disk-pressure", "NoSchedule"));
-        assert_eq!(new.len(), 3);
-        let later = taints(&new, health, Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(9));
-        assert_eq!(later, new, "the time it was added stays");
-    }
 }

@@ -39,6 +39,8 @@ pub struct NodeConfig {
     pub eviction: EvictionConfig,
     /// When images have to go because their disk is filling up.
     pub images_kept: ImageCollection,
+    /// How many processes a pod may have; `None` for as many as the machine.
+    pub pod_pids_max: Option<u64>,
     /// Where manifests of static pods are kept.
     pub static_pods: Option<PathBuf>,
     /// `v1.36.4+adieu.…`, as the API server reports it too.
@@ -114,6 +116,7 @@ impl<R: Runtime> Node<R> {
             manifests: manifests.clone(),
             node_name: config.name.clone(),
             host_ip: config.address.to_string(),
+            pod_pids_max: config.pod_pids_max,
         });
         let directory = Directory::new(Mutex::default());
         let mode = if config.takes_on_pods { Mode::Open } else { Mode::Closed };

@@ -304,6 +304,7 @@ impl<R: Runtime> Pods<R> {
             let succeeded = has_succeeded(&pod);
             let _ = handle.inbox.send(Input::TerminalPhaseSeen { succeeded }).await;
         }
+        let denied = is_denied(&pod);
         let gated = pod.spec.as_ref().is_some_and(|s| s.readiness_gates.is_some());
         let (changes, generation, kept) = {
             let mut facts = lock(&handle.entry.facts);
@@ -315,6 +316,9 @@ impl<R: Runtime> Pods<R> {
         };
         if gated {
             handle.entry.flush.refresh();
+        }
+        if denied {
+            handle.entry.flush.overwritten();
         }
         for change in changes {
             let _ = handle.inbox.send(Input::SpecChanged { change }).await;
@@ -417,4 +421,10 @@ fn is_terminal(pod: &Pod) -> bool {
 
 fn has_succeeded(pod: &Pod) -> bool {
     pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Succeeded")
+}
+
+/// Whether somebody said that the pod is not ready because they had not heard of us. They hear of us as soon as we see that.
+fn is_denied(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|it| it.type_ == "Ready" && it.reason.as_deref() == Some("NodeNotReady"))
 }

@@ -24,6 +24,8 @@ struct Wanted {
     status: Option<PodStatus>,
     /// Counts the requests to delete; the worker asks again after a failure.
     deletes: u64,
+    /// Counts how often somebody else has written what is ours to say.
+    overwritten: u64,
     /// Counts every change, so that someone can wait until it is stored.
     version: u64,
 }
@@ -92,6 +94,14 @@ impl Flush {
         self.wanted.send_modify(|w| w.version += 1);
     }
 
+    /// Somebody else has written what is ours to say: it is not stored as we think it is.
+    pub fn overwritten(&self) {
+        self.wanted.send_modify(|w| {
+            w.overwritten += 1;
+            w.version += 1;
+        });
+    }
+
     /// Resolves when everything asked for until now is in the API, or the publisher is gone.
     pub async fn done(mut self) {
         let version = self.wanted.borrow().version;
@@ -105,11 +115,15 @@ async fn run(
     mut wanted: watch::Receiver<Wanted>,
     stored: watch::Sender<u64>,
 ) {
-    let mut deletes_done = 0;
+    let (mut deletes_done, mut overwritten) = (0, 0);
     let mut retry = RETRY_LEAST;
     while wanted.changed().await.is_ok() {
         loop {
             let want = wanted.borrow_and_update().clone();
+            if overwritten != want.overwritten {
+                overwritten = want.overwritten;
+                writer.last = None;
+            }
             if let Err(error) = writer.write(want.status.as_ref()).await {
                 warn!(%error, pod = writer.name, "cannot store a pod's status; trying again");
                 tokio::select! {

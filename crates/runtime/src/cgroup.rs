@@ -6,7 +6,7 @@
 //! adieu-<instance>/<pod uid>/<name>.<attempt>   one run of a container; hooks have a group of their own below it
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -117,6 +117,19 @@ impl Group {
         is_populated(&self.v2())
     }
 
+    /// The processes in it and below it.
+    pub(crate) fn processes(&self) -> io::Result<Vec<u32>> {
+        processes(&self.v2())
+    }
+
+    /// The names of the groups below it, in any hierarchy.
+    pub(crate) fn names_below(&self) -> BTreeSet<String> {
+        let roots = std::iter::once(&self.hierarchies.v2).chain(self.hierarchies.v1.values());
+        let entries = roots.flat_map(|root| fs::read_dir(root.join(&self.path)).into_iter().flatten().flatten());
+        let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        groups.filter_map(|group| group.file_name().into_string().ok()).collect()
+    }
+
     /// Removes it and everything below it, in every hierarchy; waits at most about `patience` for each to settle.
     pub(crate) fn remove(&self, patience: Duration) -> io::Result<()> {
         let roots = std::iter::once(&self.hierarchies.v2).chain(self.hierarchies.v1.values());
@@ -199,11 +212,30 @@ pub(crate) struct ContainerCgroup {
 
 impl ContainerCgroup {
     /// Makes the group and sets its limits; a limit that cannot be had is a warning, never a failed start.
-    pub(crate) fn make(group: Group, limits: &Resources) -> Result<Self, SetupError> {
+    ///
+    /// `pod_pids_max` is how many processes all containers of the pod may have together.
+    pub(crate) fn make(group: Group, limits: &Resources, pod_pids_max: Option<u64>) -> Result<Self, SetupError> {
         fs::create_dir_all(group.v2()).doing(|| "make the container's cgroup".to_owned())?;
         let mut made = Self { group, v1: Vec::new(), memory_is_counted: None, warnings: Vec::new() };
+        if let Some(most) = pod_pids_max {
+            made.limit_pod(most);
+        }
         made.limit(limits);
         Ok(made)
+    }
+
+    /// Limits what the pod's group holds, this container's and all beside it. Set again by each container, to the same.
+    fn limit_pod(&mut self, pids_max: u64) {
+        let Some(pod) = self.group.path.parent().map(Path::to_owned) else { return };
+        if !self.set_in(&pod, "pids", "pids.max", &pids_max.to_string()) {
+            return;
+        }
+        // In a group of its own below the pod's, so that it counts there and sees nobody else's.
+        let own = self.group.hierarchies.v1.get("pids").map(|root| root.join(&self.group.path));
+        match own.map_or(Ok(()), fs::create_dir_all) {
+            Ok(()) => self.join("pids"),
+            Err(error) => self.warnings.push(format!("pids.max={pids_max} is not applied: {}", words(&error))),
+        }
     }
 
     fn limit(&mut self, limits: &Resources) {
@@ -253,25 +285,36 @@ impl ContainerCgroup {
     }
 
     fn set(&mut self, controller: &str, file: &str, value: &str) {
+        let own = self.group.path.clone();
+        if self.set_in(&own, controller, file, value) {
+            self.join(controller);
+        }
+    }
+
+    /// Sets a limit of a group, wherever the controller is; tells whether that was possible.
+    fn set_in(&mut self, group: &Path, controller: &str, file: &str, value: &str) -> bool {
         let directory = match self.group.hierarchies.v1.get(controller) {
-            Some(root) => root.join(&self.group.path),
-            None if self.group.hierarchies.v1.is_empty() => self.group.v2(),
+            Some(root) => root.join(group),
+            None if self.group.hierarchies.v1.is_empty() => self.group.hierarchies.v2.join(group),
             None => {
                 self.warnings.push(format!("{file}={value} is not applied: no {controller} controller"));
-                return;
+                return false;
             }
         };
         let written = fs::create_dir_all(&directory).and_then(|()| write_to(&directory.join(file), value));
-        if let Err(error) = written {
-            self.warnings.push(format!("{file}={value} is not applied: {}", words(&error)));
-            return;
+        if let Err(error) = &written {
+            self.warnings.push(format!("{file}={value} is not applied: {}", words(error)));
         }
+        written.is_ok()
+    }
+
+    /// Has the container's processes count in this controller.
+    fn join(&mut self, controller: &str) {
+        let v1 = self.group.hierarchies.v1.get(controller).map(|root| root.join(&self.group.path));
         if controller == "memory" {
-            self.memory_is_counted = Some(directory.clone());
+            self.memory_is_counted = Some(v1.clone().unwrap_or_else(|| self.group.v2()));
         }
-        if self.group.hierarchies.v1.contains_key(controller) && !self.v1.contains(&directory) {
-            self.v1.push(directory);
-        }
+        self.v1.extend(v1.filter(|directory| !self.v1.contains(directory)));
     }
 
     /// Keeps its processes from all devices but the harmless ones. Filtered system calls do that too; this is for
@@ -419,12 +462,15 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_without_its_controller_is_a_warning() {
+    fn a_limit_without_its_controller_is_a_warning_also_if_it_is_the_pods() {
         let hierarchies = Hierarchies { v2: "/nowhere".into(), v1: [("cpu".into(), "/nowhere/cpu".into())].into() };
         let group = hierarchies.instance("x");
         let mut cgroup = ContainerCgroup { group, v1: vec![], memory_is_counted: None, warnings: vec![] };
         cgroup.limit(&Resources { pids: Some(7), ..Resources::default() });
-        assert_eq!(cgroup.warnings, ["pids.max=7 is not applied: no pids controller"]);
+        cgroup.limit_pod(9);
+        let missing = |most| format!("pids.max={most} is not applied: no pids controller");
+        assert_eq!(cgroup.warnings, [missing(7), missing(9)]);
+        assert!(cgroup.v1.is_empty(), "nothing to join");
         assert!(!has_swap("Filename Type Size Used Priority\n"));
         assert!(has_swap("Filename Type Size Used Priority\n/dev/sda2 partition 1 0 -2\n"));
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -67,6 +67,8 @@ pub struct SandboxSpec {
     pub memory_volumes: Vec<MemoryVolume>,
     /// Ports of the node that lead to the pod. None of a pod on the host's network, whose ports are the node's anyway.
     pub host_ports: Vec<HostPort>,
+    /// How many processes and threads all its containers may have together.
+    pub pids_max: Option<u64>,
 }
 
 /// A port of the node that leads to a port of a pod.
@@ -74,8 +76,8 @@ pub struct SandboxSpec {
 pub struct HostPort {
     /// Of which protocol.
     pub protocol: Protocol,
-    /// At which address of the node; `0.0.0.0` for all.
-    pub host_ip: Ipv4Addr,
+    /// At which address of the node; `0.0.0.0` or `::` for all of its kind.
+    pub host_ip: IpAddr,
     /// The node's port.
     pub host_port: u16,
     /// The pod's port.
@@ -86,13 +88,15 @@ impl HostPort {
     /// Whether a packet could be for both.
     pub fn collides(&self, other: &Self) -> bool {
         let any = self.host_ip.is_unspecified() || other.host_ip.is_unspecified();
-        self.protocol == other.protocol && self.host_port == other.host_port && (any || self.host_ip == other.host_ip)
+        let same_kind = self.host_ip.is_ipv4() == other.host_ip.is_ipv4();
+        let same_port = self.protocol == other.protocol && self.host_port == other.host_port;
+        same_port && (self.host_ip == other.host_ip || (any && same_kind))
     }
 }
 
 impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}/{}", self.host_ip, self.host_port, self.protocol.name())
+        write!(f, "{}/{}", SocketAddr::new(self.host_ip, self.host_port), self.protocol.name())
     }
 }
 
@@ -140,10 +144,37 @@ pub struct MemoryVolume {
 }
 
 /// What a sandbox turned out to be.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(from = "SandboxRead")]
 pub struct Sandbox {
-    /// The pod's address; `None` on the host's network.
-    pub ip: Option<IpAddr>,
+    /// The pod's addresses, at most one of each kind, the one that counts first; none on the host's network.
+    pub ips: Vec<IpAddr>,
+}
+
+impl Sandbox {
+    /// The address that counts; `None` on the host's network.
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.ips.first().copied()
+    }
+}
+
+/// A sandbox as it was written by this runtime, or by one that knew of one address only.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum SandboxRead {
+    Many { ips: Vec<IpAddr> },
+    One { ip: Option<IpAddr> },
+}
+
+impl From<SandboxRead> for Sandbox {
+    fn from(read: SandboxRead) -> Self {
+        Self {
+            ips: match read {
+                SandboxRead::Many { ips } => ips,
+                SandboxRead::One { ip } => ip.into_iter().collect(),
+            },
+        }
+    }
 }
 
 /// One container to run. Everything is resolved: no Kubernetes words left.
@@ -556,7 +587,8 @@ pub trait Runtime: Send + Sync + 'static {
     ) -> impl Future<Output = Result<ExecSession>> + Send;
     /// Connects to a TCP port on the pod's own loopback.
     fn connect(&self, pod: &PodUid, port: u16) -> impl Future<Output = Result<OwnedFd>> + Send;
-    /// Counts the pod's TCP connections to these local ports; to all if there are none.
+    /// Counts the pod's TCP connections to these local ports; to all if there are none. Of a pod on the host's network those
+    /// that its own processes have open, and what has come to the ports they listen on and is not accepted yet.
     fn connections(&self, pod: &PodUid, ports: &[u16]) -> impl Future<Output = Result<Connections>> + Send;
     /// What each running container of the pod uses.
     fn stats(&self, pod: &PodUid) -> impl Future<Output = Result<Vec<ContainerStats>>> + Send;
@@ -587,4 +619,43 @@ pub trait Runtime: Send + Sync + 'static {
     fn forget_logs(&self, pod: &PodUid) -> impl Future<Output = Result<()>> + Send;
     /// Removes what the runtime keeps between pods (links, rules, routes, cgroup roots). For `adieu down`.
     fn tear_down(&self) -> impl Future<Output = Result<()>> + Send;
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_sandbox_written_before_pods_could_have_two_addresses_is_read() {
+        let read = |text: &str| serde_json::from_str::<Sandbox>(text).unwrap();
+        assert_eq!(read(r#"{"ip":"10.86.0.2"}"#).ip(), Some([10, 86, 0, 2].into()));
+        assert_eq!(read(r#"{"ip":null}"#), Sandbox::default());
+        let both = Sandbox { ips: vec!["10.86.0.2".parse().unwrap(), "fd00::2".parse().unwrap()] };
+        assert_eq!(read(&serde_json::to_string(&both).unwrap()), both);
+    }
+
+    #[test]
+    fn ports_collide_within_a_kind_of_address() {
+        let port = |ip: &str| HostPort {
+            protocol: Protocol::Tcp,
+            host_ip: ip.parse().unwrap(),
+            host_port: 80,
+            container_port: 8080,
+        };
+        for (one, other, collide) in [
+            ("0.0.0.0", "192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+            ("::", "2001:db8::1", true),
+            ("::", "192.0.2.1", false),
+        ] {
+            assert_eq!(port(one).collides(&port(other)), collide, "{one} {other}");
+            assert_eq!(port(other).collides(&port(one)), collide, "{other} {one}");
+        }
+        assert_eq!(
+            (port("::").to_string(), port("0.0.0.0").to_string()),
+            ("[::]:80/TCP".into(), "0.0.0.0:80/TCP".into())
+        );
+    }
 }

@@ -2,14 +2,14 @@
 //!
 //! A container may make directories in each other by the hundred thousand. Whoever follows them by recursion runs out of
 //! stack, and whoever follows them by paths, out of path. So they are followed a few levels at a time: what is deeper is
-//! moved up to the top first. Links are not followed.
+//! moved up to the top first. Links are not followed, and neither are mounts: what is mounted there is somebody else's.
 
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// So many levels are followed at a time, with two descriptors for each.
@@ -26,8 +26,9 @@ pub(crate) fn delete_at(parent: impl AsFd, name: impl rustix::path::Arg + Copy) 
     let mut tree = Tree { top: top.as_fd(), moved: 0 };
     loop {
         let before = tree.moved;
-        tree.empty(top.as_fd(), 0)?;
+        let emptied = tree.empty(top.as_fd(), 0);
         if tree.moved == before {
+            emptied?;
             return Ok(rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?);
         }
     }
@@ -40,35 +41,38 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    /// Deletes everything in a directory, or moves it up.
+    /// Deletes everything in a directory, or moves it up. What cannot be deleted keeps nothing else from it; the first
+    /// refusal is the answer.
     fn empty(&mut self, directory: BorrowedFd<'_>, level: usize) -> io::Result<()> {
+        let mut done = Ok(());
         for entry in Dir::read_from(directory)? {
             let entry = entry?;
             let name = entry.file_name();
-            if name == c"." || name == c".." {
-                continue;
-            }
-            if entry.file_type() != FileType::Directory {
-                match gone(rustix::fs::unlinkat(directory, name, AtFlags::empty())) {
-                    // Not every file system tells what its entries are.
-                    Err(Errno::ISDIR) => {}
-                    deleted => {
-                        deleted?;
-                        continue;
-                    }
-                }
-            }
-            match rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR) {
-                Err(Errno::NOTEMPTY | Errno::EXIST) if level < LEVELS_MAX => {
-                    let below = open(directory, name)?;
-                    self.empty(below.as_fd(), level + 1)?;
-                    gone(rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR))?;
-                }
-                Err(Errno::NOTEMPTY | Errno::EXIST) => self.move_up(directory, name)?,
-                deleted => gone(deleted)?,
+            if name != c"." && name != c".." {
+                let deleted = self.delete(directory, name, entry.file_type(), level);
+                done = done.and(deleted);
             }
         }
-        Ok(())
+        done
+    }
+
+    fn delete(&mut self, directory: BorrowedFd<'_>, name: &CStr, kind: FileType, level: usize) -> io::Result<()> {
+        if kind != FileType::Directory {
+            match gone(rustix::fs::unlinkat(directory, name, AtFlags::empty())) {
+                // Not every file system tells what its entries are.
+                Err(Errno::ISDIR) => {}
+                deleted => return Ok(deleted?),
+            }
+        }
+        match rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR) {
+            Err(Errno::NOTEMPTY | Errno::EXIST) if level < LEVELS_MAX => {
+                let below = open_below(directory, name)?;
+                self.empty(below.as_fd(), level + 1)?;
+                Ok(gone(rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR))?)
+            }
+            Err(Errno::NOTEMPTY | Errno::EXIST) => self.move_up(directory, name),
+            deleted => Ok(gone(deleted)?),
+        }
     }
 
     fn move_up(&mut self, directory: BorrowedFd<'_>, name: &CStr) -> io::Result<()> {
@@ -86,6 +90,12 @@ impl Tree<'_> {
 fn open(parent: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(parent, name, flags, Mode::empty())
+}
+
+/// The same for a directory that must be of the same mount.
+fn open_below(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat2(parent, name, flags, Mode::empty(), ResolveFlags::NO_XDEV)
 }
 
 /// What somebody else has deleted is as good as deleted.

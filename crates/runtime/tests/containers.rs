@@ -410,7 +410,7 @@ fn pods_reach_each_other_by_address_and_their_containers_by_localhost() {
     on_a_machine(|machine| async {
         let server = machine.sandbox("server").await;
         let client = machine.sandbox("client").await;
-        let address = machine.report(&server).await.unwrap().sandbox.ip.unwrap();
+        let address = machine.report(&server).await.unwrap().sandbox.ip().unwrap();
         let first = machine.start(&server, "one", "while :; do echo hello | nc -l -p 8080; done").await;
         let beside = machine.start(&server, "two", "sleep 1000").await;
         let far = machine.start(&client, "app", "sleep 1000").await;

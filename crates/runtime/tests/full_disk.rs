@@ -127,3 +127,24 @@ fn a_pod_that_lost_its_shim_on_a_full_disk_ends_when_there_is_room() {
         machine
     });
 }
+
+#[test]
+fn a_start_that_the_disk_did_not_take_is_answered_all_the_same_and_never_done_twice() {
+    common::on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        // Nothing can be put in the place of a directory.
+        let container = machine.dir.path().join("pods/pod-1/containers/app.0");
+        std::fs::create_dir_all(container.join("started.json")).unwrap();
+        let spec = machine.spec("app", STAYS_UNTIL_TOLD).await;
+        let first = machine.runtime().start_container(&pod, &spec).await.unwrap();
+        machine.logged(&pod, &spec.id, "ready").await;
+        let asked_again = machine.runtime().start_container(&pod, &spec);
+        let again = tokio::time::timeout(common::PATIENCE, asked_again).await.expect("an answer").unwrap();
+        assert_eq!(again, first);
+        machine.runtime().signal(&pod, &spec.id, TERM).await.unwrap();
+        assert_eq!(machine.exit(&pod, &spec.id).await.code, 3);
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        assert_eq!(machine.log(&pod, &spec.id), "stdout F ready\n", "it ran once");
+        machine
+    });
+}

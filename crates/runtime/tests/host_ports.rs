@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
-use network_support::{PodNamespace, ip, on_a_host};
+use network_support::{PodNamespace, attach, ip, on_a_host};
 use runtime::network::Network;
 use runtime::{HostPort, PodUid, Protocol};
 
@@ -21,7 +21,7 @@ fn pod(name: &str) -> PodUid {
 }
 
 fn tcp(host_port: u16) -> HostPort {
-    HostPort { protocol: Protocol::Tcp, host_ip: Ipv4Addr::UNSPECIFIED, host_port, container_port: 80 }
+    HostPort { protocol: Protocol::Tcp, host_ip: Ipv4Addr::UNSPECIFIED.into(), host_port, container_port: 80 }
 }
 
 async fn open(dir: &Path) -> Network {
@@ -76,8 +76,8 @@ fn a_port_of_the_node_leads_to_its_pod_from_everywhere_and_goes_with_it() {
         let outside = outside();
         let network = open(dir.path()).await;
         let (a, b) = (PodNamespace::new(), PodNamespace::new());
-        let at_a = network.attach(&pod("a"), a.path()).await.unwrap();
-        let at_b = network.attach(&pod("b"), b.path()).await.unwrap();
+        let at_a = attach(&network, &pod("a"), a.path()).await;
+        let at_b = attach(&network, &pod("b"), b.path()).await;
         a.run(move || serve("a", at_a));
         network.publish(&pod("a"), &[tcp(8080)]).await.unwrap();
         let from = |who: &str| Ok(format!("a {who}"));
@@ -108,8 +108,8 @@ fn a_port_at_one_address_is_not_at_others_and_protocols_do_not_meet() {
         let outside = outside();
         let network = open(dir.path()).await;
         let (a, b) = (PodNamespace::new(), PodNamespace::new());
-        let at_a = network.attach(&pod("a"), a.path()).await.unwrap();
-        let at_b = network.attach(&pod("b"), b.path()).await.unwrap();
+        let at_a = attach(&network, &pod("a"), a.path()).await;
+        let at_b = attach(&network, &pod("b"), b.path()).await;
         a.run(move || serve("a", at_a));
         b.run(move || {
             let socket = UdpSocket::bind((at_b, 53)).unwrap();
@@ -120,7 +120,7 @@ fn a_port_at_one_address_is_not_at_others_and_protocols_do_not_meet() {
                 }
             });
         });
-        network.publish(&pod("a"), &[HostPort { host_ip: UPLINK, ..tcp(8080) }]).await.unwrap();
+        network.publish(&pod("a"), &[HostPort { host_ip: UPLINK.into(), ..tcp(8080) }]).await.unwrap();
         let udp = HostPort { protocol: Protocol::Udp, container_port: 53, ..tcp(8080) };
         network.publish(&pod("b"), std::slice::from_ref(&udp)).await.unwrap();
         assert_eq!(outside.run(|| call(UPLINK, 8080)), Ok("a 192.0.2.2".to_owned()));
@@ -146,12 +146,12 @@ fn a_port_that_somebody_has_is_refused_by_name_and_changes_nothing() {
         let outside = outside();
         let network = open(dir.path()).await;
         let (a, b) = (PodNamespace::new(), PodNamespace::new());
-        let at_a = network.attach(&pod("a"), a.path()).await.unwrap();
-        network.attach(&pod("b"), b.path()).await.unwrap();
+        let at_a = attach(&network, &pod("a"), a.path()).await;
+        attach(&network, &pod("b"), b.path()).await;
         a.run(move || serve("a", at_a));
         network.publish(&pod("a"), &[tcp(8080)]).await.unwrap();
         network.publish(&pod("a"), &[tcp(8080)]).await.unwrap();
-        for asked in [tcp(8080), HostPort { host_ip: UPLINK, ..tcp(8080) }] {
+        for asked in [tcp(8080), HostPort { host_ip: UPLINK.into(), ..tcp(8080) }] {
             let error = network.publish(&pod("b"), &[tcp(8081), asked.clone()]).await.unwrap_err();
             assert_eq!(error.to_string(), format!("host port {asked} is taken by pod uid-of-a"));
         }
@@ -176,7 +176,7 @@ fn what_a_pod_sends_to_the_nodes_loopback_is_dropped() {
         let _outside = outside();
         let network = open(dir.path()).await;
         let a = PodNamespace::new();
-        let at_a = network.attach(&pod("a"), a.path()).await.unwrap();
+        let at_a = attach(&network, &pod("a"), a.path()).await;
         network.publish(&pod("a"), &[tcp(8080)]).await.unwrap();
         let secret = UdpSocket::bind((LOOPBACK, 9999)).unwrap();
         let node = UdpSocket::bind((UPLINK, 9999)).unwrap();

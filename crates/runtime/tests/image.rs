@@ -315,6 +315,8 @@ fn hostile_layers_are_refused_and_write_nothing_outside() {
     let treasure = format!("{outside_text}/treasure");
     // From ingest/N/HEX/fs up to the directory that holds both the store and `outside`.
     let up = "../../../../../outside";
+    let (deep, long) = ("d/".repeat(1024) + "f", "directory/".repeat(1000) + "f");
+    let (deep, long) = (deep.into_bytes(), long.into_bytes());
     let symlink = |target: &str| Layer::new().link(EntryType::Symlink, "exit", target);
     let hostile = [
         ("climbs", Layer::new().file(&format!("{up}/new"), "x"), "leads out"),
@@ -359,6 +361,13 @@ fn hostile_layers_are_refused_and_write_nothing_outside() {
             Layer::new().entry(EntryType::Regular, "f", "", b"", |header| header.set_uid(u64::from(u32::MAX))),
             "cannot exist",
         ),
+        ("absurdly deep", Layer::new().pax(&[("path", &deep)]).file("x", "x"), "1024 directories deep"),
+        (
+            "a link to what is absurdly deep",
+            Layer::new().pax(&[("linkpath", &deep)]).link(EntryType::Link, "l", "x"),
+            "1024 directories deep",
+        ),
+        ("absurdly long", Layer::new().pax(&[("path", &long)]).file("x", "x"), "longer than any"),
         ("an unknown kind", Layer::new().entry(EntryType::new(b'Q'), "f", "", b"", |_| {}), "of a kind"),
     ];
     let before = snapshot(&outside);

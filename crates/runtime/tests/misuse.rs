@@ -3,8 +3,12 @@
 
 mod common;
 
+use std::io::Write;
+
 use common::{Machine, on_a_machine, sandbox_spec};
-use runtime::{ContainerId, ContainerSpec, HookRecord, Mount, MountSource, PodUid, Propagation, Runtime, Seccomp};
+use runtime::{
+    ContainerId, ContainerSpec, HookRecord, Mount, MountSource, PodUid, Propagation, Runtime, SandboxSpec, Seccomp,
+};
 
 async fn start(machine: &Machine, pod: &PodUid, change: impl FnOnce(&mut ContainerSpec)) -> ContainerId {
     let mut spec = machine.spec("app", "sleep 1000").await;
@@ -198,6 +202,32 @@ fn a_tracer_gets_hold_of_its_own_processes_only() {
 }
 
 #[test]
+fn a_fork_bomb_meets_the_limit_of_its_pod_which_all_its_containers_share() {
+    on_a_machine(|mut machine| async {
+        let spec = SandboxSpec { pids_max: Some(30), ..sandbox_spec("pod-1") };
+        machine.runtime().create_sandbox(&spec).await.unwrap();
+        let other = machine.sandbox("pod-2").await;
+        let elsewhere = machine.start(&other, "app", "sleep 1000").await;
+        let quiet = machine.start(&spec.uid, "quiet", "sleep 1000 & sleep 1000 & echo all; wait").await;
+        machine.logged(&spec.uid, &quiet, "stdout F all").await;
+        let started = machine.spec("bomb", "while n=$((n + 1)); do sleep 1000 & echo $n; done").await;
+        let told = machine.runtime().start_container(&spec.uid, &started).await.unwrap();
+        assert_eq!(told.warnings, Vec::<String>::new());
+        // A shell that is refused a process says so and ends, and all it started with it.
+        assert_eq!(machine.exit(&spec.uid, &started.id).await.code, 2);
+        let log = machine.log(&spec.uid, &started.id);
+        assert!(log.contains("can't fork"), "{log}");
+        // Three of the other container and one shell, and the shim where it is counted with them.
+        let most = log.lines().filter_map(|line| line.strip_prefix("stdout F ")?.parse::<u64>().ok()).max();
+        assert!(most == Some(26) || most == Some(25), "{most:?}");
+        for (pod, id) in [(&spec.uid, &quiet), (&other, &elsewhere)] {
+            assert_eq!(machine.exec(pod, id, "(true); echo well").await, ("well\n".to_owned(), 0));
+        }
+        machine
+    });
+}
+
+#[test]
 fn a_fork_bomb_meets_its_limit_and_ends_with_its_container() {
     on_a_machine(|mut machine| async {
         let pod = machine.sandbox("pod-1").await;
@@ -218,6 +248,24 @@ fn a_fork_bomb_meets_its_limit_and_ends_with_its_container() {
         machine.runtime().kill(&pod, &bomb).await.unwrap();
         assert_eq!(machine.exit(&pod, &bomb).await.code, 137);
         assert_eq!(machine.processes(&pod).len(), 2, "the shim and the other container");
+        machine
+    });
+}
+
+#[test]
+fn whoever_writes_on_to_the_output_of_a_container_does_not_keep_it_from_ending() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "echo ready; exec sleep 1000").await;
+        machine.logged(&pod, &id, "ready").await;
+        let first = common::processes_in(&format!("/adieu-{}/pod-1/app.0", machine.instance))[0];
+        // As a neighbour does that was handed it.
+        let mut output = std::fs::File::options().write(true).open(format!("/proc/{first}/fd/1")).unwrap();
+        let writer = std::thread::spawn(move || while output.write_all(&[b'x'; 4096]).is_ok() {});
+        machine.runtime().kill(&pod, &id).await.unwrap();
+        assert_eq!(machine.exit(&pod, &id).await.code, 137);
+        // Nobody reads it any more, which ends the writer.
+        tokio::task::spawn_blocking(|| writer.join().unwrap()).await.unwrap();
         machine
     });
 }

@@ -4,6 +4,7 @@
 mod common;
 
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 
 use common::{Machine, mount, on_a_machine, sandbox_spec};
 use runtime::{
@@ -307,4 +308,47 @@ impl Drop for Shared {
 fn may_lower_oom_scores() -> bool {
     let held = rustix::thread::capabilities(None).unwrap().effective;
     held.contains(rustix::thread::CapabilitySet::SYS_RESOURCE)
+}
+
+/// A device of the host in a directory of its own.
+struct HostDevice(PathBuf);
+
+impl HostDevice {
+    fn make(name: &str) -> Self {
+        let directory = Path::new("/dev").join(name);
+        std::fs::create_dir_all(directory.join("below")).unwrap();
+        let (kind, mode) = (rustix::fs::FileType::CharacterDevice, rustix::fs::Mode::from_raw_mode(0o640));
+        let device = rustix::fs::makedev(1, 5);
+        rustix::fs::mknodat(rustix::fs::CWD, directory.join("below/zero"), kind, mode, device).unwrap();
+        Self(directory)
+    }
+}
+
+impl Drop for HostDevice {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_privileged_container_has_the_hosts_devices_also_those_in_directories() {
+    on_a_machine(|machine| async {
+        let name = format!("adieu-{}", machine.instance);
+        let _device = HostDevice::make(&name);
+        let pod = machine.sandbox("pod-1").await;
+        let mut spec = machine.spec("app", "sleep 1000").await;
+        spec.privileged = true;
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        let looks = format!("ls -ln /dev/{name}/below; head -c 3 /dev/{name}/below/zero | wc -c");
+        let (output, code) = machine.exec(&pod, &spec.id, &looks).await;
+        assert!(code == 0 && output.starts_with("total") && output.ends_with("\n3\n"), "{output}");
+        assert!(output.contains("crw-r-----") && output.contains("1,   5"), "{output}");
+        // Those of the container are its own.
+        let (output, _) = machine.exec(&pod, &spec.id, "ls /dev/shm /dev/mqueue | wc -l; ls /dev/pts").await;
+        assert!(output.ends_with("\nptmx\n"), "{output}");
+        // Nobody else has any of it.
+        let plain = machine.start(&pod, "plain", "sleep 1000").await;
+        assert_eq!(machine.exec(&pod, &plain, &format!("ls -d /dev/{name}")).await.1, 1);
+        machine
+    });
 }

@@ -4,13 +4,13 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::os::fd::OwnedFd;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
 use common::{Machine, code_of, eventually, exec_spec, on_a_machine, read_all};
-use runtime::{ExecSpec, LogLimits, Runtime, RuntimeError};
+use runtime::{Connections, ExecSpec, LogLimits, Runtime, RuntimeError, SandboxSpec};
 
 fn attach_spec() -> ExecSpec {
     ExecSpec { stdin: true, ..exec_spec(&[]) }
@@ -142,6 +142,82 @@ fn a_port_of_the_pods_own_loopback_can_be_connected_to_and_its_connections_count
 }
 
 #[test]
+fn a_connection_that_is_being_opened_is_told_from_one_that_is_open() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "nc -ll -p 8080 -e cat").await;
+        let address = machine.report(&pod).await.unwrap().sandbox.ip().unwrap();
+        let counted = async || machine.runtime().connections(&pod, &[8080]).await.unwrap();
+        while machine.exec(&pod, &id, "nc 127.0.0.1 8080 < /dev/null").await.1 != 0 {}
+        until("nothing is open", async || counted().await == Connections::default()).await;
+        // The last packet of the handshake does not come in: the pod knows that somebody is about to connect, no more.
+        let shim = machine.shim_of(&pod);
+        nft_in(
+            shim,
+            "add table ip lossy; add chain ip lossy in { type filter hook input priority 0; }; \
+            add rule ip lossy in tcp dport 8080 tcp flags & (syn | ack) == ack drop",
+        );
+        let client = TcpStream::connect((address, 8080)).unwrap();
+        let opening = Connections { opening: 1, ..Connections::default() };
+        until("it is being opened", async || counted().await == opening).await;
+        nft_in(shim, "delete table ip lossy");
+        until("it is open", async || counted().await.established == 1).await;
+        assert_eq!(counted().await.opening, 0);
+        drop(client);
+        machine
+    });
+}
+
+#[test]
+fn of_a_pod_on_the_hosts_network_its_own_connections_are_counted_and_nobody_elses() {
+    on_a_machine(|machine| async {
+        let spec = SandboxSpec { host_network: true, ..common::sandbox_spec("pod-1") };
+        machine.runtime().create_sandbox(&spec).await.unwrap();
+        let counted = async || machine.runtime().connections(&spec.uid, &[]).await.unwrap();
+        // Somebody else's, on the same network: listened, connected, accepted and not.
+        let others = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _connected: Vec<_> = (0..3).map(|_| TcpStream::connect(others.local_addr().unwrap()).unwrap()).collect();
+        let _accepted = others.accept().unwrap();
+        machine.start(&spec.uid, "app", "nc -ll -p 8080 -e cat").await;
+        let begun = std::time::Instant::now();
+        let mut stream = loop {
+            match TcpStream::connect("127.0.0.1:8080") {
+                Ok(stream) => break stream,
+                Err(error) => assert!(begun.elapsed() < common::PATIENCE, "{error}"),
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        };
+        stream.write_all(b"hello").unwrap();
+        stream.read_exact(&mut [0; 5]).unwrap();
+        assert_eq!(counted().await, Connections { established: 1, opening: 0, unaccepted: 0 });
+        drop(stream);
+        until("it is closed", async || counted().await == Connections::default()).await;
+        machine
+    });
+}
+
+/// Runs the `nft` program in the network of a process.
+fn nft_in(process: i32, commands: &str) {
+    let namespace = std::fs::File::open(format!("/proc/{process}/ns/net")).unwrap();
+    let commands = commands.to_owned();
+    let run = move || {
+        let network = Some(rustix::thread::LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(namespace.as_fd(), network).unwrap();
+        std::process::Command::new("nft").arg(commands).output().unwrap()
+    };
+    let output = std::thread::spawn(run).join().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < common::PATIENCE, "waited in vain: {what}");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
+#[test]
 fn what_containers_use_is_told() {
     on_a_machine(|machine| async {
         let pod = machine.sandbox("pod-1").await;
@@ -191,10 +267,10 @@ fn a_tethered_program_ends_with_whoever_asked_and_so_does_all_it_started() {
             drop(session);
             eventually("none of it", || machine.processes(&pod).len() == quiet).await;
         }
-        // Given up before it ran: polled once, it is on its way.
+        // Given up before it ran: polled once, it is on its way. On a busy machine it may have arrived by then, and is given
+        // up all the same.
         let spec = tethered("sleep 1000");
-        let given_up = tokio::time::timeout(Duration::ZERO, machine.runtime().exec(&pod, &id, &spec)).await;
-        assert!(given_up.is_err(), "nothing starts at once");
+        drop(tokio::time::timeout(Duration::ZERO, machine.runtime().exec(&pod, &id, &spec)).await);
         // Asked later, answered later.
         assert_eq!(machine.exec(&pod, &id, "true").await.1, 0);
         eventually("none of it", || machine.processes(&pod).len() == quiet).await;

@@ -305,3 +305,56 @@ fn a_shim_at_rest_gives_memory_back_and_answers_as_before() {
         machine
     });
 }
+
+#[test]
+fn what_has_a_control_group_or_an_address_but_no_pod_is_ended_and_removed() {
+    on_a_machine(|mut machine| async {
+        let lost = machine.sandbox("lost").await;
+        machine.start(&lost, "app", "sleep 1000").await;
+        let kept = machine.sandbox("kept").await;
+        let id = machine.start(&kept, "app", "sleep 1000").await;
+        machine.agent_dies();
+        runtime::delete_tree(&machine.dir.path().join("pods/lost")).unwrap();
+        machine.agent_returns().await;
+        assert_eq!(machine.processes(&lost), Vec::<i32>::new());
+        for group in machine.cgroups() {
+            assert!(!group.join("lost").exists(), "{}", group.display());
+        }
+        assert!(machine.runtime().network().addresses(&lost).is_empty());
+        assert_eq!(machine.runtime().network().addresses(&kept).len(), 1);
+        assert_eq!(machine.exec(&kept, &id, "echo well").await.0, "well\n");
+        // Its name is free for another.
+        machine.sandbox("lost").await;
+        machine.start(&lost, "app", "sleep 1000").await;
+        machine
+    });
+}
+
+#[test]
+fn files_that_somebody_holds_are_deleted_once_they_are_let_go() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "sleep 1000").await;
+        let pods = machine.dir.path().join("pods");
+        let inside = pods.join("pod-1/containers/app.0/upper");
+        // Refused the name of a directory that is mounted upon, and never looked into.
+        let held = tempfile::tempdir().unwrap();
+        std::fs::write(held.path().join("theirs"), "kept").unwrap();
+        let at = inside.join("mounted");
+        std::fs::create_dir(&at).unwrap();
+        rustix::mount::mount_bind(held.path(), &at).unwrap();
+        machine.runtime().kill(&pod, &id).await.unwrap();
+        machine.runtime().remove_sandbox(&pod).await.unwrap();
+        let leaving = || std::fs::read_dir(&pods).unwrap().flatten().map(|entry| entry.path()).next();
+        eventually("only the mount is in the way", || {
+            let mounted = leaving().map(|path| path.join("containers/app.0/upper/mounted"));
+            mounted.is_some_and(|path| path.exists()) && !leaving().unwrap().join("sandbox.json").exists()
+        })
+        .await;
+        let mounted = leaving().unwrap().join("containers/app.0/upper/mounted");
+        assert_eq!(std::fs::read_to_string(held.path().join("theirs")).unwrap(), "kept");
+        rustix::mount::unmount(&mounted, rustix::mount::UnmountFlags::empty()).unwrap();
+        eventually("all of it deleted", || leaving().is_none()).await;
+        machine
+    });
+}

@@ -4,6 +4,7 @@
 
 use api::rules::allocation::{self, Taken};
 use api::{Kind, Status, rules};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::MutexGuard;
 
@@ -127,6 +128,13 @@ fn mount_access(state: &State, account: &Value, pod: &mut Value) {
     match pod["spec"]["volumes"].as_array_mut() {
         Some(volumes) => volumes.push(access),
         None => pod["spec"]["volumes"] = json!([access]),
+    }
+}
+
+/// A node keeps new pods away, or lets them come, in the same write that says how it is.
+pub(crate) fn taint(kind: &Kind, old: Option<&Value>, new: &mut Value) {
+    if kind.collection() == "nodes" {
+        rules::taint_by_condition(old, new, Timestamp::now());
     }
 }
 

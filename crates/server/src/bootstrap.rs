@@ -38,7 +38,7 @@ pub(crate) async fn make(state: &State, kind: &'static Kind, namespace: &str, va
         return Ok(());
     }
     let creation = Creation { kind, namespace, manager: Some(MANAGER), dry_run: false };
-    match create::create(state, &creation, value).await {
+    match create::create(state, &creation, value, &mut Vec::new()).await {
         Ok(_) => Ok(()),
         Err(status) if matches!(status.code, 403 | 404 | 409) => Ok(()),
         Err(status) => Err(status),

@@ -10,10 +10,11 @@ use store::{Expect, Key, Object, Step, TransactError, WriteError};
 
 use crate::body::Body;
 use crate::change::after;
+use crate::policies::{self, Arrival};
 use crate::request::{Request, key};
 use crate::respond::{self, Shown};
 use crate::state::{State, core_kind, log_failure};
-use crate::{admission, delete, node_rules, random, rbac};
+use crate::{account_secrets, admission, delete, node_rules, random, rbac, update};
 
 /// How often a generated name may turn out to be taken, or the namespace to change in between.
 const TRIES: usize = 8;
@@ -27,23 +28,30 @@ pub(crate) struct Creation<'a> {
     pub(crate) dry_run: bool,
 }
 
-pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
+/// What is worth a word besides the answer goes to `warnings`, whether the request is refused or not.
+pub(crate) async fn handle(
+    state: &State,
+    request: &Request,
+    warnings: &mut Vec<String>,
+) -> Result<Response<Body>, Status> {
     let kind = request.kind;
     let dry_run = request.dry_run()?;
     request.accept.for_objects()?;
     let decoded =
         api::decode_object(kind, request.content_type.as_deref(), &request.body, request.field_validation()?)?;
-    let mut warnings = decoded.warnings;
+    warnings.extend(decoded.warnings);
     api::check_sent(kind, &decoded.value)?;
-    let (kind, value) = (kind.stored_kind(), kind.to_stored(decoded.value));
+    let (kind, mut value) = (kind.stored_kind(), kind.to_stored(decoded.value));
     rbac::check_grant(state, request, None, &value)?;
     node_rules::check_create(&request.identity, kind, &value)?;
-    let creation = Creation { kind, namespace: &request.namespace, manager: Some(request.field_manager()), dry_run };
-    let (shown, further) = create(state, &creation, value).await?;
-    warnings.extend(further);
-    let mut response = respond::object(request, StatusCode::CREATED, &shown)?;
-    respond::warn(&mut response, &warnings);
-    Ok(response)
+    let mut manager = Some(request.field_manager());
+    if request.kind.face.is_some() {
+        update::track(request, None, &mut value);
+        manager = None;
+    }
+    let creation = Creation { kind, namespace: &request.namespace, manager, dry_run };
+    let shown = create(state, &creation, value, warnings).await?;
+    respond::object(request, StatusCode::CREATED, &shown)
 }
 
 /// Makes `value` an object of its own: defaults, identity, validation, store.
@@ -51,7 +59,8 @@ pub(crate) async fn create(
     state: &State,
     creation: &Creation<'_>,
     value: Value,
-) -> Result<(Shown, Vec<String>), Status> {
+    warnings: &mut Vec<String>,
+) -> Result<Shown, Status> {
     let kind = creation.kind;
     let generated = api::meta::name(&value).is_empty() && !api::meta::generate_name(&value).is_empty();
     let mut taken = String::new();
@@ -66,13 +75,25 @@ pub(crate) async fn create(
             api::track_update(kind, None, &mut object, manager, &kind.api_version(), None, now);
         }
         admission::before_create(state, kind, creation.namespace, &mut object)?;
-        let warnings = api::prepare_create(kind, &mut object, creation.namespace, now, random::uid(), random::suffix)?;
+        policies::fill(state, kind, creation.namespace, &mut object);
+        warnings.extend(api::prepare_create(
+            kind,
+            &mut object,
+            creation.namespace,
+            now,
+            random::uid(),
+            random::suffix,
+        )?);
         admission::allocate(state, kind, &mut object, None)?;
+        admission::taint(kind, None, &mut object);
+        account_secrets::admit(state, kind, &mut object)?;
+        let arrival = Arrival { kind, namespace: creation.namespace, subresource: None, old: None, new: &object };
+        let _held = policies::admit(state, &arrival, warnings)?;
         if creation.dry_run {
-            return dry_run(state, creation, object).map(|shown| (shown, warnings));
+            return dry_run(state, creation, object);
         }
         match store_new(state, creation, object, takes).await? {
-            Stored::Now(object) => return Ok((Shown::Stored(object), warnings)),
+            Stored::Now(object) => return Ok(Shown::Stored(object)),
             Stored::Before(existing) if generated => taken = existing.key.name.to_string(),
             Stored::Before(existing) => {
                 let leaving = api::meta::deletion_timestamp(&existing.value()).is_some();

@@ -56,6 +56,15 @@ impl Identity {
         Some(Self::new(user, &groups))
     }
 
+    /// The same, saying by which certificate it was shown.
+    pub(crate) fn shown_by(mut self, der: &[u8]) -> Self {
+        let digest = ring::digest::digest(&ring::digest::SHA256, der);
+        let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let credential = "authentication.kubernetes.io/credential-id".to_owned();
+        self.extra.insert(credential, vec![format!("X509SHA256={hex}")]);
+        self
+    }
+
     pub(crate) fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|own| own == group)
     }

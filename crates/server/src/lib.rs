@@ -11,6 +11,7 @@
 //! What an object may look like and how a delete is decided is `api`'s; what is stored and in which order is `store`'s.
 //! Here those meet a client. The server never polls: namespaces leave, and watches speak, because the store changed.
 
+mod account_secrets;
 mod admission;
 mod authenticate;
 mod authorize;
@@ -39,7 +40,9 @@ mod node_rules;
 mod own_service;
 mod patch;
 pub mod pki;
+mod policies;
 mod query;
+mod quotas;
 mod random;
 mod rbac;
 mod request;
@@ -123,8 +126,10 @@ impl Server {
         let stop = CancellationToken::new();
         tokio::spawn(namespaces::keep(Arc::clone(&state), stop.clone()));
         tokio::spawn(events::expire(Arc::clone(&state), stop.clone()));
+        tokio::spawn(quotas::keep(Arc::clone(&state), stop.clone()));
         tokio::spawn(rbac::aggregate::keep(Arc::clone(&state), stop.clone()));
         tokio::spawn(own_service::keep(Arc::clone(&state), stop.clone()));
+        tokio::spawn(account_secrets::keep(Arc::clone(&state), stop.clone()));
         Ok(Self { state, _background: Arc::new(stop.drop_guard()) })
     }
 

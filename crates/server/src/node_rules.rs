@@ -112,7 +112,7 @@ pub(crate) fn check_update(identity: &Identity, kind: &Kind, old: &Value, new: &
             if !forbidden.is_empty() {
                 return refuse(format!("is not allowed to modify labels: {forbidden}"));
             }
-            if foreign_taints(old) != foreign_taints(new) {
+            if old["spec"]["taints"] != new["spec"]["taints"] {
                 return refuse(format!("node {node:?} is not allowed to modify taints"));
             }
             if differs("ownerReferences") {
@@ -161,17 +161,6 @@ fn a_node_may_label(key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else { return true };
     let within = |all: &[&str]| all.iter().any(|own| domain == *own || domain.ends_with(&format!(".{own}")));
     !within(&[RESTRICTED_DOMAIN]) && (!within(&CLUSTER_DOMAINS) || NODE_LABELS.contains(&key) || within(&NODE_DOMAINS))
-}
-
-/// The taints that are not the node's own word about its health. No controller watches over that here, so a node says
-/// itself when it takes no new pods; that only ever keeps pods away from it.
-fn foreign_taints(node: &Value) -> Vec<&Value> {
-    const HEALTH: [&str; 4] = ["not-ready", "memory-pressure", "disk-pressure", "pid-pressure"];
-    let own = |taint: &Value| {
-        let key = taint["key"].as_str().and_then(|key| key.strip_prefix("node.kubernetes.io/"));
-        taint["effect"] == "NoSchedule" && key.is_some_and(|key| HEALTH.contains(&key))
-    };
-    node["spec"]["taints"].as_array().into_iter().flatten().filter(|taint| !own(taint)).collect()
 }
 
 fn runs_on(pod: &Value, node: &str) -> bool {

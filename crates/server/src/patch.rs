@@ -17,16 +17,21 @@ use crate::respond;
 use crate::state::State;
 use crate::update;
 
-pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
+/// What is worth a word besides the answer goes to `warnings`, whether the request is refused or not.
+pub(crate) async fn handle(
+    state: &State,
+    request: &Request,
+    warnings: &mut Vec<String>,
+) -> Result<Response<Body>, Status> {
     request.accept.for_objects()?;
     let content_type = request.content_type.as_deref().unwrap_or_default();
     let patch_type = PatchType::from_content_type(content_type).ok_or_else(Status::unsupported_patch_type)?;
     let validation = request.field_validation()?;
     let dry_run = request.dry_run()?;
     match patch_type {
-        PatchType::Apply => apply(state, request, validation, dry_run).await,
+        PatchType::Apply => apply(state, request, validation, dry_run, warnings).await,
         PatchType::Json | PatchType::Merge | PatchType::Strategic => {
-            merge(state, request, patch_type, validation, dry_run).await
+            merge(state, request, patch_type, validation, dry_run, warnings).await
         }
     }
 }
@@ -37,13 +42,14 @@ async fn merge(
     patch_type: PatchType,
     validation: FieldValidation,
     dry_run: bool,
+    warnings: &mut Vec<String>,
 ) -> Result<Response<Body>, Status> {
     let kind = request.kind;
     if request.query.get("force").is_some() {
         let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
         return Err(Status::invalid_of("PatchOptions", "meta.k8s.io", "", vec![cause]));
     }
-    let mut warnings = Vec::new();
+    let mut place = None;
     let _allocating = admission::allocating(state, kind).await;
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
         let shown = kind.to_shown(&current.value());
@@ -52,11 +58,11 @@ async fn merge(
         warnings.extend(decoded.warnings);
         let mut new = kind.to_successor(&current.value(), decoded.value);
         api::check_patched_uid(kind, &current.value(), &new)?;
-        warnings.extend(update::successor(state, request, &current.value(), &mut new)?);
+        warnings.extend(update::successor(state, request, &current.value(), &mut new, &mut place)?);
         Ok(new)
     })
     .await?;
-    update::answer(request, outcome, &mut warnings)
+    respond::object(request, StatusCode::OK, &outcome.shown())
 }
 
 async fn apply(
@@ -64,6 +70,7 @@ async fn apply(
     request: &Request,
     validation: FieldValidation,
     dry_run: bool,
+    warnings: &mut Vec<String>,
 ) -> Result<Response<Body>, Status> {
     let kind = request.kind;
     if kind.face.is_some() {
@@ -82,7 +89,6 @@ async fn apply(
         subresource: request.subresource_name(),
         now: Timestamp::now(),
     };
-    let mut warnings = Vec::new();
     if state.store.get(&request.key()).is_none() {
         if request.subresource.is_some() {
             return Err(Status::not_found(kind, &request.name));
@@ -98,18 +104,14 @@ async fn apply(
         rbac::check_grant(state, request, None, &object)?;
         node_rules::check_create(&request.identity, kind, &object)?;
         let creation = Creation { kind, namespace: &request.namespace, manager: None, dry_run };
-        match create::create(state, &creation, object).await {
+        match create::create(state, &creation, object, warnings).await {
             // Somebody created it meanwhile: then this is an update.
             Err(status) if status.reason == "AlreadyExists" && !dry_run => {}
             Err(status) => return Err(status),
-            Ok((shown, further)) => {
-                warnings.extend(further);
-                let mut response = respond::object(request, StatusCode::CREATED, &shown)?;
-                respond::warn(&mut response, &warnings);
-                return Ok(response);
-            }
+            Ok(shown) => return respond::object(request, StatusCode::CREATED, &shown),
         }
     }
+    let mut place = None;
     let _allocating = admission::allocating(state, kind).await;
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
         let merged = api::patch::apply(kind, Some(&*current.value()), &request.body, &options())?;
@@ -124,6 +126,8 @@ async fn apply(
         if request.subresource.is_none() {
             admission::allocate(state, kind, &mut new, Some(&*current.value()))?;
         }
+        admission::taint(kind, Some(&*current.value()), &mut new);
+        update::admit(state, request, &current.value(), &new, &mut place, warnings)?;
         // Whoever applies what is there already, defaults included, has written nothing.
         if api::patch::only_applied_again(&current.value(), &new) {
             new = current.to_value();
@@ -131,5 +135,5 @@ async fn apply(
         Ok(new)
     })
     .await?;
-    update::answer(request, outcome, &mut warnings)
+    respond::object(request, StatusCode::OK, &outcome.shown())
 }

@@ -30,6 +30,12 @@ impl Query {
         self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
+    /// Sets `name`, whatever it was before.
+    pub(crate) fn put(&mut self, name: &str, value: String) {
+        self.0.retain(|(key, _)| key != name);
+        self.0.push((name.to_owned(), value));
+    }
+
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }

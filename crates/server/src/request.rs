@@ -5,7 +5,7 @@
 
 use api::{Kind, Status, Subresource};
 use bytes::Bytes;
-use http::{HeaderMap, Method, header, request::Parts};
+use http::{HeaderMap, Method, Uri, header, request::Parts};
 use tokio_util::sync::CancellationToken;
 
 use crate::authorize::{Attributes, Target};
@@ -61,6 +61,8 @@ pub(crate) struct ResourceAddress {
     pub(crate) subresource: String,
     /// Whether more follows that no subresource of ours explains.
     pub(crate) deeper: bool,
+    /// Whether the path itself says that this is a watch, as it did before there was a parameter for it.
+    watched: bool,
 }
 
 impl Address {
@@ -73,6 +75,10 @@ impl Address {
             ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
             _ => return other(),
+        };
+        let (watched, rest) = match rest {
+            ["watch", rest @ ..] if !rest.is_empty() => (true, rest),
+            _ => (false, rest),
         };
         // `namespaces/NAME/status` is the namespace's own; anything else below a namespace lives in it.
         let (namespace, rest) = match rest {
@@ -92,7 +98,25 @@ impl Address {
             name: word(1),
             subresource: word(2),
             deeper: rest.len() > 3,
+            watched,
         })
+    }
+
+    /// What a request names, and what it says besides. A watch that its path asks for is one that its parameters ask
+    /// for, of one object if it names one.
+    pub(crate) fn of(uri: &Uri) -> (Self, Query) {
+        let (mut address, mut query) = (Self::parse(uri.path()), Query::parse(uri.query()));
+        if let Self::Resource(resource) = &mut address
+            && resource.watched
+        {
+            query.put("watch", "true".to_owned());
+            let name = std::mem::take(&mut resource.name);
+            if !name.is_empty() {
+                let own = query.get("fieldSelector").map(|own| format!(",{own}")).unwrap_or_default();
+                query.put("fieldSelector", format!("metadata.name={name}{own}"));
+            }
+        }
+        (address, query)
     }
 }
 
@@ -107,6 +131,7 @@ impl ResourceAddress {
             };
         }
         match (method, self.name.is_empty()) {
+            (method, _) if self.watched && *method != Method::GET => Err(Status::method_not_allowed()),
             (&Method::GET, false) => Ok(Verb::Get),
             (&Method::GET, true) if query.flag("watch") => Ok(Verb::Watch),
             (&Method::GET, true) => Ok(Verb::List),
@@ -330,6 +355,24 @@ mod tests {
         );
         for path in ["/api", "/api/v1", "/apis/apps", "/apis/apps/v1", "/healthz", "/openapi/v3/api/v1"] {
             assert_eq!(Address::parse(path), Address::Path(path.to_owned()));
+        }
+    }
+
+    #[test]
+    fn an_old_path_of_a_watch_is_a_watch() {
+        for (uri, resource, namespace, selected) in [
+            ("/api/v1/watch/pods", "pods", "", None),
+            ("/api/v1/watch/namespaces/a/pods", "pods", "a", None),
+            ("/api/v1/watch/namespaces/a/pods/p?fieldSelector=x=y", "pods", "a", Some("metadata.name=p,x=y")),
+            ("/api/v1/watch/namespaces/a", "namespaces", "", Some("metadata.name=a")),
+            ("/apis/apps/v1/watch/namespaces/a/deployments/d", "deployments", "a", Some("metadata.name=d")),
+        ] {
+            let (address, query) = Address::of(&uri.parse().unwrap());
+            let Address::Resource(address) = address else { panic!("{uri} is not a resource") };
+            assert_eq!((address.resource.as_str(), address.namespace.as_str()), (resource, namespace), "{uri}");
+            assert_eq!(address.verb(&Method::GET, &query).unwrap(), Verb::Watch, "{uri}");
+            assert_eq!(query.get("fieldSelector"), selected, "{uri}");
+            assert_eq!(address.verb(&Method::DELETE, &query).unwrap_err().code, 405);
         }
     }
 

@@ -133,6 +133,19 @@ pub(crate) fn status(status: &Status) -> Response<Body> {
     response
 }
 
+/// The answer, with warnings: also a refusal is to say what else was wrong.
+pub(crate) fn warned(answer: Result<Response<Body>, Status>, warnings: &[String]) -> Result<Response<Body>, Status> {
+    if warnings.is_empty() {
+        return answer;
+    }
+    let mut response = answer.unwrap_or_else(|refusal| status(&refusal));
+    // A retried change may have warned more than once.
+    let mut seen = std::collections::BTreeSet::new();
+    let once: Vec<String> = warnings.iter().filter(|warning| seen.insert(*warning)).cloned().collect();
+    warn(&mut response, &once);
+    Ok(response)
+}
+
 /// Adds `Warning` headers, which kubectl shows to people.
 pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for warning in warnings {

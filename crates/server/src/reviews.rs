@@ -179,7 +179,7 @@ pub(crate) fn token(state: &State, request: &Request) -> Result<Response<Body>, 
     Ok(created(request, kind, asked))
 }
 
-type Bound = (&'static Kind, std::sync::Arc<store::Object>);
+type Bound = (&'static Kind, std::sync::Arc<Value>);
 
 /// The object that a token is to die with.
 fn bound(state: &State, request: &Request, reference: &Value) -> Result<Option<Bound>, Status> {
@@ -215,7 +215,7 @@ fn bound(state: &State, request: &Request, reference: &Value) -> Result<Option<B
         );
         return Err(Status::bad_request(message));
     }
-    Ok(Some((kind, found)))
+    Ok(Some((kind, value)))
 }
 
 /// A node gets tokens for the pods it runs, and no others.
@@ -224,7 +224,7 @@ fn only_for_own_pods(request: &Request, bound: Option<&Bound>) -> Result<(), Sta
     let refuse = |text: &str| Err(Status::forbidden(request.kind, &request.name, text));
     match bound {
         Some((kind, pod)) if kind.plural == "pods" => {
-            if pod.value()["spec"]["nodeName"].as_str() == Some(node) {
+            if pod["spec"]["nodeName"].as_str() == Some(node) {
                 Ok(())
             } else {
                 refuse("node requested token bound to a pod scheduled on a different node")

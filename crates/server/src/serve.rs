@@ -95,7 +95,8 @@ async fn connection(
         Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let identity = certificate.and_then(|certificate| Identity::from_certificate(certificate));
+    let identity =
+        certificate.and_then(|certificate| Some(Identity::from_certificate(certificate)?.shown_by(certificate)));
     let token = stopping.clone();
     let service = service.map_request(move |mut request: Request<Incoming>| {
         // Nothing from the network arrives as an extension; this is the only place that says who the client is.

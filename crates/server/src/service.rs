@@ -117,10 +117,10 @@ where
 
 /// What a request is, in the words of the table of kinds.
 fn what<B>(request: &http::Request<B>) -> What {
-    let Address::Resource(address) = Address::parse(request.uri().path()) else {
+    let (Address::Resource(address), query) = Address::of(request.uri()) else {
         return What { verb: if request.method() == Method::GET { "GET" } else { "other" }, ..What::default() };
     };
-    let verb = address.verb(request.method(), &Query::parse(request.uri().query()));
+    let verb = address.verb(request.method(), &query);
     let kind = api::find(&address.group, &address.version, &address.resource);
     What {
         verb: verb.map_or("other", Verb::as_str),
@@ -137,8 +137,8 @@ where
 {
     let (mut parts, sent) = request.into_parts();
     let identity = authenticate(state, &mut parts)?;
-    let query = Query::parse(parts.uri.query());
-    match Address::parse(parts.uri.path()) {
+    let (address, query) = Address::of(&parts.uri);
+    match address {
         Address::Path(path) => {
             let verb = parts.method.as_str().to_ascii_lowercase();
             authorize(state, &identity, &Attributes { verb: &verb, target: Target::Path(&path) })?;
@@ -201,15 +201,13 @@ fn selected(address: &ResourceAddress, verb: Verb, query: &Query) -> FieldSelect
 
 /// The answer, with a word for those who use a kind that is on its way out.
 fn warned(kind: &api::Kind, answer: Result<Response<Body>, Status>) -> Result<Response<Body>, Status> {
-    let Some(text) = kind.deprecated else { return answer };
-    let mut response = answer.unwrap_or_else(|status| respond::status(&status));
-    respond::warn(&mut response, &[text.to_owned()]);
-    Ok(response)
+    respond::warned(answer, &kind.deprecated.map(ToOwned::to_owned).into_iter().collect::<Vec<_>>())
 }
 
 /// One verb, one handler; subresources that are not a part of their object have their own.
 async fn route(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     request.check_field_manager()?;
+    let mut warnings = Vec::new();
     match (request.verb, request.subresource_name()) {
         (Verb::Get, Some("log")) => logs_exec::log(state, request).await,
         (Verb::Create, Some("binding")) => binding::bind(state, request).await,
@@ -220,11 +218,18 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
         (Verb::Watch, None) => watch::handle(state, request),
         (Verb::Create, Some("token")) => reviews::token(state, request),
         (Verb::Create, None) if !request.kind.is_stored() => reviews::handle(state, request),
-        (Verb::Create, None) => create::handle(state, request).await,
-        (Verb::Update, None | Some("status" | "finalize" | "ephemeralcontainers")) => {
-            update::handle(state, request).await
+        (Verb::Create, None) => {
+            let answer = create::handle(state, request, &mut warnings).await;
+            respond::warned(answer, &warnings)
         }
-        (Verb::Patch, None | Some("status" | "ephemeralcontainers")) => patch::handle(state, request).await,
+        (Verb::Update, None | Some("status" | "finalize" | "ephemeralcontainers")) => {
+            let answer = update::handle(state, request, &mut warnings).await;
+            respond::warned(answer, &warnings)
+        }
+        (Verb::Patch, None | Some("status" | "ephemeralcontainers")) => {
+            let answer = patch::handle(state, request, &mut warnings).await;
+            respond::warned(answer, &warnings)
+        }
         (Verb::Delete, None) => delete::handle(state, request).await,
         (Verb::DeleteCollection, None) => collection::handle(state, request).await,
         // The table may name more than is served yet.

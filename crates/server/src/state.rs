@@ -13,6 +13,7 @@ use crate::lines::SharedLines;
 use crate::metrics::Metrics;
 use crate::node::NodeDialer;
 use crate::node_rules::NodeNeeds;
+use crate::quotas::Quotas;
 use crate::seats::Seats;
 use crate::tokens::TokenKey;
 
@@ -37,6 +38,8 @@ pub(crate) struct State {
     pub(crate) lines: Arc<SharedLines>,
     /// Which node needs which secrets and configmaps.
     pub(crate) node_needs: NodeNeeds,
+    /// Who is let into namespaces with quotas.
+    pub(crate) quotas: Quotas,
     /// How many requests are worked on at once.
     pub(crate) seats: Seats,
 }
@@ -56,6 +59,7 @@ impl State {
             metrics: Metrics::default(),
             lines: Arc::default(),
             node_needs: NodeNeeds::default(),
+            quotas: Quotas::default(),
             seats: Seats::default(),
         }
     }

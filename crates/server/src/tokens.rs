@@ -134,27 +134,25 @@ pub(crate) struct Grant<'a> {
     /// Whom the token is for.
     pub(crate) audiences: &'a [String],
     pub(crate) seconds: i64,
-    /// Kind of a stored object that the token dies with, and the object.
-    pub(crate) bound: Option<(&'static Kind, Arc<store::Object>)>,
+    /// Kind of an object that the token dies with, and the object.
+    pub(crate) bound: Option<(&'static Kind, Arc<Value>)>,
 }
 
 /// Makes a token; answers it and when it expires.
 pub(crate) fn issue(state: &State, grant: &Grant<'_>, now: Timestamp) -> (String, Timestamp) {
     let expires = now.saturating_add(SignedDuration::from_secs(grant.seconds)).unwrap_or(Timestamp::MAX);
-    let reference =
-        |object: &store::Object| json!({ "name": &*object.key.name, "uid": api::meta::uid(&object.value()) });
+    let reference = |object: &Value| json!({ "name": api::meta::name(object), "uid": api::meta::uid(object) });
     let mut private = json!({
         "namespace": &*grant.account.key.namespace,
-        "serviceaccount": reference(grant.account),
+        "serviceaccount": reference(&grant.account.value()),
     });
-    if let Some((kind, object)) = &grant.bound {
-        private[kind.singular] = reference(object);
+    if let Some((kind, value)) = &grant.bound {
+        private[kind.singular] = reference(value);
         // A pod's token also says where the pod runs.
-        let value = object.value();
         let node = value["spec"]["nodeName"].as_str().filter(|_| kind.singular == "pod");
         let node = node.and_then(|node| state.store.get(&key(core_kind("nodes"), "", node)));
         if let Some(node) = node {
-            private["node"] = reference(&node);
+            private["node"] = reference(&node.value());
         }
     }
     let user = api::rbac::account_user(&grant.account.key.namespace, &grant.account.key.name);

@@ -92,12 +92,19 @@ impl Drop for Program {
 pub struct ServerProgram {
     program: Program,
     api: String,
+    words: Vec<String>,
 }
 
 impl ServerProgram {
     /// Starts one.
     pub async fn start() -> Result<Self> {
-        let mut server = Self { program: Program::new()?, api: free_address()? };
+        Self::start_with(&[]).await
+    }
+
+    /// Starts one that is told more.
+    pub async fn start_with(words: &[&str]) -> Result<Self> {
+        let words = words.iter().map(ToString::to_string).collect();
+        let mut server = Self { program: Program::new()?, api: free_address()?, words };
         server.up().await?;
         Ok(server)
     }
@@ -105,7 +112,7 @@ impl ServerProgram {
     /// Starts it (again), where it was.
     pub async fn up(&mut self) -> Result<()> {
         let mut command = self.program.adieu(&["server", "-v"]);
-        command.args(["--api", &self.api]);
+        command.args(["--api", &self.api]).args(&self.words);
         self.program.spawn(command)?;
         self.program.ready().await
     }

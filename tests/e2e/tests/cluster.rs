@@ -128,3 +128,41 @@ async fn a_node_that_cannot_join_says_why() -> Result<()> {
     node.down().await?;
     Ok(())
 }
+
+/// A node that says nothing any more is noticed, by its pods too; it comes back, and so does everything else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_node_is_noticed_and_comes_back() -> Result<()> {
+    let shared = Shared::new()?;
+    // A little longer than a node that is well takes to speak again.
+    let server = ServerProgram::start_with(&["--node-monitor-grace-period", "12"]).await?;
+    let mut node = NodeProgram::join(&server, "node-five").await?;
+    let client = instance::client(&server.kubeconfig()).await?;
+    let kubectl = Kubectl::newest_by(&server.kubeconfig())?;
+    let mut watch = PodWatch::on(&client, "stays").await?;
+    kubectl.apply(&pod("stays", &node, STAYS, &shared)).await?;
+    watch.ready().await?;
+    node.kill_9().await?;
+    let until = async |object: &str, condition: &str| {
+        kubectl.run(&["wait", object, &format!("--for=condition={condition}"), "--timeout=120s"]).await
+    };
+    until("node/node-five", "Ready=Unknown").await?;
+    until("pod/stays", "Ready=False").await?;
+    let line = kubectl.run(&["get", "node", "node-five", "--no-headers"]).await?;
+    ensure!(line.contains(" NotReady "), "{line}");
+    let told = kubectl.run(&["describe", "node", "node-five"]).await?;
+    for word in
+        ["node.kubernetes.io/unreachable:NoSchedule", "NodeStatusUnknown", "Kubelet stopped posting node status."]
+    {
+        ensure!(told.contains(word), "{word}: {told}");
+    }
+    ensure!(!told.contains(":NoExecute"), "while nobody is well, nobody is given up: {told}");
+    node.start()?;
+    node.ready().await?;
+    until("node/node-five", "Ready").await?;
+    until("pod/stays", "Ready").await?;
+    ensure!(shared.lines("stays") == ["up"], "the pod did not notice: {:?}", shared.lines("stays"));
+    let taints = kubectl.run(&["get", "node", "node-five", "-o", "jsonpath={.spec.taints}"]).await?;
+    ensure!(taints.is_empty(), "{taints}");
+    node.down().await?;
+    Ok(())
+}

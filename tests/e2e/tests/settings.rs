@@ -124,6 +124,32 @@ async fn what_a_manifest_asks_for_is_what_its_containers_see() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_fork_bomb_meets_the_limit_that_the_node_gives_every_pod() -> Result<()> {
+    let mut instance = Instance::start_with(&["--pod-max-pids", "40"]).await?;
+    let (client, kubectl) = (instance.client().await?, Kubectl::newest(&instance)?);
+    let run = |name: &str, script: &str| json!({ "name": name, "image": "busybox", "command": ["sh", "-c", script] });
+    let bomb = run("bomb", "while :; do sleep 1000 & done");
+    let beside = run("beside", "sleep 1000");
+    let mut watch = PodWatch::on(&client, "bomber").await?;
+    kubectl.apply(&pod("bomber", json!({ "containers": [beside, bomb], "restartPolicy": "Never" }))).await?;
+    // Where no more processes can be had a shell gives up, and says so.
+    watch
+        .until("the bomb meets its limit", |pod| {
+            e2e::pods::state(pod, "bomb").is_some_and(|state| state.terminated.is_some())
+        })
+        .await?;
+    let said = kubectl.run(&["logs", "bomber", "-c", "bomb"]).await?;
+    ensure!(said.contains("can't fork"), "{said:?}");
+    let events = kubectl.run(&["get", "events"]).await?;
+    ensure!(!events.contains("SettingNotApplied"), "{events}");
+    // With the bomb its processes are gone, and there is room again.
+    let well = kubectl.run(&["exec", "bomber", "-c", "beside", "--", "sh", "-c", "(true); echo well"]).await?;
+    ensure!(well == "well\n", "{well:?}");
+    instance.down().await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_port_of_the_node_leads_to_the_pod_that_asks_for_it() -> Result<()> {
     let mut instance = Instance::start().await?;
     let (client, kubectl) = (instance.client().await?, Kubectl::newest(&instance)?);

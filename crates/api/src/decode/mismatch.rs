@@ -5,58 +5,98 @@ use serde_json::{Map, Value};
 use super::path::Path;
 use crate::schema::{Field, Message, Shape, Type};
 
-/// The first field below `object` whose value is not of its type, in upstream's words.
-pub(super) fn find(message: &'static Message, object: &Map<String, Value>, path: &Path<'_>) -> Option<String> {
-    object.iter().find_map(|(key, value)| {
-        let field = message.field(key)?;
-        in_field(message, field, value, &path.key(key))
-    })
+/// What the typed view says of the value that it could not take.
+pub(super) struct Expected {
+    /// The width of the number that it wanted.
+    integer: &'static str,
+    /// The number that it got and that does not fit into one.
+    too_wide: Option<i64>,
 }
 
-fn in_field(message: &'static Message, field: &'static Field, value: &Value, path: &Path<'_>) -> Option<String> {
-    match (field.shape, value) {
-        (_, Value::Null) => None,
-        (Shape::One { .. } | Shape::Inline, value) => in_value(message, field.of, value, path),
-        (Shape::List | Shape::Set | Shape::Keyed(_), Value::Array(list)) => {
-            list.iter().enumerate().find_map(|(index, item)| in_value(message, field.of, item, &path.index(index)))
-        }
-        (Shape::Map { .. }, Value::Object(map)) => {
-            map.iter().find_map(|(key, value)| in_value(message, field.of, value, &path.key(key)))
-        }
-        (Shape::List | Shape::Set | Shape::Keyed(_), value) => {
-            Some(sentence(message, value, path, &format!("[]{}", type_word(field.of))))
-        }
-        (Shape::Map { .. }, value) => {
-            Some(sentence(message, value, path, &format!("map[string]{}", type_word(field.of))))
+impl Expected {
+    /// Reads the complaint of the typed view, which knows types but not where it met them.
+    pub(super) fn of(error: &serde_json::Error) -> Self {
+        let text = error.to_string();
+        let too_wide = text.strip_prefix("invalid value: integer `").and_then(|rest| rest.split('`').next());
+        Self {
+            integer: if text.contains("i32") { "int32" } else { "int64" },
+            too_wide: too_wide.and_then(|number| number.parse().ok()),
         }
     }
-}
 
-fn in_value(message: &'static Message, of: Type, value: &Value, path: &Path<'_>) -> Option<String> {
-    if let (Type::Msg(inner), Value::Object(object)) = (of, value) {
-        return find(inner, object, path);
+    /// The first field below `object` whose value is not of its type, in upstream's words.
+    pub(super) fn find(
+        &self,
+        message: &'static Message,
+        object: &Map<String, Value>,
+        path: &Path<'_>,
+    ) -> Option<String> {
+        object.iter().find_map(|(key, value)| {
+            let field = message.field(key)?;
+            self.in_field(message, field, value, &path.key(key))
+        })
     }
-    let fits = match of {
-        Type::Msg(_) => false,
-        Type::Str | Type::Bytes | Type::Time | Type::MicroTime => value.is_string(),
-        Type::Int => value.is_i64() || value.is_u64(),
-        Type::Bool => value.is_boolean(),
-        Type::Quantity => value.is_string() || value.is_number(),
-        Type::IntOrString => value.is_string() || value.is_i64(),
-        Type::Strings => value.is_array(),
-        Type::Raw => true,
-    };
-    (!fits).then(|| sentence(message, value, path, type_word(of)))
+
+    fn in_field(
+        &self,
+        message: &'static Message,
+        field: &'static Field,
+        value: &Value,
+        path: &Path<'_>,
+    ) -> Option<String> {
+        match (field.shape, value) {
+            (_, Value::Null) => None,
+            (Shape::One { .. } | Shape::Inline, value) => self.in_value(message, field.of, value, path),
+            (Shape::List | Shape::Set | Shape::Keyed(_), Value::Array(list)) => {
+                let mut items = list.iter().enumerate();
+                items.find_map(|(index, item)| self.in_value(message, field.of, item, &path.index(index)))
+            }
+            (Shape::Map { .. }, Value::Object(map)) => {
+                map.iter().find_map(|(key, value)| self.in_value(message, field.of, value, &path.key(key)))
+            }
+            (Shape::List | Shape::Set | Shape::Keyed(_), value) => {
+                Some(sentence(message, value, path, &format!("[]{}", self.type_word(field.of))))
+            }
+            (Shape::Map { .. }, value) => {
+                Some(sentence(message, value, path, &format!("map[string]{}", self.type_word(field.of))))
+            }
+        }
+    }
+
+    fn in_value(&self, message: &'static Message, of: Type, value: &Value, path: &Path<'_>) -> Option<String> {
+        if let (Type::Msg(inner), Value::Object(object)) = (of, value) {
+            return self.find(inner, object, path);
+        }
+        let fits = match of {
+            Type::Msg(_) => false,
+            Type::Str | Type::Bytes | Type::Time | Type::MicroTime => value.is_string(),
+            Type::Int => {
+                (value.is_i64() || value.is_u64()) && (self.too_wide.is_none() || self.too_wide != value.as_i64())
+            }
+            Type::Bool => value.is_boolean(),
+            Type::Quantity => value.is_string() || value.is_number(),
+            Type::IntOrString => value.is_string() || value.is_i64(),
+            Type::Strings => value.is_array(),
+            Type::Raw => true,
+        };
+        (!fits).then(|| sentence(message, value, path, self.type_word(of)))
+    }
+
+    fn type_word(&self, of: Type) -> &'static str {
+        if matches!(of, Type::Int) { self.integer } else { type_word(of) }
+    }
 }
 
 fn sentence(message: &Message, value: &Value, path: &Path<'_>, expected: &str) -> String {
     let found = match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
+        Value::Null => "null".to_owned(),
+        Value::Bool(_) => "bool".to_owned(),
+        // A number that is of the right kind and does not fit is shown.
+        Value::Number(number) if expected.starts_with("int") => format!("number {number}"),
+        Value::Number(_) => "number".to_owned(),
+        Value::String(_) => "string".to_owned(),
+        Value::Array(_) => "array".to_owned(),
+        Value::Object(_) => "object".to_owned(),
     };
     format!("json: cannot unmarshal {found} into Go struct field {}.{path} of type {expected}", message.name)
 }

@@ -121,7 +121,18 @@ fn a_value_of_the_wrong_type_is_named() {
             r#"{"spec":{"containers":{}}}"#,
             "cannot unmarshal object into Go struct field PodSpec.spec.containers of type []Container",
         ),
-        (r#"{"spec":{"terminationGracePeriodSeconds":"5"}}"#, "cannot unmarshal string into Go struct field"),
+        (
+            r#"{"spec":{"terminationGracePeriodSeconds":"5"}}"#,
+            "cannot unmarshal string into Go struct field PodSpec.spec.terminationGracePeriodSeconds of type int64",
+        ),
+        (
+            r#"{"spec":{"priority":"high"}}"#,
+            "cannot unmarshal string into Go struct field PodSpec.spec.priority of type int32",
+        ),
+        (
+            r#"{"spec":{"activeDeadlineSeconds":99999999999,"priority":3000000000}}"#,
+            "cannot unmarshal number 3000000000 into Go struct field PodSpec.spec.priority of type int32",
+        ),
         (r#"{"metadata":{"creationTimestamp":"noon"}}"#, "json: "),
     ] {
         let error = decode(body, FieldValidation::Ignore).unwrap_err();

@@ -97,7 +97,7 @@ impl Sorted {
             }
             let Some(name) = item.get(key) else {
                 // Upstream answers 500 here; the mistake is the client's, and repeating the request cannot help.
-                let shown = Value::Object(item);
+                let shown = go_words(&Value::Object(item));
                 return Err(Status::bad_request(format!("map: {shown} does not contain declared merge key: {key}")));
             };
             match directive {
@@ -106,6 +106,24 @@ impl Sorted {
             }
         }
         Ok(sorted)
+    }
+}
+
+/// A value as upstream prints it: `map[image:x ports:[80]]`.
+fn go_words(value: &Value) -> String {
+    let joined = |words: Vec<String>| words.join(" ");
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(list) => format!("[{}]", joined(list.iter().map(go_words).collect())),
+        Value::Object(map) => {
+            let sorted: std::collections::BTreeMap<_, _> = map.iter().collect();
+            format!(
+                "map[{}]",
+                joined(sorted.into_iter().map(|(key, own)| format!("{key}:{}", go_words(own))).collect())
+            )
+        }
+        plain @ (Value::Bool(_) | Value::Number(_)) => plain.to_string(),
     }
 }
 

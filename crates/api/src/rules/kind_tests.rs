@@ -250,9 +250,26 @@ fn volumes_claims_and_limits_are_data_with_a_shape() {
     assert!(
         change("persistentvolumeclaims", &made, |new| new["spec"]["accessModes"] = json!(["ReadOnlyMany"])).is_err()
     );
+    let resized = |claim: &Value, size: &str| {
+        let size = json!(size);
+        change("persistentvolumeclaims", claim, |new| new["spec"]["resources"]["requests"]["storage"] = size.clone())
+    };
+    // Nobody knows what an unbound claim is going to get, so it stays what it is.
+    for size in ["500Mi", "2Gi"] {
+        let refusal = resized(&made, size).unwrap_err().to_string();
+        assert!(refusal.contains("spec: Forbidden: spec is immutable after creation except"), "{refusal}");
+    }
+    let mut bound = made;
+    bound["status"] = json!({"phase": "Bound", "capacity": {"storage": "1Gi"}});
+    let grown = resized(&bound, "3Gi").unwrap();
+    resized(&grown, "2Gi").unwrap();
+    let refusal = resized(&grown, "1Gi").unwrap_err().to_string();
+    assert!(refusal.contains("spec.resources.requests.storage: Forbidden: field can not be less than"), "{refusal}");
     let volume = json!({"metadata": {"name": "v"}, "spec": {"accessModes": ["ReadWriteOnce"],
         "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/data"}}});
-    assert_eq!(create("persistentvolumes", volume)["spec"]["persistentVolumeReclaimPolicy"], "Retain");
+    let made = create("persistentvolumes", volume);
+    assert_eq!(made["spec"]["persistentVolumeReclaimPolicy"], "Retain");
+    assert_eq!(made["status"]["phase"], "Available");
     assert_eq!(
         create("storageclasses", json!({"metadata": {"name": "s"}, "provisioner": "x/y"}))["reclaimPolicy"],
         "Delete"

@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 
 use super::{Rules, names, typed_as};
 use crate::meta;
+use crate::pod_security;
+use crate::status::Cause;
 
 pub(crate) struct NamespaceRules;
 
@@ -36,6 +38,20 @@ impl Rules for NamespaceRules {
             list.push(json!("kubernetes"));
         }
         Ok(())
+    }
+
+    fn validate_create(&self, object: &Value, causes: &mut Vec<Cause>) {
+        pod_security::validate_labels(object, causes);
+    }
+
+    /// Labels that were wrong before may stay so; they must not keep the rest from being changed.
+    fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        pod_security::validate_labels(old, &mut before);
+        pod_security::validate_labels(new, &mut after);
+        if before != after {
+            causes.extend(after);
+        }
     }
 
     /// The list has its own endpoint, `finalize`.

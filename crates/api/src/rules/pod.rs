@@ -17,7 +17,7 @@ pub(crate) mod disruption;
 mod downward;
 mod ephemeral;
 mod handler;
-mod qos;
+pub(crate) mod qos;
 mod scheduling;
 mod security;
 mod update;

@@ -11,6 +11,7 @@ use super::workload::{immutable, int_or_percent};
 use super::{Rules, names, typed_as};
 use crate::meta;
 use crate::quantity::Quantity;
+use crate::quota;
 use crate::selector::object as selector;
 use crate::status::Cause;
 
@@ -126,6 +127,10 @@ impl Rules for RuntimeClassRules {
     }
 }
 
+/// What pods may be chosen by.
+const SCOPES: [&str; 6] =
+    ["BestEffort", "CrossNamespacePodAffinity", "NotBestEffort", "NotTerminating", "PriorityClass", "Terminating"];
+
 pub(crate) struct QuotaRules;
 
 impl Rules for QuotaRules {
@@ -143,6 +148,9 @@ impl Rules for QuotaRules {
         for (name, amount) in object["spec"]["hard"].as_object().into_iter().flatten() {
             if let Some(text) = names::qualified(name) {
                 causes.push(Cause::invalid("spec.hard", name.as_str(), &text));
+            } else if !quota::is_known(name) {
+                let text = "must be a standard resource for quota";
+                causes.push(Cause::invalid(format!("spec.hard[{name}]"), name.as_str(), text));
             }
             let amount = amount.as_str().and_then(|amount| amount.parse::<Quantity>().ok());
             if let Some(amount) = amount.filter(|amount| amount.is_negative()) {
@@ -150,6 +158,46 @@ impl Rules for QuotaRules {
                 causes.push(Cause::invalid(format!("spec.hard[{name}]"), amount.to_string(), text));
             }
         }
+        let scopes: Vec<&str> = list(&object["spec"], "scopes").iter().filter_map(Value::as_str).collect();
+        let selected = list(&object["spec"]["scopeSelector"], "matchExpressions").iter();
+        let selected: Vec<&str> = selected.map(|expression| word(expression, "scopeName")).collect();
+        for (field, scopes) in [("spec.scopes", &scopes), ("spec.scopeSelector.matchExpressions.scopeName", &selected)]
+        {
+            if scopes.iter().any(|scope| !SCOPES.contains(scope)) {
+                causes.push(Cause::invalid(field, json!(scopes), "unsupported scope"));
+            }
+            let both = |a: &str, b: &str| scopes.contains(&a) && scopes.contains(&b);
+            if both("BestEffort", "NotBestEffort") || both("Terminating", "NotTerminating") {
+                causes.push(Cause::invalid(field, json!(scopes), "conflicting scopes"));
+            }
+        }
+        for (index, expression) in list(&object["spec"]["scopeSelector"], "matchExpressions").iter().enumerate() {
+            let field = |key: &str| format!("spec.scopeSelector.matchExpressions[{index}].{key}");
+            let (operator, operators) = (word(expression, "operator"), ["DoesNotExist", "Exists", "In", "NotIn"]);
+            let empty = list(expression, "values").is_empty();
+            match operator {
+                "In" | "NotIn" if empty => {
+                    let text = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+                    causes.push(Cause::required(field("values"), text));
+                }
+                "Exists" | "DoesNotExist" if !empty => {
+                    let text = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                    causes.push(Cause::invalid(field("values"), expression["values"].clone(), text));
+                }
+                _ if !operators.contains(&operator) => {
+                    causes.push(Cause::invalid(field("operator"), operator, "not a valid selector operator"));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Another scope would count other pods than those that are there.
+    fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+        if old["spec"]["scopes"] != new["spec"]["scopes"] {
+            causes.push(Cause::invalid("spec.scopes", new["spec"]["scopes"].clone(), "field is immutable"));
+        }
+        immutable(old, new, "spec.scopeSelector", causes);
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::value::{child, list, put, word};
 use super::workload::immutable;
 use super::{Rules, typed_as};
+use crate::amounts::Amounts;
 use crate::meta;
 use crate::status::Cause;
 
@@ -54,12 +55,17 @@ impl Rules for ClaimRules {
         }
     }
 
-    /// A claim may grow, and be bound; nothing else.
+    /// A claim may be bound, and grow once it is; nothing else. One that was asked to grow further than it could be
+    /// given may ask for less again, but not for less than it has.
     fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+        let bound = word(&old["status"], "phase") == "Bound" && word(&new["status"], "phase") == "Bound";
         let fixed = |object: &Value| {
             let mut spec = object["spec"].clone();
             if let Some(spec) = spec.as_object_mut() {
-                spec.remove("resources");
+                let requests = spec.get_mut("resources").and_then(|own| own.get_mut("requests"));
+                if let Some(requests) = requests.and_then(Value::as_object_mut).filter(|_| bound) {
+                    requests.remove("storage");
+                }
                 if word(&old["spec"], "volumeName").is_empty() {
                     spec.remove("volumeName");
                 }
@@ -71,6 +77,15 @@ impl Rules for ClaimRules {
             let text = "spec is immutable after creation except resources.requests and volumeAttributesClassName for \
                         bound claims";
             causes.push(Cause::forbidden("spec", text));
+        }
+        let size = |amounts: &Value| Amounts::of(amounts).get("storage");
+        let asked = |object: &Value| size(&object["spec"]["resources"]["requests"]);
+        if let (Some(before), Some(after), Some(has)) = (asked(old), asked(new), size(&old["status"]["capacity"]))
+            && after < before
+            && after <= has
+        {
+            let text = "field can not be less than status.capacity";
+            causes.push(Cause::forbidden("spec.resources.requests.storage", text));
         }
     }
 }
@@ -94,7 +109,9 @@ impl Rules for VolumeRules {
     }
 
     fn before_create(&self, object: &mut Value) -> Result<(), String> {
-        object["status"] = json!({ "phase": "Pending" });
+        // Nobody has to look at it first: one that is not promised to a claim is there for any.
+        let phase = if object["spec"]["claimRef"].is_object() { "Pending" } else { "Available" };
+        object["status"] = json!({ "phase": phase });
         Ok(())
     }
 

@@ -9,34 +9,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
 use crate::pod::PodView;
+use crate::settings::Settings;
 
 /// A pod's UID.
 pub(super) type Uid = Arc<str>;
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
-
-/// How long things may be odd before they are acted on.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// How long a node's object must have been missing before its pods are given up. One that is made anew meanwhile,
-    /// by its agent or by a person, must not cost its pods.
-    pub quarantine: Duration,
-    /// How many ended pods are kept.
-    pub ended_max: usize,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { quarantine: Duration::from_secs(40), ended_max: 12_500 }
-    }
-}
 
 /// Why a pod is collected.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -240,6 +224,8 @@ fn is_out_of_service(node: &Node) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::time::Duration;
 
     use serde_json::json;
 

@@ -19,9 +19,8 @@ use tracing::{debug, info, warn};
 
 use crate::feed::Feed;
 use crate::pod::PodView;
+use crate::settings::Settings;
 use keeper::{Act, Keeper, PodFacts, Uid, Why};
-
-pub use keeper::Settings;
 
 /// How many pods are collected at once.
 const AT_ONCE: usize = 16;

@@ -1,11 +1,12 @@
 //! What keeps a pod off a node, in the words that people are told.
 
-use k8s_openapi::api::core::v1::{ContainerPort, Taint, Toleration};
+use k8s_openapi::api::core::v1::{ContainerPort, Taint};
 
 use super::affinity;
 use super::resources::Amounts;
 use super::world::{NodeFacts, Place, World};
 use crate::pod::PodView;
+use crate::tolerations;
 
 /// Everything that keeps the pod off the node that the first of the checks to fail knows of; nothing if it fits.
 pub(super) fn obstacles(pod: &PodView, asked: &Amounts, place: &Place, world: &World) -> Vec<String> {
@@ -48,19 +49,7 @@ fn unschedulable() -> Taint {
 }
 
 fn tolerates(pod: &PodView, taint: &Taint) -> bool {
-    pod.spec.tolerations.iter().any(|toleration| covers(toleration, taint))
-}
-
-fn covers(toleration: &Toleration, taint: &Taint) -> bool {
-    fn said(word: Option<&String>) -> Option<&str> {
-        word.map(String::as_str).filter(|word| !word.is_empty())
-    }
-    let effect = said(toleration.effect.as_ref()).is_none_or(|effect| effect == taint.effect);
-    let key = said(toleration.key.as_ref()).is_none_or(|key| key == taint.key);
-    let value = || said(toleration.value.as_ref()) == said(taint.value.as_ref());
-    // Without a key it must be `Exists`, and stands for every taint.
-    let exists = toleration.operator.as_deref() == Some("Exists");
-    effect && key && (exists || (said(toleration.key.as_ref()).is_some() && value()))
+    tolerations::tolerates(&pod.spec.tolerations, taint)
 }
 
 /// The ports of the node that the pod has, or wants.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Cluster, PODS, owned_by};
+use crate::harness::{Answer, Cluster, PODS, owned_by, patient};
 
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 
@@ -96,7 +96,7 @@ async fn an_eviction_is_taken_from_the_budget_at_once() {
     assert!(budget["status"]["disruptedPods"]["a"].is_string(), "{budget}");
     assert_eq!(condition(&budget), ("False", "InsufficientPods"));
     // Whoever counts next finds the pod leaving, and forgets it.
-    cluster.start_controllers(controllers::Settings::default());
+    cluster.start_controllers(patient());
     let counted = counted(&cluster, json!({ "currentHealthy": 1, "disruptedPods": null })).await;
     assert_eq!(counted["status"]["disruptionsAllowed"], 0);
 }

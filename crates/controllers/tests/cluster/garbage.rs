@@ -1,9 +1,8 @@
 //! Owners and dependents, scenario by scenario.
 
-use controllers::Settings;
 use serde_json::{Value, json};
 
-use crate::harness::{Cluster, PODS, owned_by, pod};
+use crate::harness::{Cluster, PODS, owned_by, patient, pod};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
@@ -175,7 +174,7 @@ async fn a_new_owner_of_the_same_name_is_another_owner() {
     cluster.delete(&format!("{MAPS}/owner"), json!({})).await.expect(200);
     let new = cluster.post(MAPS, map("owner", json!([]))).await.expect(201);
     cluster.post(MAPS, map("heir", json!([owned_by(&new, false)]))).await.expect(201);
-    cluster.start_controllers(Settings::default());
+    cluster.start_controllers(patient());
     cluster.until_gone(&format!("{MAPS}/child")).await;
     cluster.get(&format!("{MAPS}/heir")).await.expect(200);
 }
@@ -229,7 +228,7 @@ async fn a_circle_of_owners_does_not_hold_itself() {
         let owners = json!({ "metadata": { "ownerReferences": [owned_by(owner, true)] } });
         cluster.patch(&format!("{PODS}/{name}"), owners).await.expect(200);
     }
-    cluster.start_controllers(Settings::default());
+    cluster.start_controllers(patient());
     cluster.delete(&format!("{PODS}/one"), json!({ "propagationPolicy": "Foreground" })).await.expect(200);
     for name in names {
         cluster.until(&format!("{PODS}/{name}"), |pod| pod["metadata"]["deletionTimestamp"].is_string()).await;
@@ -253,7 +252,7 @@ async fn two_that_wait_for_each_other_both_go() {
     for name in ["a", "b"] {
         cluster.delete(&format!("{MAPS}/{name}"), json!({ "propagationPolicy": "Foreground" })).await.expect(200);
     }
-    cluster.start_controllers(Settings::default());
+    cluster.start_controllers(patient());
     cluster.until_gone(&format!("{MAPS}/a")).await;
     cluster.until_gone(&format!("{MAPS}/b")).await;
 }
@@ -284,7 +283,7 @@ async fn a_restart_finishes_what_was_begun() {
     for name in ["of-goes", "of-orphans", "of-waits", "orphans", "waits"] {
         cluster.get(&format!("{MAPS}/{name}")).await.expect(200);
     }
-    cluster.start_controllers(Settings::default());
+    cluster.start_controllers(patient());
     for name in ["of-goes", "orphans", "waits", "of-waits"] {
         cluster.until_gone(&format!("{MAPS}/{name}")).await;
     }

@@ -31,6 +31,11 @@ pub(crate) struct Cluster {
     dir: TempDir,
 }
 
+/// Nodes of most tests say something once, and nobody is to mind that for as long as a test takes.
+pub(crate) fn patient() -> Settings {
+    Settings { node_grace: Duration::from_secs(3600), ..Settings::default() }
+}
+
 /// One answer, read whole.
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -50,7 +55,7 @@ impl Answer {
 impl Cluster {
     /// Everything runs.
     pub(crate) async fn start() -> Self {
-        Self::with(Settings::default()).await
+        Self::with(patient()).await
     }
 
     pub(crate) async fn with(settings: Settings) -> Self {
@@ -247,9 +252,16 @@ impl Cluster {
 
     /// A pod that runs on `n1` and is ready.
     pub(crate) async fn running_pod(&self, name: &str, metadata: Value) -> Value {
+        self.running_pod_with(name, metadata, json!({})).await
+    }
+
+    /// The same, of which more is asked.
+    pub(crate) async fn running_pod_with(&self, name: &str, metadata: Value, spec: Value) -> Value {
         let mut pod = pod(name);
-        for (key, value) in metadata.as_object().unwrap() {
-            pod["metadata"][key] = value.clone();
+        for (part, wanted) in [("metadata", metadata), ("spec", spec)] {
+            for (key, value) in wanted.as_object().unwrap() {
+                pod[part][key] = value.clone();
+            }
         }
         self.post(PODS, pod).await.expect(201);
         let binding = json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": "n1" } });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use controllers::Settings;
 use serde_json::{Value, json};
 
-use crate::harness::{Cluster, PODS};
+use crate::harness::{Cluster, PODS, patient};
 
 fn leaving(pod: &Value) -> bool {
     pod["metadata"]["deletionTimestamp"].is_string()
@@ -14,7 +14,7 @@ fn leaving(pod: &Value) -> bool {
 /// [AD-76] With a short quarantine; that it is kept is the keeper's own test.
 #[tokio::test]
 async fn pods_of_a_node_that_is_gone_fail_and_go() {
-    let settings = Settings { quarantine: Duration::from_millis(200), ..Settings::default() };
+    let settings = Settings { quarantine: Duration::from_millis(200), ..patient() };
     let cluster = Cluster::with(settings).await;
     cluster.node("n1").await;
     cluster.running_pod("p", json!({})).await;
@@ -38,7 +38,8 @@ async fn a_leaving_pod_on_a_node_out_of_service_is_removed() {
     let cluster = Cluster::start().await;
     cluster.node("n1").await;
     cluster.running_pod("leaves", json!({})).await;
-    cluster.running_pod("stays", json!({})).await;
+    let tolerant = json!([{ "key": "node.kubernetes.io/out-of-service", "operator": "Exists" }]);
+    cluster.running_pod_with("stays", json!({}), json!({ "tolerations": tolerant })).await;
     cluster.delete(&format!("{PODS}/leaves"), json!({})).await.expect(200);
     let status = json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } });
     cluster.patch("/api/v1/nodes/n1/status", status).await.expect(200);
@@ -53,7 +54,7 @@ async fn a_leaving_pod_on_a_node_out_of_service_is_removed() {
 
 #[tokio::test]
 async fn too_many_ended_pods_make_room() {
-    let cluster = Cluster::with(Settings { ended_max: 2, ..Settings::default() }).await;
+    let cluster = Cluster::with(Settings { ended_max: 2, ..patient() }).await;
     cluster.node("n1").await;
     let from = cluster.now().await;
     for name in ["a", "b", "c"] {

@@ -5,3 +5,4 @@ mod budgets;
 mod garbage;
 mod harness;
 mod lost_pods;
+mod silence;

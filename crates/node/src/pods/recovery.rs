@@ -84,7 +84,7 @@ impl<R: Runtime> Pods<R> {
         });
         let mut facts = Facts { pod, host_ip: self.tools.host_ip.clone(), start, ..Facts::default() };
         facts.pod_ip = match &report {
-            Some(report) => report.sandbox.ip.map(|ip| ip.to_string()),
+            Some(report) => report.sandbox.ip().map(|ip| ip.to_string()),
             None => facts.pod.status.as_ref().and_then(|s| s.pod_ip.clone()),
         };
         for container in report.iter().flat_map(|r| &r.containers) {

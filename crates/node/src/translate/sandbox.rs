@@ -35,6 +35,8 @@ pub fn sandbox_spec(pod: &Pod) -> SandboxSpec {
         host_aliases: spec.map(host_aliases).unwrap_or_default(),
         memory_volumes: crate::volumes::in_memory(pod),
         host_ports: spec.map(host_ports).unwrap_or_default(),
+        // No word of a manifest: the node's to say.
+        pids_max: None,
     }
 }
 
@@ -91,9 +93,9 @@ fn host_port(port: &ContainerPort) -> Option<Result<HostPort, String>> {
     };
     let asked = port.host_ip.as_deref().unwrap_or_default();
     let host_ip = match asked.parse::<IpAddr>() {
-        Ok(IpAddr::V4(address)) => address,
-        Ok(IpAddr::V6(address)) if address.is_unspecified() => Ipv4Addr::UNSPECIFIED,
-        Err(_) if asked.is_empty() => Ipv4Addr::UNSPECIFIED,
+        Ok(IpAddr::V4(address)) => address.into(),
+        Ok(IpAddr::V6(address)) if address.is_unspecified() => Ipv4Addr::UNSPECIFIED.into(),
+        Err(_) if asked.is_empty() => Ipv4Addr::UNSPECIFIED.into(),
         Ok(IpAddr::V6(_)) | Err(_) => {
             return Some(Err(format!("hostPort {host_port} at {asked} is not applied: only IPv4 addresses can be")));
         }

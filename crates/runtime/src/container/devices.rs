@@ -2,8 +2,9 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
 
-use rustix::fs::{FileType, Mode, OFlags, makedev};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, makedev};
 
 use super::mounts::Root;
 use super::{Doing, SetupError};
@@ -18,6 +19,11 @@ const LINKS: [(&str, &str); 5] = [
     ("stderr", "/proc/self/fd/2"),
     ("ptmx", "pts/ptmx"),
 ];
+
+/// Directories of the host's `/dev` that hold no devices of the machine, or that every container has of its own.
+const OTHERS: [&str; 7] = ["pts", "shm", "fd", "mqueue", ".lxc", ".lxd-mounts", ".udev"];
+/// Deeper than any kernel puts its devices.
+const DEPTH_MAX: usize = 8;
 
 /// Fills a fresh `/dev`, and opens its `null`.
 ///
@@ -47,17 +53,40 @@ fn fill(dev: impl AsFd, privileged: bool) -> Result<(), SetupError> {
         rustix::fs::symlinkat("/proc/kcore", &dev, "core").doing(|| "link /dev/core".to_owned())?;
     }
     if privileged {
-        // Best effort: the host's /dev changes while it is read.
-        for entry in std::fs::read_dir("/dev").doing(|| "read /dev".to_owned())?.flatten() {
-            let Ok(meta) = entry.metadata() else { continue };
-            let kind = match meta.file_type() {
-                kind if kind.is_char_device() => FileType::CharacterDevice,
-                kind if kind.is_block_device() => FileType::BlockDevice,
-                _ => continue,
-            };
-            let mode = Mode::from_raw_mode(meta.mode() & 0o777);
-            let _ = rustix::fs::mknodat(&dev, entry.file_name(), kind, mode, meta.rdev());
-        }
+        copy_host(Path::new("/dev"), &dev, DEPTH_MAX).doing(|| "copy the host's devices".to_owned())?;
     }
     Ok(())
+}
+
+/// Makes the devices that the host has in a directory, and in those below it. What a container has of its own, and what
+/// is not of devices, is left out, as containerd does.
+fn copy_host(from: &Path, to: impl AsFd, depth_left: usize) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(from)?.flatten() {
+        // Best effort from here: the host's /dev changes while it is read.
+        let (Ok(meta), name) = (entry.metadata(), entry.file_name()) else { continue };
+        let kind = match meta.file_type() {
+            kind if kind.is_char_device() => FileType::CharacterDevice,
+            kind if kind.is_block_device() => FileType::BlockDevice,
+            kind if kind.is_dir() && depth_left > 0 && !OTHERS.iter().any(|other| name == *other) => {
+                copy_host_directory(&entry.path(), &to, depth_left - 1);
+                continue;
+            }
+            _ => continue,
+        };
+        let mode = Mode::from_raw_mode(meta.mode() & 0o777);
+        let _ = rustix::fs::mknodat(&to, name, kind, mode, meta.rdev());
+    }
+    Ok(())
+}
+
+/// The same for a directory below, which is made unless it stays empty.
+fn copy_host_directory(from: &Path, to: impl AsFd, depth_left: usize) {
+    let Some(name) = from.file_name() else { return };
+    let made = rustix::fs::mkdirat(&to, name, Mode::from_raw_mode(0o755));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if let Ok(directory) = made.and_then(|()| rustix::fs::openat(&to, name, flags, Mode::empty())) {
+        let _ = copy_host(from, &directory, depth_left);
+        // Refused if there is anything in it.
+        let _ = rustix::fs::unlinkat(&to, name, AtFlags::REMOVEDIR);
+    }
 }

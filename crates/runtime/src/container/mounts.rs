@@ -111,6 +111,14 @@ impl Root {
         }
     }
 
+    /// The same for what need not be there. Anything but its absence is an error: who cannot look cannot hide.
+    fn find_if_there(&self, path: &str) -> rustix::io::Result<Option<OwnedFd>> {
+        match self.find(path) {
+            Err(Errno::NOENT) => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
     /// Opens a path inside the root, making it (and what leads there) if it is missing.
     pub(crate) fn find_or_make(&self, path: &str, directory: bool) -> Result<OwnedFd, SetupError> {
         self.make(path, directory, LINKS_MAX).doing(|| format!("make mount point {path}"))
@@ -217,7 +225,7 @@ impl Root {
     /// Makes a part of the tree read-only by mounting it onto itself. What does not exist needs no protection.
     fn make_read_only(&self, path: &str) -> Result<(), SetupError> {
         let doing = || format!("make {path} read-only");
-        let Ok(target) = self.find(path) else { return Ok(()) };
+        let Some(target) = self.find_if_there(path).doing(doing)? else { return Ok(()) };
         let mount = clone_of(&target).doing(doing)?;
         set_attributes(&mount, libc::MOUNT_ATTR_RDONLY, 0, true).doing(doing)?;
         attach(mount, target)
@@ -226,7 +234,7 @@ impl Root {
     /// Hides a file behind `/dev/null`, a directory behind an empty one.
     fn mask(&self, path: &str) -> Result<(), SetupError> {
         let doing = || format!("mask {path}");
-        let Ok(target) = self.find(path) else { return Ok(()) };
+        let Some(target) = self.find_if_there(path).doing(doing)? else { return Ok(()) };
         let stat = rustix::fs::fstat(&target).doing(doing)?;
         if FileType::from_raw_mode(stat.st_mode).is_dir() {
             return self.mount_new("tmpfs", path, NOTHING_SPECIAL | MountAttrFlags::MOUNT_ATTR_RDONLY, &[]);
@@ -239,4 +247,26 @@ impl Root {
 /// A detached copy of what a descriptor refers to, with all that is mounted below it.
 pub(super) fn clone_of(tree: impl AsFd) -> rustix::io::Result<OwnedFd> {
     rustix::mount::open_tree(tree, "", CLONE | OpenTreeFlags::AT_EMPTY_PATH | OpenTreeFlags::AT_RECURSIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn only_what_is_not_there_need_not_be_hidden() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("proc")).unwrap();
+        symlink("keys", dir.path().join("proc/keys")).unwrap();
+        std::fs::write(dir.path().join("sys"), "no directory").unwrap();
+        let root = Root(rustix::fs::open(dir.path(), o_path(), Mode::empty()).unwrap());
+        for absent in ["/proc/acpi", "/dev/x/y"] {
+            assert!(root.mask(absent).is_ok() && root.make_read_only(absent).is_ok(), "{absent}");
+        }
+        for unclear in ["/proc/keys", "/sys/firmware"] {
+            assert!(root.mask(unclear).is_err() && root.make_read_only(unclear).is_err(), "{unclear}");
+        }
+    }
 }

@@ -13,7 +13,7 @@ use super::pod::system;
 use super::{Inner, Result, blocking};
 use crate::contract::{Connections, ContainerStats, PodUid, RuntimeError};
 use crate::network::sockets;
-use crate::shim::records::directory_name;
+use crate::shim::records::{self, SandboxRecord, directory_name};
 
 /// Within one machine a connection is made or refused at once, unless the listener's queue is full.
 const CONNECT_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -32,8 +32,16 @@ impl Inner {
     }
 
     pub(super) async fn connections(&self, uid: &PodUid, ports: &[u16]) -> Result<Connections> {
-        let ports = ports.to_vec();
-        let counted = self.in_network_of(uid, move || sockets::count(&ports)).await?;
+        let (ports, pod) = (ports.to_vec(), self.find(uid)?);
+        let counting = move || {
+            let record: Option<SandboxRecord> = records::read(&pod.dir.sandbox());
+            if !record.is_some_and(|record| record.spec.host_network) {
+                return sockets::count(&ports, None);
+            }
+            let own = sockets::open_in(&pod.group.processes()?);
+            sockets::count(&ports, Some(&own))
+        };
+        let counted = self.in_network_of(uid, counting).await?;
         counted.map_err(|error| system("cannot count the pod's connections")(error.into()))
     }
 

@@ -99,22 +99,22 @@ impl Pod {
     }
 
     /// Writes the last facts of a sandbox: from then on it is complete.
-    pub(super) fn complete(&self, spec: &SandboxSpec, ip: Option<IpAddr>) -> io::Result<Sandbox> {
+    pub(super) fn complete(&self, spec: &SandboxSpec, ips: Vec<IpAddr>) -> io::Result<Sandbox> {
         // A pod may be called by its full name; the short one is known beside it all the same.
         let full = spec.fqdn.as_ref().filter(|fqdn| **fqdn == spec.hostname);
         let short = full.and_then(|fqdn| fqdn.split('.').next()).unwrap_or(&spec.hostname);
-        let hosts = match ip {
-            None => fs::read_to_string("/etc/hosts").unwrap_or_default(),
-            Some(ip) => format!(
+        let names = format!("{}{short}", spec.fqdn.as_ref().map(|fqdn| format!("{fqdn}\t")).unwrap_or_default());
+        let own = ips.iter().map(|ip| format!("{ip}\t{names}\n")).collect::<String>();
+        let hosts = match ips.is_empty() {
+            true => fs::read_to_string("/etc/hosts").unwrap_or_default(),
+            false => format!(
                 "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
-                 fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n{ip}\t{}{}\n",
-                spec.fqdn.as_ref().map(|fqdn| format!("{fqdn}\t")).unwrap_or_default(),
-                short
+                 fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n{own}"
             ),
         };
         let aliases = spec.host_aliases.iter().map(|(address, names)| format!("{address}\t{}\n", names.join("\t")));
         fs::write(self.dir.hosts(), hosts + &aliases.collect::<String>())?;
-        let sandbox = Sandbox { ip };
+        let sandbox = Sandbox { ips };
         records::write(&self.dir.ready(), &sandbox)?;
         Ok(sandbox)
     }
@@ -127,7 +127,7 @@ impl Pod {
             spec: record.spec,
             // A shim whose sandbox was not completed has no network and no hosts: nothing could start in it.
             alive: self.link().is_some() && ready.is_some(),
-            sandbox: ready.unwrap_or(Sandbox { ip: None }),
+            sandbox: ready.unwrap_or_default(),
             containers: Vec::new(),
             hooks: Vec::new(),
         };

@@ -1,11 +1,12 @@
 //! Finding everything again: after a restart of the agent, and after the death of a shim.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::link::Link;
 use super::pod::{Pod, system};
-use super::{Inner, Result};
+use super::{CGROUP_PATIENCE, Inner, Result};
 use crate::contract::PodUid;
 use crate::shim::records::{self, SandboxRecord, wall_ms};
 
@@ -32,6 +33,7 @@ impl Inner {
             rejoined.push(self.rejoin(pod));
         }
         futures::future::join_all(rejoined).await;
+        self.end_strays().await;
         let pods: Vec<_> = self.pods().values().cloned().collect();
         // Of those that are complete; the others publish theirs when they are.
         let records = pods.iter().filter(|pod| pod.link().is_some() && pod.ready().is_some()).filter_map(|pod| {
@@ -40,6 +42,23 @@ impl Inner {
         });
         let republished = self.network.republish(records.collect()).await;
         republished.map_err(|error| system("cannot restore the pods' host ports")(error.into()))
+    }
+
+    /// Ends and removes what has a control group or an address of this instance and no directory: nobody else ever will. A
+    /// directory is there before these and goes after them, so that only a disk that lost some leaves any.
+    async fn end_strays(&self) {
+        let known: BTreeSet<_> = self.pods().keys().map(|uid| uid.0.clone()).collect();
+        for name in self.group.names_below().difference(&known) {
+            tracing::warn!(group = %name, "a control group without a pod; ending what is in it");
+            let stray = Pod::new(PodUid(name.clone()), self.data_dir.join("pods").join(name), self.group.below(name));
+            let ended = stray.end_all().await;
+            let removed = ended.and_then(|()| stray.group.remove(CGROUP_PATIENCE));
+            removed.unwrap_or_else(|error| tracing::error!(group = %name, %error, "cannot end a control group"));
+        }
+        for holder in self.network.holders().into_iter().filter(|holder| !known.contains(&holder.0)) {
+            let released = self.network.release(&holder).await;
+            released.unwrap_or_else(|error| tracing::error!(uid = %holder.0, %error, "cannot release an address"));
+        }
     }
 
     async fn rejoin(self: &Arc<Self>, pod: Arc<Pod>) {

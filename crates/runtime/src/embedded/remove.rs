@@ -17,6 +17,10 @@ use crate::shim::records::{self, PodDir, directory_name, wall_ms};
 /// A shim ends its containers and itself within milliseconds; afterwards the pod's group is killed as a whole.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(2);
 
+/// How soon files that could not be deleted are tried again, and how long at most between two attempts.
+const DELETE_AGAIN_FIRST: Duration = Duration::from_millis(100);
+const DELETE_AGAIN_LONGEST: Duration = Duration::from_secs(60);
+
 impl Inner {
     pub(super) async fn remove_sandbox(self: &Arc<Self>, uid: &PodUid) -> Result<()> {
         let Ok(pod) = self.find(uid) else { return Ok(()) };
@@ -120,9 +124,11 @@ impl Inner {
     /// Deletes a directory that nobody needs any more.
     pub(super) fn delete_in_background(&self, path: PathBuf) {
         self.in_background(async move {
-            let shown = path.display().to_string();
-            if let Err(error) = blocking(move || delete_tree(&path)).await {
-                tracing::warn!(path = shown, error, "cannot delete files that nobody needs any more");
+            let (deleted, again) = (path.clone(), path);
+            if let Err(error) = blocking(move || delete_tree(&deleted)).await {
+                tracing::warn!(path = %again.display(), error, "cannot delete files that nobody needs any more yet");
+                // Nobody waits for this, it may take for ever; the next runtime tries again too.
+                tokio::spawn(delete_later(again));
             }
         });
     }
@@ -139,6 +145,26 @@ impl Inner {
         }
         network.map_err(|error| system("cannot tear the pod network down")(error.into()))?;
         groups.map_err(system("cannot remove the control groups"))
+    }
+}
+
+/// Tries again, ever less often, to delete what somebody mounts upon or has made immutable.
+async fn delete_later(path: PathBuf) {
+    let mut wait = DELETE_AGAIN_FIRST;
+    loop {
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(DELETE_AGAIN_LONGEST);
+        let tried = path.clone();
+        let deleted = tokio::task::spawn_blocking(move || match delete_tree(&tried) {
+            // By somebody else.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            deleted => deleted,
+        });
+        match deleted.await {
+            Ok(Err(_)) => {}
+            // A blocking task that does not run belongs to a runtime that is ending.
+            Ok(Ok(())) | Err(_) => return,
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::contract::{
 };
 use crate::deletion::delete_tree;
 use crate::shim::protocol::{Answer, Request};
-use crate::shim::records::{self, SandboxRecord, StartedRecord, directory_name, is_plain};
+use crate::shim::records::{self, SandboxRecord, directory_name, is_plain};
 
 impl Inner {
     fn link_of(&self, uid: &PodUid) -> Result<Arc<Link>> {
@@ -33,7 +33,7 @@ impl Inner {
         check_names(&[&spec.id.name])?;
         let pod = self.find(uid)?;
         let dir = pod.dir.container(&spec.id);
-        if let Some(started) = records::read::<StartedRecord>(&dir.started()) {
+        if let Some(started) = dir.begun() {
             return Ok(Started { wall_ms: started.wall_ms, warnings: started.warnings });
         }
         let (inner, of, asked) = (self.clone(), pod.clone(), spec.clone());

@@ -1,6 +1,5 @@
 //! Making a sandbox: records first, then the shim that is it, then its network.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
@@ -27,17 +26,17 @@ impl Inner {
                 pod.link().ok_or_else(|| system("the shim ended at once")("connection lost".into()))?
             }
         };
-        let ip = if spec.host_network {
-            None
+        let ips = if spec.host_network {
+            Vec::new()
         } else {
             let namespace = PathBuf::from(format!("/proc/{}/ns/net", link.pid));
             let failed = || system("cannot connect the pod to the network");
-            let address = self.network.attach(&spec.uid, &namespace).await.map_err(|error| failed()(error.into()))?;
+            let addresses = self.network.attach(&spec.uid, &namespace).await.map_err(|error| failed()(error.into()))?;
             let published = self.network.publish(&spec.uid, &spec.host_ports).await;
             published.map_err(|error| failed()(error.into()))?;
-            Some(IpAddr::V4(address))
+            addresses
         };
-        pod.complete(spec, ip).map_err(|error| system("cannot record the sandbox")(error.into()))
+        pod.complete(spec, ips).map_err(|error| system("cannot record the sandbox")(error.into()))
     }
 
     async fn start_shim(self: &Arc<Self>, pod: &Arc<Pod>, spec: &SandboxSpec) -> Result<()> {

@@ -18,6 +18,8 @@ use super::tree::{self, Attributes, Tree, TreeError};
 
 /// The headers of one entry, long names and extended attributes included, are held in memory.
 const HEADER_BYTES_MAX: u64 = 4 << 20;
+/// How much of a path an error shows.
+const SHOWN_MAX: usize = 256;
 const WHITEOUT: &[u8] = b".wh.";
 const XATTR: &[u8] = b"SCHILY.xattr.";
 
@@ -151,7 +153,8 @@ impl Unpacking<'_> {
     }
 
     fn at(&self, path: &[u8], error: TreeError) -> ImageError {
-        let path = String::from_utf8_lossy(path).into_owned();
+        // As much as people read: one of an archive may be megabytes long.
+        let path: String = String::from_utf8_lossy(path).chars().take(SHOWN_MAX).collect();
         match error {
             TreeError::Refused(why) => ImageError::Hostile { layer: self.layer, path, why: why.to_owned() },
             TreeError::Io(error) if Spent::in_error(&error).is_some() => self.failed(error),

@@ -18,6 +18,8 @@ use rustix::io::Errno;
 use crate::deletion::delete_at;
 
 const OPAQUE: &str = "trusted.overlay.opaque";
+/// No tree of files that people use is deeper, and whoever copies or deletes one has to follow it.
+const DEPTH_MAX: usize = 1024;
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Why an entry was not made.
@@ -208,16 +210,26 @@ impl Tree {
         for name in folder {
             so_far.push(name);
             let place = Place { parent: &parent, name };
-            match place.look()? {
-                None => place.make_directory()?,
+            let is_link = match place.look()? {
+                None => {
+                    place.make_directory()?;
+                    false
+                }
                 Some(found) if is_whiteout(&found) => {
                     place.remove()?;
                     place.make_directory()?;
                     place.make_opaque()?;
+                    false
                 }
-                Some(_) => {}
-            }
-            parent = match beneath(&self.root, &so_far) {
+                Some(found) => kind(&found) == FileType::Symlink,
+            };
+            // Step by step, as from the top each time would be a walk of walks. Only a link may lead elsewhere, and only
+            // from the top can be told whether that is inside.
+            let next = match is_link {
+                true => beneath(&self.root, &so_far),
+                false => beneath(&parent, Path::new(name)),
+            };
+            parent = match next {
                 Err(TreeError::Io(error)) if error.kind() == io::ErrorKind::NotADirectory => {
                     return Err(TreeError::Refused("lies below something that is not a directory"));
                 }
@@ -303,6 +315,7 @@ fn beneath(root: &OwnedFd, path: &Path) -> Result<OwnedFd> {
             Err(Errno::XDEV | Errno::LOOP) => {
                 return Err(TreeError::Refused("lies behind a symbolic link that leads out of the layer"));
             }
+            Err(Errno::NAMETOOLONG) => return Err(TreeError::Refused("has a path that is longer than any can be")),
             other => return Ok(other?),
         }
     }
@@ -320,7 +333,11 @@ fn remove(parent: impl AsFd, name: &OsStr) -> io::Result<()> {
 /// Reads a path of an archive: relative, and never upwards. The empty path is the root directory itself.
 pub(super) fn relative(bytes: &[u8]) -> Result<PathBuf> {
     let mut path = PathBuf::new();
-    for component in Path::new(OsStr::from_bytes(bytes)).components() {
+    let components = Path::new(OsStr::from_bytes(bytes)).components();
+    if components.clone().nth(DEPTH_MAX).is_some() {
+        return Err(TreeError::Refused("is more than 1024 directories deep"));
+    }
+    for component in components {
         match component {
             Component::Normal(name) => path.push(name),
             Component::CurDir => {}

@@ -1,14 +1,16 @@
 //! Who holds which address: a log of leases and releases that outlives the agent.
 //!
 //! Addresses that were never used go first, then the ones released longest ago, so that a late packet for a dead pod
-//! meets nobody for as long as possible. The log is one JSON line per change; it is written whole again when opened
+//! meets nobody for as long as possible. Where all others are in use, that is [`REST`] at the least: whoever asks is told
+//! when to come back. Of whatever was released before the log was opened it counts from there. The log is one JSON line per change; it is written whole again when opened
 //! and when it has grown far beyond what it says.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +20,18 @@ use crate::contract::PodUid;
 
 /// Lines that may be appended before the log is written whole again.
 const LINES_MAX: usize = 100_000;
+
+/// How long an address is nobody's at the least: longer than a pod's link may outlive it.
+pub(super) const REST: Duration = Duration::from_secs(2);
+
+/// What became of a wish for an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Lease {
+    /// It is the pod's.
+    Given(IpAddr),
+    /// All that are free were used a moment ago; the first of them can be had then.
+    Resting { until: Instant },
+}
 
 /// Leases and releases, in the order they happened.
 #[derive(Debug)]
@@ -33,56 +47,58 @@ pub(super) struct AddressBook {
 
 #[derive(Debug)]
 struct State {
-    leases: HashMap<PodUid, Ipv4Addr>,
-    /// Oldest first.
-    released: VecDeque<Ipv4Addr>,
+    leases: HashMap<PodUid, IpAddr>,
+    /// Oldest first, and since when.
+    released: VecDeque<(IpAddr, Instant)>,
     /// The lowest address that was never held.
-    unused_from: Ipv4Addr,
+    unused_from: IpAddr,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
     Range(PodCidr),
-    UnusedFrom(Ipv4Addr),
-    Lease { address: Ipv4Addr, pod: PodUid },
-    Release(Ipv4Addr),
+    UnusedFrom(IpAddr),
+    Lease { address: IpAddr, pod: PodUid },
+    Release(IpAddr),
 }
 
 impl AddressBook {
     /// Opens the log, or starts one.
-    pub(super) fn open(path: &Path, range: PodCidr) -> Result<Self, NetworkError> {
+    pub(super) fn open(path: &Path, range: PodCidr, now: Instant) -> Result<Self, NetworkError> {
         let text = match fs::read(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             other => other.map_err(book("read", path))?,
         };
-        let state = State::replay(&text, range, path)?;
+        let state = State::replay(&text, range, path, now)?;
         let file = write_whole(path, range, &state)?;
         Ok(Self { path: path.to_owned(), file, range, state, lines_appended: 0, changes: 0 })
     }
 
     /// The pod's address, from now on if it had none. Not durable before a sync.
-    pub(super) fn lease(&mut self, pod: &PodUid) -> Result<Ipv4Addr, NetworkError> {
+    pub(super) fn lease(&mut self, pod: &PodUid, now: Instant) -> Result<Lease, NetworkError> {
         if let Some(address) = self.address(pod) {
-            return Ok(address);
+            return Ok(Lease::Given(address));
         }
-        let address = self.state.pick(self.range).ok_or(NetworkError::Exhausted { range: self.range })?;
-        self.append(Line::Lease { address, pod: pod.clone() })?;
-        Ok(address)
+        let picked = self.state.pick(self.range, now).ok_or(NetworkError::Exhausted { range: self.range })?;
+        if let Lease::Given(address) = picked {
+            self.append(Line::Lease { address, pod: pod.clone() }, now)?;
+        }
+        Ok(picked)
     }
 
     /// Takes the pod's address back; tells which it was.
-    pub(super) fn release(&mut self, pod: &PodUid) -> Result<Option<Ipv4Addr>, NetworkError> {
+    pub(super) fn release(&mut self, pod: &PodUid, now: Instant) -> Result<Option<IpAddr>, NetworkError> {
         let Some(address) = self.address(pod) else { return Ok(None) };
-        self.append(Line::Release(address))?;
+        self.append(Line::Release(address), now)?;
         Ok(Some(address))
     }
 
-    pub(super) fn address(&self, pod: &PodUid) -> Option<Ipv4Addr> {
+    pub(super) fn address(&self, pod: &PodUid) -> Option<IpAddr> {
         self.state.leases.get(pod).copied()
     }
 
-    pub(super) fn is_leased(&self, address: Ipv4Addr) -> bool {
+    pub(super) fn is_leased(&self, address: IpAddr) -> bool {
         self.state.leases.values().any(|&leased| leased == address)
     }
 
@@ -100,14 +116,14 @@ impl AddressBook {
     }
 
     /// Writes first and believes second: a full disk must not leave the two apart.
-    fn append(&mut self, line: Line) -> Result<(), NetworkError> {
+    fn append(&mut self, line: Line, now: Instant) -> Result<(), NetworkError> {
         let before = self.file.stream_position().map_err(book("write", &self.path))?;
         if let Err(error) = self.file.write_all(&encode(&line)) {
             // Half a line must not stay in the way of the next.
             let undone = self.file.set_len(before).and_then(|()| self.file.seek(SeekFrom::Start(before)));
             return Err(book("write", &self.path)(undone.err().unwrap_or(error)));
         }
-        self.state.apply(line);
+        self.state.apply(line, now);
         self.changes += 1;
         self.lines_appended += 1;
         if self.lines_appended > LINES_MAX {
@@ -123,7 +139,7 @@ impl State {
         Self { leases: HashMap::new(), released: VecDeque::new(), unused_from: *range.pod_addresses().start() }
     }
 
-    fn replay(text: &[u8], range: PodCidr, path: &Path) -> Result<Self, NetworkError> {
+    fn replay(text: &[u8], range: PodCidr, path: &Path, now: Instant) -> Result<Self, NetworkError> {
         let mut state = Self::new(range);
         let mut held = range;
         // What follows the last line end was cut off in the middle of a write: nobody was told of it.
@@ -132,7 +148,7 @@ impl State {
             let damaged = |_| NetworkError::BookDamaged { path: path.to_owned(), line: number + 1 };
             match serde_json::from_slice(line).map_err(damaged)? {
                 Line::Range(range) => held = range,
-                line @ (Line::UnusedFrom(_) | Line::Lease { .. } | Line::Release(_)) => state.apply(line),
+                line @ (Line::UnusedFrom(_) | Line::Lease { .. } | Line::Release(_)) => state.apply(line, now),
             }
         }
         match (held == range, state.leases.len()) {
@@ -142,41 +158,46 @@ impl State {
         }
     }
 
-    fn apply(&mut self, line: Line) {
+    fn apply(&mut self, line: Line, now: Instant) {
         match line {
             Line::Range(_) => {}
             Line::UnusedFrom(address) => self.unused_from = address,
             Line::Lease { address, pod } => {
-                match self.released.front() == Some(&address) {
+                match self.released.front().is_some_and(|(released, _)| *released == address) {
                     true => _ = self.released.pop_front(),
-                    false => self.released.retain(|&released| released != address),
+                    false => self.released.retain(|(released, _)| *released != address),
                 }
                 self.unused_from = self.unused_from.max(next(address));
                 self.leases.insert(pod, address);
             }
             Line::Release(address) => {
                 self.leases.retain(|_, leased| *leased != address);
-                self.released.push_back(address);
+                self.released.push_back((address, now));
             }
         }
     }
 
-    fn pick(&self, range: PodCidr) -> Option<Ipv4Addr> {
-        match range.pod_addresses().contains(&self.unused_from) {
-            true => Some(self.unused_from),
-            false => self.released.front().copied(),
+    fn pick(&self, range: PodCidr, now: Instant) -> Option<Lease> {
+        if range.pod_addresses().contains(&self.unused_from) {
+            return Some(Lease::Given(self.unused_from));
         }
+        let (address, since) = *self.released.front()?;
+        let until = since + REST;
+        Some(if until <= now { Lease::Given(address) } else { Lease::Resting { until } })
     }
 
     fn lines(&self, range: PodCidr) -> impl Iterator<Item = Line> {
-        let released = self.released.iter().copied().map(Line::Release);
+        let released = self.released.iter().map(|(address, _)| Line::Release(*address));
         let leases = self.leases.iter().map(|(pod, &address)| Line::Lease { address, pod: pod.clone() });
         [Line::Range(range), Line::UnusedFrom(self.unused_from)].into_iter().chain(released).chain(leases)
     }
 }
 
-fn next(address: Ipv4Addr) -> Ipv4Addr {
-    Ipv4Addr::from_bits(address.to_bits().saturating_add(1))
+fn next(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits().saturating_add(1)).into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits().saturating_add(1)).into(),
+    }
 }
 
 fn encode(line: &Line) -> Vec<u8> {
@@ -211,62 +232,97 @@ mod tests {
         PodUid(name.to_owned())
     }
 
-    fn address(last: u8) -> Ipv4Addr {
-        Ipv4Addr::new(10, 86, 0, last)
+    fn address(last: u8) -> IpAddr {
+        [10, 86, 0, last].into()
     }
 
     fn small() -> PodCidr {
         "10.86.0.0/29".parse().unwrap()
     }
 
+    /// Asks long after everything that happened before.
+    fn leased(book: &mut AddressBook, name: &str) -> IpAddr {
+        match book.lease(&pod(name), Instant::now() + REST).unwrap() {
+            Lease::Given(address) => address,
+            Lease::Resting { .. } => panic!("no address for {name}"),
+        }
+    }
+
+    fn open(path: &Path, range: PodCidr) -> Result<AddressBook, NetworkError> {
+        AddressBook::open(path, range, Instant::now())
+    }
+
+    fn released(book: &mut AddressBook, name: &str) -> Option<IpAddr> {
+        book.release(&pod(name), Instant::now()).unwrap()
+    }
+
     #[test]
     fn addresses_rest_as_long_as_possible_before_they_are_used_again() {
         let dir = tempfile::tempdir().unwrap();
-        let mut book = AddressBook::open(&dir.path().join("addresses"), small()).unwrap();
+        let mut book = open(&dir.path().join("addresses"), small()).unwrap();
         for (name, last) in [("a", 2), ("b", 3), ("c", 4)] {
-            assert_eq!(book.lease(&pod(name)).unwrap(), address(last));
+            assert_eq!(leased(&mut book, name), address(last));
         }
-        assert_eq!(book.release(&pod("b")).unwrap(), Some(address(3)));
-        assert_eq!(book.release(&pod("a")).unwrap(), Some(address(2)));
-        assert_eq!(book.release(&pod("a")).unwrap(), None, "released once");
+        assert_eq!(released(&mut book, "b"), Some(address(3)));
+        assert_eq!(released(&mut book, "a"), Some(address(2)));
+        assert_eq!(released(&mut book, "a"), None, "released once");
         for (name, last) in [("d", 5), ("e", 6), ("f", 3), ("g", 2)] {
-            assert_eq!(book.lease(&pod(name)).unwrap(), address(last), "{name}");
-            assert_eq!(book.lease(&pod(name)).unwrap(), address(last), "asked twice");
+            assert_eq!(leased(&mut book, name), address(last), "{name}");
+            assert_eq!(leased(&mut book, name), address(last), "asked twice");
         }
-        assert!(matches!(book.lease(&pod("h")), Err(NetworkError::Exhausted { .. })));
+        assert!(matches!(book.lease(&pod("h"), Instant::now()), Err(NetworkError::Exhausted { .. })));
+    }
+
+    #[test]
+    fn an_address_rests_even_if_there_is_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("addresses");
+        let begin = Instant::now();
+        let after = |millis| begin + Duration::from_millis(millis);
+        let tiny = "10.86.0.0/30".parse().unwrap();
+        let mut book = AddressBook::open(&path, tiny, begin).unwrap();
+        assert_eq!(book.lease(&pod("a"), begin).unwrap(), Lease::Given(address(2)));
+        book.release(&pod("a"), after(100)).unwrap();
+        let until = after(100) + REST;
+        assert_eq!(book.lease(&pod("b"), after(101)).unwrap(), Lease::Resting { until });
+        assert_eq!(book.address(&pod("b")), None);
+        // Nobody knows when it was released once the log is opened again.
+        let mut book = AddressBook::open(&path, tiny, after(200)).unwrap();
+        assert_eq!(book.lease(&pod("b"), until).unwrap(), Lease::Resting { until: after(200) + REST });
+        assert_eq!(book.lease(&pod("b"), after(200) + REST).unwrap(), Lease::Given(address(2)));
     }
 
     #[test]
     fn a_restart_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("addresses");
-        let mut book = AddressBook::open(&path, small()).unwrap();
+        let mut book = open(&path, small()).unwrap();
         for name in ["a", "b", "c", "d", "e"] {
-            book.lease(&pod(name)).unwrap();
+            leased(&mut book, name);
         }
         for name in ["d", "b"] {
-            book.release(&pod(name)).unwrap();
+            released(&mut book, name);
         }
         for _ in 0..3 {
-            book = AddressBook::open(&path, small()).unwrap();
+            book = open(&path, small()).unwrap();
         }
         assert_eq!(book.address(&pod("c")), Some(address(4)));
         assert!(book.is_leased(address(4)) && !book.is_leased(address(3)));
-        assert_eq!(book.lease(&pod("f")).unwrap(), address(5));
-        assert_eq!(book.lease(&pod("g")).unwrap(), address(3));
+        assert_eq!(leased(&mut book, "f"), address(5));
+        assert_eq!(leased(&mut book, "g"), address(3));
     }
 
     #[test]
     fn a_line_cut_off_by_a_crash_is_forgotten_and_damage_is_not() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("addresses");
-        AddressBook::open(&path, small()).unwrap().lease(&pod("a")).unwrap();
+        leased(&mut open(&path, small()).unwrap(), "a");
         let whole = fs::read(&path).unwrap();
         fs::write(&path, [&whole[..], br#"{"lease":{"addr"#].concat()).unwrap();
-        let book = AddressBook::open(&path, small()).unwrap();
+        let book = open(&path, small()).unwrap();
         assert_eq!(book.pods(), [pod("a")]);
         fs::write(&path, [b"nonsense\n", &whole[..]].concat()).unwrap();
-        assert!(matches!(AddressBook::open(&path, small()), Err(NetworkError::BookDamaged { line: 1, .. })));
+        assert!(matches!(open(&path, small()), Err(NetworkError::BookDamaged { line: 1, .. })));
     }
 
     #[test]
@@ -274,11 +330,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("addresses");
         let other = "10.99.0.0/16".parse().unwrap();
-        AddressBook::open(&path, small()).unwrap().lease(&pod("a")).unwrap();
-        let error = AddressBook::open(&path, other).unwrap_err();
+        leased(&mut open(&path, small()).unwrap(), "a");
+        let error = open(&path, other).unwrap_err();
         assert!(error.to_string().contains("1 pods still hold addresses of 10.86.0.0/29"), "{error}");
-        AddressBook::open(&path, small()).unwrap().release(&pod("a")).unwrap();
-        let mut book = AddressBook::open(&path, other).unwrap();
-        assert_eq!(book.lease(&pod("b")).unwrap(), Ipv4Addr::new(10, 99, 0, 2));
+        released(&mut open(&path, small()).unwrap(), "a");
+        let mut book = open(&path, other).unwrap();
+        assert_eq!(leased(&mut book, "b"), IpAddr::from([10, 99, 0, 2]));
+    }
+
+    #[test]
+    fn both_kinds_of_addresses_can_be_held() {
+        let line = Line::Lease { address: "fd00::ff".parse().unwrap(), pod: pod("a") };
+        let read: Line = serde_json::from_slice(&encode(&line)).unwrap();
+        let mut state = State::new(small());
+        state.apply(read, Instant::now());
+        assert_eq!(state.leases[&pod("a")], "fd00::ff".parse::<IpAddr>().unwrap());
+        assert_eq!(state.unused_from, "fd00::100".parse::<IpAddr>().unwrap());
     }
 }

@@ -1,7 +1,7 @@
 //! The range that pods get their addresses from.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -32,8 +32,9 @@ impl PodCidr {
     }
 
     /// The addresses that pods may have: neither network, node nor broadcast.
-    pub fn pod_addresses(&self) -> RangeInclusive<Ipv4Addr> {
-        Ipv4Addr::from_bits(self.network.to_bits() + 2)..=Ipv4Addr::from_bits(self.last() - 1)
+    pub fn pod_addresses(&self) -> RangeInclusive<IpAddr> {
+        let at = |bits| IpAddr::V4(Ipv4Addr::from_bits(bits));
+        at(self.network.to_bits() + 2)..=at(self.last() - 1)
     }
 
     /// Whether the address lies in the range.
@@ -109,10 +110,10 @@ mod tests {
         let cidr: PodCidr = "10.86.0.0/16".parse().unwrap();
         assert_eq!(cidr.to_string(), "10.86.0.0/16");
         assert_eq!(cidr.node_address(), Ipv4Addr::new(10, 86, 0, 1));
-        assert_eq!(cidr.pod_addresses(), Ipv4Addr::new(10, 86, 0, 2)..=Ipv4Addr::new(10, 86, 255, 254));
+        assert_eq!(cidr.pod_addresses(), [10, 86, 0, 2].into()..=[10, 86, 255, 254].into());
         assert!(cidr.contains(Ipv4Addr::new(10, 86, 255, 255)) && !cidr.contains(Ipv4Addr::new(10, 87, 0, 0)));
         let smallest: PodCidr = "192.168.7.4/30".parse().unwrap();
-        assert_eq!(smallest.pod_addresses(), Ipv4Addr::new(192, 168, 7, 6)..=Ipv4Addr::new(192, 168, 7, 6));
+        assert_eq!(smallest.pod_addresses(), [192, 168, 7, 6].into()..=[192, 168, 7, 6].into());
     }
 
     #[test]

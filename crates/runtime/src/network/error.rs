@@ -1,7 +1,7 @@
 //! Why the pod network could not do what it was asked.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use super::cidr::PodCidr;
@@ -25,6 +25,9 @@ pub enum NetworkError {
     /// Every address is held by a pod.
     #[error("all addresses of pod range {range} are in use; remove pods, or choose a larger range with --pod-cidr")]
     Exhausted { range: PodCidr },
+    /// Only IPv4 is routed.
+    #[error("{address} cannot be used: only IPv4 addresses are routed")]
+    NotRouted { address: IpAddr },
     /// Two cannot be reached by one port.
     #[error("host port {port} is taken by {holder}")]
     PortTaken { port: String, holder: String },

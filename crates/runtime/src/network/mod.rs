@@ -16,17 +16,17 @@ mod pod;
 mod ports;
 pub(crate) mod sockets;
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_route::route::{RouteMessage, RouteProtocol, RouteScope};
 use tokio::runtime::{Handle, Runtime};
 use tokio::task::JoinSet;
 
-use self::book::AddressBook;
+use self::book::{AddressBook, Lease};
 pub use self::cidr::{InvalidPodCidr, PodCidr};
 pub use self::error::NetworkError;
 use self::error::{kernel, settled};
@@ -75,7 +75,7 @@ impl Network {
             tokio::spawn(connection);
             let create = |source| NetworkError::Book { doing: "create", path: dir.clone(), source };
             crate::shim::records::make_dir(&dir).map_err(create)?;
-            let book = AddressBook::open(&dir.join("addresses"), pod_cidr)?;
+            let book = AddressBook::open(&dir.join("addresses"), pod_cidr, Instant::now())?;
             let mtu = host::prepare(&host, &names, pod_cidr).await?;
             if let Err(error) = masquerade::set_up(&names.prefix, pod_cidr) {
                 // Pods reach each other and the node all the same.
@@ -98,9 +98,9 @@ impl Network {
         Ok(Self { inner: inner.await?, thread })
     }
 
-    /// Gives the pod an address that is its own until it is released, and wires it to the namespace in the file
-    /// `netns`. Asking again gives the same answer, and completes what was left unfinished.
-    pub async fn attach(&self, pod: &PodUid, netns: &Path) -> Result<Ipv4Addr, NetworkError> {
+    /// Gives the pod an address of each kind there is, its own until it is released, and wires them to the namespace in the
+    /// file `netns`. Where all that are free were another's a moment ago, it waits until one has rested. Asking again gives the same answer, and completes what was left unfinished.
+    pub async fn attach(&self, pod: &PodUid, netns: &Path) -> Result<Vec<IpAddr>, NetworkError> {
         let (inner, pod, netns) = (self.inner.clone(), pod.clone(), netns.to_owned());
         self.thread.run(async move { inner.attach(&pod, &netns).await }).await
     }
@@ -109,8 +109,8 @@ impl Network {
     /// a little later if that lives on. A pod without an address is released already.
     pub async fn release(&self, pod: &PodUid) -> Result<(), NetworkError> {
         // Not on the network's thread: a pod that is gone need not wait for links that are going.
-        let Some(address) = self.inner.book().release(pod)? else { return Ok(()) };
-        self.inner.reap(address, LINK_OUTLIVES_POD_MAX);
+        let Some(address) = self.inner.book().release(pod, Instant::now())? else { return Ok(()) };
+        self.inner.reap(v4(address)?, LINK_OUTLIVES_POD_MAX);
         let withdrawn = self.inner.withdraw(pod).await;
         self.inner.sync().await.and(withdrawn)
     }
@@ -135,9 +135,14 @@ impl Network {
         self.thread.run(async move { inner.tear_down().await }).await
     }
 
-    /// The pod's address, if it has one.
-    pub fn address(&self, pod: &PodUid) -> Option<Ipv4Addr> {
-        self.inner.book().address(pod)
+    /// The pod's addresses, if it has any.
+    pub fn addresses(&self, pod: &PodUid) -> Vec<IpAddr> {
+        self.inner.book().address(pod).into_iter().collect()
+    }
+
+    /// The pods that have any.
+    pub fn holders(&self) -> Vec<PodUid> {
+        self.inner.book().pods()
     }
 
     /// What the names of all host-side links of this instance begin with.
@@ -147,8 +152,14 @@ impl Network {
 }
 
 impl Inner {
-    async fn attach(&self, pod: &PodUid, netns: &Path) -> Result<Ipv4Addr, NetworkError> {
-        let address = self.book().lease(pod)?;
+    async fn attach(&self, pod: &PodUid, netns: &Path) -> Result<Vec<IpAddr>, NetworkError> {
+        let address = loop {
+            let lease = self.book().lease(pod, Instant::now())?;
+            match lease {
+                Lease::Given(address) => break v4(address)?,
+                Lease::Resting { until } => tokio::time::sleep_until(until.into()).await,
+            }
+        };
         let wiring = Wiring {
             host: &self.host,
             names: &self.names,
@@ -159,11 +170,13 @@ impl Inner {
         };
         // Disk and kernel work side by side; nobody is told before both are done.
         let (synced, wired) = tokio::join!(self.sync(), wiring.complete(netns));
-        synced.and(wired).map(|()| address)
+        synced.and(wired).map(|()| vec![address.into()])
     }
 
     fn publish(&self, pod: PodUid, ports: Vec<HostPort>) -> Result<(), NetworkError> {
         let Some(address) = self.book().address(&pod).filter(|_| !ports.is_empty()) else { return Ok(()) };
+        let address = v4(address)?;
+        ports.iter().try_for_each(|port| v4(port.host_ip).map(drop))?;
         // Of the link, which is another one if the pod's shim is.
         host::allow_loopback(&self.names.link(address))?;
         let mut published = self.published();
@@ -186,7 +199,7 @@ impl Inner {
         let mut published = self.published();
         for (pod, ports) in pods {
             if let Some(address) = self.book().address(&pod).filter(|_| !ports.is_empty()) {
-                published.insert(pod, (address, ports));
+                published.insert(pod, (v4(address)?, ports));
             }
         }
         match self.write_ports(&published) {
@@ -231,7 +244,7 @@ impl Inner {
         }
         failures.extend(self.write_ports(&Published::new()).err());
         let pods = self.book().pods();
-        failures.extend(pods.iter().filter_map(|pod| self.book().release(pod).err()));
+        failures.extend(pods.iter().filter_map(|pod| self.book().release(pod, Instant::now()).err()));
         failures.extend(self.sync().await.err());
         match failures.is_empty() {
             true => Ok(()),
@@ -243,7 +256,7 @@ impl Inner {
     async fn reap_leftovers(self: &Arc<Self>) -> Result<(), NetworkError> {
         for link in Link::all(&self.host).await? {
             let Some(address) = self.names.address(&link.name, self.range) else { continue };
-            if !self.book().is_leased(address) {
+            if !self.book().is_leased(address.into()) {
                 self.reap(address, Duration::ZERO);
             }
         }
@@ -270,14 +283,14 @@ impl Inner {
         let Some(link) = Link::find(&self.host, &name).await? else { return Ok(()) };
         // A lease comes before its link. So if the address has a new holder, the link may be theirs; and if it is not,
         // they remove it.
-        if self.book().is_leased(address) {
+        if self.book().is_leased(address.into()) {
             return Ok(());
         }
         let cut = self.host.route().del(route_through(&link, address)).execute().await;
         settled(cut, &[libc::ESRCH, libc::ENODEV]).map_err(kernel(format!("remove the route to {address}")))?;
         tokio::time::sleep(after).await;
         match Link::find(&self.host, &name).await? {
-            Some(found) if found.index == link.index && !self.book().is_leased(address) => {
+            Some(found) if found.index == link.index && !self.book().is_leased(address.into()) => {
                 found.remove(&self.host).await
             }
             _ => Ok(()),
@@ -304,6 +317,14 @@ impl Inner {
 
     fn reapers(&self) -> MutexGuard<'_, JoinSet<()>> {
         self.reapers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Records and requests are of both kinds of addresses; what is wired here is of one.
+fn v4(address: IpAddr) -> Result<Ipv4Addr, NetworkError> {
+    match address {
+        IpAddr::V4(address) => Ok(address),
+        IpAddr::V6(address) => Err(NetworkError::NotRouted { address: address.into() }),
     }
 }
 

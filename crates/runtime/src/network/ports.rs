@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
 use super::error::NetworkError;
 use super::masquerade::POST_ROUTING;
@@ -62,7 +62,7 @@ pub(super) fn conflict(published: &Published, pod: &PodUid, ports: &[HostPort]) 
 
 /// Whether a program holds the port. Only a look: nothing is held here.
 fn is_listening(port: &HostPort) -> bool {
-    let address = SocketAddrV4::new(port.host_ip, port.host_port);
+    let address = SocketAddr::new(port.host_ip, port.host_port);
     let tried = match port.protocol {
         Protocol::Tcp => TcpListener::bind(address).map(drop),
         Protocol::Udp => UdpSocket::bind(address).map(drop),
@@ -108,8 +108,11 @@ pub(super) fn write(table: &str, node: Ipv4Addr, published: &Published) -> io::R
 }
 
 /// Looks whether a packet is for this machine: for the address that was asked for, or any.
-fn to_this_machine(address: Ipv4Addr) -> Vec<u8> {
-    if !address.is_unspecified() {
+fn to_this_machine(address: IpAddr) -> Vec<u8> {
+    // Those of the other kind are refused when they are asked for: this table sees none of their packets.
+    if let IpAddr::V4(address) = address
+        && !address.is_unspecified()
+    {
         return payload_is(NETWORK_HEADER, DESTINATION_AT, &address.octets());
     }
     const KIND_OF_ADDRESS: u32 = 3;

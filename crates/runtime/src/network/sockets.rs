@@ -1,5 +1,10 @@
 //! TCP sockets of the network namespace this thread is in, counted by the kernel's own listing (`sock_diag`).
+//!
+//! A pod on the host's network shares its namespace with everybody, so of its sockets only those count that its own
+//! processes have open, and what has come to them and was not accepted yet.
 
+use std::collections::HashSet;
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -16,8 +21,8 @@ const IPPROTO_TCP: u8 = 6;
 const HEADER_BYTES: usize = 16;
 /// `struct inet_diag_req_v2`.
 const REQUEST_BYTES: usize = 56;
-/// `struct inet_diag_msg` up to the send queue's length.
-const ENTRY_BYTES: usize = 64;
+/// `struct inet_diag_msg`.
+const ENTRY_BYTES: usize = 72;
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(2);
 
@@ -34,8 +39,9 @@ mod state {
 /// In these states data may still be owed.
 const OPEN: [u8; 4] = [state::ESTABLISHED, state::FIN_WAIT1, state::CLOSE_WAIT, state::LAST_ACK];
 
-/// Counts connections to these local ports; to all if there are none.
-pub(crate) fn count(ports: &[u16]) -> io::Result<Connections> {
+/// Counts connections to these local ports; to all if there are none. Of all sockets there are, or of those whose inodes
+/// are given.
+pub(crate) fn count(ports: &[u16], own: Option<&HashSet<u32>>) -> io::Result<Connections> {
     let socket = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
@@ -43,22 +49,44 @@ pub(crate) fn count(ports: &[u16]) -> io::Result<Connections> {
         Some(netlink::SOCK_DIAG),
     )?;
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER_WAIT_MAX))?;
-    let mut connections = Connections::default();
+    let mut entries = Vec::new();
     for family in [AddressFamily::INET, AddressFamily::INET6] {
         list(&socket, family, |entry| {
-            if !ports.is_empty() && !ports.contains(&entry.port) {
-                return;
-            }
-            match entry.state {
-                state::SYN_RECV => connections.opening += 1,
-                // Of a listening socket the queue is not of bytes, but of connections nobody has accepted.
-                state::LISTEN => connections.unaccepted += entry.receive_queue as usize,
-                open if OPEN.contains(&open) => connections.established += 1,
-                _ => {}
+            if ports.is_empty() || ports.contains(&entry.port) {
+                entries.push(entry);
             }
         })?;
     }
+    let listening = |entry: &&Entry| entry.state == state::LISTEN && own.is_some_and(|own| own.contains(&entry.inode));
+    let listened: HashSet<u16> = entries.iter().filter(listening).map(|entry| entry.port).collect();
+    // Nobody has a connection open that was not accepted yet: it belongs to whoever listens.
+    let counts = |entry: &&Entry| match (own, entry.inode) {
+        (None, _) => true,
+        (Some(_), 0) => listened.contains(&entry.port),
+        (Some(own), inode) => own.contains(&inode),
+    };
+    let mut connections = Connections::default();
+    for entry in entries.iter().filter(counts) {
+        match entry.state {
+            state::SYN_RECV => connections.opening += 1,
+            // Of a listening socket the queue is not of bytes, but of connections nobody has accepted.
+            state::LISTEN => connections.unaccepted += entry.receive_queue as usize,
+            open if OPEN.contains(&open) => connections.established += 1,
+            _ => {}
+        }
+    }
     Ok(connections)
+}
+
+/// The inodes of the sockets that these processes have open. Whoever ends meanwhile has none.
+pub(crate) fn open_in(processes: &[u32]) -> HashSet<u32> {
+    let descriptors =
+        processes.iter().flat_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten());
+    let inode = |fd: fs::DirEntry| {
+        let link = fs::read_link(fd.path()).ok()?;
+        link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+    };
+    descriptors.filter_map(inode).collect()
 }
 
 /// One socket of the listing.
@@ -67,15 +95,19 @@ struct Entry {
     state: u8,
     port: u16,
     receive_queue: u32,
+    /// 0 of one that no process has open.
+    inode: u32,
 }
 
 impl Entry {
     fn read(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..ENTRY_BYTES)?;
+        let number = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         Some(Self {
             state: bytes[1],
             port: u16::from_be_bytes([bytes[4], bytes[5]]),
-            receive_queue: u32::from_ne_bytes([bytes[56], bytes[57], bytes[58], bytes[59]]),
+            receive_queue: number(56),
+            inode: number(68),
         })
     }
 }
@@ -135,7 +167,7 @@ mod tests {
     fn connections_are_counted_from_the_handshake_to_the_last_byte_owed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let counted = || count(&[port]).unwrap();
+        let counted = || count(&[port], None).unwrap();
         assert_eq!(counted(), Connections::default());
         let clients: Vec<_> = (0..3).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
         assert_eq!(counted(), Connections { established: 3, opening: 0, unaccepted: 3 });
@@ -147,6 +179,6 @@ mod tests {
         assert_eq!(counted(), Connections { established: 3, opening: 0, unaccepted: 2 });
         drop(served);
         assert_eq!(counted().established, 2);
-        assert_eq!(count(&[port.wrapping_add(1)]).unwrap().established, 0);
+        assert_eq!(count(&[port.wrapping_add(1)], None).unwrap().established, 0);
     }
 }

@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
 use super::child::{Asker, Container, Phase};
+use super::logs::Pump;
 use super::protocol::{Answer, Told};
 use super::serve::Shim;
 use crate::container::{Doing, SetupError};
@@ -44,6 +45,23 @@ impl Container {
             *attached = stay;
             detached.extend(leave.into_iter().map(|listener| listener.asker));
         })
+    }
+
+    /// Takes what is left of an output whose container has ended, and ends it.
+    ///
+    /// Somebody else may hold the other side, who was handed it or opened it by `/proc`, and write on for ever. So no more
+    /// is read than can be under way at once.
+    pub(super) fn drain(&mut self, stream: usize) {
+        let reads = self.pumps.get(stream).map_or(0, Pump::reads_to_empty);
+        for _ in 0..reads {
+            if !self.pump(stream) {
+                break;
+            }
+        }
+        let Self { pumps, log, .. } = self;
+        if let Some(pump) = pumps.get_mut(stream) {
+            pump.close(log);
+        }
     }
 
     fn attach(&mut self, asker: Asker, spec: &ExecSpec) -> Result<Vec<OwnedFd>, SetupError> {

@@ -11,6 +11,7 @@ use crate::container::plan::ContainerPlan;
 use crate::contract::{ContainerId, ExitRecord};
 use crate::shim::attach::Attached;
 use crate::shim::logs::{Log, Pump};
+use crate::shim::records::StartedRecord;
 use crate::sys::process::Spawned;
 
 /// A container that has not been reported as exited.
@@ -36,6 +37,8 @@ pub(super) struct Container {
     /// It was told so, and may be about to kill one process of many: until then the victim is looked for.
     pub(super) oom_expected: Option<Instant>,
     pub(super) phase: Phase,
+    /// Since when its program runs; also known where the disk had no room for it.
+    pub(super) started: Option<StartedRecord>,
     /// Its end could not be written to disk yet.
     pub(super) unrecorded: bool,
     /// What was asked for and could not be applied.

@@ -16,6 +16,8 @@ use crate::contract::LogLimits;
 const LINE_BYTES_MAX: usize = 16 * 1024;
 /// As much as a pipe holds.
 const READ_BYTES: usize = 64 * 1024;
+/// The kernel keeps at most 64 KiB of a terminal's output, and gives it by the buffer, hundreds of bytes at the least.
+const TERMINAL_READS_MAX: usize = 1024;
 
 /// A run's log: the file being written, and full ones set aside under growing numbers (`0.log.1`, `0.log.2`).
 #[derive(Debug)]
@@ -127,6 +129,13 @@ impl Pump {
     /// What to wait for; `None` when the stream has ended.
     pub(crate) fn source(&self) -> Option<BorrowedFd<'_>> {
         self.source.as_ref().map(AsFd::as_fd)
+    }
+
+    /// How many reads take all that is under way, if nothing is added to it.
+    pub(crate) fn reads_to_empty(&self) -> usize {
+        let Some(source) = &self.source else { return 0 };
+        // A terminal holds less, and gives it in smaller pieces.
+        rustix::pipe::fcntl_getpipe_size(source).map_or(TERMINAL_READS_MAX, |holds| holds / READ_BYTES + 2)
     }
 
     /// Which stream it is.

@@ -88,6 +88,7 @@ impl Shim {
                 if let Err(error) = records::write(&self.pod.container(&id).started(), &started) {
                     say(&format_args!("cannot record the start of {}.{}: {error}", id.name, id.attempt));
                 }
+                container.started = Some(started.clone());
                 if let Phase::Starting { signals } = std::mem::replace(&mut container.phase, Phase::Running) {
                     for signal in signals {
                         deliver(container, signal);
@@ -229,8 +230,7 @@ impl Shim {
             }
             // Output precedes the end: nobody is left to write more of it.
             for stream in 0..container.pumps.len() {
-                while container.pump(stream) {}
-                container.pumps[stream].close(&mut container.log);
+                container.drain(stream);
             }
             // Its hooks have ended before it, and are told before it.
             let recorded = if self.unrecorded_hooks.iter().any(|(of, ..)| of == &id) {

@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Group;
-use crate::contract::{ContainerId, SandboxSpec};
+use crate::contract::{ContainerId, ExitRecord, SandboxSpec};
 
 /// A sandbox as it was asked for.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -122,6 +122,11 @@ impl ContainerDir {
     }
     pub(crate) fn exit(&self) -> PathBuf {
         self.path.join("exit.json")
+    }
+    /// That its program ran, if it did; what has ended has run, also where the disk had no room for its beginning.
+    pub(crate) fn begun(&self) -> Option<StartedRecord> {
+        let ended = || read::<ExitRecord>(&self.exit());
+        read(&self.started()).or_else(|| Some(StartedRecord { wall_ms: ended()?.wall_ms, warnings: Vec::new() }))
     }
     pub(crate) fn termination_message(&self) -> PathBuf {
         self.path.join("termination-message")

@@ -46,9 +46,11 @@ impl Shim {
     }
 
     fn start(&mut self, asker: Asker, id: &ContainerId) {
-        // Asked before, by this agent or by one that died: the answer is the same.
-        if let Some(started) = records::read::<StartedRecord>(&self.pod.container(id).started()) {
-            return self.answer(asker, Answer::Started { wall_ms: started.wall_ms, warnings: started.warnings });
+        // Asked before, by this agent or by one that died: the answer is the same. The disk may not have taken it.
+        let known = self.containers.get(id).and_then(|container| container.started.clone());
+        let known = known.or_else(|| self.pod.container(id).begun());
+        if let Some(StartedRecord { wall_ms, warnings }) = known {
+            return self.answer(asker, Answer::Started { wall_ms, warnings });
         }
         if let Some(container) = self.containers.get(id) {
             if let Some(child) = self.children.get_mut(&container.process.pid) {
@@ -74,7 +76,7 @@ impl Shim {
         }
         let log = Log::open(&self.pod.log(id), plan.spec.log).doing(|| "open the log".to_owned())?;
         let group = self.record.cgroup.below(&directory_name(id));
-        let cgroup = ContainerCgroup::make(group, &plan.spec.resources)?;
+        let cgroup = ContainerCgroup::make(group, &plan.spec.resources, self.record.spec.pids_max)?;
         if !plan.spec.privileged && (plan.seccomp.is_empty() || plan.capabilities.exceed_default()) {
             cgroup.confine_devices()?;
         }
@@ -120,6 +122,7 @@ impl Shim {
                 attached: Vec::new(),
                 detached: Vec::new(),
                 phase: Phase::Starting { signals: Vec::new() },
+                started: None,
                 unrecorded: false,
                 sent: BTreeSet::new(),
                 killed: false,

@@ -270,21 +270,28 @@ fn config(asked: &Asked, dir: &Path, volume: &Path, observe: &Path, id: &str, sc
 
 /// Everything in the host's `/dev`, which whoever writes a privileged container's configuration has to list.
 fn host_devices() -> Value {
-    use std::os::unix::fs::{FileTypeExt, MetadataExt};
-    let usual = ["null", "zero", "full", "random", "urandom", "tty", "ptmx"];
     let mut devices = Vec::new();
-    for entry in std::fs::read_dir("/dev").unwrap().flatten() {
-        let (meta, name) = (entry.metadata().unwrap(), entry.file_name().into_string().unwrap());
+    devices_in(std::path::Path::new("/dev"), &mut devices);
+    json!(devices)
+}
+
+fn devices_in(directory: &std::path::Path, devices: &mut Vec<Value>) {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let usual = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx"];
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        let (meta, path) = (entry.metadata().unwrap(), entry.path().to_str().unwrap().to_owned());
         let kind = meta.file_type();
-        if (kind.is_char_device() || kind.is_block_device()) && !usual.contains(&name.as_str()) {
+        if kind.is_dir() && !["pts", "shm", "fd", "mqueue"].iter().any(|own| entry.file_name() == *own) {
+            devices_in(&entry.path(), devices);
+        }
+        if (kind.is_char_device() || kind.is_block_device()) && !usual.contains(&path.as_str()) {
             let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
             devices.push(json!({
-                "path": format!("/dev/{name}"), "type": if kind.is_block_device() { "b" } else { "c" },
+                "path": path, "type": if kind.is_block_device() { "b" } else { "c" },
                 "major": major, "minor": minor, "fileMode": meta.mode() & 0o777, "uid": 0, "gid": 0,
             }));
         }
     }
-    json!(devices)
 }
 
 /// The stock profile as podman would hand it to runc: what is for other capabilities and machines is left out.

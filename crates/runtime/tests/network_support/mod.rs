@@ -1,9 +1,12 @@
 //! Network namespaces for tests: one that stands for the host, one per pod. All vanish with their threads.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use runtime::PodUid;
+use runtime::network::Network;
 use rustix::thread::UnshareFlags;
 
 /// Gives the calling thread, and every thread it starts from now on, a network namespace of its own.
@@ -98,4 +101,12 @@ pub fn inventory() -> Inventory {
     let addresses = lines(&["-4", "-o", "addr"]).iter().map(without_number).collect();
     let routes = lines(&["-4", "route"]);
     Inventory { links, addresses, routes }
+}
+
+/// Attaches a pod, to its one address.
+pub async fn attach(network: &Network, pod: &PodUid, netns: &Path) -> Ipv4Addr {
+    match network.attach(pod, netns).await.unwrap().as_slice() {
+        [IpAddr::V4(address)] => *address,
+        other => panic!("{other:?}"),
+    }
 }

@@ -10,6 +10,7 @@ mod lists;
 mod namespaces;
 mod objects;
 mod patches;
+mod policies;
 mod rights;
 mod scenarios;
 mod security;

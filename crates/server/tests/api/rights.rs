@@ -135,9 +135,16 @@ async fn a_node_does_not_draw_pods_to_itself_nor_hide_them() {
     let health = json!({ "key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule" });
     let kept = json!({ "key": "dedicated", "value": "db", "effect": "NoSchedule" });
     let taints = |taints: Value| json!({ "spec": { "taints": taints } });
-    api.patch_as(&node, own, MERGE, &taints(json!([kept, health]))).await.expect(200);
-    let refused = api.patch_as(&node, own, MERGE, &taints(json!([health]))).await.expect(403);
-    assert!(refused["message"].as_str().unwrap().ends_with("node \"n1\" is not allowed to modify taints"));
+    for wanted in [json!([kept, health]), json!([health]), json!([])] {
+        let refused = api.patch_as(&node, own, MERGE, &taints(wanted)).await.expect(403);
+        assert!(refused["message"].as_str().unwrap().ends_with("node \"n1\" is not allowed to modify taints"));
+    }
+    // What it says about itself keeps pods away all the same.
+    let short = json!({ "status": { "conditions": [
+        { "type": "Ready", "status": "True" }, { "type": "MemoryPressure", "status": "True" }] } });
+    let shown = api.patch_as(&node, &format!("{own}/status"), MERGE, &short).await.expect(200);
+    let keys: Vec<_> = shown["spec"]["taints"].as_array().unwrap().iter().map(|taint| &taint["key"]).collect();
+    assert_eq!(keys, ["dedicated", "node.kubernetes.io/memory-pressure"]);
     let applied = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" },
         "spec": { "taints": [{ "key": "dedicated", "effect": "NoExecute" }] } });
     let path = format!("{own}?fieldManager=node&force=true");

@@ -343,3 +343,65 @@ async fn a_node_reaches_what_its_pods_need_and_nothing_else() {
     api.delete(&format!("{base}/pods/p?gracePeriodSeconds=0")).await.expect(200);
     assert_eq!(api.get_as(&mine, &format!("{base}/secrets/used")).await, 403);
 }
+
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+
+fn token_secret(name: &str, account: &str) -> Value {
+    json!({ "metadata": { "name": name, "annotations": { "kubernetes.io/service-account.name": account } },
+        "type": "kubernetes.io/service-account-token" })
+}
+
+fn decoded(secret: &Value, key: &str) -> String {
+    use base64::Engine as _;
+    let text = secret["data"][key].as_str().unwrap_or_default();
+    String::from_utf8(base64::engine::general_purpose::STANDARD.decode(text).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn a_token_secret_is_filled_when_it_is_made_and_dies_with_itself() {
+    let api = Api::start().await;
+    api.server.publish_root_ca("a CA");
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = api.post(accounts, &json!({ "metadata": { "name": "robot" } })).await.expect(201);
+    let made = api.post(SECRETS, &token_secret("t", "robot")).await.expect(201);
+    assert_eq!(made["metadata"]["annotations"]["kubernetes.io/service-account.uid"], account["metadata"]["uid"]);
+    assert_eq!((decoded(&made, "namespace").as_str(), decoded(&made, "ca.crt").as_str()), ("default", "a CA"));
+    let token = decoded(&made, "token");
+    assert_eq!(api.with_token(&token, "/api/v1").await.code, 200);
+    let asked = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": token } });
+    let review = api.post("/apis/authentication.k8s.io/v1/tokenreviews", &asked).await.expect(201);
+    assert_eq!(review["status"]["user"]["username"], "system:serviceaccount:default:robot");
+
+    // What is taken out of it comes back.
+    let path = format!("{SECRETS}/t");
+    let emptied = api.patch(&path, &json!({ "data": null })).await.expect(200);
+    let mut events = api.watch(&format!("{SECRETS}?watch=1&resourceVersion={}", version(&emptied))).await;
+    let filled = events.next().await.unwrap()["object"].clone();
+    assert_eq!(api.with_token(&decoded(&filled, "token"), "/api/v1").await.code, 200);
+    assert_eq!(decoded(&filled, "namespace"), "default");
+
+    api.delete(&path).await.expect(200);
+    assert_eq!(api.with_token(&token, "/api/v1").await.code, 401);
+}
+
+#[tokio::test]
+async fn a_token_secret_needs_its_account_and_goes_with_it() {
+    let api = Api::start().await;
+    let refused = api.post(SECRETS, &token_secret("t", "nobody")).await.expect(422);
+    let message =
+        "Secret \"t\" is invalid: metadata.annotations[kubernetes.io/service-account.name]: Not found: \"nobody\"";
+    assert_eq!(refused["message"], message);
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    for name in ["robot", "other"] {
+        api.post(accounts, &json!({ "metadata": { "name": name } })).await.expect(201);
+        api.post(SECRETS, &token_secret(name, name)).await.expect(201);
+    }
+    let mut stranger = token_secret("stranger", "robot");
+    stranger["metadata"]["annotations"]["kubernetes.io/service-account.uid"] = json!("of another one");
+    assert_eq!(api.post(SECRETS, &stranger).await.code, 422);
+    let listed = api.get(SECRETS).await.expect(200);
+    let mut events = api.watch(&format!("{SECRETS}?watch=1&resourceVersion={}", version(&listed))).await;
+    api.delete(&format!("{accounts}/robot")).await.expect(200);
+    assert_eq!(events.next_line().await, "DELETED robot");
+    api.get(&format!("{SECRETS}/other")).await.expect(200);
+}

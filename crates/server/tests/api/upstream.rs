@@ -251,3 +251,63 @@ async fn who_is_impersonated_is_told_whole_by_those_who_may() {
         assert_eq!(api.send_as(eve, Method::POST, path, &headers[..kept], "{}").await.code, code, "{kept}");
     }
 }
+
+/// What was wrong besides is told with a refusal too, whatever the verb.
+#[tokio::test]
+async fn warnings_come_with_refusals() {
+    let api = Api::start().await;
+    let mut odd = configmap("a");
+    odd["metadata"]["labels"] = json!({ "bad label": "x" });
+    odd["dara"] = json!({});
+    let maps = format!("{DEFAULT}/configmaps");
+    api.post(&maps, &configmap("a")).await.expect(201);
+    let query = "fieldValidation=Warn&fieldManager=t";
+    let answers = [
+        api.post(&format!("{maps}?{query}"), &odd).await,
+        api.put(&format!("{maps}/a?{query}"), &odd).await,
+        api.patch(&format!("{maps}/a?{query}"), &odd).await,
+    ];
+    for answer in answers {
+        assert_eq!(answer.warnings(), ["299 - \"unknown field \\\"dara\\\"\""], "{}", answer.text);
+        answer.expect(422);
+    }
+}
+
+/// Paths that said `watch` before there was a parameter for it.
+#[tokio::test]
+async fn old_paths_of_watches_are_still_heard() {
+    let api = Api::start().await;
+    let maps = format!("{DEFAULT}/configmaps");
+    for name in ["a", "b"] {
+        api.post(&maps, &configmap(name)).await.expect(201);
+    }
+    let mut all = api.watch("/api/v1/watch/namespaces/default/configmaps").await;
+    assert_eq!([all.next_line().await, all.next_line().await], ["ADDED a", "ADDED b"]);
+    let mut one = api.watch("/api/v1/watch/namespaces/default/configmaps/b").await;
+    assert_eq!(one.next_line().await, "ADDED b");
+    api.delete(&format!("{maps}/a")).await.expect(200);
+    api.delete(&format!("{maps}/b")).await.expect(200);
+    assert_eq!(one.next_line().await, "DELETED b");
+    assert_eq!(api.delete("/api/v1/watch/namespaces/default/configmaps/b").await.code, 405);
+    assert_eq!(api.get("/api/v1/watch").await.code, 404);
+}
+
+/// Who writes through an older version owns what that version calls it.
+#[tokio::test]
+async fn fields_are_owned_in_the_words_of_their_writer() {
+    let api = Api::start().await;
+    let scaler = json!({ "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": { "name": "o" },
+        "spec": { "maxReplicas": 3, "targetCPUUtilizationPercentage": 70,
+            "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "d" } } });
+    let path = format!("/apis/autoscaling/v1{SCALERS}");
+    let made = api.post(&path, &scaler).await.expect(201);
+    let owned = &made["metadata"]["managedFields"][0];
+    assert_eq!(owned["apiVersion"], "autoscaling/v1");
+    assert!(owned["fieldsV1"]["f:spec"].get("f:targetCPUUtilizationPercentage").is_some(), "{owned}");
+    let more =
+        api.patch(&format!("{path}/o?fieldManager=other"), &json!({ "spec": { "maxReplicas": 4 } })).await.expect(200);
+    let entries = more["metadata"]["managedFields"].as_array().unwrap();
+    let other = entries.iter().find(|entry| entry["manager"] == "other").unwrap();
+    assert_eq!(other["apiVersion"], "autoscaling/v1");
+    assert_eq!(other["fieldsV1"], json!({ "f:spec": { "f:maxReplicas": {} } }));
+}

@@ -169,7 +169,7 @@ fn malformed_directives_and_missing_keys_are_refused() {
     );
     assert_eq!(
         refuse(json!({"spec": {"containers": [{"image": "x"}]}})).message,
-        "map: {\"image\":\"x\"} does not contain declared merge key: name"
+        "map: map[image:x] does not contain declared merge key: name"
     );
     assert_eq!(refuse(json!({"spec": {"containers": ["a"]}})).code, 422);
     assert_eq!(refuse(json!({"spec": {"containers": [["a"]]}})).code, 422);

@@ -196,7 +196,7 @@ fn schedule_complaint(schedule: &str) -> Option<String> {
     }
     let fields: Vec<&str> = schedule.split_whitespace().collect();
     if fields.len() != 5 {
-        return Some(format!("expected exactly 5 fields, found {}: {fields:?}", fields.len()));
+        return Some(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")));
     }
     let limits: [(i64, i64); 5] = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 7)];
     fields.iter().zip(limits).find_map(|(field, (low, high))| {

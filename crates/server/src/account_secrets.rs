@@ -1,0 +1,162 @@
+//! Secrets of type `kubernetes.io/service-account-token`: a token of an account that does not expire, for those who cannot ask
+//! for one. Each is filled when it is made, put right when it is changed, and goes with its account.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Cause, DeleteOptions, Kind, Status};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use store::{Change, Object};
+use tokio_util::sync::CancellationToken;
+
+use crate::request::key;
+use crate::state::{State, core_kind};
+use crate::tokens::{self, Grant, ISSUER};
+use crate::{change, delete};
+
+const TYPE: &str = "kubernetes.io/service-account-token";
+const NAME: &str = "kubernetes.io/service-account.name";
+const UID: &str = "kubernetes.io/service-account.uid";
+/// A token must say when it ends; a century is long enough.
+const SECONDS: i64 = 100 * 365 * 24 * 3600;
+/// Pause after a failure, which only a store that takes no writes can cause.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Fills a new secret, if it is one of these. Refuses one whose account is not there.
+pub(crate) fn admit(state: &State, kind: &Kind, secret: &mut Value) -> Result<(), Status> {
+    if kind.collection() != "secrets" || secret["type"] != TYPE {
+        return Ok(());
+    }
+    match account_of(state, secret) {
+        Some(account) => fill(state, &account, secret),
+        None => {
+            let field = format!("metadata.annotations[{NAME}]");
+            let cause = Cause::not_found(field, annotation(secret, NAME));
+            return Err(Status::invalid(kind, api::meta::name(secret), vec![cause]));
+        }
+    }
+    Ok(())
+}
+
+/// Keeps these secrets as they should be until `stop`.
+pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        let (_, mut accounts) = state.store.list_and_watch("serviceaccounts", "");
+        let (page, mut secrets) = state.store.list_and_watch("secrets", "");
+        let mut waiting = page.items;
+        loop {
+            while let Some(secret) = waiting.pop() {
+                if let Err(error) = consider(&state, &secret).await {
+                    tracing::warn!(%error, "cannot bring the secret of a service account into order");
+                    waiting.push(secret);
+                    tokio::select! {
+                        () = stop.cancelled() => return,
+                        () = tokio::time::sleep(RETRY_AFTER) => {}
+                    }
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                found = secrets.next() => match found {
+                    Some(Change::Added(secret) | Change::Modified { after: secret, .. }) => waiting.push(secret),
+                    Some(Change::Deleted { .. }) => {}
+                    None => break,
+                },
+                found = accounts.next() => match found {
+                    Some(Change::Deleted { last, .. }) => {
+                        let page = state.store.list("secrets", &last.key.namespace, None);
+                        waiting.extend(page.map(|page| page.items).unwrap_or_default());
+                    }
+                    Some(Change::Added(_) | Change::Modified { .. }) => {}
+                    None => break,
+                },
+            }
+        }
+    }
+}
+
+/// Fills what is missing; removes a secret whose account is gone.
+async fn consider(state: &State, found: &Object) -> Result<(), Status> {
+    if found.value()["type"] != TYPE {
+        return Ok(());
+    }
+    let kind = core_kind("secrets");
+    // What is stored by now counts.
+    let Some(secret) = state.store.get(&found.key) else { return Ok(()) };
+    let outcome = match account_of(state, &secret.value()) {
+        None => {
+            let uid = Some(api::meta::uid(&secret.value()).to_owned());
+            let options = DeleteOptions { uid, ..DeleteOptions::default() };
+            delete::delete(state, kind, &secret.key, &options).await.map(|_| ())
+        }
+        Some(account) if is_filled(state, &account, &secret.value()) => Ok(()),
+        Some(account) => {
+            let filled = change::modify(state, kind, &secret.key, false, |current| {
+                let mut new = current.to_value();
+                if !is_filled(state, &account, &new) {
+                    fill(state, &account, &mut new);
+                }
+                Ok(new)
+            });
+            filled.await.map(|_| ())
+        }
+    };
+    match outcome {
+        // Gone, or made anew: that is told as well.
+        Err(status) if matches!(status.code, 404 | 409) => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// The account that the secret names: the one it was made for, if that was written down.
+fn account_of(state: &State, secret: &Value) -> Option<Arc<Object>> {
+    let name = annotation(secret, NAME);
+    let account = state.store.get(&key(core_kind("serviceaccounts"), api::meta::namespace(secret), &name))?;
+    let uid = annotation(secret, UID);
+    (uid.is_empty() || uid == api::meta::uid(&account.value())).then_some(account)
+}
+
+fn annotation(secret: &Value, name: &str) -> String {
+    api::meta::annotations(secret).find(|(own, _)| *own == name).map(|(_, value)| value.to_owned()).unwrap_or_default()
+}
+
+/// What the secret must hold besides the token.
+fn contents(state: &State, secret: &Value) -> Vec<(&'static str, String)> {
+    let namespace = ("namespace", STANDARD.encode(api::meta::namespace(secret)));
+    let ca = state.root_ca.get().map(|pem| ("ca.crt", STANDARD.encode(pem)));
+    ca.into_iter().chain([namespace]).collect()
+}
+
+fn is_filled(state: &State, account: &Object, secret: &Value) -> bool {
+    let token = secret["data"]["token"].as_str().unwrap_or_default();
+    let others = contents(state, secret);
+    !token.is_empty()
+        && annotation(secret, UID) == api::meta::uid(&account.value())
+        && others.iter().all(|(name, value)| secret["data"][*name] == **value)
+}
+
+fn fill(state: &State, account: &Arc<Object>, secret: &mut Value) {
+    let contents = contents(state, secret);
+    for part in ["/metadata/annotations", "/data"] {
+        let (parent, name) = part.rsplit_once('/').expect("a path has a parent");
+        if let Some(parent) = secret.pointer_mut(parent).and_then(Value::as_object_mut)
+            && !parent.get(name).is_some_and(Value::is_object)
+        {
+            parent.insert(name.to_owned(), json!({}));
+        }
+    }
+    secret["metadata"]["annotations"][UID] = json!(api::meta::uid(&account.value()));
+    for (name, value) in contents {
+        secret["data"][name] = json!(value);
+    }
+    if secret["data"]["token"].as_str().is_none_or(str::is_empty) {
+        let bound = Some((core_kind("secrets"), Arc::new(secret.clone())));
+        let audiences = [ISSUER.to_owned()];
+        let grant = Grant { account, audiences: &audiences, seconds: SECONDS, bound };
+        let (token, _) = tokens::issue(state, &grant, Timestamp::now());
+        secret["data"]["token"] = json!(STANDARD.encode(token));
+    }
+}
