@@ -9,6 +9,7 @@ use runtime::embedded::{Embedded, EmbeddedConfig};
 
 use crate::config::{Config, VERSION};
 use crate::instance::Instance;
+use crate::status::Leaving;
 
 /// A running node and what it runs containers with.
 pub(crate) struct Machine {
@@ -21,6 +22,12 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
+    /// Who of this node's pods is on its way out.
+    pub(crate) fn leaving(&self) -> Leaving {
+        let containers = self.node.containers();
+        Arc::new(move || containers.leaving())
+    }
+
     /// Starts the runtime, then the node, which speaks through `client`. `api_port` is where the node itself is reached.
     pub(crate) async fn start(
         config: &Config,

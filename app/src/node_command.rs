@@ -89,7 +89,7 @@ async fn serve(config: Config, instance: Instance, membership: Membership, liste
         membership.client()?,
         &membership.server,
         Membership::place(&instance.dir),
-        config.node_name.clone(),
+        (config.node_name.clone(), machine.leaving()),
     );
     let mut control = control.answer(reporter);
     // Pods are looked after from here on, whether or not the server answers.

@@ -1,9 +1,11 @@
 //! `adieu status`: asked over the control socket, answered from the instance's own API.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -79,21 +81,38 @@ pub(crate) struct Reporter {
     pods: String,
     /// Since when it has been ready.
     since: Timestamp,
+    /// The pods of the node in this process that are on their way out, and by when.
+    leaving: Leaving,
 }
+
+/// Tells who leaves, by namespace and name, and by when: not everyone who does was deleted.
+pub(crate) type Leaving = Arc<dyn Fn() -> BTreeMap<(String, String), Timestamp> + Send + Sync>;
 
 impl Reporter {
     /// For an instance that is ready now: clients get to its API at `address` by `kubeconfig`; `node` runs in this process.
-    pub(crate) fn new(plane: &ControlPlane, address: SocketAddr, kubeconfig: PathBuf, node: Option<String>) -> Self {
+    pub(crate) fn new(
+        plane: &ControlPlane,
+        address: SocketAddr,
+        kubeconfig: PathBuf,
+        node: Option<(String, Leaving)>,
+    ) -> Self {
         let client = plane.client_as(Identity::new("system:apiserver", &["system:masters"]));
         let (api, pods) = (format!("https://{address}"), "/api/v1/pods".to_owned());
-        Self { client, api, kubeconfig, node, pods, since: Timestamp::now() }
+        let nobody: Leaving = Arc::new(BTreeMap::new);
+        let (node, leaving) = node.map_or((None, nobody), |(node, leaving)| (Some(node), leaving));
+        Self { client, api, kubeconfig, node, pods, since: Timestamp::now(), leaving }
     }
 
     /// For a node that joins the server at `server`, which it asks through `client`.
-    pub(crate) fn of_member(client: kube::Client, server: &http::Uri, kubeconfig: PathBuf, node: String) -> Self {
+    pub(crate) fn of_member(
+        client: kube::Client,
+        server: &http::Uri,
+        kubeconfig: PathBuf,
+        (node, leaving): (String, Leaving),
+    ) -> Self {
         let api = server.to_string().trim_end_matches('/').to_owned();
         let pods = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
-        Self { client, api, kubeconfig, node: Some(node), pods, since: Timestamp::now() }
+        Self { client, api, kubeconfig, node: Some(node), pods, since: Timestamp::now(), leaving }
     }
 
     /// One line for [`run`].
@@ -111,6 +130,7 @@ impl Reporter {
         };
         let pods = self.get(&self.pods).await?;
         let pods = pods["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let leaving = (self.leaving)();
         Ok(Status {
             version: VERSION.to_owned(),
             pid: std::process::id(),
@@ -118,7 +138,7 @@ impl Reporter {
             api: self.api.clone(),
             kubeconfig: self.kubeconfig.display().to_string(),
             node,
-            pods: pods.iter().map(pod_status).collect(),
+            pods: pods.iter().map(|pod| pod_status(pod, &leaving)).collect(),
         })
     }
 
@@ -140,13 +160,31 @@ fn node_status(name: &str, node: &Value) -> NodeStatus {
     }
 }
 
-fn pod_status(pod: &Value) -> PodStatus {
+fn pod_status(pod: &Value, leaving: &BTreeMap<(String, String), Timestamp>) -> PodStatus {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let metadata = &pod["metadata"];
-    PodStatus {
-        namespace: text(&metadata["namespace"]),
-        name: text(&metadata["name"]),
-        phase: text(&pod["status"]["phase"]),
-        deadline: metadata["deletionTimestamp"].as_str().and_then(|time| time.parse().ok()),
+    let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+    let deleted = metadata["deletionTimestamp"].as_str().and_then(|time| time.parse().ok());
+    // The node's own word is the newer one: a shutdown may have brought the end closer.
+    let deadline = leaving.get(&(namespace.clone(), name.clone())).copied().or(deleted);
+    PodStatus { namespace, name, phase: text(&pod["status"]["phase"]), deadline }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pod that leaves with its node was not deleted by anybody; nor was one whose manifest is gone.
+    #[test]
+    fn whoever_the_node_sends_away_is_leaving() {
+        let pod =
+            |name: &str| json!({ "metadata": { "namespace": "a", "name": name }, "status": { "phase": "Running" } });
+        let at = Timestamp::UNIX_EPOCH;
+        let leaving = BTreeMap::from([(("a".to_owned(), "static".to_owned()), at)]);
+        assert_eq!(pod_status(&pod("static"), &leaving).deadline, Some(at));
+        assert_eq!(pod_status(&pod("other"), &leaving).deadline, None);
+        let mut deleted = pod("deleted");
+        deleted["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:09Z");
+        assert_eq!(pod_status(&deleted, &leaving).deadline.map(Timestamp::as_second), Some(9));
     }
 }

@@ -48,7 +48,8 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
         kubeconfig.display()
     );
     let _ = io::stdout().write_all(ready.as_bytes()).and_then(|()| io::stdout().flush());
-    let reporter = Reporter::new(&platform.plane, address, kubeconfig, Some(config.node_name.clone()));
+    let node = (config.node_name.clone(), platform.machine.leaving());
+    let reporter = Reporter::new(&platform.plane, address, kubeconfig, Some(node));
     let mut control = control.answer(reporter);
     notify::ready(&format!("node {} at https://{address}", config.node_name));
 

@@ -25,6 +25,13 @@ pub fn group_versions() -> Vec<(&'static str, &'static str)> {
     all.into_iter().map(|(group, version)| (group, version.0)).collect()
 }
 
+/// The group and version of what pods and nodes use. Nothing of it is stored, and it has no place in [`KINDS`].
+pub const METRICS: (&str, &str) = ("metrics.k8s.io", "v1beta1");
+
+/// Plural, kind, and whether it lives in a namespace.
+const METRICS_KINDS: [(&str, &str, bool); 2] = [("nodes", "NodeMetrics", false), ("pods", "PodMetrics", true)];
+const METRICS_VERBS: [&str; 2] = ["get", "list"];
+
 fn groups() -> BTreeSet<&'static str> {
     KINDS.iter().map(|kind| kind.group).filter(|group| !group.is_empty()).collect()
 }
@@ -43,13 +50,13 @@ pub fn api_versions(address: &str) -> Value {
 
 /// `GET /apis`.
 pub fn api_group_list() -> Value {
-    let groups: Vec<Value> = groups().into_iter().map(group_entry).collect();
+    let groups: Vec<Value> = groups().into_iter().chain([METRICS.0]).map(group_entry).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
 /// `GET /apis/{group}`.
 pub fn api_group(group: &str) -> Option<Value> {
-    let group = groups().into_iter().find(|g| *g == group)?;
+    let group = groups().into_iter().chain([METRICS.0]).find(|g| *g == group)?;
     let mut entry = group_entry(group);
     entry["kind"] = json!("APIGroup");
     entry["apiVersion"] = json!("v1");
@@ -59,6 +66,7 @@ pub fn api_group(group: &str) -> Option<Value> {
 fn group_entry(group: &str) -> Value {
     let versions: Vec<Value> = group_versions()
         .into_iter()
+        .chain([METRICS])
         .filter(|(g, _)| *g == group)
         .map(|(g, version)| json!({ "groupVersion": group_version(g, version), "version": version }))
         .collect();
@@ -67,11 +75,15 @@ fn group_entry(group: &str) -> Value {
 
 /// `GET /api/v1`, `GET /apis/{group}/{version}`.
 pub fn api_resource_list(group: &str, version: &str) -> Option<Value> {
+    let metrics = METRICS_KINDS.iter().filter(|_| (group, version) == METRICS).map(|(plural, kind, namespaced)| {
+        json!({ "name": plural, "singularName": "", "namespaced": namespaced, "kind": kind, "verbs": METRICS_VERBS })
+    });
     let resources: Vec<Value> = kinds_of(group, version)
         .flat_map(|kind| {
             let subresources = kind.subresources.iter().map(|sub| legacy_subresource(kind, sub));
             std::iter::once(legacy_resource(kind)).chain(subresources)
         })
+        .chain(metrics)
         .collect();
     if resources.is_empty() {
         return None;
@@ -119,8 +131,21 @@ pub fn aggregated_groups() -> Value {
     let items = groups()
         .into_iter()
         .map(|group| json!({ "metadata": { "name": group }, "versions": aggregated_versions(group) }))
+        .chain([aggregated_metrics()])
         .collect();
     aggregated(items)
+}
+
+fn aggregated_metrics() -> Value {
+    let resource = |(plural, kind, namespaced): &(&str, &str, bool)| {
+        json!({
+            "resource": plural, "responseKind": { "group": "", "version": "", "kind": kind },
+            "scope": if *namespaced { "Namespaced" } else { "Cluster" }, "singularResource": "", "verbs": METRICS_VERBS,
+        })
+    };
+    let resources: Vec<Value> = METRICS_KINDS.iter().map(resource).collect();
+    let version = json!({ "version": METRICS.1, "freshness": "Current", "resources": resources });
+    json!({ "metadata": { "name": METRICS.0 }, "versions": [version] })
 }
 
 fn aggregated(items: Vec<Value>) -> Value {

@@ -52,7 +52,7 @@ pub struct PodStatus {
     pub name: String,
     /// Its phase.
     pub phase: String,
-    /// When its grace ends, once it has been deleted.
+    /// When its grace ends, once it is leaving: deleted, or sent away by its node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
 }

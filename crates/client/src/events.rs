@@ -1,9 +1,10 @@
 //! What people are told, as Kubernetes Events: one recorder for every part that has something to say.
 //!
-//! Told in order, by one task, off the path of any deadline: a slow API delays the telling and nothing else. What is
-//! said again is counted on the event that said it first.
+//! Told in order, by one task, off the path of any deadline: an API that is slow or away delays the telling and nothing
+//! else. What is said again is counted on the event that said it first.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference};
@@ -18,6 +19,13 @@ const BACKLOG: usize = 4096;
 
 /// How many events are remembered, so that they can be counted.
 const REMEMBERED: usize = 4096;
+
+/// How long a server that is not there is waited for before it is asked again, at first and at most.
+const RETRY_LEAST: Duration = Duration::from_millis(200);
+const RETRY_MOST: Duration = Duration::from_secs(5);
+
+/// How often a server may fail to store an event before the next one has its turn.
+const REFUSALS_MOST: u32 = 8;
 
 /// Where events about things without a namespace are kept.
 const NAMESPACE_OF_NODES: &str = "default";
@@ -127,6 +135,33 @@ impl Memory {
             .join("\u{1f}")
     }
 
+    /// Stores an event, or counts it on the one that said the same.
+    async fn store(&mut self, client: &kube::Client, event: &Event) -> kube::Result<()> {
+        let namespace = event.metadata.namespace.clone().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+        let key = Self::key(event);
+        if let Some((name, count)) = self.said.get(&key).cloned() {
+            let again = json!({ "count": count + 1, "lastTimestamp": event.last_timestamp });
+            match api.patch(&name, &PatchParams::default(), &Patch::Merge(again)).await {
+                Ok(_) => {
+                    self.remember(key, name, count + 1);
+                    return Ok(());
+                }
+                Err(error) if is_worth_another_try(&error) => return Err(error),
+                // Most likely it was old and is gone: then it is told anew.
+                Err(error) => debug!(%error, "an event could not be counted"),
+            }
+        }
+        match api.create(&PostParams::default(), event).await {
+            Ok(_) => {}
+            // It was stored when nobody was left to say so.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(error),
+        }
+        self.remember(key, event.metadata.name.clone().unwrap_or_default(), 1);
+        Ok(())
+    }
+
     fn remember(&mut self, key: String, name: String, count: i32) {
         if self.said.len() >= REMEMBERED {
             // What is forgotten is told anew instead of being counted.
@@ -139,29 +174,31 @@ impl Memory {
 async fn store(client: kube::Client, mut events: mpsc::Receiver<Event>) {
     let mut memory = Memory::default();
     while let Some(event) = events.recv().await {
-        let namespace = event.metadata.namespace.clone().unwrap_or_default();
-        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-        let key = Memory::key(&event);
-        if let Some((name, count)) = memory.said.get(&key).cloned() {
-            let again = json!({ "count": count + 1, "lastTimestamp": event.last_timestamp });
-            match api.patch(&name, &PatchParams::default(), &Patch::Merge(again)).await {
-                Ok(_) => {
-                    memory.remember(key, name, count + 1);
-                    continue;
-                }
-                // Most likely it was old and is gone: then it is told anew.
-                Err(error) => debug!(%error, "an event could not be counted"),
+        let mut retry = RETRY_LEAST;
+        let mut refusals = 0;
+        // One at a time: whoever reads them later reads them in the order in which things happened.
+        while let Err(error) = memory.store(&client, &event).await {
+            refusals += u32::from(matches!(error, kube::Error::Api(_)));
+            if !is_worth_another_try(&error) || refusals >= REFUSALS_MOST {
+                debug!(%error, reason = event.reason, "an event could not be stored");
+                break;
             }
-        }
-        match api.create(&PostParams::default(), &event).await {
-            Ok(_) => memory.remember(key, event.metadata.name.unwrap_or_default(), 1),
-            Err(error) => debug!(%error, reason = event.reason, "an event could not be stored"),
+            tokio::time::sleep(retry).await;
+            retry = (retry * 2).min(RETRY_MOST);
         }
     }
 }
 
+/// Whether the server was not there, or busy; what it says of the event itself will not change.
+fn is_worth_another_try(error: &kube::Error) -> bool {
+    !matches!(error, kube::Error::Api(status) if status.code != 429 && status.code < 500)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
 
     fn recorder() -> Recorder {
@@ -186,5 +223,41 @@ mod tests {
         assert_eq!(said("a", "x", 1), said("a", "x", 2));
         assert_ne!(said("a", "x", 1), said("b", "x", 1));
         assert_ne!(said("a", "x", 1), said("a", "y", 1));
+    }
+
+    /// A server that is away, and then busy, is told everything in order when it is there; what it refuses is given up.
+    #[tokio::test]
+    async fn nothing_is_lost_while_the_server_is_away() {
+        let (stored_told, mut stored) = mpsc::unbounded_channel();
+        let calls = Arc::new(AtomicU32::new(0));
+        let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (call, stored) = (calls.fetch_add(1, Ordering::Relaxed), stored_told.clone());
+            async move {
+                let body = request.into_body().collect_bytes().await.expect("a body");
+                let event: Event = serde_json::from_slice(&body).expect("an event");
+                let answer = |code: u16, body: Vec<u8>| {
+                    let answer = http::Response::builder().status(code).body(kube::client::Body::from(body));
+                    Ok::<_, std::io::Error>(answer.expect("an answer"))
+                };
+                let failure = |code| serde_json::to_vec(&kube::core::Status::failure("no", "No").with_code(code));
+                match (call, event.reason.as_deref()) {
+                    (0, _) => Err(std::io::ErrorKind::ConnectionRefused.into()),
+                    (1, _) => answer(503, failure(503).expect("a status")),
+                    (_, Some("Refused")) => answer(422, failure(422).expect("a status")),
+                    (_, reason) => {
+                        let _ = stored.send(reason.unwrap_or_default().to_owned());
+                        answer(201, body.to_vec())
+                    }
+                }
+            }
+        });
+        let (recorder, storing) = Recorder::start(kube::Client::new(server, "default"), "kubelet", None);
+        for reason in ["Scheduled", "Refused", "Killing", "StopSignalSent"] {
+            recorder.tell(about_node("n1"), Grade::Normal, reason, "words".into());
+        }
+        drop(recorder);
+        storing.await;
+        let told: Vec<String> = std::iter::from_fn(|| stored.try_recv().ok()).collect();
+        assert_eq!(told, ["Scheduled", "Killing", "StopSignalSent"]);
     }
 }

@@ -116,11 +116,12 @@ impl Container {
             attempt: *attempt,
             run: match run {
                 Run::Unstarted => CalmRun::Unstarted,
-                Run::Waiting { until, shown } => CalmRun::Waiting { until: *until, shown: shown.clone() },
+                Run::Waiting { until, shown, then: None } => CalmRun::Waiting { until: *until, shown: shown.clone() },
                 Run::Running(Running {
                     since,
                     seen_at,
                     post_start: None,
+                    fell_short: false,
                     probed_ready,
                     came_up,
                     replaced: false,
@@ -132,7 +133,7 @@ impl Container {
                     probed_ready: *probed_ready,
                     came_up: *came_up,
                 },
-                Run::Asked(_) | Run::Running(_) => return None,
+                Run::Asked(_) | Run::Running(_) | Run::Waiting { .. } => return None,
                 Run::Ended => CalmRun::Ended,
             },
             back_off: back_off.next,
@@ -151,11 +152,12 @@ impl Container {
             attempt,
             run: match run {
                 CalmRun::Unstarted => Run::Unstarted,
-                CalmRun::Waiting { until, shown } => Run::Waiting { until, shown },
+                CalmRun::Waiting { until, shown } => Run::Waiting { until, shown, then: None },
                 CalmRun::Running { since, seen_at, probed_ready, came_up } => Run::Running(Running {
                     since,
                     seen_at,
                     post_start: None,
+                    fell_short: false,
                     probed_ready,
                     came_up,
                     replaced: false,

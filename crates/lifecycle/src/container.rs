@@ -61,8 +61,8 @@ pub(crate) enum Run {
     Unstarted,
     /// `StartContainer` was asked; that is all we know.
     Asked(Asked),
-    /// It will be asked for again after a while.
-    Waiting { until: Moment, shown: Waiting },
+    /// It will be asked for again after a while. What went wrong is shown as itself at first, and `then` as a back-off.
+    Waiting { until: Moment, shown: Waiting, then: Option<(Moment, Waiting)> },
     /// It was seen to run, and not to end.
     Running(Running),
     /// It ended and will not run again. `newest` tells how.
@@ -102,6 +102,8 @@ pub(crate) struct Running {
     pub(crate) seen_at: Moment,
     /// Its postStart hook, while that runs.
     pub(crate) post_start: Option<HookRun>,
+    /// That hook failed or was cut short: it never comes up.
+    pub(crate) fell_short: bool,
     pub(crate) probed_ready: bool,
     /// Its startup probe has passed.
     pub(crate) came_up: bool,
@@ -224,7 +226,9 @@ impl Container {
     /// Running, and its postStart hook and startup probe are through.
     pub(crate) fn is_started(&self) -> bool {
         matches!(&self.run, Run::Running(running)
-            if running.post_start.is_none() && (running.came_up || !self.spec.probes.startup))
+            if running.post_start.is_none()
+                && !running.fell_short
+                && (running.came_up || !self.spec.probes.startup))
     }
 
     pub(crate) fn is_ready(&self) -> bool {
@@ -305,6 +309,7 @@ impl Container {
             since: wall,
             seen_at: now,
             post_start: hook,
+            fell_short: false,
             probed_ready: false,
             came_up: false,
             replaced,
@@ -398,6 +403,7 @@ impl Container {
             }
             HookKind::PostStart => match (running.post_start.take(), outcome) {
                 (Some(_), HookOutcome::Failed { message }) => {
+                    running.fell_short = true;
                     out.push(Effect::Emit(Event::warning(
                         &self.spec.name,
                         "FailedPostStartHook",
@@ -442,7 +448,12 @@ impl Container {
     pub(crate) fn living_wakes(&self, wakes: &mut Soonest) {
         let name = &self.spec.name;
         match &self.run {
-            Run::Waiting { until, .. } => wakes.consider(*until, || WakeReason::BackOffEnds(name.clone())),
+            Run::Waiting { until, then, .. } => {
+                if let Some((at, _)) = then {
+                    wakes.consider(*at, || WakeReason::BackOffShown(name.clone()));
+                }
+                wakes.consider(*until, || WakeReason::BackOffEnds(name.clone()));
+            }
             Run::Running(running) => {
                 if let Some(at) = running.post_start.and_then(|hook| hook.sleeps_until()) {
                     wakes.consider(at, || WakeReason::SleepEnds(name.clone()));

@@ -67,6 +67,7 @@ impl PodWorker {
             | Input::ImageFailed { .. }
             | Input::SandboxReady
             | Input::SandboxFailed { .. }
+            | Input::VolumeFailed { .. }
             | Input::Started { .. }
             | Input::StartFailed { .. }
             | Input::HookFinished { .. }
@@ -113,6 +114,7 @@ impl PodWorker {
             | Input::ImageFailed { .. }
             | Input::SandboxReady
             | Input::SandboxFailed { .. }
+            | Input::VolumeFailed { .. }
             | Input::Started { .. }
             | Input::StartFailed { .. }
             | Input::Exited { .. }
@@ -161,6 +163,7 @@ impl PodWorker {
             | Input::ImageFailed { .. }
             | Input::SandboxReady
             | Input::SandboxFailed { .. }
+            | Input::VolumeFailed { .. }
             | Input::Started { .. }
             | Input::StartFailed { .. }
             | Input::Exited { .. }
@@ -193,6 +196,7 @@ impl PodWorker {
             | Input::ImageFailed { .. }
             | Input::SandboxReady
             | Input::SandboxFailed { .. }
+            | Input::VolumeFailed { .. }
             | Input::Started { .. }
             | Input::StartFailed { .. }
             | Input::Exited { .. }

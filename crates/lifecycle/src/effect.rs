@@ -16,7 +16,7 @@ pub enum Effect {
     PullImage { container: ContainerName, edition: u32 },
     /// Nobody waits for that image any more.
     CancelPull { container: ContainerName },
-    /// Make namespaces, network, cgroup. Answered by `SandboxReady` or `SandboxFailed`.
+    /// Make namespaces, network, cgroup. Answered by `SandboxReady`, `SandboxFailed` or `VolumeFailed`.
     CreateSandbox,
     /// Create and start. Answered by `Started` or `StartFailed`.
     StartContainer { instance: Instance },

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::reboot::Shift;
-use crate::restart::BackOff;
+use crate::restart::{BackOff, ERROR_SHOWN};
 use crate::wake::Soonest;
 use crate::{ContainerName, Effect, Event, EventKind, Moment, Signal, Waiting, WakeReason};
 
@@ -67,9 +67,6 @@ impl Wanted<'_> {
 }
 
 impl Image {
-    /// How long an error is shown as itself before it is shown as a back-off, so that watchers see both.
-    const ERROR_SHOWN: Duration = Duration::from_secs(1);
-
     /// How long an answer is waited for. A large image takes its time; asking again for one on its way changes nothing.
     pub(crate) const PATIENCE: Duration = Duration::from_secs(3600);
 
@@ -120,7 +117,7 @@ impl Image {
             message,
             delay,
             retry_at: now + delay,
-            back_off_at: turns.then_some(now + Self::ERROR_SHOWN),
+            back_off_at: turns.then_some(now + ERROR_SHOWN),
             backing_off: false,
         });
     }

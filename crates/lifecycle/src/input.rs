@@ -20,6 +20,8 @@ pub enum Input {
     SandboxReady,
     /// They could not be made.
     SandboxFailed { message: String },
+    /// A volume could not be made, without which nothing starts in the sandbox: that was not made, either.
+    VolumeFailed { message: String },
     /// The container's process runs.
     Started { instance: Instance, wall: Wall },
     /// The container could not be created or started (`CreateContainerError`, `StartError`, …).

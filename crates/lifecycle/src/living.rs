@@ -13,7 +13,7 @@ use crate::container::{Asked, Container, EndedRun, Run};
 use crate::image::Wanted;
 use crate::phase::{Phase, Sandbox};
 use crate::reboot::Shift;
-use crate::restart::Errand;
+use crate::restart::{ERROR_SHOWN, Errand};
 use crate::stop::Gate;
 use crate::termination::{Termination, terminal_phase};
 use crate::wake::Soonest;
@@ -59,7 +59,15 @@ impl PodWorker {
                 }
             }
             Input::SandboxReady => self.sandbox_ready(),
-            Input::SandboxFailed { message } => self.sandbox_failed(now, &message, out),
+            Input::SandboxFailed { message } => {
+                self.sandbox_failed(
+                    now,
+                    "FailedCreatePodSandBox",
+                    format!("Failed to create pod sandbox: {message}"),
+                    out,
+                );
+            }
+            Input::VolumeFailed { message } => self.sandbox_failed(now, "FailedMount", message, out),
             Input::SandboxRemoved => self.sandbox_replaced(now, out),
             Input::SandboxRemovalFailed { message: _ } => {
                 if let Phase::Living { sandbox: Sandbox::Replacing(errand) } = &mut self.phase {
@@ -85,7 +93,7 @@ impl PodWorker {
             }
             Input::HookFinished { instance, kind, outcome } => self.hook_finished(now, &instance, kind, outcome, out),
             Input::SignalAnswered { instance, signal, delivery } => {
-                self.signal_answered(now, &instance, signal, delivery);
+                self.signal_answered(now, &instance, (signal, delivery), out);
             }
             Input::KillFailed { instance, message } => self.kill_failed(now, &instance, &message, out),
             Input::ProbeChanged { instance, probe, passing } => self.probe_changed(now, &instance, probe, passing, out),
@@ -242,6 +250,10 @@ impl PodWorker {
 
     /// Walks the containers in their order and asks for each one whose time has come.
     fn start_what_may_start(&mut self, now: Moment, out: &mut Vec<Effect>) {
+        // Whoever looks into a pod that does not come up cannot wait until it has.
+        for container in self.containers.iter_mut().filter(|container| container.spec.role == Role::Ephemeral) {
+            container.start_if_waiting(now, out);
+        }
         for container in &mut self.containers {
             match container.spec.role {
                 Role::Init => {
@@ -256,7 +268,8 @@ impl PodWorker {
                         return;
                     }
                 }
-                Role::Main | Role::Ephemeral => {
+                Role::Ephemeral => {}
+                Role::Main => {
                     self.initialized = true;
                     container.start_if_waiting(now, out);
                     if container.holds_back_others() {
@@ -280,6 +293,8 @@ impl PodWorker {
         let Some(container) = self.containers.iter_mut().find(waits) else { return };
         let (attempt, outdated) = (container.attempt, container.is_outdated());
         container.start_failed(&reason, &message, out);
+        // Its end is a `StartError`; what it waits for has another name.
+        let reason = if reason == "StartError" { "RunContainerError".into() } else { reason };
         let shown = Waiting { reason, message: Some(message) };
         if container.newest.as_ref().is_some_and(|newest| newest.attempt == attempt) {
             container.restart_if_due(now, policy, EndedRun::unseen(Some(shown), outdated), &self.identity, out);
@@ -333,11 +348,10 @@ impl PodWorker {
         }
     }
 
-    fn sandbox_failed(&mut self, now: Moment, message: &str, out: &mut Vec<Effect>) {
+    fn sandbox_failed(&mut self, now: Moment, reason: &str, message: String, out: &mut Vec<Effect>) {
         if let Phase::Living { sandbox: Sandbox::Asked(errand) } = &mut self.phase {
             errand.failed(now);
-            let message = format!("Failed to create pod sandbox: {message}");
-            out.push(Effect::Emit(Event::pod_warning("FailedCreatePodSandBox", message)));
+            out.push(Effect::Emit(Event::pod_warning(reason, message)));
         }
     }
 
@@ -414,23 +428,31 @@ impl Container {
             let message = format!("Back-off restarting failed container {name} in pod {pod}");
             out.push(Effect::Emit(Event::warning(name, "BackOff", message)));
         }
-        let shown = ended.blame.unwrap_or_else(|| Waiting {
-            reason: "CrashLoopBackOff".into(),
-            message: Some(format!("back-off {} restarting failed container={name} pod={pod}", length(delay))),
-        });
-        self.run = Run::Waiting { until: now + delay, shown };
+        let message = format!("back-off {} restarting failed container={name} pod={pod}", length(delay));
+        let backs_off = |message| Waiting { reason: "CrashLoopBackOff".into(), message: Some(message) };
+        let (shown, then) = match ended.blame {
+            Some(blame) => {
+                let why = blame.message.as_deref().unwrap_or_default();
+                let message = format!("{message}: {}: {why}", blame.reason);
+                (blame, Some((now + ERROR_SHOWN, backs_off(message))))
+            }
+            None => (backs_off(message), None),
+        };
+        self.run = Run::Waiting { until: now + delay, shown, then };
     }
 
     /// Puts off the next start after one that did not succeed.
     pub(crate) fn wait_after_failed_start(&mut self, now: Moment, shown: Waiting) {
-        self.run = Run::Waiting { until: now + self.back_off.after_failed_start(), shown };
+        self.run = Run::Waiting { until: now + self.back_off.after_failed_start(), shown, then: None };
     }
 
     /// A back-off that is over holds nobody, whatever else the container may still wait for.
     fn end_back_off(&mut self, now: Moment) {
-        if let Run::Waiting { until, .. } = self.run
-            && now >= until
-        {
+        let Run::Waiting { until, shown, then } = &mut self.run else { return };
+        if let Some((_, backs_off)) = then.take_if(|(at, _)| now >= *at) {
+            *shown = backs_off;
+        }
+        if now >= *until {
             self.run = Run::Unstarted;
         }
     }

@@ -48,8 +48,8 @@ impl PodWorker {
         self.reattach_detour(out);
         let Phase::Living { sandbox } = &mut self.phase else { return };
         match (&mut *sandbox, report.sandbox) {
-            (Sandbox::Asked(_), true) => *sandbox = Sandbox::Ready,
-            (Sandbox::Asked(errand), false) => {
+            // It may be there, and something else that it needs may not: that is for whoever makes it to say.
+            (Sandbox::Asked(errand), _) => {
                 errand.asked_anew(now);
                 out.push(Effect::CreateSandbox);
             }

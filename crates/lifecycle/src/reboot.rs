@@ -41,7 +41,10 @@ impl PodWorker {
         for container in &mut self.containers {
             container.image.rebase(shift);
             match &mut container.run {
-                Run::Waiting { until, .. } => shift.apply(until),
+                Run::Waiting { until, then, .. } => {
+                    shift.apply(until);
+                    then.iter_mut().for_each(|(at, _)| shift.apply(at));
+                }
                 Run::Running(running) => running.rebase(shift),
                 Run::Asked(asked) => asked.rebase(shift),
                 Run::Unstarted | Run::Ended => {}

@@ -6,6 +6,9 @@ use crate::reboot::Shift;
 use crate::wake::Soonest;
 use crate::{Moment, WakeReason};
 
+/// How long an error is shown as itself before it is shown as a back-off, so that watchers see both.
+pub(crate) const ERROR_SHOWN: Duration = Duration::from_secs(1);
+
 /// The crash back-off of one container: at once, then 10 s doubling to 300 s, forgotten after 600 s of running.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct BackOff {

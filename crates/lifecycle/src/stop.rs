@@ -70,6 +70,14 @@ enum Step {
     Killed { again_at: Moment, failures: u32 },
 }
 
+/// What became of a signal to whom.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answered<'a> {
+    pub(crate) name: &'a ContainerName,
+    pub(crate) signal: Signal,
+    pub(crate) delivery: Delivery,
+}
+
 impl Stop {
     pub(crate) fn is_in_hook(&self) -> bool {
         matches!(self.step, Step::Hook(_))
@@ -92,13 +100,24 @@ impl Stop {
         self.step = Step::Turn;
     }
 
-    /// Whoever could not be reached at first has its notice from the moment it was.
-    pub(crate) fn signal_answered(&mut self, now: Moment, told: Signal, delivery: Delivery) {
+    /// Whoever could not be reached at first has its notice from the moment it was. Told to people only then: of a signal
+    /// that nobody was left to take, there is nothing to tell.
+    pub(crate) fn signal_answered(
+        &mut self,
+        now: Moment,
+        told: &Answered<'_>,
+        pod_deadline: Option<Moment>,
+        out: &mut Vec<Effect>,
+    ) {
+        let deadline = self.deadline(pod_deadline);
         if let Step::Signalled { signal, answered: answered @ false, at } = &mut self.step
-            && *signal == told
+            && *signal == told.signal
         {
             *answered = true;
-            if delivery == Delivery::Delivered {
+            if told.delivery == Delivery::Delivered {
+                let (name, left) = (told.name, deadline.since(*at).max(LEAST_NOTICE));
+                let message = format!("Sent {signal} to container {name}, {left:?} before SIGKILL");
+                out.push(Effect::Emit(Event::normal(name, "StopSignalSent", message)));
                 *at = now;
             }
         }
@@ -175,6 +194,7 @@ impl Container {
         let name = &self.spec.name;
         out.push(Effect::Emit(Event::normal(name, "Killing", killing(name))));
         if running.post_start.take().is_some() {
+            running.fell_short = true;
             let instance = Instance { name: name.clone(), attempt: self.attempt };
             out.push(Effect::CancelHook { instance, kind: HookKind::PostStart });
         }
@@ -242,10 +262,7 @@ impl Container {
         if let Step::Turn = stop.step
             && (its_turn || spent)
         {
-            let left = deadline.since(now).max(LEAST_NOTICE);
-            let message = format!("Sent {signal} to container {name}, {left:?} before SIGKILL");
             out.push(Effect::SendSignal { instance: instance(), signal });
-            out.push(Effect::Emit(Event::normal(name, "StopSignalSent", message)));
             if !its_turn {
                 pace = Pace::Hurried;
             }

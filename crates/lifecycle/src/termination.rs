@@ -303,7 +303,7 @@ impl PodWorker {
                 }
             }
             Input::SignalAnswered { instance, signal, delivery } => {
-                self.signal_answered(now, &instance, signal, delivery);
+                self.signal_answered(now, &instance, (signal, delivery), out);
             }
             Input::KillFailed { instance, message } => self.kill_failed(now, &instance, &message, out),
             Input::ProbeChanged { instance, probe, passing } => {
@@ -313,7 +313,9 @@ impl PodWorker {
                 }
             }
             Input::SandboxReady => self.set_ending_sandbox(Sandbox::Ready),
-            Input::SandboxFailed { message: _ } => self.set_ending_sandbox(Sandbox::Unasked),
+            Input::SandboxFailed { message: _ } | Input::VolumeFailed { message: _ } => {
+                self.set_ending_sandbox(Sandbox::Unasked)
+            }
             Input::DeleteRequested { grace, sighting } => self.also(|leaving| {
                 leaving.also_deleted(now, grace, sighting);
                 // Without any grace it is a force delete, whose object follows.

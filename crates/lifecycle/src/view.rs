@@ -101,9 +101,11 @@ impl PodWorker {
         self.containers.iter().filter(|container| matches!(container.spec.role, Role::Init | Role::Sidecar))
     }
 
-    /// All init containers did their part, or a main container is proof that they did.
+    /// All init containers did their part, or a main container, or the last of them, is proof that they did.
     fn has_initialized(&self) -> bool {
-        self.initialized || self.inits().next().is_none() || self.mains().any(Container::ever_ran)
+        let is_through =
+            |init: &Container| init.spec.role == Role::Init && matches!(init.run, Run::Ended) && init.ended_well();
+        self.initialized || self.inits().last().is_none_or(is_through) || self.mains().any(Container::ever_ran)
     }
 
     fn pod_phase(&self, stage: Stage) -> (PodPhase, Option<String>, Option<String>) {

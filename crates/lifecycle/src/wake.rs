@@ -47,6 +47,8 @@ pub enum WakeReason {
     BackOffEnds(ContainerName),
     /// A failed pull turns from an error into a wait.
     PullBackOffShown(ContainerName),
+    /// Why a container failed was shown; from here on it is a back-off.
+    BackOffShown(ContainerName),
     /// A failed pull is tried again.
     PullRetry(ContainerName),
     /// A sandbox that could not be made is tried again.
@@ -95,6 +97,7 @@ impl fmt::Display for WakeReason {
             Self::KillUnanswered(name) => write!(f, "KILL to {name} unanswered"),
             Self::SleepEnds(name) => write!(f, "sleep hook of {name} ends"),
             Self::BackOffEnds(name) => write!(f, "back-off of {name} ends"),
+            Self::BackOffShown(name) => write!(f, "{name} counts as backing off"),
             Self::PullBackOffShown(name) => write!(f, "image of {name} counts as backing off"),
             Self::PullRetry(name) => write!(f, "pull back-off of {name} ends"),
             Self::SandboxRetry => f.write_str("sandbox is tried again"),

@@ -14,6 +14,7 @@ use crate::detour::Detour;
 use crate::fingerprint::Fingerprint;
 use crate::image::ANY_EDITION;
 use crate::phase::Phase;
+use crate::stop::Answered;
 use crate::termination::{Cause, Object, Termination, terminal_phase};
 use crate::waiter::Waiter;
 use crate::wake::Soonest;
@@ -211,6 +212,7 @@ impl PodWorker {
             | Input::ImageFailed { .. }
             | Input::SandboxReady
             | Input::SandboxFailed { .. }
+            | Input::VolumeFailed { .. }
             | Input::Started { .. }
             | Input::StartFailed { .. }
             | Input::HookFinished { .. }
@@ -285,13 +287,26 @@ impl PodWorker {
         self.current(instance).filter(|container| matches!(container.run, Run::Asked(_)))
     }
 
-    pub(crate) fn signal_answered(&mut self, now: Moment, instance: &Instance, signal: Signal, delivery: Delivery) {
+    pub(crate) fn signal_answered(
+        &mut self,
+        now: Moment,
+        instance: &Instance,
+        (signal, delivery): (Signal, Delivery),
+        out: &mut Vec<Effect>,
+    ) {
+        let pod_deadline = self.deadline();
         if let Some(container) = self.current(instance)
             && let Run::Running(running) = &mut container.run
             && let Some(stop) = &mut running.stop
         {
-            stop.signal_answered(now, signal, delivery);
+            stop.signal_answered(now, &Answered { name: &instance.name, signal, delivery }, pod_deadline, out);
         }
+    }
+
+    /// Whether this run is on its way out, alone or with its pod.
+    pub fn is_stopping(&self, instance: &Instance) -> bool {
+        let stops = |container: &Container| matches!(&container.run, Run::Running(running) if running.stop.is_some());
+        self.containers.iter().any(|container| container.is(instance) && stops(container))
     }
 
     /// A KILL could not be sent: it is tried again, and people can see what is waited for.
@@ -315,6 +330,7 @@ fn is_worth_showing(input: &Input) -> bool {
         | Input::ImageFailed { .. }
         | Input::SandboxReady
         | Input::SandboxFailed { .. }
+        | Input::VolumeFailed { .. }
         | Input::Started { .. }
         | Input::StartFailed { .. }
         | Input::Exited { .. }

@@ -1,6 +1,9 @@
 //! Lifecycle hooks: node-termination 4.
 
-use lifecycle::{ContainerState, Hook, PodPhase, Probe, RestartPolicy};
+use lifecycle::{
+    ContainerName, ContainerSpec, ContainerState, DeleteSighting, Delivery, Effect, Hook, Input, Instance, Moment,
+    PodPhase, PodSpec, PodWorker, Probe, RestartPolicy, Role, Signal, Wall,
+};
 use testkit::{HookScript, Script, Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
 
 const TIMELINES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/timelines");
@@ -157,13 +160,87 @@ fn a_failed_post_start_ends_the_container() {
         .then_events(2, "FailedPostStartHook", "PostStartHook failed")
         .then_events(2, "Killing", "FailedPostStartHook")
         .then_events(1, "BackOff", "Back-off restarting failed container app in pod web_default(uid-1)")
-        .then_status_at(millis(8_500), |status| match &status.containers[0].state {
-            ContainerState::Waiting(waiting) => {
-                assert_eq!(waiting.reason, "PostStartHookError");
-                assert_eq!(waiting.message.as_deref(), Some("exit 1"));
-            }
-            other @ (ContainerState::Running { .. } | ContainerState::Terminated(_)) => panic!("{other:?}"),
+        .then_status_at(millis(8_500), |status| {
+            assert_eq!(waits_for(&status.containers[0].state), ("PostStartHookError", Some("exit 1")));
         });
+}
+
+/// What a failed postStart hook said is shown as itself, then as the back-off that it leads to.
+#[test]
+fn a_post_start_that_fails_again_backs_off() {
+    let message = "back-off 10s restarting failed container=app pod=web_default(uid-1): PostStartHookError: exit 1";
+    given_pod()
+        .container("app", exits_on_term(secs(0)))
+        .post_start(Hook::Exec, HookScript::FailsAfter(secs(1)))
+        .when_left_alone()
+        .deleted_at(secs(9), secs(1))
+        .told()
+        .then_at(secs(1), "start app#1")
+        .then_status_at(millis(2_500), |status| {
+            assert_eq!(waits_for(&status.containers[0].state), ("PostStartHookError", Some("exit 1")));
+        })
+        .then_status_at(millis(3_500), |status| {
+            assert_eq!(waits_for(&status.containers[0].state), ("CrashLoopBackOff", Some(message)));
+        });
+}
+
+/// A container whose postStart hook was cut short, or failed, never came up: it is not ready for its last moments.
+#[test]
+fn a_container_that_never_came_up_is_not_ready_when_it_leaves() {
+    let unready = |status: &lifecycle::PodStatus| {
+        assert!(matches!(status.containers[0].state, ContainerState::Running { .. }));
+        assert!(!status.containers[0].started && !status.containers[0].ready && !status.ready.holds, "{status:?}");
+    };
+    given_pod()
+        .container("app", exits_on_term(secs(5)))
+        .post_start(Hook::Exec, HookScript::Takes(secs(60)))
+        .when_left_alone()
+        .deleted_at(secs(2), secs(30))
+        .told()
+        .then_status_at(secs(1), unready)
+        .then_status_at(secs(4), unready);
+    given_pod()
+        .container("app", exits_on_term(secs(5)))
+        .post_start(Hook::Exec, HookScript::FailsAfter(secs(1)))
+        .when_left_alone()
+        .deleted_at(secs(20), secs(1))
+        .told()
+        .then_status_at(secs(3), unready);
+}
+
+/// A signal that nobody was left to take was not sent.
+#[test]
+fn people_are_told_of_a_stop_signal_that_was_delivered() {
+    let app = Instance { name: ContainerName("app".into()), attempt: 0 };
+    let told = |delivery| {
+        let mut pod = PodWorker::new(PodSpec::new(vec![ContainerSpec::new("app", Role::Main)]));
+        let up = [
+            Input::Begin,
+            Input::SandboxReady,
+            Input::ImageReady { container: app.name.clone(), edition: 0, stop_signal: None },
+            Input::Started { instance: app.clone(), wall: Wall(1) },
+            Input::DeleteRequested { grace: secs(30), sighting: DeleteSighting::Live },
+        ];
+        for input in up {
+            pod.handle(Moment::from_millis(0), input);
+        }
+        let answered = Input::SignalAnswered { instance: app.clone(), signal: Signal::TERM, delivery };
+        let effects = pod.handle(Moment::from_millis(3), answered);
+        let mut events = effects.into_iter().filter_map(|effect| {
+            let Effect::Emit(event) = effect else { return None };
+            Some(event)
+        });
+        events.find(|event| event.reason == "StopSignalSent").map(|event| event.message)
+    };
+    assert_eq!(told(Delivery::Delivered).as_deref(), Some("Sent SIGTERM to container app, 30s before SIGKILL"));
+    assert_eq!(told(Delivery::AlreadyGone), None);
+}
+
+fn waits_for(state: &ContainerState) -> (&str, Option<&str>) {
+    match state {
+        ContainerState::Waiting(waiting) => (&waiting.reason, waiting.message.as_deref()),
+        other @ (ContainerState::Running { .. } | ContainerState::Terminated(_)) => panic!("not waiting but {other:?}"),
+    }
 }
 
 /// [NT-82]: a liveness failure stops the container alone, hook first, and it is restarted.

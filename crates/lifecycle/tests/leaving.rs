@@ -15,8 +15,8 @@ fn a_deletion_is_told_to_everyone() {
              0.000  delete requested, grace 5s
              0.000    -> event Killing: Stopping container app
              0.000    -> TERM to app
-             0.000    -> event StopSignalSent: Sent SIGTERM to container app, 5s before SIGKILL
              0.000    -> publish status
+             0.000    -> event StopSignalSent: Sent SIGTERM to container app, 5s before SIGKILL
              4.000  app exited 0
              4.000    -> remove sandbox
              4.000    -> publish status
@@ -608,5 +608,19 @@ fn one_failing_main_fails_the_pod() {
         .told()
         .then_exit("good", 0, "Completed")
         .then_exit("bad", 143, "Error")
+        .then_phase(PodPhase::Failed);
+}
+
+/// The last init container heard the stop signal and was done well: the mains had their turn, and were never found.
+#[test]
+fn mains_behind_a_last_init_container_that_ended_well_count_as_lost() {
+    given_pod()
+        .init("migrate", exits_on_term(secs(1)))
+        .container("app", IgnoresTerm)
+        .when_left_alone()
+        .deleted_at(secs(5), secs(30))
+        .told()
+        .then_exit("migrate", 0, "Completed")
+        .then_exit("app", 137, "ContainerStatusUnknown")
         .then_phase(PodPhase::Failed);
 }

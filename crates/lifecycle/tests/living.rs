@@ -1,6 +1,9 @@
 //! Coming up, crashing, and trying again.
 
-use lifecycle::{ContainerState, PodPhase, PodStatus, RestartPolicy};
+use lifecycle::{
+    ContainerSpec, ContainerState, Effect, Event, Input, Moment, PodPhase, PodSpec, PodStatus, PodWorker,
+    RestartPolicy, Role,
+};
 use testkit::{ImageScript, Script, Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
 
 fn waiting(status: &PodStatus, index: usize) -> &str {
@@ -253,4 +256,40 @@ fn a_process_that_cannot_be_run_counts_as_a_run_that_ended() {
         .then_exit("app", 128, "StartError")
         .then_events(1, "Failed", "Error: no such file")
         .then_phase(PodPhase::Failed);
+}
+
+/// Whoever looks into a pod that does not come up cannot wait until it has.
+#[test]
+fn an_ephemeral_container_does_not_wait_for_init_containers() {
+    given_pod()
+        .init("hangs", IgnoresTerm)
+        .container("app", IgnoresTerm)
+        .ephemeral("debugger", IgnoresTerm)
+        .when_left_alone()
+        .deleted_at(secs(5), secs(1))
+        .told()
+        .then_at(secs(0), "start hangs")
+        .then_at(secs(0), "start debugger")
+        .then_never("start app")
+        .then_status_at(secs(1), |status| {
+            assert!(!status.initialized.holds);
+            assert_eq!(status.phase, PodPhase::Pending);
+        });
+}
+
+/// A volume that cannot be made holds up its pod, which says so and stays as it is until the volume is there.
+#[test]
+fn a_pod_waits_for_its_volumes() {
+    let missing = || Input::VolumeFailed { message: "MountVolume.SetUp failed for volume \"v\" : no".into() };
+    let mut pod = PodWorker::new(PodSpec::new(vec![ContainerSpec::new("app", Role::Main)]));
+    pod.handle(Moment::from_millis(0), Input::Begin);
+    let effects = pod.handle(Moment::from_millis(10), missing());
+    let told = Event::pod_warning("FailedMount", "MountVolume.SetUp failed for volume \"v\" : no".into());
+    assert_eq!(effects, [Effect::Emit(told)]);
+    assert_eq!(waiting(&pod.status(), 0), "ContainerCreating");
+    assert!(!pod.status().ready_to_start_containers.holds);
+    assert_eq!(pod.next_wake().map(|wake| wake.at), Some(Moment::from_millis(210)));
+    assert_eq!(pod.handle(Moment::from_millis(210), Input::TimePassed), [Effect::CreateSandbox]);
+    pod.handle(Moment::from_millis(220), Input::SandboxReady);
+    assert!(pod.status().ready_to_start_containers.holds);
 }

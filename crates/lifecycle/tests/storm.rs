@@ -217,6 +217,7 @@ fn any_input(dice: &mut Dice, names: &[ContainerName]) -> Input {
             message: message(),
         },
         6 | 7 => Input::SandboxReady,
+        8 if dice.once_in(2) => Input::VolumeFailed { message: message() },
         8 => Input::SandboxFailed { message: message() },
         9..=11 => Input::Started { instance, wall: Wall(3) },
         12 => Input::StartFailed {

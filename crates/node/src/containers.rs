@@ -1,26 +1,50 @@
 //! The node's containers as its HTTP API (logs, exec) needs them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use lifecycle::{ContainerState, ContainerStatus};
 use runtime::{ContainerId, ExecSession, ExecSpec, Runtime};
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::driver::Progress;
 use crate::hands::lock;
 use crate::pods::{Directory, PodEntry};
 use crate::streams::{ContainerRef, Containers, LogSource, StreamError};
+use crate::usage::Usage;
 
 /// Finds containers by the names people use.
 pub struct NodeContainers<R: Runtime> {
     runtime: Arc<R>,
     directory: Directory,
+    node: String,
+    usage: Usage,
 }
 
 impl<R: Runtime> NodeContainers<R> {
-    /// Containers of the pods in `directory`.
-    pub fn new(runtime: Arc<R>, directory: Directory) -> Self {
-        Self { runtime, directory }
+    /// Containers of the pods in `directory`, on the node called `node`.
+    pub fn new(runtime: Arc<R>, directory: Directory, node: String) -> Self {
+        Self { runtime, directory, node, usage: Usage::default() }
+    }
+
+    /// Who is on its way out, by namespace and name, and by when it must be gone.
+    pub fn leaving(&self) -> BTreeMap<(String, String), Timestamp> {
+        let (now, wall) = (timeline::now(), Timestamp::now());
+        let entries: Vec<PodEntry> = lock(&self.directory).values().cloned().collect();
+        let leaving = |entry: &PodEntry| {
+            let progress = entry.progress.borrow();
+            let deadline = progress.deadline.filter(|_| !progress.at_rest)?;
+            let when = if deadline >= now {
+                wall.checked_add(deadline.since(now))
+            } else {
+                wall.checked_sub(now.since(deadline))
+            };
+            let meta = &lock(&entry.facts).pod.metadata;
+            Some(((meta.namespace.clone()?, meta.name.clone()?), when.ok()?))
+        };
+        entries.iter().filter_map(leaving).collect()
     }
 
     fn pod(&self, which: &ContainerRef) -> Result<PodEntry, StreamError> {
@@ -100,6 +124,10 @@ impl<R: Runtime> Containers for NodeContainers<R> {
         let entry = self.pod(&whole(namespace, pod))?;
         let connected = self.runtime.connect(&entry.uid, port).await;
         connected.map(Into::into).map_err(|error| StreamError::internal("cannot reach the pod", error))
+    }
+
+    async fn summary(&self) -> Result<Value, StreamError> {
+        Ok(self.usage.summary(&self.node, &*self.runtime, &self.directory).await)
     }
 
     fn resize(&self, session: &ExecSession, columns: u16, rows: u16) {

@@ -81,6 +81,8 @@ struct Body<R: Runtime> {
     inbox: mpsc::Sender<Input>,
     /// Where each volume is, once made. Held while they are being made, so that they are made once.
     volumes: Mutex<Option<BTreeMap<String, Prepared>>>,
+    /// They were made; images are of no use before.
+    has_volumes: watch::Sender<bool>,
     /// What environments referred to when a container was last started.
     lookups: Mutex<Option<Lookups>>,
     /// What happened to the volumes' sources since they were made; taken by whoever keeps them fresh.
@@ -104,6 +106,7 @@ impl<R: Runtime> Hands<R> {
                 facts,
                 inbox,
                 volumes: Mutex::new(None),
+                has_volumes: watch::Sender::new(false),
                 lookups: Mutex::new(None),
                 changes: std::sync::Mutex::default(),
                 leaving: watch::Sender::new(false),
@@ -126,7 +129,10 @@ impl<R: Runtime> Hands<R> {
             Effect::PullImage { container, edition } => {
                 let name = container.clone();
                 let task = self.tasks.spawn(async move { body.pull(container, edition).await });
-                self.pulls.insert(name, task);
+                // Asked for again, it is not pulled twice.
+                if let Some(before) = self.pulls.insert(name, task) {
+                    before.abort();
+                }
             }
             Effect::CancelPull { container } => {
                 if let Some(task) = self.pulls.remove(&container) {
@@ -134,10 +140,7 @@ impl<R: Runtime> Hands<R> {
                 }
             }
             Effect::CreateSandbox => {
-                let other = body.clone();
                 self.tasks.spawn(async move { body.create_sandbox().await });
-                // Volumes need no sandbox. What fails is tried again, and told, by the first start.
-                self.tasks.spawn(async move { drop(other.make_volumes(&other.pod(), &other.run_facts()).await) });
             }
             Effect::StartContainer { instance } => {
                 self.starts.spawn(async move { body.start(instance).await });
@@ -194,6 +197,10 @@ impl<R: Runtime> Hands<R> {
         } else if let Input::Exited { instance, .. } = input {
             self.probes.remove(instance);
         } else if let Input::AgentRestarted { report } = input {
+            // Whoever made the sandbox had made the volumes; the next start makes sure of them.
+            if worker.status().ready_to_start_containers.holds {
+                self.body.has_volumes.send_replace(true);
+            }
             for container in &report.containers {
                 if matches!(container.seen, lifecycle::SeenContainer::Running { .. }) {
                     self.probe(&container.instance);
@@ -201,9 +208,13 @@ impl<R: Runtime> Hands<R> {
                 }
             }
         }
-        if worker.is_terminating() {
+        let is_leaving = worker.is_terminating();
+        if is_leaving {
             self.body.leaving.send_replace(true);
-            for running in self.probes.values_mut() {
+        }
+        // Whoever is being stopped, alone or with its pod, need not prove that it lives.
+        for (instance, running) in &mut self.probes {
+            if is_leaving || worker.is_stopping(instance) {
                 running.keep_only_readiness();
             }
         }
@@ -338,6 +349,8 @@ impl<R: Runtime> Body<R> {
     }
 
     async fn pull(&self, container: ContainerName, edition: u32) {
+        // A pod that waits for a volume has use for no image yet. Nobody is late who ends all that at once.
+        let _ = self.has_volumes.subscribe().wait_for(|made| *made).await;
         let input = match self.obtain(&container).await {
             Ok(Image { stop_signal, .. }) => {
                 Input::ImageReady { container, edition, stop_signal: stop_signal.map(Signal) }
@@ -389,10 +402,17 @@ impl<R: Runtime> Body<R> {
         }
     }
 
+    /// Makes volumes and sandbox side by side: neither needs the other, and nothing is started without both.
     async fn create_sandbox(&self) {
         let pod = self.pod();
         let spec = SandboxSpec { pids_max: self.tools.pod_pids_max, ..sandbox_spec(&pod) };
-        match self.tools.runtime.create_sandbox(&spec).await {
+        let run_facts = self.run_facts();
+        let (sandbox, volumes) =
+            tokio::join!(self.tools.runtime.create_sandbox(&spec), self.make_volumes(&pod, &run_facts));
+        if let Err(error) = volumes {
+            return self.tell(Input::VolumeFailed { message: words(&error) }).await;
+        }
+        match sandbox {
             Ok(sandbox) => {
                 for message in ports_not_mapped(&pod).into_iter().chain(unmet::of_pod(&pod)) {
                     self.emit(None, EventKind::Warning, "SettingNotApplied", message);
@@ -409,6 +429,7 @@ impl<R: Runtime> Body<R> {
         let input = match self.try_start(&instance).await {
             Ok(wall) => Input::Started { instance, wall },
             Err(NotStarted::Refused(reason, message)) => {
+                lock(&self.facts).know_refusal(&instance, timeline::wall_now());
                 Input::StartFailed { instance, reason: reason.to_owned(), message }
             }
             Err(NotStarted::NoSandbox) => Input::SandboxLost { instance },
@@ -443,6 +464,7 @@ impl<R: Runtime> Body<R> {
         }
         match started {
             Ok(Started { wall_ms, warnings }) => {
+                lock(&self.facts).know_run(instance, container.image.as_deref().unwrap_or_default());
                 for message in warnings.into_iter().chain(unmet::of_container(&pod, &container)) {
                     self.emit(Some(&instance.name), EventKind::Warning, "SettingNotApplied", message);
                 }
@@ -502,6 +524,7 @@ impl<R: Runtime> Body<R> {
         for message in warnings {
             self.emit(None, EventKind::Warning, "SettingNotApplied", message);
         }
+        self.has_volumes.send_replace(true);
         Ok(made.insert(volumes).clone())
     }
 

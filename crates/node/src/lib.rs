@@ -24,6 +24,7 @@ pub mod services;
 pub mod statics;
 pub mod streams;
 pub mod translate;
+pub mod usage;
 pub mod volumes;
 
 pub use node::{Node, NodeConfig, NodeError};

@@ -160,7 +160,7 @@ impl<R: Runtime> Node<R> {
         helpers.spawn(monitor.run());
         let (commands, command_told) = mpsc::channel(1);
         let pods = tokio::spawn(pods.run(Ears { sights, files, events, evictions, commands: command_told }));
-        let containers = Arc::new(NodeContainers::new(runtime, directory));
+        let containers = Arc::new(NodeContainers::new(runtime, directory, config.name));
         Ok(Self { commands, containers, manifests, pods, helpers, joined })
     }
 

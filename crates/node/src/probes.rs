@@ -5,6 +5,7 @@
 
 mod grpc;
 mod tls;
+mod words;
 
 use std::future::Future;
 use std::time::Duration;
@@ -215,24 +216,24 @@ where
             ProbeAction::HttpGet(get) => match http_get(get, "kube-probe/1.36").await {
                 Ok(status) if status.is_success() || status.is_redirection() => Attempt::Success,
                 Ok(status) => Attempt::Failure(format!("HTTP probe failed with statuscode: {}", status.as_u16())),
-                Err(error) => Attempt::Failure(chain(&error)),
+                Err(error) => Attempt::Failure(words::unanswered(get, &error)),
             },
             ProbeAction::TcpSocket { host, port } => match TcpStream::connect((host.as_str(), *port)).await {
                 Ok(_) => Attempt::Success,
-                Err(error) => Attempt::Failure(format!("cannot connect to {host}:{port}: {error}")),
+                Err(error) => Attempt::Failure(words::no_connection(host, *port, &error)),
             },
             ProbeAction::Grpc(asked) => match grpc::check(asked).await {
                 Ok(Health::Serving) => Attempt::Success,
                 Ok(health @ (Health::NotServing | Health::ServiceUnknown | Health::Unknown)) => {
                     Attempt::Failure(format!("service unhealthy (responded with \"{health}\")"))
                 }
-                Err(error) => Attempt::Failure(chain(&error)),
+                Err(error) => Attempt::Failure(words::chain(&error)),
             },
         }
     };
     match tokio::time::timeout(timeout, asked).await {
         Ok(attempt) => attempt,
-        Err(_) => Attempt::Failure(format!("no answer within {timeout:?}")),
+        Err(_) => Attempt::Failure(words::out_of_time(action, timeout)),
     }
 }
 
@@ -363,14 +364,6 @@ where
         status = &mut answered => status,
         // The connection may be over before the last of the answer has been looked at.
         _ = connection => answered.await,
-    }
-}
-
-/// An error and its causes, as one sentence.
-fn chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", chain(source)),
-        None => error.to_string(),
     }
 }
 
@@ -599,7 +592,11 @@ mod tests {
         assert!(!asked.contains("s3cret"), "{asked}");
         let (port, _asked) = plain_server("HTTP/1.1 204 No Content\r\n\r\n").await;
         let probed = ask(ProbeAction::HttpGet(secure(port))).await;
-        assert!(matches!(probed, Attempt::Failure(message) if message.starts_with("no TLS with 127.0.0.1")));
+        assert!(
+            matches!(&probed, Attempt::Failure(message)
+            if message == &format!("Get \"https://127.0.0.1:{port}/healthz?full=1\": http: server gave HTTP response to HTTPS client")),
+            "{probed:?}"
+        );
     }
 
     /// [NT-64] [NT-65] [NT-66]: hooks by HTTPS are sent. A certificate is not looked at: hooks and probes ask the pod, at an address, as they would without TLS.
@@ -622,15 +619,20 @@ mod tests {
         let action =
             ProbeAction::TcpSocket { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
         assert_eq!(ask(action.clone()).await, Attempt::Success);
+        let port = listener.local_addr().unwrap().port();
         drop(listener);
-        assert!(matches!(ask(action).await, Attempt::Failure(text) if text.contains("refused")));
+        let refused = format!("dial tcp 127.0.0.1:{port}: connect: connection refused");
+        assert_eq!(ask(action).await, failure(&refused));
+        let asked = format!("Get \"http://127.0.0.1:{port}/healthz?full=1\": {refused}");
+        assert_eq!(ask(ProbeAction::HttpGet(get(port))).await, failure(&asked));
     }
 
     #[tokio::test]
     async fn a_program_is_well_if_it_says_so_and_unwell_if_it_takes_too_long() {
         assert_eq!(ask(ProbeAction::Exec(vec!["true".to_owned()])).await, Attempt::Success);
         assert_eq!(ask(ProbeAction::Exec(vec!["false".to_owned()])).await, failure("false"));
-        let forever = attempt(&ProbeAction::Exec(vec![]), Duration::from_millis(10), |_| std::future::pending()).await;
-        assert_eq!(forever, failure("no answer within 10ms"));
+        let sleeps = ProbeAction::Exec(vec!["sleep".to_owned(), "9".to_owned()]);
+        let forever = attempt(&sleeps, Duration::from_millis(10), |_| std::future::pending()).await;
+        assert_eq!(forever, failure("command timed out: \"sleep 9\" timed out after 10ms"));
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! [`crate::probes`] knows how to ask; this file knows whom, and tells the pod's worker.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use lifecycle::{Event, EventKind, Input, Instance, Probe};
 use runtime::{ContainerId, ExecSpec, PodUid, Runtime};
 use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -166,17 +168,25 @@ impl<R: Runtime> Watch<R> {
             .map_err(|error| crate::hands::words(&error))?;
         // Giving up on it, in time or for good, drops this and ends all the program started.
         let tether = session.tether;
-        let mut output = Vec::new();
-        for end in [session.stdout, session.stderr].into_iter().flatten() {
-            let receiver = tokio::net::unix::pipe::Receiver::from_owned_fd(end).map_err(|error| error.to_string())?;
-            receiver.take(OUTPUT_MOST).read_to_end(&mut output).await.map_err(|error| error.to_string())?;
-        }
+        let (stdout, stderr) = tokio::join!(drain(session.stdout), drain(session.stderr));
+        let output = [stdout?, stderr?].concat();
         let code = session.exit.await.map_err(|_| "the program's exit was lost".to_owned())?;
         if let Some(tether) = tether {
             tether.let_go();
         }
         Ok(ExecAnswer { code, output: String::from_utf8_lossy(&output).into_owned() })
     }
+}
+
+/// Reads a stream to its end and keeps the beginning: whoever writes more than anybody wants to know is not ended by that.
+async fn drain(end: Option<OwnedFd>) -> Result<Vec<u8>, String> {
+    let Some(end) = end else { return Ok(Vec::new()) };
+    let mut receiver = pipe::Receiver::from_owned_fd(end).map_err(|error| error.to_string())?;
+    let mut kept = Vec::new();
+    let read = (&mut receiver).take(OUTPUT_MOST).read_to_end(&mut kept).await;
+    read.map_err(|error| error.to_string())?;
+    tokio::io::copy(&mut receiver, &mut tokio::io::sink()).await.map_err(|error| error.to_string())?;
+    Ok(kept)
 }
 
 fn timing(probe: &ApiProbe) -> ProbeTiming {

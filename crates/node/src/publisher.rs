@@ -197,7 +197,8 @@ impl Writer {
                 return Ok(());
             }
             let guard = self.guard(&new);
-            let patch = patch(&self.uid, guard.as_deref(), &new);
+            let mut patch = patch(&self.uid, guard.as_deref(), &new);
+            take_back(&mut patch, self.last.as_ref(), &new, self.is_static);
             match self.api.patch_status(&self.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
                 Ok(stored) => {
                     (self.last, self.version) = (Some(new), stored.metadata.resource_version);
@@ -297,6 +298,20 @@ fn with_removals(status: &ApiStatus) -> Value {
     value
 }
 
+/// A merge keeps the conditions that a patch leaves out. Those that only we write go when they are no longer so; of a mirror
+/// that is all of them.
+fn take_back(patch: &mut Value, before: Option<&ApiStatus>, new: &ApiStatus, is_mirror: bool) {
+    let named = |status: &ApiStatus| -> Vec<String> {
+        status.conditions.iter().flatten().map(|condition| condition.type_.clone()).collect()
+    };
+    let still = named(new);
+    let ours = |kind: &String| is_mirror || kind.starts_with("adieu.dev/");
+    let gone = before.map(named).unwrap_or_default().into_iter().filter(|kind| ours(kind) && !still.contains(kind));
+    if let Some(list) = patch["status"]["conditions"].as_array_mut() {
+        list.extend(gone.map(|kind| json!({ "$patch": "delete", "type": kind })));
+    }
+}
+
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
 }
@@ -320,5 +335,24 @@ mod tests {
         let expected = json!({ "conditions": [condition], "reason": "Evicted", "message": null });
         assert_eq!(with_removals(&status), expected);
         assert_eq!(with_removals(&ApiStatus::default()), json!({ "reason": null, "message": null }));
+    }
+
+    /// What a static pod went through before it runs anew is not told of the new run; a pod's own conditions stay.
+    #[test]
+    fn conditions_that_only_we_write_are_taken_back() {
+        let of = |kinds: &[&str]| {
+            let condition = |kind: &&str| PodCondition { type_: (*kind).into(), ..PodCondition::default() };
+            ApiStatus { conditions: Some(kinds.iter().map(condition).collect()), ..ApiStatus::default() }
+        };
+        let before = of(&["Ready", "DisruptionTarget", "adieu.dev/TrafficDrained"]);
+        let removed = |is_mirror: bool| {
+            let mut sent = patch("uid", None, &of(&["Ready"]));
+            take_back(&mut sent, Some(&before), &of(&["Ready"]), is_mirror);
+            let list = sent["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let deleted = list.iter().filter(|it| it["$patch"] == "delete");
+            deleted.filter_map(|it| it["type"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+        };
+        assert_eq!(removed(true), ["DisruptionTarget", "adieu.dev/TrafficDrained"]);
+        assert_eq!(removed(false), ["adieu.dev/TrafficDrained"]);
     }
 }

@@ -180,7 +180,7 @@ fn paths() -> Value {
         ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
             .map(String::from)
             .into();
-    for (group, version) in documents::group_versions() {
+    for (group, version) in documents::group_versions().into_iter().chain([documents::METRICS]) {
         paths.push(if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") });
     }
     paths.sort();

@@ -56,6 +56,7 @@ mod state;
 mod table;
 mod tokens;
 mod update;
+mod usage;
 mod watch;
 
 use std::io;

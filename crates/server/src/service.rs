@@ -27,7 +27,7 @@ use crate::state::State;
 use crate::tokens;
 use crate::{
     binding, collection, create, custom, delete, discovery, encoding, get, health, list, logs_exec, node_rules, patch,
-    random, respond, reviews, scale, update, watch,
+    random, respond, reviews, scale, update, usage, watch,
 };
 
 /// A request that is not a stream or a watch must be answered within this.
@@ -154,6 +154,11 @@ where
                 return answer;
             }
             let limit = time_limit(verb, &query)?;
+            if usage::is_asked(&address) {
+                let answer = tokio::time::timeout(limit, usage::answer(state, &address, verb, &query)).await;
+                return answer
+                    .unwrap_or_else(|_| Err(Status::timeout("request did not complete within the allotted timeout")));
+            }
             let takes_over = logs_exec::is_stream(&parts.method, &address.subresource);
             let has_body = !takes_over && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
             // Only the answer's beginning is limited; a watch or a log may go on for as long as it likes.

@@ -15,6 +15,7 @@ pub fn of_input(input: &Input) -> String {
         Input::ImageFailed { container, reason, .. } => format!("image of {container} failed: {reason}"),
         Input::SandboxReady => "sandbox ready".into(),
         Input::SandboxFailed { message } => format!("sandbox failed: {message}"),
+        Input::VolumeFailed { message } => format!("volume failed: {message}"),
         Input::Started { instance, .. } => format!("{instance} started"),
         Input::StartFailed { instance, reason, .. } => format!("{instance} could not start: {reason}"),
         Input::Exited { instance, exit } => format!("{instance} exited {}", exit.code),

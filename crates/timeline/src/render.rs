@@ -52,6 +52,7 @@ pub fn input_words(input: &Input) -> String {
         }
         Input::SandboxReady => "sandbox is ready".to_owned(),
         Input::SandboxFailed { message } => format!("sandbox cannot be made: {message}"),
+        Input::VolumeFailed { message } => format!("a volume cannot be made: {message}"),
         Input::Started { instance, wall: _ } => format!("{instance} started"),
         Input::StartFailed { instance, reason, message } => {
             format!("{instance} cannot be started, {reason}: {message}")

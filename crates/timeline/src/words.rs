@@ -97,6 +97,7 @@ wire_enum!(Input {
     29 SandboxLost { instance };
     30 ImageReady { container, edition, stop_signal };
     31 ImageFailed { container, edition, reason, message };
+    32 VolumeFailed { message };
 } before input_before);
 
 /// Images were told without saying which, and taken for the one that was wanted.

@@ -56,6 +56,10 @@ async fn nodes_join_a_server_and_neither_minds_that_the_other_dies() -> Result<(
             seen.await.with_context(|| format!("{name} by {}", kubectl.name()))?;
         }
     }
+    // What they use is asked of each of their nodes.
+    let (pods, nodes) = (kubectl.run(&["top", "pods"]).await?, kubectl.run(&["top", "nodes"]).await?);
+    ensure!(pods.contains("first ") && pods.contains("second "), "{pods}");
+    ensure!(nodes.contains("node-one ") && nodes.contains("node-two ") && !nodes.contains("unknown"), "{nodes}");
     let traces = [
         Traces::of_parts(one.dir(), one.pod_cidr(), &ips[..1])?,
         Traces::of_parts(two.dir(), two.pod_cidr(), &ips[1..])?,

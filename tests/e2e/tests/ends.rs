@@ -53,7 +53,7 @@ async fn every_end_is_told_as_it_was() -> Result<()> {
     let instance = Instance::start().await?;
     let stage = Stage { client: instance.client().await?, kubectl: Kubectl::newest(&instance)?, pace: Pace::start()? };
     let stories = stories![&stage;
-        an_image_that_cannot_be_pulled, a_secret_that_is_not_there, a_container_that_crashes_again_and_again,
+        an_image_that_cannot_be_pulled, a_secret_that_is_not_there, a_hook_that_ends_its_container, a_container_that_crashes_again_and_again,
         the_first_of_two_containers_is_shown_terminated, whoever_has_no_handler_is_killed_whatever_the_policy,
         whoever_exits_0_has_succeeded_whatever_the_policy,
     ];
@@ -157,15 +157,36 @@ async fn a_secret_that_is_not_there(stage: &Stage) -> Result<()> {
     ])?;
     let mut watch = stage.create(manifest).await?;
     let event = events.next().await?;
-    ensure!(event.contains("Warning") && event.contains("not-there"), "{event}");
+    let words = "MountVolume.SetUp failed for volume \"shared\" : secret \"not-there\" not found";
+    ensure!(event.contains("Warning") && event.contains(words), "{event}");
     let described = stage.kubectl.run(&["describe", "pod", "no-secret"]).await?;
-    ensure!(described.contains("FailedMount"), "{described}");
-    watch.until("a status", |pod| state(pod, "app").is_some_and(|state| state.waiting.is_some())).await?;
+    ensure!(described.contains("FailedMount") && !described.contains("Pulled"), "{described}");
+    watch.until("a status", |pod| waits_for(pod, "app") == Some("ContainerCreating")).await?;
     ensure!(!watch.last.as_ref().is_some_and(is_ready), "it cannot be ready without its volume");
     let last = stage.gone_at_once("no-secret", &mut watch).await?;
     let end = terminated(&last).context("it is told as lost")?;
     let told = (phase(&last), end.exit_code, end.reason.as_deref(), end.started_at.is_some());
     assert_eq!(told, (Some("Failed"), 137, Some("ContainerStatusUnknown"), false));
+    Ok(())
+}
+
+/// A hook that ends its container from inside: whoever is on its way out already is not asked to stop.
+async fn a_hook_that_ends_its_container(stage: &Stage) -> Result<()> {
+    let shared = Shared::new()?;
+    let script = "trap 'echo TERM >> /shared/log; exit 0' TERM; echo up >> /shared/log; sleep 1000 & wait";
+    let mut manifest = busybox("ends-itself", 30, script, &shared);
+    let command = json!(["sh", "-c", "kill -TERM 1; sleep 1000"]);
+    manifest["spec"]["containers"][0]["lifecycle"] = json!({ "preStop": { "exec": { "command": command } } });
+    let mut watch = stage.create(manifest).await?;
+    watch.ready().await?;
+    shared.wait_lines("log", 1).await?;
+    stage.pods().delete("ends-itself", &DeleteParams::default()).await?;
+    let (_, last) = watch.gone(SOON).await?;
+    assert_eq!(terminated(&last).map(|end| end.exit_code), Some(0));
+    assert_eq!(shared.lines("log"), ["up", "TERM"]);
+    let told = ["get", "events", "--field-selector=involvedObject.name=ends-itself", "-o=jsonpath={.items[*].reason}"];
+    let told = stage.kubectl.run(&told).await?;
+    ensure!(!told.contains("StopSignalSent") && !told.contains("FailedPreStopHook"), "{told}");
     Ok(())
 }
 

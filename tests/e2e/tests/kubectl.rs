@@ -158,3 +158,52 @@ async fn a_second_delete_with_a_shorter_grace_takes_effect_at_once() -> Result<(
     }
     complaints::ensure_none(&instance, &[])
 }
+
+/// What pods, their containers and their node use, by every kubectl: who computes is told apart from who sleeps, and only
+/// those are told who may see it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_used_is_told() -> Result<()> {
+    let instance = Instance::start().await?;
+    let (client, newest, shared) = (instance.client().await?, Kubectl::newest(&instance)?, Shared::new()?);
+    let mut pod = busybox("used", 0, "while :; do :; done", &shared);
+    let mut idle = pod["spec"]["containers"][0].clone();
+    (idle["name"], idle["command"]) = ("idle".into(), json!(["sleep", "1000"]));
+    pod["spec"]["containers"].as_array_mut().unwrap().push(idle);
+    pod["metadata"]["labels"] = json!({ "does": "compute" });
+    newest.apply(&pod).await?;
+    PodWatch::on(&client, "used").await?.ready().await?;
+    for kubectl in Kubectl::all(&instance)? {
+        top(&instance, &kubectl).await.with_context(|| kubectl.name())?;
+    }
+    let path = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods/used";
+    let told: Value = serde_json::from_str(&newest.run(&["get", "--raw", path]).await?)?;
+    ensure!(told["kind"] == "PodMetrics" && told["metadata"]["labels"]["does"] == "compute", "{told}");
+    let window: f64 = told["window"].as_str().and_then(|text| text.strip_suffix('s')).unwrap().parse()?;
+    ensure!(window >= 1.0 && told["timestamp"].is_string(), "{told}");
+    let absent = newest.run(&["get", "--raw", &format!("{path}-not")]).await.unwrap_err().to_string();
+    ensure!(absent.contains("podmetrics.metrics.k8s.io") && absent.contains("not found"), "{absent}");
+
+    let stranger = newest.run(&["top", "pods", "--as=jane"]).await.unwrap_err().to_string();
+    ensure!(stranger.contains("cannot list resource \"pods\" in API group \"metrics.k8s.io\""), "{stranger}");
+    newest.run(&["create", "rolebinding", "jane", "--clusterrole=view", "--user=jane"]).await?;
+    ensure!(newest.run(&["top", "pods", "--as=jane"]).await?.contains("used"), "who may view sees what is used");
+    newest.run(&["delete", "pod", "used", "--now"]).await?;
+    complaints::ensure_none(&instance, &[])
+}
+
+async fn top(instance: &Instance, kubectl: &Kubectl) -> Result<()> {
+    let told = kubectl.run(&["top", "pod", "used", "--containers", "--no-headers"]).await?;
+    let used = |container: &str| -> Option<u64> {
+        let lines = told.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let line = lines.into_iter().find(|words| words.get(1) == Some(&container))?;
+        line.get(2)?.strip_suffix('m')?.parse().ok()
+    };
+    let (busy, idle) = (used("app").context("who computes")?, used("idle").context("who sleeps")?);
+    ensure!(busy > idle, "{told}");
+    let told = kubectl.run(&["top", "pods", "-l", "does=compute", "--no-headers"]).await?;
+    ensure!(told.starts_with("used ") && told.lines().count() == 1, "{told}");
+    ensure!(kubectl.run(&["top", "pods", "-l", "does=nothing"]).await?.is_empty(), "nobody does nothing");
+    let told = kubectl.run(&["top", "node", "--no-headers"]).await?;
+    ensure!(told.starts_with(instance.node_name()) && told.contains('%') && !told.contains("unknown"), "{told}");
+    Ok(())
+}

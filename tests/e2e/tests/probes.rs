@@ -127,7 +127,7 @@ async fn a_probe_that_never_answers_leaves_no_processes() -> Result<()> {
     kubectl.apply(&pod).await?;
     for _ in 0..4 {
         let event = told.next().await?;
-        ensure!(event.contains("no answer within 1s"), "{event}");
+        ensure!(event.contains("timed out after 1s"), "{event}");
     }
     // Two are of the attempt that is under way; four attempts were given up.
     sleepers_are(&seconds, |count| count <= 2).await?;

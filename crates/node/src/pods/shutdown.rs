@@ -178,6 +178,7 @@ impl<R: Runtime> Pods<R> {
                     self.stopping = None;
                     self.mode = Mode::Open;
                     self.tools.health.set(|health| health.shutting_down = false);
+                    self.begin_what_waited().await;
                 }
             }
         }

@@ -87,6 +87,14 @@ impl<R: Runtime> Pods<R> {
         }
     }
 
+    /// The node does not go down after all: what files asked for meanwhile begins.
+    pub(super) async fn begin_what_waited(&mut self) {
+        let waiting: Vec<Pod> = self.desired.values().cloned().collect();
+        for pod in waiting {
+            self.arrive(pod).await;
+        }
+    }
+
     /// A manifest with a UID of its own was edited, or is seen for the first time after a restart.
     async fn update_static(&mut self, uid: &str, pod: Pod) {
         let Some(handle) = self.drivers.get_mut(uid) else { return };

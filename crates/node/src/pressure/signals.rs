@@ -14,7 +14,7 @@ pub fn read(nodefs: &Path, imagefs: &Path) -> BTreeMap<Signal, Reading> {
             readings.insert(signal, reading);
         }
     };
-    note(Signal::MemoryAvailable, memory(&fs::read_to_string("/proc/meminfo").unwrap_or_default()));
+    note(Signal::MemoryAvailable, memory_of_the_machine());
     note(Signal::PidAvailable, processes());
     let disks = [
         (nodefs, Signal::NodefsAvailable, Signal::NodefsInodesFree),
@@ -33,6 +33,11 @@ pub fn space(path: &Path) -> Option<Reading> {
     let disk = rustix::fs::statvfs(path).ok()?;
     let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
     Some(Reading { available: bytes(disk.f_bavail), capacity: bytes(disk.f_blocks) })
+}
+
+/// The memory of the machine.
+pub fn memory_of_the_machine() -> Option<Reading> {
+    memory(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 
 fn memory(meminfo: &str) -> Option<Reading> {

@@ -71,6 +71,7 @@ fn router<C: Containers>(api: Api<C>) -> Router {
         .route("/exec/{namespace}/{pod}/{container}", get(run_exec::<C>).post(run_exec::<C>))
         .route("/attach/{namespace}/{pod}/{container}", get(run_attach::<C>).post(run_attach::<C>))
         .route("/portForward/{namespace}/{pod}", get(port_forward::<C>).post(port_forward::<C>))
+        .route("/stats/summary", get(summary::<C>))
         .fallback(async || StreamError::not_found("the node does not serve this path"))
         .with_state(api)
 }
@@ -89,6 +90,11 @@ async fn container_logs<C: Containers>(
     let options = LogOptions::parse(&pairs, Timestamp::now())?;
     let source = api.containers.log(&container(target), options.previous).await?;
     Ok(([(header::CONTENT_TYPE, "text/plain")], logs::body(source, options).await?).into_response())
+}
+
+async fn summary<C: Containers>(State(api): State<Api<C>>) -> Result<Response, StreamError> {
+    let summary = api.containers.summary().await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], summary.to_string()).into_response())
 }
 
 async fn run_exec<C: Containers>(

@@ -1,4 +1,4 @@
-//! The node's own HTTP API: logs, exec, attach and port-forward, on the paths and in the stream protocols a kubelet speaks.
+//! The node's own HTTP API: logs, exec, attach, port-forward and what is used, on the paths and in the stream protocols a kubelet speaks.
 //!
 //! ```text
 //!  API server ── byte stream ──> http (routes, upgrade) ──┬── logs ── cri (log format), tail, follow (inotify)
@@ -89,6 +89,9 @@ pub trait Containers: Send + Sync + 'static {
         pod: &str,
         port: u16,
     ) -> impl Future<Output = Result<std::net::TcpStream, StreamError>> + Send;
+
+    /// What the node and its containers use, in the words of a kubelet's summary.
+    fn summary(&self) -> impl Future<Output = Result<serde_json::Value, StreamError>> + Send;
 
     /// Sets the size of the terminal of an exec. A size that cannot be set is not worth an answer.
     fn resize(&self, session: &runtime::ExecSession, columns: u16, rows: u16);

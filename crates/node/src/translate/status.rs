@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{
     ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
     ContainerStatus as ApiContainer, HostIP, Pod, PodCondition, PodIP, PodStatus as ApiStatus,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lifecycle::{
     Condition, ContainerState, ContainerStatus, Instance, PodPhase, PodStatus, Role, Terminated, Wall, message,
 };
@@ -30,8 +31,21 @@ pub struct Facts {
     pub image_ids: BTreeMap<String, String>,
     /// The same as the API tells it: a repository and a digest where a registry gave one.
     pub image_references: BTreeMap<String, String>,
+    /// What the newest runs were made from. Of a run of an earlier agent, the API knows.
+    pub ran: BTreeMap<Instance, RanImage>,
+    /// When a run was refused that would have been its container's next.
+    pub refused: BTreeMap<Instance, Wall>,
     /// What each run left in its termination message file.
     pub last_words: BTreeMap<Instance, String>,
+}
+
+/// The image of one run, as the API tells it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RanImage {
+    /// Its name, whole.
+    pub name: String,
+    /// A repository and a digest, or its id.
+    pub reference: String,
 }
 
 impl Facts {
@@ -41,6 +55,32 @@ impl Facts {
         self.image_references.insert(container.to_owned(), image.reference(&wanted));
         self.image_ids.insert(container.to_owned(), image.id.clone());
     }
+
+    /// Remembers what a run was made from, and forgets it of those that nobody asks about any more.
+    pub fn know_run(&mut self, run: &Instance, image: &str) {
+        let id = self.image_ids.get(&run.name.0);
+        let reference = self.image_references.get(&run.name.0).or(id).cloned().unwrap_or_default();
+        self.forget_older_than(run);
+        self.ran.insert(run.clone(), RanImage { name: whole_name(image), reference });
+    }
+
+    /// Remembers when a run was refused.
+    pub fn know_refusal(&mut self, run: &Instance, now: Wall) {
+        self.forget_older_than(run);
+        self.refused.insert(run.clone(), now);
+    }
+
+    /// Two runs of a container are shown at most.
+    fn forget_older_than(&mut self, run: &Instance) {
+        let recent = |known: &Instance| known.name != run.name || known.attempt + 1 >= run.attempt;
+        self.ran.retain(|known, _| recent(known));
+        self.refused.retain(|known, _| recent(known));
+    }
+}
+
+/// An image's name with its registry and tag, as the runtime knows it.
+fn whole_name(name: &str) -> String {
+    name.parse::<runtime::image::ImageName>().map_or_else(|_| name.to_owned(), |whole| whole.to_string())
 }
 
 /// The status to store. `before` is the last one stored; it keeps the times of conditions that did not change.
@@ -158,16 +198,43 @@ struct Told<'a> {
 impl Told<'_> {
     /// What a run left for people. Once its sandbox is gone a new agent finds it only where the last one stored it.
     fn last_words(&self, run: &Instance, id: Option<&str>) -> Option<String> {
-        self.facts.last_words.get(run).cloned().or_else(|| {
-            let before = self.before?;
-            let lists =
-                [&before.init_container_statuses, &before.container_statuses, &before.ephemeral_container_statuses];
-            let states = lists.into_iter().flatten().flatten().flat_map(|c| [&c.state, &c.last_state]);
-            let ended = states.flatten().filter_map(|state| state.terminated.as_ref());
-            ended
-                .filter(|ended| id.is_some() && ended.container_id.as_deref() == id)
-                .find_map(|ended| ended.message.clone())
+        self.facts.last_words.get(run).cloned().or_else(|| self.ended_before(id?)?.message.clone())
+    }
+
+    /// When a start was refused.
+    fn refused_at(&self, run: &Instance, id: Option<&str>) -> Option<Time> {
+        let ours = self.facts.refused.get(run).and_then(|at| api_time(*at));
+        ours.or_else(|| self.ended_before(id?)?.finished_at.clone())
+    }
+
+    /// What the run was made from: as we know it, as it was told, or as it would be told of a run to come.
+    fn image_of(&self, run: &Instance, id: Option<&str>, wanted: &str) -> RanImage {
+        let told = || {
+            let same = |container: &&ApiContainer| {
+                id.is_some() && container.container_id.as_deref() == id && !container.image_id.is_empty()
+            };
+            let found = self.containers_before().find(same)?;
+            Some(RanImage { name: found.image.clone(), reference: found.image_id.clone() })
+        };
+        self.facts.ran.get(run).cloned().or_else(told).unwrap_or_else(|| {
+            let (references, ids) = (&self.facts.image_references, &self.facts.image_ids);
+            let reference = references.get(&run.name.0).or(ids.get(&run.name.0)).cloned().unwrap_or_default();
+            RanImage { name: if id.is_some() { whole_name(wanted) } else { wanted.to_owned() }, reference }
         })
+    }
+
+    /// A run that had ended when the status was told last.
+    fn ended_before(&self, id: &str) -> Option<&ContainerStateTerminated> {
+        let states = self.containers_before().flat_map(|container| [&container.state, &container.last_state]);
+        let mut ended = states.flatten().filter_map(|state| state.terminated.as_ref());
+        ended.find(|ended| ended.container_id.as_deref() == Some(id))
+    }
+
+    fn containers_before(&self) -> impl Iterator<Item = &ApiContainer> {
+        let lists = self.before.map(|before| {
+            [&before.init_container_statuses, &before.container_statuses, &before.ephemeral_container_statuses]
+        });
+        lists.into_iter().flatten().flatten().flatten()
     }
 }
 
@@ -191,14 +258,18 @@ fn container(status: &ContainerStatus, told: &Told<'_>) -> ApiContainer {
             ApiState { running: Some(ContainerStateRunning { started_at: api_time(*since) }), ..ApiState::default() },
             true,
         ),
-        ContainerState::Terminated(ended) => (terminated(name, ended, told), ended.started.is_some()),
+        ContainerState::Terminated(ended) => (terminated(name, ended, told), was_made(ended)),
     };
-    let last_attempt = status.last.as_ref().map(|l| l.attempt);
+    let made_before = status.last.as_ref().filter(|last| was_made(last)).map(|last| last.attempt);
+    let run = if ever_ran { Some(status.attempt) } else { made_before };
+    let container_id = run.and_then(id);
+    let instance = Instance { name: status.name.clone(), attempt: run.unwrap_or(status.attempt) };
+    let ran = told.image_of(&instance, container_id.as_deref(), image);
     ApiContainer {
         name: name.clone(),
-        image: image.to_owned(),
-        image_id: facts.image_references.get(name).or(facts.image_ids.get(name)).cloned().unwrap_or_default(),
-        container_id: if ever_ran { id(status.attempt) } else { last_attempt.and_then(id) },
+        image: ran.name,
+        image_id: ran.reference,
+        container_id,
         ready: status.ready,
         started: Some(status.started),
         restart_count: i32::try_from(status.attempt).unwrap_or(i32::MAX),
@@ -211,20 +282,28 @@ fn container(status: &ContainerStatus, told: &Told<'_>) -> ApiContainer {
 
 fn terminated(name: &str, ended: &Terminated, told: &Told<'_>) -> ApiState {
     let instance = Instance { name: lifecycle::ContainerName(name.to_owned()), attempt: ended.attempt };
-    let id = ended.started.map(|_| container_id(told.facts, name, ended.attempt));
+    let id = was_made(ended).then(|| container_id(told.facts, name, ended.attempt));
     let words = told.last_words(&instance, id.as_deref());
+    let refused_at = told.refused_at(&instance, id.as_deref()).filter(|_| ended.exit.is_none());
+    // What never ran began when time did: clients expect a moment here.
+    let never = refused_at.as_ref().and_then(|_| api_time(Wall(0)));
     ApiState {
         terminated: Some(ContainerStateTerminated {
             container_id: id,
             exit_code: ended.exit_code,
             reason: Some(ended.reason.clone()),
             message: ended.message.clone().or(words).map(|text| message::cut(&text, told.words_most).to_owned()),
-            started_at: ended.started.and_then(api_time),
-            finished_at: ended.exit.and_then(|e| api_time(e.wall)),
+            started_at: ended.started.and_then(api_time).or(never),
+            finished_at: ended.exit.and_then(|e| api_time(e.wall)).or(refused_at),
             ..ContainerStateTerminated::default()
         }),
         ..ApiState::default()
     }
+}
+
+/// Whether there was a container: it was seen to run or to end, or its program was refused.
+fn was_made(ended: &Terminated) -> bool {
+    ended.started.is_some() || ended.exit.is_some() || ended.reason == "StartError"
 }
 
 fn container_id(facts: &Facts, name: &str, attempt: u32) -> String {
@@ -309,6 +388,63 @@ mod tests {
         facts.last_words.clear();
         assert_eq!(message(&api_status(&over, &facts, Some(&told), Wall(0))).as_deref(), Some("goodbye"));
         assert_eq!(message(&api_status(&over, &facts, None, Wall(0))), None);
+    }
+
+    fn shown(status: &ApiStatus) -> ApiContainer {
+        status.container_statuses.as_ref().expect("there is one")[0].clone()
+    }
+
+    /// A container shows the image that it runs, whole, also when another is asked for and to an agent that does not know.
+    #[test]
+    fn a_container_shows_the_image_that_it_was_made_from() {
+        let asks_for = |facts: &mut Facts, image: &str| {
+            facts.pod.spec.as_mut().expect("it has one").containers[0].image = Some(image.into());
+        };
+        let app = Instance { name: ContainerName("app".into()), attempt: 0 };
+        let mut facts = facts();
+        asks_for(&mut facts, "busybox");
+        facts.image_ids.insert("app".into(), "sha256:1".into());
+        facts.know_run(&app, "busybox");
+        asks_for(&mut facts, "busybox:2");
+        facts.image_ids.insert("app".into(), "sha256:2".into());
+        let running = running([]).status();
+        let told = api_status(&running, &facts, None, Wall(0));
+        let of = |status: &ApiStatus| (shown(status).image, shown(status).image_id);
+        let first = ("docker.io/library/busybox:latest".to_owned(), "sha256:1".to_owned());
+        assert_eq!(of(&told), first);
+        // The next agent finds a pod that is over; nobody has its images any more.
+        let (mut next, over) = (super::tests::facts(), super::tests::running(gone()).status());
+        asks_for(&mut next, "busybox:2");
+        assert_eq!(of(&api_status(&over, &next, Some(&told), Wall(0))), first);
+    }
+
+    /// A program that was refused had a container, and an end.
+    #[test]
+    fn a_refused_start_has_a_container_and_an_end() {
+        let app = Instance { name: ContainerName("app".into()), attempt: 0 };
+        let spec = ContainerSpec::new("app", Role::Main);
+        let mut pod = PodWorker::new(PodSpec { restart: lifecycle::RestartPolicy::Never, ..PodSpec::new(vec![spec]) });
+        for input in [
+            Input::Begin,
+            Input::SandboxReady,
+            Input::ImageReady { container: app.name.clone(), edition: 0, stop_signal: None },
+            Input::StartFailed { instance: app.clone(), reason: "StartError".into(), message: "no such file".into() },
+        ] {
+            pod.handle(Moment::from_millis(0), input);
+        }
+        let mut facts = facts();
+        facts.know_refusal(&app, Wall(86_400_000));
+        let told = api_status(&pod.status(), &facts, None, Wall(0));
+        let look = |status: &ApiStatus| {
+            let (container, end) = (shown(status), shown(status).state.and_then(|state| state.terminated));
+            let end = end.expect("it has ended");
+            assert_eq!((end.exit_code, end.reason.as_deref()), (128, Some("StartError")));
+            assert!(end.container_id.is_some() && end.container_id == container.container_id);
+            end.finished_at.expect("it has an end").0.to_string()
+        };
+        assert_eq!(look(&told), "1970-01-02T00:00:00Z");
+        facts.refused.clear();
+        assert_eq!(look(&api_status(&pod.status(), &facts, Some(&told), Wall(0))), "1970-01-02T00:00:00Z");
     }
 
     /// A phase that is over stays, with its reasons, though the rules came to another; before that, ours counts.

@@ -32,16 +32,16 @@ use crate::translate::container::{Lookups, RunFacts, quantity_millis};
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
     /// A kind of volume that does not exist here yet.
-    #[error("volume {volume:?}: this kind of volume is not supported yet")]
+    #[error("MountVolume.SetUp failed for volume {volume:?} : this kind of volume is not supported yet")]
     Unsupported { volume: String },
     /// It refers to something that is not there.
-    #[error("volume {volume:?}: {what}")]
+    #[error("MountVolume.SetUp failed for volume {volume:?} : {what}")]
     Missing { volume: String, what: String },
     /// Nobody could be asked.
-    #[error("volume {volume:?}: the API server does not answer")]
+    #[error("MountVolume.SetUp failed for volume {volume:?} : the API server does not answer")]
     Unanswered { volume: String, source: kube::Error },
     /// The disk said no.
-    #[error("volume {volume:?} cannot be written")]
+    #[error("MountVolume.SetUp failed for volume {volume:?} : it cannot be written")]
     Disk { volume: String, source: io::Error },
 }
 

@@ -146,6 +146,7 @@ impl Shim {
             let known = self.pod.container(id).exit().exists();
             return if known { Answer::Signalled(Delivery::AlreadyGone) } else { Answer::NotRunning };
         };
+        let (is_news, is_ending) = (!container.sent.contains(&number), container.is_ending());
         match &mut container.phase {
             Phase::Starting { signals } => {
                 if !signals.contains(&number) {
@@ -154,6 +155,8 @@ impl Shim {
                 Answer::Signalled(Delivery::Delivered)
             }
             Phase::Ending(_) => Answer::Signalled(Delivery::AlreadyGone),
+            // On its way out already, by itself or by its hook: the kernel would take a signal that nobody can hear.
+            Phase::Running if is_news && is_ending => Answer::Signalled(Delivery::AlreadyGone),
             Phase::Running => deliver(container, number),
         }
     }

@@ -166,7 +166,13 @@ fn view() -> Vec<Value> {
     rules.push(on(&READ, &["autoscaling"], &["horizontalpodautoscalers/status"]));
     rules.push(on(&READ, &["policy"], &["poddisruptionbudgets/status"]));
     rules.push(on(&READ, &["networking.k8s.io"], &["ingresses/status"]));
+    rules.push(metrics());
     rules
+}
+
+/// What pods and nodes use.
+fn metrics() -> Value {
+    on(&READ, &["metrics.k8s.io"], &["pods", "nodes"])
 }
 
 fn edit() -> Vec<Value> {
@@ -228,6 +234,7 @@ fn cluster_roles() -> Vec<(&'static str, Vec<Value>, Option<&'static str>)> {
             ],
             None,
         ),
+        ("system:aggregated-metrics-reader", vec![metrics()], None),
         ("system:kube-scheduler", scheduler(), None),
         ("system:kube-controller-manager", controllers(), None),
         ("system:node", node(), None),

@@ -73,6 +73,7 @@ pub(crate) fn inputs() -> Vec<Input> {
         Input::ImageFailed { container, edition: 0, reason: "ErrImagePull".to_owned(), message: message() },
         Input::SandboxReady,
         Input::SandboxFailed { message: message() },
+        Input::VolumeFailed { message: message() },
         Input::Started { instance: first.clone(), wall: Wall(-5) },
         Input::StartFailed { instance: again.clone(), reason: "StartError".to_owned(), message: message() },
         Input::Exited { instance: first.clone(), exit: exit() },
