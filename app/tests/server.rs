@@ -38,7 +38,11 @@ fn command(dir: &Path) -> Command {
 
 /// Starts a server and waits until it says that it is ready.
 fn start(dir: &Path) -> Server {
-    let mut child = command(dir).spawn().unwrap();
+    start_with(&mut command(dir))
+}
+
+fn start_with(command: &mut Command) -> Server {
+    let mut child = command.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.starts_with("adieu server is ready: https://127.0.0.1:"), "{line:?}");
@@ -219,4 +223,102 @@ fn a_folder_of_a_node_is_left_to_its_node() {
     let refused = command(dir.path()).output().unwrap();
     let text = String::from_utf8(refused.stderr).unwrap();
     assert!(!refused.status.success() && text.contains("belongs to a node"), "{text}");
+}
+
+/// What OpenSSL makes of the server when it speaks nothing but one version: the version agreed on, or why there is none.
+const ONE_VERSION: &str = r#"
+import socket, ssl, sys
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+# Debian's own policy would keep the client from asking at all.
+context.set_ciphers("ALL:@SECLEVEL=0")
+context.minimum_version = context.maximum_version = getattr(ssl.TLSVersion, sys.argv[2])
+host, port = sys.argv[1].removeprefix("https://").rsplit(":", 1)
+try:
+    print(context.wrap_socket(socket.create_connection((host, int(port)))).version())
+except ssl.SSLError as error:
+    print(error.reason)
+"#;
+
+#[test]
+fn nobody_speaks_an_old_tls() {
+    let dir = tempfile::tempdir().unwrap();
+    let _server = start(dir.path());
+    let kubeconfig = kube::config::Kubeconfig::read_from(dir.path().join("admin.kubeconfig")).unwrap();
+    let address = kubeconfig.clusters[0].cluster.clone().unwrap().server.unwrap();
+    let heard = |version: &str| {
+        let mut python = Command::new("/usr/bin/python3");
+        let output = python.args(["-W", "ignore", "-c", ONE_VERSION, &address, version]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    assert_eq!(heard("TLSv1_3"), "TLSv1.3");
+    assert_eq!(heard("TLSv1_2"), "TLSv1.2");
+    // The server's own word, not the client's.
+    assert_eq!(heard("TLSv1_1"), "TLSV1_ALERT_PROTOCOL_VERSION");
+    assert_eq!(heard("TLSv1"), "TLSV1_ALERT_PROTOCOL_VERSION");
+}
+
+#[tokio::test]
+async fn a_server_that_says_everything_says_no_secret() {
+    use base64::Engine as _;
+    const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let out = std::fs::File::create(&log).unwrap();
+    let mut server = start_with(command(dir.path()).arg("-vv").stderr(out));
+    let admin = client(dir.path()).await;
+    let encoded = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    let mut secrets = vec!["s3cr3t-made".to_owned(), "s3cr3t-patched".to_owned(), "s3cr3t-refused".to_owned()];
+    let made = json!({ "metadata": { "name": "s" }, "stringData": { "a": secrets[0] } });
+    assert_eq!(send(&admin, "POST", SECRETS, made).await.0, 201);
+    let changed = json!({ "metadata": { "name": "s" }, "data": { "a": encoded(&secrets[1]) } });
+    assert_eq!(send(&admin, "PUT", &format!("{SECRETS}/s"), changed).await.0, 200);
+    let refused = json!({ "metadata": { "name": "bad name" }, "data": { "a": encoded(&secrets[2]) } });
+    assert_eq!(send(&admin, "POST", SECRETS, refused).await.0, 422);
+    let broken = json!({ "metadata": { "name": "x" }, "data": { "a": secrets[2] } });
+    assert_eq!(send(&admin, "POST", SECRETS, broken).await.0, 400);
+    let nonsense = json!({ "metadata": { "name": "x" }, "data": secrets[2] });
+    assert_eq!(send(&admin, "POST", SECRETS, nonsense).await.0, 400);
+
+    let asked = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
+    let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
+    let (code, given) = send(&admin, "POST", path, asked).await;
+    assert_eq!(code, 201, "{given}");
+    let token = given["status"]["token"].as_str().unwrap().to_owned();
+    let review = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": token } });
+    let (code, answer) = send(&admin, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", review).await;
+    assert_eq!((code, &answer["status"]["authenticated"]), (201, &json!(true)));
+    let account = json!({ "type": "kubernetes.io/service-account-token",
+        "metadata": { "name": "t", "annotations": { "kubernetes.io/service-account.name": "default" } } });
+    let (code, filled) = send(&admin, "POST", SECRETS, account).await;
+    assert_eq!(code, 201, "{filled}");
+    // Their bearers are let in, or refused for a letter too many; neither way is a reason to say the token.
+    let kubeconfig = kube::config::Kubeconfig::read_from(dir.path().join("admin.kubeconfig")).unwrap();
+    for (token, expected) in [(token.clone(), 403), (format!("{token}x"), 401)] {
+        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig.clone(), &Default::default()).await.unwrap();
+        config.auth_info = kube::config::AuthInfo { token: Some(token.into()), ..Default::default() };
+        let bearer = kube::Client::try_from(config).unwrap();
+        assert_eq!(send(&bearer, "GET", SECRETS, Value::Null).await.0, expected);
+    }
+    secrets.push(token);
+    let filled = filled["data"]["token"].as_str().unwrap();
+    let filled = base64::engine::general_purpose::STANDARD.decode(filled).unwrap();
+    secrets.push(String::from_utf8(filled).unwrap());
+
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    let said = std::fs::read_to_string(&log).unwrap();
+    assert!(said.contains("request refused") && said.contains("TRACE"), "it says nothing at all: {said}");
+    for secret in secrets {
+        assert!(!said.contains(&secret) && !said.contains(&encoded(&secret)), "{secret} is in the log");
+        // Of a token its signature alone would be too much.
+        let end = secret.rsplit('.').next().unwrap();
+        assert!(!said.contains(end), "{end} is in the log");
+    }
+    for name in ["ca.key", "sa.key"] {
+        let key = std::fs::read_to_string(dir.path().join("pki").join(name)).unwrap();
+        let line = key.lines().nth(1).unwrap();
+        assert!(!said.contains(line), "{name} is in the log");
+    }
 }

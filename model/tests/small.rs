@@ -42,7 +42,7 @@ pinned! {
     two_mains_with_one_hook: "two mains, one hook", 76_390;
     a_main_and_a_sidecar: "main and sidecar", 241_182;
     a_main_and_two_sidecars: "main and two sidecars", 34_462;
-    a_pod_that_comes_up: "comes up", 243_258;
+    a_pod_that_comes_up: "comes up", 243_854;
     restarts_and_probes: "restarts, probes", 127_151;
     a_barrier_under_all_requests: "barrier, all requests", 106_389;
     a_barrier_and_a_sidecar: "barrier and sidecar", 13_150;
@@ -54,7 +54,7 @@ pinned! {
     a_drain_with_calls: "drain, calls", 340_345;
     answers_that_are_lost: "answers lost", 155_307;
     a_pod_whose_sandbox_dies_as_it_comes_up: "comes up, sandbox dies", 38_994;
-    a_pod_that_comes_up_though_answers_are_lost: "comes up, answers lost", 210_154;
+    a_pod_that_comes_up_though_answers_are_lost: "comes up, answers lost", 214_660;
     a_pod_that_is_dismissed: "dismissed", 358_898;
     a_machine_that_boots: "machine boots", 82_457;
     an_active_deadline: "active deadline", 42_402;

@@ -4,14 +4,14 @@
 //! reached last, every event before it is known, and a stream of events is right or wrong as a whole.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use futures::StreamExt;
 use kube::api::{Api, DeleteParams, DynamicObject, PostParams, WatchEvent, WatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::pods::SOON;
 
@@ -19,6 +19,9 @@ use crate::pods::SOON;
 pub const NAMESPACE: &str = "crowd";
 
 const REMOVE_EVERY: u64 = 5;
+/// How long to wait before a server that does not answer is asked again, and for how long it is asked.
+const AGAIN: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a writer writes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -71,11 +74,10 @@ impl Writer {
         Self { kind, name: format!("w-{number}"), done: 0, acknowledged: BTreeMap::new() }
     }
 
-    /// Steps until `enough` says so. `connections` limits how many write at once.
+    /// Steps until `enough` says so.
     pub async fn work(
         mut self,
         client: kube::Client,
-        connections: Arc<Semaphore>,
         mut lives: Lives,
         enough: impl Fn() -> bool,
         acknowledged: impl Fn(),
@@ -84,10 +86,7 @@ impl Writer {
         let mut version = None;
         while !enough() {
             let life = *lives.borrow_and_update();
-            let permit = connections.acquire().await?;
-            let tried = self.step(&api, version.as_deref()).await;
-            drop(permit);
-            match tried {
+            match self.step(&api, version.as_deref()).await {
                 Ok(now) => {
                     if let Some(revision) = now.as_deref().map(str::parse).transpose()? {
                         self.acknowledged.insert(self.done + 1, revision);
@@ -133,12 +132,16 @@ impl Writer {
         mut life: usize,
         lives: &mut Lives,
     ) -> Result<Option<String>> {
+        let since = Instant::now();
         loop {
             let found = match api.get_opt(&self.name).await {
                 Ok(found) => found,
                 Err(again) => {
-                    let next = tokio::time::timeout(SOON, lives.wait_for(|now| *now != life)).await;
-                    life = *next.with_context(|| format!("{}: {error}, then {again}", self.name))??;
+                    // The server is away; or it is back, and the connection to the one before was not known to be dead.
+                    ensure!(since.elapsed() < PATIENCE, "{}: {error}, then {again}", self.name);
+                    if let Ok(next) = tokio::time::timeout(AGAIN, lives.wait_for(|now| *now != life)).await {
+                        life = *next?;
+                    }
                     continue;
                 }
             };

@@ -10,10 +10,14 @@ use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use kube::client::ConfigExt as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
+use tower::Layer as _;
 
 use crate::{adieu, workspace};
 
@@ -341,6 +345,20 @@ pub async fn client(kubeconfig: &Path) -> Result<kube::Client> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(kube::Client::try_from(config)?)
+}
+
+/// The same over HTTP/2: as many requests as one likes are under way at once, all on one connection.
+pub async fn crowded_client(kubeconfig: &Path) -> Result<kube::Client> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let secure = hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(config.rustls_client_config()?)
+        .https_only()
+        .enable_http2()
+        .build();
+    let client = Client::builder(TokioExecutor::new()).http2_only(true).build::<_, kube::client::Body>(secure);
+    Ok(kube::Client::new(config.base_uri_layer().layer(client), "default"))
 }
 
 /// A range of pod addresses that is likely to be free; `adieu up` says when it is not.

@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::Instance;
 use e2e::crowd::{self, Kind, Seen, Writer};
 use e2e::dice::Dice;
 use e2e::pods::SOON;
-use tokio::sync::{Notify, Semaphore, watch};
+use e2e::{Instance, instance};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
+/// All of them have a request under way at the same time.
 const WRITERS: usize = 2000;
-const CONNECTIONS: usize = 64;
+/// A server takes a thousand requests at once on each.
+const CONNECTIONS: usize = 4;
 const WATCHERS: usize = 3;
 const CRASHES: usize = 6;
 
@@ -37,15 +39,18 @@ async fn no_crash_loses_or_repeats_a_write() -> Result<()> {
     let from = crowd::prepare(&client).await?;
     let (came_up, lives) = watch::channel(0);
     let (stop, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let (connections, told) = (Arc::new(Semaphore::new(CONNECTIONS)), Arc::new(Notify::new()));
+    let told = Arc::new(Notify::new());
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        connections.push(instance::crowded_client(&instance.kubeconfig()).await?);
+    }
 
     let mut writing = JoinSet::new();
     for number in 0..WRITERS {
         let kind = if number % 4 == 0 { Kind::Pod } else { Kind::ConfigMap };
         let (stop, heard, told) = (Arc::clone(&stop), Arc::clone(&heard), Arc::clone(&told));
         writing.spawn(Writer::new(kind, number).work(
-            client.clone(),
-            Arc::clone(&connections),
+            connections[number % CONNECTIONS].clone(),
             lives.clone(),
             move || stop.load(Ordering::Relaxed),
             move || {
