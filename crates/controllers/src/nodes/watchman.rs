@@ -320,7 +320,7 @@ mod tests {
         watchman.node_seen(now, &node("a", 1, "True", 1, None));
         watchman.node_seen(now, &node("b", 2, "True", 1, None));
         watchman.node_seen(now + secs(50), &node("a", 3, "Unknown", 1, None));
-        let expected = [Act::PodsNotReady { node: "a".into() }, taint("a", Some(UNREACHABLE))];
+        let expected = [taint("a", Some(UNREACHABLE)), Act::PodsNotReady { node: "a".into() }];
         let acts = watchman.acts(now + secs(49));
         assert_eq!(acts, expected);
         watchman.pods_told("a");

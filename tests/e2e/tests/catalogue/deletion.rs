@@ -151,7 +151,8 @@ async fn a_changed_image_restarts_nobody(stage: &Stage) -> Result<()> {
         pod.watch.until("the node knows the new image", |pod| new(pod) && seen(pod)).await?;
         pod.shared.open_gate().await?;
         pod.gone().await?.was("Succeeded", &[("app", 0, "Completed"), ("side", 0, "Completed")])?;
-        pod.said_only(&["side up", "app up", "app TERM", "app out", "side TERM"])?;
+        pod.said_in_order(&["app up", "app TERM", "app out", "side TERM"])?;
+        ensure!(pod.said().len() == 5, "{:?}", pod.said());
     }
     Ok(())
 }
@@ -226,7 +227,8 @@ async fn a_completed_pod_stays(stage: &Stage) -> Result<()> {
     let mut pod = draft.main("app", "say up; read word < /shared/gate; say out").run().await?;
     pod.shared.open_gate().await?;
     pod.watch.until("Succeeded", |pod| phase(pod) == Some("Succeeded")).await?;
-    pod.said_only(&["side up", "app up", "app out", "side TERM"])?;
+    pod.said_in_order(&["app up", "app out", "side TERM"])?;
+    ensure!(pod.said().len() == 4, "{:?}", pod.said());
     let table = stage.kubectl(&["get", "pod", "done"]).await?;
     ensure!(table.contains("0/2     Completed"), "{table}");
     let seen = stage.pods().get("done").await?;
