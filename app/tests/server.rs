@@ -64,6 +64,24 @@ async fn send(client: &kube::Client, method: &str, path: &str, body: Value) -> (
     (code, serde_json::from_slice(&bytes).unwrap())
 }
 
+/// The token that the server puts into a secret, as soon as it does.
+async fn filled(client: &kube::Client, name: &str) -> String {
+    use base64::Engine as _;
+    let path = format!("{SECRETS}?watch=1&fieldSelector=metadata.name={name}&timeoutSeconds=60");
+    let watch = client.send(http::Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
+    let (mut body, mut said) = (watch.into_body(), Vec::new());
+    loop {
+        let frame = body.frame().await.expect("it is filled while somebody watches").unwrap();
+        said.extend_from_slice(&frame.into_data().unwrap());
+        let mut events =
+            said.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Value>(line).ok());
+        if let Some(token) = events.find_map(|event| event["object"]["data"]["token"].as_str().map(ToOwned::to_owned)) {
+            let token = base64::engine::general_purpose::STANDARD.decode(token).unwrap();
+            return String::from_utf8(token).unwrap();
+        }
+    }
+}
+
 async fn make(client: &kube::Client, name: &str, owner: Option<&Value>) -> Value {
     let owners: Vec<Value> = owner
         .map(|owner| {
@@ -254,9 +272,10 @@ fn nobody_speaks_an_old_tls() {
     };
     assert_eq!(heard("TLSv1_3"), "TLSv1.3");
     assert_eq!(heard("TLSv1_2"), "TLSv1.2");
-    // The server's own word, not the client's.
-    assert_eq!(heard("TLSv1_1"), "TLSV1_ALERT_PROTOCOL_VERSION");
-    assert_eq!(heard("TLSv1"), "TLSV1_ALERT_PROTOCOL_VERSION");
+    for old in ["TLSv1_1", "TLSv1"] {
+        // An alert is the server's own word; what the client will not ask has other names.
+        assert!(heard(old).contains("_ALERT_"), "{old}: {}", heard(old));
+    }
 }
 
 #[tokio::test]
@@ -291,8 +310,9 @@ async fn a_server_that_says_everything_says_no_secret() {
     assert_eq!((code, &answer["status"]["authenticated"]), (201, &json!(true)));
     let account = json!({ "type": "kubernetes.io/service-account-token",
         "metadata": { "name": "t", "annotations": { "kubernetes.io/service-account.name": "default" } } });
-    let (code, filled) = send(&admin, "POST", SECRETS, account).await;
-    assert_eq!(code, 201, "{filled}");
+    let (code, made) = send(&admin, "POST", SECRETS, account).await;
+    assert_eq!(code, 201, "{made}");
+    let filled = filled(&admin, "t").await;
     // Their bearers are let in, or refused for a letter too many; neither way is a reason to say the token.
     let kubeconfig = kube::config::Kubeconfig::read_from(dir.path().join("admin.kubeconfig")).unwrap();
     for (token, expected) in [(token.clone(), 403), (format!("{token}x"), 401)] {
@@ -302,9 +322,7 @@ async fn a_server_that_says_everything_says_no_secret() {
         assert_eq!(send(&bearer, "GET", SECRETS, Value::Null).await.0, expected);
     }
     secrets.push(token);
-    let filled = filled["data"]["token"].as_str().unwrap();
-    let filled = base64::engine::general_purpose::STANDARD.decode(filled).unwrap();
-    secrets.push(String::from_utf8(filled).unwrap());
+    secrets.push(filled);
 
     server.child.kill().unwrap();
     server.child.wait().unwrap();

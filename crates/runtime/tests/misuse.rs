@@ -219,7 +219,7 @@ fn a_fork_bomb_meets_the_limit_of_its_pod_which_all_its_containers_share() {
         assert!(log.contains("can't fork"), "{log}");
         // Three of the other container and one shell, and the shim where it is counted with them.
         let most = log.lines().filter_map(|line| line.strip_prefix("stdout F ")?.parse::<u64>().ok()).max();
-        assert!(most == Some(26) || most == Some(25), "{most:?}");
+        assert!(most.is_some_and(|most| (20..=26).contains(&most)), "{most:?}");
         for (pod, id) in [(&spec.uid, &quiet), (&other, &elsewhere)] {
             assert_eq!(machine.exec(pod, id, "(true); echo well").await, ("well\n".to_owned(), 0));
         }

@@ -1,5 +1,5 @@
 //! Secrets of type `kubernetes.io/service-account-token`: a token of an account that does not expire, for those who cannot ask
-//! for one. Each is filled when it is made, put right when it is changed, and goes with its account.
+//! for one. Each is filled once it is made, put right when it is changed, and goes with its account.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,20 +25,17 @@ const SECONDS: i64 = 100 * 365 * 24 * 3600;
 /// Pause after a failure, which only a store that takes no writes can cause.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Fills a new secret, if it is one of these. Refuses one whose account is not there.
-pub(crate) fn admit(state: &State, kind: &Kind, secret: &mut Value) -> Result<(), Status> {
+/// Refuses a new secret, if it is one of these, whose account is not there. It is filled later: whoever may only make secrets
+/// is not told what comes into them.
+pub(crate) fn admit(state: &State, kind: &Kind, secret: &Value) -> Result<(), Status> {
     if kind.collection() != "secrets" || secret["type"] != TYPE {
         return Ok(());
     }
-    match account_of(state, secret) {
-        Some(account) => fill(state, &account, secret),
-        None => {
-            let field = format!("metadata.annotations[{NAME}]");
-            let cause = Cause::not_found(field, annotation(secret, NAME));
-            return Err(Status::invalid(kind, api::meta::name(secret), vec![cause]));
-        }
+    if account_of(state, secret).is_some() {
+        return Ok(());
     }
-    Ok(())
+    let cause = Cause::not_found(format!("metadata.annotations[{NAME}]"), annotation(secret, NAME));
+    Err(Status::invalid(kind, api::meta::name(secret), vec![cause]))
 }
 
 /// Keeps these secrets as they should be until `stop`.

@@ -37,7 +37,7 @@ pub(crate) async fn make(state: &State, kind: &'static Kind, namespace: &str, va
     if state.store.get(&key(kind, namespace, api::meta::name(&value))).is_some() {
         return Ok(());
     }
-    let creation = Creation { kind, namespace, manager: Some(MANAGER), dry_run: false };
+    let creation = Creation { kind, namespace, manager: Some(MANAGER), dry_run: false, is_own: true };
     match create::create(state, &creation, value, &mut Vec::new()).await {
         Ok(_) => Ok(()),
         Err(status) if matches!(status.code, 403 | 404 | 409) => Ok(()),

@@ -110,15 +110,15 @@ async fn service(state: &State, told: &mut Option<String>) -> Result<(), Status>
     }
     let labels = json!({ "component": "apiserver", "provider": "kubernetes" });
     let mut wanted = json!({ "metadata": { "name": NAME, "namespace": NAMESPACE, "labels": labels }, "spec": spec });
-    if own.is_some() {
-        // What has no right address gets any that is free.
-        let _allocating = admission::allocating(state, kind).await;
-        let as_it_is = wanted.clone();
-        admission::allocate(state, kind, &mut wanted, Some(&as_it_is))?;
-        ensure(state, kind, wanted).await
-    } else {
-        ensure(state, kind, wanted).await
+    let Some(own) = own else { return make(state, kind, NAMESPACE, wanted).await };
+    if is_right(&own, &wanted) {
+        return Ok(());
     }
+    // What has no right address gets any that is free.
+    let _allocating = admission::allocating(state, kind).await;
+    let as_it_is = wanted.clone();
+    admission::allocate(state, kind, &mut wanted, Some(&as_it_is))?;
+    adjust(state, kind, &wanted).await
 }
 
 fn has(service: &Object, address: &str) -> bool {
@@ -129,14 +129,21 @@ fn has(service: &Object, address: &str) -> bool {
 
 /// Makes `wanted` in its namespace, or makes the one that is there like it.
 async fn ensure(state: &State, kind: &'static Kind, wanted: Value) -> Result<(), Status> {
-    let key = key(kind, NAMESPACE, NAME);
-    let Some(found) = state.store.get(&key) else {
-        return make(state, kind, NAMESPACE, wanted).await;
-    };
-    if found.to_value() == put_right(found.to_value(), &wanted) {
-        return Ok(());
+    match state.store.get(&key(kind, NAMESPACE, NAME)) {
+        None => make(state, kind, NAMESPACE, wanted).await,
+        Some(found) if is_right(&found, &wanted) => Ok(()),
+        Some(_) => adjust(state, kind, &wanted).await,
     }
-    let changed = change::modify(state, kind, &key, false, |current| Ok(put_right(current.to_value(), &wanted))).await;
+}
+
+fn is_right(found: &Object, wanted: &Value) -> bool {
+    *found.value() == put_right(found.to_value(), wanted)
+}
+
+/// Makes the one that is there like `wanted`.
+async fn adjust(state: &State, kind: &'static Kind, wanted: &Value) -> Result<(), Status> {
+    let key = key(kind, NAMESPACE, NAME);
+    let changed = change::modify(state, kind, &key, false, |current| Ok(put_right(current.to_value(), wanted))).await;
     match changed {
         // Deleted in between: that is told as well, and it is made anew then.
         Err(status) if status.code == 404 => Ok(()),

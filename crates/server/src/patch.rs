@@ -103,7 +103,7 @@ async fn apply(
         authorize::authorize_create(state, request)?;
         rbac::check_grant(state, request, None, &object)?;
         node_rules::check_create(&request.identity, kind, &object)?;
-        let creation = Creation { kind, namespace: &request.namespace, manager: None, dry_run };
+        let creation = Creation { kind, namespace: &request.namespace, manager: None, dry_run, is_own: false };
         match create::create(state, &creation, object, warnings).await {
             // Somebody created it meanwhile: then this is an update.
             Err(status) if status.reason == "AlreadyExists" && !dry_run => {}

@@ -77,7 +77,8 @@ fn check_security(state: &State, arrival: &Arrival<'_>) -> Result<Vec<String>, S
         (false, None) => pod_security::template(kind, new),
         _ => None,
     };
-    let Some((pod, home)) = looked_at.zip(create::namespace(state, namespace)) else { return Ok(Vec::new()) };
+    let Some(pod) = looked_at else { return Ok(Vec::new()) };
+    let Some(home) = create::namespace(state, namespace) else { return Ok(Vec::new()) };
     let policy = Policy::of(&home.value());
     if policy.is_free() {
         return Ok(Vec::new());

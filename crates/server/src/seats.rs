@@ -3,10 +3,11 @@
 //! Watches and streams need no seat: they mostly wait. Administrators, nodes and our own controllers need none either: they are
 //! what a flood of others must not stop.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::identity::Identity;
 use crate::request::Verb;
@@ -19,26 +20,26 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const AGAIN_AFTER_SECONDS: u32 = 1;
 
 pub(crate) struct Seats {
-    readers: Semaphore,
-    writers: Semaphore,
+    readers: Arc<Semaphore>,
+    writers: Arc<Semaphore>,
 }
 
 impl Default for Seats {
     fn default() -> Self {
-        Self { readers: Semaphore::new(READERS), writers: Semaphore::new(WRITERS) }
+        Self { readers: Arc::new(Semaphore::new(READERS)), writers: Arc::new(Semaphore::new(WRITERS)) }
     }
 }
 
 impl Seats {
     /// A seat for as long as it is held, or none if none is needed. 429 if none becomes free in time.
-    pub(crate) async fn take(&self, identity: &Identity, verb: Verb) -> Result<Option<SemaphorePermit<'_>>, Status> {
+    pub(crate) async fn take(&self, identity: &Identity, verb: Verb) -> Result<Option<OwnedSemaphorePermit>, Status> {
         let seats = match verb {
             Verb::Watch => return Ok(None),
             _ if is_exempt(identity) => return Ok(None),
             Verb::Get | Verb::List => &self.readers,
             Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => &self.writers,
         };
-        match tokio::time::timeout(PATIENCE, seats.acquire()).await {
+        match tokio::time::timeout(PATIENCE, Arc::clone(seats).acquire_owned()).await {
             Ok(seat) => Ok(seat.ok()),
             Err(_) => {
                 let text = "Too many requests, please try again later.";

@@ -14,6 +14,7 @@ use futures::FutureExt as _;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::authenticate::authenticate;
 use crate::authorize::{Attributes, Target, authorize};
@@ -77,7 +78,7 @@ where
 }
 
 /// Answers every request, even one whose handler breaks.
-async fn answer<B>(state: &State, request: http::Request<B>) -> Response<Body>
+async fn answer<B>(state: &Arc<State>, request: http::Request<B>) -> Response<Body>
 where
     B: http_body::Body + Send + 'static,
     B::Data: Send,
@@ -129,7 +130,7 @@ fn what<B>(request: &http::Request<B>) -> What {
     }
 }
 
-async fn dispatch<B>(state: &State, request: http::Request<B>) -> Result<Response<Body>, Status>
+async fn dispatch<B>(state: &Arc<State>, request: http::Request<B>) -> Result<Response<Body>, Status>
 where
     B: http_body::Body + Send + 'static,
     B::Data: Send,
@@ -155,8 +156,12 @@ where
             }
             let limit = time_limit(verb, &query)?;
             if usage::is_asked(&address) {
-                let answer = tokio::time::timeout(limit, usage::answer(state, &address, verb, &query)).await;
-                return answer
+                let answer = async {
+                    let _seat = state.seats.take(&identity, verb).await?;
+                    usage::answer(state, &address, verb, &query).await
+                };
+                return tokio::time::timeout(limit, answer)
+                    .await
                     .unwrap_or_else(|_| Err(Status::timeout("request did not complete within the allotted timeout")));
             }
             let takes_over = logs_exec::is_stream(&parts.method, &address.subresource);
@@ -166,9 +171,10 @@ where
                 let body = if has_body { body::read(sent).await? } else { Bytes::new() };
                 let request = Request::new(&parts, address, verb, query, identity, body)?;
                 let streams = takes_over || request.subresource_name() == Some("log");
-                let _seat = if streams { None } else { state.seats.take(&request.identity, verb).await? };
+                let seat = if streams { None } else { state.seats.take(&request.identity, verb).await? };
                 match takes_over {
                     true => logs_exec::stream(state, &request, &mut parts).await,
+                    false if has_body => finished(Arc::clone(state), request, seat).await,
                     false => warned(request.kind, route(state, &request).await),
                 }
             };
@@ -177,6 +183,24 @@ where
                 Err(_) => Err(Status::timeout("request did not complete within the allotted timeout")),
             }
         }
+    }
+}
+
+/// Answers a request that changes something, which goes on although nobody waits for the answer any more: what it holds until it
+/// is stored (room in a quota, an address) must not be let go before.
+async fn finished(
+    state: Arc<State>,
+    request: Request,
+    seat: Option<OwnedSemaphorePermit>,
+) -> Result<Response<Body>, Status> {
+    let work = tokio::spawn(async move {
+        let answer = warned(request.kind, route(&state, &request).await);
+        drop(seat);
+        answer
+    });
+    match work.await {
+        Ok(answer) => answer,
+        Err(broken) => std::panic::resume_unwind(broken.into_panic()),
     }
 }
 

@@ -67,7 +67,8 @@ async fn put_creates(
     rbac::check_grant(state, request, None, &sent)?;
     node_rules::check_create(&request.identity, request.kind, &sent)?;
     let manager = Some(request.field_manager());
-    let creation = Creation { kind: request.kind.stored_kind(), namespace: &request.namespace, manager, dry_run };
+    let creation =
+        Creation { kind: request.kind.stored_kind(), namespace: &request.namespace, manager, dry_run, is_own: false };
     let shown = create::create(state, &creation, sent, warnings).await?;
     respond::object(request, StatusCode::CREATED, &shown)
 }

@@ -16,7 +16,7 @@ const EVERY: Duration = Duration::from_millis(200);
 const LEAST: Duration = Duration::from_millis(1500);
 
 /// How many such delays may stand one behind the other on the way of an end: to wake up, to write it down, to act.
-const IN_A_ROW: u32 = 10;
+const IN_A_ROW: u32 = 30;
 
 /// Wakes up, and writes a line to the disk, again and again; remembers the longest that this took.
 pub struct Pace {

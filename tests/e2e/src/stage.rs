@@ -16,7 +16,7 @@ use crate::story::{Draft, POLITE};
 use crate::{Instance, Kubectl};
 
 /// How long a story waits for something that should come at once: all others are told at the same time.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Many people type at the same time, and the machine runs their kubectls in turn.
 const KUBECTLS: usize = 4;

@@ -138,7 +138,7 @@ async fn a_node_that_cannot_join_says_why() -> Result<()> {
 async fn a_silent_node_is_noticed_and_comes_back() -> Result<()> {
     let shared = Shared::new()?;
     // A little longer than a node that is well takes to speak again.
-    let server = ServerProgram::start_with(&["--node-monitor-grace-period", "12"]).await?;
+    let server = ServerProgram::start_with(&["--node-monitor-grace-period", "20"]).await?;
     let mut node = NodeProgram::join(&server, "node-five").await?;
     let client = instance::client(&server.kubeconfig()).await?;
     let kubectl = Kubectl::newest_by(&server.kubeconfig())?;

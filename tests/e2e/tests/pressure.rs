@@ -31,10 +31,14 @@ async fn disk_pressure(instance: &Instance) -> Result<(bool, bool)> {
     Ok((says, taints.iter().any(|it| it.key == "node.kubernetes.io/disk-pressure")))
 }
 
+/// Each fills something that all share: one after the other.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// [NT-165] The pod that fills the disk is evicted and says why, although it ends well; those within what they
 /// asked for stay; nobody comes while the pressure lasts, and who waited comes when it is over.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_costs_the_pod_that_filled_it() -> Result<()> {
+    let _alone = ALONE.lock().await;
     const OPTIONS: &[&str] = &["--eviction-hard", "nodefs.available<100Mi", "--eviction-linger", "12"];
     let instance = Instance::start_on_small_disk(256, OPTIONS).await?;
     let shared = Shared::new()?;
@@ -97,6 +101,7 @@ const FILLS: &str = "trap 'say TERM' TERM; say up; read word < /shared/gate; \
 /// over it; and the reason is not forgotten.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_soft_threshold_grants_its_grace_whatever_becomes_of_the_agent() -> Result<()> {
+    let _alone = ALONE.lock().await;
     let options = ["--eviction-soft", "nodefs.available<100Mi", "--eviction-soft-grace", "nodefs.available=1"];
     let options = [&options[..], &["--eviction-max-grace", "6", "--eviction-linger", "1"]].concat();
     let mut stage = Stage::on(Instance::start_on_small_disk(256, &options).await?).await?;
@@ -121,6 +126,7 @@ async fn a_soft_threshold_grants_its_grace_whatever_becomes_of_the_agent() -> Re
 /// [NT-161] [NT-164] Who is leaving already has to hurry; who is critical stays, whatever it uses, and somebody else goes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leaving_pod_has_to_hurry_and_a_critical_one_stays() -> Result<()> {
+    let _alone = ALONE.lock().await;
     const NOBODY: Expected =
         Expected { text: "there is no pod that may be evicted", because: "the one that fills the disk is critical" };
     let options = ["--eviction-hard", "nodefs.available<100Mi", "--eviction-linger", "1"];
@@ -159,8 +165,9 @@ fn memory_left() -> Result<u64> {
 /// The pod that takes the memory is evicted, whatever its grace, and says why.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_takes_the_memory_is_evicted() -> Result<()> {
+    let _alone = ALONE.lock().await;
     // Others on this machine take and give back memory as well: the pod takes more and more of it until it is asked to stop.
-    let threshold = format!("memory.available<{}Mi", memory_left()? - 300);
+    let threshold = format!("memory.available<{}Mi", memory_left()?.saturating_sub(800));
     let options = ["--eviction-hard", &threshold, "--eviction-linger", "1"];
     let stage = Stage::on(Instance::start_with(&options).await?).await?;
     let script = "trap 'say TERM; exit 0' TERM; say up; i=0; \

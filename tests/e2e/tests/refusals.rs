@@ -22,8 +22,9 @@ fn without_root_it_says_so() -> Result<()> {
     let place = tempfile::Builder::new().prefix("adieu-refusal-").tempdir()?;
     std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o777))?;
     let program = place.path().join("adieu");
-    std::fs::copy(e2e::adieu(), &program).context("no program; build it with scripts/build")?;
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755))?;
+    // By another process: a child of this one could keep it open for writing, and what is written to is not run.
+    let copied = Command::new("install").args(["-m", "755"]).arg(e2e::adieu()).arg(&program).status()?;
+    ensure!(copied.success(), "no program; build it with scripts/build");
     for command in ["up", "node", "down"] {
         let folder = place.path().join(command);
         let mut nobody = Command::new("setpriv");
@@ -41,7 +42,10 @@ fn without_control_groups_it_says_so() -> Result<()> {
     let place = tempfile::Builder::new().prefix("adieu-refusal-").tempdir()?;
     // A machine without them: nobody else's mounts change.
     let mut without = Command::new("unshare");
-    without.args(["--mount", "sh", "-c", "umount --recursive /sys/fs/cgroup && exec \"$@\"", "sh"]);
+    let script = "umount --recursive /sys/fs/cgroup; \
+                  for at in $(awk '$3 == \"cgroup2\" { print $2 }' /proc/mounts); do umount \"$at\"; done; \
+                  exec timeout 60 \"$@\"";
+    without.args(["--mount", "sh", "-c", script, "sh"]);
     without.arg(e2e::adieu()).args(["up", "--data-dir"]).arg(place.path());
     without.args(["--api", "127.0.0.1:0", "--pod-cidr", "10.99.0.0/16", "--node-name", "without"]);
     ensure_refused(&without.output()?, &["no cgroup2 hierarchy", "mount -t cgroup2 none /sys/fs/cgroup"])

@@ -7,6 +7,7 @@ use super::*;
 fn legacy() -> BTreeSet<String> {
     group_versions()
         .into_iter()
+        .chain([METRICS])
         .flat_map(|(group, version)| {
             let list = api_resource_list(group, version).unwrap();
             let names: Vec<String> = list["resources"]

@@ -166,6 +166,7 @@ impl Hands {
     async fn pods_not_ready(&self, node: &str) -> kube::Result<()> {
         let all: Api<Pod> = Api::all(self.client.clone());
         let selector = format!("spec.nodeName={node}");
+        let mut outcome = Ok(());
         for pod in all.list(&ListParams::default().fields(&selector)).await? {
             let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
             if !conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
@@ -178,10 +179,11 @@ impl Hands {
             match pods.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(patch)).await {
                 Ok(_) => self.teller.warn(about_pod(&pod, None), "NodeNotReady", "Node is not ready"),
                 Err(error) if is_status(&error, 404) || is_status(&error, 409) => {}
-                Err(error) => return Err(error),
+                // The others are told all the same.
+                Err(error) => outcome = Err(error),
             }
         }
-        Ok(())
+        outcome
     }
 }
 

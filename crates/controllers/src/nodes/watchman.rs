@@ -157,12 +157,8 @@ impl Watchman {
     pub(super) fn acts(&mut self, now: Instant) -> Vec<Act> {
         let mut acts = Vec::new();
         for (name, known) in &self.nodes {
-            let node = || Arc::clone(name);
             if known.ready != Ready::Unknown && self.silent_at(known) <= now {
-                acts.push(Act::Silent { node: node(), heartbeat: known.heartbeat });
-            }
-            if known.ready == Ready::Unknown && !known.pods_told {
-                acts.push(Act::PodsNotReady { node: node() });
+                acts.push(Act::Silent { node: Arc::clone(name), heartbeat: known.heartbeat });
             }
         }
         let all_down = self.all_down();
@@ -184,6 +180,9 @@ impl Watchman {
             }
             acts.push(Act::Taint { node: Arc::clone(name), key: wanted });
         }
+        // Last, so that a pod which cannot be written does not keep its node from being given up.
+        let untold = self.nodes.iter().filter(|(_, known)| known.ready == Ready::Unknown && !known.pods_told);
+        acts.extend(untold.map(|(name, _)| Act::PodsNotReady { node: Arc::clone(name) }));
         acts
     }
 
@@ -321,7 +320,7 @@ mod tests {
         watchman.node_seen(now, &node("a", 1, "True", 1, None));
         watchman.node_seen(now, &node("b", 2, "True", 1, None));
         watchman.node_seen(now + secs(50), &node("a", 3, "Unknown", 1, None));
-        let expected = [Act::PodsNotReady { node: "a".into() }, taint("a", Some(UNREACHABLE))];
+        let expected = [taint("a", Some(UNREACHABLE)), Act::PodsNotReady { node: "a".into() }];
         let acts = watchman.acts(now + secs(49));
         assert_eq!(acts, expected);
         watchman.pods_told("a");

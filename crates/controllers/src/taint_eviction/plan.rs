@@ -147,13 +147,12 @@ impl Plan {
 
     /// A pod that was handed out could not be ended: it is due again at `at`, if it still has to leave at all.
     pub(super) fn put_back(&mut self, uid: &str, at: Timestamp) {
-        let Some((uid, known)) = self.pods.get_key_value(uid) else { return };
-        if known.until.is_some() {
-            let uid = Arc::clone(uid);
-            self.deadlines.insert((at, Arc::clone(&uid)));
-            if let Some(known) = self.pods.get_mut(&uid) {
-                known.until = Some(at);
-            }
+        let uid = Uid::from(uid);
+        let Some(known) = self.pods.get_mut(&uid) else { return };
+        if let Some(until) = &mut known.until {
+            self.deadlines.remove(&(*until, Arc::clone(&uid)));
+            *until = at;
+            self.deadlines.insert((at, uid));
         }
     }
 

@@ -87,8 +87,11 @@ async fn a_silent_node_is_unknown_and_its_pods_leave_when_their_time_is_up() {
     // Somebody must be well: nobody is given up while everybody is silent.
     let _alive = keep_posting(&cluster, "n2");
     cluster.node("n1").await;
+    // It speaks until its pods are there, however long that takes.
+    let speaks = keep_posting(&cluster, "n1");
     cluster.running_pod_with("leaves", json!({}), for_seconds("node.kubernetes.io/unreachable", 1)).await;
     cluster.running_pod("stays", json!({})).await;
+    drop(speaks);
 
     let node = "/api/v1/nodes/n1";
     let silent = cluster.until(node, |node| condition(node, "Ready")["status"] == "Unknown").await;

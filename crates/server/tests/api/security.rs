@@ -358,12 +358,15 @@ fn decoded(secret: &Value, key: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_token_secret_is_filled_when_it_is_made_and_dies_with_itself() {
+async fn a_token_secret_is_filled_once_it_is_made_and_dies_with_itself() {
     let api = Api::start().await;
     api.server.publish_root_ca("a CA");
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let account = api.post(accounts, &json!({ "metadata": { "name": "robot" } })).await.expect(201);
     let made = api.post(SECRETS, &token_secret("t", "robot")).await.expect(201);
+    assert_eq!(made.get("data"), None, "whoever may only make secrets is not told what comes into them");
+    let mut events = api.watch(&format!("{SECRETS}?watch=1&resourceVersion={}", version(&made))).await;
+    let made = events.next().await.unwrap()["object"].clone();
     assert_eq!(made["metadata"]["annotations"]["kubernetes.io/service-account.uid"], account["metadata"]["uid"]);
     assert_eq!((decoded(&made, "namespace").as_str(), decoded(&made, "ca.crt").as_str()), ("default", "a CA"));
     let token = decoded(&made, "token");
@@ -394,7 +397,9 @@ async fn a_token_secret_needs_its_account_and_goes_with_it() {
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     for name in ["robot", "other"] {
         api.post(accounts, &json!({ "metadata": { "name": name } })).await.expect(201);
-        api.post(SECRETS, &token_secret(name, name)).await.expect(201);
+        let made = api.post(SECRETS, &token_secret(name, name)).await.expect(201);
+        let mut events = api.watch(&format!("{SECRETS}?watch=1&resourceVersion={}", version(&made))).await;
+        assert_eq!(events.next_line().await, format!("MODIFIED {name}"), "it is filled");
     }
     let mut stranger = token_secret("stranger", "robot");
     stranger["metadata"]["annotations"]["kubernetes.io/service-account.uid"] = json!("of another one");

@@ -36,6 +36,7 @@ async fn a_pod_waits_for_a_node_and_says_why() -> Result<()> {
     let table = stage.kubectl(&["get", "pod", "shy", "huge"]).await?;
     ensure!(table.matches("Pending").count() == 2, "{table}");
     stage.kubectl(&["taint", "node", &node, "house-"]).await?;
+    shy.hears("app up").await?;
     shy.watch.ready().await?;
     huge.said_only(&[])?;
     stage.kubectl(&["delete", "pod", "--all"]).await?;

@@ -103,7 +103,6 @@ async fn readiness_is_asked_during_a_hook_and_liveness_is_not(stage: &Stage) -> 
     ensure!(!said[at("app hook")..at("app done")].contains(&"app alive".to_owned()), "{said:?}");
     pod.said_in_order(&["app hook", "app ready", "app done", "app TERM", "app up"])?;
     pod.delete(&["--grace-period=1"]).await?;
-    pod.shared.open_gate().await?;
     pod.gone().await.map(drop)
 }
 
@@ -111,7 +110,7 @@ async fn readiness_is_asked_during_a_hook_and_liveness_is_not(stage: &Stage) -> 
 async fn killed_by_its_probe(stage: &Stage, name: &str, probe: &str, is_sidecar: bool) -> Result<()> {
     let draft = stage.pod(name)?;
     let draft = if is_sidecar { draft.main("other", POLITE).sidecar("app", DEAF) } else { draft.main("app", DEAF) };
-    let script = "test -e /shared/well || ! grep -q 'app up' /shared/log || { say ill; false; }";
+    let script = "until grep -q 'app up' /shared/log; do sleep 0.1; done; test -e /shared/well || { say ill; false; }";
     let mut draft = draft.probe(probe, script);
     let mut timed = draft.field(probe);
     timed["terminationGracePeriodSeconds"] = 3.into();
@@ -156,7 +155,8 @@ async fn a_sidecars_liveness_failure_has_its_own_grace(stage: &Stage) -> Result<
 /// The hook comes before the signal, whoever asks for the end.
 async fn hook_before_the_kill(stage: &Stage, name: &str, probe: &str) -> Result<()> {
     let draft = stage.pod(name)?.main("app", POLITE).pre_stop("touch /shared/well; say hook");
-    let mut pod = draft.probe(probe, "test -e /shared/well || ! grep -q 'app up' /shared/log").create().await?;
+    let script = "until grep -q 'app up' /shared/log; do sleep 0.1; done; test -e /shared/well";
+    let mut pod = draft.probe(probe, script).create().await?;
     pod.hears_times("app up", 2).await?;
     pod.said_only(&["app up", "app hook", "app TERM", "app up"])?;
     pod.delete(&[]).await?;

@@ -48,7 +48,7 @@ kind: Pod
         planned(&["-f", "-"], manifest).unwrap_err(),
         "\
 9 mistakes in the manifests
-  standard input:6: spec.replicas: is of type string, must be int64
+  standard input:6: spec.replicas: is of type string, must be int32
   standard input:11: spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"
   standard input:13: spec.template.spec.containers[0].image: Required value
   standard input:14: spec.template.spec.containers[0].imagge: no such field; did you mean image?
@@ -88,7 +88,7 @@ spec:
         "standard input:7: spec.terminationGracePeriodSeconds: is of type string, must be int64",
         "standard input:8: spec.hostNetwork: is of type string, must be bool",
         "standard input:12: spec.containers[0].resources.limits.cpu: is no quantity, such as 250m, 0.5 or 512Mi",
-        "standard input:13: spec.containers[0].ports[0].containerPort: is of type string, must be int64",
+        "standard input:13: spec.containers[0].ports[0].containerPort: is of type string, must be int32",
         "standard input:14: spec.containers[1].name: Duplicate value: \"a\"",
         "standard input:4: metadata.name: Invalid value: \"Big\"",
         "standard input:16: spec.containers[1].lifecycle.preStop",
