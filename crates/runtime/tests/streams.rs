@@ -222,7 +222,7 @@ fn what_containers_use_is_told() {
     on_a_machine(|machine| async {
         let pod = machine.sandbox("pod-1").await;
         let busy = machine
-            .start(&pod, "busy", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; sleep 1000")
+            .start(&pod, "busy", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; sleep 1000; true")
             .await;
         let mut limited = machine.spec("limited", "sleep 1000 & echo up; sleep 1000; true").await;
         limited.resources.memory_bytes = Some(64 << 20);
@@ -231,8 +231,11 @@ fn what_containers_use_is_told() {
         machine.logged(&pod, &limited.id, "up").await;
         let stats = machine.runtime().stats(&pod).await.unwrap();
         let of = |name: &str| stats.iter().find(|one| one.id.name == name).unwrap();
-        assert!(of("busy").cpu_nanos > 1_000_000 && of("busy").memory_bytes > 100_000, "{stats:?}");
-        assert!(of("limited").memory_bytes > 10_000 && of("limited").memory_bytes < 64 << 20, "{stats:?}");
+        assert!(of("busy").cpu_nanos > 1_000_000, "{stats:?}");
+        // Each has a shell that goes on, and with it the pages that it wrote.
+        for used in ["busy", "limited"].map(|name| of(name).memory_bytes) {
+            assert!(used > 10_000 && used < 64 << 20, "{stats:?}");
+        }
         // A shell, what it left behind and what it waits for.
         assert!((2..=3).contains(&of("limited").processes), "{stats:?}");
         machine.runtime().kill(&pod, &busy).await.unwrap();
