@@ -5,6 +5,7 @@
 //! that say nothing any more, `taint_eviction` ends pods on nodes that they do not tolerate.
 
 mod disruption;
+mod ending;
 mod events;
 mod feed;
 pub mod garbage;

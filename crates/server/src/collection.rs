@@ -12,7 +12,7 @@ use crate::state::State;
 pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     let options = api::decode_delete_options(request.content_type.as_deref(), &request.body, request.query.pairs())?;
     let form = request.accept.for_objects()?;
-    let selection = Selection::parse(request)?;
+    let selection = Selection::parse(request.kind, &request.query)?;
     let listed = list::page(state, request, &selection)?;
     for object in &listed.items {
         let each = DeleteOptions { dry_run: options.dry_run, ..options.clone() };

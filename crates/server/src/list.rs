@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::selector::excerpt;
-use api::{Cause, FieldSelector, LabelSelector, Status};
+use api::{Cause, FieldSelector, Kind, LabelSelector, Status};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Response, StatusCode};
@@ -28,9 +28,9 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    pub(crate) fn parse(request: &Request) -> Result<Self, Status> {
-        let labels = LabelSelector::parse(request.query.get("labelSelector").unwrap_or_default())?;
-        let fields = FieldSelector::parse(request.kind, request.query.get("fieldSelector").unwrap_or_default())?;
+    pub(crate) fn parse(kind: &Kind, query: &Query) -> Result<Self, Status> {
+        let labels = LabelSelector::parse(query.get("labelSelector").unwrap_or_default())?;
+        let fields = FieldSelector::parse(kind, query.get("fieldSelector").unwrap_or_default())?;
         let paths = labels.paths().chain(fields.paths()).collect();
         Ok(Self { labels, fields, paths })
     }
@@ -91,7 +91,7 @@ impl Token {
 pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     let form = request.accept.for_objects()?;
     check_options(&request.query)?;
-    let selection = Selection::parse(request)?;
+    let selection = Selection::parse(request.kind, &request.query)?;
     let listed = page(state, request, &selection)?;
     answer(request, form, listed)
 }

@@ -2,17 +2,19 @@
 //! what the nodes answer, and a node that does not answer in time is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
-use api::{FieldSelector, LabelSelector, Status};
+use api::Status;
+use api::selector::excerpt;
 use http::header;
 use http::{Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use store::Object;
 
 use crate::body::Body;
+use crate::list::Selection;
 use crate::node;
 use crate::query::Query;
 use crate::request::{ResourceAddress, Verb, key};
@@ -55,7 +57,7 @@ pub(crate) async fn answer(
         }
         Verb::Get => {
             let known = key(core_kind(&address.resource), &address.namespace, &address.name);
-            let object = state.store.get(&known).map(|object| object.value());
+            let object = state.store.get(&known).map(|object| known_of(&object));
             let found = used(state, object.into_iter().collect(), is_pods).await.pop();
             let mut found = found.ok_or_else(|| absent(kind, address))?;
             (found["kind"], found["apiVersion"]) = (json!(kind), json!(API_VERSION));
@@ -78,24 +80,26 @@ fn absent(kind: &str, address: &ResourceAddress) -> Status {
 }
 
 /// The pods or nodes that a list is about.
-fn wanted(state: &State, address: &ResourceAddress, query: &Query) -> Result<Vec<Arc<Value>>, Status> {
+fn wanted(state: &State, address: &ResourceAddress, query: &Query) -> Result<Vec<Value>, Status> {
     let kind = core_kind(&address.resource);
-    let labels = LabelSelector::parse(query.get("labelSelector").unwrap_or_default())?;
-    let fields = FieldSelector::parse(kind, query.get("fieldSelector").unwrap_or_default())?;
+    let selection = Selection::parse(kind, query)?;
     let page = state.store.list(kind.collection(), &address.namespace, None);
     let all = page.map(|page| page.items).unwrap_or_default();
-    let values = all.iter().map(|object| object.value());
-    Ok(values.filter(|value| labels.matches(value) && fields.matches(value)).collect())
+    Ok(all.iter().filter(|object| selection.takes(object)).map(|object| known_of(object)).collect())
+}
+
+/// What has to be known of a pod or node while others are asked about it.
+fn known_of(object: &Object) -> Value {
+    excerpt(&object.json, &["metadata.name", "metadata.namespace", "metadata.labels", "spec.nodeName"])
 }
 
 /// What each of these uses, as far as its node says.
-async fn used(state: &State, objects: Vec<Arc<Value>>, is_pods: bool) -> Vec<Value> {
+async fn used(state: &State, objects: Vec<Value>, is_pods: bool) -> Vec<Value> {
     let node_of = |object: &Value| {
         let name = if is_pods { &object["spec"]["nodeName"] } else { &object["metadata"]["name"] };
         name.as_str().unwrap_or_default().to_owned()
     };
-    let nodes: BTreeSet<String> =
-        objects.iter().map(|object| node_of(object)).filter(|node| !node.is_empty()).collect();
+    let nodes: BTreeSet<String> = objects.iter().map(node_of).filter(|node| !node.is_empty()).collect();
     let asked = nodes.iter().map(|node| async move { (node.clone(), ask(state, node).await) });
     let answers: BTreeMap<String, Value> = futures::future::join_all(asked)
         .await
@@ -106,7 +110,7 @@ async fn used(state: &State, objects: Vec<Arc<Value>>, is_pods: bool) -> Vec<Val
         let summary = answers.get(&node_of(object))?;
         if is_pods { of_pod(object, summary) } else { of_node(object, summary) }
     };
-    objects.iter().filter_map(|object| tell(object)).collect()
+    objects.iter().filter_map(tell).collect()
 }
 
 /// What a node says of itself and its pods; `None` if it says nothing in time.

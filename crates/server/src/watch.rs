@@ -46,7 +46,7 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
     }
     let query = &request.query;
     list::check_options(query)?;
-    let selection = Selection::parse(request)?;
+    let selection = Selection::parse(request.kind, &request.query)?;
     let version = list::parse_version(query)?;
     let bookmarks = query.flag("allowWatchBookmarks");
     let asked_for_initial = query.get("sendInitialEvents").is_some() && query.flag("sendInitialEvents");

@@ -9,14 +9,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::Sight;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::Api;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use crate::ending::{Meant, end};
 use crate::feed::Feed;
 use crate::pod::PodView;
 use crate::settings::Settings;
@@ -108,8 +109,7 @@ pub(crate) async fn run(client: kube::Client, settings: Settings, mut pods: Feed
 
 /// Reports the pod as failed unless it has ended, then removes it.
 async fn collect(client: &kube::Client, uid: &Uid, pod: &PodFacts, why: Why) -> kube::Result<()> {
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace);
-    if !pod.ended {
+    let status = (!pod.ended).then(|| {
         let mut status = json!({ "phase": "Failed" });
         if why == Why::NodeGone {
             status["conditions"] = json!([{
@@ -118,25 +118,12 @@ async fn collect(client: &kube::Client, uid: &Uid, pod: &PodFacts, why: Why) -> 
                 "lastTransitionTime": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             }]);
         }
-        let patch = json!({ "metadata": { "uid": &**uid }, "status": status });
-        match pods.patch_status(&pod.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
-            Ok(_) => {}
-            Err(error) if is_gone(&error) => return Ok(()),
-            Err(error) => return Err(error),
-        }
-    }
-    let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version: None };
-    let params =
-        DeleteParams { grace_period_seconds: Some(0), preconditions: Some(preconditions), ..DeleteParams::default() };
-    match pods.delete(&pod.name, &params).await {
-        Ok(_) => info!(pod = pod.name, namespace = pod.namespace, ?why, "removed a pod that nobody finishes"),
-        Err(error) if is_gone(&error) => debug!(pod = pod.name, "already gone"),
-        Err(error) => return Err(error),
+        status
+    });
+    let meant = Meant { namespace: &pod.namespace, name: &pod.name, uid };
+    match end(client, &meant, status, Some(0)).await? {
+        true => info!(pod = pod.name, namespace = pod.namespace, ?why, "removed a pod that nobody finishes"),
+        false => debug!(pod = pod.name, "already gone"),
     }
     Ok(())
-}
-
-/// Gone, or another pod under its name.
-fn is_gone(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use client::{Sight, about_pod};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use crate::ending::{Meant, end};
 use crate::events::Teller;
 use crate::feed::Feed;
 use crate::pod::PodView;
@@ -101,31 +101,18 @@ fn full_name(pod: &PodView) -> String {
 
 /// Says why, then deletes the pod with its own grace.
 async fn evict(client: &kube::Client, teller: &Teller, pod: &PodView) -> kube::Result<()> {
-    let (name, uid) = (pod.name_any(), pod.uid());
+    let (namespace, name, uid) = (pod.namespace().unwrap_or_default(), pod.name_any(), pod.uid().unwrap_or_default());
     teller.tell(about_pod(pod, None), "TaintManagerEviction", &format!("Marking for deletion Pod {}", full_name(pod)));
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
         "message": "Taint manager: deleting due to NoExecute taint",
         "lastTransitionTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
         "observedGeneration": pod.metadata.generation,
     });
-    let patch = json!({ "metadata": { "uid": uid }, "status": { "conditions": [condition] } });
-    match pods.patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch)).await {
-        Ok(_) => {}
-        Err(error) if is_gone(&error) => return Ok(()),
-        Err(error) => return Err(error),
-    }
-    let preconditions = Some(Preconditions { uid, resource_version: None });
-    match pods.delete(&name, &DeleteParams { preconditions, ..DeleteParams::default() }).await {
-        Ok(_) => info!(pod = full_name(pod), "deleted: it does not tolerate a taint of its node"),
-        Err(error) if is_gone(&error) => debug!(pod = name, "already gone"),
-        Err(error) => return Err(error),
+    let meant = Meant { namespace: &namespace, name: &name, uid: &uid };
+    match end(client, &meant, Some(json!({ "conditions": [condition] })), None).await? {
+        true => info!(pod = full_name(pod), "deleted: it does not tolerate a taint of its node"),
+        false => debug!(pod = name, "already gone"),
     }
     Ok(())
-}
-
-/// Gone, or another pod under its name.
-fn is_gone(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }
