@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use runtime::Runtime;
 use timeline::{Journal, JournalError};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::containers::NodeContainers;
@@ -191,6 +191,16 @@ impl<R: Runtime> Node<R> {
             }
         }
         Err(NodeError::Stopped)
+    }
+
+    /// Calls off a shutdown, over or not. Pods whose turn did not come stay; resolves when those who were asked have left
+    /// and the node takes on pods again.
+    pub async fn call_off_shutdown(&self) -> Result<(), NodeError> {
+        let (resumed, told) = oneshot::channel();
+        self.commands.send(Command::CallOff { resumed }).await.map_err(|_| NodeError::Stopped)?;
+        // Without a shutdown there is nobody to tell.
+        let _ = told.await;
+        Ok(())
     }
 
     /// Removes what it has on this machine besides its folder. To be called when every pod has left.
