@@ -28,7 +28,7 @@ use crate::state::State;
 use crate::tokens;
 use crate::{
     binding, collection, create, custom, delete, discovery, encoding, get, health, list, logs_exec, node_rules, patch,
-    random, respond, reviews, scale, update, usage, watch,
+    random, respond, reviews, scale, socket, update, usage, watch,
 };
 
 /// A request that is not a stream or a watch must be answered within this.
@@ -175,7 +175,15 @@ where
                 match takes_over {
                     true => logs_exec::stream(state, &request, &mut parts).await,
                     false if has_body => finished(Arc::clone(state), request, seat).await,
-                    false => warned(request.kind, route(state, &request).await),
+                    false => {
+                        let answer = warned(request.kind, route(state, &request).await);
+                        match answer {
+                            Ok(answer) if socket::is_asked(&request, &parts.headers) => {
+                                socket::answer(answer, &request, &mut parts)
+                            }
+                            answer => answer,
+                        }
+                    }
                 }
             };
             match tokio::time::timeout(limit, answer).await {

@@ -51,6 +51,7 @@ impl Rules for PodRules {
                 spec.insert(key.to_owned(), value.clone());
             }
         }
+        admission::tolerate(spec);
     }
 
     fn before_status_update(&self, old: &Value, new: &mut Value) {
