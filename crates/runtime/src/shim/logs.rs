@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn lines_are_tagged_whole_wherever_the_reads_fall() {
-        assert_eq!(logged(&[b"one\ntw", b"o\n\nlast"]), "stdout F one\nstdout F two\nstdout F \nstdout F last\n");
+        assert_eq!(logged(&[b"one\ntw", b"o\n\nlast"]), "stdout F one\nstdout F two\nstdout F \nstdout P last\n");
     }
 
     #[test]
