@@ -15,6 +15,11 @@ use serde_json::{Value, json};
 const CALLED_OFF: Expected =
     Expected { text: "the shutdown of the machine was called off", because: "that is what the story tells" };
 
+const SLOW: Expected = Expected {
+    text: "the node's conditions could not be stored in time",
+    because: "pods are asked to leave after a second of waiting for that, on a machine however busy",
+};
+
 async fn pods(instance: &Instance) -> Result<Api<Pod>> {
     Ok(Api::namespaced(instance.client().await?, "default"))
 }
@@ -239,7 +244,7 @@ async fn a_node_whose_shutdown_is_called_off_goes_on() -> Result<()> {
     let said = shared.lines("log");
     ensure!(said.len() == 8 && said[6..].contains(&"next TERM".to_owned()), "{said:?}");
     instance.stop().await?;
-    complaints::ensure_none(&instance, &[CALLED_OFF])
+    complaints::ensure_none(&instance, &[CALLED_OFF, SLOW])
 }
 
 /// [NT-153] Called off while pods leave (logind had waited long enough): who was asked leaves, who was not stays and serves,
@@ -274,5 +279,5 @@ async fn a_shutdown_called_off_in_its_midst_spares_those_who_were_not_asked() ->
     let mut next = create(&instance, busybox("next", 1, "sleep 1000", &shared)).await?;
     next.ready().await?;
     let short = Expected { text: "logind waits less than pods may take to leave", because: "this logind is impatient" };
-    complaints::ensure_none(&instance, &[CALLED_OFF, short])
+    complaints::ensure_none(&instance, &[CALLED_OFF, SLOW, short])
 }
