@@ -342,7 +342,13 @@ pub struct ExitRecord {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum HookRecord {
     /// It ran and ended with this code (128 + signal for signals).
-    Exited { code: u8 },
+    Exited {
+        /// Zero if it did well.
+        code: u8,
+        /// The end of what it wrote, if it failed: at most 2 KiB. It may hold secrets.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<String>,
+    },
     /// It could not be run.
     Failed { message: String },
     /// It was ended by `cancel_hook`, or died with its container.
