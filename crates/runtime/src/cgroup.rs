@@ -58,9 +58,13 @@ impl OwnMount {
         Ok(rustix::mount::mount(self.source.as_str(), &self.at, "cgroup2", flags, None)?)
     }
 
+    fn is_made(&self) -> bool {
+        rustix::fs::statfs(&self.at).is_ok_and(|stat| stat.f_type == libc::CGROUP2_SUPER_MAGIC)
+    }
+
     /// Takes it away, if it was ever made. The hierarchy itself stays, as it is the kernel's.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        while Mounted::read()?.own.contains(&self.source) {
+        while self.is_made() {
             rustix::mount::unmount(&self.at, UnmountFlags::DETACH)?;
         }
         match fs::remove_dir(&self.at) {
@@ -76,8 +80,6 @@ struct Mounted {
     /// Where cgroup2 is mounted for everybody.
     v2: Option<PathBuf>,
     v1: BTreeMap<String, PathBuf>,
-    /// Mounts of cgroup2 that belong to an instance and go with it, by their source.
-    own: BTreeSet<String>,
 }
 
 impl Mounted {
@@ -94,9 +96,8 @@ impl Mounted {
             let (Some(target), mut right) = (left.split(' ').nth(4), right.split(' ')) else { continue };
             let (kind, source) = (right.next(), right.next().unwrap_or_default());
             match kind {
-                Some("cgroup2") if source.starts_with(OURS) => {
-                    found.own.insert(source.to_owned());
-                }
+                // An instance's own, which goes with it.
+                Some("cgroup2") if source.starts_with(OURS) => {}
                 Some("cgroup2") => found.v2 = found.v2.or_else(|| Some(PathBuf::from(target))),
                 Some("cgroup") => {
                     let options = right.next().unwrap_or_default();
@@ -118,7 +119,7 @@ impl Hierarchies {
         let v2 = match found.v2 {
             Some(v2) => v2,
             None => {
-                if !found.own.contains(&own.source) {
+                if !own.is_made() {
                     let explain = |error: io::Error| {
                         let at = own.at.display();
                         let words =
@@ -529,14 +530,13 @@ mod tests {
         let hybrid = Mounted::parse(HYBRID);
         assert_eq!(hybrid.v2.as_deref(), Some(Path::new("/sys/fs/cgroup/unified")));
         assert_eq!(hybrid.v1["cpu"], Path::new("/sys/fs/cgroup/cpu,cpuacct"));
-        assert_eq!((hybrid.v1.len(), hybrid.own.len()), (2, 0));
+        assert_eq!(hybrid.v1.len(), 2);
         let unified = Mounted::parse("30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
         assert_eq!((unified.v2.is_some(), unified.v1.is_empty()), (true, true));
         assert_eq!(Mounted::parse("30 1 0:26 / /proc rw - proc proc rw\n"), Mounted::default());
         let legacy = HYBRID.replace("cgroup2 cgroup2 rw", "cgroup2 adieu-x rw");
         let legacy = Mounted::parse(&legacy);
-        assert_eq!(legacy.v2, None, "an instance's own mount goes with it and is nobody else's to use");
-        assert_eq!((legacy.v1.len(), legacy.own), (2, ["adieu-x".to_owned()].into()));
+        assert_eq!((legacy.v2, legacy.v1.len()), (None, 2), "an instance's own mount is nobody else's to use");
     }
 
     #[test]

@@ -25,8 +25,9 @@ const EPHEMERAL: &str = "ephemeral-storage";
 
 /// How often pods are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// Who has millions of files is looked at less often: looking takes at most one part in so many of the time.
+/// Where looking takes long, as with millions of files, the pause after it is so many times as long, up to this.
 const REST: u32 = 10;
+const REST_MAX: Duration = Duration::from_secs(60);
 
 /// The part of the node that does this.
 pub struct StorageLimits<R: Runtime> {
@@ -50,7 +51,7 @@ impl<R: Runtime> StorageLimits<R> {
             tokio::time::sleep(wait).await;
             let begun = Instant::now();
             self.look().await;
-            wait = LOOK_EVERY.max(begun.elapsed() * REST);
+            wait = (begun.elapsed() * REST).clamp(LOOK_EVERY, REST_MAX);
         }
     }
 
