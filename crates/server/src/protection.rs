@@ -29,7 +29,7 @@ pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
         claims.items.iter().chain(&volumes.items).for_each(|object| keeper.seen(object));
         loop {
             let failed = keeper.work().await;
-            let waits = keeper.leaving.iter().any(|key| is_claim(key));
+            let waits = keeper.leaving.iter().any(is_claim);
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(RETRY_AFTER), if failed => {}

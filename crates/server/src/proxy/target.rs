@@ -68,9 +68,9 @@ fn split<'a>(resource: &str, id: &'a str) -> Result<Parts<'a>, Status> {
 pub(super) fn find(state: &State, address: &ResourceAddress) -> Result<Target, Status> {
     let parts = split(&address.resource, &address.name)?;
     match address.resource.as_str() {
-        "pods" => pod(&*get(state, "pods", &address.namespace, parts.name)?.value(), &parts),
+        "pods" => pod(&get(state, "pods", &address.namespace, parts.name)?.value(), &parts),
         "services" => service(state, &address.namespace, &address.name, &parts),
-        _ => node(&*get(state, "nodes", "", parts.name)?.value(), &parts),
+        _ => node(&get(state, "nodes", "", parts.name)?.value(), &parts),
     }
 }
 
@@ -220,13 +220,14 @@ pub(super) async fn dial(at: SocketAddr, encrypted: bool) -> Result<Box<dyn Stre
 }
 
 fn words(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
-        io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
-        io::ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_owned(),
-        io::ErrorKind::TimedOut => "i/o timeout".to_owned(),
-        _ => error.to_string(),
-    }
+    const KNOWN: [(io::ErrorKind, &str); 4] = [
+        (io::ErrorKind::ConnectionRefused, "connect: connection refused"),
+        (io::ErrorKind::HostUnreachable, "connect: no route to host"),
+        (io::ErrorKind::NetworkUnreachable, "connect: network is unreachable"),
+        (io::ErrorKind::TimedOut, "i/o timeout"),
+    ];
+    let known = KNOWN.iter().find(|(kind, _)| *kind == error.kind());
+    known.map_or_else(|| error.to_string(), |(_, words)| (*words).to_owned())
 }
 
 /// TLS to a pod: encrypted, but nobody can say by which certificate it would be known, so that any will do.

@@ -153,7 +153,7 @@ mod tests {
         store.write(&key, Expect::Revision(revision), vec![Step::Delete { key: key.clone() }]).await.unwrap();
     }
 
-    fn pod(cpu: u64, phase: &str, leaves: Option<&str>, best_effort: bool) -> Value {
+    fn pod(cpu: usize, phase: &str, leaves: Option<&str>, best_effort: bool) -> Value {
         let requests = if best_effort { json!({}) } else { json!({ "cpu": format!("{cpu}m") }) };
         let mut pod = json!({ "metadata": {}, "status": { "phase": phase },
             "spec": { "containers": [{ "name": "app", "resources": { "requests": requests } }] } });
@@ -174,9 +174,9 @@ mod tests {
         let mut ledger = Ledger::open(&store, core_kind("pods"), "a");
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         let mut state = 7_u64;
-        let mut random = |below: u64| {
+        let mut random = |below: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
+            usize::try_from(state >> 33).unwrap() % below
         };
         for round in 0..400 {
             let name = format!("p{}", random(12));
@@ -184,8 +184,8 @@ mod tests {
             if there && random(3) == 0 {
                 delete(&store, &name).await;
             } else {
-                let phase = ["Pending", "Running", "Succeeded"][random(3) as usize];
-                let leaves = [None, Some("2025-12-31T23:59:00Z"), Some("2026-01-01T00:05:00Z")][random(3) as usize];
+                let phase = ["Pending", "Running", "Succeeded"][random(3)];
+                let leaves = [None, Some("2025-12-31T23:59:00Z"), Some("2026-01-01T00:05:00Z")][random(3)];
                 put(&store, &name, pod(1 + random(500), phase, leaves, random(2) == 0)).await;
             }
             // Now and then for longer than the store remembers what happened.
