@@ -206,6 +206,7 @@ mod tests {
         }
         ledger.catch_up(&store, "a", now);
         let mut fresh = Ledger::open(&store, core_kind("pods"), "a");
+        fresh.catch_up(&store, "a", now);
         assert_eq!(ledger.total(&quotas[0]).get("requests.cpu"), fresh.total(&quotas[0]).get("requests.cpu"));
     }
 }
