@@ -204,9 +204,10 @@ mod tests {
         for _ in 0..60 {
             put(&store, "p0", pod(1 + random(500), "Running", None, false)).await;
         }
-        ledger.catch_up(&store, "a", now);
+        let later: Timestamp = "2026-01-01T00:06:00Z".parse().unwrap();
+        ledger.catch_up(&store, "a", later);
         let mut fresh = Ledger::open(&store, core_kind("pods"), "a");
-        fresh.catch_up(&store, "a", now);
+        fresh.catch_up(&store, "a", later);
         assert_eq!(ledger.total(&quotas[0]).get("requests.cpu"), fresh.total(&quotas[0]).get("requests.cpu"));
     }
 }
