@@ -465,7 +465,11 @@ impl<R: Runtime> Body<R> {
         }
         match started {
             Ok(Started { wall_ms, warnings }) => {
-                lock(&self.facts).know_run(instance, container.image.as_deref().unwrap_or_default());
+                {
+                    let mut facts = lock(&self.facts);
+                    facts.know_run(instance, container.image.as_deref().unwrap_or_default());
+                    facts.know_resources(instance, container.resources.clone());
+                }
                 for message in warnings.into_iter().chain(unmet::of_container(&pod, &container)) {
                     self.emit(Some(&instance.name), EventKind::Warning, "SettingNotApplied", message);
                 }

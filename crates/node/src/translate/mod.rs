@@ -3,6 +3,7 @@
 pub mod container;
 pub mod pod_spec;
 pub mod report;
+pub mod resize;
 pub mod sandbox;
 pub mod status;
 pub mod unmet;
