@@ -380,6 +380,13 @@ fn take_back(patch: &mut Value, before: Option<&ApiStatus>, new: &ApiStatus, is_
     if let Some(list) = patch["status"]["conditions"].as_array_mut() {
         list.extend(gone.map(|kind| json!({ "$patch": "delete", "type": kind })));
     }
+    // So it is with addresses.
+    let pod_ips = |status: &ApiStatus| status.pod_ips.iter().flatten().map(|it| it.ip.clone()).collect::<Vec<_>>();
+    let (before, still) = (before.map(pod_ips).unwrap_or_default(), pod_ips(new));
+    if let Some(list) = patch["status"]["podIPs"].as_array_mut() {
+        let gone = before.into_iter().filter(|ip| !still.contains(ip));
+        list.extend(gone.map(|ip| json!({ "$patch": "delete", "ip": ip })));
+    }
 }
 
 fn is_refusal(error: &kube::Error) -> bool {
@@ -392,7 +399,7 @@ fn is_conflict(error: &kube::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::PodCondition;
+    use k8s_openapi::api::core::v1::{PodCondition, PodIP};
 
     use super::*;
 
@@ -457,5 +464,10 @@ mod tests {
         };
         assert_eq!(removed(true), ["DisruptionTarget", "adieu.dev/TrafficDrained"]);
         assert_eq!(removed(false), ["adieu.dev/TrafficDrained"]);
+        let at = |ip: &str| ApiStatus { pod_ips: Some(vec![PodIP { ip: ip.into() }]), ..ApiStatus::default() };
+        let mut sent = patch("uid", None, &at("10.0.0.1"));
+        take_back(&mut sent, Some(&at("192.0.2.1")), &at("10.0.0.1"), false);
+        let list = json!([{ "ip": "10.0.0.1" }, { "$patch": "delete", "ip": "192.0.2.1" }]);
+        assert_eq!(sent["status"]["podIPs"], list);
     }
 }

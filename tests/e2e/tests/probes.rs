@@ -185,7 +185,7 @@ async fn a_talkative_probe_is_heard_to_its_end_and_quoted_in_part() -> Result<()
     let instance = Instance::start().await?;
     let (kubectl, shared) = (Kubectl::newest(&instance)?, Shared::new()?);
     let mut pod = busybox("talks", 1, "trap 'exit 0' TERM; sleep 1000 & wait", &shared);
-    let script = "echo I am not well; head -c 3000000 /dev/zero | tr '\\0' x; echo heard >> /shared/log; exit 1";
+    let script = "echo I am not well; head -c 200000 /dev/zero | tr '\\0' x; echo heard >> /shared/log; exit 1";
     let exec = json!({ "command": ["sh", "-c", script] });
     pod["spec"]["containers"][0]["readinessProbe"] =
         json!({ "exec": exec, "periodSeconds": 1, "timeoutSeconds": 60, "failureThreshold": 1 });
