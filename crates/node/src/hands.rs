@@ -89,6 +89,8 @@ struct Body<R: Runtime> {
     changes: std::sync::Mutex<Option<Changes>>,
     /// The pod was asked to leave: nothing is started any more, however far its preparation is.
     leaving: watch::Sender<bool>,
+    /// Runs whose start was asked for and not answered, each with its end if that was seen already.
+    starting: std::sync::Mutex<HashMap<Instance, Option<Input>>>,
 }
 
 impl<R: Runtime> Hands<R> {
@@ -110,6 +112,7 @@ impl<R: Runtime> Hands<R> {
                 lookups: Mutex::new(None),
                 changes: std::sync::Mutex::default(),
                 leaving: watch::Sender::new(false),
+                starting: std::sync::Mutex::default(),
             }),
             publisher,
             tasks,
@@ -143,6 +146,7 @@ impl<R: Runtime> Hands<R> {
                 self.tasks.spawn(async move { body.create_sandbox().await });
             }
             Effect::StartContainer { instance } => {
+                lock(&body.starting).entry(instance.clone()).or_default();
                 self.starts.spawn(async move { body.start(instance).await });
             }
             Effect::RunHook { instance, kind } => self.run_hook(instance, kind),
@@ -159,6 +163,10 @@ impl<R: Runtime> Hands<R> {
                 self.tasks.spawn(async move {
                     // Or one that is still being prepared would find the next sandbox in the place of its own.
                     starts.shutdown().await;
+                    let held: Vec<_> = lock(&body.starting).drain().filter_map(|(_, end)| end).collect();
+                    for end in held {
+                        body.tell(end).await;
+                    }
                     body.remove_sandbox().await;
                 });
             }
@@ -189,10 +197,22 @@ impl<R: Runtime> Hands<R> {
         }
     }
 
+    /// The input itself, unless it tells of the end of a run whose start is not told of yet: the start takes another way, and
+    /// may be overtaken. Then it comes again right after the start.
+    pub fn in_order(&self, input: Input) -> Option<Input> {
+        if let Input::Exited { instance, .. } = &input
+            && let Some(held) = lock(&self.body.starting).get_mut(instance)
+        {
+            *held = Some(input);
+            return None;
+        }
+        Some(input)
+    }
+
     /// Keeps probes and volumes in step with what was seen: they begin with a run and end with it.
     pub fn attend(&mut self, input: &Input, worker: &PodWorker) {
         if let Input::Started { instance, .. } = input {
-            self.probe(instance);
+            self.probe(instance, false);
             self.keep_volumes_fresh();
         } else if let Input::Exited { instance, .. } = input {
             self.probes.remove(instance);
@@ -203,7 +223,9 @@ impl<R: Runtime> Hands<R> {
             }
             for container in &report.containers {
                 if matches!(container.seen, lifecycle::SeenContainer::Running { .. }) {
-                    self.probe(&container.instance);
+                    let name = &container.instance.name;
+                    let came_up = worker.status().containers.iter().any(|it| it.name == *name && it.started);
+                    self.probe(&container.instance, came_up);
                     self.keep_volumes_fresh();
                 }
             }
@@ -238,7 +260,7 @@ impl<R: Runtime> Hands<R> {
         }
     }
 
-    fn probe(&mut self, instance: &Instance) {
+    fn probe(&mut self, instance: &Instance, came_up: bool) {
         let facts = lock(&self.body.facts);
         let Some(container) = find_container(&facts.pod, &instance.name.0) else { return };
         let target = probing::Target {
@@ -253,7 +275,7 @@ impl<R: Runtime> Hands<R> {
                 body.tools.recorder.record(&lock(&body.facts).pod, event);
             }
         };
-        if let Some(running) = probing::start(&container, instance, target, self.body.inbox.clone(), tell) {
+        if let Some(running) = probing::start(&container, (instance, came_up), target, self.body.inbox.clone(), tell) {
             self.probes.insert(instance.clone(), running);
         }
     }
@@ -427,6 +449,7 @@ impl<R: Runtime> Body<R> {
     }
 
     async fn start(&self, instance: Instance) {
+        let asked = instance.clone();
         let input = match self.try_start(&instance).await {
             Ok(wall) => Input::Started { instance, wall },
             Err(NotStarted::Refused(reason, message)) => {
@@ -436,6 +459,10 @@ impl<R: Runtime> Body<R> {
             Err(NotStarted::NoSandbox) => Input::SandboxLost { instance },
         };
         self.tell(input).await;
+        let held = lock(&self.starting).remove(&asked).flatten();
+        if let Some(end) = held {
+            self.tell(end).await;
+        }
     }
 
     async fn try_start(&self, instance: &Instance) -> Result<Wall, NotStarted> {

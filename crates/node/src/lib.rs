@@ -20,6 +20,7 @@ pub mod pressure;
 pub mod probes;
 pub mod probing;
 pub mod publisher;
+pub mod room;
 pub mod services;
 pub mod statics;
 pub mod streams;

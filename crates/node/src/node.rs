@@ -20,6 +20,7 @@ use crate::heartbeat::{self, HealthBoard};
 use crate::manifest::Manifests;
 use crate::pods::{Command, Directory, Ears, Farewell, Mode, Pods, ShutdownNews};
 use crate::pressure::{Collector, EvictionConfig, ImageCollection, Monitor, StorageLimits};
+use crate::room::Room;
 use crate::services::Services;
 use crate::statics::Folder;
 use crate::volumes::Watches;
@@ -120,7 +121,8 @@ impl<R: Runtime> Node<R> {
         });
         let directory = Directory::new(Mutex::default());
         let mode = if config.takes_on_pods { Mode::Open } else { Mode::Closed };
-        let mut pods = Pods::new(tools.clone(), journal, directory.clone(), mode);
+        let capacity = Room::of_node(&heartbeat::capacity(&config));
+        let mut pods = Pods::new(tools.clone(), journal, directory.clone(), mode, capacity);
         pods.recover(lives, &boot_id).await.map_err(NodeError::Inventory)?;
         let (file_told, files) = mpsc::channel(1);
         if let Some(dir) = config.static_pods.clone().filter(|_| config.takes_on_pods) {
