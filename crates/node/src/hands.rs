@@ -25,7 +25,7 @@ use crate::translate::container::{ConfigError, Lookups, RunFacts, container_spec
 use crate::translate::pod_spec::hook_of;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
 use crate::translate::{find_container, find_ephemeral, unmet};
-use crate::volumes::{self, Changes, Prepared, VolumeError, Volumes, Watches};
+use crate::volumes::{self, Changes, Prepared, VolumeError, Watches};
 
 /// How long to wait before asking the runtime again what it could not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -520,11 +520,8 @@ impl<R: Runtime> Body<R> {
         }
         let changes = self.tools.watches.changes(pod);
         let dirs = self.tools.manifests.volumes(&self.uid.0);
-        let Volumes { made: volumes, warnings } = volumes::prepare(&self.tools.client, pod, facts, &dirs).await?;
+        let volumes = volumes::prepare(&self.tools.client, pod, facts, &dirs).await?;
         *lock(&self.changes) = Some(changes);
-        for message in warnings {
-            self.emit(None, EventKind::Warning, "SettingNotApplied", message);
-        }
         self.has_volumes.send_replace(true);
         Ok(made.insert(volumes).clone())
     }

@@ -19,7 +19,7 @@ use crate::hands::Tools;
 use crate::heartbeat::{self, HealthBoard};
 use crate::manifest::Manifests;
 use crate::pods::{Command, Directory, Ears, Farewell, Mode, Pods, ShutdownNews};
-use crate::pressure::{Collector, EvictionConfig, ImageCollection, Monitor};
+use crate::pressure::{Collector, EvictionConfig, ImageCollection, Monitor, StorageLimits};
 use crate::services::Services;
 use crate::statics::Folder;
 use crate::volumes::Watches;
@@ -156,6 +156,7 @@ impl<R: Runtime> Node<R> {
             helpers.spawn(Collector::new(tools.clone(), config.images_kept, config.images.clone()).run());
         }
         let limits = (config.eviction.clone(), config.images_kept);
+        helpers.spawn(StorageLimits::new(tools.clone(), directory.clone(), evictions_told.clone()).run());
         let monitor = Monitor::new(tools, directory.clone(), limits, disks, evictions_told);
         helpers.spawn(monitor.run());
         let (commands, command_told) = mpsc::channel(1);
