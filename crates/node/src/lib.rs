@@ -23,6 +23,7 @@ pub mod publisher;
 pub mod services;
 pub mod statics;
 pub mod streams;
+pub mod sysctls;
 pub mod translate;
 pub mod usage;
 pub mod volumes;

@@ -79,8 +79,12 @@ impl<R: Runtime> Pods<R> {
         if self.mode != Mode::Open || !self.desired.contains_key(&uid) || self.drivers.contains_key(&uid) {
             return;
         }
-        if self.adopt(&uid, &pod).await
-            && let Some(handle) = self.drivers.get_mut(&uid)
+        if !self.adopt(&uid, &pod).await {
+            return;
+        }
+        self.guard_the_node(&uid, &pod).await;
+        if let Some(handle) = self.drivers.get_mut(&uid)
+            && !handle.begun
         {
             handle.begun = true;
             let _ = handle.inbox.send(Input::Begin).await;
