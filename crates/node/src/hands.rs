@@ -335,6 +335,7 @@ impl<R: Runtime> Body<R> {
             host_ip: self.tools.host_ip.clone(),
             node_name: self.tools.node_name.clone(),
             memory_bytes: memory_bytes(),
+            cpu_millis: std::thread::available_parallelism().map_or(1, usize::from) as u64 * 1000,
         }
     }
 

@@ -52,6 +52,7 @@ mod scale;
 mod seats;
 mod serve;
 mod service;
+mod socket;
 mod state;
 mod table;
 mod tokens;

@@ -10,7 +10,7 @@
 mod conditions;
 mod leaving;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
         let (page, mut namespaces) = state.store.list_and_watch("namespaces", "");
         let (_, mut accounts) = state.store.list_and_watch("serviceaccounts", "");
         let (_, mut configmaps) = state.store.list_and_watch("configmaps", "");
+        let there: HashSet<String> = page.items.iter().map(|found| api::meta::uid(&found.value()).to_owned()).collect();
+        leaving.forget(|uid| !there.contains(uid));
         for namespace in page.items {
             consider(&state, &namespace, &mut leaving).await;
         }
@@ -67,7 +69,8 @@ pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
                         false
                     }
                     Some(Change::Deleted { last, .. }) => {
-                        leaving.started.remove(api::meta::uid(&last.value()));
+                        let value = last.value();
+                        leaving.forget(|uid| uid == api::meta::uid(&value));
                         // Only one of them can be deleted at all; everyone counts on it, so it comes back empty.
                         if INITIAL.contains(&&*last.key.name) {
                             report(&last.key.name, bootstrap(&state).await);
@@ -89,8 +92,18 @@ pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
 /// The namespaces on their way out, each with a task that sees it through. Dropping this ends the tasks.
 #[derive(Default)]
 struct Leaving {
-    started: HashSet<String>,
+    /// By uid, what tells the task that the object is gone.
+    started: HashMap<String, CancellationToken>,
     tasks: JoinSet<()>,
+}
+
+impl Leaving {
+    /// The objects of these are gone.
+    fn forget(&mut self, is_gone: impl Fn(&str) -> bool) {
+        for (_, gone) in self.started.extract_if(|uid, _| is_gone(uid)) {
+            gone.cancel();
+        }
+    }
 }
 
 async fn consider(state: &Arc<State>, namespace: &Object, leaving: &mut Leaving) {
@@ -100,10 +113,12 @@ async fn consider(state: &Arc<State>, namespace: &Object, leaving: &mut Leaving)
         return;
     }
     let uid = api::meta::uid(&namespace.value()).to_owned();
-    if leaving.started.insert(uid.clone()) {
-        let (state, name) = (Arc::clone(state), name.to_owned());
+    if !leaving.started.contains_key(&uid) {
+        let (state, name, gone) = (Arc::clone(state), name.to_owned(), CancellationToken::new());
+        leaving.started.insert(uid.clone(), gone.clone());
         leaving.tasks.spawn(async move {
-            while let Err(error) = leaving::leave(&state, &name, &uid).await {
+            let departing = leaving::Departing { name: &name, uid: &uid, gone };
+            while let Err(error) = leaving::leave(&state, &departing).await {
                 tracing::warn!(namespace = name, %error, "the namespace cannot leave yet");
                 tokio::time::sleep(RETRY_AFTER).await;
             }

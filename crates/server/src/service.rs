@@ -28,7 +28,7 @@ use crate::state::State;
 use crate::tokens;
 use crate::{
     binding, collection, create, custom, delete, discovery, encoding, get, health, list, logs_exec, node_rules, patch,
-    random, respond, reviews, scale, update, usage, watch,
+    random, respond, reviews, scale, socket, update, usage, watch,
 };
 
 /// A request that is not a stream or a watch must be answered within this.
@@ -107,12 +107,25 @@ where
     if gzip {
         response = encoding::packed(response);
     }
+    if method == Method::HEAD {
+        response = without_body(response);
+    }
     state.metrics.answered(what, response.status().as_u16(), began.elapsed());
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&random::uid()) {
         headers.insert(AUDIT_ID, id);
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// The answer to a HEAD. HTTP/1 leaves a body out by itself; in HTTP/2 it would break the stream.
+fn without_body(mut response: Response<Body>) -> Response<Body> {
+    let length = http_body::Body::size_hint(response.body()).exact();
+    *response.body_mut() = Body::empty();
+    if let Some(length) = length {
+        response.headers_mut().entry(header::CONTENT_LENGTH).or_insert(length.into());
+    }
     response
 }
 
@@ -175,7 +188,15 @@ where
                 match takes_over {
                     true => logs_exec::stream(state, &request, &mut parts).await,
                     false if has_body => finished(Arc::clone(state), request, seat).await,
-                    false => warned(request.kind, route(state, &request).await),
+                    false => {
+                        let answer = warned(request.kind, route(state, &request).await);
+                        match answer {
+                            Ok(answer) if socket::is_asked(&request, &parts.headers) => {
+                                socket::answer(answer, &request, &mut parts)
+                            }
+                            answer => answer,
+                        }
+                    }
                 }
             };
             match tokio::time::timeout(limit, answer).await {

@@ -38,6 +38,12 @@ impl Rules for PodRules {
     fn before_create(&self, object: &mut Value) -> Result<(), String> {
         admission::admit(object);
         object["status"] = json!({ "phase": "Pending", "qosClass": qos::class(object) });
+        if !list(&object["spec"], "schedulingGates").is_empty() {
+            let message = "Scheduling is blocked due to non-empty scheduling gates";
+            object["status"]["conditions"] = json!([{ "type": "PodScheduled", "status": "False",
+                "reason": "SchedulingGated", "message": message, "lastProbeTime": null,
+                "lastTransitionTime": crate::time::seconds(jiff::Timestamp::now()) }]);
+        }
         Ok(())
     }
 
@@ -51,6 +57,7 @@ impl Rules for PodRules {
                 spec.insert(key.to_owned(), value.clone());
             }
         }
+        admission::tolerate(spec);
     }
 
     fn before_status_update(&self, old: &Value, new: &mut Value) {

@@ -27,9 +27,9 @@ const ACCEPTED: HeaderName = HeaderName::from_static("x-accept-stream-protocol-v
 /// How much is carried at a time.
 const CHUNK: usize = 32 * 1024;
 /// How much of a client may wait for one pod that does not read, before the client has to.
-const WAITING_MAX: usize = 16;
+pub(super) const WAITING_MAX: usize = 16;
 /// How often a silent connection is written to, to notice a client that went away without a word.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Answers the upgrade of a client that speaks SPDY itself.
 pub(super) fn accept(headers: &HeaderMap) -> Result<Response, Box<Response>> {
@@ -58,7 +58,7 @@ struct Pair {
 
 /// What a pod's side of a connection says.
 #[derive(Debug)]
-enum Said {
+pub(super) enum Said {
     Bytes(Vec<u8>),
     /// It has said its last.
     Ended,
@@ -154,7 +154,7 @@ async fn pass_on<S: AsyncRead + AsyncWrite + Unpin>(
 }
 
 /// One connection to the pod, from the first byte to the last of both sides.
-async fn carry<C: Containers>(
+pub(super) async fn carry<C: Containers>(
     containers: &C,
     namespace: &str,
     pod: &str,

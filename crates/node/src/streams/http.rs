@@ -22,7 +22,7 @@ use super::exec::With;
 use super::query::{self, LogOptions, Pairs};
 use super::spdy::exec::SpdyChannels;
 use super::websocket::WebSocketChannels;
-use super::{ContainerRef, Containers, StreamError, exec, forward, logs, spdy, tunnel, websocket};
+use super::{ContainerRef, Containers, StreamError, exec, forward, logs, ports, spdy, tunnel, websocket};
 
 /// What goes on with a connection once HTTP is done with it.
 type Session = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
@@ -120,12 +120,21 @@ async fn run_attach<C: Containers>(
 async fn port_forward<C: Containers>(
     State(api): State<Api<C>>,
     Path((namespace, pod)): Path<(String, String)>,
+    Query(pairs): Query<Pairs>,
     mut request: Request,
 ) -> Result<Response, StreamError> {
     let containers = Arc::clone(&api.containers);
     containers.check_pod(&namespace, &pod).await?;
     let headers = request.headers();
     let tunnelled = websocket::is_asked_for(headers) && request.method() == Method::GET;
+    if tunnelled && let Some((asked, response)) = ports::accept(headers, &pairs)? {
+        let upgrade = upgrade(&mut request)?;
+        api.then(async move {
+            let stream = TokioIo::new(upgrade.await.map_err(io::Error::other)?);
+            ports::run(&*containers, &namespace, &pod, stream, asked).await
+        });
+        return Ok(response);
+    }
     let response = match tunnelled {
         true => tunnel::accept(headers)?,
         false if spdy::is_asked_for(headers) => match forward::accept(headers) {

@@ -22,6 +22,7 @@ mod http;
 mod last_lines;
 mod listen;
 mod logs;
+mod ports;
 mod query;
 mod spdy;
 mod tail;

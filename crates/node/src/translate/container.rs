@@ -30,6 +30,8 @@ pub struct RunFacts {
     pub node_name: String,
     /// How much memory the node has.
     pub memory_bytes: u64,
+    /// How many thousandths of a processor the node has.
+    pub cpu_millis: u64,
 }
 
 /// Why a container cannot be described to the runtime (`CreateContainerConfigError`).
@@ -176,7 +178,7 @@ fn value_from(
         return field(pod, &r.field_path, facts).map(Some);
     }
     if let Some(r) = &source.resource_field_ref {
-        return resource_field(container, &r.resource, r.divisor.as_ref()).map(Some);
+        return resource_field(container, &r.resource, r.divisor.as_ref(), facts).map(Some);
     }
     Err(ConfigError::Unsupported("this env valueFrom source".to_owned()))
 }
@@ -207,11 +209,12 @@ pub fn field(pod: &Pod, path: &str, facts: &RunFacts) -> Result<String, ConfigEr
     })
 }
 
-/// In units of `divisor`, rounded up; whole units if there is none.
+/// In units of `divisor`, rounded up; whole units if there is none. Who has no limit may use all that the node has.
 pub fn resource_field(
     container: &Container,
     resource: &str,
     divisor: Option<&Quantity>,
+    facts: &RunFacts,
 ) -> Result<String, ConfigError> {
     let resources = container.resources.as_ref();
     let (map, name) = match resource.split_once('.') {
@@ -219,7 +222,13 @@ pub fn resource_field(
         Some(("requests", name)) => (resources.and_then(|r| r.requests.as_ref()), name),
         _ => return Err(ConfigError::Unsupported(format!("resourceFieldRef {resource:?}"))),
     };
-    let millis = map.and_then(|m| m.get(name)).and_then(quantity_millis).unwrap_or(0);
+    let whole_node = match resource {
+        "limits.cpu" => u128::from(facts.cpu_millis),
+        "limits.memory" => u128::from(facts.memory_bytes) * 1000,
+        _ => 0,
+    };
+    let asked = map.and_then(|m| m.get(name)).and_then(quantity_millis).filter(|millis| *millis > 0);
+    let millis = asked.unwrap_or(whole_node);
     let unit = divisor.and_then(quantity_millis).filter(|unit| *unit > 0).unwrap_or(1000);
     Ok(millis.div_ceil(unit).to_string())
 }
@@ -249,6 +258,17 @@ pub fn expand(text: &str, known: &BTreeMap<&str, &str>) -> String {
     out
 }
 
+/// What a subPath must not be is known only once its variables are; upstream's words.
+fn check_sub_path(path: &str) -> Result<(), ConfigError> {
+    if path.starts_with('/') {
+        return Err(ConfigError::Refused(format!("error SubPath `{path}` must not be an absolute path")));
+    }
+    if path.split('/').any(|step| step == "..") {
+        return Err(ConfigError::Refused(format!("unable to provision SubPath `{path}`: must not contain '..'")));
+    }
+    Ok(())
+}
+
 fn mounts(
     container: &Container,
     volumes: &BTreeMap<String, Prepared>,
@@ -270,6 +290,9 @@ fn mounts(
             }
             (None, path) => path.clone(),
         };
+        if let Some(path) = &sub_path {
+            check_sub_path(path)?;
+        }
         mounts.push(Mount {
             source: prepared.source.clone(),
             sub_path: sub_path.filter(|path| !path.is_empty()),

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus as ApiContainer, HostIP, Pod, PodCondition, PodIP, PodStatus as ApiStatus,
+    ContainerStatus as ApiContainer, HostIP, Pod, PodCondition, PodIP, PodStatus as ApiStatus, VolumeMount,
+    VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lifecycle::{
@@ -276,6 +277,8 @@ fn container(status: &ContainerStatus, told: &Told<'_>) -> ApiContainer {
     let made_before = status.last.as_ref().filter(|last| was_made(last)).map(|last| last.attempt);
     let run = if ever_ran { Some(status.attempt) } else { made_before };
     let container_id = run.and_then(id);
+    let was_ever_made = container_id.is_some();
+    let asked = container.as_ref().and_then(|c| c.resources.as_ref());
     let instance = Instance { name: status.name.clone(), attempt: run.unwrap_or(status.attempt) };
     let ran = told.image_of(&instance, container_id.as_deref(), image);
     ApiContainer {
@@ -289,8 +292,23 @@ fn container(status: &ContainerStatus, told: &Told<'_>) -> ApiContainer {
         state: Some(state),
         last_state: Some(status.last.as_ref().map_or_else(ApiState::default, |l| terminated(name, l, told))),
         stop_signal: status.stop_signal.map(|signal| signal.to_string()),
+        allocated_resources: asked.and_then(|asked| asked.requests.clone()),
+        resources: was_ever_made.then(|| asked.cloned().unwrap_or_default()),
+        volume_mounts: container.as_ref().and_then(|c| mounted(c.volume_mounts.as_deref()?)),
         ..ApiContainer::default()
     }
+}
+
+/// What a container finds mounted. Mounts below a read-only one are not made read-only with it.
+fn mounted(mounts: &[VolumeMount]) -> Option<Vec<VolumeMountStatus>> {
+    let each = mounts.iter().map(|mount| VolumeMountStatus {
+        name: mount.name.clone(),
+        mount_path: mount.mount_path.clone(),
+        read_only: mount.read_only,
+        recursive_read_only: mount.read_only.filter(|only| *only).map(|_| "Disabled".to_owned()),
+        ..VolumeMountStatus::default()
+    });
+    Some(each.collect())
 }
 
 fn terminated(name: &str, ended: &Terminated, told: &Told<'_>) -> ApiState {

@@ -164,7 +164,7 @@ impl Reader<'_> {
                     let container = reference.container_name.as_deref().and_then(|name| find_container(self.pod, name));
                     let container =
                         container.ok_or_else(|| missing(volume, "resourceFieldRef names no container".to_owned()))?;
-                    resource_field(&container, &reference.resource, reference.divisor.as_ref())
+                    resource_field(&container, &reference.resource, reference.divisor.as_ref(), self.facts)
                         .map_err(|error| error.to_string())
                 }
                 (None, None) => return Err(VolumeError::Unsupported { volume: volume.to_owned() }),

@@ -253,3 +253,43 @@ async fn a_wrong_name_or_protocol_is_refused_before_the_upgrade() {
         assert_eq!(status_of(str::from_utf8(&body).unwrap())["code"], expected);
     }
 }
+
+/// As clients other than kubectl forward ports: two channels a port, each beginning with its number.
+#[tokio::test]
+async fn ports_are_forwarded_on_channels() {
+    for protocol in [V4, "v4.base64.channel.k8s.io"] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        // Nobody listens at a port that was just given back.
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let echo = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let (mut from, mut to) = stream.split();
+            let mut five = [0; 5];
+            tokio::io::AsyncReadExt::read_exact(&mut from, &mut five).await.unwrap();
+            tokio::io::AsyncWriteExt::write_all(&mut to, &five).await.unwrap();
+        });
+        let mut stream = Local::new().connect();
+        let path = format!("/portForward/default/web?port={port},{closed}");
+        let (code, head) = handshake(&mut stream, protocol, &path).await;
+        assert_eq!(code, 101, "{head}");
+        let mut client = Client(WebSocketStream::from_raw_socket(stream, Role::Client, None).await);
+        match protocol {
+            V4 => client.send(0, b"adieu").await,
+            _ => client.0.send(Message::text("0YWRpZXU=")).await.unwrap(),
+        }
+        let said = client.listen().await;
+        assert_eq!(said.channels[&0], [&port.to_le_bytes()[..], b"adieu"].concat());
+        assert_eq!(said.channels[&1], port.to_le_bytes(), "nothing went wrong");
+        assert_eq!(said.channels[&2], closed.to_le_bytes());
+        let (number, complaint) = said.channels[&3].split_at(2);
+        assert_eq!(number, closed.to_le_bytes());
+        assert!(str::from_utf8(complaint).unwrap().contains("cannot connect"), "{complaint:?}");
+        echo.await.unwrap();
+    }
+    for query in ["", "?port=0", "?port=x", "?port=70000"] {
+        let mut stream = Local::new().connect();
+        let (code, head) = handshake(&mut stream, V4, &format!("/portForward/default/web{query}")).await;
+        assert_eq!(code, 400, "{query}: {head}");
+    }
+}

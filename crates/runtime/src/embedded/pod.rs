@@ -106,14 +106,21 @@ impl Pod {
         let names = format!("{}{short}", spec.fqdn.as_ref().map(|fqdn| format!("{fqdn}\t")).unwrap_or_default());
         let own = ips.iter().map(|ip| format!("{ip}\t{names}\n")).collect::<String>();
         let hosts = match ips.is_empty() {
-            true => fs::read_to_string("/etc/hosts").unwrap_or_default(),
+            true => format!(
+                "# Kubernetes-managed hosts file (host network).\n{}",
+                fs::read_to_string("/etc/hosts").unwrap_or_default()
+            ),
             false => format!(
-                "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
+                "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
                  fe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n{own}"
             ),
         };
         let aliases = spec.host_aliases.iter().map(|(address, names)| format!("{address}\t{}\n", names.join("\t")));
-        fs::write(self.dir.hosts(), hosts + &aliases.collect::<String>())?;
+        let aliases = match aliases.collect::<String>() {
+            none if none.is_empty() => none,
+            some => format!("\n# Entries added by HostAliases.\n{some}"),
+        };
+        fs::write(self.dir.hosts(), hosts + &aliases)?;
         let sandbox = Sandbox { ips };
         records::write(&self.dir.ready(), &sandbox)?;
         Ok(sandbox)

@@ -162,12 +162,12 @@ impl Pump {
         false
     }
 
-    /// Ends the stream; an unfinished line is kept as it is.
+    /// Ends the stream; an unfinished line stays unfinished, as its writer left it.
     pub(crate) fn close(&mut self, log: &mut Log) {
         self.source = None;
         if !self.unfinished.is_empty() {
             let mut lines = Vec::new();
-            write_line(&mut lines, &timestamp(), self.name, 'F', &std::mem::take(&mut self.unfinished));
+            write_line(&mut lines, &timestamp(), self.name, 'P', &std::mem::take(&mut self.unfinished));
             log.append(&lines, self.name, true);
         }
     }
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn lines_are_tagged_whole_wherever_the_reads_fall() {
-        assert_eq!(logged(&[b"one\ntw", b"o\n\nlast"]), "stdout F one\nstdout F two\nstdout F \nstdout F last\n");
+        assert_eq!(logged(&[b"one\ntw", b"o\n\nlast"]), "stdout F one\nstdout F two\nstdout F \nstdout P last\n");
     }
 
     #[test]

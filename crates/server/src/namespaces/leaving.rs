@@ -10,6 +10,7 @@ use futures::stream::{self, BoxStream, SelectAll};
 use jiff::Timestamp;
 use store::{Change, Object, Watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::conditions::{Left, Waiting, conditions};
 use crate::request::key;
@@ -19,13 +20,34 @@ use crate::{change, create, delete};
 /// How often the namespace says anew what it waits for.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-/// Sees the namespace through to its end.
-pub(super) async fn leave(state: &State, name: &str, uid: &str) -> Result<(), Status> {
+/// A namespace on its way out.
+pub(super) struct Departing<'a> {
+    pub(super) name: &'a str,
+    pub(super) uid: &'a str,
+    /// Its object is gone. Whoever takes the finalizer away by hand brings that about before its content has left.
+    pub(super) gone: CancellationToken,
+}
+
+impl Departing<'_> {
+    /// Whether its object is still there. What was seen in it before it was asked this was its own, and not that of a
+    /// later namespace of the same name.
+    fn is_there(&self, state: &State) -> bool {
+        create::namespace(state, self.name).is_some_and(|found| api::meta::uid(&found.value()) == self.uid)
+    }
+}
+
+/// Sees the namespace through to its end, or for as long as it is there: content that outlives it is nobody's to take.
+pub(super) async fn leave(state: &State, departing: &Departing<'_>) -> Result<(), Status> {
+    let (name, uid) = (departing.name, departing.uid);
     let pods = core_kind("pods");
-    empty(state, &[pods], name, uid).await?;
+    if !empty(state, &[pods], departing).await? {
+        return Ok(());
+    }
     let is_other = |kind: &&Kind| kind.namespaced && kind.is_stored() && kind.face.is_none() && *kind != pods;
     let others: Vec<&'static Kind> = KINDS.iter().filter(is_other).collect();
-    empty(state, &others, name, uid).await?;
+    if !empty(state, &others, departing).await? {
+        return Ok(());
+    }
     tell(state, name, uid, &Waiting::default()).await?;
     let namespaces = core_kind("namespaces");
     let key = key(namespaces, "", name);
@@ -47,79 +69,111 @@ pub(super) async fn leave(state: &State, name: &str, uid: &str) -> Result<(), St
 
 /// A create that was let in before the namespace left may have been stored after it was found empty.
 async fn sweep(state: &State, name: &str) -> Result<(), Status> {
-    if create::namespace(state, name).is_some() {
-        return Ok(());
-    }
-    let now = DeleteOptions { grace_seconds: Some(0), ..background() };
     for kind in KINDS.iter().filter(|kind| kind.namespaced && kind.is_stored()) {
         let Ok(page) = state.store.list(kind.collection(), name, None) else { continue };
+        // What was there while no namespace was is of the one that left, whatever comes under its name.
+        if create::namespace(state, name).is_some() {
+            return Ok(());
+        }
         for object in page.items {
-            unless_gone(delete::delete(state, kind, &object.key, &now).await)?;
+            ask_to_leave(state, kind, &object, Some(0)).await?;
         }
     }
     Ok(())
 }
 
-/// Nobody waits for dependents here: they live in the same namespace and leave with it.
-fn background() -> DeleteOptions {
-    DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() }
+/// Asks this very object, and none that has its name by now. Nobody waits for dependents here: they live in the same
+/// namespace and leave with it.
+async fn ask_to_leave(
+    state: &State,
+    kind: &'static Kind,
+    object: &Object,
+    grace_seconds: Option<i64>,
+) -> Result<(), Status> {
+    let uid = api::meta::uid(&object.value()).to_owned();
+    let is_another = || state.store.get(&object.key).is_some_and(|found| api::meta::uid(&found.value()) != uid);
+    let propagation = Some(Propagation::Background);
+    let options = DeleteOptions { uid: Some(uid.clone()), grace_seconds, propagation, ..DeleteOptions::default() };
+    match delete::delete(state, kind, &object.key, &options).await {
+        Err(status) if status.code == 409 && is_another() => Ok(()),
+        outcome => unless_gone(outcome),
+    }
 }
 
-/// Asks everything of `kinds` to leave and waits until nothing is left, saying what is.
-async fn empty(state: &State, kinds: &[&'static Kind], namespace: &str, uid: &str) -> Result<(), Status> {
+/// Asks everything of `kinds` to leave and waits until nothing is left, saying what is. `false` if the namespace itself
+/// was gone before.
+async fn empty(state: &State, kinds: &[&'static Kind], departing: &Departing<'_>) -> Result<bool, Status> {
     loop {
         let mut waiting = Waiting::default();
         let mut news = SelectAll::new();
         let mut found = Vec::new();
         for kind in kinds {
-            let (page, watch) = state.store.list_and_watch(kind.collection(), namespace);
+            let (page, watch) = state.store.list_and_watch(kind.collection(), departing.name);
             found.extend(page.items.into_iter().map(|object| (*kind, object)));
             news.push(changes(kind, watch));
+        }
+        if !departing.is_there(state) {
+            return Ok(false);
         }
         for (kind, object) in &found {
             waiting.put(kind, object);
         }
         for (kind, object) in &found {
-            unless_gone(delete::delete(state, kind, &object.key, &background()).await)?;
+            ask_to_leave(state, kind, object, None).await?;
         }
         drop(found);
-        if follow(state, &mut news, waiting, namespace, uid).await? {
-            return Ok(());
+        match follow(state, &mut news, waiting, departing).await? {
+            Followed::Emptied => return Ok(true),
+            Followed::NamespaceGone => return Ok(false),
+            Followed::ChangesLost => {}
         }
     }
 }
 
-/// Follows what leaves until nothing is left. `false` if changes were lost and everything must be looked at again.
+/// How it ended to follow what leaves.
+enum Followed {
+    /// Nothing is left.
+    Emptied,
+    /// Everything must be looked at again.
+    ChangesLost,
+    /// Nobody waits for the rest any more.
+    NamespaceGone,
+}
+
+/// Follows what leaves until nothing is left.
 async fn follow(
     state: &State,
     news: &mut SelectAll<BoxStream<'static, News>>,
     mut waiting: Waiting,
-    namespace: &str,
-    uid: &str,
-) -> Result<bool, Status> {
+    departing: &Departing<'_>,
+) -> Result<Followed, Status> {
     let mut told: Option<Waiting> = None;
     let mut tell_at = Instant::now();
     while !waiting.is_empty() {
         tokio::select! {
             // What has happened already is taken in before anything is said about it.
             biased;
+            () = departing.gone.cancelled() => return Ok(Followed::NamespaceGone),
             change = news.next() => match change {
                 Some((kind, Some(Change::Added(object)))) => {
+                    if !departing.is_there(state) {
+                        return Ok(Followed::NamespaceGone);
+                    }
                     waiting.put(kind, &object);
-                    unless_gone(delete::delete(state, kind, &object.key, &background()).await)?;
+                    ask_to_leave(state, kind, &object, None).await?;
                 }
                 Some((kind, Some(Change::Modified { after, .. }))) => waiting.put(kind, &after),
                 Some((kind, Some(Change::Deleted { last, .. }))) => waiting.remove(kind, &last.key.name),
-                Some((_, None)) | None => return Ok(false),
+                Some((_, None)) | None => return Ok(Followed::ChangesLost),
             },
             () = tokio::time::sleep_until(tell_at), if told.as_ref() != Some(&waiting) => {
-                tell(state, namespace, uid, &waiting).await?;
+                tell(state, departing.name, departing.uid, &waiting).await?;
                 told = Some(waiting.clone());
                 tell_at = Instant::now() + TELL_EVERY;
             }
         }
     }
-    Ok(true)
+    Ok(Followed::Emptied)
 }
 
 /// One change of a kind; `None` when some were lost.

@@ -202,3 +202,47 @@ async fn a_new_server_finishes_what_the_old_one_began() {
     }
     assert!(store.get(&key("team")).is_none());
 }
+
+/// The finalizer of a namespace can be taken away by hand while something in it still waits. Then it is gone, and what
+/// comes later under its name is not its own.
+#[tokio::test]
+async fn a_namespace_that_was_given_up_takes_nothing_of_its_successor() {
+    let api = Api::start().await;
+    let mut namespaces = api.watch("/api/v1/namespaces?watch=1").await;
+    let base = "/api/v1/namespaces/team";
+    namespace(&api, "team").await;
+    let mut held = configmap("held");
+    held["metadata"]["finalizers"] = json!(["example.com/x"]);
+    let held = api.post(&format!("{base}/configmaps"), &held).await.expect(201);
+    api.delete(base).await.expect(200);
+    // It has looked at all of its content when it says what it waits for.
+    until(&mut namespaces, |event| {
+        let conditions = event["object"]["status"]["conditions"].as_array();
+        conditions.is_some_and(|all| all.iter().any(|c| c["reason"] == "SomeFinalizersRemain"))
+    })
+    .await;
+    let mut given_up = api.get(base).await.expect(200);
+    given_up["spec"]["finalizers"] = json!([]);
+    api.put(&format!("{base}/finalize"), &given_up).await.expect(200);
+    until(&mut namespaces, |event| named(event, "DELETED", "team")).await;
+
+    namespace(&api, "team").await;
+    let mut maps = api.watch(&format!("{base}/configmaps?watch=1")).await;
+    let mut new = Vec::new();
+    for name in ["a", "b", "c"] {
+        new.push(api.post(&format!("{base}/configmaps"), &configmap(name)).await.expect(201));
+    }
+    // The last word of the former one's content: by then whoever still followed it would have seen the new ones.
+    let freed = json!({ "metadata": { "finalizers": null } });
+    api.patch(&format!("{base}/configmaps/held"), &freed).await.expect(200);
+    let gone = until(&mut maps, |event| event["type"] == "DELETED").await;
+    assert_eq!(gone["object"]["metadata"]["uid"], held["metadata"]["uid"], "{gone:#}");
+    namespace(&api, "another").await;
+    api.delete("/api/v1/namespaces/another").await.expect(200);
+    until(&mut namespaces, |event| named(event, "DELETED", "another")).await;
+    for made in new {
+        let name = made["metadata"]["name"].as_str().unwrap();
+        let found = api.get(&format!("{base}/configmaps/{name}")).await.expect(200);
+        assert_eq!(found["metadata"]["uid"], made["metadata"]["uid"]);
+    }
+}

@@ -373,3 +373,33 @@ async fn the_server_counts_what_it_answers() {
         "[+]ping excluded: ok\n[+]store ok\nwarn: some health checks cannot be excluded: no matches for \"moon\"\nreadyz check passed\n"
     );
 }
+
+/// Whoever waits for a pod behind a gate can see what it waits for.
+#[tokio::test]
+async fn a_gated_pod_says_so_from_the_first() {
+    let api = Api::start().await;
+    let mut gated = pod("gated");
+    gated["spec"]["schedulingGates"] = json!([{ "name": "example.com/wait" }]);
+    let made = api.post("/api/v1/namespaces/default/pods", &gated).await.expect(201);
+    let condition = &made["status"]["conditions"][0];
+    assert_eq!(condition["type"], "PodScheduled");
+    assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("SchedulingGated")));
+    assert!(condition["lastTransitionTime"].is_string(), "{condition}");
+    let free = api.post("/api/v1/namespaces/default/pods", &pod("free")).await.expect(201);
+    assert!(free["status"].get("conditions").is_none(), "{free:#}");
+}
+
+/// Clients that write only the tolerations they know do not take away those that every pod has.
+#[tokio::test]
+async fn tolerations_of_every_pod_survive_those_that_are_written_anew() {
+    let api = Api::start().await;
+    let path = "/api/v1/namespaces/default/pods/p";
+    let mut made = api.post("/api/v1/namespaces/default/pods", &pod("p")).await.expect(201);
+    let given = made["spec"]["tolerations"].as_array().unwrap().clone();
+    let own = json!({ "key": "example.com/x", "operator": "Equal", "value": "y", "effect": "NoSchedule" });
+    made["spec"]["tolerations"] = json!([own]);
+    let stored = api.put(path, &made).await.expect(200);
+    let all = stored["spec"]["tolerations"].as_array().unwrap();
+    assert!(given.iter().chain([&own]).all(|toleration| all.contains(toleration)), "{all:?}");
+    assert_eq!(all.len(), given.len() + 1);
+}

@@ -4,12 +4,17 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use futures::StreamExt as _;
 use http::{Method, Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::Role;
 
 use crate::harness::{Api, PipeNode, pod};
 use crate::transport::{Tls, connect};
@@ -193,4 +198,67 @@ async fn exec_carries_bytes_both_ways_over_tls() {
         *asked.lock().unwrap(),
         ["POST /exec/default/p/app?command=sh&command=-c&command=echo%20a&input=1&output=1&tty=1 SPDY/3.1"]
     );
+}
+
+/// Opens `path` as a WebSocket; `protocols` are offered.
+async fn socket(
+    tls: &Tls,
+    path: &str,
+    protocols: Option<&str>,
+) -> (Option<String>, WebSocketStream<TokioIo<Upgraded>>) {
+    let stream = connect(tls, Some(tls.admin()), b"http/1.1").await;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection.with_upgrades());
+    let mut request = Request::get(path)
+        .header("host", "localhost")
+        .header("connection", "Upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+    if let Some(protocols) = protocols {
+        request = request.header("sec-websocket-protocol", protocols);
+    }
+    let response = sender.send_request(request.body(Full::<Bytes>::default()).unwrap()).await.unwrap();
+    assert_eq!(response.status(), 101, "{path}");
+    assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    let chosen = response.headers().get("sec-websocket-protocol").map(|name| name.to_str().unwrap().to_owned());
+    let upgraded = hyper::upgrade::on(response).await.unwrap();
+    (chosen, WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await)
+}
+
+#[tokio::test]
+async fn a_log_is_read_as_messages_by_whoever_asks_for_a_websocket() {
+    let api = Api::with_nodes(node(Asked::default())).await;
+    let tls = Tls::serve(&api).await;
+    running(&api, "p", &["app"]).await;
+    for (offered, chosen, message) in [
+        (Some("binary.k8s.io"), Some("binary.k8s.io"), Message::binary("hello\n")),
+        (Some("base64.binary.k8s.io"), Some("base64.binary.k8s.io"), Message::text("aGVsbG8K")),
+        (None, None, Message::binary("hello\n")),
+    ] {
+        let (protocol, mut socket) = socket(&tls, &format!("{PODS}/p/log"), offered).await;
+        assert_eq!(protocol.as_deref(), chosen);
+        assert_eq!(socket.next().await.unwrap().unwrap(), message);
+        assert!(matches!(socket.next().await.unwrap().unwrap(), Message::Close(_)), "all was said");
+    }
+}
+
+#[tokio::test]
+async fn a_watch_is_read_as_one_message_an_event_by_whoever_asks_for_a_websocket() {
+    let api = Api::start().await;
+    let tls = Tls::serve(&api).await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let (_, mut socket) =
+        socket(&tls, &format!("{maps}?watch=1&resourceVersion=0&fieldSelector=metadata.name%3Dx"), None).await;
+    for (data, kind) in [("a", "ADDED"), ("b", "MODIFIED")] {
+        let map = json!({ "metadata": { "name": "x" }, "data": { "is": data } });
+        match kind {
+            "ADDED" => api.post(maps, &map).await.expect(201),
+            _ => api.put(&format!("{maps}/x"), &map).await.expect(200),
+        };
+        let Message::Text(text) = socket.next().await.unwrap().unwrap() else { panic!("not a text") };
+        let event: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&event["type"], &event["object"]["data"]["is"]), (&json!(kind), &json!(data)));
+    }
+    socket.close(None).await.unwrap();
 }

@@ -213,3 +213,21 @@ async fn a_client_may_say_how_long_it_waits() {
     let response = tower::ServiceExt::oneshot(api.service(), request).await.unwrap();
     assert_eq!(response.status(), 504);
 }
+
+/// Health checkers ask by HEAD, and over HTTP/2 a body would break their stream.
+#[tokio::test]
+async fn a_head_has_no_body_in_http2_either() {
+    let api = Api::start().await;
+    let tls = Tls::serve(&api).await;
+    let stream = connect(&tls, Some(tls.admin()), b"h2").await;
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    for path in ["/healthz", "/version", "/metrics"] {
+        let uri = format!("https://{}{path}", tls.address);
+        let request = Request::head(&uri).body(Full::<Bytes>::default()).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        assert!(answer.into_body().collect().await.unwrap().to_bytes().is_empty(), "{path}");
+    }
+}

@@ -103,8 +103,9 @@ pub fn take_runtime_class(pod: &mut Value, class: Option<&Value>) -> Result<(), 
     Ok(())
 }
 
-/// A node that stops answering keeps its pods for five minutes.
-fn tolerate(spec: &mut Map<String, Value>) {
+/// A node that stops answering keeps its pods for five minutes. Whoever writes tolerations anew, as clients that
+/// know only their own do, does not take these away.
+pub(super) fn tolerate(spec: &mut Map<String, Value>) {
     let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
     let Some(tolerations) = tolerations.as_array_mut() else { return };
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
