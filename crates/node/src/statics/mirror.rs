@@ -16,7 +16,7 @@ const RETRY_MOST: Duration = Duration::from_secs(5);
 
 /// How long the name stays free after somebody removed the mirror. Whoever waits for it to go looks for its name, and must
 /// see that nobody has it before the next one does.
-const NAME_STAYS_FREE: Duration = Duration::from_secs(2);
+const NAME_STAYS_FREE: Duration = Duration::from_secs(3);
 
 /// Whether `mirror` shows `pod` and is to stay.
 pub fn shows(mirror: &Pod, pod: &Pod) -> bool {

@@ -39,7 +39,9 @@ mod tests {
         const ROOT: &str = "container has runAsNonRoot and image will run as root";
         const POLICY: &str = "container's runAsUser breaks non-root policy";
         let named = |user: &str| {
-            format!("container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root")
+            format!(
+                "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root"
+            )
         };
         let must_not = || json!({ "runAsNonRoot": true });
         let none = || json!({});
