@@ -14,6 +14,11 @@ pub(crate) fn ready(status: &str) {
     say(&format!("READY=1\nSTATUS={status}"));
 }
 
+/// How things stand, while we go on.
+pub(crate) fn status(status: &str) {
+    say(&format!("STATUS={status}"));
+}
+
 /// The end has begun, and takes up to so much longer than usual.
 pub(crate) fn stopping(status: &str, longer: Duration) {
     let more = if longer.is_zero() { String::new() } else { format!("\nEXTEND_TIMEOUT_USEC={}", longer.as_micros()) };

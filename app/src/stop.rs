@@ -2,9 +2,10 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use node::Farewell;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -31,6 +32,12 @@ enum Stop {
     Announced(Option<OwnedFd>),
 }
 
+/// What becomes of a machine that was to go down.
+enum Outlook {
+    GoesDown,
+    StaysUp,
+}
+
 /// Runs until told to stop or until the node breaks, and lets the pods leave if they have to.
 pub(crate) async fn when_told(
     machine: &mut Machine,
@@ -39,45 +46,36 @@ pub(crate) async fn when_told(
     signals: &mut Signals,
 ) -> Result<()> {
     let mut logind = config.shutdown.as_ref().map(|budgets| logind::listen(budgets.total(node::FLUSH)));
-    let stop = tokio::select! {
-        stop = signals.told() => stop,
-        asker = control.asked_down() => Stop::Down(asker),
-        lock = announced(&mut logind) => Stop::Announced(lock),
-        error = machine.node.failed() => return Err(anyhow::Error::new(error).context("the node cannot go on")),
-    };
     let farewell = config.shutdown.clone().map(Farewell::Within);
+    let stop = loop {
+        let stop = tokio::select! {
+            stop = signals.told() => stop,
+            asker = control.asked_down() => Stop::Down(asker),
+            lock = announced(&mut logind) => Stop::Announced(lock),
+            error = machine.node.failed() => return Err(anyhow::Error::new(error).context("the node cannot go on")),
+        };
+        let Stop::Announced(lock) = stop else { break stop };
+        match with_the_machine(machine, farewell.clone(), signals, &mut logind, lock).await? {
+            Outlook::GoesDown => return Ok(()),
+            Outlook::StaysUp => {}
+        }
+    };
     match stop {
         Stop::Power if farewell.is_none() => {
             warn!("the machine goes down, and no time is set aside for pods; stopping without them");
             Ok(())
         }
-        Stop::Power => tokio::select! {
-            outcome = power_off(machine, farewell) => outcome,
-            () = signals.heard() => {
-                warn!("stopping before every pod has left");
-                Ok(())
-            }
-        },
-        Stop::Announced(lock) => {
-            // What systemd sends meanwhile only says what logind has said already.
-            let left = tokio::select! {
+        Stop::Power => {
+            tell_the_end(&farewell);
+            tokio::select! {
                 outcome = power_off(machine, farewell) => outcome,
-                _ = signals.interrupt.recv() => {
+                () = signals.heard() => {
                     warn!("stopping before every pod has left");
                     Ok(())
                 }
-            };
-            // Now the machine may go down. Nobody is to start us again before it has, so we stay until we are told.
-            drop(lock);
-            left?;
-            tokio::select! {
-                () = signals.heard() => Ok(()),
-                () = called_off(&mut logind) => {
-                    Err(anyhow!("the shutdown of the machine was called off when its pods had left; start again to run pods"))
-                }
             }
         }
-        Stop::Signal => {
+        Stop::Signal | Stop::Announced(_) => {
             notify::stopping("pods keep running", Duration::ZERO);
             info!("stopping; pods keep running");
             Ok(())
@@ -95,34 +93,103 @@ pub(crate) async fn when_told(
 
 /// Resolves with its lock when logind says that the machine goes down.
 async fn announced(logind: &mut Option<UnboundedReceiver<Announcement>>) -> Option<OwnedFd> {
-    while let Some(news) = next(logind).await {
-        if let Announcement::GoingDown(lock) = news {
+    loop {
+        if let Announcement::GoingDown(lock) = next(logind).await {
             return lock;
         }
     }
-    std::future::pending().await
 }
 
-/// Resolves when logind says that the machine does not go down after all.
-async fn called_off(logind: &mut Option<UnboundedReceiver<Announcement>>) {
-    while let Some(news) = next(logind).await {
-        if let Announcement::CalledOff = news {
-            return;
+/// Lets the pods leave while logind waits, then the machine go down; unless that is called off, before or after.
+async fn with_the_machine(
+    machine: &Machine,
+    farewell: Option<Farewell>,
+    signals: &mut Signals,
+    logind: &mut Option<UnboundedReceiver<Announcement>>,
+    lock: Option<OwnedFd>,
+) -> Result<Outlook> {
+    // systemd takes whoever says that it stops by its word, and ends it some time later: that is not said before it asks.
+    notify::status("the machine goes down; pods leave");
+    let mut locks = Vec::from_iter(lock);
+    let mut told_to_stop = false;
+    let mut leaving = pin!(power_off(machine, farewell.clone()));
+    loop {
+        tokio::select! {
+            outcome = &mut leaving => {
+                outcome?;
+                break;
+            }
+            // Only says what logind has said already.
+            _ = signals.term.recv(), if !told_to_stop => {
+                told_to_stop = true;
+                tell_the_end(&farewell);
+            }
+            _ = signals.interrupt.recv() => {
+                warn!("stopping before every pod has left");
+                return Ok(Outlook::GoesDown);
+            }
+            news = next(logind) => match news {
+                // A logind that was started anew says it again, and waits for the lock it gave.
+                Announcement::GoingDown(lock) => locks.extend(lock),
+                // Whoever told us to stop waits for that.
+                Announcement::CalledOff if told_to_stop => return Ok(Outlook::GoesDown),
+                Announcement::CalledOff => return stays_up(machine, signals).await,
+            },
         }
     }
-    std::future::pending().await
+    // Now the machine may go down. Nobody is to start us again before it has, so we stay until we are told.
+    drop(locks);
+    if told_to_stop {
+        return Ok(Outlook::GoesDown);
+    }
+    loop {
+        tokio::select! {
+            () = signals.heard() => {
+                notify::stopping("every pod has left", Duration::ZERO);
+                return Ok(Outlook::GoesDown);
+            }
+            news = next(logind) => match news {
+                Announcement::GoingDown(lock) => drop(lock),
+                Announcement::CalledOff => return stays_up(machine, signals).await,
+            },
+        }
+    }
 }
 
-async fn next(logind: &mut Option<UnboundedReceiver<Announcement>>) -> Option<Announcement> {
-    logind.as_mut()?.recv().await
+/// The machine does not go down after all: the node takes on pods again when those who were asked have left.
+async fn stays_up(machine: &Machine, signals: &mut Signals) -> Result<Outlook> {
+    warn!("the shutdown of the machine was called off");
+    tokio::select! {
+        resumed = machine.node.call_off_shutdown() => {
+            resumed.context("the node stopped before it could go on")?;
+            notify::status("the machine stays up; pods are taken on again");
+            Ok(Outlook::StaysUp)
+        }
+        () = signals.heard() => Ok(Outlook::GoesDown),
+    }
+}
+
+/// What logind says next; never, if it is not listened to.
+async fn next(logind: &mut Option<UnboundedReceiver<Announcement>>) -> Announcement {
+    match logind {
+        Some(heard) => match heard.recv().await {
+            Some(news) => news,
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}
+
+/// Tells whoever started us that we end, and how long that may take.
+fn tell_the_end(farewell: &Option<Farewell>) {
+    if let Some(Farewell::Within(budgets)) = farewell {
+        notify::stopping("the machine goes down; pods leave", budgets.total(node::FLUSH));
+    }
 }
 
 /// Ends every pod in the order and the time that a shutdown of the machine leaves.
 async fn power_off(machine: &Machine, farewell: Option<Farewell>) -> Result<()> {
     let Some(farewell) = farewell else { return Ok(()) };
-    if let Farewell::Within(budgets) = &farewell {
-        notify::stopping("the machine goes down; pods leave", budgets.total(node::FLUSH));
-    }
     info!("the machine goes down; pods leave");
     let left = machine.node.shut_down_pods(farewell, |leaving| info!(?leaving, "pods are leaving")).await;
     left.context("the node stopped before its pods had left")

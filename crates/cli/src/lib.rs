@@ -67,6 +67,9 @@ pub struct UpArgs {
     /// The node.
     #[command(flatten)]
     pub node: NodeSettings,
+    /// Write who asked for what to this file, a line of JSON each (audit.k8s.io/v1, level Metadata)
+    #[arg(long, value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
     /// The controllers.
     #[command(flatten)]
     pub controllers: ControllerSettings,
@@ -165,6 +168,9 @@ pub struct ServerArgs {
     /// A further name or address by which nodes and people reach the API; may be given several times
     #[arg(long, value_name = "NAME")]
     pub api_name: Vec<String>,
+    /// Write who asked for what to this file, a line of JSON each (audit.k8s.io/v1, level Metadata)
+    #[arg(long, value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
     /// The controllers.
     #[command(flatten)]
     pub controllers: ControllerSettings,

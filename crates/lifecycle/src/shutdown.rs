@@ -185,9 +185,13 @@ impl Shutdown {
         self.advance(now)
     }
 
-    /// The shutdown was called off. Pods that were asked to leave still do; those whose turn did not come stay.
+    /// The shutdown was called off. Pods that were asked to leave still do; those whose turn did not come stay. Where
+    /// everybody has left, the node is ready again at once.
     pub fn cancelled(&mut self, now: Moment) -> Vec<ShutdownStep> {
-        self.cancelled = true;
+        let before = core::mem::replace(&mut self.cancelled, true);
+        if self.stage == Stage::Over && !before {
+            return [ShutdownStep::Resume].into();
+        }
         if let Stage::Group { index, .. } = self.stage {
             self.groups.truncate(index + 1);
         }

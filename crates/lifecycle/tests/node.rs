@@ -133,6 +133,19 @@ fn a_shutdown_may_be_called_off() {
     assert!(!shutdown.takes_on_pods(), "somebody is still leaving");
     assert_eq!(shutdown.at_rest(at(5), "web"), [flush(5), ShutdownStep::Resume]);
     assert!(shutdown.takes_on_pods());
+    assert_eq!(shutdown.cancelled(at(6)), [], "it is ready already");
+}
+
+/// Whoever calls a shutdown off after the machine was let go finds the node ready again at once.
+#[test]
+fn a_shutdown_may_be_called_off_when_everybody_has_left() {
+    let budgets = ShutdownBudgets::from_totals(secs(20), secs(10)).expect("there is time");
+    let (mut shutdown, _) = Shutdown::begin(at(0), budgets, NO_TIME, vec![pod("web", 0, 60)]);
+    assert_eq!(shutdown.at_rest(at(5), "web"), [flush(5), ShutdownStep::LetGo]);
+    assert!(!shutdown.takes_on_pods());
+    assert_eq!(shutdown.cancelled(at(9)), [ShutdownStep::Resume]);
+    assert!(shutdown.takes_on_pods());
+    assert_eq!(shutdown.cancelled(at(9)), []);
 }
 
 /// Pods that somebody will replace are deleted rather than killed: they leave their Services and the API (P26).

@@ -27,7 +27,7 @@ use crate::translate::non_root::may_run_as;
 use crate::translate::pod_spec::hook_of;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
 use crate::translate::{find_container, find_ephemeral, unmet};
-use crate::volumes::{self, Changes, Prepared, VolumeError, Volumes, Watches};
+use crate::volumes::{self, Changes, Prepared, VolumeError, Watches};
 
 /// How long to wait before asking the runtime again what it could not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -476,7 +476,11 @@ impl<R: Runtime> Body<R> {
         }
         match started {
             Ok(Started { wall_ms, warnings }) => {
-                lock(&self.facts).know_run(instance, container.image.as_deref().unwrap_or_default());
+                {
+                    let mut facts = lock(&self.facts);
+                    facts.know_run(instance, container.image.as_deref().unwrap_or_default());
+                    facts.know_resources(instance, container.resources.clone());
+                }
                 for message in warnings.into_iter().chain(unmet::of_container(&pod, &container)) {
                     self.emit(Some(&instance.name), EventKind::Warning, "SettingNotApplied", message);
                 }
@@ -531,11 +535,8 @@ impl<R: Runtime> Body<R> {
         }
         let changes = self.tools.watches.changes(pod);
         let dirs = self.tools.manifests.volumes(&self.uid.0);
-        let Volumes { made: volumes, warnings } = volumes::prepare(&self.tools.client, pod, facts, &dirs).await?;
+        let volumes = volumes::prepare(&self.tools.client, pod, facts, &dirs).await?;
         *lock(&self.changes) = Some(changes);
-        for message in warnings {
-            self.emit(None, EventKind::Warning, "SettingNotApplied", message);
-        }
         self.has_volumes.send_replace(true);
         Ok(made.insert(volumes).clone())
     }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use runtime::Runtime;
 use timeline::{Journal, JournalError};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::containers::NodeContainers;
@@ -19,7 +19,7 @@ use crate::hands::Tools;
 use crate::heartbeat::{self, HealthBoard};
 use crate::manifest::Manifests;
 use crate::pods::{Command, Directory, Ears, Farewell, Mode, Pods, ShutdownNews};
-use crate::pressure::{Collector, EvictionConfig, ImageCollection, Monitor};
+use crate::pressure::{Collector, EvictionConfig, ImageCollection, Monitor, StorageLimits};
 use crate::services::Services;
 use crate::statics::Folder;
 use crate::sysctls::AllowedSysctls;
@@ -160,6 +160,7 @@ impl<R: Runtime> Node<R> {
             helpers.spawn(Collector::new(tools.clone(), config.images_kept, config.images.clone()).run());
         }
         let limits = (config.eviction.clone(), config.images_kept);
+        helpers.spawn(StorageLimits::new(tools.clone(), directory.clone(), evictions_told.clone()).run());
         let monitor = Monitor::new(tools, directory.clone(), limits, disks, evictions_told);
         helpers.spawn(monitor.run());
         let (commands, command_told) = mpsc::channel(1);
@@ -195,6 +196,16 @@ impl<R: Runtime> Node<R> {
             }
         }
         Err(NodeError::Stopped)
+    }
+
+    /// Calls off a shutdown, over or not. Pods whose turn did not come stay; resolves when those who were asked have left
+    /// and the node takes on pods again.
+    pub async fn call_off_shutdown(&self) -> Result<(), NodeError> {
+        let (resumed, told) = oneshot::channel();
+        self.commands.send(Command::CallOff { resumed }).await.map_err(|_| NodeError::Stopped)?;
+        // Without a shutdown there is nobody to tell.
+        let _ = told.await;
+        Ok(())
     }
 
     /// Removes what it has on this machine besides its folder. To be called when every pod has left.

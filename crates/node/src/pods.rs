@@ -19,7 +19,7 @@ use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{DeleteSighting, Event, Input, PodPhase, PodWorker, Succession};
 use runtime::{PodUid, Runtime, RuntimeEvent};
 use timeline::{Journal, JournalError, Record};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
@@ -66,6 +66,11 @@ pub enum Command {
         farewell: Farewell,
         /// Whoever wants to know.
         news: mpsc::UnboundedSender<ShutdownNews>,
+    },
+    /// The machine does not go down after all.
+    CallOff {
+        /// Told when the node takes on pods again.
+        resumed: oneshot::Sender<()>,
     },
 }
 
@@ -174,6 +179,7 @@ impl<R: Runtime> Pods<R> {
                 event = shutdown::next(&mut self.stopping) => self.stopping_event(event).await,
                 command = ears.commands.recv() => match command {
                     Some(Command::ShutDown { farewell, news }) => self.shut_down(farewell, news).await,
+                    Some(Command::CallOff { resumed }) => self.call_off(resumed).await,
                     // The node's owner is gone: stop looking after pods, and leave them as they are.
                     None => return Ok(()),
                 },

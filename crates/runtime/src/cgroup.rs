@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::container::{Doing, SetupError, words};
@@ -21,6 +22,8 @@ use crate::contract::Resources;
 
 const V1_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 const CPU_PERIOD_US: u64 = 100_000;
+/// What the source of an instance's own mount begins with.
+const OURS: &str = "adieu-";
 /// On every architecture this is built for.
 const PAGE_BYTES: u64 = 4096;
 
@@ -33,36 +36,102 @@ pub(crate) struct Hierarchies {
     v1: BTreeMap<String, PathBuf>,
 }
 
-impl Hierarchies {
-    /// Reads the mounts of this process.
-    pub(crate) fn detect() -> io::Result<Self> {
-        Self::from_mounts(&fs::read_to_string("/proc/self/mountinfo")?).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::Unsupported,
-                "no cgroup2 hierarchy is mounted below /sys/fs/cgroup; mount one: mount -t cgroup2 none /sys/fs/cgroup",
-            )
-        })
+/// A mount of cgroup2 that an instance made for itself, on a machine that boots with v1 hierarchies alone.
+///
+/// Every kernel has that hierarchy, mounted or not, and every process is in it. Nobody else uses it there, and the v1
+/// hierarchies keep their controllers.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct OwnMount {
+    at: PathBuf,
+    /// Names the instance in the list of mounts.
+    source: String,
+}
+
+impl OwnMount {
+    pub(crate) fn new(at: PathBuf, instance: &str) -> Self {
+        Self { at, source: format!("{OURS}{instance}") }
     }
 
-    fn from_mounts(mountinfo: &str) -> Option<Self> {
-        let mut v2 = None;
-        let mut v1 = BTreeMap::new();
+    fn make(&self) -> io::Result<()> {
+        fs::create_dir_all(&self.at)?;
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RELATIME;
+        Ok(rustix::mount::mount(self.source.as_str(), &self.at, "cgroup2", flags, None)?)
+    }
+
+    fn is_made(&self) -> bool {
+        rustix::fs::statfs(&self.at).is_ok_and(|stat| stat.f_type == libc::CGROUP2_SUPER_MAGIC)
+    }
+
+    /// Takes it away, if it was ever made. The hierarchy itself stays, as it is the kernel's.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        while self.is_made() {
+            rustix::mount::unmount(&self.at, UnmountFlags::DETACH)?;
+        }
+        match fs::remove_dir(&self.at) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the list of mounts says of control groups.
+#[derive(PartialEq, Default, Debug)]
+struct Mounted {
+    /// Where cgroup2 is mounted for everybody.
+    v2: Option<PathBuf>,
+    v1: BTreeMap<String, PathBuf>,
+}
+
+impl Mounted {
+    /// Reads the mounts of this process.
+    fn read() -> io::Result<Self> {
+        Ok(Self::parse(&fs::read_to_string("/proc/self/mountinfo")?))
+    }
+
+    fn parse(mountinfo: &str) -> Self {
+        let mut found = Self::default();
         for line in mountinfo.lines() {
             // ID PARENT DEV ROOT TARGET OPTIONS .. - TYPE SOURCE SUPER_OPTIONS
             let Some((left, right)) = line.split_once(" - ") else { continue };
             let (Some(target), mut right) = (left.split(' ').nth(4), right.split(' ')) else { continue };
-            match right.next() {
-                Some("cgroup2") => v2 = v2.or_else(|| Some(PathBuf::from(target))),
+            let (kind, source) = (right.next(), right.next().unwrap_or_default());
+            match kind {
+                // An instance's own, which goes with it.
+                Some("cgroup2") if source.starts_with(OURS) => {}
+                Some("cgroup2") => found.v2 = found.v2.or_else(|| Some(PathBuf::from(target))),
                 Some("cgroup") => {
-                    let options = right.nth(1).unwrap_or_default();
+                    let options = right.next().unwrap_or_default();
                     for controller in options.split(',').filter(|option| V1_CONTROLLERS.contains(option)) {
-                        v1.insert(controller.to_owned(), PathBuf::from(target));
+                        found.v1.insert(controller.to_owned(), PathBuf::from(target));
                     }
                 }
                 _ => {}
             }
         }
-        Some(Self { v2: v2?, v1 })
+        found
+    }
+}
+
+impl Hierarchies {
+    /// Looks at the mounts of this process; where cgroup2 is not among them, an own one is made.
+    pub(crate) fn detect(own: &OwnMount) -> io::Result<Self> {
+        let found = Mounted::read()?;
+        let v2 = match found.v2 {
+            Some(v2) => v2,
+            None => {
+                if !own.is_made() {
+                    let explain = |error: io::Error| {
+                        let at = own.at.display();
+                        let words =
+                            format!("no cgroup2 hierarchy is mounted, and none can be at {at}: {}", words(&error));
+                        io::Error::new(error.kind(), words)
+                    };
+                    own.make().map_err(explain)?;
+                }
+                own.at.clone()
+            }
+        };
+        Ok(Self { v2, v1: found.v1 })
     }
 
     /// The group of an instance: the parent of all its pods.
@@ -105,6 +174,12 @@ impl Group {
             }
         }
         Ok(())
+    }
+
+    /// Whether this kernel can end all of a group at once (since Linux 5.14). Without that nobody could be sure of the end
+    /// of a container, and an absent file would look like an absent group.
+    pub(crate) fn can_be_killed(&self) -> io::Result<bool> {
+        self.v2().join("cgroup.kill").try_exists()
     }
 
     /// Kills every process in it and below it.
@@ -451,14 +526,17 @@ mod tests {
 ";
 
     #[test]
-    fn hybrid_and_unified_machines_are_told_apart() {
-        let hybrid = Hierarchies::from_mounts(HYBRID).unwrap();
-        assert_eq!(hybrid.v2, Path::new("/sys/fs/cgroup/unified"));
+    fn hybrid_unified_and_legacy_machines_are_told_apart() {
+        let hybrid = Mounted::parse(HYBRID);
+        assert_eq!(hybrid.v2.as_deref(), Some(Path::new("/sys/fs/cgroup/unified")));
         assert_eq!(hybrid.v1["cpu"], Path::new("/sys/fs/cgroup/cpu,cpuacct"));
         assert_eq!(hybrid.v1.len(), 2);
-        let unified = Hierarchies::from_mounts("30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n").unwrap();
-        assert!(unified.v1.is_empty());
-        assert_eq!(Hierarchies::from_mounts("30 1 0:26 / /proc rw - proc proc rw\n"), None);
+        let unified = Mounted::parse("30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+        assert_eq!((unified.v2.is_some(), unified.v1.is_empty()), (true, true));
+        assert_eq!(Mounted::parse("30 1 0:26 / /proc rw - proc proc rw\n"), Mounted::default());
+        let legacy = HYBRID.replace("cgroup2 cgroup2 rw", "cgroup2 adieu-x rw");
+        let legacy = Mounted::parse(&legacy);
+        assert_eq!((legacy.v2, legacy.v1.len()), (None, 2), "an instance's own mount is nobody else's to use");
     }
 
     #[test]

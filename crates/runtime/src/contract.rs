@@ -342,7 +342,13 @@ pub struct ExitRecord {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum HookRecord {
     /// It ran and ended with this code (128 + signal for signals).
-    Exited { code: u8 },
+    Exited {
+        /// Zero if it did well.
+        code: u8,
+        /// The end of what it wrote, if it failed: at most 2 KiB. It may hold secrets.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<String>,
+    },
     /// It could not be run.
     Failed { message: String },
     /// It was ended by `cancel_hook`, or died with its container.
@@ -548,6 +554,17 @@ pub struct ContainerUsage {
     pub inodes: u64,
 }
 
+/// What a run of a container has on disk: what it wrote to its root, and its log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ContainerStored {
+    /// Which run.
+    pub id: ContainerId,
+    /// Bytes.
+    pub bytes: u64,
+    /// Files and directories.
+    pub inodes: u64,
+}
+
 type Result<T> = std::result::Result<T, RuntimeError>;
 
 /// A container runtime.
@@ -615,6 +632,8 @@ pub trait Runtime: Send + Sync + 'static {
     fn remove_sandbox(&self, pod: &PodUid) -> impl Future<Output = Result<()>> + Send;
     /// What each run of the pod's containers uses of the machine, looked up now.
     fn usage(&self, pod: &PodUid) -> impl Future<Output = Result<Vec<ContainerUsage>>> + Send;
+    /// What each run of the pod's containers has on disk: part of its usage, without a look at its processes.
+    fn stored(&self, pod: &PodUid) -> impl Future<Output = Result<Vec<ContainerStored>>> + Send;
     /// Deletes the logs of a pod whose sandbox is gone.
     fn forget_logs(&self, pod: &PodUid) -> impl Future<Output = Result<()>> + Send;
     /// Removes what the runtime keeps between pods (links, rules, routes, cgroup roots). For `adieu down`.

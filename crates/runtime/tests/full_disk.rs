@@ -90,7 +90,7 @@ fn an_end_on_a_full_disk_is_told_when_there_is_room_and_harms_nobody_else() {
         disk.make_room();
         let exit = machine.exit(&pod, &leaves).await;
         assert_eq!((exit.code, exit.seen), (3, true));
-        assert_eq!(machine.hook(&pod, "slow").await, HookRecord::Exited { code: 4 });
+        assert_eq!(machine.hook(&pod, "slow").await, HookRecord::Exited { code: 4, output: None });
         let report = machine.report(&pod).await.unwrap();
         let recorded: Vec<_> = report.containers.iter().map(|container| container.exit).collect();
         assert_eq!(recorded, [Some(exit), None]);

@@ -78,10 +78,38 @@ fn a_hook_goes_on_without_the_agent_and_is_never_run_twice() {
         let outcome = machine.dir.path().join("pods/pod-1/containers/app.0/hooks/preStop.json");
         eventually("the outcome on disk", || outcome.exists()).await;
         machine.agent_returns().await;
-        assert_eq!(machine.hook(&pod, "preStop").await, HookRecord::Exited { code: 4 });
+        assert_eq!(machine.hook(&pod, "preStop").await, HookRecord::Exited { code: 4, output: None });
         machine.runtime().run_hook(&pod, &id, "preStop", &script).await.unwrap();
         assert_eq!(machine.exec(&pod, &id, "cat /tmp/count").await.0, "ran\n");
-        assert_eq!(machine.report(&pod).await.unwrap().hooks[0].outcome, Some(HookRecord::Exited { code: 4 }));
+        assert_eq!(
+            machine.report(&pod).await.unwrap().hooks[0].outcome,
+            Some(HookRecord::Exited { code: 4, output: None })
+        );
+        machine
+    });
+}
+
+#[test]
+fn what_a_failed_hook_said_last_is_in_its_record_and_what_it_leaves_behind_may_go_on() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let (go, mount) = machine.signpost();
+        let mut spec = machine.spec("app", "sleep 1000").await;
+        spec.mounts.push(mount);
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        let id = spec.id;
+        // More than a pipe holds while nobody reads it, before the hook's end and after it.
+        let script = "(while ! [ -e /signpost/go ]; do sleep 0.01; done; seq 1 100000; echo alive > /tmp/left) & \
+                      seq 1 100000; echo sorry >&2; exit 3";
+        machine.runtime().run_hook(&pod, &id, "bad", &words(&["sh", "-c", script])).await.unwrap();
+        let HookRecord::Exited { code: 3, output: Some(said) } = machine.hook(&pod, "bad").await else {
+            panic!("it failed, and said why")
+        };
+        assert!(said.ends_with("99999\n100000\nsorry") && said.len() <= 2048, "{said:?}");
+        std::fs::write(go, "").unwrap();
+        assert_eq!(machine.exec(&pod, &id, "while ! [ -e /tmp/left ]; do sleep 0.01; done").await.1, 0);
+        machine.runtime().run_hook(&pod, &id, "good", &words(&["echo", "fine"])).await.unwrap();
+        assert_eq!(machine.hook(&pod, "good").await, HookRecord::Exited { code: 0, output: None });
         machine
     });
 }
@@ -113,7 +141,11 @@ fn a_hook_that_cannot_run_has_failed_and_one_is_not_run_in_a_container_that_ende
         let HookRecord::Failed { message } = machine.hook(&pod, "bad").await else { panic!("it failed") };
         assert!(message.contains("executable file not found"), "{message}");
         machine.runtime().run_hook(&pod, &id, "own-end", &words(&["sh", "-c", "kill -9 $$"])).await.unwrap();
-        assert_eq!(machine.hook(&pod, "own-end").await, HookRecord::Exited { code: 137 }, "nobody ended it");
+        assert_eq!(
+            machine.hook(&pod, "own-end").await,
+            HookRecord::Exited { code: 137, output: None },
+            "nobody ended it"
+        );
         let hook = words(&["sh", "-c", "touch /tmp/begun; sleep 1000"]);
         machine.runtime().run_hook(&pod, &id, "cut-short", &hook).await.unwrap();
         assert_eq!(machine.exec(&pod, &id, "while ! [ -e /tmp/begun ]; do sleep 0.01; done").await.1, 0);

@@ -15,9 +15,12 @@ use crate::workspace;
 
 const LOGIND: &str = "/lib/systemd/systemd-logind";
 
-/// What its unit makes for it, and how long it waits: longer than any pod of a test needs on a busy machine.
+/// Longer than any pod of a test needs on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(100);
+
+/// What its unit makes for it, and how long it waits.
 const FOLDERS: &str = "cd /run && mkdir -p systemd/seats systemd/users systemd/sessions systemd/inhibit systemd/shutdown \
-                       systemd/logind.conf.d && printf '[Login]\\nInhibitDelayMaxSec=100\\n' > systemd/logind.conf.d/test.conf";
+                       systemd/logind.conf.d && printf '[Login]\\nInhibitDelayMaxSec=PATIENCE\\n' > systemd/logind.conf.d/test.conf";
 
 /// Everybody may do everything here.
 const BUS: &str = r#"<busconfig><type>system</type><listen>unix:path=PATH</listen><auth>EXTERNAL</auth>
@@ -38,6 +41,11 @@ pub struct Logind {
 impl Logind {
     /// Starts all three, and waits until logind is on the bus.
     pub async fn start() -> Result<Self> {
+        Self::start_with(PATIENCE).await
+    }
+
+    /// The same, with a logind that waits no longer than this.
+    pub async fn start_with(patience: Duration) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("adieu-logind-").tempdir()?;
         let (bus, config) = (dir.path().join("bus"), dir.path().join("bus.conf"));
         fs::write(&config, BUS.replace("PATH", &bus.to_string_lossy()))?;
@@ -57,9 +65,10 @@ impl Logind {
         let mut all = Self { dir, manager: heard, orders, running: vec![daemon, manager] };
         ensure!(all.hears().await? == "ready");
 
+        let folders = FOLDERS.replace("PATIENCE", &patience.as_secs().to_string());
         // Its files below /run are its own, so that it meets no other logind.
         let mut logind = Command::new("unshare");
-        logind.args(["--mount", "sh", "-c", &format!("mount -t tmpfs adieu-e2e /run && {FOLDERS} && exec {LOGIND}")]);
+        logind.args(["--mount", "sh", "-c", &format!("mount -t tmpfs adieu-e2e /run && {folders} && exec {LOGIND}")]);
         logind.env("DBUS_SYSTEM_BUS_ADDRESS", format!("unix:path={}", bus.display()));
         logind.env("SYSTEMD_LOG_TARGET", "console").stderr(Stdio::null());
         all.running.push(spawn(&mut logind)?);
@@ -79,6 +88,11 @@ impl Logind {
     /// Somebody asks logind for a reboot.
     pub async fn reboot(&mut self) -> Result<()> {
         Ok(self.orders.write_all(b"Reboot\n").await?)
+    }
+
+    /// Somebody cancels what the system manager was told to start.
+    pub async fn cancel(&mut self) -> Result<()> {
+        Ok(self.orders.write_all(b"cancel\n").await?)
     }
 
     /// What the system manager is told next.

@@ -191,3 +191,54 @@ async fn a_pod_that_takes_the_memory_is_evicted() -> Result<()> {
     pod.said_in_order(&["app up", "app TERM"])?;
     complaints::ensure_none(&stage.instance, LOW)
 }
+
+/// [NT-160] Who stores more than it may goes whatever the node has left: asked first, with a second of grace whatever its own
+/// is. That is the pod's own fault, and it stays as it ended, although its containers were to be restarted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_stores_more_than_it_may_is_evicted_for_good() -> Result<()> {
+    const STORES: &str = "trap 'say TERM' TERM; say up; dd if=/dev/zero of=$WHERE/filled bs=1M count=3 2> /dev/null; say full; \
+                          while :; do sleep 1000 & wait $!; done";
+    let stage = Stage::on(Instance::start().await?).await?;
+    let draft = |name: &str, place: &str, limits: Value, volume: Value| {
+        let mounts = json!([{ "name": "shared", "mountPath": "/shared" }, { "name": "data", "mountPath": "/data" }]);
+        let draft = stage.pod(name)?.grace(600).volume(json!({ "name": "data", "emptyDir": volume }));
+        let draft = draft.main("app", &STORES.replace("$WHERE", place)).with("volumeMounts", mounts);
+        anyhow::Ok(draft.with("resources", json!({ "limits": limits })))
+    };
+    let mebi = |count: u64| json!({ "ephemeral-storage": format!("{count}Mi") });
+    let modest = draft("modest", "/data", mebi(64), json!({ "sizeLimit": "64Mi" }))?;
+    let mut modest = modest.run().await?;
+    modest.hears("app full").await?;
+    let volume = draft("volume", "/data", json!({}), json!({ "sizeLimit": "1Mi" }))?;
+    let total = draft("total", "/data", mebi(2), json!({}))?;
+    let own =
+        draft("own", "", mebi(2), json!({}))?.main("beside", POLITE).with("resources", json!({ "limits": mebi(64) }));
+    let told = [
+        (volume, "Usage of EmptyDir volume \"data\" exceeds the limit \"1Mi\". "),
+        (total, "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. "),
+        (own, "Container app exceeded its local ephemeral storage limit \"2Mi\". "),
+    ];
+    let mut pods = Vec::new();
+    for (draft, message) in told {
+        pods.push((draft.create().await?, message));
+    }
+    for (pod, message) in &mut pods {
+        pod.watch.until("Failed", |pod| phase(pod) == Some("Failed")).await?;
+        let name = pod.watch.last.as_ref().unwrap().metadata.name.clone().unwrap();
+        let evicted = stage.pods().get(&name).await?;
+        let status = evicted.status.as_ref().unwrap();
+        assert_eq!((status.reason.as_deref(), status.message.as_deref()), (Some("Evicted"), Some(*message)));
+        ensure!(status.conditions.iter().flatten().all(|it| it.type_ != "DisruptionTarget"), "{status:?}");
+        ensure!(status.container_statuses.iter().flatten().all(|it| it.restart_count == 0), "{status:?}");
+        assert_eq!(terminated(&evicted).unwrap().exit_code, 137, "it did not go in its second");
+        pod.said_in_order(&["app up", "app TERM"])?;
+        assert_eq!(stage.told(&name, "Evicted").await?, *message);
+        let sent = stage.told(&name, "StopSignalSent").await?;
+        ensure!(sent.ends_with(", 2s before SIGKILL"), "{sent}");
+    }
+    modest.said_only(&["app up", "app full"])?;
+    ensure!(is_ready(&stage.pods().get("modest").await?), "it stays");
+    modest.delete(&["--grace-period=1"]).await?;
+    modest.gone().await?;
+    complaints::ensure_none(&stage.instance, &[])
+}

@@ -4,12 +4,21 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use e2e::complaints::Expected;
 use e2e::logind::Logind;
 use e2e::pods::{PodWatch, busybox, is_ready, phase, terminated};
 use e2e::{Instance, Shared, complaints};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, PodCondition};
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
+
+const CALLED_OFF: Expected =
+    Expected { text: "the shutdown of the machine was called off", because: "that is what the story tells" };
+
+const SLOW: Expected = Expected {
+    text: "the node's conditions could not be stored in time",
+    because: "pods are asked to leave after a second of waiting for that, on a machine however busy",
+};
 
 async fn pods(instance: &Instance) -> Result<Api<Pod>> {
     Ok(Api::namespaced(instance.client().await?, "default"))
@@ -151,6 +160,28 @@ async fn status_names_who_is_leaving_and_who_is_left() -> Result<()> {
     complaints::ensure_none(&instance, &[])
 }
 
+/// Waits until the instance has taken so many locks of logind since it was started.
+async fn locks_taken(instance: &Instance, count: usize) -> Result<()> {
+    let taken = async {
+        while std::fs::read_to_string(instance.log())?.matches("logind waits for pods").count() < count {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(e2e::pods::SOON, taken).await.context("it holds no lock of logind")?
+}
+
+/// Waits until the node says this of itself.
+async fn node_until(instance: &Instance, ready: &str) -> Result<()> {
+    let shown = async {
+        while node_ready(instance).await?.0 != ready {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(e2e::pods::SOON, shown).await.with_context(|| format!("Ready is not {ready}"))?
+}
+
 /// A machine that is asked to go down through logind waits until its pods have left, and no longer.
 #[tokio::test(flavor = "multi_thread")]
 async fn logind_waits_until_pods_have_left() -> Result<()> {
@@ -162,13 +193,7 @@ async fn logind_waits_until_pods_have_left() -> Result<()> {
     let mut web = create(&instance, busybox("web", 600, &script, &shared)).await?;
     web.ready().await?;
     shared.wait_lines("log", 1).await?;
-    let listening = async {
-        while !std::fs::read_to_string(instance.log())?.contains("logind waits for pods") {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        anyhow::Ok(())
-    };
-    tokio::time::timeout(e2e::pods::SOON, listening).await.context("it holds no lock of logind")??;
+    locks_taken(&instance, 1).await?;
 
     logind.reboot().await?;
     shared.wait_lines("log", 2).await?;
@@ -180,4 +205,79 @@ async fn logind_waits_until_pods_have_left() -> Result<()> {
     let (ready, why) = node_ready(&instance).await?;
     assert_eq!((&*ready, &*why), ("False", "node is shutting down"), "it stays, and says so, until it is told to stop");
     instance.stop().await
+}
+
+/// [NT-153] A shutdown that is called off when every pod had left: the node is Ready again and takes on pods, what a manifest
+/// asks for runs anew, and the next shutdown is waited for like the first. logind is real; who tells it that its job was
+/// cancelled is the test's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_shutdown_is_called_off_goes_on() -> Result<()> {
+    let mut logind = Logind::start().await?;
+    let options = ["--shutdown-grace", "90", "--shutdown-grace-critical", "10"];
+    let mut instance = Instance::start_on_bus(&logind.address(), &options).await?;
+    let shared = Shared::new()?;
+    let manifest = busybox("fixed", 600, &polite("fixed", "true"), &shared);
+    std::fs::write(instance.dir().join("manifests/fixed.yaml"), manifest.to_string())?;
+    let mut web = create(&instance, busybox("web", 600, &polite("web", "true"), &shared)).await?;
+    web.ready().await?;
+    shared.wait_lines("log", 2).await?;
+    locks_taken(&instance, 1).await?;
+
+    logind.reboot().await?;
+    ensure!(logind.hears().await? == "start reboot.target");
+    web.until("Failed", |pod| phase(pod) == Some("Failed")).await?;
+    assert_eq!(node_ready(&instance).await?.0, "False");
+    let said = shared.lines("log");
+    ensure!(said.len() == 4 && said[2..].contains(&"fixed TERM".to_owned()), "{said:?}");
+
+    logind.cancel().await?;
+    node_until(&instance, "True").await?;
+    ensure!(shared.wait_lines("log", 5).await?[4] == "fixed up", "{:?}", shared.lines("log"));
+    let mut next = create(&instance, busybox("next", 600, &polite("next", "true"), &shared)).await?;
+    next.ready().await?;
+    assert_eq!(phase(&pods(&instance).await?.get("web").await?), Some("Failed"), "what is over stays over");
+    shared.wait_lines("log", 6).await?;
+    locks_taken(&instance, 2).await?;
+
+    logind.reboot().await?;
+    ensure!(logind.hears().await? == "start reboot.target");
+    let said = shared.lines("log");
+    ensure!(said.len() == 8 && said[6..].contains(&"next TERM".to_owned()), "{said:?}");
+    instance.stop().await?;
+    complaints::ensure_none(&instance, &[CALLED_OFF, SLOW])
+}
+
+/// [NT-153] Called off while pods leave (logind had waited long enough): who was asked leaves, who was not stays and serves,
+/// and the node is Ready again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_called_off_in_its_midst_spares_those_who_were_not_asked() -> Result<()> {
+    let mut logind = Logind::start_with(Duration::from_secs(1)).await?;
+    let options = ["--shutdown-grace", "600", "--shutdown-grace-critical", "100"];
+    let instance = Instance::start_on_bus(&logind.address(), &options).await?;
+    let shared = Shared::new()?;
+    let mut web = create(&instance, busybox("web", 600, &polite("web", "read word < /shared/gate"), &shared)).await?;
+    let mut vital = busybox("vital", 600, &polite("vital", "true"), &shared);
+    vital["spec"]["priorityClassName"] = "system-node-critical".into();
+    let mut vital = create(&instance, vital).await?;
+    for watch in [&mut web, &mut vital] {
+        watch.ready().await?;
+    }
+    shared.wait_lines("log", 2).await?;
+    locks_taken(&instance, 1).await?;
+
+    logind.reboot().await?;
+    shared.wait_lines("log", 3).await?;
+    ensure!(logind.hears().await? == "start reboot.target", "logind does not wait for ever");
+    logind.cancel().await?;
+    locks_taken(&instance, 2).await?;
+    assert_eq!(node_ready(&instance).await?.0, "False", "somebody is still leaving");
+    shared.open_gate().await?;
+    web.until("Failed", |pod| phase(pod) == Some("Failed")).await?;
+    node_until(&instance, "True").await?;
+    assert_eq!(shared.lines("log").last().map(String::as_str), Some("web TERM"), "the critical pod was not asked");
+    ensure!(is_ready(&pods(&instance).await?.get("vital").await?));
+    let mut next = create(&instance, busybox("next", 1, "sleep 1000", &shared)).await?;
+    next.ready().await?;
+    let short = Expected { text: "logind waits less than pods may take to leave", because: "this logind is impatient" };
+    complaints::ensure_none(&instance, &[CALLED_OFF, SLOW, short])
 }

@@ -1,5 +1,6 @@
 """Plays the system manager to a real logind on a bus of its own, with nothing but sockets: says that every unit is there, and
-tells when logind has it started. A line on standard input is a method of logind to call: "Reboot" asks for a reboot."""
+tells when logind has it started. A line on standard input is a method of logind to call: "Reboot" asks for a reboot; or
+"cancel": what was started last is cancelled, as by `systemctl cancel`."""
 
 import os
 import socket
@@ -8,6 +9,7 @@ import sys
 import threading
 
 LOGIND = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
+MANAGER = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
 BUS = ("org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus")
 
 
@@ -53,6 +55,11 @@ class Connection:
         fields = field(fields, 3, "s", member)
         self.send(1, field(fields, 6, "s", whom[0]), signature, body)
 
+    def signal(self, who, member, signature, body):
+        fields = field(b"", 1, "o", who[1])
+        fields = field(fields, 2, "s", who[2])
+        self.send(4, field(fields, 3, "s", member), signature, body)
+
     def answer(self, message, signature, body):
         if not message["wants answer"]:
             return
@@ -61,6 +68,9 @@ class Connection:
 
     def read(self):
         head = self.file.read(16)
+        if not head:
+            # The bus is gone, and with it everyone to play to.
+            sys.exit()
         _, kind, flags, _, length, serial, fields_length = struct.unpack("<cBBBIII", head)
         data = self.file.read(len(pad(head + b"\0" * fields_length, 8)) - 16)
         message, at = {"kind": kind, "serial": serial, "wants answer": not flags & 1}, 0
@@ -95,8 +105,18 @@ def main():
     rule = "type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='org.freedesktop.login1'"
     bus.call(BUS, "AddMatch", "s", text(b"", rule))
 
+    jobs = []
+
+    def cancel():
+        number, job, unit = len(jobs), f"/org/freedesktop/systemd1/job/{len(jobs)}", jobs[-1]
+        body = text(text(text(struct.pack("<I", number), job), unit), "canceled")
+        bus.signal(MANAGER, "JobRemoved", "uoss", body)
+
     def obey():
         for line in sys.stdin:
+            if line.strip() == "cancel":
+                cancel()
+                continue
             bus.call(LOGIND, line.strip(), "b", struct.pack("<I", 0))
 
     threading.Thread(target=obey, daemon=True).start()
@@ -112,8 +132,9 @@ def main():
             # A variant that holds a text.
             bus.answer(message, "v", pad(b"\x01s\0", 4) + text(b"", "loaded"))
         elif message["kind"] == 1 and member == "StartUnit":
-            print("start", first_word(message["body"]), flush=True)
-            bus.answer(message, "o", text(b"", "/org/freedesktop/systemd1/job/1"))
+            jobs.append(first_word(message["body"]))
+            bus.answer(message, "o", text(b"", f"/org/freedesktop/systemd1/job/{len(jobs)}"))
+            print("start", jobs[-1], flush=True)
         elif message["kind"] == 1:
             bus.answer(message, "", b"")
 

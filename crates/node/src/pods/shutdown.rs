@@ -1,6 +1,6 @@
 //! The node goes down: who leaves when is [`lifecycle::Shutdown`]'s to say; here it is done and told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -8,7 +8,7 @@ use kube::api::{Api, DeleteParams, Preconditions};
 use lifecycle::shutdown::REJECTION;
 use lifecycle::{EventKind, Input, KillCause, Leaver, PriorityBudget, Shutdown, ShutdownBudgets, ShutdownStep};
 use runtime::Runtime;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -56,7 +56,11 @@ pub(super) struct Stopping {
     /// Ends when everyone's last status is stored.
     flushing: JoinSet<()>,
     flushed: bool,
+    /// Those whose turn came.
+    asked: BTreeSet<String>,
     news: mpsc::UnboundedSender<ShutdownNews>,
+    /// Who called it off, and waits until the node is ready again.
+    called_off: Vec<oneshot::Sender<()>>,
 }
 
 /// Something a shutdown waited for.
@@ -122,10 +126,29 @@ impl<R: Runtime> Pods<R> {
             });
         }
         let (rules, steps) = Shutdown::begin(timeline::now(), budgets, FLUSH, leavers);
-        let flushing = JoinSet::new();
-        let stopping = Stopping { rules, full_grace, leaving: here, resting, flushing, flushed: false, news };
+        let stopping = Stopping {
+            rules,
+            full_grace,
+            leaving: here,
+            resting,
+            flushing: JoinSet::new(),
+            flushed: false,
+            asked: BTreeSet::new(),
+            news,
+            called_off: Vec::new(),
+        };
         stopping.tell();
         self.stopping = Some(stopping);
+        self.take_steps(steps).await;
+    }
+
+    /// The machine stays up. Whoever was asked to leave still does; then the node takes on pods again, and tells so.
+    pub(super) async fn call_off(&mut self, resumed: oneshot::Sender<()>) {
+        // If none is under way, the node is as it should be; the sender's end says so.
+        let Some(stopping) = &mut self.stopping else { return };
+        info!("the shutdown is called off");
+        stopping.called_off.push(resumed);
+        let steps = stopping.rules.cancelled(timeline::now());
         self.take_steps(steps).await;
     }
 
@@ -158,7 +181,12 @@ impl<R: Runtime> Pods<R> {
         for step in steps {
             match step {
                 // The node ends them all, whoever replaces them; what the API says of a deletion comes after this.
-                ShutdownStep::Delete { uid, grace } | ShutdownStep::Kill { uid, grace } => self.end(&uid, grace).await,
+                ShutdownStep::Delete { uid, grace } | ShutdownStep::Kill { uid, grace } => {
+                    self.end(&uid, grace).await;
+                    if let Some(stopping) = &mut self.stopping {
+                        stopping.asked.insert(uid);
+                    }
+                }
                 ShutdownStep::Flush { .. } => {
                     let Some(stopping) = &mut self.stopping else { return };
                     let flushes: Vec<Flush> = self.drivers.values().map(|handle| handle.entry.flush.clone()).collect();
@@ -174,13 +202,25 @@ impl<R: Runtime> Pods<R> {
                     }
                     let _ = stopping.news.send(ShutdownNews::Done);
                 }
-                ShutdownStep::Resume => {
-                    self.stopping = None;
-                    self.mode = Mode::Open;
-                    self.tools.health.set(|health| health.shutting_down = false);
-                    self.begin_what_waited().await;
-                }
+                ShutdownStep::Resume => self.stay_up().await,
             }
+        }
+    }
+
+    /// The node is as it was before it was to go down. Pods of the API that had to leave are over; those that files ask
+    /// for run anew.
+    async fn stay_up(&mut self) {
+        let Some(stopping) = self.stopping.take() else { return };
+        if self.mode == Mode::ShuttingDown {
+            self.mode = Mode::Open;
+        }
+        self.tools.health.set(|health| health.shutting_down = false);
+        for uid in &stopping.asked {
+            self.begin_anew(uid).await;
+        }
+        self.begin_what_waited().await;
+        for waiting in stopping.called_off {
+            let _ = waiting.send(());
         }
     }
 

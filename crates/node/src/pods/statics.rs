@@ -149,14 +149,22 @@ impl<R: Runtime> Pods<R> {
         let told = |wanted: fn(&Input) -> bool| life.steps.iter().any(|(_, _, input, _)| wanted(input));
         let removed = told(|input| matches!(input, Input::KillRequested { cause: KillCause::ConfigRemoved, .. }));
         let ended = told(|input| matches!(input, Input::KillRequested { .. } | Input::Rejected { .. }));
-        if removed || (ended && self.mode == Mode::Open) {
+        if removed {
             handle.unwanted = true;
             self.succession.leaves(&name, &life.uid);
+        } else if ended && self.mode == Mode::Open {
+            self.begin_anew(&life.uid).await;
         }
-        if ended && !removed && self.mode == Mode::Open {
-            let cause = KillCause::ConfigRemoved;
-            let _ = handle.inbox.send(Input::KillRequested { cause, grace: None }).await;
-        }
+    }
+
+    /// A static pod that the node itself ended makes room for its successor, which the same file asks for.
+    pub(super) async fn begin_anew(&mut self, uid: &str) {
+        let Some(handle) = self.drivers.get_mut(uid).filter(|handle| !handle.unwanted) else { return };
+        let Some(name) = &handle.full_name else { return };
+        self.succession.leaves(name, uid);
+        handle.unwanted = true;
+        let cause = KillCause::ConfigRemoved;
+        let _ = handle.inbox.send(Input::KillRequested { cause, grace: None }).await;
     }
 
     /// The API has these mirrors, found by listing.

@@ -4,9 +4,10 @@
 //!
 //! [`Threshold`]s say when, [`signals`] look, [`rank`] chooses, and [`Monitor`] does it, one pod at a time. The kernel tells
 //! who waits for memory ([`stall`]), but not when a disk fills up, so all is looked at in intervals, too: cheap reads, off every
-//! pod's path.
+//! pod's path. [`StorageLimits`] lets those go who store more than they said, whatever the node has left.
 
 pub mod collection;
+pub mod limits;
 pub mod monitor;
 pub mod rank;
 pub mod signals;
@@ -14,5 +15,6 @@ pub mod stall;
 pub mod threshold;
 
 pub use collection::{Collector, ImageCollection};
+pub use limits::StorageLimits;
 pub use monitor::{Eviction, Monitor};
 pub use threshold::{EvictionConfig, Threshold, ThresholdError};

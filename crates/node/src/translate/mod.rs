@@ -4,6 +4,7 @@ pub mod container;
 pub mod non_root;
 pub mod pod_spec;
 pub mod report;
+pub mod resize;
 pub mod sandbox;
 pub mod status;
 pub mod unmet;

@@ -53,8 +53,11 @@ pub fn hook_kind(name: &str) -> Option<HookKind> {
 /// How a hook ended.
 pub fn hook_outcome(record: &HookRecord) -> HookOutcome {
     match record {
-        HookRecord::Exited { code: 0 } => HookOutcome::Succeeded,
-        HookRecord::Exited { code } => HookOutcome::Failed { message: format!("it ended with exit code {code}") },
+        HookRecord::Exited { code: 0, .. } => HookOutcome::Succeeded,
+        HookRecord::Exited { code, output } => {
+            let output = output.as_ref().map(|output| format!(": {output}")).unwrap_or_default();
+            HookOutcome::Failed { message: format!("it ended with exit code {code}{output}") }
+        }
         HookRecord::Failed { message } => HookOutcome::Failed { message: message.clone() },
         HookRecord::Cancelled => HookOutcome::Cancelled,
     }

@@ -12,6 +12,9 @@ use super::sandbox::too_long_name;
 /// Where a container's AppArmor profile was written before there was a field for it.
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
+const EPHEMERAL: &str = "ephemeral-storage";
+const WINDOWS: &str = "windowsOptions are not applied: this node runs Linux";
+
 /// Files of `/proc` that containers may cover: what they tell of the machine is not for every container.
 const PROC_FILES: [&str; 9] = [
     "/proc/cpuinfo",
@@ -27,9 +30,23 @@ const PROC_FILES: [&str; 9] = [
 
 /// What the pod as a whole does not get, in words.
 pub fn of_pod(pod: &Pod) -> Vec<String> {
-    let limits = pod.spec.as_ref().and_then(|s| s.resources.as_ref()?.limits.as_ref());
-    let limits = limits.into_iter().flatten();
-    limits.map(|(name, most)| format!("limit {name}={} of the whole pod is not enforced", most.0)).collect()
+    let Some(spec) = pod.spec.as_ref() else { return Vec::new() };
+    let mut told = Vec::new();
+    for (name, most) in spec.resources.iter().filter_map(|r| r.limits.as_ref()).flatten() {
+        if name != EPHEMERAL {
+            told.push(format!("limit {name}={} of the whole pod is not enforced", most.0));
+        }
+    }
+    for constraint in spec.topology_spread_constraints.iter().flatten() {
+        told.push(format!("topologySpreadConstraint {:?} is not applied", constraint.topology_key));
+    }
+    if spec.scheduling_group.is_some() {
+        told.push("schedulingGroup is not applied: pods are scheduled one by one".to_owned());
+    }
+    if spec.security_context.as_ref().is_some_and(|s| s.windows_options.is_some()) {
+        told.push(WINDOWS.to_owned());
+    }
+    told
 }
 
 /// What the container does not get and runs without, in words.
@@ -45,9 +62,20 @@ pub fn of_container(pod: &Pod, container: &Container) -> Vec<String> {
         told.push("seLinuxOptions are not applied: containers get no SELinux label".to_owned());
     }
     for (name, most) in container.resources.iter().filter_map(|r| r.limits.as_ref()).flatten() {
-        if name != "cpu" && name != "memory" {
+        if name != "cpu" && name != "memory" && name != EPHEMERAL {
             told.push(format!("limit {name}={} is not enforced", most.0));
         }
+    }
+    if security.is_some_and(|s| s.windows_options.is_some()) {
+        told.push(WINDOWS.to_owned());
+    }
+    // That of an init container makes a sidecar of it, and counts.
+    let is_init = pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()).any(|it| it.name == container.name);
+    if let Some(policy) = container.restart_policy.as_ref().filter(|policy| !is_init || *policy != "Always") {
+        told.push(format!("restartPolicy {policy} of the container is not applied: the pod's is"));
+    }
+    if container.restart_policy_rules.iter().flatten().next().is_some() {
+        told.push("restartPolicyRules are not applied: the pod's restartPolicy is".to_owned());
     }
     told
 }
@@ -57,6 +85,15 @@ pub fn refuse(pod: &Pod, container: &Container) -> Result<(), ConfigError> {
     let refused = |words: String| Err(ConfigError::Refused(words));
     if pod.spec.as_ref().and_then(|s| s.host_users) == Some(false) {
         return Err(ConfigError::Unsupported("a user namespace (hostUsers: false)".to_owned()));
+    }
+    if let Some(class) = pod.spec.as_ref().and_then(|s| s.runtime_class_name.as_ref()).filter(|name| !name.is_empty()) {
+        return Err(ConfigError::Unsupported(format!("a runtime of its own (runtimeClassName {class:?})")));
+    }
+    if let Some(os) = pod.spec.as_ref().and_then(|s| s.os.as_ref()).filter(|os| os.name != "linux") {
+        return refused(format!("the pod is for {}, this node is not", os.name));
+    }
+    if let Some(claim) = pod.spec.iter().flat_map(|s| s.resource_claims.iter().flatten()).next() {
+        return Err(ConfigError::Unsupported(format!("the resource claim {:?}", claim.name)));
     }
     if let Some(name) = too_long_name(pod) {
         let most = "64 characters is the max";
@@ -160,6 +197,7 @@ mod tests {
             long.len() + 25
         );
         let (devices, claims) = (json!([{ "name": "disk", "devicePath": "/dev/x" }]), json!([{ "name": "gpu" }]));
+        let spread = json!([{ "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule" }]);
         let named = json!({ "setHostnameAsFQDN": true, "subdomain": "x", "hostname": long });
         for (spec, container, expected) in [
             (none(), none(), ""),
@@ -171,7 +209,36 @@ mod tests {
             (named, none(), &too_long),
             (limited("memory"), none(), "told: limit memory=1Gi of the whole pod is not enforced"),
             (none(), limited("memory"), ""),
-            (none(), limited("ephemeral-storage"), "told: limit ephemeral-storage=1Gi is not enforced"),
+            (limited("ephemeral-storage"), limited("ephemeral-storage"), ""),
+            (
+                json!({ "runtimeClassName": "gvisor" }),
+                none(),
+                "refused: a runtime of its own (runtimeClassName \"gvisor\") is not supported yet",
+            ),
+            (json!({ "os": { "name": "linux" } }), none(), ""),
+            (json!({ "os": { "name": "windows" } }), none(), "refused: the pod is for windows, this node is not"),
+            (
+                json!({ "resourceClaims": [{ "name": "gpu" }] }),
+                none(),
+                "refused: the resource claim \"gpu\" is not supported yet",
+            ),
+            (
+                json!({ "topologySpreadConstraints": spread }),
+                none(),
+                "told: topologySpreadConstraint \"zone\" is not applied",
+            ),
+            (secured(json!({ "windowsOptions": {} })), none(), &format!("told: {WINDOWS}")),
+            (none(), secured(json!({ "windowsOptions": {} })), &format!("told: {WINDOWS}")),
+            (
+                none(),
+                json!({ "restartPolicy": "Always" }),
+                "told: restartPolicy Always of the container is not applied: the pod's is",
+            ),
+            (
+                none(),
+                json!({ "restartPolicyRules": [{ "action": "Restart" }] }),
+                "told: restartPolicyRules are not applied: the pod's restartPolicy is",
+            ),
             (none(), limited("hugepages-2Mi"), "told: limit hugepages-2Mi=1Gi is not enforced"),
             (
                 none(),

@@ -54,23 +54,14 @@ pub struct Prepared {
     pub read_only: bool,
 }
 
-/// The volumes of a pod.
-#[derive(Clone, Default, Debug)]
-pub struct Volumes {
-    /// Each by its name.
-    pub made: BTreeMap<String, Prepared>,
-    /// What was asked for and is not applied, in words.
-    pub warnings: Vec<String>,
-}
-
-/// Makes every volume of `pod` in `dirs`.
+/// Makes every volume of `pod` in `dirs`; each is known by its name.
 pub async fn prepare(
     client: &kube::Client,
     pod: &Pod,
     facts: &RunFacts,
     dirs: &VolumeDirs,
-) -> Result<Volumes, VolumeError> {
-    let mut volumes = Volumes::default();
+) -> Result<BTreeMap<String, Prepared>, VolumeError> {
+    let mut volumes = BTreeMap::new();
     let reader = Reader { client, pod, facts, written: None };
     for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
         let name = volume.name.clone();
@@ -81,9 +72,6 @@ pub async fn prepare(
             match empty.medium.as_deref() {
                 Some("Memory") => Prepared { source: MountSource::Memory(name.clone()), read_only: false },
                 None | Some("") => {
-                    if let Some(limit) = &empty.size_limit {
-                        volumes.warnings.push(format!("sizeLimit {} of volume {name:?} is not enforced", limit.0));
-                    }
                     let path = dirs.disk.join(&name);
                     directory(&name, &path).await?;
                     open_to_all(&name, &path, fs_group(pod)).await?;
@@ -104,7 +92,7 @@ pub async fn prepare(
             }
             Prepared { source: MountSource::Host(path), read_only: true }
         };
-        volumes.made.insert(name, prepared);
+        volumes.insert(name, prepared);
     }
     Ok(volumes)
 }

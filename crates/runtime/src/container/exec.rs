@@ -42,12 +42,37 @@ pub(crate) struct Joined {
 
 /// Starts a program in the container, in `cgroup` (the container's own, or one below it).
 pub(crate) fn join(host: &Host<'_>, cgroup: &Path, spec: &ExecSpec) -> Result<Joined, SetupError> {
-    let (ours, theirs) = progress::channel()?;
     let (ends, streams) = if spec.tty { (ChildEnds::placeholders()?, Vec::new()) } else { pipes(spec, host.null)? };
+    join_with(host, cgroup, spec, &ends, streams)
+}
+
+/// The same, with all it writes in one stream, in the order in which it is written.
+pub(crate) fn join_with_one_output(
+    host: &Host<'_>,
+    cgroup: &Path,
+    command: Vec<String>,
+) -> Result<(Joined, OwnedFd), SetupError> {
+    let spec = ExecSpec { command, tty: false, stdin: false, stdout: false, stderr: false, tethered: false };
+    let (mut ends, streams) = pipes(&spec, host.null)?;
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).doing(|| "make a pipe".to_owned())?;
+    rustix::io::ioctl_fionbio(&read, true).doing(|| "make a pipe non-blocking".to_owned())?;
+    ends.stdout = write.try_clone().doing(|| "use a pipe twice".to_owned())?;
+    ends.stderr = write;
+    Ok((join_with(host, cgroup, &spec, &ends, streams)?, read))
+}
+
+fn join_with(
+    host: &Host<'_>,
+    cgroup: &Path,
+    spec: &ExecSpec,
+    ends: &ChildEnds,
+    streams: Vec<OwnedFd>,
+) -> Result<Joined, SetupError> {
+    let (ours, theirs) = progress::channel()?;
     let directory = crate::cgroup::open(cgroup).doing(|| "open the cgroup".to_owned())?;
     let process = born_beside(host.first_process, || {
         process::clone_into(0, directory.as_fd(), || {
-            let error = match stdio::lay_out(&ends, theirs.as_fd(), host.first_process) {
+            let error = match stdio::lay_out(ends, theirs.as_fd(), host.first_process) {
                 Ok(()) => become_program(host, spec),
                 Err(error) => error,
             };

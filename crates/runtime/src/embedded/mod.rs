@@ -25,11 +25,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::cgroup::{Group, Hierarchies};
+use crate::cgroup::{Group, Hierarchies, OwnMount};
 use crate::container::seccomp::Filters;
 use crate::contract::{
-    Connections, ContainerId, ContainerSpec, ContainerStats, ContainerUsage, Delivery, ExecSession, ExecSpec, Image,
-    PodReport, PodUid, Runtime, RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Started,
+    Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage, Delivery, ExecSession,
+    ExecSpec, Image, PodReport, PodUid, Runtime, RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Started,
 };
 use crate::image::{ImageStore, Keyring, Origin, Patience, Progress, Prune, Pulled, Puller, Removed};
 use crate::network::{Network, PodCidr};
@@ -44,6 +44,8 @@ type Result<T> = std::result::Result<T, RuntimeError>;
 
 /// The bottom layer of every container, below the runtime's directory.
 const BASE: &str = "base/layer";
+/// Where cgroup2 is mounted below the runtime's directory, on a machine that has it nowhere else.
+const CGROUP2: &str = "cgroup2";
 /// A termination message is at most this long; of a longer one the end counts.
 const LAST_WORDS_BYTES_MAX: u64 = 4096;
 /// How long the kernel may take to let go of an empty control group.
@@ -52,7 +54,7 @@ const CGROUP_PATIENCE: Duration = Duration::from_millis(500);
 /// Where and as whom the runtime works.
 #[derive(Clone, Debug)]
 pub struct EmbeddedConfig {
-    /// All it keeps is below this directory: `base`, `images`, `network`, `pods`, `seccomp`. `registries.yaml` there is read.
+    /// All it keeps is below this directory: `base`, `cgroup2`, `images`, `network`, `pods`, `seccomp`. `registries.yaml` there is read.
     pub data_dir: PathBuf,
     /// Made with the directory, part of every name that is global to the machine.
     pub instance: String,
@@ -72,6 +74,7 @@ pub struct Embedded {
 struct Inner {
     data_dir: PathBuf,
     group: Group,
+    own_cgroup2: OwnMount,
     program: ShimProgram,
     images: ImageStore,
     puller: Puller,
@@ -96,9 +99,13 @@ impl Embedded {
         make_dir(&pods).map_err(|error| system(format!("cannot make {}", pods.display()))(error.into()))?;
         let base = config.data_dir.join(BASE);
         base::make(&base).map_err(|error| system(format!("cannot make {}", base.display()))(error.into()))?;
-        let hierarchies = Hierarchies::detect().map_err(|error| doing()(error.into()))?;
+        let own_cgroup2 = OwnMount::new(config.data_dir.join(CGROUP2), &config.instance);
+        let hierarchies = Hierarchies::detect(&own_cgroup2).map_err(|error| doing()(error.into()))?;
         let group = hierarchies.instance(&config.instance);
         group.make().map_err(|error| system("cannot make a control group")(error.into()))?;
+        if !group.can_be_killed().map_err(|error| doing()(error.into()))? {
+            return Err(doing()("this kernel has no cgroup.kill; Linux 5.14 or later is needed".into()));
+        }
         // Every pod costs this process two descriptors; the usual limit of 1024 is soon met.
         let descriptors = allow_most().map_err(|error| system("cannot raise the limit of open files")(error.into()))?;
         let program = ShimProgram::open(&config.shim_program, descriptors)
@@ -113,6 +120,7 @@ impl Embedded {
             filters: Filters::new(config.data_dir.join("seccomp")),
             data_dir: config.data_dir,
             group,
+            own_cgroup2,
             program,
             images,
             puller,
@@ -298,6 +306,11 @@ impl Runtime for Embedded {
     async fn usage(&self, pod: &PodUid) -> Result<Vec<ContainerUsage>> {
         let Some(pod) = self.inner.pods().get(pod).cloned() else { return Ok(Vec::new()) };
         blocking(move || Ok(pod.usage())).await.map_err(system("cannot look at what a pod uses"))
+    }
+
+    async fn stored(&self, pod: &PodUid) -> Result<Vec<ContainerStored>> {
+        let Some(pod) = self.inner.pods().get(pod).cloned() else { return Ok(Vec::new()) };
+        blocking(move || Ok(pod.stored())).await.map_err(system("cannot look at what a pod stores"))
     }
 
     async fn forget_logs(&self, pod: &PodUid) -> Result<()> {

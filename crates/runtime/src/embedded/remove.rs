@@ -137,8 +137,12 @@ impl Inner {
         let mut background = std::mem::take(&mut *self.background.lock().unwrap_or_else(PoisonError::into_inner));
         while background.join_next().await.is_some() {}
         let network = self.network.tear_down().await;
-        let group = self.group.clone();
-        let groups = blocking(move || group.remove(CGROUP_PATIENCE)).await;
+        let (group, own_cgroup2) = (self.group.clone(), self.own_cgroup2.clone());
+        let groups = blocking(move || {
+            group.remove(CGROUP_PATIENCE)?;
+            own_cgroup2.remove()
+        });
+        let groups = groups.await;
         // Both are tried whatever becomes of the other; the first failure is the answer.
         if let (Err(_), Err(error)) = (&network, &groups) {
             tracing::error!(error, "cannot remove the control groups");

@@ -8,7 +8,8 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
 
 use super::pod::Pod;
-use crate::contract::{ContainerId, ContainerUsage};
+use crate::contract::{ContainerId, ContainerStored, ContainerUsage};
+use crate::shim::logs;
 use crate::shim::records::directory_name;
 
 /// Blocks are counted in these, whatever the file system's own are.
@@ -23,19 +24,34 @@ impl Pod {
     fn usage_of(&self, id: ContainerId, dir: &Path) -> ContainerUsage {
         let mut processes = Vec::new();
         collect_processes(&self.group.below(&directory_name(&id)).v2(), &mut processes);
-        let mut usage = ContainerUsage {
+        let DiskUsage { bytes, inodes } = self.stored_by(&id, dir);
+        ContainerUsage {
             memory: processes.iter().filter_map(|process| memory_of(process)).sum(),
             processes: u64::try_from(processes.len()).unwrap_or(u64::MAX),
-            disk: 0,
-            inodes: 0,
+            disk: bytes,
+            inodes,
             id,
-        };
-        for path in [dir, &self.dir.log(&usage.id)] {
-            let found = disk_usage(path);
-            usage.disk += found.bytes;
-            usage.inodes += found.inodes;
         }
-        usage
+    }
+
+    /// What each run that has a directory has on disk.
+    pub(super) fn stored(&self) -> Vec<ContainerStored> {
+        let runs = self.dir.containers().into_iter();
+        let stored = runs.map(|(id, dir)| {
+            let DiskUsage { bytes, inodes } = self.stored_by(&id, &dir.path);
+            ContainerStored { id, bytes, inodes }
+        });
+        stored.collect()
+    }
+
+    fn stored_by(&self, id: &ContainerId, dir: &Path) -> DiskUsage {
+        let mut all = disk_usage(dir);
+        for file in logs::log_files(&self.dir.log(id)) {
+            let found = disk_usage(&file);
+            all.bytes += found.bytes;
+            all.inodes += found.inodes;
+        }
+        all
     }
 }
 

@@ -9,6 +9,7 @@
 mod attach;
 mod child;
 mod first_of_pod;
+mod hook_output;
 pub(crate) mod logs;
 pub(crate) mod protocol;
 mod reaper;

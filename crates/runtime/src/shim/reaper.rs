@@ -146,7 +146,11 @@ impl Shim {
                 let outcome = match failure {
                     _ if (cancelled || with_its_container) && ended.signal == Some(9) => HookRecord::Cancelled,
                     Some(message) => HookRecord::Failed { message },
-                    None => HookRecord::Exited { code: ended.code },
+                    None => {
+                        // Of one that did well nobody asks.
+                        let output = self.last_words_of(&id, &hook).filter(|_| ended.code != 0);
+                        HookRecord::Exited { code: ended.code, output }
+                    }
                 };
                 self.hook_ended(&id, &hook, outcome);
             }

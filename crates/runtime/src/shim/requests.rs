@@ -2,6 +2,7 @@
 
 use super::child::{Asker, Child, Container, Phase, Role};
 use super::first_of_pod;
+use super::hook_output::HookOutput;
 use super::logs::{Log, Pump};
 use super::protocol::{Answer, Ask, Request, Told};
 use super::records::{self, StartedRecord, directory_name};
@@ -212,11 +213,11 @@ impl Shim {
         if asked.is_err() {
             return self.answer(asker, done(asked));
         }
-        let spec = ExecSpec { command, tty: false, stdin: false, stdout: false, stderr: false, tethered: false };
-        let joined = exec::join(&host, &group, &spec);
+        let joined = exec::join_with_one_output(&host, &group, command);
         self.answer(asker, Answer::Done);
         match joined {
-            Ok(joined) => {
+            Ok((joined, output)) => {
+                self.hook_outputs.push(HookOutput::new(id, hook, output));
                 let role = Role::Hook { id: id.clone(), hook: hook.to_owned(), cancelled: false };
                 self.children.insert(joined.process.pid, Child::new(role, joined.progress));
             }

@@ -7,6 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SocketFlags;
 
 use super::child::{Asker, Child, Container, Phase};
+use super::hook_output::HookOutput;
 use super::protocol::{Answer, Ask, Told};
 use super::records::{PodDir, SandboxRecord};
 use super::retry::Retry;
@@ -39,6 +40,8 @@ pub(super) struct Shim {
     pub(super) children: BTreeMap<i32, Child>,
     /// Of execs that end with whoever asked for them.
     pub(super) tethers: Vec<Tether>,
+    /// What hooks write.
+    pub(super) hook_outputs: Vec<HookOutput>,
     /// The mount namespace this shim was born in.
     pub(super) host_mounts: OwnedFd,
     /// The first process of the pid namespace that all containers share, while there is one.
@@ -60,6 +63,8 @@ enum Waker {
     Client(u64),
     Progress(i32),
     Output(ContainerId, usize),
+    /// By its place.
+    HookOutput(usize),
     Oom(ContainerId),
     Tether(Asker),
 }
@@ -84,6 +89,7 @@ impl Shim {
             containers: BTreeMap::new(),
             children: BTreeMap::new(),
             tethers: Vec::new(),
+            hook_outputs: Vec::new(),
             closing: false,
             unrecorded_hooks: Vec::new(),
             retry: Retry::default(),
@@ -101,6 +107,10 @@ impl Shim {
                     Waker::Client(client) => self.hear(client),
                     Waker::Progress(pid) => self.progress(pid),
                     Waker::Oom(id) => self.expect_oom(&id),
+                    // Places stay as they are until the outputs are settled below.
+                    Waker::HookOutput(hook) => {
+                        self.hook_outputs[hook].read();
+                    }
                     Waker::Tether(asker) => self.tether_pulled(asker),
                     Waker::Output(id, stream) => {
                         if let Some(container) = self.containers.get_mut(&id) {
@@ -113,6 +123,7 @@ impl Shim {
             self.settle_ooms();
             self.settle_hooks();
             self.settle_ended();
+            self.settle_hook_outputs();
             self.settle_tethers();
             if self.closing && self.containers.is_empty() && self.unrecorded_hooks.is_empty() {
                 if self.children.is_empty() {
@@ -136,6 +147,9 @@ impl Shim {
             for (stream, pump) in container.pumps.iter().enumerate() {
                 sources.extend(pump.source().map(|source| (Waker::Output(id.clone(), stream), source)));
             }
+        }
+        for (hook, output) in self.hook_outputs.iter().enumerate() {
+            sources.extend(output.source().map(|source| (Waker::HookOutput(hook), source)));
         }
         sources.extend(self.tethers.iter().filter_map(|t| Some((Waker::Tether(t.asker), t.held.as_ref()?.as_fd()))));
         sources.extend(self.clients.iter().map(|(client, socket)| (Waker::Client(*client), socket.as_fd())));

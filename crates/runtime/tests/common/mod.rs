@@ -217,7 +217,7 @@ impl Machine {
 
     pub fn cgroups(&self) -> Vec<PathBuf> {
         let hierarchies = std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
-        let places = hierarchies.chain([PathBuf::from("/sys/fs/cgroup")]);
+        let places = hierarchies.chain([PathBuf::from("/sys/fs/cgroup"), self.dir.path().join("cgroup2")]);
         places.map(|place| place.join(format!("adieu-{}", self.instance))).filter(|path| path.exists()).collect()
     }
 }

@@ -275,6 +275,11 @@ pub fn complaint(operation: &Operation, accept: &str, code: u16, media: &str, bo
     // Upstream answers 500 to these, and clients know them by their words.
     let is_known = text.contains("resourceVersion should not be set on objects to be created")
         || text.contains("This pod has more than one PodDisruptionBudget");
+    // Somebody else's answer, or that there is nobody to give one.
+    let connects = operation.described["x-kubernetes-action"] == "connect";
+    if connects && (code == 301 || text.contains("\"reason\":\"ServiceUnavailable\"")) {
+        return None;
+    }
     if code >= 500 && code != 504 && !is_known {
         return Some(format!("{code}: {text}"));
     }
