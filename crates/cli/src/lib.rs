@@ -119,6 +119,9 @@ pub struct NodeSettings {
     /// How many processes and threads each pod may have; -1 for as many as the machine
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
     pub pod_max_pids: i64,
+    /// Which kernel parameters pods may set beside the safe ones, e.g. kernel.msg*,net.core.somaxconn
+    #[arg(long, value_name = "NAMES", default_value = "")]
+    pub allowed_unsafe_sysctls: String,
     /// How full the disk of images may be, in percent, before those that nobody uses make room; 100 for never
     #[arg(long, value_name = "PERCENT", default_value_t = 85, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub image_gc_high_threshold: u8,

@@ -493,7 +493,8 @@ impl Container {
         if let Some(newest) = &mut self.newest
             && newest.attempt == self.attempt
             && newest.reason == LOST
-            && exit.seen
+            // What nobody saw tells at least when it was.
+            && (exit.seen || newest.exit.is_none())
         {
             *newest = Terminated::seen(newest.attempt, newest.started, exit);
         }

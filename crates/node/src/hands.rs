@@ -21,7 +21,9 @@ use crate::manifest::Manifests;
 use crate::probing;
 use crate::publisher::{Flush, Publisher, SharedFacts};
 use crate::services::Services;
+use crate::sysctls::AllowedSysctls;
 use crate::translate::container::{ConfigError, Lookups, RunFacts, container_spec};
+use crate::translate::non_root::may_run_as;
 use crate::translate::pod_spec::hook_of;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
 use crate::translate::{find_container, find_ephemeral, unmet};
@@ -56,6 +58,8 @@ pub struct Tools<R: Runtime> {
     pub host_ip: String,
     /// How many processes a pod may have; `None` for as many as the machine.
     pub pod_pids_max: Option<u64>,
+    /// Which kernel parameters pods may set beside the safe ones.
+    pub allowed_sysctls: AllowedSysctls,
 }
 
 /// Hands for one pod.
@@ -473,21 +477,28 @@ impl<R: Runtime> Body<R> {
         let volumes = self.volumes(&pod, &facts).await?;
         let mut lookups = self.lookups(&pod).await?;
         lookups.services = self.services_unless_leaving(&pod).await?;
-        let known = lock(&self.facts).image_ids.get(&instance.name.0).cloned();
+        let known = {
+            let facts = lock(&self.facts);
+            let user = facts.image_users.get(&instance.name.0).cloned();
+            facts.image_ids.get(&instance.name.0).cloned().zip(user)
+        };
         let image = match known {
             // The first run has the image that was made present for it.
-            Some(id) if instance.attempt == 0 => id,
+            Some(known) if instance.attempt == 0 => known,
             // The policy speaks again for every further run, and after a restart of the node the id is not known here.
-            _ => self.obtain_unless_leaving(&instance.name).await?.id,
+            _ => self.obtain_unless_leaving(&instance.name).await.map(|image| (image.id, image.user))?,
         };
-        let plan = |image| {
+        let plan = |(image, user): (String, Option<String>)| {
+            may_run_as(&pod, &container, user.as_deref())
+                .map_err(|error: ConfigError| ("CreateContainerConfigError", error.to_string()))?;
             container_spec(&pod, &container, container_id(instance), image, &volumes, &lookups, &facts)
                 .map_err(|error: ConfigError| ("CreateContainerConfigError", error.to_string()))
         };
         let mut started = self.start_unless_leaving(&plan(image)?).await?;
         if let Err(RuntimeError::ImageAbsent { .. }) = started {
             // Someone removed it since it was made present.
-            let spec = plan(self.obtain_unless_leaving(&instance.name).await?.id)?;
+            let image = self.obtain_unless_leaving(&instance.name).await?;
+            let spec = plan((image.id, image.user))?;
             started = self.start_unless_leaving(&spec).await?;
         }
         match started {

@@ -24,6 +24,7 @@ pub mod room;
 pub mod services;
 pub mod statics;
 pub mod streams;
+pub mod sysctls;
 pub mod translate;
 pub mod usage;
 pub mod volumes;

@@ -11,7 +11,7 @@ use e2e::pods::{PodWatch, SOON, busybox, is_ready, phase};
 use e2e::{Instance, Kubectl, Shared, complaints};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Says which version runs, and on TERM waits to be let go while there is a file called `hold`.
 fn script(version: &str) -> String {
@@ -85,6 +85,41 @@ fn shows(pod: &Pod, version: &str) -> bool {
 
 fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
     pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whoever deletes a mirror and waits until it is gone sees that it is, though it comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mirror_is_seen_to_go() -> Result<()> {
+    let instance = Instance::start().await?;
+    let client = instance.client().await?;
+    let names: Vec<String> = (0..5).map(|number| format!("static-{number}-{}", instance.node_name())).collect();
+    for number in 0..5 {
+        let manifest = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": format!("static-{number}") },
+            "spec": { "containers": [{ "name": "app", "image": "busybox", "command": ["sleep", "1000"] }] },
+        });
+        fs::write(instance.dir().join(format!("manifests/{number}.json")), manifest.to_string())?;
+    }
+    let there = async |name: &str, old: Option<&str>| {
+        let mut watch = PodWatch::on(&client, name).await?;
+        watch.until_one("its mirror", |pod| is_ready(pod) && pod.metadata.uid.as_deref() != old).await
+    };
+    let mut mirrors = Vec::new();
+    for name in &names {
+        mirrors.push(there(name, None).await?);
+    }
+    for kubectl in Kubectl::all(&instance)? {
+        for name in &names {
+            // As people type it: it waits, and would wait for ever.
+            kubectl.run(&["delete", "pod", name, "--timeout=60s"]).await?;
+        }
+        for (name, mirror) in names.iter().zip(&mut mirrors) {
+            *mirror = there(name, mirror.metadata.uid.as_deref()).await?;
+        }
+    }
+    let restarts = |pod: &Pod| pod.status.as_ref()?.container_statuses.as_ref()?.first().map(|app| app.restart_count);
+    assert!(mirrors.iter().all(|mirror| restarts(mirror) == Some(0)), "the pods did not notice");
+    complaints::ensure_none(&instance, &[])
 }
 
 /// [NT-129] [NT-133] [NT-134] The old pod leaves with its grace and its mirror stays as it was; of many edits meanwhile the

@@ -80,6 +80,7 @@ impl<R: Runtime> Pods<R> {
             return;
         }
         if self.adopt(&uid, &pod).await {
+            self.guard_the_node(&uid, &pod).await;
             self.seek_room(&uid).await;
         }
     }

@@ -1,6 +1,7 @@
 //! Between the API's words and everyone else's: the only place where both are known.
 
 pub mod container;
+pub mod non_root;
 pub mod pod_spec;
 pub mod report;
 pub mod resize;

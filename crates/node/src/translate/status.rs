@@ -30,6 +30,8 @@ pub struct Facts {
     pub start: Option<Wall>,
     /// The image id each container runs.
     pub image_ids: BTreeMap<String, String>,
+    /// The user each of them says it runs as.
+    pub image_users: BTreeMap<String, Option<String>>,
     /// The same as the API tells it: a repository and a digest where a registry gave one.
     pub image_references: BTreeMap<String, String>,
     /// What the newest runs were made from. Of a run of an earlier agent, the API knows.
@@ -57,6 +59,7 @@ impl Facts {
         let wanted = find_container(&self.pod, container).and_then(|c| c.image.clone()).unwrap_or_default();
         self.image_references.insert(container.to_owned(), image.reference(&wanted));
         self.image_ids.insert(container.to_owned(), image.id.clone());
+        self.image_users.insert(container.to_owned(), image.user.clone());
     }
 
     /// Remembers what a run was made from, and forgets it of those that nobody asks about any more.
@@ -202,12 +205,22 @@ fn conditions(
 fn gated(ready: &Condition, pod: &Pod) -> Condition {
     let gates = pod.spec.iter().flat_map(|s| s.readiness_gates.iter().flatten());
     let stored = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
-    let holds = |kind: &str| stored.is_some_and(|list| list.iter().any(|c| c.type_ == kind && c.status == "True"));
-    let missing: Vec<&str> = gates.map(|gate| gate.condition_type.as_str()).filter(|kind| !holds(kind)).collect();
-    if !ready.holds || missing.is_empty() {
+    let found = |kind: &str| stored.and_then(|list| list.iter().find(|c| c.type_ == kind));
+    let closed = gates.filter_map(|gate| {
+        let kind = &gate.condition_type;
+        let said = found(kind).map(|condition| condition.status.as_str());
+        let why = match said {
+            Some("True") => return None,
+            Some(status) => format!("the status of pod readiness gate {kind:?} is not \"True\", but {status}"),
+            None => format!("corresponding condition of pod readiness gate {kind:?} does not exist."),
+        };
+        Some(why)
+    });
+    let closed: Vec<String> = closed.collect();
+    if !ready.holds || closed.is_empty() {
         return ready.clone();
     }
-    let message = format!("corresponding condition of pod readiness gate {missing:?} does not hold");
+    let message = closed.join(", ");
     Condition { holds: false, reason: Some("ReadinessGatesNotReady".to_owned()), message: Some(message) }
 }
 
