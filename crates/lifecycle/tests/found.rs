@@ -179,9 +179,8 @@ fn an_end_that_nobody_saw_costs_one_restart() {
         }
         let asked = [pod.tell(20_000, ended("app")), pod.tell(20_000, ended("web"))].concat();
         let starts = |asked: &[Effect]| {
-            let start = |effect: &Effect| match effect {
-                Effect::StartContainer { instance } => Some(instance.clone()),
-                _ => None,
+            let start = |effect: &Effect| {
+                if let Effect::StartContainer { instance } = effect { Some(instance.clone()) } else { None }
             };
             asked.iter().filter_map(start).collect::<Vec<_>>()
         };
