@@ -298,8 +298,8 @@ fn with_removals(status: &ApiStatus) -> Value {
     value
 }
 
-/// A merge keeps the conditions that a patch leaves out. Those that only we write go when they are no longer so; of a mirror
-/// that is all of them.
+/// A merge keeps the conditions and addresses that a patch leaves out. Conditions that only we write go when they are no
+/// longer so, of a mirror that is all of them; an address goes with the sandbox that had it.
 fn take_back(patch: &mut Value, before: Option<&ApiStatus>, new: &ApiStatus, is_mirror: bool) {
     let named = |status: &ApiStatus| -> Vec<String> {
         status.conditions.iter().flatten().map(|condition| condition.type_.clone()).collect()
@@ -309,6 +309,12 @@ fn take_back(patch: &mut Value, before: Option<&ApiStatus>, new: &ApiStatus, is_
     let gone = before.map(named).unwrap_or_default().into_iter().filter(|kind| ours(kind) && !still.contains(kind));
     if let Some(list) = patch["status"]["conditions"].as_array_mut() {
         list.extend(gone.map(|kind| json!({ "$patch": "delete", "type": kind })));
+    }
+    let still: Vec<&str> = new.pod_ips.iter().flatten().map(|own| own.ip.as_str()).collect();
+    let before = before.iter().flat_map(|status| status.pod_ips.iter().flatten());
+    if let Some(list) = patch["status"]["podIPs"].as_array_mut() {
+        let gone = before.filter(|own| !still.contains(&own.ip.as_str()));
+        list.extend(gone.map(|own| json!({ "$patch": "delete", "ip": own.ip })));
     }
 }
 
@@ -335,6 +341,19 @@ mod tests {
         let expected = json!({ "conditions": [condition], "reason": "Evicted", "message": null });
         assert_eq!(with_removals(&status), expected);
         assert_eq!(with_removals(&ApiStatus::default()), json!({ "reason": null, "message": null }));
+    }
+
+    /// A pod whose sandbox was made anew has one address: that of before is not merged with it.
+    #[test]
+    fn addresses_of_sandboxes_before_are_taken_back() {
+        let at = |ips: &[&str]| {
+            let own = |ip: &&str| k8s_openapi::api::core::v1::PodIP { ip: (*ip).into() };
+            ApiStatus { pod_ips: Some(ips.iter().map(own).collect()), ..ApiStatus::default() }
+        };
+        let mut told = json!({ "status": { "podIPs": [{ "ip": "10.86.0.7" }] } });
+        take_back(&mut told, Some(&at(&["10.86.0.4", "10.86.0.7"])), &at(&["10.86.0.7"]), false);
+        let gone = json!({ "$patch": "delete", "ip": "10.86.0.4" });
+        assert_eq!(told["status"]["podIPs"], json!([{ "ip": "10.86.0.7" }, gone]));
     }
 
     /// What a static pod went through before it runs anew is not told of the new run; a pod's own conditions stay.
