@@ -11,6 +11,7 @@ use cli::NodeSettings;
 use cli::image::Images;
 use lifecycle::ShutdownBudgets;
 use node::pressure::{EvictionConfig, ImageCollection, ThresholdError, threshold};
+use node::sysctls::AllowedSysctls;
 use runtime::image::ImageStore;
 use runtime::network::PodCidr;
 use serde_json::{Value, json};
@@ -49,6 +50,8 @@ pub(crate) struct Config {
     pub controllers: controllers::Settings,
     /// How many processes a pod may have; `None` for as many as the machine.
     pub pod_pids_max: Option<u64>,
+    /// Which kernel parameters pods may set beside the safe ones.
+    pub allowed_sysctls: AllowedSysctls,
 }
 
 impl Config {
@@ -97,6 +100,8 @@ impl Config {
                 None
             }),
         };
+        let allowed_sysctls = AllowedSysctls::new(args.allowed_unsafe_sysctls.split(','))
+            .map_err(|error| mistakes.push(format!("--allowed-unsafe-sysctls: {error}")));
         match (pod_cidr, node_name, data_dir) {
             (Ok(pod_cidr), Ok(node_name), Ok(data_dir)) if mistakes.is_empty() => {
                 if let Some(before) = &before {
@@ -116,6 +121,7 @@ impl Config {
                     images_kept,
                     controllers,
                     pod_pids_max,
+                    allowed_sysctls: allowed_sysctls.unwrap_or_default(),
                 })
             }
             _ => bail!("{}", mistakes.join("; ")),
@@ -206,6 +212,7 @@ impl Config {
             images_kept: ImageCollection::default(),
             controllers: controllers::Settings::default(),
             pod_pids_max: None,
+            allowed_sysctls: AllowedSysctls::default(),
         })
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use server::{Identity, NodeDialer, Server, ServerConfig, TokenKey};
+use server::{AuditLog, Identity, NodeDialer, Server, ServerConfig, TokenKey};
 use store::{OpenError, Store};
 use tokio::task::JoinSet;
 
@@ -43,6 +43,14 @@ impl ControlPlane {
             server.publish_root_ca(pem);
         }
         Ok(Self { server, controllers: JoinSet::new() })
+    }
+
+    /// Writes down who asks for what from now on, if there is a file to write it to.
+    pub(crate) fn audit_to(&self, path: Option<&Path>) -> Result<()> {
+        let Some(path) = path else { return Ok(()) };
+        let log = AuditLog::open(path).with_context(|| format!("cannot open the audit log {}", path.display()))?;
+        self.server.audit_to(log);
+        Ok(())
     }
 
     /// Starts every controller.

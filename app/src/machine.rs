@@ -53,6 +53,7 @@ impl Machine {
             eviction: config.eviction.clone(),
             images_kept: config.images_kept,
             pod_pids_max: config.pod_pids_max,
+            allowed_sysctls: config.allowed_sysctls.clone(),
             static_pods: Some(dir.join("manifests")),
             version: VERSION.to_owned(),
             api_port,

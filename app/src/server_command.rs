@@ -53,6 +53,7 @@ async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
     let root_ca = Some(endpoint.keys.ca_pem());
     let nodes = Arc::new(RemoteNodes::new(endpoint.keys.clone()));
     let mut plane = ControlPlane::start(&instance.dir, address, nodes, root_ca).await?;
+    plane.audit_to(args.audit_log.as_deref())?;
     plane.start_controllers(settings(&args.controllers));
     let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
     let serving = endpoint.serve(plane.server.clone())?;

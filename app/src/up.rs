@@ -1,6 +1,7 @@
 //! `adieu up`: everything in one process, until told to stop.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -26,10 +27,10 @@ pub(crate) fn run(args: &UpArgs) -> Result<()> {
         .enable_all()
         .build()
         .context("cannot start the async runtime")?
-        .block_on(serve(config, instance))
+        .block_on(serve(config, instance, args.audit_log.as_deref()))
 }
 
-async fn serve(config: Config, instance: Instance) -> Result<()> {
+async fn serve(config: Config, instance: Instance, audit_log: Option<&Path>) -> Result<()> {
     // Before anyone can know that we are here: a stop asked for during the start is heard at its end.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let api = config.api.context("an instance that is up listens somewhere")?;
@@ -40,6 +41,7 @@ async fn serve(config: Config, instance: Instance) -> Result<()> {
     let mut platform =
         config.remember_during(&instance.dir, Platform::start(&resolved, &instance, Some(&endpoint.keys))).await?;
     let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
+    platform.plane.audit_to(audit_log)?;
     let serving = endpoint.serve(platform.plane.server.clone())?;
     // Whoever started us may not be listening any more; that is no reason to end.
     let ready = format!(

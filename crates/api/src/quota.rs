@@ -23,7 +23,7 @@ const PLAIN: [&str; 6] =
 const OF_CLASS: &str = ".storageclass.storage.k8s.io/";
 
 /// One quota, read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Quota {
     /// Its name.
     pub name: String,
@@ -33,7 +33,7 @@ pub struct Quota {
 }
 
 /// What a pod must be for a quota to count it. Other objects have no scope.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Scope {
     name: String,
     operator: String,
@@ -90,6 +90,11 @@ impl Quota {
             }
             (name, Some(own)) => own.contains(name),
         })
+    }
+
+    /// How it chooses among objects: two quotas with the same word count the same ones.
+    pub fn choice(&self) -> String {
+        format!("{:?}", self.scopes)
     }
 
     /// What is used of each thing it counts, none included.

@@ -39,6 +39,7 @@ pub use pod::budget::{Budget, decide_eviction};
 pub use pod::disruption::{delete_options_of_eviction, mark_evicted};
 pub use policy::SYSTEM_CLASSES;
 pub use service::allocation;
+pub use storage::{CLAIM_PROTECTION, VOLUME_PROTECTION, protect};
 
 /// What is particular to one kind. Every method has the behaviour of a kind without particulars.
 pub(crate) trait Rules: Sync {

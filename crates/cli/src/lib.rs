@@ -67,6 +67,9 @@ pub struct UpArgs {
     /// The node.
     #[command(flatten)]
     pub node: NodeSettings,
+    /// Write who asked for what to this file, a line of JSON each (audit.k8s.io/v1, level Metadata)
+    #[arg(long, value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
     /// The controllers.
     #[command(flatten)]
     pub controllers: ControllerSettings,
@@ -116,6 +119,9 @@ pub struct NodeSettings {
     /// How many processes and threads each pod may have; -1 for as many as the machine
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
     pub pod_max_pids: i64,
+    /// Which kernel parameters pods may set beside the safe ones, e.g. kernel.msg*,net.core.somaxconn
+    #[arg(long, value_name = "NAMES", default_value = "")]
+    pub allowed_unsafe_sysctls: String,
     /// How full the disk of images may be, in percent, before those that nobody uses make room; 100 for never
     #[arg(long, value_name = "PERCENT", default_value_t = 85, value_parser = clap::value_parser!(u8).range(0..=100))]
     pub image_gc_high_threshold: u8,
@@ -162,6 +168,9 @@ pub struct ServerArgs {
     /// A further name or address by which nodes and people reach the API; may be given several times
     #[arg(long, value_name = "NAME")]
     pub api_name: Vec<String>,
+    /// Write who asked for what to this file, a line of JSON each (audit.k8s.io/v1, level Metadata)
+    #[arg(long, value_name = "FILE")]
+    pub audit_log: Option<PathBuf>,
     /// The controllers.
     #[command(flatten)]
     pub controllers: ControllerSettings,

@@ -29,6 +29,7 @@ pub(crate) struct SpecView {
     pub(crate) node_name: Option<String>,
     pub(crate) scheduler_name: Option<String>,
     pub(crate) priority: Option<i32>,
+    pub(crate) preemption_policy: Option<String>,
     pub(crate) scheduling_gates: Vec<PodSchedulingGate>,
     pub(crate) node_selector: BTreeMap<String, String>,
     pub(crate) affinity: Option<Box<Affinity>>,
@@ -54,6 +55,7 @@ pub(crate) struct ContainerView {
 pub(crate) struct StatusView {
     pub(crate) phase: Option<String>,
     pub(crate) reason: Option<String>,
+    pub(crate) nominated_node_name: Option<String>,
     pub(crate) conditions: Vec<PodCondition>,
 }
 

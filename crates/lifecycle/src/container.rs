@@ -298,8 +298,7 @@ impl Container {
 
     /// Seen to run. `post_start` says whether its hook may still be begun.
     pub(crate) fn started(&mut self, now: Moment, wall: Wall, post_start: bool, out: &mut Vec<Effect>) {
-        out.push(Effect::Emit(Event::normal(&self.spec.name, "Created", "Container created".into())));
-        out.push(Effect::Emit(Event::normal(&self.spec.name, "Started", "Container started".into())));
+        self.tell_started(out);
         let replaced = matches!(self.run, Run::Asked(Asked { outdated: true, .. }));
         let hook = self.spec.post_start.filter(|_| post_start && !replaced).map(|_| HookRun::asked(now));
         if hook.is_some() {
@@ -316,6 +315,11 @@ impl Container {
             blame: None,
             stop: None,
         });
+    }
+
+    fn tell_started(&self, out: &mut Vec<Effect>) {
+        out.push(Effect::Emit(Event::normal(&self.spec.name, "Created", "Container created".into())));
+        out.push(Effect::Emit(Event::normal(&self.spec.name, "Started", "Container started".into())));
     }
 
     /// The start was refused. A process that could not be run counts as a run that ended (128), anything earlier
@@ -343,8 +347,11 @@ impl Container {
                 self.record(Terminated::seen(self.attempt, Some(running.since), exit));
                 Some(running.ends(now))
             }
-            // The end overtook the news of the start.
+            // The end overtook the news of the start, and is proof of it.
             Run::Asked(Asked { outdated, .. }) => {
+                if exit.seen {
+                    self.tell_started(out);
+                }
                 self.record(Terminated::seen(self.attempt, None, exit));
                 Some(EndedRun::unseen(None, outdated))
             }
@@ -486,7 +493,8 @@ impl Container {
         if let Some(newest) = &mut self.newest
             && newest.attempt == self.attempt
             && newest.reason == LOST
-            && exit.seen
+            // What nobody saw tells at least when it was.
+            && (exit.seen || newest.exit.is_none())
         {
             *newest = Terminated::seen(newest.attempt, newest.started, exit);
         }

@@ -89,6 +89,10 @@ impl PodWorker {
                     && let Some(ended) = container.exited(now, exit, out)
                 {
                     container.restart_if_due(now, policy, ended, &self.identity, out);
+                    // Whoever should have seen the end is gone, and the sandbox with it: nothing can start there.
+                    if !exit.seen && !matches!(container.run, Run::Ended) {
+                        self.sandbox_lost(now, out);
+                    }
                 }
             }
             Input::HookFinished { instance, kind, outcome } => self.hook_finished(now, &instance, kind, outcome, out),

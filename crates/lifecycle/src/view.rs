@@ -32,8 +32,13 @@ impl PodWorker {
     pub(crate) fn view(&self) -> PodStatus {
         let stage = self.stage();
         let (phase, reason, message) = self.pod_phase(stage);
-        let containers: Vec<ContainerStatus> =
-            self.containers.iter().map(|container| self.container_status(container, stage)).collect();
+        // Of a pod that was turned away before anything of it ran, there is nothing to say but why.
+        let turned_away =
+            self.phase.termination().is_some_and(|leaving| matches!(leaving.cause, Cause::Rejected { .. }));
+        let says_nothing =
+            turned_away && !self.containers.iter().any(|container| container.ever_ran() || container.may_be_alive());
+        let shown = self.containers.iter().filter(|_| !says_nothing);
+        let containers: Vec<ContainerStatus> = shown.map(|container| self.container_status(container, stage)).collect();
         let containers_ready = containers_ready(phase, &containers);
         PodStatus {
             phase,

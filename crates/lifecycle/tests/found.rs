@@ -125,8 +125,8 @@ fn a_stale_orphan_kill_of_a_pod_at_rest_is_ignored() {
     assert!(pod.tell(5, deleted).contains(&Effect::DeleteObject), "until somebody deletes it");
 }
 
-/// A sandbox that dies under a living agent is noticed when something is to be started in it: the pod starts over from its
-/// first init container, in a new one, and says so.
+/// A sandbox that dies under a living agent is noticed when an end was seen by nobody, or when something is to be started in
+/// it: the pod starts over from its first init container, in a new one, and says so.
 #[test]
 fn a_sandbox_that_dies_under_a_living_pod_is_replaced() {
     let spec = given_pod().init("init", IgnoresTerm).container("app", IgnoresTerm).container("web", IgnoresTerm).spec();
@@ -140,7 +140,7 @@ fn a_sandbox_that_dies_under_a_living_pod_is_replaced() {
     for input in [ended("init", 0, true), started("app", 0), started("web", 0)] {
         pod.tell(1, input);
     }
-    let asked = pod.tell(2, ended("app", 137, false));
+    let asked = pod.tell(2, ended("app", 1, true));
     assert!(asked.contains(&Effect::StartContainer { instance: run("app", 1) }), "{asked:?}");
     let asked = pod.tell(3, Input::SandboxLost { instance: run("app", 1) });
     assert!(asked.contains(&Effect::RemoveSandbox), "{asked:?}");
@@ -160,6 +160,55 @@ fn a_sandbox_that_dies_under_a_living_pod_is_replaced() {
         }),
         Some(3)
     );
+}
+
+/// Containers whose end nobody saw are not started in a sandbox that is gone: each runs once more, at once, and is known
+/// to have ended, and when. Where nobody runs again the end is only told.
+#[test]
+fn an_end_that_nobody_saw_costs_one_restart() {
+    for (policy, runs_again) in [(RestartPolicy::Always, true), (RestartPolicy::Never, false)] {
+        let spec = given_pod().restart(policy).container("app", IgnoresTerm).container("web", IgnoresTerm).spec();
+        let mut pod = Told::new(spec);
+        let image =
+            |name: &str| Input::ImageReady { container: ContainerName(name.into()), edition: 0, stop_signal: None };
+        let started = |name: &str, attempt| Input::Started { instance: run(name, attempt), wall: Wall(4) };
+        let ended = |name: &str| Input::Exited { instance: run(name, 0), exit: exit(137, false) };
+        let first = [Input::Begin, Input::SandboxReady, image("app"), image("web"), started("app", 0)];
+        for input in first.into_iter().chain([started("web", 0)]) {
+            pod.tell(0, input);
+        }
+        let asked = [pod.tell(20_000, ended("app")), pod.tell(20_000, ended("web"))].concat();
+        let starts = |asked: &[Effect]| {
+            let start = |effect: &Effect| match effect {
+                Effect::StartContainer { instance } => Some(instance.clone()),
+                _ => None,
+            };
+            asked.iter().filter_map(start).collect::<Vec<_>>()
+        };
+        assert_eq!(starts(&asked), [], "there is no sandbox to start anything in");
+        let removals = asked.iter().filter(|effect| **effect == Effect::RemoveSandbox).count();
+        assert_eq!(removals, 1, "{asked:?}");
+        let after = [pod.tell(20_001, Input::SandboxRemoved), pod.tell(20_002, Input::SandboxReady)].concat();
+        if runs_again {
+            assert_eq!(starts(&after), [run("app", 1), run("web", 1)]);
+            pod.tell(20_003, started("app", 1));
+            pod.tell(20_003, started("web", 1));
+        } else {
+            assert_eq!(starts(&after), []);
+        }
+        let status = pod.worker.status();
+        assert_eq!(status.phase, if runs_again { PodPhase::Running } else { PodPhase::Failed });
+        for container in &status.containers {
+            let end = match &container.state {
+                ContainerState::Terminated(ended) => Some(ended),
+                ContainerState::Running { .. } | ContainerState::Waiting(_) => container.last.as_ref(),
+            };
+            let end = end.expect("it has ended");
+            assert_eq!((end.exit_code, end.reason.as_str(), end.attempt), (137, "ContainerStatusUnknown", 0));
+            assert_eq!((end.started, end.exit.map(|exit| exit.wall)), (Some(Wall(4)), Some(Wall(9))));
+            assert_eq!(container.attempt, u32::from(runs_again));
+        }
+    }
 }
 
 /// A start that takes its sandbox with it is put off like any other that failed, longer each time; and it is asked for by

@@ -430,6 +430,7 @@ fn a_refused_pod_fails() {
     let status = pod.status();
     assert_eq!((status.phase, status.reason.as_deref()), (PodPhase::Failed, Some("OutOfcpu")));
     assert_eq!(status.message.as_deref(), Some("Pod was rejected: Node didn't have enough cpu"));
+    assert_eq!(status.containers, [], "no end is made up for containers that never were");
     pod.handle(at(1), Input::SandboxRemoved);
     let deleted = Input::DeleteRequested { grace: secs(30), sighting: DeleteSighting::Live };
     assert_eq!(pod.handle(at(2), deleted), [Effect::DeleteObject]);

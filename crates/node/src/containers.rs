@@ -6,12 +6,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use lifecycle::{ContainerState, ContainerStatus};
 use runtime::{ContainerId, ExecSession, ExecSpec, Runtime};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::driver::Progress;
 use crate::hands::lock;
 use crate::pods::{Directory, PodEntry};
+use crate::publisher::SharedFacts;
 use crate::streams::{ContainerRef, Containers, LogSource, StreamError};
 use crate::usage::Usage;
 
@@ -128,6 +129,12 @@ impl<R: Runtime> Containers for NodeContainers<R> {
 
     async fn summary(&self) -> Result<Value, StreamError> {
         Ok(self.usage.summary(&self.node, &*self.runtime, &self.directory).await)
+    }
+
+    fn pods(&self) -> Value {
+        let facts: Vec<SharedFacts> = lock(&self.directory).values().map(|entry| entry.facts.clone()).collect();
+        let items: Vec<Value> = facts.iter().map(|facts| json!(lock(facts).pod)).collect();
+        json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items })
     }
 
     fn resize(&self, session: &ExecSession, columns: u16, rows: u16) {

@@ -72,6 +72,7 @@ impl<R: Runtime> Driver<R> {
     async fn drive(mut self) -> Result<(), Arc<JournalError>> {
         loop {
             let Some((now, input)) = next(&mut self.inbox, self.worker.next_wake()).await else { return Ok(()) };
+            let Some(input) = self.hands.in_order(input) else { continue };
             trace!(?input, "told");
             let before = self.worker.clone();
             let effects = self.worker.handle(now, input.clone());
@@ -79,6 +80,8 @@ impl<R: Runtime> Driver<R> {
                 self.remember(now, &input, &effects).await?;
             }
             self.hands.attend(&input, &self.worker);
+            // Before anybody can see it elsewhere: whoever comes because this pod is over finds its room free.
+            self.tell(now, before.is_terminating());
             for effect in effects {
                 if effect == Effect::Finish {
                     return self.finish().await;
@@ -86,7 +89,8 @@ impl<R: Runtime> Driver<R> {
                 self.hands.perform(effect, &self.worker);
             }
             // After acting, so that whoever hears "at rest" finds the last status already handed in.
-            self.tell(now, before.is_terminating());
+            let at_rest = self.worker.is_at_rest();
+            self.progress.send_if_modified(|p| std::mem::replace(&mut p.at_rest, at_rest) != at_rest);
         }
     }
 
@@ -119,11 +123,9 @@ impl<R: Runtime> Driver<R> {
         }
         let status = self.worker.status();
         let deadline = self.worker.deadline();
-        let at_rest = self.worker.is_at_rest();
         self.progress.send_modify(|p| {
             p.status = status;
             p.deadline = deadline;
-            p.at_rest = at_rest;
         });
     }
 

@@ -21,7 +21,9 @@ use crate::manifest::Manifests;
 use crate::probing;
 use crate::publisher::{Flush, Publisher, SharedFacts};
 use crate::services::Services;
+use crate::sysctls::AllowedSysctls;
 use crate::translate::container::{ConfigError, Lookups, RunFacts, container_spec};
+use crate::translate::non_root::may_run_as;
 use crate::translate::pod_spec::hook_of;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
 use crate::translate::{find_container, find_ephemeral, unmet};
@@ -56,6 +58,8 @@ pub struct Tools<R: Runtime> {
     pub host_ip: String,
     /// How many processes a pod may have; `None` for as many as the machine.
     pub pod_pids_max: Option<u64>,
+    /// Which kernel parameters pods may set beside the safe ones.
+    pub allowed_sysctls: AllowedSysctls,
 }
 
 /// Hands for one pod.
@@ -89,6 +93,8 @@ struct Body<R: Runtime> {
     changes: std::sync::Mutex<Option<Changes>>,
     /// The pod was asked to leave: nothing is started any more, however far its preparation is.
     leaving: watch::Sender<bool>,
+    /// Runs whose start was asked for and not answered, each with its end if that was seen already.
+    starting: std::sync::Mutex<HashMap<Instance, Option<Input>>>,
 }
 
 impl<R: Runtime> Hands<R> {
@@ -110,6 +116,7 @@ impl<R: Runtime> Hands<R> {
                 lookups: Mutex::new(None),
                 changes: std::sync::Mutex::default(),
                 leaving: watch::Sender::new(false),
+                starting: std::sync::Mutex::default(),
             }),
             publisher,
             tasks,
@@ -143,6 +150,7 @@ impl<R: Runtime> Hands<R> {
                 self.tasks.spawn(async move { body.create_sandbox().await });
             }
             Effect::StartContainer { instance } => {
+                lock(&body.starting).entry(instance.clone()).or_default();
                 self.starts.spawn(async move { body.start(instance).await });
             }
             Effect::RunHook { instance, kind } => self.run_hook(instance, kind),
@@ -159,6 +167,10 @@ impl<R: Runtime> Hands<R> {
                 self.tasks.spawn(async move {
                     // Or one that is still being prepared would find the next sandbox in the place of its own.
                     starts.shutdown().await;
+                    let held: Vec<_> = lock(&body.starting).drain().filter_map(|(_, end)| end).collect();
+                    for end in held {
+                        body.tell(end).await;
+                    }
                     body.remove_sandbox().await;
                 });
             }
@@ -189,10 +201,22 @@ impl<R: Runtime> Hands<R> {
         }
     }
 
+    /// The input itself, unless it tells of the end of a run whose start is not told of yet: the start takes another way, and
+    /// may be overtaken. Then it comes again right after the start.
+    pub fn in_order(&self, input: Input) -> Option<Input> {
+        if let Input::Exited { instance, .. } = &input
+            && let Some(held) = lock(&self.body.starting).get_mut(instance)
+        {
+            *held = Some(input);
+            return None;
+        }
+        Some(input)
+    }
+
     /// Keeps probes and volumes in step with what was seen: they begin with a run and end with it.
     pub fn attend(&mut self, input: &Input, worker: &PodWorker) {
         if let Input::Started { instance, .. } = input {
-            self.probe(instance);
+            self.probe(instance, false);
             self.keep_volumes_fresh();
         } else if let Input::Exited { instance, .. } = input {
             self.probes.remove(instance);
@@ -203,7 +227,9 @@ impl<R: Runtime> Hands<R> {
             }
             for container in &report.containers {
                 if matches!(container.seen, lifecycle::SeenContainer::Running { .. }) {
-                    self.probe(&container.instance);
+                    let name = &container.instance.name;
+                    let came_up = worker.status().containers.iter().any(|it| it.name == *name && it.started);
+                    self.probe(&container.instance, came_up);
                     self.keep_volumes_fresh();
                 }
             }
@@ -238,7 +264,7 @@ impl<R: Runtime> Hands<R> {
         }
     }
 
-    fn probe(&mut self, instance: &Instance) {
+    fn probe(&mut self, instance: &Instance, came_up: bool) {
         let facts = lock(&self.body.facts);
         let Some(container) = find_container(&facts.pod, &instance.name.0) else { return };
         let target = probing::Target {
@@ -253,7 +279,7 @@ impl<R: Runtime> Hands<R> {
                 body.tools.recorder.record(&lock(&body.facts).pod, event);
             }
         };
-        if let Some(running) = probing::start(&container, instance, target, self.body.inbox.clone(), tell) {
+        if let Some(running) = probing::start(&container, (instance, came_up), target, self.body.inbox.clone(), tell) {
             self.probes.insert(instance.clone(), running);
         }
     }
@@ -427,6 +453,7 @@ impl<R: Runtime> Body<R> {
     }
 
     async fn start(&self, instance: Instance) {
+        let asked = instance.clone();
         let input = match self.try_start(&instance).await {
             Ok(wall) => Input::Started { instance, wall },
             Err(NotStarted::Refused(reason, message)) => {
@@ -436,6 +463,10 @@ impl<R: Runtime> Body<R> {
             Err(NotStarted::NoSandbox) => Input::SandboxLost { instance },
         };
         self.tell(input).await;
+        let held = lock(&self.starting).remove(&asked).flatten();
+        if let Some(end) = held {
+            self.tell(end).await;
+        }
     }
 
     async fn try_start(&self, instance: &Instance) -> Result<Wall, NotStarted> {
@@ -446,26 +477,37 @@ impl<R: Runtime> Body<R> {
         let volumes = self.volumes(&pod, &facts).await?;
         let mut lookups = self.lookups(&pod).await?;
         lookups.services = self.services_unless_leaving(&pod).await?;
-        let known = lock(&self.facts).image_ids.get(&instance.name.0).cloned();
+        let known = {
+            let facts = lock(&self.facts);
+            let user = facts.image_users.get(&instance.name.0).cloned();
+            facts.image_ids.get(&instance.name.0).cloned().zip(user)
+        };
         let image = match known {
             // The first run has the image that was made present for it.
-            Some(id) if instance.attempt == 0 => id,
+            Some(known) if instance.attempt == 0 => known,
             // The policy speaks again for every further run, and after a restart of the node the id is not known here.
-            _ => self.obtain_unless_leaving(&instance.name).await?.id,
+            _ => self.obtain_unless_leaving(&instance.name).await.map(|image| (image.id, image.user))?,
         };
-        let plan = |image| {
+        let plan = |(image, user): (String, Option<String>)| {
+            may_run_as(&pod, &container, user.as_deref())
+                .map_err(|error: ConfigError| ("CreateContainerConfigError", error.to_string()))?;
             container_spec(&pod, &container, container_id(instance), image, &volumes, &lookups, &facts)
                 .map_err(|error: ConfigError| ("CreateContainerConfigError", error.to_string()))
         };
         let mut started = self.start_unless_leaving(&plan(image)?).await?;
         if let Err(RuntimeError::ImageAbsent { .. }) = started {
             // Someone removed it since it was made present.
-            let spec = plan(self.obtain_unless_leaving(&instance.name).await?.id)?;
+            let image = self.obtain_unless_leaving(&instance.name).await?;
+            let spec = plan((image.id, image.user))?;
             started = self.start_unless_leaving(&spec).await?;
         }
         match started {
             Ok(Started { wall_ms, warnings }) => {
-                lock(&self.facts).know_run(instance, container.image.as_deref().unwrap_or_default());
+                {
+                    let mut facts = lock(&self.facts);
+                    facts.know_run(instance, container.image.as_deref().unwrap_or_default());
+                    facts.know_resources(instance, container.resources.clone());
+                }
                 for message in warnings.into_iter().chain(unmet::of_container(&pod, &container)) {
                     self.emit(Some(&instance.name), EventKind::Warning, "SettingNotApplied", message);
                 }

@@ -225,13 +225,18 @@ async fn renew(api: &Api<Lease>, config: &NodeConfig, node: &ApiNode) -> kube::R
     api.create(&PostParams::default(), &lease).await.map(drop)
 }
 
-fn status(config: &NodeConfig, health: Health, before: Option<&NodeStatus>, now: Timestamp) -> NodeStatus {
-    let capacity = BTreeMap::from([
+/// What the machine has; all of it is given to pods.
+pub fn capacity(config: &NodeConfig) -> BTreeMap<String, Quantity> {
+    BTreeMap::from([
         ("cpu".to_owned(), Quantity(std::thread::available_parallelism().map_or(1, usize::from).to_string())),
         ("memory".to_owned(), Quantity(format!("{}Ki", memory_kib()))),
         ("pods".to_owned(), Quantity("110".to_owned())),
         ("ephemeral-storage".to_owned(), Quantity(format!("{}Ki", disk_kib(&config.data_dir)))),
-    ]);
+    ])
+}
+
+fn status(config: &NodeConfig, health: Health, before: Option<&NodeStatus>, now: Timestamp) -> NodeStatus {
+    let capacity = capacity(config);
     let words = |holds: bool, yes: (&'static str, &'static str), no: (&'static str, &'static str)| {
         if holds { yes } else { no }
     };

@@ -20,8 +20,10 @@ use crate::heartbeat::{self, HealthBoard};
 use crate::manifest::Manifests;
 use crate::pods::{Command, Directory, Ears, Farewell, Mode, Pods, ShutdownNews};
 use crate::pressure::{Collector, EvictionConfig, ImageCollection, Monitor, StorageLimits};
+use crate::room::Room;
 use crate::services::Services;
 use crate::statics::Folder;
+use crate::sysctls::AllowedSysctls;
 use crate::volumes::Watches;
 
 /// What a node needs to know of itself.
@@ -41,6 +43,8 @@ pub struct NodeConfig {
     pub images_kept: ImageCollection,
     /// How many processes a pod may have; `None` for as many as the machine.
     pub pod_pids_max: Option<u64>,
+    /// Which kernel parameters pods may set beside the safe ones.
+    pub allowed_sysctls: AllowedSysctls,
     /// Where manifests of static pods are kept.
     pub static_pods: Option<PathBuf>,
     /// `v1.36.4+adieu.…`, as the API server reports it too.
@@ -117,10 +121,12 @@ impl<R: Runtime> Node<R> {
             node_name: config.name.clone(),
             host_ip: config.address.to_string(),
             pod_pids_max: config.pod_pids_max,
+            allowed_sysctls: config.allowed_sysctls.clone(),
         });
         let directory = Directory::new(Mutex::default());
         let mode = if config.takes_on_pods { Mode::Open } else { Mode::Closed };
-        let mut pods = Pods::new(tools.clone(), journal, directory.clone(), mode);
+        let capacity = Room::of_node(&heartbeat::capacity(&config));
+        let mut pods = Pods::new(tools.clone(), journal, directory.clone(), mode, capacity);
         pods.recover(lives, &boot_id).await.map_err(NodeError::Inventory)?;
         let (file_told, files) = mpsc::channel(1);
         if let Some(dir) = config.static_pods.clone().filter(|_| config.takes_on_pods) {

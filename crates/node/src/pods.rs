@@ -3,6 +3,7 @@
 //! One task owns the table of drivers and routes facts to them. It does nothing for a pod itself but keep its manifest,
 //! and waits for a driver only if a thousand facts already wait there, so one slow pod does not hold up the others.
 
+mod admission;
 mod eviction;
 mod orphans;
 mod recovery;
@@ -23,6 +24,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
+use self::admission::Line;
 use self::orphans::Orphans;
 pub use self::shutdown::{FLUSH, Farewell, ShutdownNews};
 use crate::driver::{Driver, Memory, Progress};
@@ -30,6 +32,7 @@ use crate::hands::{Hands, Tools, instance, lock};
 use crate::last_words::last_words;
 use crate::pressure::Eviction;
 use crate::publisher::{Flush, SharedFacts};
+use crate::room::{self, Room};
 use crate::statics::{Wanted, is_mirror, is_static};
 use crate::translate::pod_spec::{pod_spec, seconds, spec_changes};
 use crate::translate::report::{api_exit, hook_kind, hook_outcome};
@@ -98,6 +101,14 @@ struct Handle {
     full_name: Option<String>,
     /// No file asks for this static pod any more.
     unwanted: bool,
+    /// What it asks of the node.
+    asks: Room,
+    /// How much it matters to the node.
+    importance: i32,
+    /// It was told to leave so that a critical pod can come.
+    gives_way: bool,
+    /// People were told that it waits for room.
+    told_to_wait: bool,
 }
 
 /// The table of drivers.
@@ -126,6 +137,8 @@ pub struct Pods<R: Runtime> {
     chores: JoinSet<()>,
     /// The ticket of the next one who waits for a kill to be over.
     next_ticket: u64,
+    /// Who waits for room.
+    line: Line,
 }
 
 /// What the table of drivers hears from.
@@ -143,8 +156,8 @@ pub struct Ears {
 }
 
 impl<R: Runtime> Pods<R> {
-    /// A table without drivers.
-    pub fn new(tools: Arc<Tools<R>>, journal: Journal, directory: Directory, mode: Mode) -> Self {
+    /// A table without drivers, on a node that has so much to give.
+    pub fn new(tools: Arc<Tools<R>>, journal: Journal, directory: Directory, mode: Mode, capacity: Room) -> Self {
         Self {
             tools,
             journal,
@@ -162,6 +175,7 @@ impl<R: Runtime> Pods<R> {
             chores: JoinSet::new(),
             // Those of an earlier start are still in the journal.
             next_ticket: u64::try_from(timeline::wall_now().0).unwrap_or(0),
+            line: Line::new(capacity),
         }
     }
 
@@ -176,6 +190,7 @@ impl<R: Runtime> Pods<R> {
                 Some(ended) = self.running.join_next() => self.ended(ended).await?,
                 Some(Ok(pod)) = self.later.join_next() => self.try_again(pod).await,
                 Some(_) = self.chores.join_next() => {}
+                freed = self.line.freed() => self.room_freed(&freed).await,
                 event = shutdown::next(&mut self.stopping) => self.stopping_event(event).await,
                 command = ears.commands.recv() => match command {
                     Some(Command::ShutDown { farewell, news }) => self.shut_down(farewell, news).await,
@@ -198,13 +213,26 @@ impl<R: Runtime> Pods<R> {
             inbox.try_send(input).expect("a new inbox has room for the first few facts");
         }
         let full_name = statics::line_of(&facts.pod);
+        let (asks, importance) = (Room::of_pod(&facts.pod), room::importance(&facts.pod));
         let facts = Arc::new(Mutex::new(facts));
         let hands = Hands::new(self.tools.clone(), facts.clone(), inbox.clone());
         let flush = hands.flush();
         let (driver, progress) = Driver::new(uid.to_owned(), worker, told, (self.journal.clone(), memory), hands);
         let entry = PodEntry { uid: PodUid(uid.to_owned()), facts, progress, flush };
         lock(&self.directory).insert(uid.to_owned(), entry.clone());
-        let handle = Handle { inbox, entry, told: None, begun, object_gone: false, full_name, unwanted: false };
+        let handle = Handle {
+            inbox,
+            entry,
+            told: None,
+            begun,
+            object_gone: false,
+            full_name,
+            unwanted: false,
+            asks,
+            importance,
+            gives_way: false,
+            told_to_wait: false,
+        };
         self.drivers.insert(uid.to_owned(), handle);
         let key = uid.to_owned();
         self.running.spawn(async move { (key, driver.run().await) });
@@ -289,19 +317,12 @@ impl<R: Runtime> Pods<R> {
             if over || self.mode == Mode::Closed || !self.adopt(&uid, &pod).await {
                 return;
             }
-            if pod.metadata.deletion_timestamp.is_none() {
-                match self.mode {
-                    Mode::ShuttingDown => self.turn_away(&uid).await,
-                    Mode::Open | Mode::Closed => self.spare_the_node(&uid, &pod).await,
-                }
-            }
+        }
+        // A pod that is already leaving when it is first seen never begins.
+        if pod.metadata.deletion_timestamp.is_none() {
+            self.admit(&uid, &pod).await;
         }
         let Some(handle) = self.drivers.get_mut(&uid) else { return };
-        // A pod that is already leaving when it is first seen never begins.
-        if !handle.begun && pod.metadata.deletion_timestamp.is_none() {
-            handle.begun = true;
-            let _ = handle.inbox.send(Input::Begin).await;
-        }
         let deletion = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
         let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
         // Our own word comes back as well; what the worker already says of itself is no news to it.
@@ -325,6 +346,8 @@ impl<R: Runtime> Pods<R> {
         }
         if denied {
             handle.entry.flush.overwritten();
+        } else {
+            handle.entry.flush.seen(&lock(&handle.entry.facts).pod);
         }
         for change in changes {
             let _ = handle.inbox.send(Input::SpecChanged { change }).await;
@@ -345,6 +368,27 @@ impl<R: Runtime> Pods<R> {
         handle.told = Some((grace, deletion));
         let sighting = if live { DeleteSighting::Live } else { found(deletion) };
         let _ = handle.inbox.send(Input::DeleteRequested { grace: seconds(grace), sighting }).await;
+    }
+
+    /// Begins a pod that has not begun, if it may come.
+    async fn admit(&mut self, uid: &str, pod: &Pod) {
+        let begun = |pods: &Self| pods.drivers.get(uid).is_none_or(|handle| handle.begun);
+        match self.mode {
+            _ if begun(self) => {}
+            Mode::ShuttingDown => self.turn_away(uid).await,
+            Mode::Open => {
+                self.spare_the_node(uid, pod).await;
+                if !begun(self) {
+                    self.seek_room(uid).await;
+                }
+            }
+            // It is ended at once, like everybody who was here before.
+            Mode::Closed => {
+                let Some(handle) = self.drivers.get_mut(uid) else { return };
+                handle.begun = true;
+                let _ = handle.inbox.send(Input::Begin).await;
+            }
+        }
     }
 
     /// Takes a pod on: kept on disk and written down before anything is done for it.

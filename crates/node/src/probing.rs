@@ -49,10 +49,11 @@ impl Running {
     }
 }
 
-/// Starts the probes of a run; `None` if it has none. `tell` takes an event for people.
+/// Starts the probes of a run; `None` if it has none. A run that `came_up` before is not asked again whether it has. `tell`
+/// takes an event for people.
 pub fn start<R: Runtime>(
     container: &Container,
-    instance: &Instance,
+    (instance, came_up): (&Instance, bool),
     target: Target<R>,
     inbox: mpsc::Sender<Input>,
     tell: impl Fn(Event) + Clone + Send + Sync + 'static,
@@ -70,7 +71,7 @@ pub fn start<R: Runtime>(
             inbox: inbox.clone(),
         })
     };
-    let startup = asked(Probe::Startup, &container.startup_probe);
+    let startup = asked(Probe::Startup, &container.startup_probe).filter(|_| !came_up);
     let liveness = asked(Probe::Liveness, &container.liveness_probe);
     let readiness = asked(Probe::Readiness, &container.readiness_probe);
     if startup.is_none() && liveness.is_none() && readiness.is_none() {

@@ -10,6 +10,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use lifecycle::{Input, PodStatus};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::statics::{self, mirror};
@@ -35,7 +36,20 @@ struct Wanted {
 pub struct Publisher {
     wanted: watch::Sender<Wanted>,
     stored: watch::Receiver<u64>,
+    written: SharedWritten,
 }
+
+/// What a publisher has stored, so that others can tell whether it still stands.
+#[derive(Clone, Debug, Default)]
+struct Written {
+    /// The version of the object that it was stored with.
+    version: Option<u64>,
+    status: Option<ApiStatus>,
+    /// What is being stored: it may be seen before the answer that it is.
+    coming: Option<ApiStatus>,
+}
+
+type SharedWritten = Arc<Mutex<Written>>;
 
 impl std::fmt::Debug for Wanted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -43,6 +57,8 @@ impl std::fmt::Debug for Wanted {
     }
 }
 
+/// Somebody who says otherwise again and again is answered this often.
+const REPAIR: Duration = Duration::from_secs(1);
 const RETRY_LEAST: Duration = Duration::from_millis(200);
 const RETRY_MOST: Duration = Duration::from_secs(5);
 
@@ -56,7 +72,9 @@ impl Publisher {
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (wanted, wanted_seen) = watch::channel(Wanted::default());
         let (stored_told, stored) = watch::channel(0);
-        (Self { wanted, stored }, run(Writer::new(client, node, facts), inbox, wanted_seen, stored_told))
+        let written = SharedWritten::default();
+        let writer = Writer::new(client, node, facts, written.clone());
+        (Self { wanted, stored, written }, run(writer, inbox, wanted_seen, stored_told))
     }
 
     /// Let others see `status`.
@@ -77,7 +95,7 @@ impl Publisher {
 
     /// Someone else's way to wait until what was asked for is stored.
     pub fn flush(&self) -> Flush {
-        Flush { wanted: self.wanted.clone(), stored: self.stored.clone() }
+        Flush { wanted: self.wanted.clone(), stored: self.stored.clone(), written: self.written.clone() }
     }
 }
 
@@ -86,12 +104,30 @@ impl Publisher {
 pub struct Flush {
     wanted: watch::Sender<Wanted>,
     stored: watch::Receiver<u64>,
+    written: SharedWritten,
 }
 
 impl Flush {
     /// What the status is made of has changed outside the worker (a readiness gate): write it again if it differs.
     pub fn refresh(&self) {
         self.wanted.send_modify(|w| w.version += 1);
+    }
+
+    /// The object was seen like this. If somebody else has written what is ours to say, we say it again.
+    pub fn seen(&self, pod: &Pod) {
+        let is_overwritten = {
+            let written = crate::hands::lock(&self.written);
+            let (Some(version), Some(status)) = (number(&pod.metadata.resource_version), &pod.status) else { return };
+            let stands = |ours: &ApiStatus| stands(ours, status);
+            // What is older than our word says nothing of it.
+            written.version.is_some_and(|ours| version > ours)
+                && written.status.as_ref().is_some_and(|ours| !stands(ours))
+                && !written.coming.as_ref().is_some_and(stands)
+        };
+        if is_overwritten {
+            debug!(pod = pod.metadata.name, "somebody else has written the pod's status");
+            self.overwritten();
+        }
     }
 
     /// Somebody else has written what is ours to say: it is not stored as we think it is.
@@ -117,11 +153,17 @@ async fn run(
 ) {
     let (mut deletes_done, mut overwritten) = (0, 0);
     let mut retry = RETRY_LEAST;
-    while wanted.changed().await.is_ok() {
+    let mut repair_at = Instant::now();
+    loop {
+        let is_due = overwritten != wanted.borrow().overwritten;
+        tokio::select! {
+            changed = wanted.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep_until(repair_at), if is_due => {}
+        }
         loop {
             let want = wanted.borrow_and_update().clone();
-            if overwritten != want.overwritten {
-                overwritten = want.overwritten;
+            if overwritten != want.overwritten && Instant::now() >= repair_at {
+                (overwritten, repair_at) = (want.overwritten, Instant::now() + REPAIR);
                 writer.last = None;
             }
             if let Err(error) = writer.write(want.status.as_ref()).await {
@@ -162,19 +204,21 @@ struct Writer {
     last: Option<ApiStatus>,
     /// The version of the object as we last saw it.
     version: Option<String>,
+    /// What others may know of this.
+    written: SharedWritten,
 }
 
 /// How often somebody else may be quicker before we wait a little.
 const CONFLICTS_MOST: u32 = 5;
 
 impl Writer {
-    fn new(client: kube::Client, node: String, facts: SharedFacts) -> Self {
+    fn new(client: kube::Client, node: String, facts: SharedFacts, written: SharedWritten) -> Self {
         let pod = crate::hands::lock(&facts).pod.clone();
         let is_static = statics::is_static(&pod);
         let meta = pod.metadata;
         let api = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
         let (name, uid) = (meta.name.unwrap_or_default(), meta.uid.unwrap_or_default());
-        Self { client, api, node, facts, name, uid, is_static, last: None, version: None }
+        Self { client, api, node, facts, name, uid, is_static, last: None, version: None, written }
     }
 
     async fn write(&mut self, status: Option<&PodStatus>) -> kube::Result<()> {
@@ -196,11 +240,15 @@ impl Writer {
             if self.last.as_ref() == Some(&new) {
                 return Ok(());
             }
+            let coming = as_read(&new);
+            crate::hands::lock(&self.written).coming.clone_from(&coming);
             let guard = self.guard(&new);
             let mut patch = patch(&self.uid, guard.as_deref(), &new);
             take_back(&mut patch, self.last.as_ref(), &new, self.is_static);
             match self.api.patch_status(&self.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
                 Ok(stored) => {
+                    let version = number(&stored.metadata.resource_version);
+                    *crate::hands::lock(&self.written) = Written { version, status: coming, coming: None };
                     (self.last, self.version) = (Some(new), stored.metadata.resource_version);
                     return Ok(());
                 }
@@ -233,8 +281,7 @@ impl Writer {
         }
         let facts = crate::hands::lock(&self.facts);
         let seen = &facts.pod.metadata.resource_version;
-        // Versions are numbers here; the later one will do as well if the pod was not over by then.
-        let number = |version: &Option<String>| version.as_ref().and_then(|text| text.parse::<u64>().ok());
+        // The later one will do as well if the pod was not over by then.
         let is_later = number(seen) > number(&self.version) && !facts.pod.status.as_ref().is_some_and(is_over);
         if is_later { seen.clone() } else { self.version.clone() }
     }
@@ -242,7 +289,9 @@ impl Writer {
     /// Sees to it that there is a mirror to write to. False if the API has no place for one.
     async fn reflect(&mut self) -> kube::Result<bool> {
         let pod = crate::hands::lock(&self.facts).pod.clone();
-        let Some(mirror) = mirror::ensure(&self.client, &pod, &self.node).await? else { return Ok(false) };
+        // Until there is one, ours is the UID of the pod itself.
+        let had_one = pod.metadata.uid.as_ref() != Some(&self.uid);
+        let Some(mirror) = mirror::ensure(&self.client, &pod, &self.node, had_one).await? else { return Ok(false) };
         let uid = mirror.metadata.uid.unwrap_or_default();
         if uid != self.uid {
             (self.uid, self.last) = (uid, None);
@@ -274,6 +323,29 @@ impl Writer {
     }
 }
 
+/// Versions are numbers here.
+fn number(version: &Option<String>) -> Option<u64> {
+    version.as_ref()?.parse().ok()
+}
+
+/// Whether everything that we said of a pod still stands in what is stored. Others have conditions of their own.
+fn stands(ours: &ApiStatus, stored: &ApiStatus) -> bool {
+    let kept = stored.conditions.as_deref().unwrap_or_default();
+    ours.conditions.iter().flatten().all(|condition| kept.contains(condition))
+        && (&ours.phase, &ours.reason, &ours.message) == (&stored.phase, &stored.reason, &stored.message)
+        && (&ours.start_time, ours.observed_generation) == (&stored.start_time, stored.observed_generation)
+        && (&ours.pod_ip, &ours.pod_ips) == (&stored.pod_ip, &stored.pod_ips)
+        && (&ours.host_ip, &ours.host_ips) == (&stored.host_ip, &stored.host_ips)
+        && ours.container_statuses == stored.container_statuses
+        && ours.init_container_statuses == stored.init_container_statuses
+        && ours.ephemeral_container_statuses == stored.ephemeral_container_statuses
+}
+
+/// A status as others will read it: times lose their fractions on the way.
+fn as_read(status: &ApiStatus) -> Option<ApiStatus> {
+    serde_json::from_value(serde_json::to_value(status).ok()?).ok()
+}
+
 /// What is sent to store a status, for an object that must be ours and perhaps unchanged.
 fn patch(uid: &str, version: Option<&str>, status: &ApiStatus) -> Value {
     let mut patch = json!({ "metadata": { "uid": uid }, "status": with_removals(status) });
@@ -298,8 +370,8 @@ fn with_removals(status: &ApiStatus) -> Value {
     value
 }
 
-/// A merge keeps the conditions and addresses that a patch leaves out. Conditions that only we write go when they are no
-/// longer so, of a mirror that is all of them; an address goes with the sandbox that had it.
+/// A merge keeps the conditions that a patch leaves out. Those that only we write go when they are no longer so; of a mirror
+/// that is all of them.
 fn take_back(patch: &mut Value, before: Option<&ApiStatus>, new: &ApiStatus, is_mirror: bool) {
     let named = |status: &ApiStatus| -> Vec<String> {
         status.conditions.iter().flatten().map(|condition| condition.type_.clone()).collect()
@@ -310,11 +382,12 @@ fn take_back(patch: &mut Value, before: Option<&ApiStatus>, new: &ApiStatus, is_
     if let Some(list) = patch["status"]["conditions"].as_array_mut() {
         list.extend(gone.map(|kind| json!({ "$patch": "delete", "type": kind })));
     }
-    let still: Vec<&str> = new.pod_ips.iter().flatten().map(|own| own.ip.as_str()).collect();
-    let before = before.iter().flat_map(|status| status.pod_ips.iter().flatten());
+    // So it is with addresses.
+    let pod_ips = |status: &ApiStatus| status.pod_ips.iter().flatten().map(|it| it.ip.clone()).collect::<Vec<_>>();
+    let (before, still) = (before.map(pod_ips).unwrap_or_default(), pod_ips(new));
     if let Some(list) = patch["status"]["podIPs"].as_array_mut() {
-        let gone = before.filter(|own| !still.contains(&own.ip.as_str()));
-        list.extend(gone.map(|own| json!({ "$patch": "delete", "ip": own.ip })));
+        let gone = before.into_iter().filter(|ip| !still.contains(ip));
+        list.extend(gone.map(|ip| json!({ "$patch": "delete", "ip": ip })));
     }
 }
 
@@ -328,7 +401,7 @@ fn is_conflict(error: &kube::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::PodCondition;
+    use k8s_openapi::api::core::v1::{PodCondition, PodIP};
 
     use super::*;
 
@@ -343,17 +416,37 @@ mod tests {
         assert_eq!(with_removals(&ApiStatus::default()), json!({ "reason": null, "message": null }));
     }
 
-    /// A pod whose sandbox was made anew has one address: that of before is not merged with it.
+    /// Conditions of others, and what only they write, leave ours as it is.
     #[test]
-    fn addresses_of_sandboxes_before_are_taken_back() {
-        let at = |ips: &[&str]| {
-            let own = |ip: &&str| k8s_openapi::api::core::v1::PodIP { ip: (*ip).into() };
-            ApiStatus { pod_ips: Some(ips.iter().map(own).collect()), ..ApiStatus::default() }
+    fn what_we_said_stands_until_somebody_says_otherwise() {
+        let condition = |kind: &str, status: &str| PodCondition {
+            type_: kind.into(),
+            status: status.into(),
+            last_transition_time: crate::translate::api_time(lifecycle::Wall(1_999)),
+            ..PodCondition::default()
         };
-        let mut told = json!({ "status": { "podIPs": [{ "ip": "10.86.0.7" }] } });
-        take_back(&mut told, Some(&at(&["10.86.0.4", "10.86.0.7"])), &at(&["10.86.0.7"]), false);
-        let gone = json!({ "$patch": "delete", "ip": "10.86.0.4" });
-        assert_eq!(told["status"]["podIPs"], json!([{ "ip": "10.86.0.7" }, gone]));
+        let said = ApiStatus {
+            phase: Some("Running".into()),
+            conditions: Some(vec![condition("Ready", "True")]),
+            ..ApiStatus::default()
+        };
+        let ours = as_read(&said).expect("it can be read");
+        assert_ne!(ours, said, "a fraction of a second is lost");
+        let with = |change: fn(&mut ApiStatus)| {
+            let mut stored = ours.clone();
+            change(&mut stored);
+            stands(&ours, &stored)
+        };
+        assert!(with(|_| {}));
+        assert!(with(|it| it.nominated_node_name = Some("n1".into())));
+        let mut more = ours.clone();
+        more.conditions.get_or_insert_default().push(condition("DisruptionTarget", "True"));
+        assert!(stands(&ours, &more));
+        assert!(!with(|it| it.phase = Some("Pending".into())));
+        assert!(!with(|it| it.conditions = None));
+        assert!(!with(|it| it.conditions.iter_mut().flatten().for_each(|it| it.status = "False".into())));
+        assert!(!with(|it| it.pod_ip = Some("10.0.0.1".into())));
+        assert!(!with(|it| it.container_statuses = Some(Vec::new())));
     }
 
     /// What a static pod went through before it runs anew is not told of the new run; a pod's own conditions stay.
@@ -373,5 +466,10 @@ mod tests {
         };
         assert_eq!(removed(true), ["DisruptionTarget", "adieu.dev/TrafficDrained"]);
         assert_eq!(removed(false), ["adieu.dev/TrafficDrained"]);
+        let at = |ip: &str| ApiStatus { pod_ips: Some(vec![PodIP { ip: ip.into() }]), ..ApiStatus::default() };
+        let mut sent = patch("uid", None, &at("10.0.0.1"));
+        take_back(&mut sent, Some(&at("192.0.2.1")), &at("10.0.0.1"), false);
+        let list = json!([{ "ip": "10.0.0.1" }, { "$patch": "delete", "ip": "192.0.2.1" }]);
+        assert_eq!(sent["status"]["podIPs"], list);
     }
 }

@@ -7,6 +7,7 @@ use http::header::{self, HeaderMap};
 use http::request::Parts;
 use jiff::Timestamp;
 
+use crate::audit::{Record, Who};
 use crate::authorize::{Attributes, Target, authorize};
 use crate::identity::Identity;
 use crate::query;
@@ -15,7 +16,7 @@ use crate::tokens::{self, ISSUER};
 
 /// The caller: what the connection or the process put into the request's extensions, else whom the bearer token
 /// names, else nobody in particular. `Impersonate-*` headers are honoured for those who may, and never ignored.
-pub(crate) fn authenticate(state: &State, parts: &mut Parts) -> Result<Identity, Status> {
+pub(crate) fn authenticate(state: &State, parts: &mut Parts, record: Option<&Record>) -> Result<Identity, Status> {
     let identity = match parts.extensions.remove::<Identity>() {
         Some(identity) => identity,
         None => match parts.headers.get(header::AUTHORIZATION) {
@@ -24,7 +25,13 @@ pub(crate) fn authenticate(state: &State, parts: &mut Parts) -> Result<Identity,
             None => Identity::anonymous(),
         },
     };
-    impersonate(state, identity, &parts.headers)
+    let Some(record) = record else { return impersonate(state, identity, &parts.headers) };
+    let user = identity.clone();
+    let acts_as = impersonate(state, identity, &parts.headers);
+    let other = acts_as.as_ref().ok().filter(|acts_as| **acts_as != user).cloned();
+    // The first word counts, and there is only this one.
+    let _ = record.who.set(Who { user, acts_as: other });
+    acts_as
 }
 
 fn bearer(state: &State, credential: &header::HeaderValue) -> Option<Identity> {

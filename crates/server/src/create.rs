@@ -77,7 +77,7 @@ pub(crate) async fn create(
             api::track_update(kind, None, &mut object, manager, &kind.api_version(), None, now);
         }
         admission::before_create(state, kind, creation.namespace, &mut object)?;
-        policies::fill(state, kind, creation.namespace, &mut object);
+        let ranges = policies::fill(state, kind, creation.namespace, &mut object);
         warnings.extend(api::prepare_create(
             kind,
             &mut object,
@@ -89,7 +89,8 @@ pub(crate) async fn create(
         admission::allocate(state, kind, &mut object, None)?;
         admission::taint(kind, None, &mut object);
         account_secrets::admit(state, kind, &object)?;
-        let arrival = Arrival { kind, namespace: creation.namespace, subresource: None, old: None, new: &object };
+        let (namespace, ranges) = (creation.namespace, ranges.as_ref());
+        let arrival = Arrival { kind, namespace, subresource: None, old: None, new: &object, ranges };
         let _held = if creation.is_own { None } else { policies::admit(state, &arrival, warnings)? };
         if creation.dry_run {
             return dry_run(state, creation, object);

@@ -13,6 +13,7 @@
 
 mod account_secrets;
 mod admission;
+mod audit;
 mod authenticate;
 mod authorize;
 mod binding;
@@ -41,6 +42,8 @@ mod own_service;
 mod patch;
 pub mod pki;
 mod policies;
+mod protection;
+mod proxy;
 mod query;
 mod quotas;
 mod random;
@@ -68,6 +71,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use api::rules::allocation::ServiceRange;
+pub use audit::AuditLog;
 pub use body::{Body, BoxError};
 pub use identity::Identity;
 pub use node::{Dialing, NoNodes, NodeDialer, RemoteNodes, Stream};
@@ -132,6 +136,7 @@ impl Server {
         tokio::spawn(rbac::aggregate::keep(Arc::clone(&state), stop.clone()));
         tokio::spawn(own_service::keep(Arc::clone(&state), stop.clone()));
         tokio::spawn(account_secrets::keep(Arc::clone(&state), stop.clone()));
+        tokio::spawn(protection::keep(Arc::clone(&state), stop.clone()));
         Ok(Self { state, _background: Arc::new(stop.drop_guard()) })
     }
 
@@ -140,6 +145,12 @@ impl Server {
         if self.state.root_ca.set(pem.to_owned()).is_ok() {
             self.state.root_ca_set.notify_one();
         }
+    }
+
+    /// Writes every request that comes over the network to `log`. The first call counts.
+    pub fn audit_to(&self, log: AuditLog) {
+        // A second log would be a mistake of the wiring.
+        let _ = self.state.audit.set(log);
     }
 
     /// The whole API as a service on `http` types. The caller's identity is the [`Identity`] extension of the request;

@@ -51,7 +51,8 @@ pub(crate) async fn log(state: &State, request: &Request) -> Result<Response<Bod
         &["containerLogs", &request.namespace, &request.name, container],
         passed.map(|(n, v)| (n.as_str(), v.as_str())),
     );
-    let asked = http::Request::get(uri).header(header::HOST, node).body(Empty::new()).map_err(unbuildable)?;
+    let asked =
+        http::Request::get(uri).header(header::HOST, node).body(Empty::<bytes::Bytes>::new()).map_err(unbuildable)?;
     let answer = node::ask(state, node, asked).await.map_err(unreachable)?;
     if !answer.status().is_success() {
         return Err(refusal(answer).await);
@@ -87,7 +88,7 @@ pub(crate) async fn stream(state: &State, request: &Request, parts: &mut Parts) 
     let Some(upgrade) = parts.extensions.remove::<OnUpgrade>() else {
         return Err(Status::bad_request("Upgrade request required"));
     };
-    let mut asked = http::Request::new(Empty::new());
+    let mut asked = http::Request::new(Empty::<bytes::Bytes>::new());
     *asked.method_mut() = parts.method.clone();
     *asked.uri_mut() = uri;
     *asked.headers_mut() = upgrade_headers(&parts.headers);
@@ -109,7 +110,7 @@ pub(crate) async fn stream(state: &State, request: &Request, parts: &mut Parts) 
 }
 
 /// Copies both ways until both ends are done, or we are asked to stop.
-async fn join(client: OnUpgrade, node: OnUpgrade, stopping: CancellationToken) -> Result<(), hyper::Error> {
+pub(crate) async fn join(client: OnUpgrade, node: OnUpgrade, stopping: CancellationToken) -> Result<(), hyper::Error> {
     let (client, node) = tokio::try_join!(client, node)?;
     let (mut from_client, mut to_client) = tokio::io::split(TokioIo::new(client));
     let (mut from_node, mut to_node) = tokio::io::split(TokioIo::new(node));
@@ -140,7 +141,7 @@ async fn join(client: OnUpgrade, node: OnUpgrade, stopping: CancellationToken) -
 }
 
 /// Ends a followed log when the server stops, cleanly.
-fn until_stopped(
+pub(crate) fn until_stopped(
     body: Incoming,
     stopping: CancellationToken,
 ) -> impl http_body::Body<Data = bytes::Bytes, Error = hyper::Error> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use api::KINDS;
 
+use crate::audit::AuditLog;
 use crate::state::State;
 
 /// Upper bounds of the latency histogram, in seconds.
@@ -108,6 +109,12 @@ pub(crate) fn page(state: &State) -> String {
     for kind in KINDS.iter().filter(|kind| kind.is_stored() && kind.face.is_none()) {
         let count = state.store.list(kind.collection(), "", None).map_or(0, |page| page.items.len());
         line(&mut out, "apiserver_storage_objects", &format!("resource=\"{}\"", kind.collection()), count);
+    }
+    if let Some((written, lost)) = state.audit.get().map(AuditLog::counts) {
+        head(&mut out, "apiserver_audit_event_total", "counter", "Requests that were written down.");
+        line(&mut out, "apiserver_audit_event_total", "", written);
+        head(&mut out, "apiserver_audit_error_total", "counter", "Requests that could not be written down.");
+        line(&mut out, "apiserver_audit_error_total", "plugin=\"log\"", lost);
     }
     process(&mut out);
     out

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::{Request, Response};
-use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
@@ -17,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::body::BoxError;
 use crate::pki::Pki;
 use crate::request::key;
 use crate::state::{State, core_kind};
@@ -108,11 +108,16 @@ impl NodeDialer for RemoteNodes {
     }
 }
 
-/// Where a node says that it listens, in its own object.
-fn listens_at(node: &Value) -> Option<SocketAddr> {
+/// The address that a node has by its own word.
+pub(crate) fn internal_ip(node: &Value) -> Option<IpAddr> {
     let addresses = node["status"]["addresses"].as_array()?;
     let internal = addresses.iter().find(|address| address["type"] == "InternalIP")?;
-    let ip: IpAddr = internal["address"].as_str()?.parse().ok()?;
+    internal["address"].as_str()?.parse().ok()
+}
+
+/// Where a node says that it listens, in its own object.
+pub(crate) fn listens_at(node: &Value) -> Option<SocketAddr> {
+    let ip = internal_ip(node)?;
     let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64()?;
     Some(SocketAddr::new(ip, u16::try_from(port).ok()?))
 }
@@ -127,21 +132,33 @@ pub(crate) enum AskError {
 }
 
 /// Sends one request on a stream of its own. The answer may be an upgrade.
-pub(crate) async fn ask(
-    state: &State,
-    node: &str,
-    request: Request<Empty<bytes::Bytes>>,
-) -> Result<Response<Incoming>, AskError> {
+pub(crate) async fn ask<B>(state: &State, node: &str, request: Request<B>) -> Result<Response<Incoming>, AskError>
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
     let at = state.store.get(&key(core_kind("nodes"), "", node)).and_then(|object| listens_at(&object.value()));
     let stream = state.nodes.dial(node, at).await.map_err(|source| AskError::Dial { node: node.to_owned(), source })?;
-    let http = |source| AskError::Http { node: node.to_owned(), source };
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
-    let name = node.to_owned();
+    converse(stream, request).await.map_err(|source| AskError::Http { node: node.to_owned(), source })
+}
+
+/// Sends one request on `stream`, which is used for nothing else.
+pub(crate) async fn converse<B>(
+    stream: Box<dyn Stream>,
+    request: Request<B>,
+) -> Result<Response<Incoming>, hyper::Error>
+where
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<BoxError>,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // Ends by itself: with the answer's last byte, or when the upgraded stream is handed over.
     tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(node = name, %error, "the stream to the node broke");
+            tracing::debug!(%error, "a stream to a node or a backend broke");
         }
     });
-    sender.send_request(request).await.map_err(http)
+    sender.send_request(request).await
 }

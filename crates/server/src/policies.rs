@@ -2,6 +2,8 @@
 //!
 //! [`fill`] runs before an object is judged by its own rules, [`admit`] after: what is not sound is told so first.
 
+use std::sync::Arc;
+
 use api::pod_security::{self, LevelAt, Policy};
 use api::{Kind, Status, limits, rules};
 use serde_json::Value;
@@ -22,13 +24,22 @@ pub(crate) struct Arrival<'a> {
     /// What it takes the place of.
     pub(crate) old: Option<&'a Value>,
     pub(crate) new: &'a Value,
+    /// The limit ranges that it was filled from, if it was.
+    pub(crate) ranges: Option<&'a Ranges>,
 }
 
-/// Gives a new pod what the limit ranges of its namespace give. One that a node runs without the API stays as it is.
-pub(crate) fn fill(state: &State, kind: &Kind, namespace: &str, object: &mut Value) {
-    if kind.collection() == "pods" && object["spec"].is_object() && !rules::is_mirror(object) {
-        limits::fill(object, ranges(state, namespace).iter().map(|range| &**range));
+/// The limit ranges of a namespace.
+pub(crate) type Ranges = Vec<Arc<Value>>;
+
+/// Gives a new pod what the limit ranges of its namespace give, and answers them. One that a node runs without the API stays as
+/// it is.
+pub(crate) fn fill(state: &State, kind: &Kind, namespace: &str, object: &mut Value) -> Option<Ranges> {
+    if kind.collection() != "pods" || !object["spec"].is_object() || rules::is_mirror(object) {
+        return None;
     }
+    let ranges = ranges(state, namespace);
+    limits::fill(object, ranges.iter().map(|range| &**range));
+    Some(ranges)
 }
 
 /// Refuses what the namespace does not take; what is only frowned upon goes to `warnings`. Whoever stores the object
@@ -44,15 +55,18 @@ pub(crate) fn admit(
     state.quotas.reserve(&state.store, arrival).map_err(refuse)
 }
 
-fn ranges(state: &State, namespace: &str) -> Vec<std::sync::Arc<Value>> {
+fn ranges(state: &State, namespace: &str) -> Ranges {
     let all = state.store.list(core_kind("limitranges").collection(), namespace, None);
     all.map(|page| page.items).unwrap_or_default().iter().map(|range| range.value()).collect()
 }
 
-/// Pods cannot change what is limited in them; claims can.
+/// Pods change what is limited in them only by a resize; claims can.
 fn check_limits(state: &State, arrival: &Arrival<'_>) -> Result<(), String> {
     let asked = match arrival.kind.collection() {
-        "pods" => arrival.old.is_none() && !rules::is_mirror(arrival.new),
+        "pods" => {
+            let may_differ = arrival.old.is_none() || arrival.subresource == Some("resize");
+            may_differ && !rules::is_mirror(arrival.new)
+        }
         "persistentvolumeclaims" => {
             arrival.subresource.is_none() && api::meta::deletion_timestamp(arrival.new).is_none()
         }
@@ -61,11 +75,12 @@ fn check_limits(state: &State, arrival: &Arrival<'_>) -> Result<(), String> {
     if !asked {
         return Ok(());
     }
-    limits::check(arrival.kind, arrival.new, ranges(state, arrival.namespace).iter().map(|range| &**range))
+    let check = |ranges: &Ranges| limits::check(arrival.kind, arrival.new, ranges.iter().map(|range| &**range));
+    arrival.ranges.map_or_else(|| check(&ranges(state, arrival.namespace)), check)
 }
 
 fn check_security(state: &State, arrival: &Arrival<'_>) -> Result<Vec<String>, String> {
-    let Arrival { kind, namespace, subresource, old, new } = *arrival;
+    let Arrival { kind, namespace, subresource, old, new, .. } = *arrival;
     if kind.collection() == "namespaces" && subresource.is_none() {
         return Ok(old.map(|old| existing(state, old, new)).unwrap_or_default());
     }

@@ -1,37 +1,36 @@
 //! Quotas at the door: what is used is added up from what is stored, and what is on its way in is held.
 //!
-//! No number is kept that a crash could leave wrong. Two who come at once cannot both have the last of something: whoever
-//! is let in is counted from that moment on, as held while it is being stored and as stored afterwards. One process has
-//! the store, so one desk sees everybody.
+//! No number is kept that a crash could leave wrong: sums live in memory, begin with what is stored and follow it change by
+//! change ([`ledger`]). Two who come at once cannot both have the last of something: whoever is let in is counted from that
+//! moment on, as held while it is being stored and as stored afterwards. One process has the store, so the one desk of a namespace
+//! sees everybody who wants into it.
 
 mod keeper;
+mod ledger;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::Kind;
 use api::amounts::Amounts;
 use api::quota::{Cost, Quota, is_countable};
 use jiff::Timestamp;
-use store::{Key, Revision, Store};
+use store::{Key, Store};
 
 use crate::policies::Arrival;
 use crate::request::key;
 use crate::state::core_kind;
 
 pub(crate) use keeper::keep;
+use ledger::Ledger;
 
-/// Where everyone is counted who wants into a namespace with quotas.
+/// Where everyone is counted who wants into a namespace with quotas: a desk for each.
 #[derive(Default)]
-pub(crate) struct Quotas(Arc<Mutex<Desk>>);
-
-/// What each object costs, by its name, and of which version that is known.
-type Known = HashMap<Arc<str>, (Revision, Arc<Cost>)>;
+pub(crate) struct Quotas(Mutex<HashMap<Arc<str>, Arc<Mutex<Desk>>>>);
 
 #[derive(Default)]
 struct Desk {
-    /// What stored objects cost, so that each is read once per version: by namespace and collection, then by name.
-    known: HashMap<(Arc<str>, &'static str), Known>,
+    /// What stored objects cost, by collection.
+    ledgers: HashMap<&'static str, Ledger>,
     /// Who is let in and not stored yet.
     held: BTreeMap<u64, (Key, Arc<Cost>)>,
     next: u64,
@@ -49,7 +48,7 @@ impl Drop for Reservation {
     }
 }
 
-fn open(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
+fn open<T>(desk: &Mutex<T>) -> MutexGuard<'_, T> {
     desk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -59,16 +58,21 @@ fn quotas(store: &Store, namespace: &str) -> Vec<Quota> {
     all.map(|page| page.items).unwrap_or_default().iter().map(|quota| Quota::of(&quota.value())).collect()
 }
 
-/// Kinds whose cost an update may change.
-fn may_grow(kind: &Kind) -> bool {
-    matches!(kind.collection(), "services" | "persistentvolumeclaims")
+/// Whether what is asked for may cost more than what it takes the place of, if it takes the place of anything.
+fn may_cost_more(arrival: &Arrival<'_>) -> bool {
+    match (arrival.kind.collection(), arrival.subresource) {
+        ("pods", Some("resize")) => true,
+        (_, Some(_)) => false,
+        ("services" | "persistentvolumeclaims", None) => true,
+        (_, None) => arrival.old.is_none(),
+    }
 }
 
 impl Quotas {
     /// Holds a place for the arrival in every quota that counts it; refuses it if one has none left.
     pub(crate) fn reserve(&self, store: &Store, arrival: &Arrival<'_>) -> Result<Option<Reservation>, String> {
-        let Arrival { kind, namespace, subresource, old, new } = *arrival;
-        if !is_countable(kind) || subresource.is_some() || (old.is_some() && !may_grow(kind)) {
+        let Arrival { kind, namespace, old, new, .. } = *arrival;
+        if !is_countable(kind) || !may_cost_more(arrival) {
             return Ok(None);
         }
         let mut all = quotas(store, namespace);
@@ -85,7 +89,8 @@ impl Quotas {
         if let Some(old) = old {
             more.subtract(Cost::of(kind, old).at(now));
         }
-        let mut desk = open(&self.0);
+        let shared = self.desk(namespace);
+        let mut desk = open(&shared);
         for quota in &all {
             if kind.collection() == "pods" {
                 quota.check_said(new)?;
@@ -96,12 +101,22 @@ impl Quotas {
         desk.next += 1;
         let number = desk.next;
         desk.held.insert(number, (key(kind, namespace, api::meta::name(new)), cost));
-        Ok(Some(Reservation { desk: Arc::clone(&self.0), number }))
+        drop(desk);
+        Ok(Some(Reservation { desk: shared, number }))
+    }
+
+    fn desk(&self, namespace: &str) -> Arc<Mutex<Desk>> {
+        let mut desks = open(&self.0);
+        match desks.get(namespace) {
+            Some(desk) => Arc::clone(desk),
+            None => Arc::clone(desks.entry(namespace.into()).or_default()),
+        }
     }
 
     /// What `quota` has in use of what is stored, and when that changes by itself.
     fn reckon(&self, store: &Store, namespace: &str, quota: &Quota, now: Timestamp) -> (Amounts, Option<Timestamp>) {
-        let mut desk = open(&self.0);
+        let shared = self.desk(namespace);
+        let mut desk = open(&shared);
         let (mut total, mut wake) = (Amounts::default(), None);
         for collection in quota.kinds() {
             let (used, until) = desk.used(store, namespace, collection, quota, now, false);
@@ -113,7 +128,13 @@ impl Quotas {
 
     /// Forgets a namespace that has no quotas any more.
     fn forget(&self, namespace: &str) {
-        open(&self.0).known.retain(|(known, _), _| &**known != namespace);
+        let mut desks = open(&self.0);
+        let Some(desk) = desks.get(namespace) else { return };
+        open(desk).ledgers.clear();
+        // Whoever holds a place there, or is about to, must be seen by those who come later.
+        if Arc::strong_count(desk) == 1 {
+            desks.remove(namespace);
+        }
     }
 }
 
@@ -129,31 +150,26 @@ impl Desk {
         now: Timestamp,
         held: bool,
     ) -> (Amounts, Option<Timestamp>) {
+        let Some(kind) = api::KINDS.iter().find(|kind| kind.face.is_none() && kind.collection() == collection) else {
+            return (Amounts::default(), None);
+        };
+        let ledger = self.ledgers.entry(collection).or_insert_with(|| Ledger::open(store, kind, namespace));
+        ledger.catch_up(store, namespace, now);
+        let mut total = ledger.total(quota);
         // Whoever is held counts as what it will be, once, whether the store has it already or not.
         let mut arriving: BTreeMap<&Key, Amounts> = BTreeMap::new();
-        let of_this = |key: &Key| *key.collection == *collection && *key.namespace == *namespace;
-        for (key, cost) in self.held.values().filter(|(key, _)| held && of_this(key)) {
+        for (key, cost) in self.held.values().filter(|(key, _)| held && *key.collection == *collection) {
             let own = arriving.entry(key).or_default();
             if quota.counts(cost) {
                 own.raise(cost.at(now));
             }
         }
-        let page = store.list(collection, namespace, None).map(|page| page.items).unwrap_or_default();
-        let kind = api::KINDS.iter().find(|kind| kind.face.is_none() && kind.collection() == collection);
-        let before = self.known.remove(&(namespace.into(), collection)).unwrap_or_default();
-        let (mut total, mut wake) = (Amounts::default(), None);
-        let mut known = Known::with_capacity(page.len());
-        for (object, kind) in page.iter().zip(kind.into_iter().cycle()) {
-            let same = before.get(&object.key.name).filter(|(revision, _)| *revision == object.revision);
-            let cost = same.map_or_else(|| Arc::new(Cost::of(kind, &object.value())), |(_, cost)| Arc::clone(cost));
-            if !arriving.contains_key(&object.key) && quota.counts(&cost) {
-                total.add(cost.at(now));
-                wake = wake.into_iter().chain(cost.until().filter(|until| *until >= now)).min();
+        for (key, own) in &arriving {
+            if let Some(stored) = ledger.of(&key.name, quota) {
+                total.subtract(stored);
             }
-            known.insert(Arc::clone(&object.key.name), (object.revision, cost));
+            total.add(own);
         }
-        arriving.values().for_each(|own| total.add(own));
-        self.known.insert((namespace.into(), collection), known);
-        (total, wake)
+        (total, ledger.next_end())
     }
 }

@@ -146,16 +146,52 @@ pub(crate) fn warned(answer: Result<Response<Body>, Status>, warnings: &[String]
     Ok(response)
 }
 
-/// Adds `Warning` headers, which kubectl shows to people.
+/// Longest warning, and longest sum of them, in characters; beyond the second everyone is cut to the first, as upstream does.
+const WARNING_MAX: usize = 256;
+const WARNINGS_MAX: usize = 4096;
+
+/// Adds `Warning` headers, which kubectl shows to people. Long ones are cut: clients refuse answers whose headers are too long.
 pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    let total: usize = warnings.iter().map(|warning| warning.chars().count()).sum();
+    let longest = if total > WARNINGS_MAX { WARNING_MAX } else { WARNINGS_MAX };
+    let mut left = WARNINGS_MAX;
     for warning in warnings {
+        let length = warning.chars().count().min(longest);
+        if length > left {
+            return;
+        }
+        left -= length;
         let escaped: String = warning
             .chars()
+            .take(length)
             .filter(|c| !c.is_control())
             .flat_map(|c| matches!(c, '"' | '\\').then_some('\\').into_iter().chain([c]))
             .collect();
-        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{escaped}\"")) {
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{escaped}\"").as_bytes()) {
             response.headers_mut().append(header::WARNING, value);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn lengths(warnings: &[String]) -> Vec<usize> {
+        let mut response = Response::new(Body::empty());
+        warn(&mut response, warnings);
+        response.headers().get_all(header::WARNING).iter().map(|value| value.len() - "299 - \"\"".len()).collect()
+    }
+
+    #[test]
+    fn warnings_are_whole_as_long_as_there_are_few() {
+        assert_eq!(lengths(&["a".repeat(300), "b".repeat(3000)]), [300, 3000]);
+        assert_eq!(lengths(&["a".repeat(5000)]), [256]);
+        let many: Vec<String> = (0..40).map(|n| format!("{n:0300}")).collect();
+        assert_eq!(lengths(&many), vec![256; 16]);
+        // Characters are counted, not bytes.
+        assert_eq!(lengths(&["\u{e4}".repeat(4096)]), [8192]);
     }
 }

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::identity::Identity;
+use crate::proxy::Peer;
 use crate::request::Stopping;
 use crate::service::ApiService;
 
@@ -104,6 +105,7 @@ async fn connection(
             request.extensions_mut().insert(identity.clone());
         }
         request.extensions_mut().insert(Stopping(token.clone()));
+        request.extensions_mut().insert(Peer(peer.ip()));
         request
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -16,19 +17,21 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::audit::Record;
 use crate::authenticate::authenticate;
 use crate::authorize::{Attributes, Target, authorize};
 use crate::body::{self, Body, BoxError};
 use crate::identity::Identity;
 use crate::metrics::{self, What};
 use crate::negotiate::Accept;
+use crate::proxy::Peer;
 use crate::query::{self, Query};
 use crate::request::{Address, Request, ResourceAddress, Verb};
 use crate::state::State;
 use crate::tokens;
 use crate::{
     binding, collection, create, custom, delete, discovery, encoding, get, health, list, logs_exec, node_rules, patch,
-    random, respond, reviews, scale, socket, update, usage, watch,
+    proxy, random, respond, reviews, scale, socket, update, usage, watch,
 };
 
 /// A request that is not a stream or a watch must be answered within this.
@@ -88,7 +91,10 @@ where
     let path = request.uri().path().to_owned();
     let (what, began) = (what(&request), Instant::now());
     let (yaml, gzip) = (encoding::wants_yaml(request.headers()), encoding::takes_gzip(request.headers()));
-    let outcome = AssertUnwindSafe(dispatch(state, request)).catch_unwind().await;
+    // What our own parts do is what they are there for; who asked for it from outside is written down.
+    let audit = state.audit.get().filter(|_| request.extensions().get::<Peer>().is_some());
+    let record = audit.map(|_| Record::of(&request));
+    let outcome = AssertUnwindSafe(dispatch(state, request, record.as_ref())).catch_unwind().await;
     let mut response = match outcome {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => {
@@ -101,18 +107,24 @@ where
             respond::status(&Status::internal("the server broke on this request"))
         }
     };
-    if yaml {
+    let ours = response.extensions().get::<proxy::Verbatim>().is_none();
+    if yaml && ours {
         response = encoding::as_yaml(response).await;
     }
-    if gzip {
+    if gzip && ours {
         response = encoding::packed(response);
     }
     if method == Method::HEAD {
         response = without_body(response);
     }
     state.metrics.answered(what, response.status().as_u16(), began.elapsed());
+    let id = random::uid();
+    if let (Some(audit), Some(record)) = (audit, &record) {
+        let goes_on = http_body::Body::size_hint(response.body()).exact().is_none();
+        audit.tell(&record.event(&id, response.status().as_u16(), goes_on));
+    }
     let headers = response.headers_mut();
-    if let Ok(id) = HeaderValue::from_str(&random::uid()) {
+    if let Ok(id) = HeaderValue::from_str(&id) {
         headers.insert(AUDIT_ID, id);
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
@@ -143,26 +155,40 @@ fn what<B>(request: &http::Request<B>) -> What {
     }
 }
 
-async fn dispatch<B>(state: &Arc<State>, request: http::Request<B>) -> Result<Response<Body>, Status>
+async fn dispatch<B>(
+    state: &Arc<State>,
+    request: http::Request<B>,
+    record: Option<&Record>,
+) -> Result<Response<Body>, Status>
 where
     B: http_body::Body + Send + 'static,
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
     let (mut parts, sent) = request.into_parts();
-    let identity = authenticate(state, &mut parts)?;
+    let identity = authenticate(state, &mut parts, record)?;
+    let allowed = || {
+        if let Some(record) = record {
+            record.allowed.store(true, Ordering::Relaxed);
+        }
+    };
     let (address, query) = Address::of(&parts.uri);
     match address {
         Address::Path(path) => {
             let verb = parts.method.as_str().to_ascii_lowercase();
             authorize(state, &identity, &Attributes { verb: &verb, target: Target::Path(&path) })?;
+            allowed();
             not_a_resource(state, &parts, &path, &query).await
+        }
+        Address::Resource(address) if proxy::is_asked(&address) => {
+            proxy::handle(state, &identity, &address, parts, sent, allowed).await
         }
         Address::Resource(address) => {
             let verb = address.verb(&parts.method, &query)?;
             let selected = selected(&address, verb, &query);
             let asked = address.attributes(verb, selected.name().unwrap_or_default());
             authorize(state, &identity, &asked)?;
+            allowed();
             node_rules::check_list(&identity, &asked, &selected)?;
             if let Some(answer) = custom::answer(&address, verb) {
                 return answer;
@@ -263,7 +289,7 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
         (Verb::Create, Some("binding")) => binding::bind(state, request).await,
         (Verb::Create, Some("eviction")) => binding::evict(state, request).await,
         (Verb::Get | Verb::Update | Verb::Patch, Some("scale")) => scale::handle(state, request).await,
-        (Verb::Get, None | Some("status" | "ephemeralcontainers")) => get::handle(state, request),
+        (Verb::Get, None | Some("status" | "ephemeralcontainers" | "resize")) => get::handle(state, request),
         (Verb::List, None) => list::handle(state, request),
         (Verb::Watch, None) => watch::handle(state, request),
         (Verb::Create, Some("token")) => reviews::token(state, request),
@@ -272,11 +298,11 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
             let answer = create::handle(state, request, &mut warnings).await;
             respond::warned(answer, &warnings)
         }
-        (Verb::Update, None | Some("status" | "finalize" | "ephemeralcontainers")) => {
+        (Verb::Update, None | Some("status" | "finalize" | "ephemeralcontainers" | "resize")) => {
             let answer = update::handle(state, request, &mut warnings).await;
             respond::warned(answer, &warnings)
         }
-        (Verb::Patch, None | Some("status" | "ephemeralcontainers")) => {
+        (Verb::Patch, None | Some("status" | "ephemeralcontainers" | "resize")) => {
             let answer = patch::handle(state, request, &mut warnings).await;
             respond::warned(answer, &warnings)
         }

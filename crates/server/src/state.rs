@@ -9,6 +9,7 @@ use store::{Store, WriteError};
 use tokio::sync::Notify;
 
 use crate::ServerConfig;
+use crate::audit::AuditLog;
 use crate::lines::SharedLines;
 use crate::metrics::Metrics;
 use crate::node::NodeDialer;
@@ -34,6 +35,8 @@ pub(crate) struct State {
     /// What service account tokens are signed with.
     pub(crate) token_key: TokenKey,
     pub(crate) metrics: Metrics,
+    /// Where requests are written down, if they are.
+    pub(crate) audit: OnceLock<AuditLog>,
     /// What changed last, as watches send it.
     pub(crate) lines: Arc<SharedLines>,
     /// Which node needs which secrets and configmaps.
@@ -57,6 +60,7 @@ impl State {
             root_ca_set: Notify::new(),
             token_key: config.token_key,
             metrics: Metrics::default(),
+            audit: OnceLock::new(),
             lines: Arc::default(),
             node_needs: NodeNeeds::default(),
             quotas: Quotas::default(),

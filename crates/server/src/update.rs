@@ -127,7 +127,7 @@ pub(crate) fn admit(
     let (kind, subresource) = (request.kind.stored_kind(), request.subresource_name());
     // An earlier round's is given back before another is asked for.
     *place = None;
-    let arrival = Arrival { kind, namespace: &request.namespace, subresource, old: Some(old), new };
+    let arrival = Arrival { kind, namespace: &request.namespace, subresource, old: Some(old), new, ranges: None };
     *place = policies::admit(state, &arrival, warnings)?;
     Ok(())
 }

@@ -25,7 +25,7 @@ const API_VERSION: &str = "metrics.k8s.io/v1beta1";
 /// How long a node may take. It looks twice, a second apart, if nobody asked lately.
 const ANSWER: Duration = Duration::from_secs(8);
 /// The longest answer that is read.
-const ANSWER_MAX: usize = 32 << 20;
+const ANSWER_MAX: usize = 4 << 20;
 /// What a kubelet counts over that does not say so.
 const USUAL_WINDOW_NANOS: u64 = 10_000_000_000;
 
@@ -116,7 +116,8 @@ async fn used(state: &State, objects: Vec<Value>, is_pods: bool) -> Vec<Value> {
 /// What a node says of itself and its pods; `None` if it says nothing in time.
 async fn ask(state: &State, name: &str) -> Option<Value> {
     let asking = async {
-        let request = http::Request::get("/stats/summary").header(header::HOST, name).body(Empty::new()).ok()?;
+        let request =
+            http::Request::get("/stats/summary").header(header::HOST, name).body(Empty::<bytes::Bytes>::new()).ok()?;
         let answer = node::ask(state, name, request).await;
         let answer = answer.inspect_err(|error| tracing::debug!(%error, "a node does not say what it uses")).ok()?;
         let is_good = answer.status().is_success();

@@ -57,6 +57,8 @@ struct Collection {
     objects: BTreeMap<Key, Kept>,
     /// What the parsed forms of all `objects` weigh, or would.
     parsed: usize,
+    /// Whether they are kept.
+    keeps_parsed: bool,
     history: VecDeque<Change>,
     /// Every change after this one is in `history`.
     forgotten: Revision,
@@ -257,6 +259,7 @@ impl State {
         self.collections.entry(Arc::clone(name)).or_insert_with(|| Collection {
             objects: BTreeMap::new(),
             parsed: 0,
+            keeps_parsed: true,
             history: VecDeque::new(),
             forgotten: floor,
             news: (!closed).then(|| watch::Sender::new(revision)),
@@ -346,19 +349,23 @@ impl Collection {
             Change::Deleted { before, .. } => (Some(before), None),
         };
         let weight = |object: Option<&Arc<Object>>| object.map_or(0, |object| object.parsed_weight());
-        let was_small = self.parsed <= SMALL;
         self.parsed = self.parsed + weight(come) - weight(gone);
-        let is_small = self.parsed <= SMALL;
         // Half of them would be of little use.
-        if was_small && !is_small {
+        if self.keeps_parsed && self.parsed > SMALL {
+            self.keeps_parsed = false;
             self.objects.values_mut().for_each(|kept| kept.value = None);
         }
         match come {
             Some(after) => {
-                let value = is_small.then(|| after.value());
+                let value = self.keeps_parsed.then(|| after.value());
                 self.objects.insert(after.key.clone(), Kept { object: Arc::clone(after), value });
             }
             None => _ = self.objects.remove(change.key()),
+        }
+        // Well below the line, so that one who crosses it again and again is not read again and again.
+        if !self.keeps_parsed && self.parsed <= SMALL / 2 {
+            self.keeps_parsed = true;
+            self.objects.values_mut().for_each(|kept| kept.value = Some(kept.object.value()));
         }
     }
 

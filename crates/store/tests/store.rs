@@ -461,3 +461,34 @@ async fn closing_ends_watches_after_what_they_have_yet_to_read() {
     assert_eq!(soon(&mut watch).await.revision(), revision);
     ends(&mut watch).await;
 }
+
+/// What every request looks at is kept read; a collection that was large for a while is small again afterwards.
+#[tokio::test]
+async fn a_collection_that_has_become_small_again_is_kept_read() {
+    let (_directory, store) = open().await;
+    let lasting = Key::new("roles", "", "lasting");
+    set(&store, &lasting, 1).await;
+    let is_read = || store.get(&lasting).unwrap().parsed().is_some();
+    // Displaces what is kept only because it was written last.
+    let write_elsewhere = async |round: u64| {
+        for n in 0..40 {
+            let key = Key::new("elsewhere", "", format!("e{n}"));
+            let value = json!({ "metadata": {}, "round": round, "text": "x".repeat(16 << 10) });
+            store.write(&key, current(&store, &key), vec![Step::Put { key: key.clone(), value }]).await.unwrap();
+        }
+    };
+    write_elsewhere(1).await;
+    assert!(is_read(), "a small collection");
+    let bulky: Vec<Key> = (0..40).map(|n| Key::new("roles", "", format!("bulky{n}"))).collect();
+    for key in &bulky {
+        let value = json!({ "metadata": {}, "text": "x".repeat(16 << 10) });
+        store.write(key, Expect::Absent, vec![Step::Put { key: key.clone(), value }]).await.unwrap();
+    }
+    write_elsewhere(2).await;
+    assert!(!is_read(), "a large one");
+    for key in &bulky {
+        remove(&store, key).await;
+    }
+    write_elsewhere(3).await;
+    assert!(is_read(), "a small one again");
+}

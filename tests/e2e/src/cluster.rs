@@ -142,12 +142,20 @@ pub struct NodeProgram {
     program: Program,
     name: String,
     pod_cidr: String,
+    /// What it is told besides.
+    words: Vec<String>,
 }
 
 impl NodeProgram {
     /// Starts a node with the busybox image that joins `server`.
     pub async fn join(server: &ServerProgram, name: &str) -> Result<Self> {
-        let mut node = Self { program: Program::new()?, name: name.to_owned(), pod_cidr: next_range() };
+        Self::join_with(server, name, &[]).await
+    }
+
+    /// Starts one that is told more.
+    pub async fn join_with(server: &ServerProgram, name: &str, words: &[&str]) -> Result<Self> {
+        let words = words.iter().map(ToString::to_string).collect();
+        let mut node = Self { program: Program::new()?, name: name.to_owned(), pod_cidr: next_range(), words };
         let archive = workspace().join("target/images/busybox.tar");
         ensure!(archive.exists(), "{} is missing; run scripts/setup test", archive.display());
         let output = node.adieu(&["image", "load"]).arg(&archive).output().await?;
@@ -166,7 +174,7 @@ impl NodeProgram {
     fn spawn(&mut self, more: &[&str]) -> Result<()> {
         let mut command = self.program.adieu(&["node", "-v"]);
         command.args(["--node-api", "127.0.0.1:0", "--node-name", &self.name, "--pod-cidr", &self.pod_cidr]);
-        command.args(["--eviction-hard", "", "--image-gc-high-threshold", "100"]).args(more);
+        command.args(["--eviction-hard", "", "--image-gc-high-threshold", "100"]).args(&self.words).args(more);
         self.program.spawn(command)
     }
 
@@ -184,6 +192,16 @@ impl NodeProgram {
     /// Ends it as a crash would.
     pub async fn kill_9(&mut self) -> Result<()> {
         self.program.kill_9().await
+    }
+
+    /// Tells it that the machine goes down, and waits until it has ended, which it must do well.
+    pub async fn power_fails(&mut self) -> Result<()> {
+        let mut child = self.program.child.take().context("it runs")?;
+        let pid = child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?)).context("a pid")?;
+        rustix::process::kill_process(pid, rustix::process::Signal::POWER)?;
+        let status = child.wait().await?;
+        ensure!(status.success(), "adieu node ended with {status}");
+        Ok(())
     }
 
     /// Runs `adieu down`; answers what it printed.

@@ -9,7 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rustix::fs::inotify;
 use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
 use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe;
 
 use crate::pods::SOON;
 
@@ -79,6 +81,20 @@ impl Shared {
         };
         let outcome = tokio::time::timeout(limit, wait).await;
         outcome.with_context(|| format!("{file} has only {:?}", self.lines(file)))?
+    }
+
+    /// Waits until no process has the gate open any more, at most `limit`; scripts that begin with `exec 9<> /shared/gate` have.
+    pub async fn deserted(&self, limit: Duration) -> Result<()> {
+        let path = self.dir.path().join("gate");
+        let mut gate = fs::OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path)?;
+        // The kernel tells nobody of an end that was before.
+        if std::io::Read::read(&mut gate, &mut [0]).is_ok_and(|read| read == 0) {
+            return Ok(());
+        }
+        let mut gate = pipe::Receiver::from_file(gate)?;
+        let ended = tokio::time::timeout(limit, gate.read_to_end(&mut Vec::new())).await;
+        ended.context("somebody does not die")??;
+        Ok(())
     }
 
     /// Lets whoever reads `/shared/gate` in the container go on, as soon as somebody does.

@@ -4,14 +4,10 @@
 //! Containers speak through `say`, which appends `UPTIME NAME WORDS` to one log of the pod: the order of its lines is the order
 //! of events in all containers and hooks, and their times are the kernel's.
 
-use std::os::unix::fs::OpenOptionsExt;
-
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
 
 use crate::Shared;
 use crate::pods::{PodWatch, phase, status};
@@ -27,7 +23,6 @@ pub const SLOW: &str = "trap 'say TERM; sleep 1; say out; exit 0' TERM; say up; 
 pub const GATED: &str = "trap 'say TERM; read word < /shared/gate; say out; exit 0' TERM; say up; sleep 1000 & wait";
 
 const LOG: &str = "log";
-const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 /// What the kernel tells of the time since it started has so many seconds in its last digit.
 const DIGIT: f64 = 0.01;
 
@@ -279,16 +274,7 @@ impl Actor<'_> {
 
     /// Waits until no process of the pod has the gate open any more; scripts that begin with [`HOLDS_THE_GATE`] have.
     pub async fn dies(&self) -> Result<f64> {
-        let path = self.shared.path().join("gate");
-        let mut gate = std::fs::OpenOptions::new().read(true).custom_flags(NONBLOCK).open(path)?;
-        // The kernel tells nobody of an end that was before.
-        if std::io::Read::read(&mut gate, &mut [0]).is_ok_and(|read| read == 0) {
-            return Ok(uptime());
-        }
-        let mut gate = pipe::Receiver::from_file(gate)?;
-        let mut nothing = Vec::new();
-        let ended = tokio::time::timeout(PATIENCE, gate.read_to_end(&mut nothing)).await;
-        ended.context("it does not die")??;
+        self.shared.deserted(PATIENCE).await?;
         Ok(uptime())
     }
 

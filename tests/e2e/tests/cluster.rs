@@ -1,12 +1,17 @@
 //! A server and nodes that join it: three processes that may each be killed at any moment.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::fs;
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use e2e::cluster::{NodeProgram, ServerProgram};
 use e2e::leftovers::Traces;
-use e2e::pods::{PodWatch, SOON, busybox, ip};
+use e2e::pods::{PodWatch, SOON, busybox, ip, is_ready};
 use e2e::{Kubectl, Shared, instance};
+use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams, PostParams};
 use serde_json::{Value, json};
 
 /// Runs until it is asked to leave, and says so.
@@ -167,6 +172,120 @@ async fn a_silent_node_is_noticed_and_comes_back() -> Result<()> {
     ensure!(shared.lines("stays") == ["up"], "the pod did not notice: {:?}", shared.lines("stays"));
     let taints = kubectl.run(&["get", "node", "node-five", "-o", "jsonpath={.spec.taints}"]).await?;
     ensure!(taints.is_empty(), "{taints}");
+    node.down().await?;
+    Ok(())
+}
+
+/// [NT-39] [NT-138] Without its server a node ends what files no longer ask for, gracefully, and runs what they ask for anew; of
+/// the pods that only the server could speak of it touches none, also after a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_server_a_node_ends_only_what_files_gave_up() -> Result<()> {
+    let shared = Shared::new()?;
+    let mut server = ServerProgram::start().await?;
+    let mut node = NodeProgram::join(&server, "node-six").await?;
+    let client = instance::client(&server.kubeconfig()).await?;
+    let kubectl = Kubectl::newest_by(&server.kubeconfig())?;
+    let mut stays = PodWatch::on(&client, "stays").await?;
+    kubectl.apply(&pod("stays", &node, STAYS, &shared)).await?;
+    stays.ready().await?;
+    let file = node.dir().join("manifests/web.yaml");
+    let put = || {
+        let mut manifest = busybox("web", 600, STAYS, &shared);
+        manifest["spec"]["containers"][0]["env"] = json!([{ "name": "POD", "value": "web" }]);
+        fs::write(file.with_file_name(".web.yaml"), manifest.to_string())?;
+        fs::rename(file.with_file_name(".web.yaml"), &file)
+    };
+    let mut mirror = PodWatch::on(&client, "web-node-six").await?;
+    put()?;
+    mirror.ready().await?;
+    shared.wait_lines("web", 1).await?;
+
+    server.kill_9().await?;
+    fs::remove_file(&file)?;
+    shared.wait_lines("web", 2).await.context("it is asked to leave")?;
+    put()?;
+    // The next one begins when nothing is left of the last one.
+    ensure!(shared.wait_lines("web", 3).await? == ["up", "asked", "up"]);
+    node.kill_9().await?;
+    fs::remove_file(&file)?;
+    node.start()?;
+    ensure!(shared.wait_lines("web", 4).await? == ["up", "asked", "up", "asked"]);
+    ensure!(shared.lines("stays") == ["up"], "nobody said that this one has to go: {:?}", shared.lines("stays"));
+
+    server.up().await?;
+    node.ready().await?;
+    kubectl.run(&["wait", "--for=delete", "pod/web-node-six", "--timeout=60s"]).await?;
+    let seen = Api::<Pod>::namespaced(client.clone(), "default").get("stays").await?;
+    ensure!(is_ready(&seen) && shared.lines("stays") == ["up"], "{:?}", seen.status);
+    node.down().await?;
+    Ok(())
+}
+
+/// [NT-157] A machine goes down with a hundred pods while its server does not answer: how each of them ended is told at the next
+/// start.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_shutdown_could_not_tell_is_told_at_the_next_start() -> Result<()> {
+    const MANY: usize = 100;
+    let shared = Shared::new()?;
+    let mut server = ServerProgram::start().await?;
+    let unhurried = ["--shutdown-grace", "180", "--shutdown-grace-critical", "10"];
+    let mut node = NodeProgram::join_with(&server, "node-seven", &unhurried).await?;
+    let client = instance::crowded_client(&server.kubeconfig()).await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
+    let script = "trap 'echo asked >> /shared/log; exit 7' TERM; echo up >> /shared/log; sleep 1000 & wait";
+    let create = |number: usize| {
+        let manifest = busybox(&format!("crowd-{number}"), 120, script, &shared);
+        let pods = &pods;
+        async move { anyhow::Ok(pods.create(&PostParams::default(), &serde_json::from_value(manifest)?).await?) }
+    };
+    try_join_all((0..MANY).map(create)).await?;
+    let long = Duration::from_secs(120);
+    shared.wait_until("log", long, |lines| lines.len() >= MANY).await.context("they run")?;
+    server.kill_9().await?;
+    node.power_fails().await?;
+    let asked = shared.lines("log").iter().filter(|line| *line == "asked").count();
+    ensure!(asked == MANY, "{asked} of {MANY} were asked to leave");
+
+    server.up().await?;
+    node.start()?;
+    node.ready().await?;
+    let kubectl = Kubectl::newest_by(&server.kubeconfig())?;
+    kubectl.run(&["wait", "pod", "--all", "--for=jsonpath={.status.phase}=Failed", "--timeout=120s"]).await?;
+    let all = pods.list(&ListParams::default()).await?.items;
+    ensure!(all.len() == MANY, "{} pods are left", all.len());
+    for pod in &all {
+        let status = pod.status.as_ref().context("a status")?;
+        ensure!(status.reason.as_deref() == Some("Terminated"), "{status:?}");
+        let ended = status.container_statuses.iter().flatten().filter_map(|it| it.state.as_ref()?.terminated.as_ref());
+        ensure!(ended.map(|end| end.exit_code).collect::<Vec<_>>() == [7], "{status:?}");
+    }
+    node.down().await?;
+    Ok(())
+}
+
+/// [NT-29] What is left of a pod that neither the server nor the node's own memory knows of is ended, though it does not listen.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_knows_of_is_ended() -> Result<()> {
+    const DEAF: &str = "exec 9<> /shared/gate; trap 'echo asked >> /shared/$POD' TERM; echo up >> /shared/$POD; \
+                        while :; do sleep 1000 & wait $!; done";
+    let shared = Shared::new()?;
+    let server = ServerProgram::start().await?;
+    let mut node = NodeProgram::join(&server, "node-eight").await?;
+    let client = instance::client(&server.kubeconfig()).await?;
+    let kubectl = Kubectl::newest_by(&server.kubeconfig())?;
+    let mut watch = PodWatch::on(&client, "deaf").await?;
+    let mut deaf = pod("deaf", &node, DEAF, &shared);
+    deaf["spec"]["terminationGracePeriodSeconds"] = 600.into();
+    kubectl.apply(&deaf).await?;
+    watch.ready().await?;
+    shared.wait_lines("deaf", 1).await?;
+    node.kill_9().await?;
+    kubectl.run(&["delete", "pod", "deaf", "--force", "--grace-period=0"]).await?;
+    fs::remove_file(node.dir().join("node/journal"))?;
+    node.start()?;
+    node.ready().await?;
+    shared.deserted(SOON).await?;
+    ensure!(shared.lines("deaf") == ["up", "asked"], "{:?}", shared.lines("deaf"));
     node.down().await?;
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use e2e::complaints::Expected;
 use e2e::pace::Pace;
 use e2e::pods::{PodWatch, SOON, busybox, is_ready, phase, state, terminated, waits_for};
 use e2e::{Instance, Kubectl, Shared, complaints, stories};
@@ -55,7 +56,8 @@ async fn every_end_is_told_as_it_was() -> Result<()> {
     let stories = stories![&stage;
         an_image_that_cannot_be_pulled, a_secret_that_is_not_there, a_hook_that_ends_its_container, a_container_that_crashes_again_and_again,
         the_first_of_two_containers_is_shown_terminated, whoever_has_no_handler_is_killed_whatever_the_policy,
-        whoever_exits_0_has_succeeded_whatever_the_policy,
+        whoever_exits_0_has_succeeded_whatever_the_policy, a_pod_that_may_not_set_what_it_asks_for,
+        whoever_must_not_be_root_does_not_begin,
     ];
     let told = stories.into_iter().map(|(title, story)| async move {
         match AssertUnwindSafe(story).catch_unwind().await {
@@ -235,4 +237,73 @@ async fn the_first_of_two_containers_is_shown_terminated(stage: &Stage) -> Resul
     let (_, last) = watch.gone(SOON).await?;
     assert_eq!((ended(&last, "app"), ended(&last, "quick"), phase(&last)), (Some(4), Some(0), Some("Failed")));
     Ok(())
+}
+
+/// A pod that asks for a kernel parameter it may not set is turned away, and people are told why. Nothing of it ran, so
+/// nothing is said of its containers.
+async fn a_pod_that_may_not_set_what_it_asks_for(stage: &Stage) -> Result<()> {
+    let shared = Shared::new()?;
+    for (name, host, sysctl, words) in [
+        ("unsafe", false, "kernel.msgmax", "\"kernel.msgmax\" not allowlisted"),
+        ("shared", true, "net.ipv4.tcp_syncookies", "\"net.ipv4.tcp_syncookies\" not allowed with host Net enabled"),
+    ] {
+        let mut manifest = busybox(name, 30, "sleep 1000", &shared);
+        manifest["spec"]["hostNetwork"] = host.into();
+        manifest["spec"]["securityContext"] = json!({ "sysctls": [{ "name": sysctl, "value": "1" }] });
+        // On the way through the API nobody minds: what a node allows is its own affair.
+        let mut watch = stage.create(manifest).await?;
+        let failed = watch.until_one("turned away", |pod| phase(pod) == Some("Failed")).await?;
+        let status = failed.status.context("it has one")?;
+        let told = format!("Pod was rejected: forbidden sysctl: {words}");
+        assert_eq!((status.reason.as_deref(), status.message), (Some("SysctlForbidden"), Some(told)));
+        assert_eq!(status.container_statuses, None);
+        let table = stage.kubectl.run(&["get", "pod", name]).await?;
+        ensure!(table.contains("0/1     SysctlForbidden"), "{table}");
+        stage.gone_at_once(name, &mut watch).await?;
+    }
+    Ok(())
+}
+
+/// A container that must not run as root and would is not made; the pod waits and says what for.
+async fn whoever_must_not_be_root_does_not_begin(stage: &Stage) -> Result<()> {
+    let shared = Shared::new()?;
+    let mut manifest = busybox("rootless", 30, "sleep 1000", &shared);
+    manifest["spec"]["securityContext"] = json!({ "runAsNonRoot": true });
+    let mut watch = stage.create(manifest).await?;
+    let refused = |pod: &Pod| waits_for(pod, "app") == Some("CreateContainerConfigError");
+    let waits = watch.until_one("CreateContainerConfigError", refused).await?;
+    let message = state(&waits, "app").and_then(|state| state.waiting.as_ref()?.message.clone()).unwrap_or_default();
+    let uid = waits.metadata.uid.clone().unwrap_or_default();
+    let why = "container has runAsNonRoot and image will run as root";
+    assert_eq!(message, format!("{why} (pod: \"rootless_default({uid})\", container: app)"));
+    let status = waits.status.as_ref().and_then(|status| status.container_statuses.as_ref()).context("a status")?;
+    assert_eq!((phase(&waits), status[0].restart_count, &status[0].container_id), (Some("Pending"), 0, &None));
+    stage.gone_at_once("rootless", &mut watch).await.map(drop)
+}
+
+/// A pod whose shim is killed runs again in another sandbox: one restart, not put off, and its end is told whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_sandbox_costs_one_restart() -> Result<()> {
+    const KILLED: Expected = Expected { text: "the pod's shim is gone; ending the pod", because: "it was killed" };
+    let instance = Instance::start().await?;
+    let (client, shared) = (instance.client().await?, Shared::new()?);
+    let mut watch = PodWatch::on(&client, "shaken").await?;
+    let manifest: Pod = serde_json::from_value(busybox("shaken", 1, "echo up >> /shared/log; sleep 1000", &shared))?;
+    Api::namespaced(client, "default").create(&PostParams::default(), &manifest).await?;
+    watch.ready().await?;
+    shared.wait_lines("log", 1).await?;
+    let first = e2e::pods::status(watch.last.as_ref().context("seen")?, "app").context("a status")?.clone();
+
+    instance.kill_shim()?;
+    let again = |pod: &Pod| is_ready(pod) && e2e::pods::status(pod, "app").is_some_and(|app| app.restart_count > 0);
+    let back = watch.until_one("its second run", again).await?;
+    let second = e2e::pods::status(&back, "app").context("a status")?;
+    assert_eq!(second.restart_count, 1);
+    let end = second.last_state.clone().and_then(|last| last.terminated).context("its end is told")?;
+    assert_eq!((end.exit_code, end.reason.as_deref()), (137, Some("ContainerStatusUnknown")));
+    assert_eq!(end.container_id, first.container_id);
+    assert_eq!(end.started_at, first.state.and_then(|state| state.running?.started_at));
+    ensure!(end.finished_at.is_some(), "{end:?}");
+    assert_eq!(shared.wait_lines("log", 2).await?, ["up", "up"]);
+    complaints::ensure_none(&instance, &[KILLED])
 }

@@ -4,6 +4,7 @@
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
+use e2e::complaints::AFTER_A_CRASH;
 use e2e::pods::{PodWatch, SOON, busybox, is_ready};
 use e2e::{Instance, Kubectl, Shared, complaints, workspace};
 use k8s_openapi::api::core::v1::Pod;
@@ -140,5 +141,61 @@ async fn a_probe_that_never_answers_leaves_no_processes() -> Result<()> {
     assert_eq!(kubectl.run(&["get", "pod", "deaf", "-o", count]).await?, "0", "the container noticed nothing");
     instance.down().await?;
     assert_eq!(sleepers(&seconds)?, 0, "none outlives its container");
+    complaints::ensure_none(&instance, &[])
+}
+
+/// What probes have learned outlives the agent: who has come up is not asked again whether it has, and whether it lives is asked
+/// on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_that_came_up_need_not_come_up_again() -> Result<()> {
+    let mut instance = Instance::start().await?;
+    let (kubectl, shared) = (Kubectl::newest(&instance)?, Shared::new()?);
+    let mut pod = busybox("up", 1, "trap 'exit 0' TERM; sleep 1000 & wait", &shared);
+    // Each fails as soon as a file says so.
+    let probe = |name: &str| {
+        let script = format!("echo asked >> /shared/{name}; [ ! -e /shared/no-{name} ]");
+        let exec = json!({ "command": ["sh", "-c", script] });
+        json!({ "exec": exec, "periodSeconds": 1, "timeoutSeconds": 60, "failureThreshold": 1 })
+    };
+    pod["spec"]["containers"][0]["startupProbe"] = probe("startup");
+    pod["spec"]["containers"][0]["livenessProbe"] = probe("liveness");
+    let mut watch = PodWatch::on(&instance.client().await?, "up").await?;
+    kubectl.apply(&pod).await?;
+    watch.ready().await?;
+    shared.wait_lines("liveness", 1).await?;
+    std::fs::write(shared.path().join("no-startup"), "")?;
+    let startups = shared.lines("startup").len();
+    instance.kill_9().await?;
+    let before = shared.lines("liveness").len();
+    instance.up().await?;
+    shared.wait_lines("liveness", before + 3).await.context("it is asked whether it lives")?;
+    assert_eq!(shared.lines("startup").len(), startups, "it is not asked whether it has come up");
+    let mut watch = PodWatch::on(&instance.client().await?, "up").await?;
+    watch.ready().await?;
+    assert_eq!(watch.last.as_ref().map(restarts), Some(0));
+    std::fs::write(shared.path().join("no-liveness"), "")?;
+    watch.until("restarted", |pod| restarts(pod) > 0).await?;
+    complaints::ensure_none(&instance, AFTER_A_CRASH)
+}
+
+/// What a probe's program says is shown to people, and however much it says, no more of it is kept than anybody wants to read;
+/// the program is heard to its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_talkative_probe_is_heard_to_its_end_and_quoted_in_part() -> Result<()> {
+    let instance = Instance::start().await?;
+    let (kubectl, shared) = (Kubectl::newest(&instance)?, Shared::new()?);
+    let mut pod = busybox("talks", 1, "trap 'exit 0' TERM; sleep 1000 & wait", &shared);
+    let script = "echo I am not well; head -c 200000 /dev/zero | tr '\\0' x; echo heard >> /shared/log; exit 1";
+    let exec = json!({ "command": ["sh", "-c", script] });
+    pod["spec"]["containers"][0]["readinessProbe"] =
+        json!({ "exec": exec, "periodSeconds": 1, "timeoutSeconds": 60, "failureThreshold": 1 });
+    let selector = "--field-selector=reason=Unhealthy,involvedObject.name=talks";
+    let mut told = kubectl.follow(&["get", "events", "-w", "--no-headers", selector])?;
+    kubectl.apply(&pod).await?;
+    told.next().await?;
+    let message = kubectl.run(&["get", "events", selector, "-o", "jsonpath={.items[0].message}"]).await?;
+    ensure!(message.starts_with("Readiness probe failed: I am not well\nxxx"), "{message:.200}");
+    ensure!(message.len() < 11 * 1024, "{} bytes are kept", message.len());
+    ensure!(!shared.lines("log").is_empty(), "it was cut short");
     complaints::ensure_none(&instance, &[])
 }

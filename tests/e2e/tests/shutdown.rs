@@ -134,6 +134,31 @@ async fn a_shutdown_takes_no_longer_than_it_may() -> Result<()> {
     complaints::ensure_none(&instance, &[])
 }
 
+/// [NT-155] Without time set aside a machine that goes down does not take its pods with it: they are left as they are. More time
+/// for critical pods than for all of them is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_time_a_shutdown_touches_nobody() -> Result<()> {
+    const NO_TIME: complaints::Expected =
+        complaints::Expected { text: "no time is set aside for pods", because: "none is" };
+    let none = ["--shutdown-grace", "0", "--shutdown-grace-critical", "0"];
+    let mut instance = Instance::start_with(&none).await?;
+    let shared = Shared::new()?;
+    let mut web = create(&instance, busybox("web", 600, &polite("web", "true"), &shared)).await?;
+    web.ready().await?;
+    shared.wait_lines("log", 1).await?;
+    instance.power_fails()?;
+    instance.ended().await?;
+    let wrong = ["up", "--shutdown-grace", "5", "--shutdown-grace-critical", "6"];
+    let output = instance.adieu(&wrong).output().await?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(!output.status.success() && said.contains("6 s are more than all of --shutdown-grace, 5 s"), "{said}");
+    instance.up().await?;
+    ensure!(is_ready(&pods(&instance).await?.get("web").await?));
+    assert_eq!(node_ready(&instance).await?.0, "True");
+    assert_eq!(shared.lines("log"), ["web up"], "it never noticed");
+    complaints::ensure_none(&instance, &[NO_TIME])
+}
+
 /// Who is asked how an instance is names the pods that are leaving, and tells when nobody is there to look after them.
 #[tokio::test(flavor = "multi_thread")]
 async fn status_names_who_is_leaving_and_who_is_left() -> Result<()> {

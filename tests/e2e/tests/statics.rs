@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 use e2e::complaints::{AFTER_A_CRASH, Expected};
+use e2e::pace::Pace;
 use e2e::pods::{PodWatch, SOON, busybox, is_ready, phase};
 use e2e::{Instance, Kubectl, Shared, complaints};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Says which version runs, and on TERM waits to be let go while there is a file called `hold`.
 fn script(version: &str) -> String {
@@ -86,6 +87,41 @@ fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
     pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
+/// Whoever deletes a mirror and waits until it is gone sees that it is, though it comes back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mirror_is_seen_to_go() -> Result<()> {
+    let instance = Instance::start().await?;
+    let client = instance.client().await?;
+    let names: Vec<String> = (0..5).map(|number| format!("static-{number}-{}", instance.node_name())).collect();
+    for number in 0..5 {
+        let manifest = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": format!("static-{number}") },
+            "spec": { "containers": [{ "name": "app", "image": "busybox", "command": ["sleep", "1000"] }] },
+        });
+        fs::write(instance.dir().join(format!("manifests/{number}.json")), manifest.to_string())?;
+    }
+    let there = async |name: &str, old: Option<&str>| {
+        let mut watch = PodWatch::on(&client, name).await?;
+        watch.until_one("its mirror", |pod| is_ready(pod) && pod.metadata.uid.as_deref() != old).await
+    };
+    let mut mirrors = Vec::new();
+    for name in &names {
+        mirrors.push(there(name, None).await?);
+    }
+    for kubectl in Kubectl::all(&instance)? {
+        for name in &names {
+            // As people type it: it waits, and would wait for ever.
+            kubectl.run(&["delete", "pod", name, "--timeout=60s"]).await?;
+        }
+        for (name, mirror) in names.iter().zip(&mut mirrors) {
+            *mirror = there(name, mirror.metadata.uid.as_deref()).await?;
+        }
+    }
+    let restarts = |pod: &Pod| pod.status.as_ref()?.container_statuses.as_ref()?.first().map(|app| app.restart_count);
+    assert!(mirrors.iter().all(|mirror| restarts(mirror) == Some(0)), "the pods did not notice");
+    complaints::ensure_none(&instance, &[])
+}
+
 /// [NT-129] [NT-133] [NT-134] The old pod leaves with its grace and its mirror stays as it was; of many edits meanwhile the
 /// last one runs, when the old pod is gone, and the mirror shows it.
 #[tokio::test(flavor = "multi_thread")]
@@ -113,6 +149,33 @@ async fn an_edited_manifest_lets_its_pod_leave_first() -> Result<()> {
     assert_eq!(stage.shared.lines("log"), ["v1 up", "v1 TERM", "v100 up"], "those in between never ran");
     assert_ne!(last.metadata.uid, first.metadata.uid);
     assert_ne!(annotation(&last, "kubernetes.io/config.hash"), Some(hash));
+    complaints::ensure_none(&stage.instance, &[])
+}
+
+/// [NT-139] The next pod starts as soon as its predecessor is gone: of several edits the best takes a fifth of a second, and what
+/// the machine needs besides.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_successor_does_not_wait() -> Result<()> {
+    const EDITS: usize = 5;
+    let stage = Stage::set().await?;
+    let pace = Pace::start()?;
+    let noted = "read t rest < /proc/uptime; echo $t $0 >> /shared/log";
+    let manifest = |version: usize| {
+        let script = format!("{noted}; trap 'exit 0' TERM; trap '{noted}' EXIT; : v{version}; sleep 1000 & wait");
+        busybox("web", 60, &script, &stage.shared)
+    };
+    stage.put(&manifest(0))?;
+    stage.shared.wait_lines("log", 1).await?;
+    for edit in 1..=EDITS {
+        stage.put(&manifest(edit))?;
+        stage.shared.wait_lines("log", 1 + 2 * edit).await?;
+    }
+    let times: Vec<f64> =
+        stage.shared.lines("log").iter().map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
+    // A beginning, and then each time an end and a beginning.
+    let gaps: Vec<f64> = times[1..].chunks(2).map(|pair| pair[1] - pair[0]).collect();
+    let best = gaps.iter().copied().fold(f64::INFINITY, f64::min);
+    ensure!(best <= 0.2 + pace.forgives().as_secs_f64(), "{gaps:?} s");
     complaints::ensure_none(&stage.instance, &[])
 }
 

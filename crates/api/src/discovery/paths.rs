@@ -63,6 +63,10 @@ pub(super) fn add(kind: &Kind, paths: &mut Map<String, Value>, schemas: &mut Sch
         for sub in kind.subresources {
             let below = writer.below(&names, sub);
             paths.insert(format!("{within}/{{name}}/{}", sub.name), below);
+            if sub.name == "proxy" {
+                let below = writer.below(&[&names[..], &["path"]].concat(), sub);
+                paths.insert(format!("{within}/{{name}}/proxy/{{path}}"), below);
+            }
         }
     }
 }
@@ -90,7 +94,8 @@ impl Writer<'_, '_> {
     fn below(&mut self, names: &[&str], sub: &Subresource) -> Value {
         let mut item = path_item(names);
         for verb in sub.verbs {
-            let id = format!("{}{}", verb, self.id(names.contains(&"namespace"), sub.name));
+            let deeper = if names.contains(&"path") { "WithPath" } else { "" };
+            let id = format!("{}{}{deeper}", verb, self.id(names.contains(&"namespace"), sub.name));
             let own = self.schemas.kind(sub.group, sub.version, sub.kind);
             let named = named(sub.group, sub.version, sub.kind);
             item[method(verb)] = match own {

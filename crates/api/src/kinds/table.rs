@@ -7,6 +7,8 @@ use crate::rules;
 const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const NO_COLLECTION_DELETE: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
+/// Whatever a backend understands.
+const PROXY_VERBS: &[&str] = &["create", "delete", "get", "patch", "update"];
 
 /// Kinds that are asked, not kept.
 const ASKED: &[&str] = &["create"];
@@ -124,7 +126,7 @@ pub static KINDS: &[Kind] = &[
         singular: "node",
         short_names: &["no"],
         namespaced: false,
-        subresources: &[core("status", "Node", STATUS_VERBS)],
+        subresources: &[core("proxy", "NodeProxyOptions", PROXY_VERBS), core("status", "Node", STATUS_VERBS)],
         collection: "nodes",
         fields: &[("spec.unschedulable", "spec.unschedulable")],
         rules: &rules::node::NodeRules,
@@ -167,6 +169,8 @@ pub static KINDS: &[Kind] = &[
             core("exec", "PodExecOptions", &["create", "get"]),
             core("log", "Pod", &["get"]),
             core("portforward", "PodPortForwardOptions", &["create", "get"]),
+            core("proxy", "PodProxyOptions", PROXY_VERBS),
+            core("resize", "Pod", STATUS_VERBS),
             core("status", "Pod", STATUS_VERBS),
         ],
         has_generation: true,
@@ -255,7 +259,7 @@ pub static KINDS: &[Kind] = &[
         singular: "service",
         short_names: &["svc"],
         categories: &["all"],
-        subresources: &[own_status("", "v1", "Service")],
+        subresources: &[core("proxy", "ServiceProxyOptions", PROXY_VERBS), own_status("", "v1", "Service")],
         delete_returns_object: true,
         create_on_update: true,
         collection: "services",

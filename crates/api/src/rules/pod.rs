@@ -18,6 +18,7 @@ mod downward;
 mod ephemeral;
 mod handler;
 pub(crate) mod qos;
+mod resize;
 mod scheduling;
 mod security;
 mod update;
@@ -84,12 +85,18 @@ impl Rules for PodRules {
         update::validate(old, new, causes);
     }
 
-    fn before_part_update(&self, _part: &str, old: &Value, new: &mut Value) {
-        ephemeral::keep_all_else(old, new);
+    fn before_part_update(&self, part: &str, old: &Value, new: &mut Value) {
+        match part {
+            "resize" => resize::keep_all_else(old, new),
+            _ => ephemeral::keep_all_else(old, new),
+        }
     }
 
-    fn validate_part_update(&self, _part: &str, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
-        ephemeral::validate_update(old, new, causes);
+    fn validate_part_update(&self, part: &str, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+        match part {
+            "resize" => resize::validate_update(old, new, causes),
+            _ => ephemeral::validate_update(old, new, causes),
+        }
     }
 
     fn validate_status_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {

@@ -25,6 +25,22 @@ const NOT_SOURCES: [&str; 9] = [
     "volumeMode",
 ];
 
+/// Keeps a claim that a pod uses.
+pub const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+/// Keeps a volume that a claim has.
+pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
+
+/// Adds `finalizer`, unless it is there.
+pub fn protect(object: &mut Value, finalizer: &str) {
+    let finalizers = meta::meta_mut(object).entry("finalizers").or_insert_with(|| json!([]));
+    match finalizers.as_array_mut() {
+        Some(list) if list.iter().any(|own| own == finalizer) => {}
+        Some(list) => list.push(json!(finalizer)),
+        // What is no list is refused for that.
+        None => {}
+    }
+}
+
 /// What a claim says when it says nothing.
 pub(super) fn claim_defaults(claim: &mut Map<String, Value>) {
     put(child(claim, "spec"), "volumeMode", "Filesystem");
@@ -45,6 +61,7 @@ impl Rules for ClaimRules {
 
     fn before_create(&self, object: &mut Value) -> Result<(), String> {
         object["status"] = json!({ "phase": "Pending" });
+        protect(object, CLAIM_PROTECTION);
         Ok(())
     }
 
@@ -112,6 +129,7 @@ impl Rules for VolumeRules {
         // Nobody has to look at it first: one that is not promised to a claim is there for any.
         let phase = if object["spec"]["claimRef"].is_object() { "Pending" } else { "Available" };
         object["status"] = json!({ "phase": phase });
+        protect(object, VOLUME_PROTECTION);
         Ok(())
     }
 

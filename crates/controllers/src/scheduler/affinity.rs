@@ -135,9 +135,14 @@ fn same_place(term: &PodAffinityTerm, node: &NodeFacts, place: &NodeFacts) -> bo
     value.is_some() && value == place.labels.get(&term.topology_key)
 }
 
-fn is_empty(selector: &LabelSelector) -> bool {
+pub(super) fn is_empty(selector: &LabelSelector) -> bool {
     selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
         && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+}
+
+/// Whether the selector speaks of a pod that has a node.
+pub(super) fn speaks_of(selector: &LabelSelector, resident: &Resident) -> bool {
+    takes(selector, Who::There(resident))
 }
 
 fn takes(selector: &LabelSelector, other: Who<'_>) -> bool {

@@ -4,31 +4,52 @@ use k8s_openapi::api::core::v1::{ContainerPort, Taint};
 
 use super::affinity;
 use super::resources::Amounts;
-use super::world::{NodeFacts, Place, World};
+use super::world::{NodeFacts, Nominees, Place, Resident, World};
 use crate::pod::PodView;
 use crate::tolerations;
 
-/// Everything that keeps the pod off the node that the first of the checks to fail knows of; nothing if it fits.
-pub(super) fn obstacles(pod: &PodView, asked: &Amounts, place: &Place, world: &World) -> Vec<String> {
-    let node = &place.node;
-    let one = |words: &str| vec![words.to_owned()];
+/// What keeps the pod off the node whoever is there.
+pub(super) fn refusal(pod: &PodView, node: &NodeFacts) -> Option<String> {
     if node.unschedulable && !tolerates(pod, &unschedulable()) {
-        return one("node(s) were unschedulable");
+        return Some("node(s) were unschedulable".to_owned());
     }
     if let Some(taint) = node.taints.iter().find(|taint| taint.effect != PREFER && !tolerates(pod, taint)) {
         let value = taint.value.as_deref().unwrap_or_default();
-        return vec![format!("node(s) had untolerated taint {{{}: {value}}}", taint.key)];
+        return Some(format!("node(s) had untolerated taint {{{}: {value}}}", taint.key));
     }
     if !node.ready {
-        return one("node(s) were not ready");
+        return Some("node(s) were not ready".to_owned());
     }
-    if !affinity::wants_node(pod, node) {
-        return one("node(s) didn't match Pod's node affinity/selector");
+    let wanted = affinity::wants_node(pod, node);
+    (!wanted).then(|| "node(s) didn't match Pod's node affinity/selector".to_owned())
+}
+
+/// Everything that keeps the pod off the node that the first of the checks to fail knows of; nothing if it fits. Room and
+/// ports of `nominees` are taken, though nobody is there yet.
+pub(super) fn obstacles(
+    pod: &PodView,
+    asked: &Amounts,
+    place: &Place,
+    world: &World,
+    nominees: &Nominees,
+) -> Vec<String> {
+    let node = &place.node;
+    let one = |words: &str| vec![words.to_owned()];
+    if let Some(refusal) = refusal(pod, node) {
+        return vec![refusal];
     }
-    if host_ports(pod).any(|port| place.ports.iter().any(|(_, other)| collide(port, other))) {
+    let expected = nominees.get(&node.name).map(Vec::as_slice).unwrap_or_default();
+    let taken = place.ports.iter().map(|(_, port)| port).chain(expected.iter().flat_map(Resident::ports));
+    if host_ports(pod).any(|port| taken.clone().any(|other| collide(port, other))) {
         return one("node(s) didn't have free ports for the requested pod ports");
     }
-    let missing = node.room.missing(&place.used, asked);
+    let missing = if expected.is_empty() {
+        node.room.missing(&place.used, asked)
+    } else {
+        let mut used = place.used.clone();
+        expected.iter().for_each(|nominee| used.add(nominee.asked()));
+        node.room.missing(&used, asked)
+    };
     if !missing.is_empty() {
         return missing;
     }

@@ -2,11 +2,13 @@
 //!
 //! [`plan`] decides, from what is known of pods and nodes; [`run`] listens and binds. A pod that fits nowhere is
 //! told so, in an event and in its PodScheduled condition, and looked at again when something changes that may have been
-//! in its way.
+//! in its way. If others matter less, some of them may have to leave for it ([`preempt`]): each is told why, and deleted with
+//! the grace that it asks for.
 
 mod affinity;
 mod fit;
 mod plan;
+mod preempt;
 mod resources;
 mod world;
 
@@ -17,17 +19,19 @@ use std::time::Duration;
 use client::{Grade, Recorder, Sight, about_pod, follow};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use crate::ending::{Meant, end};
 use crate::pod::PodView;
-use plan::{Placement, Planner};
+use plan::{Placement, Planner, Victim};
 use world::Uid;
 
 /// The scheduler's name, in `spec.schedulerName` and as the source of its events.
@@ -47,6 +51,8 @@ pub async fn run(client: kube::Client) {
     let mut watches = JoinSet::new();
     watches.spawn(follow(Api::<PodView>::all(client.clone()), None, pod_told));
     watches.spawn(follow(Api::<Node>::all(client.clone()), None, node_told));
+    let (budget_told, mut budget_sights) = mpsc::channel(64);
+    watches.spawn(follow(Api::<PodDisruptionBudget>::all(client.clone()), None, budget_told));
     let (recorder, recording) = Recorder::start(client.clone(), NAME, None);
     watches.spawn(recording);
     let mut state = State::new(recorder);
@@ -55,6 +61,7 @@ pub async fn run(client: kube::Client) {
         tokio::select! {
             Some(sight) = pod_sights.recv() => state.see_pod(sight),
             Some(sight) = node_sights.recv() => state.see_node(sight),
+            Some(sight) = budget_sights.recv() => state.see_budget(sight),
             Some(ended) = state.binding.join_next(), if !state.binding.is_empty() => state.ended(ended),
             () = tokio::time::sleep_until(again_at.unwrap_or_else(Instant::now)), if again_at.is_some() => {
                 state.again_at = None;
@@ -63,7 +70,7 @@ pub async fn run(client: kube::Client) {
             else => return,
         }
         // Who is known before the nodes are would be told that there are none.
-        while state.has_listed && state.binding.len() < AT_ONCE {
+        while state.has_listed && state.has_budgets && state.binding.len() < AT_ONCE {
             // Decide with everything that has already been heard.
             while let Ok(sight) = pod_sights.try_recv() {
                 state.see_pod(sight);
@@ -71,10 +78,16 @@ pub async fn run(client: kube::Client) {
             while let Ok(sight) = node_sights.try_recv() {
                 state.see_node(sight);
             }
+            while let Ok(sight) = budget_sights.try_recv() {
+                state.see_budget(sight);
+            }
             let Some(placement) = state.planner.next() else { break };
             match placement {
                 Placement::On { pod, node } => state.place(&client, pod, node),
-                Placement::Nowhere { pod, why } => state.leave_waiting(&client, &pod, why).await,
+                Placement::Nowhere { pod, why } => _ = state.leave_waiting(&client, &pod, why, None).await,
+                Placement::After { pod, node, victims, why } => {
+                    state.make_room(&client, &pod, &node, victims, why).await;
+                }
             }
         }
     }
@@ -95,6 +108,8 @@ struct State {
     told: BTreeMap<Uid, String>,
     /// The nodes are known.
     has_listed: bool,
+    /// The budgets are.
+    has_budgets: bool,
     /// When those are looked at again for whom something failed that may pass.
     again_at: Option<Instant>,
     recorder: Recorder,
@@ -103,7 +118,7 @@ struct State {
 impl State {
     fn new(recorder: Recorder) -> Self {
         let (planner, binding, told) = (Planner::default(), JoinSet::new(), BTreeMap::new());
-        Self { planner, binding, told, has_listed: false, again_at: None, recorder }
+        Self { planner, binding, told, has_listed: false, has_budgets: false, again_at: None, recorder }
     }
 
     fn put_off(&mut self, uid: &Uid) {
@@ -173,16 +188,100 @@ impl State {
         }
     }
 
-    async fn leave_waiting(&mut self, client: &kube::Client, uid: &Uid, why: String) {
-        let Some(pod) = self.planner.waiting(uid).filter(|_| self.told.get(uid) != Some(&why)) else { return };
-        if let Err(error) = say_unschedulable(client, pod, &why).await {
+    fn see_budget(&mut self, sight: Sight<PodDisruptionBudget>) {
+        match sight {
+            Sight::Listed(budgets) => {
+                self.planner.all_budgets(&budgets);
+                self.has_budgets = true;
+            }
+            Sight::Changed(budget) => self.planner.budget_seen(&budget),
+            Sight::Removed(budget) => self.planner.budget_gone(&budget.uid().unwrap_or_default()),
+        }
+    }
+
+    /// Lets people see that the pod waits, and why; and where room is made for it, if it is. False if that cannot be stored.
+    async fn leave_waiting(&mut self, client: &kube::Client, uid: &Uid, why: String, nominated: Option<&str>) -> bool {
+        let news = self.told.get(uid) != Some(&why);
+        let Some(pod) = self.planner.waiting(uid).filter(|_| news || nominated.is_some()) else { return true };
+        if let Err(error) = say_unschedulable(client, pod, &why, nominated).await {
             debug!(%error, "a pod's condition could not be stored; trying again");
             self.put_off(uid);
+            return false;
+        }
+        if news {
+            self.recorder.tell(about_pod(pod, None), Grade::Warning, "FailedScheduling", why.clone());
+            self.told.insert(Arc::clone(uid), why);
+        }
+        true
+    }
+
+    /// Has others leave the node, so that the pod can come. First everybody can see for whom the room is.
+    async fn make_room(
+        &mut self,
+        client: &kube::Client,
+        uid: &Uid,
+        node: &Arc<str>,
+        victims: Vec<Victim>,
+        why: String,
+    ) {
+        if !self.leave_waiting(client, uid, why, Some(node)).await {
             return;
         }
-        self.recorder.tell(about_pod(pod, None), Grade::Warning, "FailedScheduling", why.clone());
-        self.told.insert(Arc::clone(uid), why);
+        for lesser in self.planner.nominate(uid, Arc::clone(node)) {
+            if let Some(pod) = self.planner.waiting(&lesser)
+                && let Err(error) = nominate(client, pod, None).await
+            {
+                debug!(%error, "a pod still says that room is made for it");
+            }
+        }
+        for victim in victims {
+            let Victim { uid: theirs, namespace, name } = &victim;
+            self.planner.displaced(theirs, true);
+            info!(pod = name, namespace, %node, for_pod = %uid, "has to leave for a more important pod");
+            match end(client, &Meant { namespace, name, uid: theirs }, Some(disruption()), None).await {
+                Ok(true) => {
+                    let message = format!("Preempted by pod {uid} on node {node}");
+                    self.recorder.tell(victim.reference(), Grade::Normal, "Preempted", message);
+                }
+                // The watch tells.
+                Ok(false) => {}
+                Err(error) => {
+                    warn!(%error, pod = name, "cannot make a pod leave; trying again");
+                    self.planner.displaced(theirs, false);
+                    self.put_off(uid);
+                }
+            }
+        }
     }
+}
+
+impl Victim {
+    fn reference(&self) -> ObjectReference {
+        ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: Some(self.name.clone()),
+            namespace: Some(self.namespace.clone()),
+            uid: Some(self.uid.to_string()),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+/// What a pod says of itself that leaves for a more important one.
+fn disruption() -> Value {
+    json!({ "conditions": [{
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": format!("{NAME}: preempting to accommodate a higher priority pod"),
+        "lastTransitionTime": Time(Timestamp::now()),
+    }] })
+}
+
+/// Says where room is made for the pod, or that none is.
+async fn nominate(client: &kube::Client, pod: &PodView, node: Option<&str>) -> kube::Result<()> {
+    say(client, pod, json!({ "nominatedNodeName": node })).await
 }
 
 async fn bind(client: &kube::Client, pod: &PodView, node: &str) -> kube::Result<()> {
@@ -207,8 +306,12 @@ async fn bind(client: &kube::Client, pod: &PodView, node: &str) -> kube::Result<
 }
 
 /// Lets others see that the pod fits nowhere, and why.
-async fn say_unschedulable(client: &kube::Client, pod: &PodView, why: &str) -> kube::Result<()> {
-    let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+async fn say_unschedulable(
+    client: &kube::Client,
+    pod: &PodView,
+    why: &str,
+    nominated: Option<&str>,
+) -> kube::Result<()> {
     let before = pod.status.conditions.iter().find(|it| it.type_ == "PodScheduled" && it.status == "False");
     let since = before.and_then(|it| it.last_transition_time.clone()).unwrap_or_else(|| Time(Timestamp::now()));
     let condition = json!({
@@ -219,7 +322,17 @@ async fn say_unschedulable(client: &kube::Client, pod: &PodView, why: &str) -> k
         "lastTransitionTime": since,
         "observedGeneration": pod.metadata.generation,
     });
-    let patch = json!({ "metadata": { "uid": pod.uid() }, "status": { "conditions": [condition] } });
+    let mut status = json!({ "conditions": [condition] });
+    if let Some(node) = nominated {
+        status["nominatedNodeName"] = json!(node);
+    }
+    say(client, pod, status).await
+}
+
+/// Changes what the pod says of itself, if it is still there.
+async fn say(client: &kube::Client, pod: &PodView, status: Value) -> kube::Result<()> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+    let patch = json!({ "metadata": { "uid": pod.uid() }, "status": status });
     match api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(patch)).await {
         // Gone, or another pod by now: the watch tells.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),

@@ -9,12 +9,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 
 use super::affinity::{preference, required};
 use super::fit::{obstacles, reluctance};
+use super::preempt::{Attempt, Budget, Choice};
 use super::resources::Amounts;
-use super::world::{Place, Resident, Uid, World};
+use super::world::{Nominees, Place, Resident, Uid, World};
 use crate::pod::PodView;
 
 /// One decision.
@@ -24,6 +26,17 @@ pub(super) enum Placement {
     On { pod: Uid, node: Arc<str> },
     /// It fits nowhere, and why.
     Nowhere { pod: Uid, why: String },
+    /// It will fit on this node when those who leave it are gone, and those victims, who are to be told to leave. `why` it
+    /// has to wait until then.
+    After { pod: Uid, node: Arc<str>, victims: Vec<Victim>, why: String },
+}
+
+/// A pod that has to make room for a more important one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Victim {
+    pub(super) uid: Uid,
+    pub(super) namespace: String,
+    pub(super) name: String,
 }
 
 /// The most important first; among equals, who came first. Times are whole seconds, so names decide the rest.
@@ -43,6 +56,12 @@ pub(super) struct Planner {
     put_off: BTreeSet<Rank>,
     /// Who is counted as being on a node without anybody having said so yet.
     assumed: BTreeSet<Uid>,
+    /// Who of them waits for room that was made for it, and where.
+    nominated: BTreeMap<Uid, Arc<str>>,
+    /// Who was told to leave, whether or not the watch has said so yet.
+    displaced: BTreeSet<Uid>,
+    /// The budgets, by UID.
+    budgets: BTreeMap<Uid, Budget>,
 }
 
 impl Planner {
@@ -57,10 +76,11 @@ impl Planner {
         let (.., uid) = self.look.pop_first()?;
         let pod = self.waiting.get(&uid)?;
         let asked = Amounts::of_pod(pod);
+        let nominees = self.nominees(&uid, pod.spec.priority.unwrap_or(0));
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
         let mut fitting: Vec<&Place> = Vec::new();
         for place in self.world.places() {
-            let obstacles = obstacles(pod, &asked, place, &self.world);
+            let obstacles = obstacles(pod, &asked, place, &self.world, &nominees);
             if obstacles.is_empty() {
                 fitting.push(place);
             }
@@ -68,10 +88,87 @@ impl Planner {
                 *reasons.entry(obstacle).or_default() += 1;
             }
         }
-        Some(match best(pod, &asked, fitting) {
-            Some(node) => Placement::On { pod: uid, node },
-            None => Placement::Nowhere { pod: uid, why: explain(&reasons, self.world.places().count()) },
-        })
+        if let Some(node) = best(pod, &asked, fitting) {
+            return Some(Placement::On { pod: uid, node });
+        }
+        let why = explain(&reasons, self.world.places().count());
+        Some(self.make_room(uid, &asked, &nominees, why))
+    }
+
+    /// A pod fits nowhere: perhaps others have to go for it.
+    fn make_room(&mut self, uid: Uid, asked: &Amounts, nominees: &Nominees, why: String) -> Placement {
+        let (world, displaced) = (&mut self.world, &self.displaced);
+        let leaving = |uid: &str, resident: &Resident| resident.leaving || displaced.contains(uid);
+        let Some(pod) = self.waiting.get(&uid) else { return Placement::Nowhere { pod: uid, why } };
+        let own = pod.spec.priority.unwrap_or(0);
+        let nominated = self.nominated.get(&uid);
+        // Room is being made for it already.
+        let waits = nominated.is_some_and(|node| {
+            let here = world.residents_on(node);
+            let mut here = here.iter().filter_map(|uid| Some((uid, world.resident(uid)?)));
+            here.any(|(uid, resident)| resident.priority < own && leaving(uid, resident))
+        });
+        if waits || pod.spec.preemption_policy.as_deref() == Some("Never") {
+            return Placement::Nowhere { pod: uid, why };
+        }
+        let budgets = self.budgets.values().cloned().collect();
+        let attempt = Attempt { pod, asked, nominees, budgets, leaving: &leaving };
+        let Some(Choice { node, victims }) = attempt.choose(world) else {
+            return Placement::Nowhere { pod: uid, why };
+        };
+        let victim = |uid: Uid| {
+            let resident = world.resident(&uid)?;
+            Some(Victim { namespace: resident.namespace.to_string(), name: resident.name.to_string(), uid })
+        };
+        let victims = victims.into_iter().filter_map(victim).collect();
+        Placement::After { pod: uid, node, victims, why }
+    }
+
+    /// Those who matter no less than a pod of this priority, and wait for room that was made for them.
+    fn nominees(&self, uid: &Uid, priority: i32) -> Nominees {
+        let mut nominees = Nominees::new();
+        for (other, node) in self.nominated.iter().filter(|(other, _)| *other != uid) {
+            if let Some(pod) = self.waiting.get(other).filter(|pod| pod.spec.priority.unwrap_or(0) >= priority) {
+                nominees.entry(Arc::clone(node)).or_default().push(Resident::of(pod, Arc::clone(node)));
+            }
+        }
+        nominees
+    }
+
+    /// Room is being made for the pod on that node. Answers for whom there will be none then, who was to have it before.
+    pub(super) fn nominate(&mut self, uid: &Uid, node: Arc<str>) -> Vec<Uid> {
+        let priority = |uid: &Uid| self.waiting.get(uid).map_or(0, |pod| pod.spec.priority.unwrap_or(0));
+        let own = priority(uid);
+        let others = self.nominated.iter().filter(|(other, theirs)| **theirs == node && priority(other) < own);
+        let lesser: Vec<Uid> = others.map(|(other, _)| Arc::clone(other)).collect();
+        lesser.iter().for_each(|other| drop(self.nominated.remove(other)));
+        self.nominated.insert(Arc::clone(uid), node);
+        lesser
+    }
+
+    /// The pod was told to leave, or (`false`) could not be told.
+    pub(super) fn displaced(&mut self, uid: &Uid, told: bool) {
+        if told {
+            self.displaced.insert(Arc::clone(uid));
+        } else {
+            self.displaced.remove(uid);
+        }
+    }
+
+    pub(super) fn budget_seen(&mut self, budget: &PodDisruptionBudget) {
+        if let Some(uid) = budget.uid() {
+            self.budgets.insert(uid.into(), Budget::of(budget));
+        }
+    }
+
+    pub(super) fn budget_gone(&mut self, uid: &str) {
+        self.budgets.remove(uid);
+    }
+
+    /// These budgets and no others.
+    pub(super) fn all_budgets(&mut self, budgets: &[PodDisruptionBudget]) {
+        self.budgets.clear();
+        budgets.iter().for_each(|budget| self.budget_seen(budget));
     }
 
     /// The pod is being bound. The watch will say so too; until then nobody may count on its room.
@@ -124,6 +221,9 @@ impl Planner {
         }
         self.stop_waiting(&uid);
         if waits(&pod) {
+            if let Some(node) = pod.status.nominated_node_name.as_deref().filter(|node| !node.is_empty()) {
+                self.nominated.insert(Arc::clone(&uid), self.world.node_name(node));
+            }
             self.look.insert(rank(&uid, &pod));
             self.wait(uid, pod);
         }
@@ -131,6 +231,7 @@ impl Planner {
 
     pub(super) fn pod_gone(&mut self, uid: &str) {
         self.assumed.remove(uid);
+        self.displaced.remove(uid);
         if self.world.remove(uid) {
             self.look_at_all();
         }
@@ -185,6 +286,7 @@ impl Planner {
 
     fn stop_waiting(&mut self, uid: &str) -> Option<PodView> {
         let pod = self.waiting.remove(uid)?;
+        self.nominated.remove(uid);
         let rank = rank(&uid.into(), &pod);
         self.sociable.remove(uid);
         self.look.remove(&rank);
@@ -225,3 +327,7 @@ fn explain(reasons: &BTreeMap<String, usize>, total: usize) -> String {
 #[cfg(test)]
 #[path = "plan_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "preempt_tests.rs"]
+mod preempt_tests;

@@ -102,7 +102,7 @@ fn place(pods: &[PodView], nodes: &[Node]) -> String {
     let placements = plan(pods, nodes);
     let found = placements.into_iter().find_map(|placement| match placement {
         Placement::On { pod, node } => (*pod == *"x").then(|| node.to_string()),
-        Placement::Nowhere { pod, why } => (*pod == *"x").then_some(why),
+        Placement::Nowhere { pod, why } | Placement::After { pod, why, .. } => (*pod == *"x").then_some(why),
     });
     found.expect("x waits")
 }
@@ -243,7 +243,7 @@ fn names(placements: &[Placement]) -> Vec<&str> {
     placements
         .iter()
         .map(|placement| match placement {
-            Placement::On { pod, .. } | Placement::Nowhere { pod, .. } => &**pod,
+            Placement::On { pod, .. } | Placement::Nowhere { pod, .. } | Placement::After { pod, .. } => &**pod,
         })
         .collect()
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerPort, Node, PodAffinityTerm, Taint};
 use kube::ResourceExt as _;
 
@@ -54,6 +55,12 @@ impl Labels {
 pub(super) struct Resident {
     pub(super) node: Arc<str>,
     pub(super) namespace: Box<str>,
+    pub(super) name: Box<str>,
+    pub(super) priority: i32,
+    /// Since when it exists.
+    pub(super) since: Option<Timestamp>,
+    /// It was asked to leave.
+    pub(super) leaving: bool,
     pub(super) labels: Labels,
     asked: Amounts,
     ports: Box<[ContainerPort]>,
@@ -67,6 +74,10 @@ impl Resident {
         Self {
             node,
             namespace: pod.metadata.namespace.as_deref().unwrap_or_default().into(),
+            name: pod.metadata.name.as_deref().unwrap_or_default().into(),
+            priority: pod.spec.priority.unwrap_or(0),
+            since: pod.creation_timestamp().map(|time| time.0),
+            leaving: pod.is_leaving(),
             labels: Labels(labels.collect()),
             asked: Amounts::of_pod(pod),
             ports: host_ports(pod).cloned().collect(),
@@ -74,6 +85,21 @@ impl Resident {
         }
     }
 }
+
+impl Resident {
+    /// What it asks of its node.
+    pub(super) fn asked(&self) -> &Amounts {
+        &self.asked
+    }
+
+    /// The ports of the node that it has.
+    pub(super) fn ports(&self) -> impl Iterator<Item = &ContainerPort> + Clone {
+        self.ports.iter()
+    }
+}
+
+/// Those for whom room was made on a node, by the node, and who are not there yet.
+pub(super) type Nominees = BTreeMap<Arc<str>, Vec<Resident>>;
 
 /// A node, and what is taken of it.
 pub(super) struct Place {
@@ -123,6 +149,17 @@ impl World {
         self.places.values()
     }
 
+    /// A node of that name.
+    pub(super) fn place(&self, name: &str) -> Option<&Place> {
+        self.places.get(name)
+    }
+
+    /// Who is on a node.
+    pub(super) fn residents_on(&self, node: &str) -> Vec<Uid> {
+        let here = self.residents.iter().filter(|(_, resident)| *resident.node == *node);
+        here.map(|(uid, _)| Arc::clone(uid)).collect()
+    }
+
     /// Every pod whose node is known, and the node.
     pub(super) fn residents(&self) -> impl Iterator<Item = (&Resident, &NodeFacts)> {
         self.residents.values().filter_map(|resident| Some((resident, &self.places.get(&resident.node)?.node)))
@@ -156,12 +193,17 @@ impl World {
 
     /// A pod needs its node no more. Whether it was there.
     pub(super) fn remove(&mut self, uid: &str) -> bool {
-        let Some(resident) = self.residents.remove(uid) else { return false };
+        self.take(uid).is_some()
+    }
+
+    /// The same, and who it was.
+    pub(super) fn take(&mut self, uid: &str) -> Option<Resident> {
+        let resident = self.residents.remove(uid)?;
         self.jealous.remove(uid);
         if let Some(place) = self.places.get_mut(&resident.node) {
             place.let_out(uid, &resident);
         }
-        true
+        Some(resident)
     }
 
     /// A node is there, or has changed. Whether that matters to anybody.

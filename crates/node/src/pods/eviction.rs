@@ -8,6 +8,7 @@ use tracing::info;
 use super::Pods;
 use crate::hands::lock;
 use crate::pressure::Eviction;
+use crate::sysctls::FORBIDDEN;
 use crate::translate::pod_spec::seconds;
 
 impl<R: Runtime> Pods<R> {
@@ -27,8 +28,21 @@ impl<R: Runtime> Pods<R> {
         let _ = handle.inbox.send(Input::KillAwaited { ticket }).await;
     }
 
-    /// Turns a new pod away that would make worse what the node is short of.
+    /// Turns a new pod away that asks for what it may not have.
+    pub(super) async fn guard_the_node(&mut self, uid: &str, pod: &Pod) {
+        let Some(message) = self.tools.allowed_sysctls.refusal(pod) else { return };
+        let Some(handle) = self.drivers.get_mut(uid) else { return };
+        handle.begun = true;
+        info!(uid, message, "a pod is turned away");
+        let _ = handle.inbox.send(Input::Rejected { reason: FORBIDDEN.to_owned(), message }).await;
+    }
+
+    /// Turns a new pod away that would make worse what the node is short of, or asks for what it may not have.
     pub(super) async fn spare_the_node(&mut self, uid: &str, pod: &Pod) {
+        self.guard_the_node(uid, pod).await;
+        if self.drivers.get(uid).is_none_or(|handle| handle.begun) {
+            return;
+        }
         let health = self.tools.health.get();
         let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
         if !Pressure::may_evict(false, priority) {

@@ -79,11 +79,9 @@ impl<R: Runtime> Pods<R> {
         if self.mode != Mode::Open || !self.desired.contains_key(&uid) || self.drivers.contains_key(&uid) {
             return;
         }
-        if self.adopt(&uid, &pod).await
-            && let Some(handle) = self.drivers.get_mut(&uid)
-        {
-            handle.begun = true;
-            let _ = handle.inbox.send(Input::Begin).await;
+        if self.adopt(&uid, &pod).await {
+            self.guard_the_node(&uid, &pod).await;
+            self.seek_room(&uid).await;
         }
     }
 
@@ -97,11 +95,10 @@ impl<R: Runtime> Pods<R> {
 
     /// A manifest with a UID of its own was edited, or is seen for the first time after a restart.
     async fn update_static(&mut self, uid: &str, pod: Pod) {
-        let Some(handle) = self.drivers.get_mut(uid) else { return };
-        if !handle.begun {
-            handle.begun = true;
-            let _ = handle.inbox.send(Input::Begin).await;
+        if self.drivers.get(uid).is_some_and(|handle| !handle.begun) {
+            self.seek_room(uid).await;
         }
+        let Some(handle) = self.drivers.get_mut(uid) else { return };
         let (changes, is_news) = {
             let mut facts = lock(&handle.entry.facts);
             let is_news = facts.pod.metadata.annotations != pod.metadata.annotations || facts.pod.spec != pod.spec;
@@ -186,6 +183,8 @@ impl<R: Runtime> Pods<R> {
                 let shows = mirror::shows(&mirror, &lock(&handle.entry.facts).pod);
                 if !shows && !handle.unwanted {
                     handle.entry.flush.refresh();
+                } else if !handle.unwanted {
+                    handle.entry.flush.seen(&mirror);
                 }
             }
             None if self.mode == Mode::Open && !self.desired.values().any(|pod| full_name(pod) == name) => {

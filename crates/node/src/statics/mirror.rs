@@ -14,13 +14,18 @@ use super::{HASH, MIRROR, annotation, is_mirror};
 const RETRY_LEAST: Duration = Duration::from_millis(200);
 const RETRY_MOST: Duration = Duration::from_secs(5);
 
+/// How long the name stays free after somebody removed the mirror. Whoever waits for it to go looks for its name, and must
+/// see that nobody has it before the next one does.
+const NAME_STAYS_FREE: Duration = Duration::from_secs(3);
+
 /// Whether `mirror` shows `pod` and is to stay.
 pub fn shows(mirror: &Pod, pod: &Pod) -> bool {
     mirror.metadata.deletion_timestamp.is_none() && annotation(mirror, MIRROR) == annotation(pod, HASH)
 }
 
-/// The mirror of `pod` as the API has it, made if need be. `None` if its name belongs to an ordinary pod.
-pub async fn ensure(client: &kube::Client, pod: &Pod, node: &str) -> kube::Result<Option<Pod>> {
+/// The mirror of `pod` as the API has it, made if need be. `None` if its name belongs to an ordinary pod. One that was there
+/// (`had_one`) and is not any more, or that somebody asked to leave, comes back after a pause.
+pub async fn ensure(client: &kube::Client, pod: &Pod, node: &str, had_one: bool) -> kube::Result<Option<Pod>> {
     let meta = &pod.metadata;
     let name = meta.name.as_deref().unwrap_or_default();
     let api: Api<Pod> = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
@@ -30,7 +35,14 @@ pub async fn ensure(client: &kube::Client, pod: &Pod, node: &str) -> kube::Resul
             return Ok(None);
         }
         Some(found) if shows(&found, pod) => return Ok(Some(found)),
-        Some(found) => delete(&api, name, found.metadata.uid).await?,
+        Some(found) => {
+            let asked_to_leave = found.metadata.deletion_timestamp.is_some();
+            delete(&api, name, found.metadata.uid).await?;
+            if asked_to_leave {
+                tokio::time::sleep(NAME_STAYS_FREE).await;
+            }
+        }
+        None if had_one => tokio::time::sleep(NAME_STAYS_FREE).await,
         None => {}
     }
     let owner = Api::<Node>::all(client.clone()).get(node).await?;

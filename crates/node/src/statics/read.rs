@@ -19,6 +19,9 @@ pub enum ManifestError {
     /// The API would not have it either.
     #[error("{0}")]
     Refused(String),
+    /// It has more than one document.
+    #[error("a file holds the manifest of one pod; this one holds several documents, so put each into its own file")]
+    Several,
     /// It has a UID that cannot name files and control groups.
     #[error("metadata.uid: {0:?} may only have letters, digits and '-', at most 63")]
     Uid(String),
@@ -32,6 +35,9 @@ pub enum ManifestError {
 
 /// The pod that the file called `file` asks this node to run, and what is probably not meant in it.
 pub fn pod(text: &[u8], file: &str, node: &str, now: Timestamp) -> Result<(Pod, Vec<String>), ManifestError> {
+    if has_several(text) {
+        return Err(ManifestError::Several);
+    }
     let refused = |status: api::Status| ManifestError::Refused(status.message);
     let kind = api::find("", "v1", "pods").expect("the API knows pods");
     let decoded = api::decode_object(kind, Some("application/yaml"), text, FieldValidation::Warn).map_err(refused)?;
@@ -67,6 +73,21 @@ pub fn pod(text: &[u8], file: &str, node: &str, now: Timestamp) -> Result<(Pod, 
         ..Toleration::default()
     });
     Ok((pod, warnings))
+}
+
+/// Whether something follows the end of the first document, remarks aside.
+fn has_several(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    let mut documents = 0;
+    let mut is_empty = true;
+    for line in text.lines() {
+        if line == "---" || line.starts_with("--- ") {
+            is_empty = true;
+        } else if is_empty && !line.trim().is_empty() && !line.trim_start().starts_with('#') {
+            (is_empty, documents) = (false, documents + 1);
+        }
+    }
+    documents > 1
 }
 
 /// The same manifest in the same file on the same node is the same pod.
@@ -177,6 +198,7 @@ mod tests {
             ("{", "yaml"),
             ("kind: Pod", "Required value"),
             ("kind: Service\napiVersion: v1", "cannot be handled as a Pod"),
+            (&format!("---\n{WEB}---\n# a remark\n{WEB}"), "holds several documents"),
             (&WEB.replace("name: app", "name: App!"), "spec.containers[0].name"),
             (&WEB.replace("{name: web}", "{name: web, uid: ../x}"), "metadata.uid"),
             (&volume, "the source of volume \"v\""),

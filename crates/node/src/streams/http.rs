@@ -72,6 +72,7 @@ fn router<C: Containers>(api: Api<C>) -> Router {
         .route("/attach/{namespace}/{pod}/{container}", get(run_attach::<C>).post(run_attach::<C>))
         .route("/portForward/{namespace}/{pod}", get(port_forward::<C>).post(port_forward::<C>))
         .route("/stats/summary", get(summary::<C>))
+        .route("/pods", get(pods::<C>))
         .fallback(async || StreamError::not_found("the node does not serve this path"))
         .with_state(api)
 }
@@ -95,6 +96,10 @@ async fn container_logs<C: Containers>(
 async fn summary<C: Containers>(State(api): State<Api<C>>) -> Result<Response, StreamError> {
     let summary = api.containers.summary().await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], summary.to_string()).into_response())
+}
+
+async fn pods<C: Containers>(State(api): State<Api<C>>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], api.containers.pods().to_string()).into_response()
 }
 
 async fn run_exec<C: Containers>(

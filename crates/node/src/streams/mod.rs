@@ -94,6 +94,9 @@ pub trait Containers: Send + Sync + 'static {
     /// What the node and its containers use, in the words of a kubelet's summary.
     fn summary(&self) -> impl Future<Output = Result<serde_json::Value, StreamError>> + Send;
 
+    /// The pods that the node was told to run, as a list.
+    fn pods(&self) -> serde_json::Value;
+
     /// Sets the size of the terminal of an exec. A size that cannot be set is not worth an answer.
     fn resize(&self, session: &runtime::ExecSession, columns: u16, rows: u16);
 

@@ -1,8 +1,10 @@
 //! Between the API's words and everyone else's: the only place where both are known.
 
 pub mod container;
+pub mod non_root;
 pub mod pod_spec;
 pub mod report;
+pub mod resize;
 pub mod sandbox;
 pub mod status;
 pub mod unmet;

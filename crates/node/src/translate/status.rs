@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus as ApiContainer, HostIP, Pod, PodCondition, PodIP, PodStatus as ApiStatus, VolumeMount,
-    VolumeMountStatus,
+    ContainerStatus as ApiContainer, HostIP, Pod, PodCondition, PodIP, PodStatus as ApiStatus, ResourceRequirements,
+    VolumeMount, VolumeMountStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lifecycle::{
@@ -13,7 +13,7 @@ use lifecycle::{
 };
 use runtime::{ContainerId, Image, PodUid};
 
-use super::{api_time, find_container};
+use super::{api_time, find_container, resize};
 use crate::images::name_the_image;
 use crate::statics::is_static;
 
@@ -30,10 +30,14 @@ pub struct Facts {
     pub start: Option<Wall>,
     /// The image id each container runs.
     pub image_ids: BTreeMap<String, String>,
+    /// The user each of them says it runs as.
+    pub image_users: BTreeMap<String, Option<String>>,
     /// The same as the API tells it: a repository and a digest where a registry gave one.
     pub image_references: BTreeMap<String, String>,
     /// What the newest runs were made from. Of a run of an earlier agent, the API knows.
     pub ran: BTreeMap<Instance, RanImage>,
+    /// What the newest runs were given of cpu and memory. Of a run of an earlier agent, the API knows.
+    pub given: BTreeMap<Instance, ResourceRequirements>,
     /// When a run was refused that would have been its container's next.
     pub refused: BTreeMap<Instance, Wall>,
     /// What each run left in its termination message file.
@@ -55,6 +59,7 @@ impl Facts {
         let wanted = find_container(&self.pod, container).and_then(|c| c.image.clone()).unwrap_or_default();
         self.image_references.insert(container.to_owned(), image.reference(&wanted));
         self.image_ids.insert(container.to_owned(), image.id.clone());
+        self.image_users.insert(container.to_owned(), image.user.clone());
     }
 
     /// Remembers what a run was made from, and forgets it of those that nobody asks about any more.
@@ -63,6 +68,11 @@ impl Facts {
         let reference = self.image_references.get(&run.name.0).or(id).cloned().unwrap_or_default();
         self.forget_older_than(run);
         self.ran.insert(run.clone(), RanImage { name: whole_name(image), reference });
+    }
+
+    /// Remembers what a run was given of cpu and memory.
+    pub fn know_resources(&mut self, run: &Instance, given: Option<ResourceRequirements>) {
+        self.given.insert(run.clone(), given.unwrap_or_default());
     }
 
     /// Remembers when a run was refused.
@@ -75,6 +85,7 @@ impl Facts {
     fn forget_older_than(&mut self, run: &Instance) {
         let recent = |known: &Instance| known.name != run.name || known.attempt + 1 >= run.attempt;
         self.ran.retain(|known, _| recent(known));
+        self.given.retain(|known, _| recent(known));
         self.refused.retain(|known, _| recent(known));
     }
 }
@@ -104,15 +115,18 @@ pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>,
     if let Some(list) = &mut main_statuses {
         list.sort_by(|a, b| a.name.cmp(&b.name));
     }
+    let init_statuses = to_api(init);
+    let said = stored_conditions(facts, before);
+    let resize = resize::pending(&facts.pod, main_statuses.iter().chain(&init_statuses).flatten(), said);
     let ip = facts.pod_ip.clone();
     ApiStatus {
         phase: Some(told.to_owned()),
         reason: own(&status.reason).or_else(|| stored.and_then(|b| b.reason.clone())),
         message: own(&status.message).or_else(|| stored.and_then(|b| b.message.clone())),
         ephemeral_container_statuses: to_api(ephemeral),
-        conditions: Some(conditions(status, facts, before, now)),
+        conditions: Some(conditions(status, facts, before, resize.as_ref(), now)),
         container_statuses: main_statuses,
-        init_container_statuses: to_api(init),
+        init_container_statuses: init_statuses,
         host_ip: Some(facts.host_ip.clone()),
         host_ips: Some(vec![HostIP { ip: facts.host_ip.clone() }]),
         pod_ips: ip.clone().map(|ip| vec![PodIP { ip }]),
@@ -138,8 +152,19 @@ fn phase(phase: PodPhase) -> &'static str {
     }
 }
 
-fn conditions(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>, now: Wall) -> Vec<PodCondition> {
-    let stored = before.and_then(|b| b.conditions.as_ref()).or_else(|| facts.pod.status.as_ref()?.conditions.as_ref());
+/// What was told last, by us or, before that, by others.
+fn stored_conditions<'a>(facts: &'a Facts, before: Option<&'a ApiStatus>) -> Option<&'a Vec<PodCondition>> {
+    before.and_then(|b| b.conditions.as_ref()).or_else(|| facts.pod.status.as_ref()?.conditions.as_ref())
+}
+
+fn conditions(
+    status: &PodStatus,
+    facts: &Facts,
+    before: Option<&ApiStatus>,
+    resize: Option<&Condition>,
+    now: Wall,
+) -> Vec<PodCondition> {
+    let stored = stored_conditions(facts, before);
     let scheduled = Condition { holds: true, reason: None, message: None };
     let ready = gated(&status.ready, &facts.pod);
     let ours = [
@@ -155,7 +180,8 @@ fn conditions(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>, now
         ("adieu.dev/TerminationBlocked", &status.blocked),
     ];
     let at_the_end = at_the_end.into_iter().filter_map(|(kind, condition)| Some((kind, condition.as_ref()?)));
-    let ours: Vec<_> = ours.into_iter().chain(at_the_end).collect();
+    let resize = resize.map(|condition| (resize::PENDING, condition));
+    let ours: Vec<_> = ours.into_iter().chain(at_the_end).chain(resize).collect();
     // Conditions of others (readiness gates, DisruptionTarget) are theirs to change: a merge by type leaves them alone.
     ours.into_iter()
         .map(|(kind, condition)| {
@@ -179,12 +205,22 @@ fn conditions(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>, now
 fn gated(ready: &Condition, pod: &Pod) -> Condition {
     let gates = pod.spec.iter().flat_map(|s| s.readiness_gates.iter().flatten());
     let stored = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
-    let holds = |kind: &str| stored.is_some_and(|list| list.iter().any(|c| c.type_ == kind && c.status == "True"));
-    let missing: Vec<&str> = gates.map(|gate| gate.condition_type.as_str()).filter(|kind| !holds(kind)).collect();
-    if !ready.holds || missing.is_empty() {
+    let found = |kind: &str| stored.and_then(|list| list.iter().find(|c| c.type_ == kind));
+    let closed = gates.filter_map(|gate| {
+        let kind = &gate.condition_type;
+        let said = found(kind).map(|condition| condition.status.as_str());
+        let why = match said {
+            Some("True") => return None,
+            Some(status) => format!("the status of pod readiness gate {kind:?} is not \"True\", but {status}"),
+            None => format!("corresponding condition of pod readiness gate {kind:?} does not exist."),
+        };
+        Some(why)
+    });
+    let closed: Vec<String> = closed.collect();
+    if !ready.holds || closed.is_empty() {
         return ready.clone();
     }
-    let message = format!("corresponding condition of pod readiness gate {missing:?} does not hold");
+    let message = closed.join(", ");
     Condition { holds: false, reason: Some("ReadinessGatesNotReady".to_owned()), message: Some(message) }
 }
 
@@ -222,6 +258,13 @@ impl Told<'_> {
             let reference = references.get(&run.name.0).or(ids.get(&run.name.0)).cloned().unwrap_or_default();
             RanImage { name: if id.is_some() { whole_name(wanted) } else { wanted.to_owned() }, reference }
         })
+    }
+
+    /// What a run was given of cpu and memory: as we know it, or as it was told.
+    fn given(&self, run: &Instance, id: Option<&str>) -> Option<ResourceRequirements> {
+        let same = |container: &&ApiContainer| id.is_some() && container.container_id.as_deref() == id;
+        let told = || self.containers_before().find(same)?.resources.clone();
+        self.facts.given.get(run).cloned().or_else(told)
     }
 
     /// A run that had ended when the status was told last.
@@ -268,6 +311,7 @@ fn container(status: &ContainerStatus, told: &Told<'_>) -> ApiContainer {
     let asked = container.as_ref().and_then(|c| c.resources.as_ref());
     let instance = Instance { name: status.name.clone(), attempt: run.unwrap_or(status.attempt) };
     let ran = told.image_of(&instance, container_id.as_deref(), image);
+    let given = told.given(&instance, container_id.as_deref());
     ApiContainer {
         name: name.clone(),
         image: ran.name,
@@ -279,8 +323,8 @@ fn container(status: &ContainerStatus, told: &Told<'_>) -> ApiContainer {
         state: Some(state),
         last_state: Some(status.last.as_ref().map_or_else(ApiState::default, |l| terminated(name, l, told))),
         stop_signal: status.stop_signal.map(|signal| signal.to_string()),
-        allocated_resources: asked.and_then(|asked| asked.requests.clone()),
-        resources: was_ever_made.then(|| asked.cloned().unwrap_or_default()),
+        allocated_resources: given.as_ref().or(asked).and_then(|given| given.requests.clone()),
+        resources: given.or_else(|| was_ever_made.then(|| asked.cloned().unwrap_or_default())),
         volume_mounts: container.as_ref().and_then(|c| mounted(c.volume_mounts.as_deref()?)),
         ..ApiContainer::default()
     }
@@ -335,6 +379,8 @@ mod tests {
     use lifecycle::{
         ContainerName, ContainerSpec, DeleteSighting, Exit, Input, KillCause, Moment, PodSpec, PodWorker, Signal,
     };
+
+    use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
     use super::*;
 
@@ -477,5 +523,38 @@ mod tests {
         assert_eq!((told.phase.as_deref(), told.reason), (Some("Succeeded"), None));
         let told = api_status(&ours, &facts(), None, Wall(0));
         assert_eq!((told.phase.as_deref(), told.reason.as_deref()), (Some("Failed"), Some("Terminated")));
+    }
+
+    /// What a container has is told, and that it has not got what was asked for since; to the next agent, too.
+    #[test]
+    fn a_resize_waits_for_the_next_run() {
+        let asks_for = |facts: &mut Facts, cpu: &str| {
+            let requests = Some(BTreeMap::from([("cpu".to_owned(), Quantity(cpu.to_owned()))]));
+            let container = &mut facts.pod.spec.as_mut().expect("it has one").containers[0];
+            container.resources = Some(ResourceRequirements { requests, ..ResourceRequirements::default() });
+            container.resources.clone()
+        };
+        let pending = |status: &ApiStatus| {
+            let all = status.conditions.as_ref().expect("there are some");
+            all.iter().find(|c| c.type_ == resize::PENDING).map(|c| (c.status.clone(), c.reason.clone()))
+        };
+        let app = Instance { name: ContainerName("app".into()), attempt: 0 };
+        let mut facts = facts();
+        let given = asks_for(&mut facts, "1");
+        facts.know_resources(&app, given.clone());
+        let running = running([]).status();
+        let calm = api_status(&running, &facts, None, Wall(0));
+        assert_eq!((shown(&calm).resources, pending(&calm)), (given.clone(), None));
+        asks_for(&mut facts, "1000m");
+        assert_eq!(pending(&api_status(&running, &facts, Some(&calm), Wall(0))), None, "the same in other words");
+        asks_for(&mut facts, "2");
+        facts.given.clear();
+        let waits = api_status(&running, &facts, Some(&calm), Wall(0));
+        assert_eq!(shown(&waits).resources, given);
+        assert_eq!(pending(&waits), Some(("True".to_owned(), Some("Infeasible".to_owned()))));
+        let asked = asks_for(&mut facts, "2");
+        facts.know_resources(&app, asked);
+        let done = api_status(&running, &facts, Some(&waits), Wall(0));
+        assert_eq!(pending(&done), Some(("False".to_owned(), None)));
     }
 }

@@ -124,17 +124,19 @@ async fn write(volume: &str, payload: Payload, path: PathBuf) -> Result<(), Volu
 async fn host_path(volume: &str, host: &HostPathVolumeSource) -> Result<(), VolumeError> {
     let wanted = host.type_.as_deref().unwrap_or_default();
     let found = fs::metadata(&host.path).await.ok().map(|about| about.file_type());
-    let fits = |kind: &std::fs::FileType| match wanted {
-        "Directory" | "DirectoryOrCreate" => kind.is_dir(),
-        "File" | "FileOrCreate" => kind.is_file(),
-        "Socket" => kind.is_socket(),
-        "CharDevice" => kind.is_char_device(),
-        "BlockDevice" => kind.is_block_device(),
-        _ => true,
+    let (called, fits): (&str, fn(&std::fs::FileType) -> bool) = match wanted {
+        "Directory" | "DirectoryOrCreate" => ("directory", std::fs::FileType::is_dir),
+        "File" | "FileOrCreate" => ("file", std::fs::FileType::is_file),
+        "Socket" => ("socket file", |kind| kind.is_socket()),
+        "CharDevice" => ("character device", |kind| kind.is_char_device()),
+        "BlockDevice" => ("block device", |kind| kind.is_block_device()),
+        _ => ("", |_| true),
     };
     match (found, wanted) {
         (Some(kind), _) if fits(&kind) => Ok(()),
-        (Some(_), _) => Err(missing(volume, format!("hostPath type check failed: {} is not a {wanted}", host.path))),
+        (Some(_), _) | (None, "Directory" | "File" | "Socket" | "CharDevice" | "BlockDevice") => {
+            Err(missing(volume, format!("hostPath type check failed: {} is not a {called}", host.path)))
+        }
         (None, "DirectoryOrCreate") => fs::create_dir_all(&host.path).await.map_err(|source| disk(volume, source)),
         (None, "FileOrCreate") => fs::write(&host.path, "").await.map_err(|source| disk(volume, source)),
         (None, _) => Err(missing(volume, format!("hostPath {} does not exist", host.path))),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use kube::api::Api;
 use tracing::warn;
 
 use super::content::{Reader, token_seconds};
@@ -58,13 +59,21 @@ pub async fn keep_fresh(
             // What the volume held stays: programs rather run on with old files than without any.
             if let Err(error) = written {
                 // A leaving pod keeps the files it has; what they were made of may be gone, or no longer this node's to read.
-                if lock(&facts).pod.metadata.deletion_timestamp.is_some() {
+                if lock(&facts).pod.metadata.deletion_timestamp.is_some() || is_gone(&client, pod).await {
                     return;
                 }
                 warn!(volume = volume.name, error = words(&error), "a volume could not be brought up to date");
             }
         }
     }
+}
+
+/// Whether the pod's object is gone, as that of one that was deleted by force is while it still leaves.
+async fn is_gone(client: &kube::Client, pod: &Pod) -> bool {
+    let meta = &pod.metadata;
+    let api: Api<Pod> = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
+    let found = api.get_metadata_opt(meta.name.as_deref().unwrap_or_default()).await;
+    found.is_ok_and(|found| found.is_none_or(|found| found.metadata.uid != meta.uid))
 }
 
 /// How long to wait between two looks at the pod's tokens, if it has any.

@@ -183,6 +183,7 @@ fn edit() -> Vec<Value> {
     rules.push(on(&WRITE, &[""], &[&into[..], &["secrets", "events"]].concat()));
     rules.push(on(&WRITE, &["events.k8s.io"], &["events"]));
     rules.push(on(&["create"], &[""], &["pods/eviction", "serviceaccounts/token"]));
+    rules.push(on(&["get", "patch", "update"], &[""], &["pods/resize"]));
     rules.push(on(&["impersonate"], &[""], &["serviceaccounts"]));
     let mut lease_verbs = READ.to_vec();
     lease_verbs.extend(WRITE);
@@ -231,6 +232,15 @@ fn cluster_roles() -> Vec<(&'static str, Vec<Value>, Option<&'static str>)> {
             vec![
                 on(&["create"], &["authentication.k8s.io"], &["tokenreviews"]),
                 on(&["create"], &["authorization.k8s.io"], &["subjectaccessreviews"]),
+            ],
+            None,
+        ),
+        (
+            "system:kubelet-api-admin",
+            vec![
+                on(&READ, &[""], &["nodes"]),
+                on(&["proxy"], &[""], &["nodes"]),
+                on(&["*"], &[""], &["nodes/log", "nodes/metrics", "nodes/proxy", "nodes/stats"]),
             ],
             None,
         ),

@@ -11,6 +11,8 @@ mod namespaces;
 mod objects;
 mod patches;
 mod policies;
+mod protection;
+mod proxy;
 mod rights;
 mod scenarios;
 mod security;

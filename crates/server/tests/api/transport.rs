@@ -214,6 +214,66 @@ async fn a_client_may_say_how_long_it_waits() {
     assert_eq!(response.status(), 504);
 }
 
+/// A line for everyone who came, with who it was, as whom, and what was answered; bodies are nobody's business.
+#[tokio::test]
+async fn who_asked_for_what_is_written_down() {
+    let api = Api::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.log");
+    api.server.audit_to(server::AuditLog::open(&path).unwrap());
+    let tls = Tls::serve(&api).await;
+    let stream = connect(&tls, Some(tls.admin()), b"http/1.1").await;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let secret = serde_json::json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" },
+        "stringData": { "key": "very secret" } });
+    let request = Request::post("/api/v1/namespaces/default/secrets")
+        .header("host", "localhost")
+        .header("user-agent", "tester/1.0")
+        .body(Full::new(Bytes::from(secret.to_string())))
+        .unwrap();
+    let made = sender.send_request(request).await.unwrap();
+    let id = made.headers()["audit-id"].to_str().unwrap().to_owned();
+    assert_eq!(json(made).await.0, 201);
+    let as_bob = Request::get("/api/v1/namespaces/default/secrets/s?pretty=true").header("impersonate-user", "bob");
+    let as_bob = as_bob.header("host", "localhost").body(Full::<Bytes>::default()).unwrap();
+    assert_eq!(json(sender.send_request(as_bob).await.unwrap()).await.0, 403);
+    // What our own parts do is not written down, and this is not, either.
+    api.get("/api/v1/namespaces/default/secrets/s").await.expect(200);
+    assert_eq!(http1(&tls, None, "/readyz").await.0, 200);
+    let written = async {
+        loop {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let lines = text.split_inclusive('\n').filter_map(|line| serde_json::from_str(line).ok());
+            let whole: Vec<Value> = lines.collect();
+            if whole.iter().any(|event| event["requestURI"] == "/readyz") {
+                assert!(!text.contains("very secret"), "{text}");
+                return whole;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let events = tokio::time::timeout(Duration::from_secs(60), written).await.expect("it is written down soon");
+    assert_eq!(events.len(), 3, "{events:?}");
+    let (made, refused, healthy) = (&events[0], &events[1], &events[2]);
+    assert_eq!((made["auditID"].as_str(), made["verb"].as_str()), (Some(id.as_str()), Some("create")));
+    assert_eq!(made["responseStatus"]["code"], 201);
+    assert_eq!(made["user"]["username"], "kubernetes-admin");
+    let about = serde_json::json!({ "resource": "secrets", "namespace": "default", "apiVersion": "v1" });
+    assert_eq!((&made["objectRef"], made["userAgent"].as_str()), (&about, Some("tester/1.0")));
+    assert_eq!((&made["sourceIPs"][0], &made["stage"]), (&Value::from("127.0.0.1"), &Value::from("ResponseComplete")));
+    assert_eq!(made["annotations"]["authorization.k8s.io/decision"], "allow");
+    assert_eq!(refused["annotations"]["authorization.k8s.io/decision"], "forbid");
+    assert_eq!(
+        (&refused["impersonatedUser"]["username"], &refused["verb"]),
+        (&Value::from("bob"), &Value::from("get"))
+    );
+    assert_eq!(refused["requestURI"], "/api/v1/namespaces/default/secrets/s?pretty=true");
+    assert_eq!(healthy["user"]["username"], "system:anonymous");
+    let page = api.get("/metrics").await.text;
+    assert!(page.contains("apiserver_audit_event_total 3"), "{page}");
+}
+
 /// Health checkers ask by HEAD, and over HTTP/2 a body would break their stream.
 #[tokio::test]
 async fn a_head_has_no_body_in_http2_either() {

@@ -18,7 +18,7 @@ async fn a_request_is_heard_whenever_it_comes() -> Result<()> {
     let stage = &Stage::set().await?;
     let stories = stories![stage;
         a_kill_is_never_forgotten, a_failing_pod_never_reports_success, a_main_behind_a_failing_init_never_starts,
-        a_restart_policy_says_who_comes_back,
+        a_restart_policy_says_who_comes_back, what_others_write_of_a_pod_is_put_right,
     ];
     stage.tell(stories, &[]).await
 }
@@ -38,6 +38,32 @@ async fn a_kill_is_never_forgotten(stage: &Stage) -> Result<()> {
         anyhow::Ok(())
     };
     try_join_all((0..MANY).map(one)).await.map(drop)
+}
+
+/// [NT-124] Who writes something else into a pod's status is corrected, again and again; what is theirs to say stays.
+async fn what_others_write_of_a_pod_is_put_right(stage: &Stage) -> Result<()> {
+    let mut pod = stage.pod("slandered")?.main("app", POLITE).run().await?;
+    let truth = pod.watch.last.clone().and_then(|pod| pod.status).unwrap();
+    let restarts = |pod: &Pod| status(pod, "app").map(|app| app.restart_count);
+    for lie in [8, 9] {
+        let lies = json!({
+            "phase": "Pending",
+            "conditions": [{ "type": "Ready", "status": "False" }, { "type": "example.com/rumour", "status": "True" }],
+            "containerStatuses": [{ "name": "app", "image": "", "imageID": "", "ready": false, "restartCount": lie }],
+        });
+        let lies = Patch::Strategic(json!({ "status": lies }));
+        stage.pods().patch_status(&pod.name, &PatchParams::default(), &lies).await?;
+        pod.watch.until("the lie", |pod| restarts(pod) == Some(lie)).await?;
+        pod.watch.until("the truth", |pod| restarts(pod) == Some(0)).await?;
+        let now = pod.watch.last.clone().and_then(|pod| pod.status).unwrap();
+        ensure!(now.phase == truth.phase && now.container_statuses == truth.container_statuses, "{now:?}");
+        let conditions = now.conditions.unwrap_or_default();
+        let holds = |kind: &str| conditions.iter().any(|it| it.type_ == kind && it.status == "True");
+        ensure!(holds("Ready") && holds("example.com/rumour"), "{conditions:?}");
+    }
+    pod.said_only(&["app up"])?;
+    pod.delete(&[]).await?;
+    pod.gone().await.map(drop)
 }
 
 fn ran(state: &ContainerState) -> bool {

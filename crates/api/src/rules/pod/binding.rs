@@ -43,6 +43,8 @@ pub fn bind(kind: &Kind, pod: &Value, binding: &Value, now: Timestamp) -> Result
     }
     let mut bound = pod.clone();
     meta::child_mut(&mut bound, "spec").insert("nodeName".to_owned(), json!(node));
+    // Where room was made for it matters no more.
+    meta::child_mut(&mut bound, "status").remove("nominatedNodeName");
     set_condition(&mut bound, json!({ "type": "PodScheduled", "status": "True" }), now);
     Ok(bound)
 }

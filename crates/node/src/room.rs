@@ -1,0 +1,260 @@
+//! How much a node has to give, how much each pod asks for, and who gives way to a pod that the node cannot do without.
+//! Pure; who is here and who is leaving is [`crate::pods`]' to know.
+
+use std::collections::BTreeMap;
+
+use api::amounts::Amounts;
+use api::quantity::Quantity;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use lifecycle::eviction::CRITICAL;
+
+use crate::statics::is_static;
+
+/// What is counted, in the order in which people are told of it.
+const NAMES: [&str; 4] = ["pods", "cpu", "memory", "ephemeral-storage"];
+
+/// A static pod matters as much as the class `system-node-critical`, whatever it says of itself.
+const STATIC: i32 = CRITICAL + 1000;
+
+/// So much of each resource: pods, thousandths of CPUs, bytes of memory and of disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Room([i64; NAMES.len()]);
+
+impl Room {
+    /// What a node with this capacity has to give.
+    pub fn of_node(capacity: &BTreeMap<String, ApiQuantity>) -> Self {
+        Self::read(|name| capacity.get(name)?.0.parse().ok())
+    }
+
+    /// What a pod asks for: itself, as one pod, and the requests of its containers.
+    pub fn of_pod(pod: &Pod) -> Self {
+        let spec = pod.spec.as_ref().and_then(|spec| serde_json::to_value(spec).ok()).unwrap_or_default();
+        let asked = Amounts::requested_by(&spec);
+        let mut room = Self::read(|name| asked.get(name));
+        room.0[0] = 1;
+        room
+    }
+
+    fn read(amount: impl Fn(&str) -> Option<Quantity>) -> Self {
+        let whole = |name: &str, amount: Quantity| if name == "cpu" { amount.milli_ceil() } else { amount.ceil() };
+        Self(NAMES.map(|name| amount(name).map_or(0, |amount| whole(name, amount))))
+    }
+
+    /// Both together.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at].saturating_add(other.0[at])))
+    }
+
+    /// What is left of it without `other`, never less than nothing.
+    #[must_use]
+    fn without(self, other: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at].saturating_sub(other.0[at]).max(0)))
+    }
+
+    fn is_nothing(self) -> bool {
+        self.0.iter().all(|amount| *amount == 0)
+    }
+
+    /// How much of this node is missing for `asked` beside what is `used`. Of what is not asked for nothing is missing.
+    pub fn missing(self, used: Self, asked: Self) -> Missing {
+        let short = used.plus(asked).without(self);
+        let amounts = Self(std::array::from_fn(|at| if asked.0[at] > 0 { short.0[at] } else { 0 }));
+        Missing { capacity: self, used, asked, amounts }
+    }
+
+    /// How far this goes towards what is missing: nothing is left to be wished for at 0.
+    fn distance(self, missing: Self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "only the order counts")]
+        let part = |(has, wants): (&i64, &i64)| match *wants {
+            0 => 0.0,
+            wants => ((wants - has).max(0) as f64 / wants as f64).powi(2),
+        };
+        self.0.iter().zip(&missing.0).map(part).sum()
+    }
+}
+
+/// What a node lacks for a pod.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Missing {
+    capacity: Room,
+    used: Room,
+    asked: Room,
+    amounts: Room,
+}
+
+impl Missing {
+    /// The pod has its place.
+    pub fn is_nothing(&self) -> bool {
+        self.amounts.is_nothing()
+    }
+
+    /// Reason and message for a pod that is turned away: the first of what is missing.
+    pub fn words(&self) -> (String, String) {
+        let at = self.amounts.0.iter().position(|amount| *amount > 0).unwrap_or(0);
+        let of = |room: Room| room.0[at];
+        let message = format!(
+            "Node didn't have enough resource: {}, requested: {}, used: {}, capacity: {}",
+            NAMES[at],
+            of(self.asked),
+            of(self.used),
+            of(self.capacity)
+        );
+        (format!("OutOf{}", NAMES[at]), message)
+    }
+}
+
+/// How much a pod matters to its node.
+pub fn importance(pod: &Pod) -> i32 {
+    let own = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
+    if is_static(pod) { own.max(STATIC) } else { own }
+}
+
+/// Whether the node makes room for a pod of this importance.
+pub fn is_critical(importance: i32) -> bool {
+    importance >= CRITICAL
+}
+
+/// How much was promised to a pod; the first are the first to give way.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Promise {
+    /// Nothing.
+    BestEffort,
+    /// Something.
+    Burstable,
+    /// All that it may use.
+    Guaranteed,
+}
+
+impl Promise {
+    /// What the API says that was promised to a pod.
+    pub fn to(pod: &Pod) -> Self {
+        match pod.status.as_ref().and_then(|status| status.qos_class.as_deref()) {
+            Some("Guaranteed") => Self::Guaranteed,
+            Some("Burstable") => Self::Burstable,
+            _ => Self::BestEffort,
+        }
+    }
+}
+
+/// A pod that could give way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tenant {
+    /// Its UID.
+    pub uid: String,
+    /// What was promised to it.
+    pub promise: Promise,
+    /// What its leaving gives back.
+    pub asks: Room,
+}
+
+/// Who gives way so that nothing is missing any more: as few as possible of those to whom most was promised, and of equals
+/// those who come nearest to what is missing, the smallest first. `None` if not even all together are enough.
+pub fn victims(missing: &Missing, tenants: Vec<Tenant>) -> Option<Vec<Tenant>> {
+    let mut rest = tenants;
+    let mut chosen: Vec<Tenant> = Vec::new();
+    for promise in [Promise::Guaranteed, Promise::Burstable, Promise::BestEffort] {
+        let (mut these, lower): (Vec<_>, Vec<_>) = rest.into_iter().partition(|tenant| tenant.promise == promise);
+        // Those to whom less was promised go first; these only for what is missing even then.
+        let gives = |tenants: &[Tenant]| tenants.iter().fold(Room::default(), |sum, tenant| sum.plus(tenant.asks));
+        let mut needed = missing.amounts.without(gives(&lower)).without(gives(&chosen));
+        while !needed.is_nothing() {
+            let nearest = (0..these.len()).min_by(|a, b| {
+                let (a, b) = (&these[*a], &these[*b]);
+                let distance = a.asks.distance(needed).total_cmp(&b.asks.distance(needed));
+                distance.then_with(|| a.asks.0.cmp(&b.asks.0)).then_with(|| a.uid.cmp(&b.uid))
+            })?;
+            let tenant = these.swap_remove(nearest);
+            needed = needed.without(tenant.asks);
+            chosen.push(tenant);
+        }
+        rest = lower;
+    }
+    Some(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn room(pods: i64, cpu: i64, memory: i64) -> Room {
+        Room([pods, cpu, memory, 0])
+    }
+
+    fn tenant(uid: &str, promise: Promise, cpu: i64, memory: i64) -> Tenant {
+        Tenant { uid: uid.to_owned(), promise, asks: room(1, cpu, memory) }
+    }
+
+    /// The words are upstream's, the first of what is missing first; what a pod does not ask for it cannot lack.
+    #[test]
+    fn a_pod_that_does_not_fit_is_told_what_the_node_lacks() {
+        let node = room(3, 2000, 4096);
+        let words = |used, asked| {
+            let missing = node.missing(used, asked);
+            if missing.is_nothing() { Default::default() } else { missing.words() }
+        };
+        let lacks = |name: &str, requested: i64, used: i64, capacity: i64| {
+            let message = format!(
+                "Node didn't have enough resource: {name}, requested: {requested}, used: {used}, capacity: {capacity}"
+            );
+            (format!("OutOf{name}"), message)
+        };
+        assert_eq!(words(room(0, 0, 0), room(1, 2000, 4096)), Default::default());
+        assert_eq!(words(room(1, 1500, 0), room(1, 600, 0)), lacks("cpu", 600, 1500, 2000));
+        assert_eq!(words(room(1, 2000, 4000), room(1, 1, 97)), lacks("cpu", 1, 2000, 2000));
+        assert_eq!(words(room(1, 0, 4000), room(1, 1, 97)), lacks("memory", 97, 4000, 4096));
+        assert_eq!(words(room(3, 2000, 4096), room(1, 1, 1)), lacks("pods", 1, 3, 3));
+        assert_eq!(words(room(1, 9000, 0), room(1, 0, 1)), Default::default());
+    }
+
+    #[test]
+    fn a_pod_asks_for_itself_and_its_requests() {
+        let pod = json!({ "metadata": {}, "spec": {
+            "containers": [
+                { "name": "a", "resources": { "requests": { "cpu": "100m", "memory": "1Ki", "example.com/gpu": "1" } } },
+                { "name": "b", "resources": { "requests": { "cpu": "1", "ephemeral-storage": "2Ki" } } },
+            ] } });
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        assert_eq!(Room::of_pod(&pod), Room([1, 1100, 1024, 2048]));
+        assert_eq!(Room::of_pod(&Pod::default()), room(1, 0, 0));
+    }
+
+    fn chosen(missing: Room, tenants: &[Tenant]) -> Option<String> {
+        let missing = Room::default().missing(Room::default(), missing);
+        let victims = victims(&missing, tenants.to_vec())?;
+        Some(victims.into_iter().map(|tenant| tenant.uid).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn who_was_promised_least_gives_way_and_no_more_than_needed() {
+        use Promise::{BestEffort, Burstable, Guaranteed};
+        let all = [
+            tenant("nothing", BestEffort, 0, 0),
+            tenant("some", Burstable, 300, 50),
+            tenant("more", Burstable, 600, 50),
+            tenant("all", Guaranteed, 1000, 100),
+        ];
+        let wants = |cpu: i64| chosen(Room([0, cpu, 0, 0]), &all);
+        assert_eq!(wants(200).as_deref(), Some("some"), "the smallest that will do");
+        assert_eq!(wants(400).as_deref(), Some("more"));
+        assert_eq!(wants(800).as_deref(), Some("more some"));
+        assert_eq!(wants(1000).as_deref(), Some("all"), "the others are not enough, and then not needed");
+        assert_eq!(wants(1200).as_deref(), Some("all some"));
+        assert_eq!(wants(1900).as_deref(), Some("all more some"));
+        assert_eq!(wants(2000), None, "nobody leaves for nothing");
+        assert_eq!(chosen(Room([1, 0, 0, 0]), &all).as_deref(), Some("nothing"), "a place for a pod");
+        assert_eq!(chosen(Room::default(), &all).as_deref(), Some(""));
+    }
+
+    #[test]
+    fn a_static_pod_is_critical_whatever_it_says() {
+        let mut pod = Pod::default();
+        assert!(!is_critical(importance(&pod)));
+        pod.metadata.annotations = Some([(crate::statics::SOURCE.to_owned(), "file".to_owned())].into());
+        assert_eq!(importance(&pod), 2_000_001_000);
+        assert!(is_critical(importance(&pod)));
+    }
+}
