@@ -19,6 +19,7 @@ use crate::state::{State, core_kind};
 
 /// How long a backend may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(30);
+const KUBELET: u16 = 10250;
 const HTTP: u16 = 80;
 const HTTPS: u16 = 443;
 
@@ -192,7 +193,9 @@ fn checked(state: &State, namespace: &str, address: &str, target: &Value) -> Opt
 
 fn node(node: &Value, parts: &Parts<'_>) -> Result<Target, Status> {
     let at = node::listens_at(node);
-    let own = parts.port.is_empty() || at.is_some_and(|at| parts.port == at.port().to_string());
+    // A node in this process listens nowhere; by the port that every kubelet has, people mean the node itself.
+    let known = at.map_or(KUBELET, |at| at.port());
+    let own = parts.port.is_empty() || parts.port == known.to_string();
     if own {
         return Ok(Target::Node { name: parts.name.to_owned() });
     }
