@@ -122,8 +122,11 @@ impl Hierarchies {
                 if !own.is_made() {
                     let explain = |error: io::Error| {
                         let at = own.at.display();
-                        let words =
-                            format!("no cgroup2 hierarchy is mounted, and none can be at {at}: {}", words(&error));
+                        let words = format!(
+                            "no cgroup2 hierarchy is mounted, and none can be at {at}: {}; mount one by hand: mount -t \
+                             cgroup2 none /sys/fs/cgroup",
+                            words(&error)
+                        );
                         io::Error::new(error.kind(), words)
                     };
                     own.make().map_err(explain)?;

@@ -107,7 +107,7 @@ async fn what_a_manifest_asks_for_is_what_its_containers_see() -> Result<()> {
             let events = kubectl.run(&["get", "events", "-o", "custom-columns=R:.reason,M:.message"]).await?;
             let all = [
                 "SettingNotApplied",
-                "would run as root",
+                "image will run as root",
                 "unknown capability \"NET_RAWW\"",
                 "seLinuxOptions are not applied",
             ];

@@ -330,13 +330,16 @@ fn container(status: &ContainerStatus, told: &Told<'_>) -> ApiContainer {
     }
 }
 
-/// What a container finds mounted. Mounts below a read-only one are not made read-only with it.
+/// What a container finds mounted.
 fn mounted(mounts: &[VolumeMount]) -> Option<Vec<VolumeMountStatus>> {
     let each = mounts.iter().map(|mount| VolumeMountStatus {
         name: mount.name.clone(),
         mount_path: mount.mount_path.clone(),
         read_only: mount.read_only,
-        recursive_read_only: mount.read_only.filter(|only| *only).map(|_| "Disabled".to_owned()),
+        recursive_read_only: mount.read_only.filter(|only| *only).map(|_| {
+            let is_asked_for = matches!(mount.recursive_read_only.as_deref(), Some("Enabled" | "IfPossible"));
+            if is_asked_for { "Enabled" } else { "Disabled" }.to_owned()
+        }),
         ..VolumeMountStatus::default()
     });
     Some(each.collect())

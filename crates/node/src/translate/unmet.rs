@@ -69,14 +69,6 @@ pub fn of_container(pod: &Pod, container: &Container) -> Vec<String> {
     if security.is_some_and(|s| s.windows_options.is_some()) {
         told.push(WINDOWS.to_owned());
     }
-    // That of an init container makes a sidecar of it, and counts.
-    let is_init = pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()).any(|it| it.name == container.name);
-    if let Some(policy) = container.restart_policy.as_ref().filter(|policy| !is_init || *policy != "Always") {
-        told.push(format!("restartPolicy {policy} of the container is not applied: the pod's is"));
-    }
-    if container.restart_policy_rules.iter().flatten().next().is_some() {
-        told.push("restartPolicyRules are not applied: the pod's restartPolicy is".to_owned());
-    }
     told
 }
 
@@ -249,16 +241,6 @@ mod tests {
             ),
             (secured(json!({ "windowsOptions": {} })), none(), &format!("told: {WINDOWS}")),
             (none(), secured(json!({ "windowsOptions": {} })), &format!("told: {WINDOWS}")),
-            (
-                none(),
-                json!({ "restartPolicy": "Always" }),
-                "told: restartPolicy Always of the container is not applied: the pod's is",
-            ),
-            (
-                none(),
-                json!({ "restartPolicyRules": [{ "action": "Restart" }] }),
-                "told: restartPolicyRules are not applied: the pod's restartPolicy is",
-            ),
             (none(), limited("hugepages-2Mi"), "told: limit hugepages-2Mi=1Gi is not enforced"),
             (
                 none(),
