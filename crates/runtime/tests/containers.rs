@@ -20,7 +20,7 @@ fn a_program_runs_writes_its_log_and_its_exit_code_is_known() {
         assert_eq!((exit.code, exit.signal, exit.seen, exit.oom), (7, None, true, false));
         let log = machine.log(&pod, &id);
         assert!(log.contains("stdout F out\n") && log.contains("stderr F err\n"), "{log}");
-        assert!(log.contains("stdout F unfinished\n"), "the log is complete before the exit is told: {log}");
+        assert!(log.contains("stdout P unfinished\n"), "the log is complete before the exit is told: {log}");
         let first = std::fs::read_to_string(machine.runtime().log_path(&pod, &id)).unwrap();
         assert!(first.starts_with("20") && first.as_bytes()[29] == b'Z', "CRI format: {first}");
         machine
