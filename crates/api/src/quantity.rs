@@ -49,7 +49,8 @@ impl Quantity {
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         let format = if self.nanos == 0 { other.format } else { self.format };
-        Self { nanos: (self.nanos + other.nanos).clamp(-LIMIT, LIMIT), format }
+        // Not held to the limit of a single one: a sum from which all is taken again is nothing.
+        Self { nanos: self.nanos.saturating_add(other.nanos), format }
     }
 
     /// What is left of the first without the second.

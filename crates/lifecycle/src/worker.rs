@@ -139,6 +139,11 @@ impl PodWorker {
         self.view()
     }
 
+    /// True once it was told to begin, or to leave. Before, it may learn of this and that, and does nothing.
+    pub fn has_begun(&self) -> bool {
+        !matches!(self.phase, Phase::New)
+    }
+
     /// True once termination was requested, by whomever, or the pod is done.
     pub fn is_terminating(&self) -> bool {
         self.phase.termination().is_some()

@@ -26,6 +26,8 @@ const FILE_MAX: u64 = 100 << 20;
 const OLDER: usize = 10;
 /// Longest address of a request that is written down.
 const URI_MAX: usize = 4096;
+/// Longest name, of an object or a client, that is written.
+const WORD_MAX: usize = 512;
 
 /// A log that requests are written to, see [`crate::Server::audit_to`].
 #[derive(Debug)]
@@ -121,6 +123,11 @@ impl Pages {
             name.push(format!(".{number}"));
             PathBuf::from(name)
         };
+        // Somebody has put it away already, or we did and then could not go on.
+        if !self.path.exists() {
+            *self = Self::open(self.path.clone(), self.most)?;
+            return Ok(());
+        }
         for number in (1..OLDER).rev() {
             match fs::rename(older(number), older(number + 1)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -144,10 +151,44 @@ pub(crate) struct Record {
     pub(crate) allowed: AtomicBool,
 }
 
+/// A request that is written down whatever becomes of it: who hangs up before the answer may have changed something all the
+/// same, and is then told of with the code 0.
+pub(crate) struct Pending<'a> {
+    log: &'a AuditLog,
+    id: &'a str,
+    pub(crate) record: Record,
+    is_told: bool,
+}
+
+impl<'a> Pending<'a> {
+    pub(crate) fn new(log: &'a AuditLog, id: &'a str, record: Record) -> Self {
+        Self { log, id, record, is_told: false }
+    }
+
+    /// It was answered; `goes_on` if the end of the answer is not known.
+    pub(crate) fn answered(mut self, code: u16, goes_on: bool) {
+        self.is_told = true;
+        self.log.tell(&self.record.event(self.id, code, goes_on));
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if !self.is_told {
+            self.log.tell(&self.record.event(self.id, 0, false));
+        }
+    }
+}
+
 /// Who asks, and as whom.
 pub(crate) struct Who {
     pub(crate) user: Identity,
     pub(crate) acts_as: Option<Identity>,
+}
+
+/// Nobody is to fill the log with one long word.
+fn cut(word: &str) -> String {
+    word.chars().take(WORD_MAX).collect()
 }
 
 impl Record {
@@ -160,7 +201,7 @@ impl Record {
             received: Timestamp::now(),
             uri: request.uri().clone(),
             method: request.method().clone(),
-            agent: text(request.headers(), header::USER_AGENT),
+            agent: cut(&text(request.headers(), header::USER_AGENT)),
             sources: peer.into_iter().collect(),
             who: OnceLock::new(),
             allowed: AtomicBool::new(false),
@@ -193,7 +234,7 @@ impl Record {
                 ("subresource", &address.subresource),
             ];
             let said = words.into_iter().filter(|(_, word)| !word.is_empty());
-            event["objectRef"] = said.map(|(name, word)| (name.to_owned(), json!(word))).collect();
+            event["objectRef"] = said.map(|(name, word)| (name.to_owned(), json!(cut(word)))).collect();
         }
         if let Some(who) = self.who.get() {
             event["user"] = user(&who.user);

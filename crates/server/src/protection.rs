@@ -154,7 +154,7 @@ fn has(value: &Value, finalizer: &str) -> bool {
     value["metadata"]["finalizers"].as_array().is_some_and(|own| own.iter().any(|own| own == finalizer))
 }
 
-/// A pod that has a node and has not ended uses its claims; a claim that is bound uses its volume.
+/// A pod that has a node uses its claims for as long as it is there, for what has ended may not be unmounted yet; a claim that is bound uses its volume.
 fn is_used(state: &State, object: &Object) -> bool {
     if !is_claim(&object.key) {
         return object.value()["status"]["phase"] == "Bound";
@@ -163,8 +163,7 @@ fn is_used(state: &State, object: &Object) -> bool {
     pods.iter().any(|pod| {
         let pod = pod.value();
         let has_node = pod["spec"]["nodeName"].as_str().is_some_and(|node| !node.is_empty());
-        let has_ended = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-        has_node && !has_ended && claims_of(&pod).contains(&*object.key.name)
+        has_node && claims_of(&pod).contains(&*object.key.name)
     })
 }
 

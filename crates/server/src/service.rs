@@ -17,7 +17,7 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::audit::Record;
+use crate::audit::{Pending, Record};
 use crate::authenticate::authenticate;
 use crate::authorize::{Attributes, Target, authorize};
 use crate::body::{self, Body, BoxError};
@@ -93,8 +93,10 @@ where
     let (yaml, gzip) = (encoding::wants_yaml(request.headers()), encoding::takes_gzip(request.headers()));
     // What our own parts do is what they are there for; who asked for it from outside is written down.
     let audit = state.audit.get().filter(|_| request.extensions().get::<Peer>().is_some());
-    let record = audit.map(|_| Record::of(&request));
-    let outcome = AssertUnwindSafe(dispatch(state, request, record.as_ref())).catch_unwind().await;
+    let id = random::uid();
+    let pending = audit.map(|audit| Pending::new(audit, &id, Record::of(&request)));
+    let record = pending.as_ref().map(|pending| &pending.record);
+    let outcome = AssertUnwindSafe(dispatch(state, request, record)).catch_unwind().await;
     let mut response = match outcome {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => {
@@ -118,10 +120,9 @@ where
         response = without_body(response);
     }
     state.metrics.answered(what, response.status().as_u16(), began.elapsed());
-    let id = random::uid();
-    if let (Some(audit), Some(record)) = (audit, &record) {
+    if let Some(pending) = pending {
         let goes_on = http_body::Body::size_hint(response.body()).exact().is_none();
-        audit.tell(&record.event(&id, response.status().as_u16(), goes_on));
+        pending.answered(response.status().as_u16(), goes_on);
     }
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::from_str(&id) {

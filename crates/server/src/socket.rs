@@ -18,13 +18,16 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 
 use crate::body::Body;
 use crate::request::{Request, Verb};
 
 /// How long a client may take to answer our close. It has everything by then; this is only politeness.
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
+/// The longest message of a client, of whom nothing is wanted.
+const HEARD_MAX: usize = 16 * 1024;
 
 /// How an answer's bytes become messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +82,10 @@ pub(crate) fn answer(answer: Response<Body>, request: &Request, parts: &mut Part
 
 /// Sends the whole of `body`, unless the client goes first.
 async fn tell(upgraded: Upgraded, mut body: Body, form: Form) {
-    let mut socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
+    let mut socket = {
+        let config = WebSocketConfig::default().max_message_size(Some(HEARD_MAX)).max_frame_size(Some(HEARD_MAX));
+        WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await
+    };
     let mut begun = BytesMut::new();
     loop {
         tokio::select! {

@@ -56,11 +56,6 @@ impl Life {
         worker
     }
 
-    /// Whether its worker was told anything yet.
-    pub fn has_begun(&self) -> bool {
-        self.fold.is_some() || !self.steps.is_empty()
-    }
-
     /// When its first step was, for people.
     pub fn start(&self) -> Option<Wall> {
         let fold = self.fold.as_ref().map(|fold| fold.start);

@@ -68,6 +68,11 @@ pub(super) struct Resident {
     pub(super) avoids: Box<[PodAffinityTerm]>,
 }
 
+/// Whether it only shows what its node runs by itself: nothing comes of asking it to leave.
+fn is_mirror(pod: &PodView) -> bool {
+    pod.owner_references().iter().any(|owner| owner.kind == "Node")
+}
+
 impl Resident {
     pub(super) fn of(pod: &PodView, node: Arc<str>) -> Self {
         let labels = pod.labels().iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
@@ -75,7 +80,7 @@ impl Resident {
             node,
             namespace: pod.metadata.namespace.as_deref().unwrap_or_default().into(),
             name: pod.metadata.name.as_deref().unwrap_or_default().into(),
-            priority: pod.spec.priority.unwrap_or(0),
+            priority: if is_mirror(pod) { i32::MAX } else { pod.spec.priority.unwrap_or(0) },
             since: pod.creation_timestamp().map(|time| time.0),
             leaving: pod.is_leaving(),
             labels: Labels(labels.collect()),

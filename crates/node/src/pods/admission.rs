@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-use lifecycle::{Event, Input, KillCause, PodPhase};
+use lifecycle::{ContainerState, ContainerStatus, Event, Input, KillCause, PodPhase};
 use runtime::Runtime;
 use tokio::task::JoinSet;
 use tracing::{debug, info};
@@ -68,6 +68,16 @@ impl<R: Runtime> Pods<R> {
         self.watch_over_room();
     }
 
+    /// The node does not go down after all: whoever waited, and was not turned away meanwhile, waits again.
+    pub(super) async fn seek_room_again(&mut self) {
+        let waits = |handle: &Handle| !handle.begun && !is_leaving(handle);
+        let waiting: Vec<String> =
+            self.drivers.iter().filter(|(_, handle)| waits(handle)).map(|(uid, _)| uid.clone()).collect();
+        for uid in waiting {
+            self.seek_room(&uid).await;
+        }
+    }
+
     fn stand_in_line(&mut self, uid: &str) {
         let importance = |uid: &String| self.drivers.get(uid).map_or(0, |handle| handle.importance);
         let own = importance(&uid.to_owned());
@@ -120,7 +130,8 @@ impl<R: Runtime> Pods<R> {
     fn judge(&self, uid: &str) -> Verdict {
         let Some(own) = self.drivers.get(uid) else { return Verdict::Begins };
         let ahead = self.line.ahead(uid);
-        let promised = ahead.iter().filter_map(|uid| self.drivers.get(uid)).map(|handle| handle.asks);
+        let waits = |handle: &&Handle| !handle.begun && !is_leaving(handle);
+        let promised = ahead.iter().filter_map(|uid| self.drivers.get(uid)).filter(waits).map(|handle| handle.asks);
         let (mut staying, mut leaving) = (promised.fold(Room::default(), Room::plus), Room::default());
         let mut tenants = Vec::new();
         for (other, handle) in self.drivers.iter().filter(|(other, handle)| *other != uid && has_room(handle)) {
@@ -190,6 +201,9 @@ fn is_leaving(handle: &Handle) -> bool {
 impl crate::driver::Progress {
     /// No process of the pod remains, and none will come: others may have its room.
     pub(super) fn needs_nothing(&self) -> bool {
-        self.at_rest || matches!(self.status.phase, PodPhase::Succeeded | PodPhase::Failed)
+        // A phase that somebody else has written says nothing of what still runs.
+        let runs = |container: &ContainerStatus| matches!(container.state, ContainerState::Running { .. });
+        let is_over = matches!(self.status.phase, PodPhase::Succeeded | PodPhase::Failed);
+        self.at_rest || (is_over && !self.status.containers.iter().any(runs))
     }
 }

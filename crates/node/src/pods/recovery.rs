@@ -99,16 +99,17 @@ impl<R: Runtime> Pods<R> {
             }
         }
         info!(uid, pod = life.name, steps = life.steps.len(), "a pod's life goes on");
-        let begun = orphan || life.has_begun();
+        let had_begun = worker.has_begun();
+        let begun = orphan || had_begun;
         let is_static = statics::is_static(&facts.pod);
         let report = Input::AgentRestarted { report: report.map(runtime_report).unwrap_or_default() };
         let mut first: Vec<Input> = was.map(|was| Input::Rebooted { was }).into_iter().collect();
         let kill = orphan.then_some(Input::KillRequested { cause: KillCause::Orphaned, grace: None });
         // Who is there must be known before a pod that was never begun is ended. One that was begun is ended first, or it
         // would start what it was about to start.
-        match !life.has_begun() {
-            true => first.extend([report].into_iter().chain(kill)),
-            false => first.extend(kill.into_iter().chain([report])),
+        match had_begun {
+            false => first.extend([report].into_iter().chain(kill)),
+            true => first.extend(kill.into_iter().chain([report])),
         }
         let memory = Memory { start, steps: life.steps.len() };
         self.begin(&uid, worker, facts, begun, first, memory);

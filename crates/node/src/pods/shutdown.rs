@@ -219,6 +219,7 @@ impl<R: Runtime> Pods<R> {
             self.begin_anew(uid).await;
         }
         self.begin_what_waited().await;
+        self.seek_room_again().await;
         for waiting in stopping.called_off {
             let _ = waiting.send(());
         }

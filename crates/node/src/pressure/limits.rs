@@ -25,7 +25,8 @@ const EPHEMERAL: &str = "ephemeral-storage";
 
 /// How often pods are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
-/// Where looking takes long, as with millions of files, the pause after it is so many times as long, up to this.
+/// Where looking takes long, as with millions of files, the pause after it is so many times as long, up to this
+/// or to as long as the look itself.
 const REST: u32 = 10;
 const REST_MAX: Duration = Duration::from_secs(60);
 
@@ -51,7 +52,8 @@ impl<R: Runtime> StorageLimits<R> {
             tokio::time::sleep(wait).await;
             let begun = Instant::now();
             self.look().await;
-            wait = (begun.elapsed() * REST).clamp(LOOK_EVERY, REST_MAX);
+            let took = begun.elapsed();
+            wait = (took * REST).clamp(LOOK_EVERY, REST_MAX.max(took));
         }
     }
 

@@ -43,10 +43,16 @@ async fn a_claim_outlives_the_pods_that_use_it() {
     api.delete(&format!("{CLAIMS}/other")).await.expect(200);
     gone(&mut events, "other").await;
     api.get(&format!("{CLAIMS}/data")).await.expect(200);
-    // A pod that has ended uses nothing; one that is gone, neither.
+    // A pod that has ended may not be unmounted yet; one that is gone uses nothing.
+    let now = json!({ "gracePeriodSeconds": 0 });
     api.set_phase("one", "Succeeded").await;
+    api.delete_with("/api/v1/namespaces/default/pods/two", &now).await.expect(200);
+    // It is looked at after the other pod was gone: it is deleted later.
+    api.post(CLAIMS, &claim("third")).await.expect(201);
+    api.delete(&format!("{CLAIMS}/third")).await.expect(200);
+    gone(&mut events, "third").await;
     api.get(&format!("{CLAIMS}/data")).await.expect(200);
-    api.delete_with("/api/v1/namespaces/default/pods/two", &json!({ "gracePeriodSeconds": 0 })).await.expect(200);
+    api.delete_with("/api/v1/namespaces/default/pods/one", &now).await.expect(200);
     gone(&mut events, "data").await;
 }
 
@@ -84,6 +90,6 @@ async fn protection_is_the_servers_to_give_and_to_take() {
     let leaving = api.delete(&format!("{CLAIMS}/data")).await.expect(200);
     let api = api.restart().await;
     let mut events = watch_since(&api, CLAIMS, &leaving).await;
-    api.set_phase("one", "Failed").await;
+    api.delete_with("/api/v1/namespaces/default/pods/one", &json!({ "gracePeriodSeconds": 0 })).await.expect(200);
     gone(&mut events, "data").await;
 }
