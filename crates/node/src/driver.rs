@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lifecycle::{Effect, Input, Moment, PodStatus, PodWorker, Wake, Wall};
+use lifecycle::{Effect, Input, Moment, PodStatus, PodWorker, Probe, Wake, Wall};
 use runtime::Runtime;
 use timeline::{Journal, JournalError, Record};
 use tokio::sync::{mpsc, watch};
@@ -111,7 +111,10 @@ impl<R: Runtime> Driver<R> {
             written = self.journal.append(Record::Folded { uid, at: now, wall, start, calm });
             self.memory.steps = 0;
         }
-        if effects.iter().any(acts_on_the_world) {
+        // Whether it has come up is asked once: were that forgotten, a container that serves could be killed for an answer
+        // that it need not give any more.
+        let has_come_up = matches!(input, Input::ProbeChanged { probe: Probe::Startup, passing: true, .. });
+        if has_come_up || effects.iter().any(acts_on_the_world) {
             written.await?;
         }
         Ok(())
