@@ -100,6 +100,7 @@ async fn a_pod_that_does_not_fit_is_turned_away() -> Result<()> {
         stage.told(name, &format!("OutOf{resource}"), "Node didn't have enough resource").await?;
     }
     let mut first = stage.run(stage.pod("first", 2, true)).await?;
+    stage.shared.wait_lines("log", 1).await?;
     let mut second = stage.create(stage.pod("second", 1, true)).await?;
     second.until("turned away", failed).await?;
     let status = second.last.as_ref().unwrap().status.as_ref().unwrap();
@@ -119,7 +120,7 @@ async fn a_pod_that_does_not_fit_is_turned_away() -> Result<()> {
     stage.shared.open_gate().await?;
     first.gone(SOON).await?;
     third.ready().await?;
-    assert_eq!(stage.shared.lines("log"), ["first up", "first TERM", "third up"]);
+    assert_eq!(stage.shared.wait_lines("log", 3).await?, ["first up", "first TERM", "third up"]);
     complaints::ensure_none(&stage.instance, &[])
 }
 
