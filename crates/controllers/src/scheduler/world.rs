@@ -89,9 +89,7 @@ impl Resident {
             avoids: affinity::required(pod, false).to_vec().into(),
         }
     }
-}
 
-impl Resident {
     /// What it asks of its node.
     pub(super) fn asked(&self) -> &Amounts {
         &self.asked

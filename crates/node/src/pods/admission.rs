@@ -70,7 +70,6 @@ impl<R: Runtime> Pods<R> {
 
     /// The node does not go down after all: whoever waited, and was not turned away meanwhile, waits again.
     pub(super) async fn seek_room_again(&mut self) {
-        let waits = |handle: &Handle| !handle.begun && !is_leaving(handle);
         let waiting: Vec<String> =
             self.drivers.iter().filter(|(_, handle)| waits(handle)).map(|(uid, _)| uid.clone()).collect();
         for uid in waiting {
@@ -96,7 +95,6 @@ impl<R: Runtime> Pods<R> {
 
     /// Decides about one who waits.
     async fn settle(&mut self, uid: &str) {
-        let waits = |handle: &Handle| !handle.begun && !is_leaving(handle);
         if self.mode != Mode::Open || !self.drivers.get(uid).is_some_and(waits) {
             return self.line.waiting.retain(|waiting| waiting != uid);
         }
@@ -130,8 +128,8 @@ impl<R: Runtime> Pods<R> {
     fn judge(&self, uid: &str) -> Verdict {
         let Some(own) = self.drivers.get(uid) else { return Verdict::Begins };
         let ahead = self.line.ahead(uid);
-        let waits = |handle: &&Handle| !handle.begun && !is_leaving(handle);
-        let promised = ahead.iter().filter_map(|uid| self.drivers.get(uid)).filter(waits).map(|handle| handle.asks);
+        let waiting = ahead.iter().filter_map(|uid| self.drivers.get(uid)).filter(|handle| waits(handle));
+        let promised = waiting.map(|handle| handle.asks);
         let (mut staying, mut leaving) = (promised.fold(Room::default(), Room::plus), Room::default());
         let mut tenants = Vec::new();
         for (other, handle) in self.drivers.iter().filter(|(other, handle)| *other != uid && has_room(handle)) {
@@ -191,6 +189,11 @@ impl<R: Runtime> Pods<R> {
 /// may have left something running, too.
 fn has_room(handle: &Handle) -> bool {
     (handle.begun || is_leaving(handle)) && !handle.entry.progress.borrow().needs_nothing()
+}
+
+/// Whether a pod may still begin.
+fn waits(handle: &Handle) -> bool {
+    !handle.begun && !is_leaving(handle)
 }
 
 fn is_leaving(handle: &Handle) -> bool {

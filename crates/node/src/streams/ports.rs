@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::response::Response;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use futures::stream::FuturesUnordered;
 use futures::{SinkExt, StreamExt};
 use http::{HeaderMap, header};
@@ -132,15 +132,7 @@ struct Channels<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channels<S> {
     async fn write(&mut self, channel: u8, bytes: &[u8]) -> io::Result<()> {
-        let message = if self.base64 {
-            Message::text(format!("{channel}{}", BASE64.encode(bytes)))
-        } else {
-            let mut message = BytesMut::with_capacity(bytes.len() + 1);
-            message.put_u8(channel);
-            message.put_slice(bytes);
-            Message::Binary(message.freeze())
-        };
-        self.socket.send(message).await.map_err(io::Error::other)
+        self.socket.send(websocket::message(channel, bytes, self.base64)).await.map_err(io::Error::other)
     }
 
     /// The next message that carries something; `None` once the client is gone.

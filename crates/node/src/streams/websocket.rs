@@ -129,15 +129,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> WebSocketChannels<S> {
     }
 
     async fn write(&mut self, channel: u8, bytes: &[u8]) -> io::Result<()> {
-        let message = if self.protocol.base64 {
-            Message::text(format!("{channel}{}", BASE64.encode(bytes)))
-        } else {
-            let mut message = BytesMut::with_capacity(bytes.len() + 1);
-            message.put_u8(channel);
-            message.put_slice(bytes);
-            Message::Binary(message.freeze())
-        };
-        self.socket.send(message).await.map_err(into_io)
+        self.socket.send(message(channel, bytes, self.protocol.base64)).await.map_err(into_io)
     }
 
     fn understand(&mut self, message: Bytes) -> Received {
@@ -195,6 +187,17 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channels for WebSocketChannels<S>
         let _ = tokio::time::timeout(CLOSE_WAIT, answered).await;
         Ok(())
     }
+}
+
+/// The message of a channel: its number in the first byte, or for those that read text in the first digit.
+pub(super) fn message(channel: u8, bytes: &[u8], base64: bool) -> Message {
+    if base64 {
+        return Message::text(format!("{channel}{}", BASE64.encode(bytes)));
+    }
+    let mut message = BytesMut::with_capacity(bytes.len() + 1);
+    message.put_u8(channel);
+    message.put_slice(bytes);
+    Message::Binary(message.freeze())
 }
 
 fn into_io(error: WebSocketError) -> io::Error {
