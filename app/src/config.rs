@@ -216,14 +216,15 @@ impl Config {
         })
     }
 
-    /// The node's address: as a server elsewhere sees it, or where the API listens if that is one address, else loopback.
+    /// The node's address: as a server elsewhere sees it, or where the API listens if pods can reach that, else its own
+    /// in the pod network. Pods are told it as their `hostIP`, and loopback would be theirs.
     pub(crate) fn node_address(&self) -> IpAddr {
         if let Some(address) = self.member {
             return address;
         }
         match self.api {
-            Some(address) if !address.ip().is_unspecified() => address.ip(),
-            _ => IpAddr::from([127, 0, 0, 1]),
+            Some(address) if !address.ip().is_unspecified() && !address.ip().is_loopback() => address.ip(),
+            _ => self.pod_cidr.node_address().into(),
         }
     }
 }

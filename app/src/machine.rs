@@ -40,6 +40,7 @@ impl Machine {
             data_dir: dir.clone(),
             instance: instance.id.clone(),
             pod_cidr: config.pod_cidr,
+            service_cidr: server::ServiceRange::default().to_string().parse()?,
             shim_program: "/proc/self/exe".into(),
         })
         .await

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<ExitCode> {
         cli::status::show(&status, Timestamp::now(), args.output, &mut io::stdout().lock())?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{}", absent(&dir)?);
+    cli::status::show_absent(&absent(&dir)?, args.output, &mut io::stdout().lock())?;
     Ok(ExitCode::from(NOT_UP))
 }
 
@@ -166,8 +166,12 @@ fn pod_status(pod: &Value, leaving: &BTreeMap<(String, String), Timestamp>) -> P
     let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
     let deleted = metadata["deletionTimestamp"].as_str().and_then(|time| time.parse().ok());
     // The node's own word is the newer one: a shutdown may have brought the end closer.
-    let deadline = leaving.get(&(namespace.clone(), name.clone())).copied().or(deleted);
-    PodStatus { namespace, name, phase: text(&pod["status"]["phase"]), deadline }
+    let own = leaving.get(&(namespace.clone(), name.clone())).copied();
+    // Whoever has ended its processes deletes it at once; what is there all the same is kept by those alone.
+    let has_ended = own.is_none() && deleted.is_some() && metadata["deletionGracePeriodSeconds"] == 0;
+    let finalizers = metadata["finalizers"].as_array().into_iter().flatten().filter(|_| has_ended);
+    let held_by = finalizers.map(text).collect();
+    PodStatus { namespace, name, phase: text(&pod["status"]["phase"]), deadline: own.or(deleted), held_by }
 }
 
 #[cfg(test)]
@@ -186,5 +190,19 @@ mod tests {
         let mut deleted = pod("deleted");
         deleted["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:09Z");
         assert_eq!(pod_status(&deleted, &leaving).deadline.map(Timestamp::as_second), Some(9));
+    }
+
+    #[test]
+    fn who_has_ended_is_held_by_its_finalizers() {
+        let held = |grace: u64, name: &str, finalizers: &[&str]| {
+            let metadata = json!({ "namespace": "a", "name": name, "deletionTimestamp": "1970-01-01T00:00:09Z",
+                "deletionGracePeriodSeconds": grace, "finalizers": finalizers });
+            let leaving = BTreeMap::from([(("a".to_owned(), "leaves".to_owned()), Timestamp::UNIX_EPOCH)]);
+            pod_status(&json!({ "metadata": metadata }), &leaving).held_by
+        };
+        assert_eq!(held(0, "ended", &["x.io/one"]), ["x.io/one"]);
+        assert_eq!(held(30, "ends", &["x.io/one"]), Vec::<String>::new());
+        assert_eq!(held(0, "leaves", &["x.io/one"]), Vec::<String>::new(), "deleted by force, and still here");
+        assert_eq!(held(0, "ended", &[]), Vec::<String>::new());
     }
 }

@@ -15,6 +15,7 @@
 //! container runtime can do, beside runc and podman. `bench soak` is about pods that only live.
 
 mod api;
+mod crowd;
 mod memory;
 mod pod;
 mod runtime;
@@ -22,7 +23,7 @@ mod soak;
 mod stats;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
@@ -95,7 +96,8 @@ async fn pods(args: &Args) -> Result<()> {
         alone.add(Trial::new(&client, &args.image, &format!("bench-{round}")).run().await?);
     }
     eprintln!();
-    let (all_ready, all_gone) = crowd(&client, args).await?;
+    eprintln!("{} at once", args.crowd);
+    let (all_ready, all_gone) = crowd::run(&client, &args.image, args.crowd).await?;
 
     let report = json!({
         "createToReadyMs": alone.summary(|t| t.create_to_ready),
@@ -122,19 +124,6 @@ async fn pods(args: &Args) -> Result<()> {
         println!("{:38} {:>5} MiB", "resident memory, idle", idle / 1024);
     }
     Ok(())
-}
-
-/// Many pods at once: until the last is Ready, and until the last is gone.
-async fn crowd(client: &kube::Client, args: &Args) -> Result<(Duration, Duration)> {
-    eprintln!("{} at once", args.crowd);
-    let trials: Vec<Trial> =
-        (0..args.crowd).map(|n| Trial::new(client, &args.image, &format!("bench-crowd-{n}"))).collect();
-    let begun = Instant::now();
-    futures::future::try_join_all(trials.iter().map(Trial::come)).await?;
-    let all_ready = begun.elapsed();
-    let begun = Instant::now();
-    futures::future::try_join_all(trials.iter().map(Trial::go)).await?;
-    Ok((all_ready, begun.elapsed()))
 }
 
 async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client> {

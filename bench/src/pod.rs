@@ -9,7 +9,7 @@ use kube::api::{Api, DeleteParams, LogParams, PostParams, WatchEvent, WatchParam
 use serde_json::{Value, json};
 
 /// No single step may take longer than this.
-const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// What the container says when it is asked to leave, just before it does.
 const LAST_WORD: &str = "leaving";
@@ -80,13 +80,18 @@ impl Trial {
         })
     }
 
+    /// What is asked for.
+    pub(crate) fn pod(&self) -> Result<Pod> {
+        Ok(serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": self.name },
+            "spec": { "containers": [self.container] },
+        }))?)
+    }
+
     /// Creates the pod and waits until it is Ready.
     pub(crate) async fn come(&self) -> Result<Duration> {
         let mut events = self.watch().await?;
-        let pod: Pod = serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": self.name },
-            "spec": { "containers": [self.container] },
-        }))?;
+        let pod = self.pod()?;
         let asked = Instant::now();
         self.api.create(&PostParams::default(), &pod).await?;
         let ready = async {
@@ -124,7 +129,8 @@ impl Trial {
     }
 }
 
-fn is_ready(pod: &Pod) -> bool {
+/// Whether the pod's condition says so.
+pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
     conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }

@@ -1,8 +1,8 @@
 //! Workers broken on purpose: each brings back a bug that others have had, and each must be caught.
 
 use lifecycle::{
-    BarrierMode, DeleteSighting, Effect, HookKind, Input, Instance, KillCause, Moment, PodSpec, PodWorker, Routes,
-    RuntimeReport, Signal, TrafficNews,
+    BarrierMode, DeleteSighting, Delivery, Effect, HookKind, Input, Instance, KillCause, Moment, PodSpec, PodWorker,
+    Routes, RuntimeReport, Signal, TrafficNews,
 };
 
 use crate::laws::Law;
@@ -67,6 +67,8 @@ pub enum Flaw {
     ShowsNothing,
     /// The notice of a stop signal that was delivered late counts from the ask.
     CountsFromTheAsk,
+    /// A restart of the agent grants another notice to whoever had its stop signal before it.
+    GrantsNoticeAgain,
     /// A pod that was taken off the lists is called diverted.
     CallsItDiverted,
     /// Whoever lost its siblings after it was released does not get its connections back.
@@ -89,7 +91,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// All of them, each with the law that it breaks.
-    pub const ALL: [(Self, Law); 37] = [
+    pub const ALL: [(Self, Law); 38] = [
         (Self::KillsAtOnce, Law::NoEarlyKill),
         (Self::GivesNoNotice, Law::Notice),
         (Self::GraceBeginsAnew, Law::DeadlineFalls),
@@ -118,6 +120,7 @@ impl Flaw {
         (Self::StartsTwice, Law::NoStart),
         (Self::ShowsNothing, Law::TrueStatus),
         (Self::CountsFromTheAsk, Law::Notice),
+        (Self::GrantsNoticeAgain, Law::KillInTime),
         (Self::CallsItDiverted, Law::BarrierFirst),
         (Self::KeepsFromTheLast, Law::LastServes),
         (Self::StartsMainFirst, Law::InitFirst),
@@ -165,6 +168,7 @@ impl Flaw {
             StartsTwice,
             ShowsNothing,
             CountsFromTheAsk,
+            GrantsNoticeAgain,
             CallsItDiverted,
             KeepsFromTheLast,
             StartsMainFirst,
@@ -268,6 +272,11 @@ impl Worker for Flawed {
                 Input::Traffic(TrafficNews::Routed(Routes { best: lifecycle::BestEvidence::Unrouted, .. })),
             ) => return effects,
             (Flaw::CountsFromTheAsk, Input::SignalAnswered { .. }) => return effects,
+            (Flaw::GrantsNoticeAgain, Input::SignalAnswered { delivery, .. }) => {
+                if let Delivery::DeliveredBefore { .. } = delivery {
+                    *delivery = Delivery::Delivered;
+                }
+            }
             (Flaw::CallsItDiverted, Input::Traffic(TrafficNews::CutDone { how, .. })) => *how = lifecycle::Cut::Divert,
             (Flaw::CallsItDiverted, Input::Traffic(TrafficNews::Routed(routes))) => {
                 routes.best = lifecycle::BestEvidence::Divert;

@@ -22,8 +22,10 @@ pub struct Process {
     pub post_start: HookLife,
     /// What was asked and answered of its stop signal.
     pub signal: Asked,
-    /// When the stop signal last reached it.
+    /// When the stop signal reached it.
     pub signalled_at: Option<Moment>,
+    /// When it was last asked for, while the worker does not know what became of that.
+    pub asked_at: Option<Moment>,
     /// When the worker was told that it did, if that was later.
     pub noticed_at: Option<Moment>,
     /// A KILL reached it.
@@ -108,9 +110,10 @@ pub enum Asked {
 }
 
 impl Process {
-    /// From when its notice counts: it was asked for its stop signal then, or its delivery was told.
+    /// From when its notice counts: its stop signal reached it then, or the worker was told so for the first time; or was
+    /// asked for then, if nobody was told yet.
     pub fn had_notice_since(&self) -> Option<Moment> {
-        self.signalled_at.max(self.noticed_at)
+        self.signalled_at.max(self.noticed_at).max(self.asked_at)
     }
 
     /// A container that never ran.
@@ -122,6 +125,7 @@ impl Process {
         post_start: HookLife::Idle,
         signal: Asked::No,
         signalled_at: None,
+        asked_at: None,
         noticed_at: None,
         killed: false,
         own_deadline: None,

@@ -83,8 +83,19 @@ pub enum News {
     Exited(Index, u32, u8),
     /// Its hook ended.
     HookEnded(Index, u32, HookKind, Ending),
-    /// Its stop signal was dealt with; there was somebody to take it.
-    SignalAnswered(Index, u32, u8, bool),
+    /// Its stop signal was dealt with.
+    SignalAnswered(Index, u32, u8, Took),
+}
+
+/// Who took a signal, and when.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Took {
+    /// Nobody was left to take it.
+    Nobody,
+    /// Whom it was for.
+    Now,
+    /// The same, then: it was asked for again, and is not sent twice.
+    Before(Moment),
 }
 
 /// What comes of something that happened.
@@ -174,10 +185,17 @@ impl World {
             }
             Effect::SendSignal { instance, signal } => {
                 if let Some((index, process)) = self.run_of(spec, instance) {
-                    let alive = process.life == Life::Running;
+                    let took = match (process.life, process.signalled_at) {
+                        (Life::Running, Some(then)) => Took::Before(then),
+                        (Life::Running, None) => Took::Now,
+                        (Life::Absent | Life::Starting | Life::Exited(_) | Life::Lost, _) => Took::Nobody,
+                    };
                     process.signal = Asked::Yes;
-                    process.signalled_at = if alive { Some(now) } else { process.signalled_at };
-                    self.send(News::SignalAnswered(index, instance.attempt, signal.0, alive));
+                    if took != Took::Nobody {
+                        process.signalled_at = process.signalled_at.or(Some(now));
+                        process.asked_at = Some(now);
+                    }
+                    self.send(News::SignalAnswered(index, instance.attempt, signal.0, took));
                 }
             }
             Effect::KillContainer { instance } => {
@@ -371,6 +389,7 @@ impl World {
             if process.signal == Asked::Yes {
                 process.signal = Asked::Doubtful;
             }
+            process.asked_at = None;
         }
     }
 
@@ -441,15 +460,19 @@ impl World {
                 });
                 Input::HookFinished { instance: instance(index, attempt), kind, outcome: ending.outcome() }
             }
-            News::SignalAnswered(index, attempt, signal, alive) => {
+            News::SignalAnswered(index, attempt, signal, took) => {
                 let now = self.now;
                 self.run(index, attempt, |process| {
-                    if alive && !process.killed && process.signal != Asked::Answered {
+                    if took == Took::Now && !process.killed && process.signal != Asked::Answered {
                         process.noticed_at = Some(now);
                     }
-                    process.signal = Asked::Answered;
+                    (process.signal, process.asked_at) = (Asked::Answered, None);
                 });
-                let delivery = if alive { Delivery::Delivered } else { Delivery::AlreadyGone };
+                let delivery = match took {
+                    Took::Nobody => Delivery::AlreadyGone,
+                    Took::Now => Delivery::Delivered,
+                    Took::Before(at) => Delivery::DeliveredBefore { at },
+                };
                 Input::SignalAnswered {
                     instance: instance(index, attempt),
                     signal: lifecycle::Signal(signal),

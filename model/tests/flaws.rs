@@ -50,6 +50,9 @@ fn stage<W: Worker>(flaw: Flaw, make: Make<W>) -> PodModel<W> {
         Flaw::AsksOnce => warm("lost", plain(), Bounds { lost: 1, ..calm }, make),
         Flaw::IsNeverForgotten | Flaw::StartsTwice => warm("crash", plain(), Bounds { crashes: 1, ..calm }, make),
         Flaw::CountsFromTheAsk => warm("late answer", with_hook(), Bounds { late: 2, pauses: 2, ..calm }, make),
+        Flaw::GrantsNoticeAgain => {
+            warm("late return", plain(), Bounds { crashes: 1, late: 1, pauses: 2, ..calm }, make)
+        }
         Flaw::CallsItDiverted => PodModel { reach: Some(Reach::Acks), ..routed("acks", plain(), calm, make) },
         Flaw::KeepsFromTheLast => routed("last", plain(), Bounds { traffic: 1, ..calm }, make),
         Flaw::StartsMainFirst => {
@@ -224,6 +227,11 @@ fn a_hook_whose_end_is_not_noticed_is_caught() {
 #[test]
 fn a_notice_that_counts_from_the_ask_is_caught() {
     is_caught(Flaw::CountsFromTheAsk);
+}
+
+#[test]
+fn a_notice_that_a_restart_grants_again_is_caught() {
+    is_caught(Flaw::GrantsNoticeAgain);
 }
 
 #[test]

@@ -33,31 +33,31 @@ macro_rules! pinned {
 }
 
 pinned! {
-    one_container_under_all_requests: "one container, all requests", 48_244;
-    one_container_in_all_troubles: "one container, all troubles", 361_668;
-    an_exec_hook_under_all_requests: "exec hook, all requests", 161_569;
-    an_exec_hook_in_all_troubles: "exec hook, all troubles", 99_686;
-    a_request_hook: "request hook", 93_785;
-    a_sleep_hook: "sleep hook", 70_810;
-    two_mains_with_one_hook: "two mains, one hook", 76_390;
-    a_main_and_a_sidecar: "main and sidecar", 241_182;
-    a_main_and_two_sidecars: "main and two sidecars", 34_462;
-    a_pod_that_comes_up: "comes up", 243_854;
-    restarts_and_probes: "restarts, probes", 127_151;
-    a_barrier_under_all_requests: "barrier, all requests", 106_389;
+    one_container_under_all_requests: "one container, all requests", 52_557;
+    one_container_in_all_troubles: "one container, all troubles", 376_202;
+    an_exec_hook_under_all_requests: "exec hook, all requests", 183_662;
+    an_exec_hook_in_all_troubles: "exec hook, all troubles", 106_992;
+    a_request_hook: "request hook", 100_925;
+    a_sleep_hook: "sleep hook", 74_225;
+    two_mains_with_one_hook: "two mains, one hook", 95_815;
+    a_main_and_a_sidecar: "main and sidecar", 290_790;
+    a_main_and_two_sidecars: "main and two sidecars", 48_872;
+    a_pod_that_comes_up: "comes up", 260_947;
+    restarts_and_probes: "restarts, probes", 142_485;
+    a_barrier_under_all_requests: "barrier, all requests", 121_908;
     a_barrier_and_a_sidecar: "barrier and sidecar", 13_150;
-    a_barrier_and_a_drain: "barrier and drain", 141_130;
-    a_barrier_of_acks: "barrier of acks", 67_892;
-    siblings_that_come_and_go: "siblings come and go", 85_205;
-    a_last_endpoint_that_is_held: "last endpoint, hold", 62_501;
-    a_last_endpoint_that_refuses: "last endpoint, reject", 109_448;
-    a_drain_with_calls: "drain, calls", 340_345;
-    answers_that_are_lost: "answers lost", 155_307;
-    a_pod_whose_sandbox_dies_as_it_comes_up: "comes up, sandbox dies", 38_994;
+    a_barrier_and_a_drain: "barrier and drain", 152_754;
+    a_barrier_of_acks: "barrier of acks", 78_046;
+    siblings_that_come_and_go: "siblings come and go", 96_495;
+    a_last_endpoint_that_is_held: "last endpoint, hold", 69_618;
+    a_last_endpoint_that_refuses: "last endpoint, reject", 121_539;
+    a_drain_with_calls: "drain, calls", 367_346;
+    answers_that_are_lost: "answers lost", 166_665;
+    a_pod_whose_sandbox_dies_as_it_comes_up: "comes up, sandbox dies", 40_344;
     a_pod_that_comes_up_though_answers_are_lost: "comes up, answers lost", 214_660;
-    a_pod_that_is_dismissed: "dismissed", 358_898;
-    a_machine_that_boots: "machine boots", 82_457;
-    an_active_deadline: "active deadline", 42_402;
+    a_pod_that_is_dismissed: "dismissed", 413_115;
+    a_machine_that_boots: "machine boots", 86_350;
+    an_active_deadline: "active deadline", 48_518;
 }
 
 /// Without dead ends (a law) and without circles, every run is finite and ends in Gone. In three parts, so that no core

@@ -12,8 +12,10 @@ use hyper_util::rt::TokioIo;
 use kube::client::ConfigExt as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 /// Where the server is, and who we are to it.
 #[derive(Clone)]
@@ -33,13 +35,29 @@ impl Target {
     }
 
     pub(crate) async fn connect(&self) -> Result<Connection> {
+        let (sender, connection) = handshake(TokioIo::new(self.stream().await?)).await?;
+        tokio::spawn(connection);
+        Ok(Connection { sender, host: self.address.clone() })
+    }
+
+    /// Asks for what has no end, and answers all that comes, as it comes: who only looks for something in a watch
+    /// needs to know nothing of HTTP.
+    pub(crate) async fn follow(&self, path: &str) -> Result<TlsStream<TcpStream>> {
+        let mut stream = self.stream().await?;
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nuser-agent: bench\r\n\r\n", self.address);
+        stream.write_all(request.as_bytes()).await?;
+        stream.flush().await?;
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await?;
+        ensure!(&status == b"HTTP/1.1 200", "GET {path}: {}", String::from_utf8_lossy(&status));
+        Ok(stream)
+    }
+
+    async fn stream(&self) -> Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
         let host = self.address.rsplit_once(':').context("a port")?.0.to_owned();
-        let stream = self.tls.connect(ServerName::try_from(host)?, stream).await?;
-        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        tokio::spawn(connection);
-        Ok(Connection { sender, host: self.address.clone() })
+        Ok(self.tls.connect(ServerName::try_from(host)?, stream).await?)
     }
 }
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use memchr::memmem;
 use serde_json::json;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::mpsc;
 
 use super::ApiArgs;
@@ -49,14 +49,9 @@ pub(crate) async fn measure(args: &ApiArgs, server: &Server, report: &mut Report
     let times = Arc::new(Times { begun: Instant::now(), asked: (0..most).map(|_| AtomicU64::new(0)).collect() });
     let (told, mut heard) = mpsc::unbounded_channel();
     for _ in 0..args.watchers {
-        let mut connection = server.target.connect().await?;
-        let events = connection.open("GET", &format!("{path}?watch=1"), Bytes::new()).await?;
+        let events = server.target.follow(&format!("{path}?watch=1")).await?;
         let (times, told) = (Arc::clone(&times), told.clone());
-        tokio::spawn(async move {
-            // The connection must live as long as its stream.
-            let _connection = connection;
-            let _ = follow(events, &times, &told).await;
-        });
+        tokio::spawn(async move { follow(events, &times, &told).await });
     }
     let mut seq = 0;
     let (mut delivered_rate, mut at_fifty) = (0.0, None);
@@ -111,15 +106,16 @@ pub(crate) async fn measure(args: &ApiArgs, server: &Server, report: &mut Report
 }
 
 /// Tells how long each event took to come.
-async fn follow(mut events: Incoming, times: &Times, told: &mpsc::UnboundedSender<u64>) -> Result<()> {
-    let mut unread: Vec<u8> = Vec::new();
-    while let Some(frame) = events.frame().await {
-        let frame = frame?;
-        let Some(data) = frame.data_ref() else { continue };
+async fn follow(mut events: impl AsyncRead + Unpin, times: &Times, told: &mpsc::UnboundedSender<u64>) -> Result<()> {
+    let mut unread = vec![0; 8 * 1024];
+    let mut filled = 0;
+    loop {
+        let read = events.read(&mut unread[filled..]).await?;
+        ensure!(read > 0, "a watch ended");
         let now = times.now();
-        unread.extend_from_slice(data);
+        filled += read;
         let mut at = 0;
-        while let Some(found) = find(&unread[at..]) {
+        while let Some(found) = find(&unread[at..filled]) {
             let digits = at + found + MARK.len();
             let seq: usize = std::str::from_utf8(&unread[digits..digits + DIGITS])?.parse()?;
             if seq > 0 {
@@ -127,14 +123,15 @@ async fn follow(mut events: Incoming, times: &Times, told: &mpsc::UnboundedSende
             }
             at = digits + DIGITS;
         }
-        let keep = (unread.len() - at).min(MARK.len() + DIGITS);
-        unread.drain(..unread.len() - keep);
+        // A mark may have come in part.
+        let keep = (filled - at).min(MARK.len() + DIGITS);
+        unread.copy_within(filled - keep..filled, 0);
+        filled = keep;
     }
-    Ok(())
 }
 
 /// Where the next whole mark with its digits begins.
 fn find(bytes: &[u8]) -> Option<usize> {
-    let last = bytes.len().checked_sub(MARK.len() + DIGITS)?;
-    (0..=last).find(|at| bytes[*at..].starts_with(MARK))
+    let searched = bytes.get(..bytes.len().checked_sub(DIGITS)?)?;
+    memmem::find(searched, MARK)
 }

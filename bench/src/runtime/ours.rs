@@ -39,6 +39,7 @@ impl Ours {
             data_dir: dir.to_owned(),
             instance: instance.clone(),
             pod_cidr: "10.98.0.0/16".parse()?,
+            service_cidr: "10.87.0.0/16".parse()?,
             shim_program: args.adieu.canonicalize().context("no program; run scripts/build first")?,
         };
         let runtime = Embedded::open(config).await?;

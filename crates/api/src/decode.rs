@@ -14,11 +14,14 @@ use path::Path;
 mod body;
 mod canonical;
 mod delete_options;
+mod literal;
 mod mismatch;
 mod patched;
 mod path;
+pub(crate) mod syntax;
 mod unknown;
 
+pub(crate) use body::read_applied;
 pub use body::{Body, read_body, to_yaml};
 pub use delete_options::decode_delete_options;
 pub(crate) use delete_options::from_value as delete_options_from;
@@ -89,27 +92,26 @@ pub fn decode_object(
 }
 
 /// The same for an object that was not sent as it is: unknown fields go, the rest becomes canonical.
-pub fn normalise(kind: &Kind, value: Value, validation: FieldValidation) -> Result<Decoded, Status> {
-    check_patched(kind, value, Vec::new(), validation, |sent, cause| {
-        Status::invalid_of("", "", "", vec![Cause::invalid("patch", sent.to_string(), cause)])
+pub fn normalise(kind: &Kind, value: &Value, validation: FieldValidation) -> Result<Decoded, Status> {
+    check_patched(kind, value.clone(), Vec::new(), validation, |cause| {
+        Status::invalid_of("", "", "", vec![Cause::invalid("patch", value.to_string(), cause)])
     })
 }
 
-/// The one check of what is not a body: `refused` tells, given the object and the cause, what the client hears.
+/// The one check of what is not a body: `refused` tells, given the cause, what the client hears.
 fn check_patched(
     kind: &Kind,
-    value: Value,
+    mut value: Value,
     mut complaints: Vec<String>,
     validation: FieldValidation,
-    refused: impl Fn(&Value, &str) -> Status,
+    refused: impl Fn(&str) -> Status,
 ) -> Result<Decoded, Status> {
-    let mut sent = value;
-    let (api_version, name) = body::take_type(&mut sent);
+    let (api_version, name) = body::take_type(&mut value);
     check_type(kind, &api_version, &name)?;
-    let (value, unknown) = survivors(kind, sent.clone()).map_err(|cause| refused(&sent, &cause))?;
+    let (value, unknown) = survivors(kind, value).map_err(|cause| refused(&cause))?;
     complaints.extend(unknown);
     match validation {
-        FieldValidation::Strict if !complaints.is_empty() => Err(refused(&sent, &strict_error(&complaints))),
+        FieldValidation::Strict if !complaints.is_empty() => Err(refused(&strict_error(&complaints))),
         FieldValidation::Ignore => Ok(Decoded { value, warnings: Vec::new() }),
         FieldValidation::Strict | FieldValidation::Warn => Ok(Decoded { value, warnings: complaints }),
     }
@@ -168,6 +170,11 @@ fn group_word(kind: &Kind) -> &str {
     kind.group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core")
 }
 
+/// Whether every field of `value` is of its type; it may lack others. Answers the first that is not, and why.
+pub(crate) fn check_types(kind: &Kind, value: &Value) -> Result<(), String> {
+    survivors(kind, value.clone()).map(|_| ())
+}
+
 /// What survives the typed view, canonical, and what was sent in vain.
 fn survivors(kind: &Kind, sent: Value) -> Result<(Value, Vec<String>), String> {
     let mut sent = if sent.is_null() { Value::Object(serde_json::Map::new()) } else { sent };
@@ -180,7 +187,10 @@ fn survivors(kind: &Kind, sent: Value) -> Result<(Value, Vec<String>), String> {
         let expected = mismatch::Expected::of(&error);
         let found = message.zip(sent.as_object());
         let found = found.and_then(|(message, object)| expected.find(message, object, &Path::Root));
-        found.unwrap_or_else(|| format!("json: {error}"))
+        found.unwrap_or_else(|| {
+            // Nothing that the schema tells is wrong with an object: then in the words of the typed view.
+            if sent.is_object() { error.to_string() } else { syntax::not_an_object(&sent, kind.kind) }
+        })
     })?;
     body::take_type(&mut kept);
     let mut complaints = Vec::new();

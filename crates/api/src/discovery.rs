@@ -12,6 +12,7 @@ mod openapi;
 mod paths;
 mod schemas;
 mod swagger;
+mod usage;
 
 pub use openapi::{Document, fingerprint, openapi_v3, openapi_v3_index};
 pub use swagger::{OpenApiV2, protobuf as openapi_v2_protobuf};

@@ -1,9 +1,12 @@
-//! Protobuf request bodies, read straight into JSON by one generic reader over `schema`.
+//! Protobuf request bodies, read straight into JSON by one generic reader over `schema`, and answers written the same way.
 //!
-//! Typed clients send every built-in kind this way and have no fallback (api-surface 1). Bodies are only read: every
-//! such client accepts JSON answers. Unknown fields are skipped, as the format wants; anything malformed is a 400.
+//! Typed clients send every built-in kind this way and have no fallback (api-surface 1). Unknown fields are skipped, as the
+//! format wants; anything malformed is a 400. Nearly all of them read JSON answers too; [`encode`] is for those that do not.
 
+mod encode;
 mod wire;
+
+pub use encode::{ListBody, Unwritable, encode_envelope, encode_event};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -238,7 +238,7 @@ fn scopes_of(pod: &Value) -> BTreeSet<&'static str> {
     let ends = spec["activeDeadlineSeconds"].as_i64().is_some_and(|seconds| seconds >= 0);
     let mut scopes = BTreeSet::from([
         if ends { "Terminating" } else { "NotTerminating" },
-        if qos::class(pod) == "BestEffort" { "BestEffort" } else { "NotBestEffort" },
+        if qos::class(&pod["spec"]) == "BestEffort" { "BestEffort" } else { "NotBestEffort" },
     ]);
     let elsewhere = |term: &Value| !list(term, "namespaces").is_empty() || term["namespaceSelector"].is_object();
     let affine = ["podAffinity", "podAntiAffinity"].iter().any(|key| {

@@ -1,14 +1,16 @@
 //! What is known about every published message: which fields it has, and how each one travels and merges.
 //!
-//! Three readers share it: protobuf bodies (numbers and types), strategic merge (merge keys) and server-side apply
+//! Three users share it: protobuf bodies (numbers and types), strategic merge (merge keys) and server-side apply
 //! with its record of owners (list and map types). The facts are generated (`schema/table.rs`); this file is the
 //! vocabulary they are written in, and the look-ups. It knows nothing about values: see [`crate::protobuf`],
 //! [`crate::patch`] and [`crate::managed_fields`].
 
+mod answers;
 mod descriptions;
 #[rustfmt::skip]
 mod table;
 
+pub(crate) use answers::{answer_of, list_meta};
 pub(crate) use descriptions::Descriptions;
 
 /// A kind that may be the body of a request.

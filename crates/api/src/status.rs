@@ -112,7 +112,7 @@ fn shown(value: &Value) -> String {
 
 /// What bodies may be written in, and what answers are.
 const MEDIA_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
-const WRITTEN: &str = "application/json, application/yaml";
+const WRITTEN: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
 impl Status {
     /// A status without details.

@@ -86,9 +86,16 @@ fn load(store: &ImageStore, archive: &Path, output: Output, out: &mut impl Write
     if output == Output::Json {
         return print(&loaded, out);
     }
+    tell_loaded(&loaded, out)
+}
+
+/// A line for every name: an archive may give one image several.
+fn tell_loaded(loaded: &[Image], out: &mut impl Write) -> Result<()> {
     for image in loaded {
-        let name = image.names.first().cloned().unwrap_or_else(|| image.id.clone());
-        writeln!(out, "loaded {name} ({})", size(image.size_bytes))?;
+        let names = if image.names.is_empty() { vec![image.id.clone()] } else { shown(&image.names) };
+        for name in names {
+            writeln!(out, "loaded {name} ({})", size(image.size_bytes))?;
+        }
     }
     Ok(())
 }
@@ -207,7 +214,23 @@ pub(crate) fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{shown, size};
+    use super::{Image, shown, size, tell_loaded};
+
+    #[test]
+    fn every_name_of_an_archive_is_told() {
+        let image = |names: &[&str]| Image {
+            id: "sha256:ab".to_owned(),
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            size_bytes: 1500,
+            stop_signal: None,
+            user: None,
+            env: std::collections::BTreeMap::new(),
+        };
+        let mut told = Vec::new();
+        tell_loaded(&[image(&["a:1", "a:2", "a@sha256:cd"]), image(&[])], &mut told).expect("memory takes all");
+        let told = String::from_utf8(told).expect("text");
+        assert_eq!(told, "loaded a:1 (1.5 kB)\nloaded a:2 (1.5 kB)\nloaded sha256:ab (1.5 kB)\n");
+    }
 
     #[test]
     fn an_image_with_a_tag_is_listed_once() {

@@ -55,12 +55,32 @@ pub struct PodStatus {
     /// When its grace ends, once it is leaving: deleted, or sent away by its node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
+    /// Nothing of it is left to end: these finalizers alone keep its object.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held_by: Vec<String>,
+}
+
+/// Writes that no instance answers, and `why`.
+pub fn show_absent(why: &str, output: Output, out: &mut impl Write) -> io::Result<()> {
+    match output {
+        Output::Json => {
+            serde_json::to_writer_pretty(&mut *out, &serde_json::json!({ "up": false, "message": why }))?;
+            writeln!(out)
+        }
+        Output::Table => writeln!(out, "{why}"),
+    }
 }
 
 /// Writes what `status` says at `now`.
 pub fn show(status: &Status, now: Timestamp, output: Output, out: &mut impl Write) -> io::Result<()> {
     if output == Output::Json {
-        serde_json::to_writer_pretty(&mut *out, status)?;
+        #[derive(Serialize)]
+        struct Up<'a> {
+            up: bool,
+            #[serde(flatten)]
+            status: &'a Status,
+        }
+        serde_json::to_writer_pretty(&mut *out, &Up { up: true, status })?;
         return writeln!(out);
     }
     let Status { version, pid, since, api, kubeconfig, node, pods } = status;
@@ -79,9 +99,11 @@ pub fn show(status: &Status, now: Timestamp, output: Output, out: &mut impl Writ
     let leaving: Vec<_> = pods.iter().filter_map(|pod| Some((pod, pod.deadline?))).collect();
     for (pod, deadline) in leaving.iter().take(NAMED_MOST) {
         let left = deadline.duration_since(now);
-        let when = match left.is_negative() {
-            false => format!("{} of its grace left", span(left)),
-            true => format!("its grace was over {} ago", span(-left)),
+        let when = match (pod.held_by.as_slice(), left.is_negative()) {
+            ([one], _) => format!("it has ended, and only its finalizer {one} keeps it"),
+            ([_, _, ..], _) => format!("it has ended, and only its finalizers {} keep it", pod.held_by.join(", ")),
+            ([], false) => format!("{} of its grace left", span(left)),
+            ([], true) => format!("its grace was over {} ago", span(-left)),
         };
         writeln!(out, "        {}/{} is leaving: {when}", pod.namespace, pod.name)?;
     }
@@ -131,6 +153,7 @@ mod tests {
             name: name.to_owned(),
             phase: phase.to_owned(),
             deadline: deadline.map(|deadline| deadline.parse().expect("a time")),
+            held_by: Vec::new(),
         }
     }
 
@@ -171,6 +194,34 @@ adieu is up for 2 h 3 min (process 7, v1)
         default/c is leaving: its grace was over 3 min 4 s ago
 ";
         assert_eq!(shown(&status(pods)), expected);
+    }
+
+    #[test]
+    fn who_is_only_kept_by_finalizers_has_no_grace_to_speak_of() {
+        let mut pods = vec![pod("a", "Failed", Some("2026-01-01T02:00:00Z")); 2];
+        pods[0].held_by = vec!["x.io/one".to_owned()];
+        pods[1].held_by = ["x.io/one", "x.io/two"].map(str::to_owned).to_vec();
+        let text = shown(&status(pods));
+        let lines = "  pods  2: 2 leaving\n        default/a is leaving: it has ended, and only its finalizer x.io/one keeps it\n        \
+                     default/a is leaving: it has ended, and only its finalizers x.io/one, x.io/two keep it\n";
+        assert!(text.ends_with(lines), "{text}");
+    }
+
+    /// Programs read one kind of answer, whoever gives it.
+    #[test]
+    fn nobody_answers_in_the_words_that_were_asked_for() {
+        let said = |output| {
+            let mut out = Vec::new();
+            show_absent("adieu is down on /d", output, &mut out).expect("memory");
+            String::from_utf8(out).expect("text")
+        };
+        assert_eq!(said(Output::Table), "adieu is down on /d\n");
+        let answer: serde_json::Value = serde_json::from_str(&said(Output::Json)).expect("JSON");
+        assert_eq!(answer, serde_json::json!({ "up": false, "message": "adieu is down on /d" }));
+        let mut out = Vec::new();
+        show(&status(Vec::new()), Timestamp::UNIX_EPOCH, Output::Json, &mut out).expect("memory");
+        let answer: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        assert_eq!((&answer["up"], &answer["version"]), (&serde_json::json!(true), &serde_json::json!("v1")));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::{debug, warn};
 
 /// How many events may wait to be stored before new ones are dropped.
@@ -62,8 +62,11 @@ impl Recorder {
     /// Tells people something about an object.
     pub fn tell(&self, about: ObjectReference, grade: Grade, reason: &str, message: String) {
         let event = self.event(about, grade, reason, message, Timestamp::now());
-        if self.queue.try_send(event).is_err() {
-            warn!("too many events wait to be stored; one is dropped");
+        match self.queue.try_send(event) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => warn!("too many events wait to be stored; one is dropped"),
+            // Who stores them has ended with the process that we are in; a node's are in its journal.
+            Err(TrySendError::Closed(event)) => debug!(reason = event.reason, "an event came too late to be stored"),
         }
     }
 

@@ -44,6 +44,7 @@ pub(crate) struct SpecView {
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ContainerView {
+    pub(crate) name: String,
     pub(crate) restart_policy: Option<String>,
     pub(crate) ports: Vec<ContainerPort>,
     pub(crate) resources: Option<ResourceRequirements>,
@@ -57,6 +58,30 @@ pub(crate) struct StatusView {
     pub(crate) reason: Option<String>,
     pub(crate) nominated_node_name: Option<String>,
     pub(crate) conditions: Vec<PodCondition>,
+    pub(crate) init_container_statuses: Vec<ContainerStatusView>,
+    pub(crate) container_statuses: Vec<ContainerStatusView>,
+}
+
+/// What one container was granted.
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ContainerStatusView {
+    pub(crate) name: String,
+    pub(crate) allocated_resources: Option<BTreeMap<String, Quantity>>,
+}
+
+impl StatusView {
+    /// What its node has granted to a container.
+    pub(crate) fn granted(&self, container: &str) -> Option<&BTreeMap<String, Quantity>> {
+        let mut all = self.init_container_statuses.iter().chain(&self.container_statuses);
+        all.find(|status| status.name == container)?.allocated_resources.as_ref()
+    }
+
+    /// Whether what it asks for now was refused for good.
+    pub(crate) fn is_resize_infeasible(&self) -> bool {
+        let mut conditions = self.conditions.iter();
+        conditions.any(|it| it.type_ == "PodResizePending" && it.reason.as_deref() == Some("Infeasible"))
+    }
 }
 
 impl PodView {

@@ -470,7 +470,7 @@ impl Barrier {
             };
             return Some(Condition { holds: false, reason: Some(reason.into()), message: None });
         };
-        let mut message = format!("after {after:?}");
+        let mut message = if after.is_zero() { "at once".into() } else { format!("after {after:?}") };
         if let Some((acked, required)) = acked {
             message.push_str(&format!(", {acked} of {required} proxies let go"));
         }

@@ -79,6 +79,8 @@ pub enum Input {
 pub enum SpecChange {
     /// A container is to run another image.
     Image { container: ContainerName },
+    /// A container is to have other resources, and gets them only by being run again.
+    Resources { container: ContainerName },
     /// An ephemeral container was added.
     Ephemeral { spec: ContainerSpec },
     /// `activeDeadlineSeconds`.
@@ -122,10 +124,13 @@ pub enum HookOutcome {
 }
 
 /// What became of a signal.
+#[allow(missing_docs, reason = "a variant's sentence names its fields")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Delivery {
     /// The kernel took it.
     Delivered,
+    /// The kernel took it then: whoever asked for it first did not live to hear so, and it was not sent again.
+    DeliveredBefore { at: Moment },
     /// There was nobody left to take it. An answer, not an error.
     AlreadyGone,
 }

@@ -214,7 +214,21 @@ impl PodWorker {
                 }
             }
             SpecChange::Image { container } => self.image_changed(now, &container, out),
+            SpecChange::Resources { container } => self.resources_changed(now, &container, out),
         }
+    }
+
+    /// One that does not run is given what it is to have by its start.
+    fn resources_changed(&mut self, now: Moment, name: &ContainerName, out: &mut Vec<Effect>) {
+        let grace = self.grace.max(LEAST_GRACE);
+        let Some(container) = self.named(name) else { return };
+        let Run::Running(running) = &mut container.run else { return };
+        if matches!(container.spec.role, Role::Init | Role::Ephemeral) || running.stop.is_some() {
+            return;
+        }
+        running.replaced = true;
+        container.begin_stop(now + grace, |name| format!("Container {name} resize requires restart"), out);
+        self.ask_for_detour(now, grace, out);
     }
 
     fn image_changed(&mut self, now: Moment, name: &ContainerName, out: &mut Vec<Effect>) {

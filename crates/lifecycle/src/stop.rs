@@ -64,8 +64,9 @@ enum Step {
     Hook(HookRun),
     /// It may be signalled. Left when its turn comes, or at the deadline.
     Turn,
-    /// The stop signal was asked for, or delivered, then. Left at the deadline, two seconds from then at the earliest.
-    Signalled { signal: Signal, at: Moment, answered: bool },
+    /// The stop signal was asked for, or delivered, `at` that moment, and `before` by an agent that is gone. Left at the
+    /// deadline, two seconds after `at` at the earliest.
+    Signalled { signal: Signal, at: Moment, before: Option<Moment>, answered: bool },
     /// KILL was asked for. Left only by the exit.
     Killed { again_at: Moment, failures: u32 },
 }
@@ -100,8 +101,9 @@ impl Stop {
         self.step = Step::Turn;
     }
 
-    /// Whoever could not be reached at first has its notice from the moment it was. Told to people only then: of a signal
-    /// that nobody was left to take, there is nothing to tell.
+    /// Whoever could not be reached at first has its notice from the moment it was, and whoever was reached by an agent that
+    /// is gone from that moment: a restart is no reason for more. Told to people only then: of a signal that nobody was left
+    /// to take, there is nothing to tell.
     pub(crate) fn signal_answered(
         &mut self,
         now: Moment,
@@ -110,16 +112,20 @@ impl Stop {
         out: &mut Vec<Effect>,
     ) {
         let deadline = self.deadline(pod_deadline);
-        if let Step::Signalled { signal, answered: answered @ false, at } = &mut self.step
+        if let Step::Signalled { signal, answered: answered @ false, at, before } = &mut self.step
             && *signal == told.signal
         {
             *answered = true;
-            if told.delivery == Delivery::Delivered {
-                let (name, left) = (told.name, deadline.since(*at).max(LEAST_NOTICE));
-                let message = format!("Sent {signal} to container {name}, {left:?} before SIGKILL");
-                out.push(Effect::Emit(Event::normal(name, "StopSignalSent", message)));
-                *at = now;
-            }
+            let before = before.take();
+            let (asked, delivered) = match told.delivery {
+                Delivery::Delivered => (*at, now),
+                Delivery::DeliveredBefore { at: then } => (before.unwrap_or(then).min(then), then.min(now)),
+                Delivery::AlreadyGone => return,
+            };
+            let (name, left) = (told.name, deadline.since(asked).max(LEAST_NOTICE));
+            let message = format!("Sent {signal} to container {name}, {left:?} before SIGKILL");
+            out.push(Effect::Emit(Event::normal(name, "StopSignalSent", message)));
+            *at = delivered;
         }
     }
 
@@ -173,7 +179,10 @@ impl Stop {
         match &mut self.step {
             Step::Held | Step::Turn => {}
             Step::Hook(hook) => hook.rebase(shift),
-            Step::Signalled { at, .. } => shift.apply(at),
+            Step::Signalled { at, before, .. } => {
+                shift.apply(at);
+                before.iter_mut().for_each(|before| shift.apply(before));
+            }
             Step::Killed { again_at, failures: _ } => shift.apply(again_at),
         }
     }
@@ -266,7 +275,7 @@ impl Container {
             if !its_turn {
                 pace = Pace::Hurried;
             }
-            stop.step = Step::Signalled { signal, at: now, answered: false };
+            stop.step = Step::Signalled { signal, at: now, before: None, answered: false };
         }
         match stop.step {
             Step::Signalled { at, .. } if now >= deadline.max(at + LEAST_NOTICE) => {
@@ -321,12 +330,13 @@ impl Container {
 }
 
 impl Step {
-    /// Asks again for a signal that was not answered. Its two seconds count anew: it may never have been sent.
+    /// Asks again for a signal that was not answered. Its two seconds count anew, as it may never have been sent; if it was,
+    /// the answer says when.
     fn repeat(&mut self, now: Moment, instance: Instance, out: &mut Vec<Effect>) {
         match self {
-            Self::Signalled { signal, at, answered: false } => {
+            Self::Signalled { signal, at, before, answered: false } => {
                 out.push(Effect::SendSignal { instance, signal: *signal });
-                *at = now;
+                *before = Some(core::mem::replace(at, now));
             }
             Self::Killed { again_at, failures: _ } => {
                 out.push(Effect::KillContainer { instance });

@@ -14,6 +14,51 @@ fn image_of(name: &str) -> Input {
     Input::SpecChanged { change: SpecChange::Image { container: ContainerName(name.into()) } }
 }
 
+fn resources_of(name: &str) -> Input {
+    Input::SpecChanged { change: SpecChange::Resources { container: ContainerName(name.into()) } }
+}
+
+/// Resources that a container gets only by another run end the one it has, with its grace and its hook, whatever the policy;
+/// nobody who is leaving, and no run to completion, is disturbed by them.
+#[test]
+fn changed_resources_restart_a_container_and_nobody_who_leaves() {
+    for policy in POLICIES {
+        given_pod()
+            .restart(policy)
+            .container("app", exits_on_term(secs(2)))
+            .pre_stop(Hook::Exec, HookScript::Takes(secs(1)))
+            .when_left_alone()
+            .told_at(secs(10), resources_of("app"))
+            .told_at(secs(11), resources_of("app"))
+            .deleted_at(secs(60), secs(1))
+            .told()
+            .then_times(1, "pull image of app")
+            .then_events(1, "Killing", "Container app resize requires restart")
+            .then_at(secs(11), "TERM to app")
+            .then_at(secs(13), "start app#1")
+            .then_never("start app#2")
+            .then_status_at(secs(20), |status| assert_eq!(status.containers[0].attempt, 1));
+        given_pod()
+            .restart(policy)
+            .container("app", exits_on_term(secs(4)))
+            .when_deleted(secs(30))
+            .told_at(secs(1), resources_of("app"))
+            .told()
+            .then_never("start app#1")
+            .then_times(1, "TERM to app")
+            .then_finished_by(millis(4_010));
+    }
+    given_pod()
+        .init("setup", Script::ExitsByItself { after: secs(5), code: 0 })
+        .container("app", exits_on_term(secs(1)))
+        .when_left_alone()
+        .told_at(secs(2), resources_of("setup"))
+        .deleted_at(secs(10), secs(1))
+        .told()
+        .then_never("TERM to setup")
+        .then_never("start setup#1");
+}
+
 /// [NT-111]: a liveness failure grants what its probe says, not what the pod says (G13).
 #[test]
 fn a_liveness_failure_has_its_own_grace() {

@@ -153,6 +153,42 @@ fn a_signal_that_was_not_answered_is_sent_again() {
         .then_at(secs(7), "KILL to app");
 }
 
+/// One that was sent and not answered is asked for again and not sent again: its notice counts from when it was sent, so that
+/// the KILL is not a moment later than without the crash, and people are told once, in the same words.
+#[test]
+fn a_signal_that_was_sent_before_grants_nothing_more() {
+    for (back_after, killed_at) in [(millis(50), secs(3)), (secs(2), secs(3)), (secs(5), secs(5))] {
+        given_pod()
+            .container("app", IgnoresTerm)
+            .when_deleted(secs(3))
+            .agent_dies_after("TERM to app", back_after)
+            .told()
+            .then_times(2, "TERM to app")
+            .then_at(killed_at, "KILL to app")
+            .then_events(1, "StopSignalSent", "Sent SIGTERM to container app, 3s before SIGKILL");
+    }
+    // Two seconds of notice are its due, and those were granted before the crash.
+    given_pod()
+        .container("app", IgnoresTerm)
+        .when_deleted(secs(1))
+        .agent_dies_after("TERM to app", millis(1_500))
+        .told()
+        .then_at(secs(2), "KILL to app");
+}
+
+/// However often the agent dies over it.
+#[test]
+fn a_signal_that_was_sent_before_two_crashes_counts_from_then() {
+    given_pod()
+        .container("app", IgnoresTerm)
+        .when_deleted(secs(4))
+        .agent_dies_after("TERM to app", secs(1))
+        .agent_away(secs(1), secs(3))
+        .told()
+        .then_at(secs(4), "KILL to app")
+        .then_events(1, "StopSignalSent", "Sent SIGTERM to container app, 4s before SIGKILL");
+}
+
 /// [NT-149]: an exit that happened meanwhile is reported as it was.
 #[test]
 fn an_exit_while_away_is_told_truly() {

@@ -492,7 +492,7 @@ fn the_budgets_are_reckoned_from_the_grace() {
     assert_eq!(opens(30, plain(), 0), "after 5s");
     assert_eq!(opens(10, plain(), 0), "after 5s");
     assert_eq!(opens(5, plain(), 0), "after 3s");
-    assert_eq!(opens(2, plain(), 0), "after 0ns");
+    assert_eq!(opens(2, plain(), 0), "at once");
     assert_eq!(opens(1860, plain(), 0), "after 5s");
     assert_eq!(opens(30, plain(), 25), "after 3s");
     assert_eq!(opens(30, DrainSpec { reserve: Some(secs(28)), ..plain() }, 0), "after 2s");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lifecycle::{Effect, Input, Moment, PodStatus, PodWorker, Probe, Wake, Wall};
 use runtime::Runtime;
-use timeline::{Journal, JournalError, Record};
+use timeline::{Appended, Journal, JournalError, Record};
 use tokio::sync::{mpsc, watch};
 use tracing::{Instrument, info, info_span, trace};
 
@@ -76,12 +76,14 @@ impl<R: Runtime> Driver<R> {
             trace!(?input, "told");
             let before = self.worker.clone();
             let effects = self.worker.handle(now, input.clone());
+            let mut unwritten = None;
             if self.worker != before || !effects.is_empty() {
-                self.remember(now, &input, &effects).await?;
+                unwritten = self.remember(now, &input, &effects).await?;
             }
             self.hands.attend(&input, &self.worker);
             // Before anybody can see it elsewhere: whoever comes because this pod is over finds its room free.
             self.tell(now, before.is_terminating());
+            self.hands.tell_people(&effects, unwritten);
             for effect in effects {
                 if effect == Effect::Finish {
                     return self.finish().await;
@@ -94,9 +96,14 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
-    /// Writes the step down before anything is done about it. What only shows (status, events) need not wait for the
-    /// disk; what acts on the world does, so that nothing is ever done twice or forgotten.
-    async fn remember(&mut self, now: Moment, input: &Input, effects: &[Effect]) -> Result<(), Arc<JournalError>> {
+    /// Writes the step down before anything is done about it. What only shows need not wait for the disk; what acts on the
+    /// world does, so that nothing is ever done twice or forgotten. Answers what is not on disk yet, for whoever waits.
+    async fn remember(
+        &mut self,
+        now: Moment,
+        input: &Input,
+        effects: &[Effect],
+    ) -> Result<Option<Appended>, Arc<JournalError>> {
         let wall = timeline::wall_now();
         let start = *self.memory.start.get_or_insert(wall);
         self.memory.steps += 1;
@@ -116,8 +123,9 @@ impl<R: Runtime> Driver<R> {
         let has_come_up = matches!(input, Input::ProbeChanged { probe: Probe::Startup, passing: true, .. });
         if has_come_up || effects.iter().any(acts_on_the_world) {
             written.await?;
+            return Ok(None);
         }
-        Ok(())
+        Ok(Some(written))
     }
 
     fn tell(&self, now: Moment, was_terminating: bool) {

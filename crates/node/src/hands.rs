@@ -1,5 +1,8 @@
 //! Performs what a worker asks for. Every effect is started here and its result comes back as an input.
 
+mod resizing;
+mod telling;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +10,15 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{LifecycleHandler, Pod};
 use lifecycle::{
     ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, KillOutcome,
-    PodWorker, Signal, TrafficNews, Wall,
+    Moment, PodWorker, Signal, TrafficNews, Wall,
 };
 use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError, SandboxSpec, Started};
+use timeline::Appended;
 use tokio::sync::{Mutex, Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::warn;
 
+use self::telling::Teller;
 use crate::events::Recorder;
 use crate::heartbeat::HealthBoard;
 use crate::images::{self, NoImage, PullPolicy};
@@ -25,6 +30,7 @@ use crate::sysctls::AllowedSysctls;
 use crate::translate::container::{ConfigError, Lookups, RunFacts, container_spec};
 use crate::translate::non_root::may_run_as;
 use crate::translate::pod_spec::hook_of;
+use crate::translate::resize::amounts;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
 use crate::translate::{find_container, find_ephemeral, unmet};
 use crate::volumes::{self, Changes, Prepared, VolumeError, Watches};
@@ -66,6 +72,7 @@ pub struct Tools<R: Runtime> {
 pub struct Hands<R: Runtime> {
     body: Arc<Body<R>>,
     publisher: Publisher,
+    teller: Teller,
     tasks: JoinSet<()>,
     pulls: HashMap<ContainerName, AbortHandle>,
     /// Starts under way. None of them outlives its sandbox.
@@ -93,6 +100,8 @@ struct Body<R: Runtime> {
     changes: std::sync::Mutex<Option<Changes>>,
     /// The pod was asked to leave: nothing is started any more, however far its preparation is.
     leaving: watch::Sender<bool>,
+    /// Told when other resources were granted, or a run was started that may not have the newest.
+    granted: Arc<Notify>,
     /// Runs whose start was asked for and not answered, each with its end if that was seen already.
     starting: std::sync::Mutex<HashMap<Instance, Option<Input>>>,
 }
@@ -105,20 +114,28 @@ impl<R: Runtime> Hands<R> {
             Publisher::start(tools.client.clone(), tools.node_name.clone(), facts.clone(), inbox.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(publishing);
+        let body = Arc::new(Body {
+            tools,
+            uid,
+            facts,
+            inbox,
+            volumes: Mutex::new(None),
+            has_volumes: watch::Sender::new(false),
+            lookups: Mutex::new(None),
+            changes: std::sync::Mutex::default(),
+            leaving: watch::Sender::new(false),
+            granted: Arc::default(),
+            starting: std::sync::Mutex::default(),
+        });
+        let (resizing, flush) = (body.clone(), publisher.flush());
+        tasks.spawn(async move { resizing.keep_resources(flush).await });
+        let (teller, telling) = Teller::new(body.clone());
+        // Ends when it has said what it was given: nobody has to wait for that, and nobody cuts it short.
+        tokio::spawn(telling);
         Self {
-            body: Arc::new(Body {
-                tools,
-                uid,
-                facts,
-                inbox,
-                volumes: Mutex::new(None),
-                has_volumes: watch::Sender::new(false),
-                lookups: Mutex::new(None),
-                changes: std::sync::Mutex::default(),
-                leaving: watch::Sender::new(false),
-                starting: std::sync::Mutex::default(),
-            }),
+            body,
             publisher,
+            teller,
             tasks,
             pulls: HashMap::new(),
             starts: JoinSet::new(),
@@ -175,14 +192,14 @@ impl<R: Runtime> Hands<R> {
                 });
             }
             Effect::PublishStatus => self.publisher.publish(worker.status()),
-            Effect::Emit(event) => body.told_by_the_rules(event),
             Effect::DeleteObject => {
                 if worker.has_a_story() {
                     self.publisher.publish(worker.status());
                 }
                 self.publisher.delete();
             }
-            Effect::Finish => {}
+            // Told in their own order, and by the driver.
+            Effect::Emit(_) | Effect::Finish => {}
             // Nobody steers traffic yet: whoever asks is told so, and the rules go on without.
             Effect::CutTraffic { .. } | Effect::AwaitSettled | Effect::WatchConnections => {
                 let news = TrafficNews::Failed { message: "this node does not steer traffic yet".to_owned() };
@@ -199,6 +216,14 @@ impl<R: Runtime> Hands<R> {
                 }
             }
         }
+    }
+
+    /// Tells people what the worker has to say, once `unwritten` is on disk.
+    pub fn tell_people(&self, effects: &[Effect], unwritten: Option<Appended>) {
+        let events = effects
+            .iter()
+            .filter_map(|effect| if let Effect::Emit(event) = effect { Some(event.clone()) } else { None });
+        self.teller.tell(events.collect(), unwritten);
     }
 
     /// The input itself, unless it tells of the end of a run whose start is not told of yet: the start takes another way, and
@@ -219,6 +244,7 @@ impl<R: Runtime> Hands<R> {
             self.probe(instance, false);
             self.keep_volumes_fresh();
         } else if let Input::Exited { instance, .. } = input {
+            lock(&self.body.facts).has.remove(instance);
             self.probes.remove(instance);
         } else if let Input::AgentRestarted { report } = input {
             // Whoever made the sandbox had made the volumes; the next start makes sure of them.
@@ -249,6 +275,11 @@ impl<R: Runtime> Hands<R> {
     /// A way to wait until others can see what was published.
     pub fn flush(&self) -> Flush {
         self.publisher.flush()
+    }
+
+    /// What to tell when other resources were granted to the pod.
+    pub fn granted(&self) -> Arc<Notify> {
+        self.body.granted.clone()
     }
 
     /// The pod is over: ends what still runs on its behalf and forgets what was kept for it.
@@ -366,15 +397,6 @@ impl<R: Runtime> Body<R> {
         self.tools.recorder.record(&lock(&self.facts).pod, event);
     }
 
-    fn told_by_the_rules(&self, mut event: Event) {
-        let pod = &lock(&self.facts).pod;
-        let container = event.container.as_ref().and_then(|name| find_container(pod, &name.0));
-        if let Some(image) = container.as_ref().and_then(|container| container.image.as_deref()) {
-            event.message = images::name_the_image(&event.message, image);
-        }
-        self.tools.recorder.record(pod, event);
-    }
-
     async fn pull(&self, container: ContainerName, edition: u32) {
         // A pod that waits for a volume has use for no image yet. Nobody is late who ends all that at once.
         let _ = self.has_volumes.subscribe().wait_for(|made| *made).await;
@@ -432,7 +454,8 @@ impl<R: Runtime> Body<R> {
     /// Makes volumes and sandbox side by side: neither needs the other, and nothing is started without both.
     async fn create_sandbox(&self) {
         let pod = self.pod();
-        let spec = SandboxSpec { pids_max: self.tools.pod_pids_max, ..sandbox_spec(&pod) };
+        let granted = lock(&self.facts).as_granted(&pod);
+        let spec = SandboxSpec { pids_max: self.tools.pod_pids_max, ..sandbox_spec(&granted) };
         let run_facts = self.run_facts();
         let (sandbox, volumes) =
             tokio::join!(self.tools.runtime.create_sandbox(&spec), self.make_volumes(&pod, &run_facts));
@@ -445,7 +468,11 @@ impl<R: Runtime> Body<R> {
                     self.emit(None, EventKind::Warning, "SettingNotApplied", message);
                 }
                 let ip = sandbox.ip().map_or_else(|| self.tools.host_ip.clone(), |ip| ip.to_string());
-                lock(&self.facts).pod_ip = Some(ip);
+                {
+                    let mut facts = lock(&self.facts);
+                    facts.pod_ip = Some(ip);
+                    facts.whole = Some(spec.resources);
+                }
                 self.tell(Input::SandboxReady).await;
             }
             Err(error) => self.tell(Input::SandboxFailed { message: words(&error) }).await,
@@ -464,6 +491,8 @@ impl<R: Runtime> Body<R> {
         };
         self.tell(input).await;
         let held = lock(&self.starting).remove(&asked).flatten();
+        // It may not have the newest resources, and was left alone until here.
+        self.granted.notify_one();
         if let Some(end) = held {
             self.tell(end).await;
         }
@@ -471,8 +500,10 @@ impl<R: Runtime> Body<R> {
 
     async fn try_start(&self, instance: &Instance) -> Result<Wall, NotStarted> {
         let pod = self.pod();
-        let container = find_container(&pod, &instance.name.0)
-            .ok_or_else(|| ("CreateContainerError", format!("the pod has no container {}", instance.name)))?;
+        let mut container = find_container(&pod, &instance.name.0)
+            .ok_or_else(|| ("CreateContainerError", format!("the pod has no container {}", instance.name)))?
+            .into_owned();
+        lock(&self.facts).give_granted(&mut container);
         let facts = self.run_facts();
         let volumes = self.volumes(&pod, &facts).await?;
         let mut lookups = self.lookups(&pod).await?;
@@ -494,6 +525,10 @@ impl<R: Runtime> Body<R> {
             container_spec(&pod, &container, container_id(instance), image, &volumes, &lookups, &facts)
                 .map_err(|error: ConfigError| ("CreateContainerConfigError", error.to_string()))
         };
+        // What it is given has to fit into what its pod has. Where it does not, that is told as of any other limit.
+        if let Err(error) = self.widen().await {
+            warn!(uid = %self.uid.0, error, "a pod cannot be given more yet");
+        }
         let mut started = self.start_unless_leaving(&plan(image)?).await?;
         if let Err(RuntimeError::ImageAbsent { .. }) = started {
             // Someone removed it since it was made present.
@@ -507,6 +542,7 @@ impl<R: Runtime> Body<R> {
                     let mut facts = lock(&self.facts);
                     facts.know_run(instance, container.image.as_deref().unwrap_or_default());
                     facts.know_resources(instance, container.resources.clone());
+                    facts.has.insert(instance.clone(), amounts(container.resources.as_ref()));
                 }
                 for message in warnings.into_iter().chain(unmet::of_container(&pod, &container)) {
                     self.emit(Some(&instance.name), EventKind::Warning, "SettingNotApplied", message);
@@ -572,6 +608,9 @@ impl<R: Runtime> Body<R> {
         let delivery = loop {
             match self.tools.runtime.signal(&self.uid, &container_id(&instance), signal.0).await {
                 Ok(runtime::Delivery::Delivered) => break Delivery::Delivered,
+                Ok(runtime::Delivery::DeliveredBefore { boot_ms }) => {
+                    break Delivery::DeliveredBefore { at: Moment::from_millis(boot_ms) };
+                }
                 Ok(runtime::Delivery::AlreadyGone) => break Delivery::AlreadyGone,
                 Err(RuntimeError::NoSandbox { .. } | RuntimeError::NoContainer { .. }) => break Delivery::AlreadyGone,
                 // Nobody knows whether it arrived. Asking again is safe, because the runtime sends it once; KILL at the

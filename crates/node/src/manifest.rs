@@ -22,6 +22,7 @@ impl Manifests {
     pub async fn open(dir: &Path) -> io::Result<Self> {
         let pods = dir.join("pods");
         fs::create_dir_all(&pods).await?;
+        runtime::spread_below(&pods);
         Ok(Self { dir: pods, memory: Memory::open(&dir.join("memory"))? })
     }
 

@@ -6,7 +6,9 @@
 mod admission;
 mod eviction;
 mod orphans;
+mod placement;
 mod recovery;
+mod resize;
 mod shutdown;
 mod statics;
 
@@ -20,12 +22,13 @@ use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{DeleteSighting, Event, Input, PodPhase, PodWorker, Succession};
 use runtime::{PodUid, Runtime, RuntimeEvent};
 use timeline::{Journal, JournalError, Record};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use self::admission::Line;
 use self::orphans::Orphans;
+use self::placement::Placed;
 pub use self::shutdown::{FLUSH, Farewell, ShutdownNews};
 use crate::driver::{Driver, Memory, Progress};
 use crate::hands::{Hands, Tools, instance, lock};
@@ -55,6 +58,8 @@ pub struct PodEntry {
     pub progress: watch::Receiver<Progress>,
     /// A way to wait until the API shows it.
     pub flush: Flush,
+    /// Told when other resources were granted to it.
+    pub granted: Arc<Notify>,
 }
 
 /// Every pod with a driver, by UID; shared with the streams.
@@ -93,6 +98,8 @@ struct Handle {
     entry: PodEntry,
     /// The deletion last told to the worker: grace and timestamp.
     told: Option<(i64, Timestamp)>,
+    /// The generation last told to the worker, or first seen. What an earlier agent told may not have been written down.
+    generation: Option<i64>,
     /// The worker was told to begin, in this life of the agent or an earlier one.
     begun: bool,
     /// The API object was seen to go.
@@ -109,6 +116,8 @@ struct Handle {
     gives_way: bool,
     /// People were told that it waits for room.
     told_to_wait: bool,
+    /// Whether it may be on this node.
+    placed: Placed,
 }
 
 /// The table of drivers.
@@ -139,6 +148,8 @@ pub struct Pods<R: Runtime> {
     next_ticket: u64,
     /// Who waits for room.
     line: Line,
+    /// Who waits to know whether it may be here, and whether it may.
+    placing: JoinSet<(String, bool)>,
 }
 
 /// What the table of drivers hears from.
@@ -176,6 +187,7 @@ impl<R: Runtime> Pods<R> {
             // Those of an earlier start are still in the journal.
             next_ticket: u64::try_from(timeline::wall_now().0).unwrap_or(0),
             line: Line::new(capacity),
+            placing: JoinSet::new(),
         }
     }
 
@@ -189,6 +201,7 @@ impl<R: Runtime> Pods<R> {
                 Some(eviction) = ears.evictions.recv() => self.evict(eviction).await,
                 Some(ended) = self.running.join_next() => self.ended(ended).await?,
                 Some(Ok(pod)) = self.later.join_next() => self.try_again(pod).await,
+                Some(Ok((uid, is_wanted))) = self.placing.join_next() => self.placed(uid, is_wanted).await,
                 Some(_) = self.chores.join_next() => {}
                 freed = self.line.freed() => self.room_freed(&freed).await,
                 event = shutdown::next(&mut self.stopping) => self.stopping_event(event).await,
@@ -207,23 +220,34 @@ impl<R: Runtime> Pods<R> {
     }
 
     /// Gives a pod its driver, which hears these facts before anything else happens, time included.
-    fn begin(&mut self, uid: &str, worker: PodWorker, facts: Facts, begun: bool, first: Vec<Input>, memory: Memory) {
+    fn begin(
+        &mut self,
+        uid: &str,
+        worker: PodWorker,
+        mut facts: Facts,
+        begun: bool,
+        first: Vec<Input>,
+        memory: Memory,
+    ) {
         let (inbox, told) = mpsc::channel(INBOX);
         for input in first {
             inbox.try_send(input).expect("a new inbox has room for the first few facts");
         }
         let full_name = statics::line_of(&facts.pod);
         let (asks, importance) = (Room::of_pod(&facts.pod), room::importance(&facts.pod));
+        let generation = worker.status().observed_generation.or(facts.pod.metadata.generation);
+        facts.grant(&facts.pod.clone());
         let facts = Arc::new(Mutex::new(facts));
         let hands = Hands::new(self.tools.clone(), facts.clone(), inbox.clone());
-        let flush = hands.flush();
+        let (flush, granted) = (hands.flush(), hands.granted());
         let (driver, progress) = Driver::new(uid.to_owned(), worker, told, (self.journal.clone(), memory), hands);
-        let entry = PodEntry { uid: PodUid(uid.to_owned()), facts, progress, flush };
+        let entry = PodEntry { uid: PodUid(uid.to_owned()), facts, progress, flush, granted };
         lock(&self.directory).insert(uid.to_owned(), entry.clone());
         let handle = Handle {
             inbox,
             entry,
             told: None,
+            generation,
             begun,
             object_gone: false,
             full_name,
@@ -232,6 +256,7 @@ impl<R: Runtime> Pods<R> {
             importance,
             gives_way: false,
             told_to_wait: false,
+            placed: Placed::default(),
         };
         self.drivers.insert(uid.to_owned(), handle);
         let key = uid.to_owned();
@@ -336,8 +361,8 @@ impl<R: Runtime> Pods<R> {
         let (changes, generation, kept) = {
             let mut facts = lock(&handle.entry.facts);
             let changes = spec_changes(&facts.pod, &pod);
-            let kept = (!changes.is_empty()).then(|| pod.clone());
-            let generation = pod.metadata.generation.filter(|new| facts.pod.metadata.generation != Some(*new));
+            let kept = (!changes.is_empty()).then(|| facts.as_granted(&pod));
+            let generation = pod.metadata.generation.filter(|new| handle.generation != Some(*new));
             facts.pod = pod;
             (changes, generation, kept)
         };
@@ -353,6 +378,7 @@ impl<R: Runtime> Pods<R> {
             let _ = handle.inbox.send(Input::SpecChanged { change }).await;
         }
         if let Some(generation) = generation {
+            handle.generation = Some(generation);
             let _ = handle.inbox.send(Input::GenerationSeen { generation }).await;
         }
         // What is kept is what the next agent compares with.
@@ -361,7 +387,7 @@ impl<R: Runtime> Pods<R> {
         {
             warn!(uid, %error, "a changed manifest cannot be kept; after a restart it counts as changed again");
         }
-        let Some(deletion) = deletion else { return };
+        let Some(deletion) = deletion else { return self.resize(&uid).await };
         if handle.told == Some((grace, deletion)) {
             return;
         }
@@ -377,6 +403,9 @@ impl<R: Runtime> Pods<R> {
             _ if begun(self) => {}
             Mode::ShuttingDown => self.turn_away(uid).await,
             Mode::Open => {
+                if self.looks_around(uid, pod) {
+                    return;
+                }
                 self.spare_the_node(uid, pod).await;
                 if !begun(self) {
                     self.seek_room(uid).await;

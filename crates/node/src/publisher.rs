@@ -8,12 +8,14 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use lifecycle::{Input, PodStatus};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::statics::{self, mirror};
+use crate::translate::resize;
 use crate::translate::status::{Facts, api_status, is_over};
 
 /// What the node knows of one pod beside its worker, shared by its driver and its publisher.
@@ -59,6 +61,8 @@ impl std::fmt::Debug for Wanted {
 
 /// Somebody who says otherwise again and again is answered this often.
 const REPAIR: Duration = Duration::from_secs(1);
+/// What nobody waits for is stored with the next news, if that comes within this time.
+const COMPANY: Duration = Duration::from_millis(100);
 const RETRY_LEAST: Duration = Duration::from_millis(200);
 const RETRY_MOST: Duration = Duration::from_secs(5);
 
@@ -160,19 +164,33 @@ async fn run(
             changed = wanted.changed() => if changed.is_err() { return },
             () = tokio::time::sleep_until(repair_at), if is_due => {}
         }
+        let mut no_later_than = None;
         loop {
             let want = wanted.borrow_and_update().clone();
             if overwritten != want.overwritten && Instant::now() >= repair_at {
                 (overwritten, repair_at) = (want.overwritten, Instant::now() + REPAIR);
                 writer.last = None;
             }
-            if let Err(error) = writer.write(want.status.as_ref()).await {
-                warn!(%error, pod = writer.name, "cannot store a pod's status; trying again");
-                tokio::select! {
-                    () = tokio::time::sleep(retry) => retry = (retry * 2).min(RETRY_MOST),
-                    changed = wanted.changed() => if changed.is_err() { return },
+            let is_late = no_later_than.is_some_and(|at| Instant::now() >= at);
+            let can_wait = want.deletes == deletes_done && !is_late;
+            match writer.write(want.status.as_ref(), can_wait).await {
+                Ok(Outcome::Stored) => {}
+                Ok(Outcome::CanWait) => {
+                    let at = *no_later_than.get_or_insert_with(|| Instant::now() + COMPANY);
+                    tokio::select! {
+                        () = tokio::time::sleep_until(at) => {}
+                        changed = wanted.changed() => if changed.is_err() { return },
+                    }
+                    continue;
                 }
-                continue;
+                Err(error) => {
+                    warn!(%error, pod = writer.name, "cannot store a pod's status; trying again");
+                    tokio::select! {
+                        () = tokio::time::sleep(retry) => retry = (retry * 2).min(RETRY_MOST),
+                        changed = wanted.changed() => if changed.is_err() { return },
+                    }
+                    continue;
+                }
             }
             retry = RETRY_LEAST;
             if want.deletes > deletes_done {
@@ -208,6 +226,27 @@ struct Writer {
     written: SharedWritten,
 }
 
+/// What became of a status.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    /// It is stored, or there is nothing to store it in.
+    Stored,
+    /// Nobody waits for what is new in it.
+    CanWait,
+}
+
+/// What is read of the answer to a write.
+#[derive(Deserialize)]
+struct Stored {
+    metadata: StoredMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct StoredMeta {
+    resource_version: Option<String>,
+}
+
 /// How often somebody else may be quicker before we wait a little.
 const CONFLICTS_MOST: u32 = 5;
 
@@ -221,15 +260,16 @@ impl Writer {
         Self { client, api, node, facts, name, uid, is_static, last: None, version: None, written }
     }
 
-    async fn write(&mut self, status: Option<&PodStatus>) -> kube::Result<()> {
-        let Some(status) = status else { return Ok(()) };
+    /// Stores a status. If it `can_wait`, only what somebody may be waiting for.
+    async fn write(&mut self, status: Option<&PodStatus>, can_wait: bool) -> kube::Result<Outcome> {
+        let Some(status) = status else { return Ok(Outcome::Stored) };
         if self.is_static && !self.reflect().await? {
-            return Ok(());
+            return Ok(Outcome::Stored);
         }
         for _ in 0..CONFLICTS_MOST {
             if self.last.is_none() {
                 // After a restart the node remembers less than the API: times of conditions come from there.
-                let Some(stored) = self.ours().await? else { return Ok(()) };
+                let Some(stored) = self.ours().await? else { return Ok(Outcome::Stored) };
                 self.version = stored.metadata.resource_version;
                 self.last = Some(stored.status.unwrap_or_default());
             }
@@ -238,19 +278,26 @@ impl Writer {
                 api_status(status, &facts, self.last.as_ref(), timeline::wall_now())
             };
             if self.last.as_ref() == Some(&new) {
-                return Ok(());
+                // What an earlier agent stored is our word, too.
+                let mut written = crate::hands::lock(&self.written);
+                if written.version.is_none() {
+                    *written = Written { version: number(&self.version), status: Some(new), coming: None };
+                }
+                return Ok(Outcome::Stored);
             }
-            let coming = as_read(&new);
-            crate::hands::lock(&self.written).coming.clone_from(&coming);
+            if can_wait && self.last.as_ref().is_some_and(|last| pressing(last) == pressing(&new)) {
+                return Ok(Outcome::CanWait);
+            }
+            crate::hands::lock(&self.written).coming = Some(new.clone());
             let guard = self.guard(&new);
             let mut patch = patch(&self.uid, guard.as_deref(), &new);
             take_back(&mut patch, self.last.as_ref(), &new, self.is_static);
-            match self.api.patch_status(&self.name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+            match self.store(patch).await {
                 Ok(stored) => {
                     let version = number(&stored.metadata.resource_version);
-                    *crate::hands::lock(&self.written) = Written { version, status: coming, coming: None };
+                    *crate::hands::lock(&self.written) = Written { version, status: Some(new.clone()), coming: None };
                     (self.last, self.version) = (Some(new), stored.metadata.resource_version);
-                    return Ok(());
+                    return Ok(Outcome::Stored);
                 }
                 // Something was written meanwhile, perhaps that the pod is over: look again before saying so.
                 Err(error) if guard.is_some() && is_conflict(&error) => self.last = None,
@@ -261,7 +308,7 @@ impl Writer {
                         return Err(error);
                     }
                     debug!(%error, "the object is no longer ours to write");
-                    return Ok(());
+                    return Ok(Outcome::Stored);
                 }
                 Err(error) => return Err(error),
             }
@@ -269,6 +316,13 @@ impl Writer {
         Err(kube::Error::Api(Box::new(
             kube::core::Status::failure("others keep writing the pod", "Conflict").with_code(409),
         )))
+    }
+
+    async fn store(&self, patch: Value) -> kube::Result<Stored> {
+        let to = kube::core::Request::new(self.api.resource_url());
+        let request = to.patch_subresource("status", &self.name, &PatchParams::default(), &Patch::Strategic(patch));
+        // The whole object is in the answer, and nothing else in it is news to us.
+        self.client.request(request.map_err(kube::Error::BuildRequest)?).await
     }
 
     /// The version that the object must still have for a pod to be called over; others may call it so as well, and the
@@ -323,6 +377,29 @@ impl Writer {
     }
 }
 
+/// What somebody may be waiting for in a status: whether it is ready, what its containers do, how it ended. Left out is what
+/// is true of every pod at this stage, and soon followed by more.
+fn pressing(status: &ApiStatus) -> ApiStatus {
+    let mut pressing = status.clone();
+    (pressing.observed_generation, pressing.pod_ip, pressing.pod_ips) = (None, None, None);
+    let conditions = pressing.conditions.get_or_insert_default();
+    conditions.retain(|condition| match condition.type_.as_str() {
+        "PodReadyToStartContainers" => false,
+        // Where there was no traffic nobody waits for its end.
+        "adieu.dev/TrafficDrained" => condition.reason.as_deref() != Some("NotSelected"),
+        _ => true,
+    });
+    for condition in conditions {
+        (condition.observed_generation, condition.last_transition_time) = (None, None);
+    }
+    let lists = [&mut pressing.init_container_statuses, &mut pressing.container_statuses];
+    for container in lists.into_iter().flatten().flatten().filter(|container| container.container_id.is_none()) {
+        container.image_id.clear();
+        container.stop_signal = None;
+    }
+    pressing
+}
+
 /// Versions are numbers here.
 fn number(version: &Option<String>) -> Option<u64> {
     version.as_ref()?.parse().ok()
@@ -339,11 +416,6 @@ fn stands(ours: &ApiStatus, stored: &ApiStatus) -> bool {
         && ours.container_statuses == stored.container_statuses
         && ours.init_container_statuses == stored.init_container_statuses
         && ours.ephemeral_container_statuses == stored.ephemeral_container_statuses
-}
-
-/// A status as others will read it: times lose their fractions on the way.
-fn as_read(status: &ApiStatus) -> Option<ApiStatus> {
-    serde_json::from_value(serde_json::to_value(status).ok()?).ok()
 }
 
 /// What is sent to store a status, for an object that must be ours and perhaps unchanged.
@@ -377,17 +449,21 @@ fn take_back(patch: &mut Value, before: Option<&ApiStatus>, new: &ApiStatus, is_
         status.conditions.iter().flatten().map(|condition| condition.type_.clone()).collect()
     };
     let still = named(new);
-    let ours = |kind: &String| is_mirror || kind.starts_with("adieu.dev/");
+    let is_resize = |kind: &str| [resize::PENDING, resize::IN_PROGRESS].contains(&kind);
+    let ours = |kind: &String| is_mirror || kind.starts_with("adieu.dev/") || is_resize(kind);
     let gone = before.map(named).unwrap_or_default().into_iter().filter(|kind| ours(kind) && !still.contains(kind));
     if let Some(list) = patch["status"]["conditions"].as_array_mut() {
         list.extend(gone.map(|kind| json!({ "$patch": "delete", "type": kind })));
     }
     // So it is with addresses.
     let pod_ips = |status: &ApiStatus| status.pod_ips.iter().flatten().map(|it| it.ip.clone()).collect::<Vec<_>>();
-    let (before, still) = (before.map(pod_ips).unwrap_or_default(), pod_ips(new));
-    if let Some(list) = patch["status"]["podIPs"].as_array_mut() {
-        let gone = before.into_iter().filter(|ip| !still.contains(ip));
-        list.extend(gone.map(|ip| json!({ "$patch": "delete", "ip": ip })));
+    let host_ips = |status: &ApiStatus| status.host_ips.iter().flatten().map(|it| it.ip.clone()).collect::<Vec<_>>();
+    let known = |of: &dyn Fn(&ApiStatus) -> Vec<String>| (before.map(of).unwrap_or_default(), of(new));
+    for (name, (before, still)) in [("podIPs", known(&pod_ips)), ("hostIPs", known(&host_ips))] {
+        if let Some(list) = patch["status"][name].as_array_mut() {
+            let gone = before.into_iter().filter(|ip| !still.contains(ip));
+            list.extend(gone.map(|ip| json!({ "$patch": "delete", "ip": ip })));
+        }
     }
 }
 
@@ -401,7 +477,7 @@ fn is_conflict(error: &kube::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{PodCondition, PodIP};
+    use k8s_openapi::api::core::v1::{ContainerStatus, HostIP, PodCondition, PodIP};
 
     use super::*;
 
@@ -425,13 +501,13 @@ mod tests {
             last_transition_time: crate::translate::api_time(lifecycle::Wall(1_999)),
             ..PodCondition::default()
         };
-        let said = ApiStatus {
+        let ours = ApiStatus {
             phase: Some("Running".into()),
             conditions: Some(vec![condition("Ready", "True")]),
             ..ApiStatus::default()
         };
-        let ours = as_read(&said).expect("it can be read");
-        assert_ne!(ours, said, "a fraction of a second is lost");
+        let read: ApiStatus = serde_json::from_value(json!(ours)).expect("it can be read");
+        assert_eq!(ours, read, "fractions of a second would be lost on the way");
         let with = |change: fn(&mut ApiStatus)| {
             let mut stored = ours.clone();
             change(&mut stored);
@@ -449,6 +525,58 @@ mod tests {
         assert!(!with(|it| it.container_statuses = Some(Vec::new())));
     }
 
+    /// What waits for company, and what does not.
+    #[test]
+    fn whatever_somebody_may_wait_for_is_pressing() {
+        let condition = |kind: &str, status: &str| PodCondition {
+            type_: kind.into(),
+            status: status.into(),
+            ..PodCondition::default()
+        };
+        let container = ContainerStatus { name: "app".into(), ..ContainerStatus::default() };
+        let before = ApiStatus {
+            phase: Some("Pending".into()),
+            conditions: Some(vec![condition("PodReadyToStartContainers", "False"), condition("Ready", "False")]),
+            container_statuses: Some(vec![container]),
+            ..ApiStatus::default()
+        };
+        let is_pressing = |change: fn(&mut ApiStatus)| {
+            let mut new = before.clone();
+            change(&mut new);
+            assert_ne!(new, before);
+            pressing(&new) != pressing(&before)
+        };
+        let app = |status: &mut ApiStatus, change: fn(&mut ContainerStatus)| {
+            status.container_statuses.iter_mut().flatten().for_each(change);
+        };
+        assert!(!is_pressing(|it| it.observed_generation = Some(2)));
+        assert!(!is_pressing(|it| it.pod_ip = Some("10.0.0.1".into())));
+        assert!(!is_pressing(|it| it.conditions.get_or_insert_default()[0].status = "True".into()));
+        assert!(!is_pressing(|it| it.conditions.get_or_insert_default()[1].observed_generation = Some(2)));
+        assert!(is_pressing(|it| it.conditions.get_or_insert_default()[1].status = "True".into()));
+        let drained = |reason: &str| {
+            let mut new = before.clone();
+            let condition =
+                PodCondition { reason: Some(reason.into()), ..condition("adieu.dev/TrafficDrained", "True") };
+            new.conditions.get_or_insert_default().push(condition);
+            pressing(&new) != pressing(&before)
+        };
+        assert!(drained("LocalCut") && !drained("NotSelected"));
+        assert!(is_pressing(|it| it.phase = Some("Running".into())));
+        assert!(is_pressing(|it| it.reason = Some("Evicted".into())));
+        let with = |change: fn(&mut ContainerStatus)| {
+            let mut new = before.clone();
+            app(&mut new, change);
+            pressing(&new) != pressing(&before)
+        };
+        assert!(!with(|it| it.image_id = "sha256:1".into()));
+        assert!(with(|it| it.ready = true));
+        assert!(with(|it| {
+            it.container_id = Some("adieu://1".into());
+            it.image_id = "sha256:1".into();
+        }));
+    }
+
     /// What a static pod went through before it runs anew is not told of the new run; a pod's own conditions stay.
     #[test]
     fn conditions_that_only_we_write_are_taken_back() {
@@ -456,7 +584,7 @@ mod tests {
             let condition = |kind: &&str| PodCondition { type_: (*kind).into(), ..PodCondition::default() };
             ApiStatus { conditions: Some(kinds.iter().map(condition).collect()), ..ApiStatus::default() }
         };
-        let before = of(&["Ready", "DisruptionTarget", "adieu.dev/TrafficDrained"]);
+        let before = of(&["Ready", "DisruptionTarget", "adieu.dev/TrafficDrained", "PodResizePending"]);
         let removed = |is_mirror: bool| {
             let mut sent = patch("uid", None, &of(&["Ready"]));
             take_back(&mut sent, Some(&before), &of(&["Ready"]), is_mirror);
@@ -464,12 +592,16 @@ mod tests {
             let deleted = list.iter().filter(|it| it["$patch"] == "delete");
             deleted.filter_map(|it| it["type"].as_str().map(str::to_owned)).collect::<Vec<_>>()
         };
-        assert_eq!(removed(true), ["DisruptionTarget", "adieu.dev/TrafficDrained"]);
-        assert_eq!(removed(false), ["adieu.dev/TrafficDrained"]);
-        let at = |ip: &str| ApiStatus { pod_ips: Some(vec![PodIP { ip: ip.into() }]), ..ApiStatus::default() };
+        assert_eq!(removed(true), ["DisruptionTarget", "adieu.dev/TrafficDrained", "PodResizePending"]);
+        assert_eq!(removed(false), ["adieu.dev/TrafficDrained", "PodResizePending"]);
+        let at = |ip: &str| ApiStatus {
+            pod_ips: Some(vec![PodIP { ip: ip.into() }]),
+            host_ips: Some(vec![HostIP { ip: ip.into() }]),
+            ..ApiStatus::default()
+        };
         let mut sent = patch("uid", None, &at("10.0.0.1"));
         take_back(&mut sent, Some(&at("192.0.2.1")), &at("10.0.0.1"), false);
         let list = json!([{ "ip": "10.0.0.1" }, { "$patch": "delete", "ip": "192.0.2.1" }]);
-        assert_eq!(sent["status"]["podIPs"], list);
+        assert_eq!((&sent["status"]["podIPs"], &sent["status"]["hostIPs"]), (&list, &list));
     }
 }

@@ -64,6 +64,11 @@ impl Room {
         Missing { capacity: self, used, asked, amounts }
     }
 
+    /// Whether it is no more than `other` of anything.
+    pub fn is_within(self, other: Self) -> bool {
+        self.0.iter().zip(&other.0).all(|(own, other)| own <= other)
+    }
+
     /// How far this goes towards what is missing: nothing is left to be wished for at 0.
     fn distance(self, missing: Self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "only the order counts")]

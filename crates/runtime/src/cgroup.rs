@@ -4,7 +4,11 @@
 //! ```text
 //! adieu-<instance>/<pod uid>/shim               the pod's shim
 //! adieu-<instance>/<pod uid>/<name>.<attempt>   one run of a container; hooks have a group of their own below it
+//! adieu-<instance>/besteffort/<pod uid>/..      the same of a pod that asks for nothing
 //! ```
+
+mod change;
+mod pod;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::container::{Doing, SetupError, words};
 use crate::contract::Resources;
+pub(crate) use pod::BEST_EFFORT;
 
 const V1_CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 const CPU_PERIOD_US: u64 = 100_000;
@@ -298,8 +303,23 @@ impl ContainerCgroup {
         if let Some(most) = pod_pids_max {
             made.limit_pod(most);
         }
+        made.count(limits);
         made.limit(limits);
         Ok(made)
+    }
+
+    /// Has it count beside the other containers of its pod, whatever it asks for: in a v1 hierarchy nobody is in its pod's groups
+    /// who does not join them. Who asks for no time weighs the least.
+    fn count(&mut self, limits: &Resources) {
+        if limits.cpu_request_millis.is_none() {
+            let told = self.warnings.len();
+            self.weigh(None);
+            // Nobody asked for this.
+            self.warnings.truncate(told);
+        }
+        let memory = self.group.hierarchies.v1.get("memory").map(|root| root.join(&self.group.path));
+        // Who has no limit meets none: what the kernel counts here says nothing of why a container ended.
+        self.v1.extend(memory.filter(|directory| fs::create_dir_all(directory).is_ok()));
     }
 
     /// Limits what the pod's group holds, this container's and all beside it. Set again by each container, to the same.
@@ -326,8 +346,7 @@ impl ContainerCgroup {
             self.forbid_swap(bytes);
         }
         if let Some(millis) = limits.cpu_limit_millis {
-            // The kernel refuses quotas below a thousandth of a second.
-            let quota = (millis * CPU_PERIOD_US / 1000).max(1000);
+            let quota = quota_us(millis);
             if v1 {
                 self.set("cpu", "cpu.cfs_period_us", &CPU_PERIOD_US.to_string());
                 self.set("cpu", "cpu.cfs_quota_us", &quota.to_string());
@@ -335,17 +354,18 @@ impl ContainerCgroup {
                 self.set("cpu", "cpu.max", &format!("{quota} {CPU_PERIOD_US}"));
             }
         }
-        if let Some(millis) = limits.cpu_request_millis {
-            let shares = (millis * 1024 / 1000).clamp(2, 262_144);
-            if v1 {
-                self.set("cpu", "cpu.shares", &shares.to_string());
-            } else {
-                self.set("cpu", "cpu.weight", &(1 + (shares - 2) * 9999 / 262_142).to_string());
-            }
+        if limits.cpu_request_millis.is_some() {
+            self.weigh(limits.cpu_request_millis);
         }
         if let Some(most) = limits.pids {
             self.set("pids", "pids.max", &most.to_string());
         }
+    }
+
+    /// Has it weigh as much as who asks for so much time.
+    fn weigh(&mut self, millis: Option<u64>) {
+        let (file, value) = weight(millis, self.is_unified());
+        self.set("cpu", file, &value);
     }
 
     /// A limit of memory is one of all memory: what does not fit is not to be swapped out instead. Where the kernel does
@@ -371,13 +391,9 @@ impl ContainerCgroup {
 
     /// Sets a limit of a group, wherever the controller is; tells whether that was possible.
     fn set_in(&mut self, group: &Path, controller: &str, file: &str, value: &str) -> bool {
-        let directory = match self.group.hierarchies.v1.get(controller) {
-            Some(root) => root.join(group),
-            None if self.group.hierarchies.v1.is_empty() => self.group.hierarchies.v2.join(group),
-            None => {
-                self.warnings.push(format!("{file}={value} is not applied: no {controller} controller"));
-                return false;
-            }
+        let Some(directory) = self.group.hierarchies.place(controller, group) else {
+            self.warnings.push(format!("{file}={value} is not applied: no {controller} controller"));
+            return false;
         };
         let written = fs::create_dir_all(&directory).and_then(|()| write_to(&directory.join(file), value));
         if let Err(error) = &written {
@@ -428,7 +444,7 @@ impl ContainerCgroup {
 
     /// Whether cgroup2 holds all controllers of this machine.
     pub(crate) fn is_unified(&self) -> bool {
-        self.group.hierarchies.v1.is_empty()
+        self.group.hierarchies.is_unified()
     }
 
     /// Kills every process in it.
@@ -467,6 +483,21 @@ impl ContainerCgroup {
     }
 }
 
+/// The file of a group's weight, and what stands there of who asks for so many thousandths of a processor; who asks for none
+/// weighs the least.
+fn weight(millis: Option<u64>, is_unified: bool) -> (&'static str, String) {
+    let shares = (millis.unwrap_or(0).saturating_mul(1024) / 1000).clamp(2, 262_144);
+    match is_unified {
+        true => ("cpu.weight", (1 + (shares - 2) * 9999 / 262_142).to_string()),
+        false => ("cpu.shares", shares.to_string()),
+    }
+}
+
+/// So many thousandths of a processor in each period. The kernel refuses less than a thousandth of a second.
+fn quota_us(millis: u64) -> u64 {
+    (millis.saturating_mul(CPU_PERIOD_US) / 1000).max(1000)
+}
+
 /// Opens a group's directory, to be cloned into.
 pub(crate) fn open(directory: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -497,15 +528,19 @@ fn write_to(file: &Path, value: &str) -> io::Result<()> {
 
 /// Removes a group and the groups below it. The kernel may call one busy for a few milliseconds after the last exit.
 fn remove_tree(directory: &Path, patience: Duration) -> io::Result<()> {
-    let Ok(entries) = fs::read_dir(directory) else { return Ok(()) };
-    for entry in entries.flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_tree(&entry.path(), patience)?;
-        }
-    }
     let mut wait = Duration::from_micros(200);
+    // Containers take their groups with them, so that mostly nobody is below: to try costs less than to look.
+    let mut below = true;
     loop {
         match fs::remove_dir(directory) {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && std::mem::take(&mut below) => {
+                // Who has gone meanwhile is not found by the next try.
+                for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+                    if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                        remove_tree(&entry.path(), patience)?;
+                    }
+                }
+            }
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) && wait < patience => {
                 std::thread::sleep(wait);
                 wait *= 2;

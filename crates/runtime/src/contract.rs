@@ -69,6 +69,10 @@ pub struct SandboxSpec {
     pub host_ports: Vec<HostPort>,
     /// How many processes and threads all its containers may have together.
     pub pids_max: Option<u64>,
+    /// What all its containers are given together: its weight among pods, and limits that they share.
+    pub resources: Resources,
+    /// None of its containers asks for anything: it gets what all others leave.
+    pub best_effort: bool,
 }
 
 /// A port of the node that leads to a port of a pod.
@@ -319,6 +323,8 @@ pub struct Resources {
     pub cpu_limit_millis: Option<u64>,
     /// CPU request in thousandths of a core (weight).
     pub cpu_request_millis: Option<u64>,
+    /// Memory request: kept with the rest, nothing is made of it.
+    pub memory_request_bytes: Option<u64>,
     /// Most processes.
     pub pids: Option<u64>,
 }
@@ -433,10 +439,13 @@ impl Tether {
 }
 
 /// What became of a signal.
+#[allow(missing_docs, reason = "a variant's sentence names its fields")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Delivery {
     /// The kernel took it.
     Delivered,
+    /// The kernel took it then, milliseconds of the boot clock, when it was asked for the first time.
+    DeliveredBefore { boot_ms: u64 },
     /// There was nobody left to take it.
     AlreadyGone,
 }
@@ -463,6 +472,8 @@ pub struct ContainerReport {
     pub id: ContainerId,
     /// The image it runs.
     pub image_id: String,
+    /// What it was given, by its start or since.
+    pub resources: Resources,
     /// When it was started, wall clock, milliseconds.
     pub started_wall_ms: i64,
     /// How it ended; `None` while it runs.
@@ -587,6 +598,17 @@ pub trait Runtime: Send + Sync + 'static {
     fn create_sandbox(&self, spec: &SandboxSpec) -> impl Future<Output = Result<Sandbox>> + Send;
     /// Creates and starts a container; returns when its program runs (or was refused by exec).
     fn start_container(&self, pod: &PodUid, spec: &ContainerSpec) -> impl Future<Output = Result<Started>> + Send;
+    /// Gives a running container other resources, and remembers that. Returns what this machine could not apply, in words;
+    /// less memory than it uses is refused.
+    fn set_resources(
+        &self,
+        pod: &PodUid,
+        id: &ContainerId,
+        resources: &Resources,
+    ) -> impl Future<Output = Result<Vec<String>>> + Send;
+    /// Gives a pod other resources as a whole, and remembers that; less memory than it uses is refused. What its containers have
+    /// must fit: more is given to the pod first, and less to the pod last.
+    fn set_pod_resources(&self, pod: &PodUid, resources: &Resources) -> impl Future<Output = Result<()>> + Send;
     /// Sends a signal to the container's first process, by pidfd; the same signal a second time is not sent again.
     fn signal(&self, pod: &PodUid, id: &ContainerId, signal: u8) -> impl Future<Output = Result<Delivery>> + Send;
     /// Kills everything in the container, what escaped its first process included.
@@ -634,6 +656,8 @@ pub trait Runtime: Send + Sync + 'static {
     fn usage(&self, pod: &PodUid) -> impl Future<Output = Result<Vec<ContainerUsage>>> + Send;
     /// What each run of the pod's containers has on disk: part of its usage, without a look at its processes.
     fn stored(&self, pod: &PodUid) -> impl Future<Output = Result<Vec<ContainerStored>>> + Send;
+    /// Resolves when the files of all sandboxes removed before are deleted, or cannot be: what they took is free again.
+    fn tidied(&self) -> impl Future<Output = ()> + Send;
     /// Deletes the logs of a pod whose sandbox is gone.
     fn forget_logs(&self, pod: &PodUid) -> impl Future<Output = Result<()>> + Send;
     /// Removes what the runtime keeps between pods (links, rules, routes, cgroup roots). For `adieu down`.

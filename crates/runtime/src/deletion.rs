@@ -20,16 +20,31 @@ pub fn delete_tree(path: &Path) -> io::Result<()> {
     delete_at(CWD, path)
 }
 
+/// Goes on deleting a directory and all below it, and tells whether it is gone; if not, so many files of it are. One that is
+/// not gone has become smaller, so that asking again leads to an end.
+pub(crate) fn delete_part(path: &Path, files_max: u64) -> io::Result<bool> {
+    delete_some(CWD, path, files_max)
+}
+
 /// Deletes the directory called `name` in `parent`.
 pub(crate) fn delete_at(parent: impl AsFd, name: impl rustix::path::Arg + Copy) -> io::Result<()> {
+    delete_some(parent, name, u64::MAX).map(drop)
+}
+
+fn delete_some(parent: impl AsFd, name: impl rustix::path::Arg + Copy, files_max: u64) -> io::Result<bool> {
     let top = open(&parent, name)?;
-    let mut tree = Tree { top: top.as_fd(), moved: 0 };
+    let mut tree = Tree { top: top.as_fd(), moved: 0, left: files_max };
     loop {
         let before = tree.moved;
         let emptied = tree.empty(top.as_fd(), 0);
+        // What could not be deleted meets whoever goes on.
+        if tree.left == 0 {
+            return Ok(false);
+        }
         if tree.moved == before {
             emptied?;
-            return Ok(rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?);
+            rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?;
+            return Ok(true);
         }
     }
 }
@@ -38,6 +53,8 @@ struct Tree<'a> {
     top: BorrowedFd<'a>,
     /// How many directories were moved up.
     moved: u64,
+    /// How many more may be deleted.
+    left: u64,
 }
 
 impl Tree<'_> {
@@ -46,10 +63,14 @@ impl Tree<'_> {
     fn empty(&mut self, directory: BorrowedFd<'_>, level: usize) -> io::Result<()> {
         let mut done = Ok(());
         for entry in Dir::read_from(directory)? {
+            if self.left == 0 {
+                break;
+            }
             let entry = entry?;
             let name = entry.file_name();
             if name != c"." && name != c".." {
                 let deleted = self.delete(directory, name, entry.file_type(), level);
+                self.left -= u64::from(deleted.is_ok() && self.left > 0);
                 done = done.and(deleted);
             }
         }
@@ -68,6 +89,9 @@ impl Tree<'_> {
             Err(Errno::NOTEMPTY | Errno::EXIST) if level < LEVELS_MAX => {
                 let below = open_below(directory, name)?;
                 self.empty(below.as_fd(), level + 1)?;
+                if self.left == 0 {
+                    return Ok(());
+                }
                 Ok(gone(rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR))?)
             }
             Err(Errno::NOTEMPTY | Errno::EXIST) => self.move_up(directory, name),
@@ -132,6 +156,27 @@ mod tests {
         let small = std::thread::Builder::new().stack_size(256 * 1024);
         small.spawn(move || delete_tree(&top)).unwrap().join().unwrap().unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn part_of_a_tree_is_deleted_at_a_time_and_at_last_all_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().join("top");
+        for n in 0..10 {
+            fs::create_dir_all(top.join(format!("{n}/deep"))).unwrap();
+            (0..10).for_each(|file| fs::write(top.join(format!("{n}/deep/{file}")), "").unwrap());
+        }
+        let count = || {
+            let below = |n: usize| fs::read_dir(top.join(format!("{n}/deep"))).map_or(0, Iterator::count);
+            (0..10).map(below).sum::<usize>()
+        };
+        let mut parts = 1;
+        while !delete_part(&top, 7).unwrap() {
+            assert!(count() + 7 * parts >= 100, "no more than asked for");
+            parts += 1;
+        }
+        assert!(!top.exists() && (100 / 7..40).contains(&parts), "{parts}");
+        assert_eq!(delete_part(&top, 7).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

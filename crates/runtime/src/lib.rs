@@ -12,6 +12,7 @@ pub mod image;
 pub mod network;
 pub mod shim;
 pub mod signals;
+mod spread;
 mod sys;
 mod wire;
 
@@ -20,3 +21,4 @@ pub use contract::*;
 pub use deletion::delete_tree;
 pub use embedded::{DiskUsage, Embedded, EmbeddedConfig, disk_usage};
 pub use shim::logs::log_files;
+pub use spread::spread_below;

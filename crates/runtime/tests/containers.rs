@@ -152,6 +152,22 @@ fn a_program_that_cannot_run_is_refused_in_words() {
     });
 }
 
+/// An overlay that is not volatile syncs the whole disk under it before its last process may end.
+#[test]
+fn the_end_of_a_container_does_not_wait_for_what_others_write() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        // What an earlier try has left of it is in nobody's way.
+        let spec = ContainerSpec { command: vec!["/bin/nope".into()], ..machine.spec("app", "").await };
+        machine.runtime().start_container(&pod, &spec).await.unwrap_err();
+        let id = machine.start(&pod, "app", "grep ' / ' /proc/mounts; sleep 1000").await;
+        machine.logged(&pod, &id, " / overlay ").await;
+        let log = machine.log(&pod, &id);
+        assert!(log.contains("volatile"), "{log}");
+        machine
+    });
+}
+
 #[test]
 fn a_container_is_confined() {
     on_a_machine(|mut machine| async {

@@ -60,7 +60,7 @@ async fn limits_hold(machine: &mut Machine) {
     machine.runtime().start_container(&pod, &bomb).await.unwrap();
     assert_eq!(machine.exit(&pod, &bomb.id).await.code, 2);
     assert!(machine.log(&pod, &bomb.id).contains("can't fork"));
-    let busy = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; sleep 1000; true";
+    let busy = "sleep 1000 & i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done; wait";
     let busy = machine.start(&pod, "busy", busy).await;
     machine.logged(&pod, &busy, "done").await;
     let stats = machine.runtime().stats(&pod).await.unwrap();

@@ -429,3 +429,64 @@ fn pods_reach_the_outside_under_the_nodes_address_and_each_other_under_their_own
         assert_eq!(tables(), "");
     });
 }
+
+/// A stranger out there has the address of a service: no pod ever reaches them, and the machine itself does. Another instance
+/// with the same range of services neither adds to that nor takes from it.
+#[test]
+fn what_pods_send_to_services_is_refused_at_once_and_what_the_machine_sends_is_not() {
+    on_a_host(async || {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let outside = PodNamespace::new();
+        ip(&["link", "add", "uplink", "type", "veth", "peer", "name", "far"]);
+        let thread: u32 = outside.run(|| rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+        ip(&["link", "set", "far", "netns", &thread.to_string()]);
+        ip(&["addr", "add", "192.0.2.1/24", "dev", "uplink"]);
+        ip(&["link", "set", "uplink", "up"]);
+        let (far, service) = (Ipv4Addr::new(192, 0, 2, 2), Ipv4Addr::new(10, 87, 3, 4));
+        outside.run(move || {
+            ip(&["addr", "add", "192.0.2.2/24", "dev", "far"]);
+            ip(&["addr", "add", "10.87.3.4/32", "dev", "far"]);
+            ip(&["link", "set", "far", "up"]);
+            serve(far);
+            serve(service);
+        });
+        ip(&["route", "add", "default", "via", "192.0.2.2"]);
+        let services = "10.87.0.0/16".parse().unwrap();
+        let network = open(dirs[0].path()).await;
+        let a = PodNamespace::new();
+        let own = attach(&network, &pod("a"), a.path()).await;
+        a.run(move || serve(own));
+        outside.run(move || ip(&["route", "add", &own.to_string(), "via", "192.0.2.1", "src", "10.87.3.4"]));
+        assert_eq!(a.run(move || call(service)).unwrap(), "192.0.2.1", "the stranger is there");
+        network.refuse_services(services).await.unwrap();
+        let is_refused = || {
+            let error = a.run(move || call(service)).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused, "{error}");
+            assert_eq!(a.run(move || call(far)).unwrap(), "192.0.2.1", "the rest of the world is where it was");
+            assert_eq!(call(service).unwrap(), "192.0.2.1", "the machine has its own ways");
+            assert_eq!(outside.run(move || call(own)).unwrap(), "10.87.3.4", "who asks a pod is answered");
+        };
+        is_refused();
+        let other = open_as(dirs[1].path(), "instance-2", "10.88.0.0/16").await.unwrap();
+        let b = PodNamespace::new();
+        attach(&other, &pod("b"), b.path()).await;
+        assert_eq!(b.run(move || call(service)).unwrap(), "192.0.2.1", "each refuses for its own pods alone");
+        other.refuse_services(services).await.unwrap();
+        b.run(move || call(service)).unwrap_err();
+        other.tear_down().await.unwrap();
+        is_refused();
+        // Whoever is killed leaves it as it is, and whoever comes after writes the same again.
+        drop(network);
+        is_refused();
+        let network = open(dirs[0].path()).await;
+        network.refuse_services(services).await.unwrap();
+        is_refused();
+        let tables = || {
+            let output = std::process::Command::new("nft").args(["list", "tables"]).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert!(tables().contains("-services"), "{}", tables());
+        network.tear_down().await.unwrap();
+        assert_eq!(tables(), "");
+    });
+}

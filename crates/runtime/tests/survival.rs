@@ -6,8 +6,9 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::{eventually, on_a_machine};
-use runtime::{HookRecord, Runtime, RuntimeError};
+use runtime::{Delivery, HookRecord, Runtime, RuntimeError};
 
+const HUP: u8 = 1;
 const TERM: u8 = 15;
 
 fn words(words: &[&str]) -> Vec<String> {
@@ -32,6 +33,34 @@ fn a_running_container_is_untouched_by_a_restart_of_the_agent() {
         machine.runtime().signal(&pod, &id, TERM).await.unwrap();
         let exit = machine.exit(&pod, &id).await;
         assert_eq!((exit.code, exit.seen), (3, true));
+        machine
+    });
+}
+
+/// An agent that did not live to hear what became of its signal has a successor, which is told when it was sent: whoever
+/// suffers it has its notice from then, and is not disturbed again.
+#[test]
+fn a_signal_is_sent_once_and_dated_when_it_is_asked_for_again() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let script = "trap 'echo asked' TERM; trap 'exit 4' HUP; echo ready; while :; do sleep 0.02; done";
+        let id = machine.start(&pod, "app", script).await;
+        machine.logged(&pod, &id, "ready").await;
+        assert_eq!(machine.runtime().signal(&pod, &id, TERM).await.unwrap(), Delivery::Delivered);
+        machine.logged(&pod, &id, "asked").await;
+        let first = machine.runtime().signal(&pod, &id, TERM).await.unwrap();
+        let Delivery::DeliveredBefore { boot_ms } = first else { panic!("{first:?}") };
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        assert!((1..=u64::try_from(now.tv_sec + 1).unwrap() * 1000).contains(&boot_ms), "{boot_ms}");
+        machine.agent_dies();
+        machine.agent_returns().await;
+        assert_eq!(machine.runtime().signal(&pod, &id, TERM).await.unwrap(), first);
+        // Another one is news, and comes after whatever was sent before it.
+        assert_eq!(machine.runtime().signal(&pod, &id, HUP).await.unwrap(), Delivery::Delivered);
+        let exit = machine.exit(&pod, &id).await;
+        assert_eq!(exit.code, 4);
+        let log = std::fs::read_to_string(machine.runtime().log_path(&pod, &id)).unwrap();
+        assert_eq!(log.matches("asked").count(), 1, "{log}");
         machine
     });
 }

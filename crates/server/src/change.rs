@@ -44,11 +44,13 @@ pub(crate) async fn modify(
     let mut current = state.store.get(key);
     for _ in 0..TRIES {
         let Some(object) = current else { return Err(Status::not_found(kind, &key.name)) };
+        // Held, so that everybody who asks for it from here to the write shares one reading of the bytes.
+        let old = object.value();
         let new = change(&object)?;
         if dry_run {
             return Ok(Outcome::Imagined(new));
         }
-        let removes = api::update_removes(kind, &object.value(), &new);
+        let removes = api::update_removes(kind, &old, &new);
         let (step, submitted) = if removes {
             (Step::Delete { key: key.clone() }, Some(new))
         } else {

@@ -1,9 +1,10 @@
-//! Answers in another dress: YAML for those who ask for nothing else, gzip for long ones.
+//! Answers in another dress: YAML and protobuf for those who ask for nothing else, gzip for long ones.
 
 use std::io::Write as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use api::Status;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -14,16 +15,18 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 
 use crate::body::{Body, BoxError};
-use crate::negotiate::Accept;
+use crate::negotiate::{Accept, Media};
+use crate::respond;
 
 /// Shorter answers are not worth the work.
 const WORTH_IT: u64 = 128 * 1024;
 
-/// Whether the client wants YAML more than anything else.
-pub(crate) fn wants_yaml(headers: &HeaderMap) -> bool {
-    let named =
-        headers.get_all(header::ACCEPT).iter().any(|value| value.to_str().is_ok_and(|text| text.contains("yaml")));
-    named && Accept::parse(headers).prefers_yaml()
+/// What the answer is to be written in.
+pub(crate) fn wanted(headers: &HeaderMap) -> Media {
+    // Most requests name nothing but JSON: one look spares them the parsing.
+    let named = |text: &str| text.contains("yaml") || text.contains("protobuf");
+    let any = headers.get_all(header::ACCEPT).iter().any(|value| value.to_str().is_ok_and(named));
+    if any { Accept::parse(headers).media() } else { Media::Json }
 }
 
 /// Whether the client can unpack gzip and wants to.
@@ -88,10 +91,68 @@ impl http_body::Body for Packed {
     }
 }
 
+fn is_json(response: &Response<Body>) -> bool {
+    response.headers().get(header::CONTENT_TYPE).is_some_and(|media| media == "application/json")
+}
+
+/// Marks the answer to a watch, whose body is lines of events and not one object.
+#[derive(Clone, Copy)]
+pub(crate) struct Watched;
+
+/// The media type of protobuf, and of a watch in it.
+pub(crate) const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const PROTOBUF_WATCH: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+
+/// A JSON answer as protobuf. What has no message (`/version`, discovery) stays as it is.
+pub(crate) async fn as_protobuf(response: Response<Body>) -> Response<Body> {
+    if !is_json(&response) {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    if parts.extensions.get::<Watched>().is_some() {
+        parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF_WATCH));
+        let frames = body.map_frame(|frame| frame.map_data(|lines| as_events(&lines)));
+        return Response::from_parts(parts, Body::stream(frames));
+    }
+    let Ok(whole) = body.collect().await else {
+        return respond::status(&Status::internal("the answer broke off"));
+    };
+    let whole = whole.to_bytes();
+    let written = serde_json::from_slice(&whole).map(|object| api::protobuf::encode_envelope(&object));
+    match written {
+        Ok(Ok(Some(written))) => {
+            parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
+            parts.headers.remove(header::CONTENT_LENGTH);
+            Response::from_parts(parts, Body::from(written))
+        }
+        Ok(Ok(None)) | Err(_) => Response::from_parts(parts, Body::from(whole)),
+        Ok(Err(unwritable)) => respond::status(&Status::internal(&unwritable.to_string())),
+    }
+}
+
+/// Lines of a watch, whole as they are sent, as frames.
+fn as_events(lines: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(lines.len());
+    for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let Ok(event) = serde_json::from_slice::<Value>(line) else { continue };
+        let kind = event["type"].as_str().unwrap_or_default();
+        match api::protobuf::encode_envelope(&event["object"]) {
+            Ok(Some(object)) => out.extend(api::protobuf::encode_event(kind, &object)),
+            // The client lists again, and is told there what is wrong.
+            Ok(None) | Err(_) => {
+                let told = Status::internal("an event cannot be written as protobuf").to_json();
+                if let Ok(Some(object)) = api::protobuf::encode_envelope(&told) {
+                    out.extend(api::protobuf::encode_event("ERROR", &object));
+                }
+            }
+        }
+    }
+    out.into()
+}
+
 /// A JSON answer as YAML.
 pub(crate) async fn as_yaml(response: Response<Body>) -> Response<Body> {
-    let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|media| media == "application/json");
-    if !is_json || response.body().size_hint().exact().is_none() {
+    if !is_json(&response) || response.body().size_hint().exact().is_none() {
         return response;
     }
     let (mut parts, body) = response.into_parts();

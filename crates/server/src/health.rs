@@ -8,8 +8,11 @@ use crate::query::Query;
 use crate::respond;
 use crate::state::State;
 
-/// What is checked: that it answers at all, and that the last write to the store succeeded.
-const CHECKS: [&str; 2] = ["ping", "store"];
+/// What is checked: that it answers at all, and that the last write to the store succeeded. A server whose store takes no
+/// writes is alive, as it still answers questions, but not ready.
+fn checks(endpoint: &str) -> &'static [&'static str] {
+    if endpoint == "livez" { &["ping"] } else { &["ping", "store"] }
+}
 
 pub(crate) fn version(state: &State, pretty: bool) -> Response<Body> {
     let mut numbers = state.version.trim_start_matches('v').split('.');
@@ -33,30 +36,30 @@ fn architecture() -> &'static str {
     }
 }
 
-/// Answers `path`, one of the health endpoints or a single check below one. A server whose store takes no writes is
-/// alive, as it still answers questions, but not ready.
+/// Answers `path`, one of the health endpoints or a single check below one.
 pub(crate) fn check(state: &State, path: &str, query: &Query) -> Option<Response<Body>> {
     let mut parts = path.trim_matches('/').split('/');
     let endpoint = parts.next()?;
-    let holds = |name: &str| name != "store" || endpoint == "livez" || state.store.takes_writes();
+    let checks = checks(endpoint);
+    let holds = |name: &str| name != "store" || state.store.takes_writes();
     match (parts.next(), parts.next()) {
         (None, _) => {}
-        (Some(single), None) if CHECKS.contains(&single) && holds(single) => {
+        (Some(single), None) if checks.contains(&single) && holds(single) => {
             return Some(respond::plain(StatusCode::OK, "ok"));
         }
-        (Some(single), None) if CHECKS.contains(&single) => {
+        (Some(single), None) if checks.contains(&single) => {
             let text = "internal server error: the store takes no writes\n";
             return Some(respond::plain(StatusCode::INTERNAL_SERVER_ERROR, text));
         }
         (Some(_), _) => return None,
     }
     let excluded = |name: &str| query.all("exclude").any(|excluded| excluded == name);
-    let passes = CHECKS.iter().all(|name| excluded(name) || holds(name));
+    let passes = checks.iter().all(|name| excluded(name) || holds(name));
     if passes && !query.flag("verbose") {
         return Some(respond::plain(StatusCode::OK, "ok"));
     }
     let mut text = String::new();
-    for name in CHECKS {
+    for name in checks {
         text.push_str(&match (excluded(name), holds(name)) {
             (true, _) => format!("[+]{name} excluded: ok\n"),
             (false, true) => format!("[+]{name} ok\n"),
@@ -64,7 +67,7 @@ pub(crate) fn check(state: &State, path: &str, query: &Query) -> Option<Response
         });
     }
     let strangers: Vec<String> =
-        query.all("exclude").filter(|name| !CHECKS.contains(name)).map(|name| format!("{name:?}")).collect();
+        query.all("exclude").filter(|name| !checks.contains(name)).map(|name| format!("{name:?}")).collect();
     if !strangers.is_empty() {
         text.push_str(&format!(
             "warn: some health checks cannot be excluded: no matches for {}\n",

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api::protobuf::{ListBody, Unwritable};
 use api::selector::excerpt;
 use api::{Cause, FieldSelector, Kind, LabelSelector, Status};
 use base64::Engine as _;
@@ -12,7 +13,8 @@ use serde_json::{Value, json};
 use store::{HistoryError, Object, Revision};
 
 use crate::body::Body;
-use crate::negotiate::Form;
+use crate::encoding;
+use crate::negotiate::{Form, Media};
 use crate::query::Query;
 use crate::request::Request;
 use crate::respond;
@@ -177,6 +179,9 @@ pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Re
     if let Some(remaining) = listed.remaining {
         metadata["remainingItemCount"] = Value::from(remaining);
     }
+    if request.accept.media() == Media::Protobuf {
+        return in_protobuf(kind, form, &metadata, &listed.items);
+    }
     let bytes = match form {
         Form::Object | Form::Discovery { .. } if !request.pretty && kind.face.is_none() => {
             let mut head = Vec::with_capacity(128);
@@ -207,6 +212,24 @@ pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Re
         }
     };
     Ok(respond::json(StatusCode::OK, respond::prettied(request.pretty, bytes)))
+}
+
+/// The list for those who read nothing but protobuf.
+fn in_protobuf(kind: &Kind, form: Form, metadata: &Value, items: &[Arc<Object>]) -> Result<Response<Body>, Status> {
+    let broken = |unwritable: Unwritable| Status::internal(&unwritable.to_string());
+    let partial = form == Form::Partial;
+    let began = if partial {
+        ListBody::new("meta.k8s.io/v1", "PartialObjectMetadataList", "PartialObjectMetadata", metadata)
+    } else {
+        ListBody::new(&kind.api_version(), &kind.list_kind(), kind.kind, metadata)
+    };
+    let mut list = began.map_err(broken)?.ok_or_else(Status::not_acceptable)?;
+    for object in items {
+        let value = object.value();
+        let shown = if partial { Some(table::partial(&value)) } else { kind.to_shown(&value) };
+        list.push(shown.as_ref().unwrap_or(&value)).map_err(broken)?;
+    }
+    Ok(respond::with_type(StatusCode::OK, encoding::PROTOBUF, list.finish()))
 }
 
 /// `resourceVersion`, which must be a number.

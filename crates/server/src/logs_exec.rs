@@ -141,7 +141,7 @@ pub(crate) async fn join(client: OnUpgrade, node: OnUpgrade, stopping: Cancellat
 }
 
 /// Ends a followed log when the server stops, cleanly.
-pub(crate) fn until_stopped(
+fn until_stopped(
     body: Incoming,
     stopping: CancellationToken,
 ) -> impl http_body::Body<Data = bytes::Bytes, Error = hyper::Error> {

@@ -22,25 +22,37 @@ pub(crate) enum Form {
     },
 }
 
-/// The forms the client accepts, best first, and whether the best of them is to be YAML rather than JSON.
+/// What the bytes of an answer are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Media {
+    Json,
+    Yaml,
+    /// Only for those who read nothing else: whoever lists it first reads JSON as well, which is what is stored.
+    Protobuf,
+}
+
+/// The forms the client accepts, best first, and what the best of them is written in.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Accept(Vec<Form>, bool);
+pub(crate) struct Accept(Vec<Form>, Media);
 
 impl Accept {
     pub(crate) fn parse(headers: &HeaderMap) -> Self {
         let text: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
         if text.iter().all(|line| line.trim().is_empty()) {
-            return Self(vec![Form::Object], false);
+            return Self(vec![Form::Object], Media::Json);
         }
-        let mut weighted: Vec<(u16, Form, bool)> =
+        let mut weighted: Vec<(u16, Form, Media)> =
             text.iter().flat_map(|line| line.split(',')).filter_map(|clause| parse_clause(clause.trim())).collect();
+        if weighted.iter().any(|(.., media)| *media != Media::Protobuf) {
+            weighted.retain(|(.., media)| *media != Media::Protobuf);
+        }
         weighted.sort_by_key(|(quality, ..)| std::cmp::Reverse(*quality));
-        let yaml = weighted.first().is_some_and(|(.., yaml)| *yaml);
-        Self(weighted.into_iter().map(|(_, form, _)| form).collect(), yaml)
+        let media = weighted.first().map_or(Media::Json, |(.., media)| *media);
+        Self(weighted.into_iter().map(|(_, form, _)| form).collect(), media)
     }
 
-    /// Whether answers are to be YAML.
-    pub(crate) fn prefers_yaml(&self) -> bool {
+    /// What answers are written in.
+    pub(crate) fn media(&self) -> Media {
         self.1
     }
 
@@ -57,14 +69,23 @@ impl Accept {
 
     /// The best form for a discovery document: aggregated or not.
     pub(crate) fn for_discovery(&self) -> Result<Form, Status> {
-        let fits = |form: &&Form| matches!(form, Form::Discovery { .. } | Form::Object);
+        // Discovery has no messages here: those who ask for it read JSON.
+        let fits = |form: &&Form| match form {
+            Form::Discovery { .. } | Form::Object => self.1 != Media::Protobuf,
+            Form::Table { .. } | Form::Partial => false,
+        };
         self.0.iter().find(fits).copied().ok_or_else(Status::not_acceptable)
     }
 }
 
-fn parse_clause(clause: &str) -> Option<(u16, Form, bool)> {
+fn parse_clause(clause: &str) -> Option<(u16, Form, Media)> {
     let mut parts = clause.split(';').map(str::trim);
-    let media = parts.next()?;
+    let media = match parts.next()? {
+        "application/json" | "*/*" | "application/*" => Media::Json,
+        "application/yaml" => Media::Yaml,
+        "application/vnd.kubernetes.protobuf" => Media::Protobuf,
+        _ => return None,
+    };
     let (mut transform, mut group, mut version, mut quality) = ("", "", "", 1000_u16);
     for part in parts {
         let (key, value) = part.split_once('=').unwrap_or((part, ""));
@@ -76,12 +97,13 @@ fn parse_clause(clause: &str) -> Option<(u16, Form, bool)> {
             _ => {}
         }
     }
-    let yaml = media == "application/yaml";
-    if quality == 0 || !(yaml || matches!(media, "application/json" | "*/*" | "application/*")) {
+    if quality == 0 {
         return None;
     }
     let form = match (transform, group, version) {
         ("", _, _) => Form::Object,
+        // Tables have no message anywhere.
+        ("Table", _, _) if media == Media::Protobuf => return None,
         ("Table", "meta.k8s.io", "v1") => Form::Table { version: "v1" },
         ("Table", "meta.k8s.io", "v1beta1") => Form::Table { version: "v1beta1" },
         ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", _) => Form::Partial,
@@ -89,7 +111,7 @@ fn parse_clause(clause: &str) -> Option<(u16, Form, bool)> {
         ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") => Form::Discovery { version: "v2beta1" },
         _ => return None,
     };
-    Some((quality, form, yaml))
+    Some((quality, form, media))
 }
 
 /// `0.5` as 500.
@@ -118,7 +140,7 @@ mod tests {
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(accept(kubectl).for_objects().unwrap(), Form::Table { version: "v1" });
         let typed = "application/vnd.kubernetes.protobuf,application/json";
-        assert_eq!(accept(typed).for_objects().unwrap(), Form::Object);
+        assert_eq!((accept(typed).for_objects().unwrap(), accept(typed).media()), (Form::Object, Media::Json));
         assert_eq!(accept("*/*").for_objects().unwrap(), Form::Object);
         assert_eq!(Accept::parse(&HeaderMap::new()).for_objects().unwrap(), Form::Object);
     }
@@ -128,6 +150,22 @@ mod tests {
         assert_eq!(accept("application/cbor").for_objects().unwrap_err().code, 406);
         assert_eq!(accept("application/json;q=0").for_objects().unwrap_err().code, 406);
         assert!(accept("application/json;as=Table;v=v1;g=meta.k8s.io").plain().is_err());
+    }
+
+    #[test]
+    fn protobuf_is_written_for_those_who_read_nothing_else() {
+        let alone = accept("application/vnd.kubernetes.protobuf;stream=watch");
+        assert_eq!((alone.for_objects().unwrap(), alone.media()), (Form::Object, Media::Protobuf));
+        assert_eq!(alone.for_discovery().unwrap_err().code, 406);
+        let either = accept("application/vnd.kubernetes.protobuf, */*;q=0.1");
+        assert_eq!((either.for_objects().unwrap(), either.media()), (Form::Object, Media::Json));
+        let metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+        assert_eq!(
+            (accept(metadata).for_objects().unwrap(), accept(metadata).media()),
+            (Form::Partial, Media::Protobuf)
+        );
+        let table = "application/vnd.kubernetes.protobuf;as=Table;g=meta.k8s.io;v=v1";
+        assert_eq!(accept(table).for_objects().unwrap_err().code, 406);
     }
 
     #[test]

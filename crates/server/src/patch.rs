@@ -52,13 +52,14 @@ async fn merge(
     let mut place = None;
     let _allocating = admission::allocating(state, kind).await;
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
-        let shown = kind.to_shown(&current.value());
-        let patched = api::patch::patch(kind, patch_type, shown.as_ref().unwrap_or(&current.value()), &request.body)?;
-        let decoded = api::normalise_patched(kind, patched, patch_type, &request.body, validation)?;
+        let old = current.value();
+        let shown = kind.to_shown(&old);
+        let make = || api::patch::patch(kind, patch_type, shown.as_ref().unwrap_or(&old), &request.body);
+        let decoded = api::normalise_patched(kind, make, patch_type, &request.body, validation)?;
         warnings.extend(decoded.warnings);
-        let mut new = kind.to_successor(&current.value(), decoded.value);
-        api::check_patched_uid(kind, &current.value(), &new)?;
-        warnings.extend(update::successor(state, request, &current.value(), &mut new, &mut place)?);
+        let mut new = kind.to_successor(&old, decoded.value);
+        api::check_patched_uid(kind, &old, &new)?;
+        warnings.extend(update::successor(state, request, &old, &mut new, &mut place)?);
         Ok(new)
     })
     .await?;
@@ -93,8 +94,8 @@ async fn apply(
         if request.subresource.is_some() {
             return Err(Status::not_found(kind, &request.name));
         }
-        let merged = api::patch::apply(kind, None, &request.body, &options())?;
-        let decoded = api::normalise_patched(kind, merged, PatchType::Apply, &request.body, validation)?;
+        let make = || api::patch::apply(kind, None, &request.body, &options());
+        let decoded = api::normalise_patched(kind, make, PatchType::Apply, &request.body, validation)?;
         warnings.extend(decoded.warnings);
         let mut object = decoded.value;
         // An applied document may leave its name to the path.
@@ -114,23 +115,24 @@ async fn apply(
     let mut place = None;
     let _allocating = admission::allocating(state, kind).await;
     let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
-        let merged = api::patch::apply(kind, Some(&*current.value()), &request.body, &options())?;
-        let decoded = api::normalise_patched(kind, merged, PatchType::Apply, &request.body, validation)?;
+        let old = current.value();
+        let make = || api::patch::apply(kind, Some(&old), &request.body, &options());
+        let decoded = api::normalise_patched(kind, make, PatchType::Apply, &request.body, validation)?;
         warnings.extend(decoded.warnings);
         let mut new = decoded.value;
-        api::check_patched_uid(kind, &current.value(), &new)?;
-        warnings.extend(api::prepare_update(kind, request.subresource_name(), &current.value(), &mut new)?);
+        api::check_patched_uid(kind, &old, &new)?;
+        warnings.extend(api::prepare_update(kind, request.subresource_name(), &old, &mut new)?);
         admission::one_default(state, kind, &new)?;
-        node_rules::check_update(&request.identity, kind, &current.value(), &new)?;
-        rbac::check_grant(state, request, Some(&*current.value()), &new)?;
+        node_rules::check_update(&request.identity, kind, &old, &new)?;
+        rbac::check_grant(state, request, Some(&*old), &new)?;
         if request.subresource.is_none() {
-            admission::allocate(state, kind, &mut new, Some(&*current.value()))?;
+            admission::allocate(state, kind, &mut new, Some(&*old))?;
         }
-        admission::taint(kind, Some(&*current.value()), &mut new);
-        update::admit(state, request, &current.value(), &new, &mut place, warnings)?;
+        admission::taint(kind, Some(&*old), &mut new);
+        update::admit(state, request, &old, &new, &mut place, warnings)?;
         // Whoever applies what is there already, defaults included, has written nothing.
-        if api::patch::only_applied_again(&current.value(), &new) {
-            new = current.to_value();
+        if api::patch::only_applied_again(&old, &new) {
+            new = old.as_ref().clone();
         }
         Ok(new)
     })

@@ -5,6 +5,7 @@
 //! path by which the client came ([`links`]).
 
 mod html;
+mod leaving;
 mod links;
 mod target;
 
@@ -23,11 +24,12 @@ use tokio_util::sync::CancellationToken;
 use crate::authorize::{Attributes, Target as Asked, authorize};
 use crate::body::{Body, BoxError};
 use crate::identity::Identity;
-use crate::logs_exec::{join, until_stopped};
+use crate::logs_exec::join;
 use crate::node;
 use crate::request::{ResourceAddress, Stopping};
 use crate::state::State;
 
+use leaving::{by_then, cut_off};
 use links::Links;
 use target::Target;
 
@@ -133,7 +135,10 @@ where
     *asked.uri_mut() = backend_uri(path, parts.uri.query())?;
     *asked.headers_mut() = passed_on(&parts, upgrade.is_some());
     let stopping = parts.extensions.get::<Stopping>().map(|stopping| stopping.0.clone()).unwrap_or_default();
-    let answer = ask(state, &target, asked).await?;
+    let answer = tokio::select! {
+        answer = ask(state, &target, asked) => answer?,
+        () = by_then(&stopping) => return Err(unreached("this server is stopping")),
+    };
     match upgrade {
         Some(upgrade) => upgraded(answer, upgrade, stopping),
         None => Ok(passed_back(answer, &links, stopping)?),
@@ -226,6 +231,14 @@ fn passed_on(parts: &Parts, upgrades: bool) -> HeaderMap {
             out.append(name.clone(), value.clone());
         }
     }
+    // HTTP/2 clients may send one by one what HTTP/1 knows as one line.
+    let cookies: Vec<&[u8]> = parts.headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && out.contains_key(header::COOKIE)
+        && let Ok(line) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        out.insert(header::COOKIE, line);
+    }
     if !out.contains_key(header::HOST)
         && let Some(host) = client_host(parts).and_then(|host| HeaderValue::from_str(&host).ok())
     {
@@ -262,15 +275,15 @@ fn passed_back(
             let place = HeaderValue::from_str(&place)
                 .map_err(|_| Status::internal("error trying to parse Location header: it cannot be written down"))?;
             parts.headers.insert(header::LOCATION, place);
-            Body::stream(until_stopped(body, stopping))
+            Body::stream(cut_off(body, stopping))
         }
         None => match html::Packing::of_page(&parts.headers) {
             Some(packing) => {
                 parts.headers.remove(header::CONTENT_LENGTH);
                 parts.headers.remove(header::CONTENT_ENCODING);
-                Body::stream(html::Rewritten::new(until_stopped(body, stopping), packing, links.clone()))
+                Body::stream(html::Rewritten::new(cut_off(body, stopping), packing, links.clone()))
             }
-            None => Body::stream(until_stopped(body, stopping)),
+            None => Body::stream(cut_off(body, stopping)),
         },
     };
     let mut response = Response::new(body);
@@ -298,7 +311,7 @@ fn upgraded(
         for name in HOP_BY_HOP {
             response.headers_mut().remove(name);
         }
-        *response.body_mut() = Body::stream(until_stopped(answer.into_body(), stopping));
+        *response.body_mut() = Body::stream(cut_off(answer.into_body(), stopping));
         return Ok(response);
     }
     tokio::spawn(async move {

@@ -12,10 +12,12 @@ use crate::request::{Request, key};
 use crate::respond::{self, Shown};
 use crate::state::{State, core_kind};
 use crate::tokens::{self, Grant, ISSUER};
-use crate::{create, random, rbac};
+use crate::{create, rbac};
 
 const LEAST_SECONDS: i64 = 600;
 const DEFAULT_SECONDS: i64 = 3600;
+/// No token is asked for that lives longer.
+const ASKED_MOST: i64 = 1 << 32;
 /// Longest life of a token, whatever is asked for.
 const MOST_SECONDS: i64 = 365 * 24 * 60 * 60;
 
@@ -134,7 +136,7 @@ fn rules_review(state: &State, identity: &Identity, spec: &Value) -> Result<Valu
 }
 
 /// `serviceaccounts/NAME/token`.
-pub(crate) fn token(state: &State, request: &Request) -> Result<Response<Body>, Status> {
+pub(crate) fn token(state: &State, request: &Request, warnings: &mut Vec<String>) -> Result<Response<Body>, Status> {
     let kind = api::token_request();
     let mut asked = read(request, kind)?;
     let accounts = request.kind;
@@ -150,12 +152,25 @@ pub(crate) fn token(state: &State, request: &Request) -> Result<Response<Body>, 
     }
     create::check_namespace_takes(state, accounts, &request.namespace, &request.name)?;
     let account = state.store.get(&request.key()).ok_or_else(|| Status::not_found(accounts, &request.name))?;
+    let (uid, own) = (api::meta::uid(&asked), account.value());
+    if !uid.is_empty() && uid != api::meta::uid(&own) {
+        let own = api::meta::uid(&own);
+        let text =
+            format!("the UID in the token request ({uid}) does not match the UID of the service account ({own})");
+        return Err(Status::conflict_of(kind, &request.name, &text));
+    }
     let spec = &asked["spec"];
     let seconds = spec["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
-    if seconds < LEAST_SECONDS {
-        let text = "may not specify a duration less than 10 minutes";
-        let cause = Cause::invalid("spec.expirationSeconds", seconds, text);
-        return Err(Status::invalid(kind, &request.name, vec![cause]));
+    let wrong = match seconds {
+        ..LEAST_SECONDS => Some("may not specify a duration less than 10 minutes"),
+        _ if seconds > ASKED_MOST => Some("may not specify a duration larger than 2^32 seconds"),
+        _ => None,
+    };
+    if let Some(text) = wrong {
+        return Err(Status::invalid(kind, "", vec![Cause::invalid("spec.expirationSeconds", seconds, text)]));
+    }
+    if seconds > MOST_SECONDS {
+        warnings.push(format!("requested expiration of {seconds} seconds shortened to {MOST_SECONDS} seconds"));
     }
     let audiences: Vec<String> =
         spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).map(ToOwned::to_owned).collect();
@@ -172,7 +187,7 @@ pub(crate) fn token(state: &State, request: &Request) -> Result<Response<Body>, 
     spec.insert("boundObjectRef".to_owned(), json!(reference));
     asked["metadata"] = json!({
         "name": request.name, "namespace": request.namespace, "creationTimestamp": api::time::seconds(now),
-        "uid": random::uid(),
+        "uid": api::meta::uid(&account.value()),
     });
     asked["spec"] = Value::Object(spec);
     asked["status"] = json!({ "token": token, "expirationTimestamp": api::time::seconds(expires) });
@@ -192,7 +207,8 @@ fn bound(state: &State, request: &Request, reference: &Value) -> Result<Option<B
         ("v1", "Secret") => (core_kind("secrets"), request.namespace.as_str()),
         ("v1", "Node") => (core_kind("nodes"), ""),
         (version, other) => {
-            let message = format!("cannot bind token for serviceaccount to object of type {version}, Kind={other}");
+            let group = if version.contains('/') { "" } else { "/" };
+            let message = format!("cannot bind token to object of type {group}{version}, Kind={other}");
             return Err(Status::bad_request(message));
         }
     };

@@ -51,8 +51,8 @@ fn asked(request: &Request, workload: &Value, validation: FieldValidation) -> Re
     match patch_type.ok_or_else(Status::unsupported_patch_type)? {
         PatchType::Apply => Err(Status::unsupported_patch_type()),
         patch_type @ (PatchType::Json | PatchType::Merge | PatchType::Strategic) => {
-            let patched = api::patch::patch(scale::kind(), patch_type, &scale::of(workload), &request.body)?;
-            Ok(api::normalise_patched(scale::kind(), patched, patch_type, &request.body, validation)?.value)
+            let make = || api::patch::patch(scale::kind(), patch_type, &scale::of(workload), &request.body);
+            Ok(api::normalise_patched(scale::kind(), make, patch_type, &request.body, validation)?.value)
         }
     }
 }

@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -26,6 +27,12 @@ use crate::service::ApiService;
 
 /// A client must finish its TLS handshake within this.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The first byte of every TLS handshake.
+const TLS: u8 = 22;
+/// How HTTP begins.
+const METHODS: [&[u8]; 7] = [b"GET /", b"HEAD ", b"POST ", b"PUT /", b"PATCH", b"DELET", b"OPTIO"];
+/// As much is read of what somebody says who does not speak TLS.
+const HEARD_MAX: usize = 16 * 1024;
 /// How long an HTTP/1.1 connection may wait for the headers of its next request.
 const IDLE: Duration = Duration::from_secs(90);
 /// How often a silent HTTP/2 client is asked whether it is still there, and how long it may take to say so.
@@ -77,6 +84,20 @@ pub(crate) async fn serve(
     Ok(())
 }
 
+/// Answers somebody who speaks something else than TLS: who speaks HTTP is told so, as upstream tells, and others are let go.
+async fn told_to_use_tls(mut stream: TcpStream) -> io::Result<()> {
+    let mut said = Vec::with_capacity(HEARD_MAX);
+    while said.len() < 5 && stream.read_buf(&mut said).await? > 0 {}
+    let speaks_http = METHODS.iter().any(|method| said.starts_with(method));
+    if speaks_http {
+        stream.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n").await?;
+        stream.shutdown().await?;
+        // With something unread, closing would take the answer back.
+        let _ = tokio::io::copy(&mut stream.take(HEARD_MAX as u64), &mut tokio::io::sink()).await;
+    }
+    Ok(())
+}
+
 async fn connection(
     service: ApiService,
     acceptor: TlsAcceptor,
@@ -86,12 +107,21 @@ async fn connection(
 ) {
     // An event is one small write; waiting for more to send with it would only delay it.
     let _ = stream.set_nodelay(true);
+    let greeted = async {
+        let mut first = [0];
+        stream.peek(&mut first).await?;
+        match first {
+            [TLS] => acceptor.accept(stream).await.map(Some),
+            _ => told_to_use_tls(stream).await.map(|()| None),
+        }
+    };
     let handshake = tokio::select! {
-        done = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)) => done,
+        done = tokio::time::timeout(HANDSHAKE, greeted) => done,
         () = stopping.cancelled() => return,
     };
     let stream = match handshake {
-        Ok(Ok(stream)) => stream,
+        Ok(Ok(Some(stream))) => stream,
+        Ok(Ok(None)) => return tracing::debug!(%peer, "a client did not speak TLS"),
         Ok(Err(error)) => return tracing::debug!(%peer, %error, "TLS handshake failed"),
         Err(_) => return tracing::debug!(%peer, "TLS handshake took too long"),
     };

@@ -23,7 +23,7 @@ use crate::authorize::{Attributes, Target, authorize};
 use crate::body::{self, Body, BoxError};
 use crate::identity::Identity;
 use crate::metrics::{self, What};
-use crate::negotiate::Accept;
+use crate::negotiate::{Accept, Media};
 use crate::proxy::Peer;
 use crate::query::{self, Query};
 use crate::request::{Address, Request, ResourceAddress, Verb};
@@ -90,7 +90,7 @@ where
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let (what, began) = (what(&request), Instant::now());
-    let (yaml, gzip) = (encoding::wants_yaml(request.headers()), encoding::takes_gzip(request.headers()));
+    let (media, gzip) = (encoding::wanted(request.headers()), encoding::takes_gzip(request.headers()));
     // What our own parts do is what they are there for; who asked for it from outside is written down.
     let audit = state.audit.get().filter(|_| request.extensions().get::<Peer>().is_some());
     let id = random::uid();
@@ -110,9 +110,11 @@ where
         }
     };
     let ours = response.extensions().get::<proxy::Verbatim>().is_none();
-    if yaml && ours {
-        response = encoding::as_yaml(response).await;
-    }
+    response = match media {
+        Media::Yaml if ours => encoding::as_yaml(response).await,
+        Media::Protobuf if ours => encoding::as_protobuf(response).await,
+        Media::Json | Media::Yaml | Media::Protobuf => response,
+    };
     if gzip && ours {
         response = encoding::packed(response);
     }
@@ -179,7 +181,11 @@ where
             let verb = parts.method.as_str().to_ascii_lowercase();
             authorize(state, &identity, &Attributes { verb: &verb, target: Target::Path(&path) })?;
             allowed();
-            not_a_resource(state, &parts, &path, &query).await
+            let limit = time_limit(Verb::Get, &query)?;
+            match tokio::time::timeout(limit, not_a_resource(state, &parts, &path, &query)).await {
+                Ok(answer) => answer,
+                Err(_) => Err(too_late()),
+            }
         }
         Address::Resource(address) if proxy::is_asked(&address) => {
             proxy::handle(state, &identity, &address, parts, sent, allowed).await
@@ -200,9 +206,7 @@ where
                     let _seat = state.seats.take(&identity, verb).await?;
                     usage::answer(state, &address, verb, &query).await
                 };
-                return tokio::time::timeout(limit, answer)
-                    .await
-                    .unwrap_or_else(|_| Err(Status::timeout("request did not complete within the allotted timeout")));
+                return tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(too_late()));
             }
             let takes_over = logs_exec::is_stream(&parts.method, &address.subresource);
             let has_body = !takes_over && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
@@ -219,6 +223,9 @@ where
                         let answer = warned(request.kind, route(state, &request).await);
                         match answer {
                             Ok(answer) if socket::is_asked(&request, &parts.headers) => {
+                                if request.accept.media() == Media::Protobuf {
+                                    return Err(Status::not_acceptable());
+                                }
                                 socket::answer(answer, &request, &mut parts)
                             }
                             answer => answer,
@@ -228,10 +235,14 @@ where
             };
             match tokio::time::timeout(limit, answer).await {
                 Ok(answer) => answer,
-                Err(_) => Err(Status::timeout("request did not complete within the allotted timeout")),
+                Err(_) => Err(too_late()),
             }
         }
     }
+}
+
+fn too_late() -> Status {
+    Status::timeout("request did not complete within the allotted timeout")
 }
 
 /// Answers a request that changes something, which goes on although nobody waits for the answer any more: what it holds until it
@@ -293,7 +304,10 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
         (Verb::Get, None | Some("status" | "ephemeralcontainers" | "resize")) => get::handle(state, request),
         (Verb::List, None) => list::handle(state, request),
         (Verb::Watch, None) => watch::handle(state, request),
-        (Verb::Create, Some("token")) => reviews::token(state, request),
+        (Verb::Create, Some("token")) => {
+            let answer = reviews::token(state, request, &mut warnings);
+            respond::warned(answer, &warnings)
+        }
         (Verb::Create, None) if !request.kind.is_stored() => reviews::handle(state, request),
         (Verb::Create, None) => {
             let answer = create::handle(state, request, &mut warnings).await;

@@ -21,10 +21,11 @@ use tokio::time::{Instant, Sleep};
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::body::Body;
+use crate::encoding;
 use crate::lines::{self, Event, SharedLines};
 use crate::list::{self, Selection};
 use crate::metrics::OpenWatch;
-use crate::negotiate::Form;
+use crate::negotiate::{Form, Media};
 use crate::random;
 use crate::request::Request;
 use crate::respond;
@@ -41,7 +42,7 @@ const FRAME: usize = 64 * 1024;
 
 pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     let form = request.accept.for_objects()?;
-    if request.accept.prefers_yaml() {
+    if request.accept.media() == Media::Yaml {
         return Err(Status::not_acceptable());
     }
     let query = &request.query;
@@ -103,7 +104,14 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
         let bytes = stream.next().await?;
         Some((Ok::<_, Infallible>(Frame::data(bytes)), stream))
     });
-    Ok(respond::json(StatusCode::OK, Body::stream(StreamBody::new(frames))))
+    Ok(lines_of(Body::stream(StreamBody::new(frames))))
+}
+
+/// An answer of events, one a line.
+fn lines_of(body: impl Into<Body>) -> Response<Body> {
+    let mut response = respond::json(StatusCode::OK, body);
+    response.extensions_mut().insert(encoding::Watched);
+    response
 }
 
 fn history_status(error: HistoryError) -> Status {
@@ -117,7 +125,7 @@ fn history_status(error: HistoryError) -> Status {
 
 /// A watch that cannot start answers 200 with one ERROR event, which is what clients expect.
 fn error_event(status: &Status) -> Response<Body> {
-    respond::json(StatusCode::OK, error_line(status))
+    lines_of(error_line(status))
 }
 
 fn error_line(status: &Status) -> Bytes {

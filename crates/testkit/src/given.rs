@@ -255,7 +255,17 @@ pub struct When {
     pub(crate) turns: Vec<Turn>,
     pub(crate) from_the_start: bool,
     pub(crate) with_events: bool,
-    pub(crate) crash: Option<(String, Duration)>,
+    pub(crate) crash: Option<Crash>,
+}
+
+/// The agent dies over something it is about to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Crash {
+    /// What that is, in the words of the timeline.
+    text: String,
+    /// Whether it still does it.
+    pub(crate) is_done: bool,
+    pub(crate) back_after: Duration,
 }
 
 /// Something that happens at a certain time of the story.
@@ -324,7 +334,13 @@ impl When {
     /// after it is done either. It comes back so much later.
     #[must_use]
     pub fn agent_dies_before(mut self, text: &str, back_after: Duration) -> Self {
-        self.crash = Some((text.into(), back_after));
+        self.crash = Some(Crash { text: text.into(), is_done: false, back_after });
+        self
+    }
+    /// The agent does this, and dies before it hears what became of it.
+    #[must_use]
+    pub fn agent_dies_after(mut self, text: &str, back_after: Duration) -> Self {
+        self.crash = Some(Crash { text: text.into(), is_done: true, back_after });
         self
     }
     /// The runtime does not answer meanwhile, though the agent lives. Signals are held back until it does, a KILL is lost,
@@ -365,8 +381,9 @@ impl When {
         self.told().then_golden(dir, name)
     }
 
-    pub(crate) fn dies_instead_of(&self, text: &str) -> bool {
-        self.crash.as_ref().is_some_and(|(fatal, _)| fatal == text)
+    /// How it dies over this, if it does; once.
+    pub(crate) fn dies_over(&mut self, text: &str) -> Option<Crash> {
+        self.crash.take_if(|crash| crash.text == text)
     }
 
     fn turn(mut self, at: Duration, what: What) -> Self {

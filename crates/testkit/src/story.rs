@@ -367,9 +367,9 @@ impl Telling {
         let changed = before != self.worker || effects.iter().any(|effect| self.is_told(effect));
         self.note(&words.unwrap_or_else(|| words::of_input(&input)), false, headline || (changed && !silent));
         for effect in effects {
-            if self.when.dies_instead_of(&words::of_effect(&effect)) {
-                let back_after = self.when.crash.take().expect("it is about to crash").1;
-                self.agent_dies(back_after);
+            let crash = self.when.dies_over(&words::of_effect(&effect));
+            if let Some(crash) = crash.as_ref().filter(|crash| !crash.is_done) {
+                self.agent_dies(crash.back_after);
                 return;
             }
             if let Effect::Emit(event) = &effect {
@@ -382,6 +382,10 @@ impl Telling {
             self.note(&words::of_effect(&effect), true, told);
             self.world.perform(&effect);
             self.over |= effect == Effect::Finish;
+            if let Some(crash) = crash {
+                self.agent_dies(crash.back_after);
+                return;
+            }
         }
     }
 

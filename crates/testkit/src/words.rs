@@ -23,6 +23,9 @@ pub fn of_input(input: &Input) -> String {
         Input::SignalAnswered { instance, signal, delivery: Delivery::Delivered } => {
             format!("{signal} delivered to {instance}")
         }
+        Input::SignalAnswered { instance, signal, delivery: Delivery::DeliveredBefore { at } } => {
+            format!("{signal} had been delivered to {instance} at {at}")
+        }
         Input::SignalAnswered { instance, signal, delivery: Delivery::AlreadyGone } => {
             format!("{signal} found {instance} gone")
         }
@@ -64,6 +67,7 @@ pub fn of_input(input: &Input) -> String {
         Input::TimePassed => "time passed".into(),
         Input::SpecChanged { change } => match change {
             SpecChange::Image { container } => format!("image of {container} changed"),
+            SpecChange::Resources { container } => format!("resources of {container} changed"),
             SpecChange::Ephemeral { spec } => format!("ephemeral container {} added", spec.name),
             SpecChange::ActiveDeadline { deadline: Some(deadline) } => {
                 format!("active deadline is {}", length(*deadline))

@@ -33,6 +33,8 @@ pub struct World {
     runtime_answers: bool,
     /// Signals that wait for the runtime to answer.
     held_back: Vec<(Instance, Signal)>,
+    /// Signals that were sent, and when.
+    sent: BTreeMap<(Instance, Signal), Moment>,
 }
 
 /// Something that will happen.
@@ -68,6 +70,7 @@ impl World {
             hooks: BTreeMap::new(),
             runtime_answers: true,
             held_back: Vec::new(),
+            sent: BTreeMap::new(),
         }
     }
 
@@ -352,9 +355,18 @@ impl World {
             return;
         }
         let (instance, running) = (instance.clone(), self.is_running(instance));
-        let delivery = if running { Delivery::Delivered } else { Delivery::AlreadyGone };
+        let before = self.sent.get(&(instance.clone(), signal)).copied();
+        let delivery = match (running, before) {
+            (true, Some(at)) => Delivery::DeliveredBefore { at },
+            (true, None) => Delivery::Delivered,
+            (false, _) => Delivery::AlreadyGone,
+        };
         let answer = Input::SignalAnswered { instance: instance.clone(), signal, delivery };
         self.schedule(Duration::ZERO, Happening::Answer(answer));
+        if delivery != Delivery::Delivered {
+            return;
+        }
+        self.sent.insert((instance.clone(), signal), self.now);
         if signal == Signal::KILL {
             self.schedule(SOON, Happening::Exits(instance, 137, Some(Signal::KILL)));
             return;

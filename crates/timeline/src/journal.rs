@@ -1,8 +1,8 @@
 //! The writer: records are queued in order, and one thread makes them durable together.
 //!
 //! Appending never waits. Whoever awaits an [`Appended`] makes the thread write and sync at once, and everything queued by
-//! then rides along; what nobody awaits is written and synced a moment later. The first failure is the last word: after it
-//! nothing more is written, and everyone is told.
+//! then rides along; what nobody awaits, or somebody [patiently](Appended::patiently), is written and synced a moment
+//! later. The first failure is the last word: after it nothing more is written, and everyone is told.
 
 use std::fs::File;
 use std::future::Future;
@@ -119,7 +119,7 @@ impl Journal {
                 shared.changed.notify_one();
             }
         }
-        Appended { number: queue.appended, shared: Arc::clone(shared), answer: None }
+        Appended { number: queue.appended, shared: Arc::clone(shared), is_patient: false, answer: None }
     }
 }
 
@@ -130,7 +130,15 @@ impl Journal {
 pub struct Appended {
     number: u64,
     shared: Arc<Shared>,
+    is_patient: bool,
     answer: Option<oneshot::Receiver<Durable>>,
+}
+
+impl Appended {
+    /// The same, but awaiting it makes nothing happen sooner than it would.
+    pub fn patiently(self) -> Self {
+        Self { is_patient: true, ..self }
+    }
 }
 
 type Durable = Result<(), Arc<JournalError>>;
@@ -151,8 +159,12 @@ impl Future for Appended {
                     return Poll::Ready(Err(Arc::clone(failure)));
                 }
                 let (tell, answer) = oneshot::channel();
-                queue.waiting.push((this.number, tell));
-                this.shared.changed.notify_one();
+                if this.is_patient {
+                    queue.patient.push((this.number, tell));
+                } else {
+                    queue.waiting.push((this.number, tell));
+                    this.shared.changed.notify_one();
+                }
                 this.answer.insert(answer)
             }
         };
@@ -284,7 +296,9 @@ struct Queue {
     /// How many records were ever appended, and how many of them are durable.
     appended: u64,
     synced: u64,
+    /// Who waits for which record: those for whom it is written at once, and the others.
     waiting: Vec<(u64, oneshot::Sender<Durable>)>,
+    patient: Vec<(u64, oneshot::Sender<Durable>)>,
     failure: Option<Arc<JournalError>>,
     closing: bool,
 }
@@ -340,20 +354,22 @@ impl Shared {
     }
 
     fn settle(&self, up_to: u64, outcome: Durable) {
-        let mut queue = self.lock();
+        let mut locked = self.lock();
+        let queue = &mut *locked;
+        let all = [&mut queue.waiting, &mut queue.patient].into_iter();
         let answered: Vec<_> = match &outcome {
             Ok(()) => {
                 queue.synced = up_to;
-                queue.waiting.extract_if(.., |(number, _)| *number <= up_to).collect()
+                all.flat_map(|waiting| waiting.extract_if(.., |(number, _)| *number <= up_to)).collect()
             }
             Err(failure) => {
                 queue.failure = Some(Arc::clone(failure));
                 (queue.bytes, queue.marks) = (Vec::new(), Vec::new());
                 queue.first_since = None;
-                queue.waiting.drain(..).collect()
+                all.flat_map(|waiting| waiting.drain(..)).collect()
             }
         };
-        drop(queue);
+        drop(locked);
         for (_, tell) in answered {
             // Nobody there any more is fine: the record is as durable as it is.
             let _ = tell.send(outcome.clone());

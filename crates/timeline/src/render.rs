@@ -64,6 +64,9 @@ pub fn input_words(input: &Input) -> String {
         Input::SignalAnswered { instance, signal, delivery: Delivery::Delivered } => {
             format!("{} delivered to {instance}", signal_word(*signal))
         }
+        Input::SignalAnswered { instance, signal, delivery: Delivery::DeliveredBefore { at: _ } } => {
+            format!("{} had been delivered to {instance} before", signal_word(*signal))
+        }
         Input::SignalAnswered { instance, signal, delivery: Delivery::AlreadyGone } => {
             format!("{} found {instance} already gone", signal_word(*signal))
         }
@@ -91,6 +94,7 @@ pub fn input_words(input: &Input) -> String {
         Input::TimePassed => "time passed".to_owned(),
         Input::SpecChanged { change } => match change {
             SpecChange::Image { container } => format!("{container} is to run another image"),
+            SpecChange::Resources { container } => format!("{container} is to have other resources"),
             SpecChange::Ephemeral { spec } => format!("ephemeral container {} was added", spec.name),
             SpecChange::ActiveDeadline { deadline: Some(deadline) } => {
                 format!("may be active for {}", span(*deadline))

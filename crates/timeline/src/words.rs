@@ -126,7 +126,7 @@ wire_enum!(CalmRun {
 });
 wire_struct!(Waiting { reason, message });
 wire_struct!(Terminated { attempt, reason, message, exit_code, started, exit });
-wire_enum!(SpecChange { 1 Image { container }; 2 Ephemeral { spec }; 3 ActiveDeadline { deadline }; });
+wire_enum!(SpecChange { 1 Image { container }; 2 Ephemeral { spec }; 3 ActiveDeadline { deadline }; 4 Resources { container }; });
 wire_enum!(TrafficNews {
     1 Routed(routes);
     3 Acked { acked, required };
@@ -143,7 +143,7 @@ wire_enum!(BestEvidence { 1 Unrouted; 2 Settled; 3 Acks; 4 Divert; });
 wire_struct!(Exit { code, signal, oom, wall, seen });
 wire_enum!(HookKind { 1 PreStop; 2 PostStart; });
 wire_enum!(HookOutcome { 1 Succeeded; 2 Failed { message }; 3 Cancelled; });
-wire_enum!(Delivery { 1 Delivered; 2 AlreadyGone; });
+wire_enum!(Delivery { 1 Delivered; 2 AlreadyGone; 3 DeliveredBefore { at }; });
 wire_enum!(Probe { 1 Readiness; 2 Liveness; 3 Startup; });
 wire_enum!(DeleteSighting { 1 Live; 2 Found { left }; });
 wire_enum!(KillCause {

@@ -63,6 +63,25 @@ async fn a_record_nobody_awaits_is_written_soon() {
     tokio::time::timeout(Duration::from_secs(30), written).await.unwrap();
 }
 
+/// Whoever waits patiently hears of it when it is written for another reason: that its time has come, somebody else who does
+/// not wait, or the end.
+#[tokio::test]
+async fn a_record_that_is_awaited_patiently_is_there_when_that_is_told() {
+    let folder = Folder::new();
+    let (journal, _) = folder.open().await;
+    let before = folder.bytes().len();
+    journal.append(adopted("u")).patiently().await.unwrap();
+    assert!(folder.bytes().len() > before);
+    let (first, second) = (journal.append(adopted("v")).patiently(), journal.append(adopted("w")));
+    let (first, second) = tokio::join!(first, second);
+    assert!(first.is_ok() && second.is_ok());
+    let last = journal.append(adopted("x")).patiently();
+    let ending = tokio::task::spawn_blocking(move || drop(journal));
+    last.await.unwrap();
+    ending.await.unwrap();
+    assert_eq!(folder.lives().await.len(), 4);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_appends_are_awaited_together() {
     let folder = Folder::new();

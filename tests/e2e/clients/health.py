@@ -12,7 +12,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 server = grpc.server(concurrent.futures.ThreadPoolExecutor(max_workers=2))
 servicer = health.HealthServicer()
 health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+print(server.add_insecure_port("0.0.0.0:0"), flush=True)
 server.start()
 for line in sys.stdin:
     service, status = line.split()

@@ -22,7 +22,7 @@ use tower::Layer as _;
 use crate::{adieu, workspace};
 
 /// How long an instance may take to say that it is ready before a test gives up on it.
-const READY: Duration = Duration::from_secs(20);
+const READY: Duration = Duration::from_secs(60);
 
 /// How often to choose another port or range when somebody was faster.
 const ATTEMPTS: usize = 5;

@@ -14,8 +14,8 @@ use e2e::pods::{PodWatch, SOON, busybox, status};
 use e2e::stage::PATIENCE;
 use e2e::{Instance, Shared, complaints};
 use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, PostParams};
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
@@ -120,6 +120,24 @@ impl Shape {
         Ok(())
     }
 
+    /// Fails if people were told twice of a stop signal, or that `asked`, who have had theirs when the agent died, were left
+    /// another time than they had from the deletion on.
+    async fn check_told(&self, client: &kube::Client, asked: &[&str]) -> Result<()> {
+        let events: Api<Event> = Api::namespaced(client.clone(), "default");
+        let about = ListParams::default().fields("involvedObject.name=leaving,reason=StopSignalSent");
+        let told: Vec<String> = events.list(&about).await?.into_iter().filter_map(|event| event.message).collect();
+        for part in self.containers {
+            let start = format!("Sent SIGTERM to container {}, ", part.name);
+            let about: Vec<&str> = told.iter().filter_map(|message| message.strip_prefix(&start)).collect();
+            ensure!(about.len() <= 1, "{} was told again: {told:?}", part.name);
+            // Whoever has a hook is asked when that is over.
+            let left = format!("{:?} before SIGKILL", self.grace);
+            let is_exact = asked.contains(&part.name) && !part.has_hook;
+            ensure!(!is_exact || about.iter().all(|said| *said == left), "another time was granted: {told:?}");
+        }
+        Ok(())
+    }
+
     /// Fails unless every container has ended as it does without a crash.
     fn check_ends(&self, last: &Pod) -> Result<()> {
         for part in self.containers {
@@ -183,6 +201,7 @@ async fn dies_at(shape: &Shape, call: &str, number: usize) -> Result<bool> {
     let asked = Instant::now();
     let answered = pods.delete("leaving", &DeleteParams::default()).await;
     let mut due = Instant::now() + shape.stays;
+    let mut asked_before = Vec::new();
     let (struck, (gone, last)) = match watch.gone(PATIENCE).await {
         Ok(seen) => {
             tracer.detach().await?;
@@ -191,6 +210,8 @@ async fn dies_at(shape: &Shape, call: &str, number: usize) -> Result<bool> {
         // The watch has died with the process.
         Err(_) => {
             tokio::time::timeout(SOON, instance.killed()).await.context("the pod did not leave, and nobody died")??;
+            let has_been_asked = |name: &&str| shared.lines(name).iter().any(|line| line == "TERM");
+            asked_before.extend(shape.containers.iter().map(|part| part.name).filter(has_been_asked));
             instance.up().await?;
             due = due.max(Instant::now()) + AFTER_A_RESTART;
             let client = instance.client().await?;
@@ -212,6 +233,10 @@ async fn dies_at(shape: &Shape, call: &str, number: usize) -> Result<bool> {
     ensure!(gone - asked >= shape.stays, "gone before its time, after {:?}", gone - asked);
     let late = gone.saturating_duration_since(due);
     ensure!(late <= pace.forgives(), "gone {late:?} after its time");
+    // Who lived to see the pod go may yet be struck over forgetting it: then nobody is there to be asked.
+    if struck {
+        shape.check_told(&instance.client().await?, &asked_before).await?;
+    }
     complaints::ensure_none(&instance, AFTER_A_CRASH)?;
     last.iter().try_for_each(|last| shape.check_ends(last))?;
     Ok(struck)

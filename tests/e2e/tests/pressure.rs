@@ -1,9 +1,11 @@
 //! A node that is short of something: who has to go, what everyone is told, and how it gets better.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use e2e::complaints::{AFTER_A_CRASH, Expected};
-use e2e::pods::{PodWatch, busybox, is_ready, phase, terminated};
+use e2e::pods::{PodWatch, SOON, busybox, is_ready, phase, terminated};
 use e2e::stage::Stage;
 use e2e::story::{Actor, POLITE, uptime};
 use e2e::{Instance, Kubectl, Shared, complaints};
@@ -29,6 +31,20 @@ async fn disk_pressure(instance: &Instance) -> Result<(bool, bool)> {
     let says = conditions.iter().any(|it| it.type_ == "DiskPressure" && it.status == "True");
     let taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
     Ok((says, taints.iter().any(|it| it.key == "node.kubernetes.io/disk-pressure")))
+}
+
+/// Waits until the instance's disk has room for so many mebibytes: what a pod had is given back soon after it is gone.
+async fn has_room(instance: &Instance, mebibytes: u64) -> Result<()> {
+    let enough = async {
+        loop {
+            let disk = rustix::fs::statvfs(instance.dir())?;
+            if disk.f_bavail * disk.f_frsize >= mebibytes * 1024 * 1024 {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, enough).await.context("the disk stays full")?
 }
 
 /// Each fills something that all share: one after the other.
@@ -141,6 +157,7 @@ async fn a_leaving_pod_has_to_hurry_and_a_critical_one_stays() -> Result<()> {
     leaving.delete(&["--grace-period=200"]).await?;
     leaving.hears("app full").await?;
     leaving.gone().await?.was("Failed", &[("app", 137, "Error")])?;
+    has_room(&stage.instance, 180).await?;
     modest.said_only(&["app up"])?;
 
     vital.shared.open_gate().await?;

@@ -124,6 +124,40 @@ async fn a_pod_that_does_not_fit_is_turned_away() -> Result<()> {
     complaints::ensure_none(&stage.instance, &[])
 }
 
+/// A pod that names its node asked no scheduler whether it may be there: the node looks at its labels, as they are by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_wants_another_node_is_turned_away() -> Result<()> {
+    let stage = Stage::set().await?;
+    let wanting = |name: &str, disk: &str| {
+        let mut pod = stage.pod(name, 0, true);
+        let term = json!({ "matchExpressions": [{ "key": "disk", "operator": "In", "values": [disk] }] });
+        let required = json!({ "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [term] } });
+        pod["spec"]["affinity"] = json!({ "nodeAffinity": required });
+        pod
+    };
+    let mut selecting = stage.pod("selecting", 0, true);
+    selecting["spec"]["nodeSelector"] = json!({ "disk": "fast" });
+    for (name, pod) in [("selecting", selecting.clone()), ("wanting", wanting("wanting", "fast"))] {
+        let mut watch = stage.create(pod).await?;
+        watch.until("turned away", failed).await?;
+        let status = watch.last.unwrap().status.unwrap();
+        let words = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+        assert_eq!(status.reason.as_deref(), Some("NodeAffinity"));
+        assert_eq!(status.message, Some(format!("Pod was rejected: {words}")));
+        stage.told(name, "NodeAffinity", words).await?;
+        stage.pods().delete(name, &DeleteParams::default()).await?;
+    }
+    stage.kubectl.run(&["label", "node", stage.instance.node_name(), "disk=fast"]).await?;
+    stage.run(wanting("welcome", "fast")).await?;
+    stage.shared.wait_lines("log", 1).await?;
+    // Who is there stays there.
+    stage.kubectl.run(&["label", "node", stage.instance.node_name(), "disk=slow", "--overwrite"]).await?;
+    let mut other = stage.create(wanting("other", "fast")).await?;
+    other.until("turned away", failed).await?;
+    ensure!(is_ready(&stage.pods().get("welcome").await?));
+    complaints::ensure_none(&stage.instance, &[])
+}
+
 /// [NT-162] For a pod that the node cannot do without, from the API or from a file, others give way: no more than needed, those
 /// first who were promised least, with their full grace; and it begins when they are gone.
 #[tokio::test(flavor = "multi_thread")]

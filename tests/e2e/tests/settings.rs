@@ -5,6 +5,8 @@ use anyhow::{Context, Result, ensure};
 use e2e::pods::{PodWatch, SOON, waits_for};
 use e2e::{Instance, Kubectl};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
 
 fn pod(name: &str, spec: Value) -> Value {
     let mut pod = json!({
@@ -46,6 +48,7 @@ async fn what_a_manifest_asks_for_is_what_its_containers_see() -> Result<()> {
         ("cat /proc/sys/net/ipv4/tcp_syncookies", "0\n"),
         ("cat /proc/self/oom_score_adj", "1000\n"),
         ("id -G", "1000 2000 3000\n"),
+        ("stat -Lc '%a %u %g' /var/run/secrets/kubernetes.io/serviceaccount/token", "640 1000 2000\n"),
         ("touch /x 2>&1; stat -c %a /config/..data/a", "touch: /x: Read-only file system\n644\n"),
     ] {
         let seen = sees("rich", script).await.context(script)?;
@@ -98,6 +101,17 @@ async fn what_a_manifest_asks_for_is_what_its_containers_see() -> Result<()> {
     let full = "named.web.default.svc.cluster.local";
     let seen = sees("named", "hostname; cat /etc/hostname; echo $HOSTNAME; tail -n 1 /etc/hosts | cut -f 2-").await?;
     ensure!(seen == format!("{full}\n{full}\n{full}\n{full}\tnamed\n"), "{seen:?}");
+    // The node, as its pods reach it.
+    let listener = TcpListener::bind("0.0.0.0:0").await?;
+    let port = listener.local_addr()?.port();
+    let host_ip = kubectl.run(&["get", "pod", "named", "-o", "jsonpath={.status.hostIP}"]).await?;
+    let heard = async {
+        let (mut caller, _) = tokio::time::timeout(SOON, listener.accept()).await.context("nobody calls")??;
+        Ok(caller.write_all(b"the node\n").await?)
+    };
+    let script = format!("nc {host_ip} {port}");
+    let (answer, ()) = tokio::try_join!(sees("named", &script), heard)?;
+    ensure!(answer == "the node\n", "{host_ip}: {answer:?}");
     let mut watch = PodWatch::on(&client, "on-host").await?;
     kubectl.apply(&pod("on-host", json!({ "hostNetwork": true }))).await?;
     watch.ready().await?;

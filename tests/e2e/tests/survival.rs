@@ -11,7 +11,7 @@ use e2e::pods::{PodWatch, SOON, busybox, ip, phase, terminated, with_pre_stop};
 use e2e::{Instance, Kubectl, Shared, complaints};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const IGNORES_TERM: &str =
     "trap 'echo TERM >> /shared/log' TERM; echo up >> /shared/log; while :; do sleep 1000 & wait $!; done";
@@ -157,6 +157,27 @@ async fn running_pods_are_untouched_by_a_restart() -> Result<()> {
     assert_eq!(before, after, "nor anywhere else");
     assert_eq!(shared.lines("log"), ["up"]);
     kubectl.run(&["delete", "pod", "steady"]).await?;
+    complaints::ensure_none(&instance, AFTER_A_CRASH)
+}
+
+/// What the agent before said is the word of the one that follows: who says otherwise is put right.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_agent_stands_by_what_was_said() -> Result<()> {
+    let mut instance = Instance::start().await?;
+    let shared = Shared::new()?;
+    create(&instance, &shared, "slandered", busybox("slandered", 1, "echo up >> /shared/log; sleep 1000", &shared))
+        .await?;
+    instance.kill_9().await?;
+    instance.up().await?;
+    let restarts = |pod: &Pod| e2e::pods::status(pod, "app").map(|app| app.restart_count);
+    let mut watch = PodWatch::on(&instance.client().await?, "slandered").await?;
+    for lie in [8, 9] {
+        let told = json!({ "name": "app", "image": "", "imageID": "", "ready": false, "restartCount": lie });
+        let lies = Patch::Strategic(json!({ "status": { "containerStatuses": [told] } }));
+        pods(&instance).await?.patch_status("slandered", &PatchParams::default(), &lies).await?;
+        watch.until("the lie", |pod| restarts(pod) == Some(lie)).await?;
+        watch.until("the truth", |pod| restarts(pod) == Some(0)).await?;
+    }
     complaints::ensure_none(&instance, AFTER_A_CRASH)
 }
 

@@ -7,6 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::{Map, Value};
 
 use super::path::Path;
+use super::syntax;
 use crate::patch::PatchType;
 use crate::status::Status;
 
@@ -30,30 +31,55 @@ pub fn read_body(content_type: Option<&str>, body: &[u8], expected: &str) -> Res
     let media_type = content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim();
     let duplicates = RefCell::new(Vec::new());
     let reader = Reader { path: &Path::Root, duplicates: &duplicates, order: None };
-    let unrecognized = |format: &str, cause: String| {
+    let unrecognized = |cause: String| {
+        let shown = syntax::summary(body);
         Status::bad_request(format!(
-            "the object provided is unrecognized (must be of type {expected}): couldn't get version/kind; \
-             {format} parse error: {cause}"
+            "the object provided is unrecognized (must be of type {expected}): {cause} ({shown})"
         ))
     };
+    let no_type = |cause: String| unrecognized(format!("couldn't get version/kind; json parse error: {cause}"));
     let mut value = match media_type.to_ascii_lowercase().as_str() {
         "" | "application/json" | "text/json" => {
-            let mut json = serde_json::Deserializer::from_slice(body);
-            let value = reader.deserialize(&mut json).map_err(|e| unrecognized("json", e.to_string()))?;
-            json.end().map_err(|e| unrecognized("json", e.to_string()))?;
-            value
+            // A byte that is no letter becomes the sign for one, as with every other server of this API.
+            let text = String::from_utf8_lossy(body);
+            let mut json = serde_json::Deserializer::from_str(&text);
+            let value = reader.deserialize(&mut json).and_then(|value| json.end().map(|()| value));
+            value.map_err(|error| no_type(syntax::words(body, &error)))?
         }
-        "application/yaml" | "application/apply-patch+yaml" | "text/yaml" => {
-            read_yaml(body, reader).map_err(|e| unrecognized("yaml", e))?
-        }
+        "application/yaml" | "text/yaml" => read_yaml(body, reader).map_err(unrecognized)?,
         "application/vnd.kubernetes.protobuf" => {
             let (api_version, kind, value) = crate::protobuf::decode_envelope(body)?;
             return Ok(Body { api_version, kind, value, duplicates: Vec::new(), is_protobuf: true });
         }
         _ => return Err(Status::unsupported_media_type()),
     };
+    if value.is_null() {
+        value = Value::Object(Map::new());
+    }
     if !value.is_object() {
-        return Err(unrecognized("json", "the body is not an object".to_owned()));
+        return Err(no_type(syntax::not_an_object(&value, expected)));
+    }
+    for key in ["apiVersion", "kind"] {
+        if let Some(word) = value.get(key).filter(|word| !word.is_string() && !word.is_null()) {
+            let found = syntax::type_of(word);
+            return Err(no_type(format!("json: cannot unmarshal {found} into Go struct field .{key} of type string")));
+        }
+    }
+    let (api_version, kind) = take_type(&mut value);
+    Ok(Body { api_version, kind, value, duplicates: duplicates.into_inner(), is_protobuf: false })
+}
+
+/// Reads what an apply wishes for.
+pub(crate) fn read_applied(body: &[u8]) -> Result<Body, Status> {
+    let duplicates = RefCell::new(Vec::new());
+    let reader = Reader { path: &Path::Root, duplicates: &duplicates, order: None };
+    let refused = |cause: String| Status::bad_request(format!("error decoding patch: {cause}"));
+    let mut value = read_yaml(body, reader).map_err(refused)?;
+    if value.is_null() {
+        value = Value::Object(Map::new());
+    }
+    if !value.is_object() {
+        return Err(refused(syntax::not_an_object(&value, syntax::ANY_OBJECT)));
     }
     let (api_version, kind) = take_type(&mut value);
     Ok(Body { api_version, kind, value, duplicates: duplicates.into_inner(), is_protobuf: false })
@@ -97,9 +123,23 @@ fn read_yaml(body: &[u8], reader: Reader<'_>) -> Result<Value, String> {
     let mut options = serde_saphyr::Options::default();
     // Let both of a pair of equal keys through: the reader reports them, validation decides.
     options.duplicate_keys = serde_saphyr::DuplicateKeyPolicy::LastWins;
-    let text = std::str::from_utf8(body).map_err(|e| e.to_string())?;
+    let text = std::str::from_utf8(body).map_err(|_| "yaml: invalid leading UTF-8 octet".to_owned())?;
     serde_saphyr::with_deserializer_from_str_with_options(text, options, |yaml| reader.deserialize(yaml))
-        .map_err(|e| e.to_string())
+        .map_err(|error| yaml_words(&error.to_string()))
+}
+
+/// `yaml: line 3: ...`; the parser draws a picture as well, and what was sent is in it.
+fn yaml_words(said: &str) -> String {
+    let first = said.lines().next().unwrap_or_default();
+    let first = first.strip_prefix("error: ").unwrap_or(first);
+    let place = first.strip_prefix("line ").and_then(|rest| rest.split_once(" column "));
+    match place.and_then(|(line, rest)| Some((line, rest.split_once(": ")?.1))) {
+        Some((_, cause)) if cause.starts_with("recursive references") => {
+            "yaml: anchor value contains itself".to_owned()
+        }
+        Some((line, cause)) => format!("yaml: line {line}: {cause}"),
+        None => format!("yaml: {first}"),
+    }
 }
 
 /// Takes `apiVersion` and `kind` out of an object: the frame carries them.

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::body::read_body;
+use super::syntax;
 use crate::deletion::{DeleteOptions, Propagation};
 use crate::status::{Cause, Status};
 
@@ -36,7 +37,23 @@ pub(crate) fn from_value(value: &Value) -> Result<DeleteOptions, Status> {
         .transpose()?;
     let orphan_dependents =
         set("orphanDependents").map(|(key, flag)| flag.as_bool().ok_or_else(|| wrong_type(key, flag))).transpose()?;
-    let dry_run: Vec<&str> = value["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    // What cannot be read must not be passed over: it may be what keeps the object.
+    for (key, word) in ["propagationPolicy"].into_iter().filter_map(set) {
+        word.as_str().ok_or_else(|| wrong_type(key, word))?;
+    }
+    if let Some((key, conditions)) = set("preconditions") {
+        let fields = conditions.as_object().ok_or_else(|| wrong_type(key, conditions))?;
+        for (name, word) in fields.iter().filter(|(name, _)| matches!(name.as_str(), "uid" | "resourceVersion")) {
+            let path = format!("preconditions.{name}");
+            word.as_str().or(word.is_null().then_some("")).ok_or_else(|| wrong_type(&path, word))?;
+        }
+    }
+    let mut dry_run = Vec::new();
+    if let Some((key, words)) = set("dryRun") {
+        for word in words.as_array().ok_or_else(|| wrong_type(key, words))? {
+            dry_run.push(word.as_str().ok_or_else(|| wrong_type(key, word))?);
+        }
+    }
     checked(
         DeleteOptions {
             grace_seconds,
@@ -90,7 +107,16 @@ fn checked(mut options: DeleteOptions, policy: Option<&str>, dry_run: &[&str]) -
 }
 
 fn wrong_type(field: &str, value: &Value) -> Status {
+    let (found, wanted) = match (field, value) {
+        ("gracePeriodSeconds", Value::Number(number)) => (format!("number {number}"), "int64"),
+        ("gracePeriodSeconds", _) => (syntax::type_of(value).to_owned(), "int64"),
+        ("orphanDependents", _) => (syntax::type_of(value).to_owned(), "bool"),
+        ("preconditions", _) => (syntax::type_of(value).to_owned(), "Preconditions"),
+        ("dryRun", Value::String(_)) => ("string".to_owned(), "[]string"),
+        (_, _) => (syntax::type_of(value).to_owned(), "string"),
+    };
     Status::bad_request(format!(
-        "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: {field}: unexpected value {value}"
+        "DeleteOptions in version \"v1\" cannot be handled as a DeleteOptions: json: cannot unmarshal {found} into Go \
+         struct field DeleteOptions.{field} of type {wanted}"
     ))
 }

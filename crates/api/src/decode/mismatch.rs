@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::path::Path;
+use super::{literal, syntax};
 use crate::schema::{Field, Message, Shape, Type};
 
 /// What the typed view says of the value that it could not take.
@@ -10,7 +11,7 @@ pub(super) struct Expected {
     /// The width of the number that it wanted.
     integer: &'static str,
     /// The number that it got and that does not fit into one.
-    too_wide: Option<i64>,
+    too_wide: Option<i128>,
 }
 
 impl Expected {
@@ -67,11 +68,15 @@ impl Expected {
         if let (Type::Msg(inner), Value::Object(object)) = (of, value) {
             return self.find(inner, object, path);
         }
+        if let Some(why) = value.as_str().and_then(|text| not_a_literal(of, text)) {
+            return Some(format!("{path}: {why}"));
+        }
         let fits = match of {
             Type::Msg(_) => false,
             Type::Str | Type::Bytes | Type::Time | Type::MicroTime => value.is_string(),
             Type::Int => {
-                (value.is_i64() || value.is_u64()) && (self.too_wide.is_none() || self.too_wide != value.as_i64())
+                let number = value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from));
+                number.is_some() && (self.too_wide.is_none() || self.too_wide != number)
             }
             Type::Bool => value.is_boolean(),
             Type::Quantity => value.is_string() || value.is_number(),
@@ -87,16 +92,24 @@ impl Expected {
     }
 }
 
+/// Why a word cannot be read as what it stands for.
+fn not_a_literal(of: Type, text: &str) -> Option<String> {
+    match of {
+        Type::Time | Type::MicroTime => {
+            let is_one = text.parse::<jiff::Timestamp>().is_ok();
+            (!is_one).then(|| literal::of_time(text, matches!(of, Type::MicroTime)))
+        }
+        Type::Bytes => literal::of_bytes(text),
+        Type::Str | Type::Int | Type::Bool | Type::Quantity | Type::IntOrString => None,
+        Type::Strings | Type::Raw | Type::Msg(_) => None,
+    }
+}
+
 fn sentence(message: &Message, value: &Value, path: &Path<'_>, expected: &str) -> String {
-    let found = match value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(_) => "bool".to_owned(),
-        // A number that is of the right kind and does not fit is shown.
-        Value::Number(number) if expected.starts_with("int") => format!("number {number}"),
-        Value::Number(_) => "number".to_owned(),
-        Value::String(_) => "string".to_owned(),
-        Value::Array(_) => "array".to_owned(),
-        Value::Object(_) => "object".to_owned(),
+    // A number that is of the right kind and does not fit is shown.
+    let found = match value.as_number().filter(|_| expected.starts_with("int")) {
+        Some(number) => format!("number {number}"),
+        None => syntax::type_of(value).to_owned(),
     };
     format!("json: cannot unmarshal {found} into Go struct field {}.{path} of type {expected}", message.name)
 }

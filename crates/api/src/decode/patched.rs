@@ -10,10 +10,11 @@ use crate::patch::PatchType;
 use crate::status::{Cause, Status};
 
 /// An object that a patch produced: unknown fields go, the rest becomes canonical. `patch` is what was sent, whose
-/// repeated keys count as much as fields that nobody knows.
+/// repeated keys count as much as fields that nobody knows. `make` applies it; it is asked again only for the words of a
+/// refusal, so that what is fine is copied for nobody.
 pub fn normalise_patched(
     kind: &Kind,
-    value: Value,
+    make: impl Fn() -> Result<Value, Status>,
     patch_type: PatchType,
     patch: &[u8],
     validation: FieldValidation,
@@ -23,11 +24,15 @@ pub fn normalise_patched(
         FieldValidation::Warn | FieldValidation::Strict => body::duplicates(patch_type, patch),
     };
     let complaints = repeated.iter().map(|path| format!("duplicate field {path:?}")).collect();
-    super::check_patched(kind, value, complaints, validation, |sent, cause| {
+    super::check_patched(kind, make()?, complaints, validation, |cause| {
         // A strategic patch is shown as it was sent, the others by what they would have made.
         let shown = match (patch_type, serde_json::from_slice::<Value>(patch)) {
             (PatchType::Strategic, Ok(patch)) => printed(&patch),
-            (PatchType::Strategic | PatchType::Json | PatchType::Merge | PatchType::Apply, _) => sent.to_string(),
+            (PatchType::Strategic | PatchType::Json | PatchType::Merge | PatchType::Apply, _) => {
+                let mut made = make().unwrap_or_default();
+                body::take_type(&mut made);
+                made.to_string()
+            }
         };
         Status::invalid_of("", "", "", vec![Cause::invalid("patch", shown, cause)])
     })
@@ -81,19 +86,19 @@ mod tests {
     use super::*;
     use crate::kinds::find;
 
-    fn refuse(patch_type: PatchType, patch: &str, made: Value) -> String {
+    fn refuse(patch_type: PatchType, patch: &str, made: &Value) -> String {
         let maps = find("", "v1", "configmaps").unwrap();
         let strict = FieldValidation::Strict;
-        normalise_patched(maps, made, patch_type, patch.as_bytes(), strict).unwrap_err().message
+        normalise_patched(maps, || Ok(made.clone()), patch_type, patch.as_bytes(), strict).unwrap_err().message
     }
 
     #[test]
     fn a_strategic_patch_is_shown_as_it_was_sent() {
         let patch = r#"{"datta":{"a":[1,true,"x"],"b":null}}"#;
-        let message = refuse(PatchType::Strategic, patch, json!({"metadata": {"name": "m"}, "datta": {}}));
+        let message = refuse(PatchType::Strategic, patch, &json!({"metadata": {"name": "m"}, "datta": {}}));
         let value = r#"patch: Invalid value: "map[datta:map[a:[1 true x] b:<nil>]]""#;
         assert_eq!(message, format!(r#" "" is invalid: {value}: strict decoding error: unknown field "datta""#));
-        let message = refuse(PatchType::Merge, patch, json!({"datta": {}}));
+        let message = refuse(PatchType::Merge, patch, &json!({"datta": {}}));
         assert!(message.contains(r#"patch: Invalid value: "{\"datta\":{}}": strict"#), "{message}");
     }
 
@@ -101,10 +106,11 @@ mod tests {
     fn keys_that_a_patch_repeats_are_told() {
         let patch = r#"{"data":{"a":"1","a":"2"}}"#;
         let made = json!({"data": {"a": "2"}});
-        let message = refuse(PatchType::Merge, patch, made.clone());
+        let message = refuse(PatchType::Merge, patch, &made);
         assert!(message.ends_with(r#"strict decoding error: duplicate field "data.a""#), "{message}");
         let maps = find("", "v1", "configmaps").unwrap();
-        let warned = normalise_patched(maps, made, PatchType::Merge, patch.as_bytes(), FieldValidation::Warn).unwrap();
+        let (make, warn) = (|| Ok(made.clone()), FieldValidation::Warn);
+        let warned = normalise_patched(maps, make, PatchType::Merge, patch.as_bytes(), warn).unwrap();
         assert_eq!(warned.warnings, [r#"duplicate field "data.a""#]);
     }
 }

@@ -133,7 +133,6 @@ fn a_value_of_the_wrong_type_is_named() {
             r#"{"spec":{"activeDeadlineSeconds":99999999999,"priority":3000000000}}"#,
             "cannot unmarshal number 3000000000 into Go struct field PodSpec.spec.priority of type int32",
         ),
-        (r#"{"metadata":{"creationTimestamp":"noon"}}"#, "json: "),
     ] {
         let error = decode(body, FieldValidation::Ignore).unwrap_err();
         assert_eq!(error.code, 400);
@@ -162,12 +161,24 @@ fn yaml_is_read_and_other_types_are_415() {
 #[test]
 fn a_patched_object_is_pruned_or_refused() {
     let patched = json!({"metadata": {"name": "p"}, "spec": {"containers": [], "nonsense": 1}});
-    let warned = normalise(pods(), patched.clone(), FieldValidation::Warn).unwrap();
+    let warned = normalise(pods(), &patched, FieldValidation::Warn).unwrap();
     assert_eq!(warned.warnings, [r#"unknown field "spec.nonsense""#]);
     assert_eq!(warned.value["spec"], json!({"containers": []}));
-    let refused = normalise(pods(), patched, FieldValidation::Strict).unwrap_err();
+    let refused = normalise(pods(), &patched, FieldValidation::Strict).unwrap_err();
     assert_eq!(refused.code, 422);
     assert!(refused.message.contains(r#"strict decoding error: unknown field "spec.nonsense""#), "{refused}");
+}
+
+/// Also one that no type of ours can hold: it is named, and not the object around it.
+#[test]
+fn a_number_that_does_not_fit_is_named() {
+    for number in ["9223372036854775808", "18446744073709551615"] {
+        let body = format!(r#"{{"spec":{{"containers":[],"activeDeadlineSeconds":{number}}}}}"#);
+        let error = decode_object(pods(), None, body.as_bytes(), FieldValidation::Warn).unwrap_err();
+        let field = "PodSpec.spec.activeDeadlineSeconds of type int64";
+        let expected = format!("json: cannot unmarshal number {number} into Go struct field {field}");
+        assert!(error.message.ends_with(&expected), "{error}");
+    }
 }
 
 #[test]
@@ -267,4 +278,77 @@ fn every_kind_reads_an_empty_object() {
         assert!(matches!(decoded.value, Value::Object(_)), "{kind:?}");
         assert!(decoded.value.get("kind").is_none());
     }
+}
+
+/// No parser's own words: those of the API, with what was sent.
+#[test]
+fn bytes_that_are_no_object_are_refused_in_known_words() {
+    let refused = |content_type: &str, body: &[u8]| {
+        let error = read_body(Some(content_type), body, "Pod").unwrap_err();
+        assert_eq!((error.code, error.reason), (400, "BadRequest"));
+        let said = "the object provided is unrecognized (must be of type Pod): ";
+        error.message.strip_prefix(said).unwrap_or_else(|| panic!("{error}")).to_owned()
+    };
+    let json = |body: &str| refused("application/json", body.as_bytes());
+    let no_type = "couldn't get version/kind; json parse error: ";
+    assert_eq!(json(""), format!("{no_type}unexpected end of JSON input (<empty>)"));
+    assert_eq!(json("{\"kind\":"), format!("{no_type}unexpected end of JSON input ({{\"kind\":)"));
+    assert_eq!(json("pod"), format!("{no_type}invalid character 'p' looking for beginning of value (706f64)"));
+    assert_eq!(json("[]"), format!("{no_type}json: cannot unmarshal array into Go value of type Pod (5b5d)"));
+    let kind = "json: cannot unmarshal number into Go struct field .kind of type string";
+    assert_eq!(json("{\"kind\":5}"), format!("{no_type}{kind} ({{\"kind\":5}})"));
+    let deep = json(&"[".repeat(100_000));
+    assert!(deep.starts_with(&format!("{no_type}unexpected end of JSON input")), "{deep}");
+    let yaml = |body: &str| refused("application/yaml", body.as_bytes());
+    assert_eq!(yaml("a: b: c"), "yaml: line 1: mapping values are not allowed in this context (613a20623a2063)");
+    assert!(yaml("a: &a [*a]").starts_with("yaml: anchor value contains itself ("));
+    for body in ["a:\n\tb: c", "{", "- \"x"] {
+        let said = yaml(body);
+        assert!(said.starts_with("yaml: line ") && !said.contains('\n') && !said.contains("column"), "{said}");
+    }
+    assert_eq!(refused("application/yaml", b"\xff"), "yaml: invalid leading UTF-8 octet (ff)");
+    // Nothing is nothing, and a byte that is no letter becomes the sign for one.
+    assert_eq!(read_body(None, b"null", "Pod").unwrap().value, json!({}));
+    let value = read_body(None, b"{\"a\":\"\xff\"}", "Pod").unwrap().value;
+    assert_eq!(value, json!({ "a": "\u{fffd}" }));
+}
+
+#[test]
+fn words_that_are_no_times_or_bytes_are_refused_where_they_stand() {
+    let pod = decode(r#"{"metadata":{"creationTimestamp":"noon"}}"#, FieldValidation::Ignore).unwrap_err();
+    let why = r#"parsing time "noon" as "2006-01-02T15:04:05Z07:00": cannot parse "noon" as "2006""#;
+    let said = r#"Pod in version "v1" cannot be handled as a Pod: metadata.creationTimestamp: "#;
+    assert_eq!(pod.message, format!("{said}{why}"));
+    let secrets = crate::kinds::find("", "v1", "secrets").unwrap();
+    let body = br#"{"data":{"a":"aGk=","b":"%%%"}}"#;
+    let secret = decode_object(secrets, None, body, FieldValidation::Ignore).unwrap_err();
+    assert!(secret.message.ends_with("as a Secret: data.b: illegal base64 data at input byte 0"), "{secret}");
+}
+
+/// What cannot be read may be what keeps the object, and is not passed over.
+#[test]
+fn options_of_a_delete_are_of_their_types() {
+    for (body, said) in [
+        (r#"{"gracePeriodSeconds":"5"}"#, "string into Go struct field DeleteOptions.gracePeriodSeconds of type int64"),
+        (
+            r#"{"gracePeriodSeconds":5.5}"#,
+            "number 5.5 into Go struct field DeleteOptions.gracePeriodSeconds of type int64",
+        ),
+        (r#"{"orphanDependents":"true"}"#, "string into Go struct field DeleteOptions.orphanDependents of type bool"),
+        (r#"{"dryRun":"All"}"#, "string into Go struct field DeleteOptions.dryRun of type []string"),
+        (r#"{"dryRun":[true]}"#, "bool into Go struct field DeleteOptions.dryRun of type string"),
+        (r#"{"propagationPolicy":1}"#, "number into Go struct field DeleteOptions.propagationPolicy of type string"),
+        (r#"{"preconditions":"u"}"#, "string into Go struct field DeleteOptions.preconditions of type Preconditions"),
+        (
+            r#"{"preconditions":{"uid":1}}"#,
+            "number into Go struct field DeleteOptions.preconditions.uid of type string",
+        ),
+    ] {
+        let error = decode_delete_options(None, body.as_bytes(), &[]).unwrap_err();
+        assert_eq!(error.code, 400, "{body}");
+        assert!(error.message.ends_with(&format!("json: cannot unmarshal {said}")), "{error}");
+    }
+    let fine = br#"{"gracePeriodSeconds":5,"dryRun":["All"],"preconditions":{"uid":"u","resourceVersion":null}}"#;
+    let options = decode_delete_options(None, fine, &[]).unwrap();
+    assert_eq!((options.grace_seconds, options.dry_run, options.uid.as_deref()), (Some(5), true, Some("u")));
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{paths, schemas::Schemas};
+use super::{paths, schemas::Schemas, usage};
 use crate::schema::Descriptions;
 
 pub(super) const TITLE: &str = "Kubernetes";
@@ -30,7 +30,7 @@ impl Document {
 pub fn openapi_v3() -> impl Iterator<Item = Document> {
     let descriptions = Descriptions::unpack();
     let document = move |(group, version)| Document { group, version, value: document(group, version, &descriptions) };
-    super::group_versions().into_iter().map(document)
+    super::group_versions().into_iter().chain([super::METRICS]).map(document)
 }
 
 /// `GET /openapi/v3`: which documents there are. The fingerprint of each is in its address, which so changes with it.
@@ -44,6 +44,9 @@ pub fn openapi_v3_index(documents: &[(String, u64)]) -> Value {
 fn document(group: &str, version: &str, descriptions: &Descriptions) -> Value {
     let (mut paths, mut schemas) = (Map::new(), Schemas::new(descriptions));
     super::kinds_of(group, version).for_each(|kind| paths::add(kind, &mut paths, &mut schemas));
+    if (group, version) == super::METRICS {
+        usage::add(&mut paths, &mut schemas);
+    }
     json!({
         "openapi": "3.0.0", "info": { "title": TITLE, "version": VERSION }, "paths": paths,
         "components": { "schemas": schemas.finish() },

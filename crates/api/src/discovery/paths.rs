@@ -188,7 +188,7 @@ impl Writer<'_, '_> {
     }
 }
 
-fn path_item(names: &[&str]) -> Value {
+pub(super) fn path_item(names: &[&str]) -> Value {
     let open: Vec<Value> = names
         .iter()
         .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }))
@@ -200,7 +200,7 @@ fn named(group: &str, version: &str, kind: &str) -> Value {
     json!({ "group": group, "version": version, "kind": kind })
 }
 
-fn query(name: &str, kind: &str) -> Value {
+pub(super) fn query(name: &str, kind: &str) -> Value {
     json!({ "name": name, "in": "query", "schema": { "type": kind, "uniqueItems": true } })
 }
 

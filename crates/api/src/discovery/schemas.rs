@@ -79,7 +79,34 @@ impl<'a> Schemas<'a> {
         status
     }
 
-    fn list_metadata(&mut self) -> Value {
+    /// Adds a schema that the table does not know, and answers a reference to it.
+    pub(super) fn add(&mut self, name: &str, schema: Value) -> Value {
+        self.made.insert(name.to_owned(), schema);
+        reference(name)
+    }
+
+    /// The same for one of a whole object, of this group, version and kind.
+    pub(super) fn add_kind(&mut self, name: &str, mut schema: Value, named: (&str, &str, &str)) -> Value {
+        let (group, version, kind) = named;
+        schema["x-kubernetes-group-version-kind"] = json!([{ "group": group, "version": version, "kind": kind }]);
+        let reference = self.add(name, schema);
+        self.type_fields(name);
+        reference
+    }
+
+    /// A reference to the metadata that every object has.
+    pub(super) fn object_metadata(&mut self) -> Value {
+        let field = schema::message_of("", "v1", "Pod").and_then(|pod| pod.field("metadata"));
+        let mut property = self.value(field.expect("a pod has metadata").of);
+        self.describe_field("io.k8s.api.core.v1.Pod", "metadata", &mut property);
+        property
+    }
+
+    pub(super) fn quantity(&mut self) -> Value {
+        self.value(Type::Quantity)
+    }
+
+    pub(super) fn list_metadata(&mut self) -> Value {
         let fields = [("continue", "string"), ("remainingItemCount", "integer"), ("resourceVersion", "string")];
         self.written("ListMeta", &fields)
     }

@@ -196,3 +196,26 @@ fn the_old_document_speaks_old_words() {
     assert!(parameters.iter().any(|p| p["name"] == "dryRun" && p["type"] == "string"), "{patch}");
     assert!(openapi_v2_protobuf(&old).len() > 100_000);
 }
+
+/// What is in no table is described all the same: `kubectl explain podmetrics` finds its way by these.
+#[test]
+fn what_is_used_is_described() {
+    let document = document("metrics.k8s.io", "v1beta1");
+    let package = "io.k8s.metrics.pkg.apis.metrics.v1beta1";
+    for (path, kind) in [
+        ("/apis/metrics.k8s.io/v1beta1/nodes", "NodeMetrics"),
+        ("/apis/metrics.k8s.io/v1beta1/nodes/{name}", "NodeMetrics"),
+        ("/apis/metrics.k8s.io/v1beta1/pods", "PodMetrics"),
+        ("/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods", "PodMetrics"),
+        ("/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods/{name}", "PodMetrics"),
+    ] {
+        let named = json!({ "group": "metrics.k8s.io", "version": "v1beta1", "kind": kind });
+        assert_eq!(document["paths"][path]["get"]["x-kubernetes-group-version-kind"], named, "{path}");
+    }
+    let schemas = &document["components"]["schemas"];
+    let of_pod = &schemas[format!("{package}.PodMetrics")]["properties"];
+    let fields: Vec<&str> = of_pod.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(fields, ["apiVersion", "containers", "kind", "metadata", "timestamp", "window"]);
+    assert!(of_pod["metadata"].to_string().contains("meta.v1.ObjectMeta"), "{of_pod}");
+    assert!(schemas[format!("{package}.NodeMetrics")]["properties"]["usage"]["additionalProperties"].is_object());
+}

@@ -89,7 +89,7 @@ pub fn apply(kind: &Kind, current: Option<&Value>, body: &[u8], options: &ApplyO
 
 /// The document as a clean value: of the right kind, nothing out of scope, no nulls.
 fn document(kind: &Kind, message: &'static Message, scope: Scope, body: &[u8]) -> Result<Value, Status> {
-    let sent = decode::read_body(Some("application/apply-patch+yaml"), body, kind.kind)?;
+    let sent = decode::read_applied(body)?;
     let expected = kind.api_version();
     if sent.api_version != expected {
         return Err(Status::bad_request(format!(
@@ -108,11 +108,12 @@ fn document(kind: &Kind, message: &'static Message, scope: Scope, body: &[u8]) -
     if managed_fields::raw(&document).is_some() {
         return Err(Status::bad_request("metadata.managedFields must be nil"));
     }
-    check::fits(message, &document).map_err(|mistake| {
+    let mistake = check::fits(message, &document).and_then(|()| decode::check_types(kind, &document));
+    mistake.map_err(|mistake| {
         let (namespace, name) = (crate::meta::namespace(&document), crate::meta::name(&document));
         let text = format!(
-            "failed to create typed patch object ({namespace}/{name}; {expected}, Kind={}): {mistake}",
-            kind.kind
+            "failed to create typed patch object ({namespace}/{name}; {}/{}, Kind={}): {mistake}",
+            kind.group, kind.version, kind.kind
         );
         // Upstream calls a client's mistake its own, 500. The words are what people look for; the blame can be right.
         Status::bad_request(text)
@@ -125,7 +126,7 @@ fn document(kind: &Kind, message: &'static Message, scope: Scope, body: &[u8]) -
 
 /// Whether `object` is stored as `live` is: a document may spell a quantity or a zero in its own way.
 fn is_stored(kind: &Kind, object: &Value, live: &Value) -> bool {
-    decode::normalise(kind, object.clone(), FieldValidation::Ignore).is_ok_and(|stored| stored.value == *live)
+    decode::normalise(kind, object, FieldValidation::Ignore).is_ok_and(|stored| stored.value == *live)
 }
 
 /// Whether `new`, prepared for the store, is `old` but for the moment at which it was applied: a document may leave out

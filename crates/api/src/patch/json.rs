@@ -4,6 +4,7 @@ use json_patch::{Patch, PatchOperation, patch_unsafe};
 use serde_json::Value;
 
 use super::unprocessable;
+use crate::decode::syntax;
 use crate::status::Status;
 
 /// More operations than this are refused (api-surface, appendix).
@@ -17,9 +18,14 @@ const MOST_COPIED: usize = 3 << 20;
 pub(super) fn patch(document: &mut Value, body: &[u8]) -> Result<(), Status> {
     let Patch(operations) = serde_json::from_slice(body).map_err(|error| {
         // A list of objects is a patch, even if one of them is no operation that anybody knows.
-        match serde_json::from_slice::<Vec<serde_json::Map<String, Value>>>(body) {
-            Ok(_) => unprocessable(),
-            Err(_) => Status::bad_request(format!("error decoding patch: {error}")),
+        let refused = |cause: String| Status::bad_request(format!("error decoding patch: {cause}"));
+        match serde_json::from_slice::<Value>(body) {
+            Err(_) => refused(syntax::words(body, &error)),
+            Ok(Value::Array(steps)) => match steps.iter().find(|step| !step.is_object()) {
+                Some(step) => refused(syntax::not_an_object(step, "jsonpatch.Operation")),
+                None => unprocessable(),
+            },
+            Ok(other) => refused(syntax::not_an_object(&other, "jsonpatch.Patch")),
         }
     })?;
     if operations.len() > MOST_OPERATIONS {

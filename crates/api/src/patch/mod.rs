@@ -14,6 +14,7 @@ use serde_json::Value;
 
 pub use apply::{ApplyOptions, apply, only_applied_again};
 
+use crate::decode::syntax;
 use crate::kinds::Kind;
 use crate::schema;
 use crate::status::{Details, Status};
@@ -77,7 +78,12 @@ fn unprocessable() -> Status {
 
 /// The object a merge or strategic patch consists of.
 fn object_in(body: &[u8]) -> Result<serde_json::Map<String, Value>, Status> {
-    serde_json::from_slice(body).map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))
+    let refused = |cause: String| Status::bad_request(format!("error decoding patch: {cause}"));
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(other) => Err(refused(syntax::not_an_object(&other, syntax::ANY_OBJECT))),
+        Err(error) => Err(refused(syntax::words(body, &error))),
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::{Map, Value, json};
 
 use super::{Rules, names, typed_as};
+use crate::decode::syntax;
 use crate::status::Cause;
 
 const DATA_MAX: usize = 1024 * 1024;
@@ -121,13 +122,15 @@ fn validate_type(secret: &Value, causes: &mut Vec<Cause>) {
 fn docker_config(secret: &Value, key: &str, causes: &mut Vec<Cause>) {
     if secret["data"].get(key).is_none() {
         causes.push(Cause::required(format!("data[{key}]"), ""));
-    } else if let Err(error) = serde_json::from_slice::<Map<String, Value>>(&bytes(secret, key)) {
-        causes.push(Cause::invalid(
-            format!("data[{key}]"),
-            "<secret contents redacted>",
-            &format!("{:?}", error.classify()),
-        ));
+        return;
     }
+    let bytes = bytes(secret, key);
+    let why = match serde_json::from_slice::<Value>(&bytes) {
+        Ok(Value::Object(_)) => return,
+        Ok(other) => syntax::not_an_object(&other, syntax::ANY_OBJECT),
+        Err(error) => syntax::words(&bytes, &error),
+    };
+    causes.push(Cause::invalid(format!("data[{key}]"), "<secret contents redacted>", &why));
 }
 
 fn bytes(secret: &Value, key: &str) -> Vec<u8> {

@@ -171,6 +171,12 @@ fn a_service_is_filled_in_and_judged() {
                "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}]})
     );
     assert_eq!(made["status"], json!({"loadBalancer": {}}));
+    // Go's clients write what nobody said.
+    for nothing in [json!(0), json!("")] {
+        let ports = json!([{"port": 80, "targetPort": nothing}]);
+        let made = create("services", json!({"metadata": {"name": "s"}, "spec": {"ports": ports}}));
+        assert_eq!(made["spec"]["ports"][0]["targetPort"], 80, "{nothing}");
+    }
     let s = |spec: Value| json!({"metadata": {"name": "s"}, "spec": spec});
     assert_eq!(refused("services", s(json!({}))), ["spec.ports: Required value"]);
     create("services", s(json!({"clusterIP": "None"})));

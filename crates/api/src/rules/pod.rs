@@ -38,7 +38,7 @@ impl Rules for PodRules {
 
     fn before_create(&self, object: &mut Value) -> Result<(), String> {
         admission::admit(object);
-        object["status"] = json!({ "phase": "Pending", "qosClass": qos::class(object) });
+        object["status"] = json!({ "phase": "Pending", "qosClass": qos::class(&object["spec"]) });
         if !list(&object["spec"], "schedulingGates").is_empty() {
             let message = "Scheduling is blocked due to non-empty scheduling gates";
             object["status"]["conditions"] = json!([{ "type": "PodScheduled", "status": "False",

@@ -47,6 +47,10 @@ impl Rules for ServiceRules {
         }
         for port in each_mut(spec, "ports") {
             put(port, "protocol", "TCP");
+            // Clients that are typed write 0 where nothing was said.
+            if port.get("targetPort").and_then(Value::as_i64) == Some(0) {
+                port.remove("targetPort");
+            }
             if let Some(number) = port.get("port").cloned() {
                 put(port, "targetPort", number);
             }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm};
+use api::placement::{self, Place};
+use k8s_openapi::api::core::v1::PodAffinityTerm;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt as _;
 
@@ -11,49 +12,19 @@ use crate::pod::PodView;
 
 /// Whether the node is among those that the pod wants.
 pub(super) fn wants_node(pod: &PodView, node: &NodeFacts) -> bool {
-    let selected = pod.spec.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
-    let required =
-        node_affinity(pod).and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
-    selected && required.is_none_or(|required| required.node_selector_terms.iter().any(|term| matches(term, node)))
+    placement::wants(&pod.spec.node_selector, pod.spec.affinity.as_deref(), place(node))
 }
 
 /// How much the pod would like the node: the weights of the preferences that it meets.
 pub(super) fn preference(pod: &PodView, node: &NodeFacts) -> i64 {
-    let preferred =
-        node_affinity(pod).and_then(|affinity| affinity.preferred_during_scheduling_ignored_during_execution.as_ref());
-    let met = preferred.into_iter().flatten().filter(|preferred| matches(&preferred.preference, node));
+    let affinity = pod.spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    let preferred = affinity.and_then(|it| it.preferred_during_scheduling_ignored_during_execution.as_ref());
+    let met = preferred.into_iter().flatten().filter(|it| placement::meets(&it.preference, place(node)));
     met.map(|preferred| i64::from(preferred.weight)).sum()
 }
 
-fn node_affinity(pod: &PodView) -> Option<&NodeAffinity> {
-    pod.spec.affinity.as_ref()?.node_affinity.as_ref()
-}
-
-/// A term without any requirement fits nobody.
-fn matches(term: &NodeSelectorTerm, node: &NodeFacts) -> bool {
-    let expressions = term.match_expressions.iter().flatten();
-    let fields = term.match_fields.iter().flatten();
-    if expressions.clone().next().is_none() && fields.clone().next().is_none() {
-        return false;
-    }
-    let field = |key: &str| (key == "metadata.name").then_some(&*node.name);
-    expressions.into_iter().all(|it| holds(it, node.labels.get(&it.key).map(String::as_str)))
-        && fields.into_iter().all(|it| holds(it, field(&it.key)))
-}
-
-fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let listed = |value: &str| requirement.values.iter().flatten().any(|one| one == value);
-    let number = |text: &str| text.parse::<i64>().ok();
-    let bound = requirement.values.as_ref().and_then(|values| number(values.first()?));
-    match requirement.operator.as_str() {
-        "In" => value.is_some_and(listed),
-        "NotIn" => !value.is_some_and(listed),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => value.and_then(number).zip(bound).is_some_and(|(value, bound)| value > bound),
-        "Lt" => value.and_then(number).zip(bound).is_some_and(|(value, bound)| value < bound),
-        _ => false,
-    }
+fn place(node: &NodeFacts) -> Place<'_> {
+    Place { name: &node.name, labels: &node.labels }
 }
 
 /// What keeps the pod off the node because of the pods that are there, or not there.

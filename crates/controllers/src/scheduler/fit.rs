@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1::{ContainerPort, Taint};
 
+use api::placement::NOT_WANTED;
+
 use super::affinity;
 use super::resources::Amounts;
 use super::world::{NodeFacts, Nominees, Place, Resident, World};
@@ -21,7 +23,7 @@ pub(super) fn refusal(pod: &PodView, node: &NodeFacts) -> Option<String> {
         return Some("node(s) were not ready".to_owned());
     }
     let wanted = affinity::wants_node(pod, node);
-    (!wanted).then(|| "node(s) didn't match Pod's node affinity/selector".to_owned())
+    (!wanted).then(|| NOT_WANTED.to_owned())
 }
 
 /// Everything that keeps the pod off the node that the first of the checks to fail knows of; nothing if it fits. Room and

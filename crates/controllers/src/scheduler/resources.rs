@@ -33,9 +33,16 @@ impl Amounts {
         Self(amounts.collect())
     }
 
-    /// What one container asks for.
-    fn of_container(container: &ContainerView) -> Self {
-        Self::of(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
+    /// What one container asks for, or still has where that is more. What a node has refused to give counts for nothing.
+    fn of_container(pod: &PodView, container: &ContainerView) -> Self {
+        let mut asked = Self::of(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()));
+        let granted = Self::of(pod.status.granted(&container.name));
+        if pod.status.is_resize_infeasible() {
+            granted.0.iter().for_each(|(name, amount)| *asked.entry(name) = *amount);
+        } else {
+            asked.raise(&granted);
+        }
+        asked
     }
 
     /// What a pod asks for: its containers and sidecars together, or an init container beside the sidecars before it
@@ -44,7 +51,7 @@ impl Amounts {
         let spec = &pod.spec;
         let (mut sidecars, mut most) = (Self::default(), Self::default());
         for container in &spec.init_containers {
-            let own = Self::of_container(container);
+            let own = Self::of_container(pod, container);
             if container.restart_policy.as_deref() == Some("Always") {
                 sidecars.add(&own);
                 most.raise(&sidecars);
@@ -55,7 +62,7 @@ impl Amounts {
             }
         }
         let mut total = sidecars;
-        spec.containers.iter().for_each(|container| total.add(&Self::of_container(container)));
+        spec.containers.iter().for_each(|container| total.add(&Self::of_container(pod, container)));
         total.raise(&most);
         // What is asked for the pod as a whole comes in place of its containers' sum.
         let whole = Self::of(spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()));
@@ -119,5 +126,31 @@ impl Amounts {
             (counts && *amount > left).then(words)
         };
         asked.0.iter().filter_map(short).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_pod_has_counts_until_it_has_less_and_what_it_cannot_get_does_not() {
+        let cpus = |granted: &str, reason: &str| {
+            let pod = serde_json::from_value::<PodView>(json!({
+                "metadata": { "name": "p" },
+                "spec": { "containers": [{ "name": "app", "resources": { "requests": { "cpu": "2" } } }] },
+                "status": {
+                    "containerStatuses": [{ "name": "app", "allocatedResources": { "cpu": granted } }],
+                    "conditions": [{ "type": "PodResizePending", "status": "True", "reason": reason }],
+                },
+            }));
+            Amounts::of_pod(&pod.unwrap()).get(CPU)
+        };
+        assert_eq!(cpus("3", "Deferred"), 3000, "it is to have less, and has not yet");
+        assert_eq!(cpus("1", "Deferred"), 2000, "it is to have more as soon as that can be");
+        assert_eq!(cpus("1", "Infeasible"), 1000, "it will never have more");
     }
 }

@@ -5,13 +5,14 @@
 //! more is given what it waits for. Nothing of this needs to be remembered: after a restart the API, or a file, asks for it
 //! again, and those who give way go on leaving.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use lifecycle::{ContainerState, ContainerStatus, Event, Input, KillCause, PodPhase};
 use runtime::Runtime;
 use tokio::task::JoinSet;
 use tracing::{debug, info};
 
+use super::placement::Placed;
 use super::{Handle, Mode, Pods};
 use crate::hands::lock;
 use crate::room::{self, Missing, Promise, Room, Tenant};
@@ -22,6 +23,8 @@ pub(super) struct Line {
     capacity: Room,
     /// Who waits: the most important first, of equals who came first.
     waiting: Vec<String>,
+    /// Whose change of resources waits for room.
+    pub(super) deferred: BTreeSet<String>,
     /// One task for each pod that has room while somebody waits; it ends when the pod needs its room no more.
     freed: JoinSet<String>,
     /// Whose tasks those are.
@@ -30,7 +33,13 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn new(capacity: Room) -> Self {
-        Self { capacity, waiting: Vec::new(), freed: JoinSet::new(), watched: HashSet::new() }
+        Self {
+            capacity,
+            waiting: Vec::new(),
+            deferred: BTreeSet::new(),
+            freed: JoinSet::new(),
+            watched: HashSet::new(),
+        }
     }
 
     /// Somebody needs its room no more. Never if nobody waits for that.
@@ -40,6 +49,11 @@ impl Line {
             Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
             None => std::future::pending().await,
         }
+    }
+
+    /// What the node has to give.
+    pub(super) fn capacity(&self) -> Room {
+        self.capacity
     }
 
     /// Who waits before this pod.
@@ -70,8 +84,10 @@ impl<R: Runtime> Pods<R> {
 
     /// The node does not go down after all: whoever waited, and was not turned away meanwhile, waits again.
     pub(super) async fn seek_room_again(&mut self) {
+        // One of whom it is not known yet whether it may be here comes by itself when it is.
+        let may_come = |handle: &Handle| waits(handle) && handle.placed != Placed::Asked;
         let waiting: Vec<String> =
-            self.drivers.iter().filter(|(_, handle)| waits(handle)).map(|(uid, _)| uid.clone()).collect();
+            self.drivers.iter().filter(|(_, handle)| may_come(handle)).map(|(uid, _)| uid.clone()).collect();
         for uid in waiting {
             self.seek_room(&uid).await;
         }
@@ -87,10 +103,15 @@ impl<R: Runtime> Pods<R> {
     /// Somebody needs its room no more: those who wait look again, in their order.
     pub(super) async fn room_freed(&mut self, freed: &str) {
         self.line.watched.remove(freed);
+        self.look_for_room().await;
+    }
+
+    /// There is more room than before, as somebody left or needs less.
+    pub(super) async fn look_for_room(&mut self) {
         for uid in self.line.waiting.clone() {
             self.settle(&uid).await;
         }
-        self.watch_over_room();
+        self.resize_deferred().await;
     }
 
     /// Decides about one who waits.
@@ -166,8 +187,8 @@ impl<R: Runtime> Pods<R> {
     }
 
     /// While somebody waits, everybody who leaves is noticed.
-    fn watch_over_room(&mut self) {
-        if self.line.waiting.is_empty() {
+    pub(super) fn watch_over_room(&mut self) {
+        if self.line.waiting.is_empty() && self.line.deferred.is_empty() {
             self.line.freed.abort_all();
             (self.line.freed, self.line.watched) = (JoinSet::new(), HashSet::new());
             return;
@@ -187,16 +208,16 @@ impl<R: Runtime> Pods<R> {
 
 /// Whether a pod takes room: it has begun, and something of it may still run. What was never begun but only has to go
 /// may have left something running, too.
-fn has_room(handle: &Handle) -> bool {
+pub(super) fn has_room(handle: &Handle) -> bool {
     (handle.begun || is_leaving(handle)) && !handle.entry.progress.borrow().needs_nothing()
 }
 
 /// Whether a pod may still begin.
-fn waits(handle: &Handle) -> bool {
+pub(super) fn waits(handle: &Handle) -> bool {
     !handle.begun && !is_leaving(handle)
 }
 
-fn is_leaving(handle: &Handle) -> bool {
+pub(super) fn is_leaving(handle: &Handle) -> bool {
     let asked = handle.told.is_some() || handle.object_gone || handle.unwanted || handle.gives_way;
     asked || handle.entry.progress.borrow().deadline.is_some()
 }

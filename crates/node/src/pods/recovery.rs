@@ -87,7 +87,10 @@ impl<R: Runtime> Pods<R> {
             Some(report) => report.sandbox.ip().map(|ip| ip.to_string()),
             None => facts.pod.status.as_ref().and_then(|s| s.pod_ip.clone()),
         };
+        facts.whole = report.as_ref().filter(|report| report.alive).map(|report| report.spec.resources.clone());
+        facts.grant(&facts.pod.clone());
         for container in report.iter().flat_map(|r| &r.containers) {
+            facts.know_what_it_has(container);
             match self.tools.runtime.ensure_image(&container.image_id).await {
                 Ok(image) => facts.know_image(&container.id.name, &image),
                 Err(_) => _ = facts.image_ids.insert(container.id.name.clone(), container.image_id.clone()),

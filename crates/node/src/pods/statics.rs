@@ -13,6 +13,7 @@ use tracing::{debug, info, warn};
 
 use super::{Mode, Pods};
 use crate::hands::lock;
+use crate::room::Room;
 use crate::statics::{Wanted, full_name, is_static, mirror};
 use crate::translate::pod_spec::spec_changes;
 
@@ -104,6 +105,7 @@ impl<R: Runtime> Pods<R> {
             let is_news = facts.pod.metadata.annotations != pod.metadata.annotations || facts.pod.spec != pod.spec;
             let changes = spec_changes(&facts.pod, &pod);
             facts.pod = pod.clone();
+            facts.grant(&pod);
             (changes, is_news)
         };
         if !is_news {
@@ -116,8 +118,13 @@ impl<R: Runtime> Pods<R> {
         for change in changes {
             let _ = handle.inbox.send(Input::SpecChanged { change }).await;
         }
+        handle.entry.granted.notify_one();
         // The mirror shows the manifest as it is.
         handle.entry.flush.refresh();
+        let had = std::mem::replace(&mut handle.asks, Room::of_pod(&pod));
+        if !had.is_within(handle.asks) {
+            self.look_for_room().await;
+        }
     }
 
     /// Nothing is left of a static pod: the next of its name begins, or its mirror goes.

@@ -26,6 +26,8 @@ use crate::statics::is_static;
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// How long a pod that was stopped may take to give back what it had before others are looked at.
 const CLEAN_UP: Duration = Duration::from_secs(30);
+/// How long what pods have left behind may take to be deleted before somebody has to go all the same.
+const TIDIED: Duration = Duration::from_secs(5);
 /// The rules always answer; this only bounds what a broken driver could cost.
 const ANSWER: Duration = Duration::from_secs(600);
 
@@ -91,6 +93,7 @@ impl<R: Runtime> Monitor<R> {
             let due = self.observe(now, &readings);
             self.show(now);
             match due {
+                Some((threshold, _)) if self.leavings_made_room(threshold).await => {}
                 Some((threshold, _)) if self.images_made_room(threshold).await => {}
                 Some((threshold, reading)) => self.reclaim(threshold, reading).await,
                 None => self.helpless = None,
@@ -135,6 +138,24 @@ impl<R: Runtime> Monitor<R> {
         }
     }
 
+    /// Whether what pods have left behind was enough: its deletion stands back for everything else, but nobody has to go for it.
+    async fn leavings_made_room(&self, threshold: Threshold) -> bool {
+        match threshold.signal {
+            Signal::MemoryAvailable | Signal::PidAvailable => return false,
+            Signal::NodefsAvailable
+            | Signal::NodefsInodesFree
+            | Signal::ImagefsAvailable
+            | Signal::ImagefsInodesFree => {}
+        }
+        let _ = tokio::time::timeout(TIDIED, self.tools.runtime.tidied()).await;
+        self.has_room(threshold)
+    }
+
+    fn has_room(&self, threshold: Threshold) -> bool {
+        let left = signals::read(&self.nodefs, &self.imagefs).get(&threshold.signal).copied();
+        left.is_some_and(|reading| !threshold.is_passed(reading))
+    }
+
     /// Whether images that nobody uses were enough: they go before any pod has to.
     async fn images_made_room(&self, threshold: Threshold) -> bool {
         let device = |path: &Path| std::fs::metadata(path).map(|about| about.dev()).ok();
@@ -146,8 +167,7 @@ impl<R: Runtime> Monitor<R> {
         if !helps || self.images.free(&*self.tools.runtime, u64::MAX).await == 0 {
             return false;
         }
-        let left = signals::read(&self.nodefs, &self.imagefs).get(&threshold.signal).copied();
-        left.is_some_and(|reading| !threshold.is_passed(reading))
+        self.has_room(threshold)
     }
 
     /// Lets one pod go, and waits until it has.

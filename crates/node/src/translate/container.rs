@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::{find_ephemeral, unmet};
 use crate::volumes::Prepared;
-use k8s_openapi::api::core::v1::{Container, EnvVarSource, Pod, PodSecurityContext, SecurityContext};
+use k8s_openapi::api::core::v1::{
+    Container, EnvVarSource, Pod, PodSecurityContext, ResourceRequirements, SecurityContext,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use runtime::{ContainerId, ContainerSpec, Mount, Propagation, Resources, Seccomp};
 
@@ -84,7 +86,7 @@ pub fn container_spec(
         no_new_privileges: security.and_then(|s| s.allow_privilege_escalation) == Some(false),
         cap_add: security.and_then(|s| s.capabilities.as_ref()?.add.clone()).unwrap_or_default(),
         cap_drop: security.and_then(|s| s.capabilities.as_ref()?.drop.clone()).unwrap_or_default(),
-        resources: resources(container),
+        resources: resources(container.resources.as_ref()),
         termination_message_path: container.termination_message_path.clone(),
         oom_score_adj: Some(oom_score(pod, container, facts.memory_bytes)),
         unmasked_proc: security.and_then(|s| s.proc_mount.as_deref()) == Some("Unmasked"),
@@ -340,7 +342,8 @@ fn seccomp(security: Option<&SecurityContext>, pod: Option<&PodSecurityContext>)
     }
 }
 
-fn user(security: Option<&SecurityContext>, pod: Option<&PodSecurityContext>) -> Option<u32> {
+/// The user that a container is to run as, if it or its pod says so.
+pub(crate) fn user(security: Option<&SecurityContext>, pod: Option<&PodSecurityContext>) -> Option<u32> {
     id(security.and_then(|s| s.run_as_user).or_else(|| pod.and_then(|p| p.run_as_user)))
 }
 
@@ -357,8 +360,8 @@ fn id(number: Option<i64>) -> Option<u32> {
     number.and_then(|n| u32::try_from(n).ok())
 }
 
-fn resources(container: &Container) -> Resources {
-    let map = container.resources.as_ref();
+/// What a container is given of cpu and memory.
+pub(super) fn resources(map: Option<&ResourceRequirements>) -> Resources {
     let millis = |which: Option<&BTreeMap<String, Quantity>>, name: &str| {
         which.and_then(|m| m.get(name)).and_then(quantity_millis).and_then(|n| u64::try_from(n).ok())
     };
@@ -368,6 +371,7 @@ fn resources(container: &Container) -> Resources {
         memory_bytes: millis(limits, "memory").map(|m| m / 1000),
         cpu_limit_millis: millis(limits, "cpu"),
         cpu_request_millis: millis(requests, "cpu"),
+        memory_request_bytes: millis(requests, "memory").map(|m| m / 1000),
         pids: None,
     }
 }

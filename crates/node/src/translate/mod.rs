@@ -16,9 +16,9 @@ use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lifecycle::Wall;
 
-/// A wall-clock label as the API writes it.
+/// A wall-clock label as the API tells it: in whole seconds.
 pub fn api_time(wall: Wall) -> Option<Time> {
-    Timestamp::from_millisecond(wall.0).ok().map(Time)
+    Timestamp::from_second(wall.0.div_euclid(1000)).ok().map(Time)
 }
 
 /// The container of that name, whatever kind it is of.

@@ -1,46 +1,195 @@
-//! Resources that were changed while a container runs (`pods/resize`): what it has, and that it has not got the rest yet.
+//! Resources that are changed while a pod runs (`pods/resize`): what was granted, what each run has of it, and what people are
+//! told meanwhile.
+//!
+//! What a pod asks for is in its spec. What it was granted is kept with its manifest, and is what its containers are started
+//! with; `crate::pods` grants, and `crate::hands` sees to it that those that run get it.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use lifecycle::Condition;
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use lifecycle::{Condition, ContainerName, Instance};
+use runtime::{ContainerReport, Resources};
+use serde_json::{Value, json};
 
-use super::container::quantity_millis;
-use super::find_container;
+use super::container::resources;
+use super::sandbox::pod_resources;
+use super::status::Facts;
 
-/// The condition's name.
+/// The condition of a pod that waits for the resources it asks for.
 pub const PENDING: &str = "PodResizePending";
-const MESSAGE: &str = "the node does not change what a running container has; it gets it when it is started again";
+/// The condition of a pod that was granted what its containers have not got yet.
+pub const IN_PROGRESS: &str = "PodResizeInProgress";
 
-/// Whether a container that runs has something else than the pod asks for by now. `None`: there is nothing to say about it.
-pub fn pending<'a>(
-    pod: &Pod,
-    statuses: impl Iterator<Item = &'a ContainerStatus>,
-    stored: Option<&Vec<PodCondition>>,
-) -> Option<Condition> {
-    let mut behind: Vec<&str> = statuses
-        .filter(|status| status.state.as_ref().is_some_and(|state| state.running.is_some()))
-        .filter(|status| {
-            let asked = find_container(pod, &status.name).and_then(|container| container.resources.clone());
-            status.resources.as_ref().is_some_and(|given| !same(given, &asked.unwrap_or_default()))
-        })
-        .map(|status| status.name.as_str())
-        .collect();
-    behind.sort_unstable();
-    if !behind.is_empty() {
-        let message = format!("{} ({MESSAGE})", behind.join(", "));
-        return Some(Condition { holds: true, reason: Some("Infeasible".to_owned()), message: Some(message) });
-    }
-    // Once said, it has to be taken back.
-    let said = stored.is_some_and(|list| list.iter().any(|condition| condition.type_ == PENDING));
-    said.then_some(Condition { holds: false, reason: None, message: None })
+/// How far the change of a pod's resources is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Resize {
+    /// It was not granted.
+    pub pending: Option<Pending>,
+    /// It was granted, to a pod of this generation, and some container has not got it yet.
+    pub granted: Option<i64>,
+    /// What kept a container from getting it.
+    pub error: Option<String>,
+    /// Runs that end because their containers get it by their next one.
+    pub restarting: BTreeMap<String, u32>,
 }
 
-/// `1` and `1000m` are the same.
-fn same(given: &ResourceRequirements, asked: &ResourceRequirements) -> bool {
-    let amounts = |map: &Option<BTreeMap<String, Quantity>>| -> [Option<u128>; 2] {
-        ["cpu", "memory"].map(|name| map.as_ref().and_then(|map| map.get(name)).and_then(quantity_millis))
+/// Why a pod does not get what it asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pending {
+    /// `Deferred` until others leave, or `Infeasible`.
+    pub reason: &'static str,
+    /// What is missing.
+    pub message: String,
+    /// What asked for it.
+    pub generation: i64,
+}
+
+impl Resize {
+    /// What is told of it; nothing if there is nothing to tell.
+    pub fn conditions(&self) -> Vec<(&'static str, Condition)> {
+        let holds = |reason: Option<&str>, message: Option<String>| Condition {
+            holds: true,
+            reason: reason.map(str::to_owned),
+            message,
+        };
+        let pending = self.pending.as_ref();
+        let pending = pending.map(|pending| (PENDING, holds(Some(pending.reason), Some(pending.message.clone()))));
+        let error = self.error.clone();
+        let granted = self.granted.map(|_| (IN_PROGRESS, holds(error.as_ref().map(|_| "Error"), error)));
+        pending.into_iter().chain(granted).collect()
+    }
+}
+
+impl Facts {
+    /// Everything that `pod` asks for is granted.
+    pub fn grant(&mut self, pod: &Pod) {
+        let granted = resizable(pod).map(|own| (own.name.clone(), own.resources.clone().unwrap_or_default()));
+        self.granted = granted.collect();
+    }
+
+    /// A run of an earlier agent, as the runtime knows it.
+    pub fn know_what_it_has(&mut self, container: &ContainerReport) {
+        let run = Instance { name: ContainerName(container.id.name.clone()), attempt: container.id.attempt };
+        let granted = self.granted.get(&container.id.name).cloned();
+        let (wants, mut has) = (amounts(granted.as_ref()), container.resources.clone());
+        // Runtimes of old did not write that down, and nothing is made of it.
+        has.memory_request_bytes = has.memory_request_bytes.or(wants.memory_request_bytes);
+        if wants == has {
+            self.know_resources(&run, granted);
+        }
+        if container.exit.is_none() {
+            self.has.insert(run, has);
+        }
+    }
+
+    /// Whether the newest object asks for something else than was granted.
+    pub fn asks_for_other_resources(&self) -> bool {
+        resizable(&self.pod).any(|own| {
+            let granted = self.granted.get(&own.name);
+            granted != own.resources.as_ref() && amounts(granted) != amounts(own.resources.as_ref())
+        })
+    }
+
+    /// A pod with what was granted to it instead of what it asks for.
+    pub fn as_granted(&self, pod: &Pod) -> Pod {
+        let mut pod = pod.clone();
+        let Some(spec) = &mut pod.spec else { return pod };
+        for own in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+            self.give_granted(own);
+        }
+        pod
+    }
+
+    /// Has a container ask for what was granted to it.
+    pub fn give_granted(&self, container: &mut Container) {
+        if let Some(granted) = self.granted.get(&container.name) {
+            container.resources = Some(granted.clone());
+        }
+    }
+
+    /// Runs that have something else than was granted to their containers.
+    pub fn behind(&self) -> Vec<Behind> {
+        let behind = |(run, has): (&Instance, &Resources)| {
+            let granted = self.granted.get(&run.name.0)?;
+            let wants = amounts(Some(granted));
+            if *has == wants {
+                return None;
+            }
+            let is_restarted = needs_restart(&self.pod, &run.name.0, has, &wants);
+            Some(Behind { run: run.clone(), granted: granted.clone(), wants, is_restarted })
+        };
+        self.has.iter().filter_map(behind).collect()
+    }
+
+    /// What the pod has as a whole, and what it should have by what was granted; `None` before its sandbox is made.
+    pub fn whole(&self) -> Option<(Resources, Resources)> {
+        Some((self.whole.clone()?, pod_resources(&self.as_granted(&self.pod))))
+    }
+}
+
+/// Enough for both: what a pod has while some of its containers have the one and some the other.
+pub fn enough_for_both(one: &Resources, other: &Resources) -> Resources {
+    let no_less = |read: fn(&Resources) -> Option<u64>| read(one).zip(read(other)).map(|(one, other)| one.max(other));
+    Resources {
+        memory_bytes: no_less(|it| it.memory_bytes),
+        cpu_limit_millis: no_less(|it| it.cpu_limit_millis),
+        cpu_request_millis: one.cpu_request_millis.max(other.cpu_request_millis),
+        ..other.clone()
+    }
+}
+
+/// A run that has something else than it should.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Behind {
+    /// Which one.
+    pub run: Instance,
+    /// What was granted to its container.
+    pub granted: ResourceRequirements,
+    /// The same, as the runtime takes it.
+    pub wants: Resources,
+    /// The container gets it by being run again (`resizePolicy: RestartContainer`).
+    pub is_restarted: bool,
+}
+
+/// What the runtime makes of it.
+pub fn amounts(of: Option<&ResourceRequirements>) -> Resources {
+    resources(of)
+}
+
+fn resizable(pod: &Pod) -> impl Iterator<Item = &Container> {
+    pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers))
+}
+
+/// Whether a change of what a container has asks for another run of it. A run to completion is never begun anew.
+fn needs_restart(pod: &Pod, name: &str, has: &Resources, wants: &Resources) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    let sidecars = spec.init_containers.iter().flatten().filter(|own| own.restart_policy.as_deref() == Some("Always"));
+    let Some(container) = spec.containers.iter().chain(sidecars).find(|own| own.name == name) else { return false };
+    let cpu = |of: &Resources| (of.cpu_limit_millis, of.cpu_request_millis);
+    let memory = |of: &Resources| (of.memory_bytes, of.memory_request_bytes);
+    container.resize_policy.iter().flatten().any(|policy| {
+        let changes = match policy.resource_name.as_str() {
+            "cpu" => cpu(has) != cpu(wants),
+            "memory" => memory(has) != memory(wants),
+            _ => false,
+        };
+        changes && policy.restart_policy == "RestartContainer"
+    })
+}
+
+/// What people are told of a resize: upstream's words, with what the pod asks for.
+pub fn message(words: &str, pod: &Pod, generation: i64, error: Option<&str>) -> String {
+    let of = |list: &[Container]| -> Value {
+        let own = |own: &Container| json!({ "name": own.name, "resources": own.resources.clone().unwrap_or_default() });
+        list.iter().map(own).collect()
     };
-    amounts(&given.limits) == amounts(&asked.limits) && amounts(&given.requests) == amounts(&asked.requests)
+    let spec = pod.spec.as_ref();
+    let mut summary = json!({ "containers": spec.map(|spec| of(&spec.containers)), "generation": generation });
+    if let Some(init) = spec.and_then(|spec| spec.init_containers.as_deref()).filter(|init| !init.is_empty()) {
+        summary["initContainers"] = of(init);
+    }
+    if let Some(error) = error {
+        summary["error"] = json!(error);
+    }
+    format!("{words}: {summary}")
 }

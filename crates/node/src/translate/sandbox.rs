@@ -2,8 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use k8s_openapi::api::core::v1::{ContainerPort, Pod, PodDNSConfig, PodSpec};
-use runtime::{HostPort, PodUid, Protocol, SandboxSpec};
+use api::amounts::Amounts;
+use api::quantity::Quantity;
+use k8s_openapi::api::core::v1::{ContainerPort, Pod, PodDNSConfig, PodSpec, ResourceRequirements};
+use runtime::{HostPort, PodUid, Protocol, Resources, SandboxSpec};
+use serde_json::Value;
 
 /// The C library looks at no more.
 const NAMESERVERS_MAX: usize = 3;
@@ -20,6 +23,7 @@ pub fn sandbox_spec(pod: &Pod) -> SandboxSpec {
     let name = meta.name.clone().unwrap_or_default();
     let (hostname, fqdn) = host_names(pod);
     let flag = |read: fn(&PodSpec) -> Option<bool>| spec.and_then(read).unwrap_or(false);
+    let plain = spec.map(as_value).unwrap_or_default();
     SandboxSpec {
         uid: PodUid(meta.uid.clone().unwrap_or_default()),
         name,
@@ -37,7 +41,38 @@ pub fn sandbox_spec(pod: &Pod) -> SandboxSpec {
         host_ports: spec.map(host_ports).unwrap_or_default(),
         // No word of a manifest: the node's to say.
         pids_max: None,
+        resources: spec.map(|spec| resources_of(spec, &plain)).unwrap_or_default(),
+        best_effort: spec.is_some() && api::qos_class(&plain) == "BestEffort",
     }
+}
+
+/// What all containers of the pod are given together: what they ask for, and a limit of what every one of them limits.
+pub fn pod_resources(pod: &Pod) -> Resources {
+    pod.spec.as_ref().map(|spec| resources_of(spec, &as_value(spec))).unwrap_or_default()
+}
+
+/// The same of a spec that was written as `plain` already.
+fn resources_of(spec: &PodSpec, plain: &Value) -> Resources {
+    let (requests, limits) = (Amounts::requested_by(plain), Amounts::limits_of(plain));
+    let all_limit = |name: &str| {
+        let is_limited = |of: Option<&ResourceRequirements>| {
+            let limit = of.and_then(|of| of.limits.as_ref()?.get(name)?.0.parse::<Quantity>().ok());
+            limit.is_some_and(|limit| !limit.is_zero())
+        };
+        let mut containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+        is_limited(spec.resources.as_ref()) || containers.all(|own| is_limited(own.resources.as_ref()))
+    };
+    let whole = |amount: i64| u64::try_from(amount).ok().filter(|amount| *amount > 0);
+    Resources {
+        memory_bytes: limits.get("memory").filter(|_| all_limit("memory")).and_then(|limit| whole(limit.ceil())),
+        cpu_limit_millis: limits.get("cpu").filter(|_| all_limit("cpu")).and_then(|limit| whole(limit.milli_ceil())),
+        cpu_request_millis: requests.get("cpu").and_then(|request| whole(request.milli_ceil())),
+        ..Resources::default()
+    }
+}
+
+fn as_value(spec: &PodSpec) -> Value {
+    serde_json::to_value(spec).unwrap_or_default()
 }
 
 /// What the pod calls itself, and its full name if it has one. On the host's network it is called like the host.
@@ -213,6 +248,39 @@ mod tests {
         assert_eq!(ports_not_mapped(&pod), ["hostPort 8082 at 2001:db8::1 is not applied: only IPv4 addresses can be"]);
         pod.spec.as_mut().expect("a spec").host_network = Some(true);
         assert!(sandbox_spec(&pod).host_ports.is_empty() && ports_not_mapped(&pod).is_empty());
+    }
+
+    /// The shares of upstream's rules: sidecars count with the containers, an init container if it is more; what the pod says as a
+    /// whole comes first; a limit is one of the pod if everybody has it.
+    #[test]
+    fn a_pod_is_given_what_its_containers_are_together() {
+        let own = |request: &str, limit: Option<&str>| {
+            let mut resources = serde_json::json!({ "requests": { "cpu": request } });
+            if let Some(limit) = limit {
+                resources["limits"] = serde_json::json!({ "cpu": limit, "memory": "64Mi" });
+            }
+            serde_json::json!({ "name": "x", "resources": resources })
+        };
+        let given = |spec: serde_json::Value| {
+            let pod = serde_json::from_value(serde_json::json!({ "metadata": {}, "spec": spec })).expect("a pod");
+            let spec = sandbox_spec(&pod);
+            let Resources { cpu_request_millis, cpu_limit_millis, memory_bytes, .. } = spec.resources;
+            (cpu_request_millis, cpu_limit_millis, memory_bytes.map(|bytes| bytes >> 20), spec.best_effort)
+        };
+        let mut sidecar = own("100m", Some("200m"));
+        sidecar["restartPolicy"] = "Always".into();
+        let (app, init) = (own("200m", Some("1")), own("900m", Some("900m")));
+        let all = serde_json::json!({ "initContainers": [sidecar, init], "containers": [app, app] });
+        assert_eq!(given(all.clone()), (Some(1000), Some(2200), Some(192), false));
+        let mut one_without = all.clone();
+        one_without["containers"][1] = own("1m", None);
+        assert_eq!(given(one_without.clone()), (Some(1000), None, None, false));
+        one_without["resources"] = serde_json::json!({ "requests": { "cpu": "3" }, "limits": { "cpu": "4" } });
+        assert_eq!(given(one_without), (Some(3000), Some(4000), None, false), "the pod says so itself");
+        let nothing = serde_json::json!({ "containers": [own("0", None), { "name": "y" }] });
+        assert_eq!(given(nothing), (None, None, None, true));
+        let memory = serde_json::json!({ "name": "x", "resources": { "limits": { "memory": "1Gi" } } });
+        assert_eq!(given(serde_json::json!({ "containers": [memory] })), (None, None, Some(1024), false));
     }
 
     #[test]

@@ -11,9 +11,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lifecycle::{
     Condition, ContainerState, ContainerStatus, Instance, PodPhase, PodStatus, Role, Terminated, Wall, message,
 };
-use runtime::{ContainerId, Image, PodUid};
+use runtime::{ContainerId, Image, PodUid, Resources};
 
-use super::{api_time, find_container, resize};
+use super::resize::Resize;
+use super::{api_time, find_container};
 use crate::images::name_the_image;
 use crate::statics::is_static;
 
@@ -38,6 +39,14 @@ pub struct Facts {
     pub ran: BTreeMap<Instance, RanImage>,
     /// What the newest runs were given of cpu and memory. Of a run of an earlier agent, the API knows.
     pub given: BTreeMap<Instance, ResourceRequirements>,
+    /// What was granted to each container: by its spec, as it was when that was last possible.
+    pub granted: BTreeMap<String, ResourceRequirements>,
+    /// What those that run have of it.
+    pub has: BTreeMap<Instance, Resources>,
+    /// What the pod has as a whole, once its sandbox is made.
+    pub whole: Option<Resources>,
+    /// How far a change of that is.
+    pub resize: Resize,
     /// When a run was refused that would have been its container's next.
     pub refused: BTreeMap<Instance, Wall>,
     /// What each run left in its termination message file.
@@ -116,15 +125,13 @@ pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>,
         list.sort_by(|a, b| a.name.cmp(&b.name));
     }
     let init_statuses = to_api(init);
-    let said = stored_conditions(facts, before);
-    let resize = resize::pending(&facts.pod, main_statuses.iter().chain(&init_statuses).flatten(), said);
     let ip = facts.pod_ip.clone();
     ApiStatus {
         phase: Some(told.to_owned()),
         reason: own(&status.reason).or_else(|| stored.and_then(|b| b.reason.clone())),
         message: own(&status.message).or_else(|| stored.and_then(|b| b.message.clone())),
         ephemeral_container_statuses: to_api(ephemeral),
-        conditions: Some(conditions(status, facts, before, resize.as_ref(), now)),
+        conditions: Some(conditions(status, facts, before, now)),
         container_statuses: main_statuses,
         init_container_statuses: init_statuses,
         host_ip: Some(facts.host_ip.clone()),
@@ -157,13 +164,7 @@ fn stored_conditions<'a>(facts: &'a Facts, before: Option<&'a ApiStatus>) -> Opt
     before.and_then(|b| b.conditions.as_ref()).or_else(|| facts.pod.status.as_ref()?.conditions.as_ref())
 }
 
-fn conditions(
-    status: &PodStatus,
-    facts: &Facts,
-    before: Option<&ApiStatus>,
-    resize: Option<&Condition>,
-    now: Wall,
-) -> Vec<PodCondition> {
+fn conditions(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>, now: Wall) -> Vec<PodCondition> {
     let stored = stored_conditions(facts, before);
     let scheduled = Condition { holds: true, reason: None, message: None };
     let ready = gated(&status.ready, &facts.pod);
@@ -180,7 +181,8 @@ fn conditions(
         ("adieu.dev/TerminationBlocked", &status.blocked),
     ];
     let at_the_end = at_the_end.into_iter().filter_map(|(kind, condition)| Some((kind, condition.as_ref()?)));
-    let resize = resize.map(|condition| (resize::PENDING, condition));
+    let resize = facts.resize.conditions();
+    let resize = resize.iter().map(|(kind, condition)| (*kind, condition));
     let ours: Vec<_> = ours.into_iter().chain(at_the_end).chain(resize).collect();
     // Conditions of others (readiness gates, DisruptionTarget) are theirs to change: a merge by type leaves them alone.
     ours.into_iter()
@@ -323,7 +325,7 @@ fn container(status: &ContainerStatus, told: &Told<'_>) -> ApiContainer {
         state: Some(state),
         last_state: Some(status.last.as_ref().map_or_else(ApiState::default, |l| terminated(name, l, told))),
         stop_signal: status.stop_signal.map(|signal| signal.to_string()),
-        allocated_resources: given.as_ref().or(asked).and_then(|given| given.requests.clone()),
+        allocated_resources: facts.granted.get(name).or(asked).and_then(|granted| granted.requests.clone()),
         resources: given.or_else(|| was_ever_made.then(|| asked.cloned().unwrap_or_default())),
         volume_mounts: container.as_ref().and_then(|c| mounted(c.volume_mounts.as_deref()?)),
         ..ApiContainer::default()
@@ -384,7 +386,9 @@ mod tests {
     };
 
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+    use serde_json::json;
 
+    use super::super::resize::{Pending, amounts};
     use super::*;
 
     fn facts() -> Facts {
@@ -528,36 +532,79 @@ mod tests {
         assert_eq!((told.phase.as_deref(), told.reason.as_deref()), (Some("Failed"), Some("Terminated")));
     }
 
-    /// What a container has is told, and that it has not got what was asked for since; to the next agent, too.
+    /// What a container has is told, to the next agent, too, and what was granted to it beside that.
     #[test]
-    fn a_resize_waits_for_the_next_run() {
+    fn a_resize_is_told_until_it_is_done() {
         let asks_for = |facts: &mut Facts, cpu: &str| {
             let requests = Some(BTreeMap::from([("cpu".to_owned(), Quantity(cpu.to_owned()))]));
             let container = &mut facts.pod.spec.as_mut().expect("it has one").containers[0];
             container.resources = Some(ResourceRequirements { requests, ..ResourceRequirements::default() });
             container.resources.clone()
         };
-        let pending = |status: &ApiStatus| {
-            let all = status.conditions.as_ref().expect("there are some");
-            all.iter().find(|c| c.type_ == resize::PENDING).map(|c| (c.status.clone(), c.reason.clone()))
+        let told = |status: &ApiStatus| -> Vec<_> {
+            let all = status.conditions.iter().flatten().filter(|c| c.type_.starts_with("PodResize"));
+            all.map(|c| (c.type_.clone(), c.reason.clone().unwrap_or_default())).collect()
         };
         let app = Instance { name: ContainerName("app".into()), attempt: 0 };
         let mut facts = facts();
-        let given = asks_for(&mut facts, "1");
-        facts.know_resources(&app, given.clone());
+        let first = asks_for(&mut facts, "1");
+        facts.grant(&facts.pod.clone());
+        facts.know_resources(&app, first.clone());
+        facts.has.insert(app.clone(), amounts(first.as_ref()));
         let running = running([]).status();
         let calm = api_status(&running, &facts, None, Wall(0));
-        assert_eq!((shown(&calm).resources, pending(&calm)), (given.clone(), None));
+        assert_eq!((shown(&calm).resources, told(&calm)), (first.clone(), vec![]));
         asks_for(&mut facts, "1000m");
-        assert_eq!(pending(&api_status(&running, &facts, Some(&calm), Wall(0))), None, "the same in other words");
-        asks_for(&mut facts, "2");
+        assert!(!facts.asks_for_other_resources(), "the same in other words");
+        let second = asks_for(&mut facts, "2");
+        assert!(facts.asks_for_other_resources() && facts.behind().is_empty(), "it is not granted yet");
+        assert_eq!(facts.as_granted(&facts.pod).spec.expect("it has one").containers[0].resources, first);
+        let (reason, message) = ("Deferred", "no room".to_owned());
+        facts.resize.pending = Some(Pending { reason, message, generation: 2 });
         facts.given.clear();
         let waits = api_status(&running, &facts, Some(&calm), Wall(0));
-        assert_eq!(shown(&waits).resources, given);
-        assert_eq!(pending(&waits), Some(("True".to_owned(), Some("Infeasible".to_owned()))));
-        let asked = asks_for(&mut facts, "2");
-        facts.know_resources(&app, asked);
-        let done = api_status(&running, &facts, Some(&waits), Wall(0));
-        assert_eq!(pending(&done), Some(("False".to_owned(), None)));
+        assert_eq!(
+            (shown(&waits).resources, shown(&waits).allocated_resources),
+            (first.clone(), first.and_then(|it| it.requests))
+        );
+        assert_eq!(told(&waits), [("PodResizePending".to_owned(), "Deferred".to_owned())]);
+        facts.grant(&facts.pod.clone());
+        (facts.resize.pending, facts.resize.granted) = (None, Some(2));
+        let [behind] = &facts.behind()[..] else { panic!("the one that runs is behind") };
+        assert_eq!((&behind.run, behind.is_restarted), (&app, false));
+        let granted = api_status(&running, &facts, Some(&waits), Wall(0));
+        assert_eq!(told(&granted), [("PodResizeInProgress".to_owned(), String::new())]);
+        assert_eq!(shown(&granted).allocated_resources, second.clone().and_then(|it| it.requests));
+        facts.has.insert(app.clone(), amounts(second.as_ref()));
+        facts.know_resources(&app, second.clone());
+        facts.resize.granted = None;
+        let done = api_status(&running, &facts, Some(&granted), Wall(0));
+        assert_eq!((shown(&done).resources, told(&done), facts.behind().len()), (second, vec![], 0));
+    }
+
+    /// A change of what the policy names ends the run; a run to completion is never ended for it.
+    #[test]
+    fn a_restart_is_asked_for_what_the_policy_says() {
+        let spec = |cpu: &str, memory: &str| {
+            let resources = json!({ "limits": { "cpu": cpu, "memory": memory } });
+            let policy = json!([{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]);
+            let own = |name: &str| json!({ "name": name, "resources": resources, "resizePolicy": policy });
+            let pod = json!({ "spec": { "initContainers": [own("init")], "containers": [own("app")] } });
+            serde_json::from_value::<Pod>(pod).expect("it is a pod")
+        };
+        let mut facts = Facts { pod: spec("1", "1Gi"), ..Facts::default() };
+        facts.grant(&facts.pod.clone());
+        for name in ["init", "app"] {
+            let run = Instance { name: ContainerName(name.into()), attempt: 0 };
+            facts.has.insert(run, amounts(facts.granted.get(name)));
+        }
+        let mut restarted = |cpu: &str, memory: &str| {
+            facts.grant(&spec(cpu, memory));
+            facts.behind().into_iter().map(|one| (one.run.name.0, one.is_restarted)).collect::<Vec<_>>()
+        };
+        let both = |app: bool| vec![("app".to_owned(), app), ("init".to_owned(), false)];
+        assert_eq!(restarted("1000m", "1024Mi"), []);
+        assert_eq!(restarted("2", "1Gi"), both(false));
+        assert_eq!(restarted("1", "2Gi"), both(true));
     }
 }

@@ -119,8 +119,9 @@ impl Reader<'_> {
         } else if let Some(source) = &part.service_account_token {
             let content = self.token(volume, source).await?.into_bytes();
             // Whoever runs in the pod may be a user that root's 0600 keeps out.
-            let mode = if super::fs_group(self.pod).is_some() { 0o600 } else { mode };
-            Ok(BTreeMap::from([(source.path.clone(), File { content, mode: bits(mode) })]))
+            let owner = super::only_user(self.pod);
+            let mode = if owner.is_some() || super::fs_group(self.pod).is_some() { 0o600 } else { mode };
+            Ok(BTreeMap::from([(source.path.clone(), File { content, mode: bits(mode), owner })]))
         } else {
             Err(VolumeError::Unsupported { volume: volume.to_owned() })
         }
@@ -170,7 +171,7 @@ impl Reader<'_> {
                 (None, None) => return Err(VolumeError::Unsupported { volume: volume.to_owned() }),
             };
             let content = text.map_err(|what| missing(volume, what))?.into_bytes();
-            files.insert(item.path.clone(), File { content, mode: bits(item.mode.unwrap_or(mode)) });
+            files.insert(item.path.clone(), File { content, mode: bits(item.mode.unwrap_or(mode)), owner: None });
         }
         Ok(files)
     }
@@ -242,14 +243,17 @@ fn select(
         };
     };
     let Some(items) = items.filter(|items| !items.is_empty()) else {
-        return Ok(data.into_iter().map(|(key, content)| (key, File { content, mode: bits(mode) })).collect());
+        return Ok(data
+            .into_iter()
+            .map(|(key, content)| (key, File { content, mode: bits(mode), owner: None }))
+            .collect());
     };
     let mut chosen = BTreeMap::new();
     for item in items {
         match data.get(&item.key) {
             Some(content) => {
                 let mode = bits(item.mode.unwrap_or(mode));
-                chosen.insert(item.path.clone(), File { content: content.clone(), mode });
+                chosen.insert(item.path.clone(), File { content: content.clone(), mode, owner: None });
             }
             None if optional => {}
             None => return Err(missing(volume, format!("references non-existent {what} key: {}", item.key))),

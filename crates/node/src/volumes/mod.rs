@@ -26,7 +26,7 @@ pub use self::refresh::keep_fresh;
 pub use self::watches::{Changes, Watches};
 use crate::manifest::VolumeDirs;
 use crate::translate::as_container;
-use crate::translate::container::{Lookups, RunFacts, quantity_millis};
+use crate::translate::container::{self, Lookups, RunFacts, quantity_millis};
 
 /// Why a volume cannot be mounted.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +112,15 @@ pub fn in_memory(pod: &Pod) -> Vec<MemoryVolume> {
 fn fs_group(pod: &Pod) -> Option<u32> {
     let group = pod.spec.as_ref()?.security_context.as_ref()?.fs_group?;
     u32::try_from(group).ok()
+}
+
+/// The user that every container of the pod runs as, if all of them say so.
+fn only_user(pod: &Pod) -> Option<u32> {
+    let spec = pod.spec.as_ref()?;
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let mut users = containers.map(|it| container::user(it.security_context.as_ref(), spec.security_context.as_ref()));
+    let first = users.next()??;
+    users.all(|user| user == Some(first)).then_some(first)
 }
 
 /// Writes a volume off the async threads.

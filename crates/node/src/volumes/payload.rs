@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 const DATA: &str = "..data";
@@ -20,6 +20,8 @@ const NEXT: &str = "..data_tmp";
 pub(super) struct File {
     pub(super) content: Vec<u8>,
     pub(super) mode: u32,
+    /// Root, unless somebody else is the only one who may read it.
+    pub(super) owner: Option<u32>,
 }
 
 /// The files of a volume by their path in it, and whose group they are.
@@ -62,6 +64,9 @@ impl Payload {
             }
             fs::write(&target, &file.content)?;
             self.open_to_group(&target, file.mode)?;
+            if file.owner.is_some() {
+                chown(&target, file.owner, None)?;
+            }
         }
         // A link that an earlier agent did not live to rename.
         let _ = fs::remove_file(volume.join(NEXT));
@@ -77,8 +82,10 @@ impl Payload {
         read_below(dir, dir, &mut found).is_ok()
             && found.len() == self.files.len()
             && self.files.iter().all(|(path, file)| {
-                found.get(path).is_some_and(|(content, mode)| {
-                    *content == file.content && *mode == self.shared_mode(file.mode, false)
+                found.get(path).is_some_and(|(content, mode, owner)| {
+                    *content == file.content
+                        && *mode == self.shared_mode(file.mode, false)
+                        && file.owner.is_none_or(|asked| asked == *owner)
                 })
             })
     }
@@ -139,7 +146,8 @@ fn stays_inside(path: &str) -> bool {
     !path.is_empty() && !path.starts_with("..") && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
-type Found = BTreeMap<String, (Vec<u8>, u32)>;
+/// Content, mode and owner.
+type Found = BTreeMap<String, (Vec<u8>, u32, u32)>;
 
 fn read_below(root: &Path, dir: &Path, found: &mut Found) -> io::Result<()> {
     for entry in fs::read_dir(dir)? {
@@ -147,7 +155,8 @@ fn read_below(root: &Path, dir: &Path, found: &mut Found) -> io::Result<()> {
         if path.is_dir() {
             read_below(root, &path, found)?;
         } else if let Some(name) = path.strip_prefix(root).ok().and_then(Path::to_str) {
-            found.insert(name.to_owned(), (fs::read(&path)?, fs::metadata(&path)?.permissions().mode() & 0o7777));
+            let about = fs::metadata(&path)?;
+            found.insert(name.to_owned(), (fs::read(&path)?, about.mode() & 0o7777, about.uid()));
         }
     }
     Ok(())
@@ -159,7 +168,7 @@ mod tests {
     use super::*;
 
     fn payload(files: &[(&str, &str)]) -> Payload {
-        let file = |content: &str| File { content: content.as_bytes().to_vec(), mode: 0o644 };
+        let file = |content: &str| File { content: content.as_bytes().to_vec(), mode: 0o644, owner: None };
         Payload { files: files.iter().map(|(name, text)| ((*name).to_owned(), file(text))).collect(), group: None }
     }
 

@@ -17,6 +17,10 @@ use crate::sys::mount::set_attributes;
 const ROOT: &str = WORK;
 const UPPER: &str = "upper";
 const WORK: &str = "work";
+/// Without this the end of a container writes out all that anybody has left unwritten on its disk, and waits for that:
+/// the kernel syncs what is under an overlay before it takes it down. Nothing in a container's own layer is read again
+/// once it has ended, so nothing in it needs to outlive the machine; volumes are no part of it.
+const VOLATILE: &str = "volatile";
 
 /// Cuts the mounts of this process off from the host's, and mounts the layers in `dir`. Returns the new root.
 ///
@@ -27,6 +31,8 @@ pub(crate) fn mount(dir: &Path, layers: &[&PathBuf], privileged: bool) -> Result
         .doing(|| "make the mount namespace private".to_owned())?;
     rustix::process::chdir(dir).doing(|| format!("enter {}", dir.display()))?;
     make_dir(Path::new(WORK)).doing(|| format!("make {WORK}"))?;
+    // An earlier try to start this container has left a mark here, which forbids to use what may not be whole.
+    let _ = fs::remove_dir_all(Path::new(WORK).join("work"));
     // The root of the container has the mode of this one, and its users may enter it; nobody else comes this far.
     fs::create_dir_all(UPPER).doing(|| format!("make {UPPER}"))?;
     // Device nodes an image brings along are not to be opened; /dev has the ones a container may have.
@@ -55,6 +61,7 @@ fn overlay(layers: &[&PathBuf], attributes: MountAttrFlags) -> rustix::io::Resul
     }
     rustix::mount::fsconfig_set_string(context.as_fd(), "upperdir", UPPER)?;
     rustix::mount::fsconfig_set_string(context.as_fd(), "workdir", WORK)?;
+    rustix::mount::fsconfig_set_flag(context.as_fd(), VOLATILE)?;
     rustix::mount::fsconfig_create(context.as_fd())?;
     rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
@@ -64,7 +71,7 @@ fn overlay_by_mount(layers: &[&PathBuf], privileged: bool) -> Result<(), SetupEr
         .iter()
         .map(|layer| layer.to_string_lossy().replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,"))
         .collect();
-    let options = format!("lowerdir={},upperdir={UPPER},workdir={WORK}", lower.join(":"));
+    let options = format!("lowerdir={},upperdir={UPPER},workdir={WORK},{VOLATILE}", lower.join(":"));
     let options = std::ffi::CString::new(options).map_err(|_| SetupError("zero byte in a layer's path".to_owned()))?;
     let flags = if privileged { MountFlags::empty() } else { MountFlags::NODEV };
     rustix::mount::mount("overlay", ROOT, "overlay", flags, options.as_c_str()).doing(|| "mount overlay".to_owned())

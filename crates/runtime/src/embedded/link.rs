@@ -248,6 +248,7 @@ fn wait_max(request: &Request) -> Duration {
         Request::Exec { .. } => EXEC_WAIT_MAX,
         Request::Attach { .. }
         | Request::Signal { .. }
+        | Request::SetResources { .. }
         | Request::Kill { .. }
         | Request::RunHook { .. }
         | Request::CancelHook { .. }

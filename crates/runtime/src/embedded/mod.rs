@@ -6,6 +6,7 @@
 mod base;
 mod inside;
 mod link;
+mod litter;
 mod pod;
 mod program;
 mod reattach;
@@ -25,16 +26,18 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::cgroup::{Group, Hierarchies, OwnMount};
+use crate::cgroup::{BEST_EFFORT, Group, Hierarchies, OwnMount};
 use crate::container::seccomp::Filters;
 use crate::contract::{
     Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage, Delivery, ExecSession,
-    ExecSpec, Image, PodReport, PodUid, Runtime, RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Started,
+    ExecSpec, Image, PodReport, PodUid, Resources, Runtime, RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Started,
 };
 use crate::image::{ImageStore, Keyring, Origin, Patience, Progress, Prune, Pulled, Puller, Removed};
 use crate::network::{Network, PodCidr};
 use crate::shim::records::{PodDir, is_plain, make_dir};
+use crate::spread::spread_below;
 use crate::sys::descriptors::allow_most;
+use litter::Litter;
 use pod::{Pod, system};
 use program::ShimProgram;
 pub use usage::{DiskUsage, disk_usage};
@@ -44,6 +47,10 @@ type Result<T> = std::result::Result<T, RuntimeError>;
 
 /// The bottom layer of every container, below the runtime's directory.
 const BASE: &str = "base/layer";
+/// The directories of pods, below the runtime's directory.
+const PODS: &str = "pods";
+/// The logs of pods whose sandboxes are gone, below the runtime's directory.
+const LOGS: &str = "logs";
 /// Where cgroup2 is mounted below the runtime's directory, on a machine that has it nowhere else.
 const CGROUP2: &str = "cgroup2";
 /// A termination message is at most this long; of a longer one the end counts.
@@ -60,6 +67,8 @@ pub struct EmbeddedConfig {
     pub instance: String,
     /// The addresses pods get.
     pub pod_cidr: PodCidr,
+    /// The addresses services get, which lead nowhere: pods are told so at once.
+    pub service_cidr: PodCidr,
     /// The program that serves as shim when called `PROGRAM shim DIR`; normally `/proc/self/exe`.
     pub shim_program: PathBuf,
 }
@@ -83,6 +92,7 @@ struct Inner {
     pods: Mutex<BTreeMap<PodUid, Arc<Pod>>>,
     events: mpsc::UnboundedSender<RuntimeEvent>,
     receiver: Mutex<Option<mpsc::UnboundedReceiver<RuntimeEvent>>>,
+    litter: Litter,
     /// What may go on after the answer was given; `tear_down` waits for it.
     background: Mutex<JoinSet<()>>,
 }
@@ -95,14 +105,18 @@ impl Embedded {
         if !is_plain(&config.instance) {
             return Err(doing()(format!("{:?} cannot be part of a name", config.instance).into()));
         }
-        let pods = config.data_dir.join("pods");
-        make_dir(&pods).map_err(|error| system(format!("cannot make {}", pods.display()))(error.into()))?;
+        for directory in [PODS, LOGS] {
+            let directory = config.data_dir.join(directory);
+            make_dir(&directory)
+                .map_err(|error| system(format!("cannot make {}", directory.display()))(error.into()))?;
+            spread_below(&directory);
+        }
         let base = config.data_dir.join(BASE);
         base::make(&base).map_err(|error| system(format!("cannot make {}", base.display()))(error.into()))?;
         let own_cgroup2 = OwnMount::new(config.data_dir.join(CGROUP2), &config.instance);
         let hierarchies = Hierarchies::detect(&own_cgroup2).map_err(|error| doing()(error.into()))?;
         let group = hierarchies.instance(&config.instance);
-        group.make().map_err(|error| system("cannot make a control group")(error.into()))?;
+        group.make_for_pods().map_err(|error| system("cannot make a control group")(error.into()))?;
         if !group.can_be_killed().map_err(|error| doing()(error.into()))? {
             return Err(doing()("this kernel has no cgroup.kill; Linux 5.14 or later is needed".into()));
         }
@@ -114,6 +128,13 @@ impl Embedded {
         let network = Network::open(&config.data_dir.join("network"), &config.instance, config.pod_cidr)
             .await
             .map_err(|error| system("cannot open the pod network")(error.into()))?;
+        if let Err(error) = network.refuse_services(config.service_cidr).await {
+            let error: &dyn std::error::Error = &error;
+            tracing::warn!(
+                error,
+                "this kernel cannot refuse addresses of services: what pods send there leaves the machine"
+            );
+        }
         let (events, receiver) = mpsc::unbounded_channel();
         let puller = Puller::new(images.clone(), registries_file(&config.data_dir), Patience::default());
         let inner = Arc::new(Inner {
@@ -128,6 +149,7 @@ impl Embedded {
             pods: Mutex::default(),
             events,
             receiver: Mutex::new(Some(receiver)),
+            litter: Litter::start().map_err(|error| system("cannot start a thread")(error.into()))?,
             background: Mutex::default(),
         });
         inner.reattach().await?;
@@ -155,20 +177,20 @@ impl Inner {
         self.pods().get(uid).cloned().ok_or_else(|| RuntimeError::NoSandbox { pod: uid.0.clone() })
     }
 
-    /// The pod of this UID, known from now on.
-    fn find_or_add(&self, uid: &PodUid) -> Result<Arc<Pod>> {
-        if !is_plain(&uid.0) {
+    /// The pod of this UID, known from now on, with this group if it was not known before.
+    fn find_or_add(&self, uid: &PodUid, group: impl FnOnce() -> Group) -> Result<Arc<Pod>> {
+        if !is_plain(&uid.0) || uid.0 == BEST_EFFORT {
             return Err(system(format!("pod UID {:?} cannot be used", uid.0))("it cannot be part of a name".into()));
         }
         let make = || {
-            let path = self.data_dir.join("pods").join(&uid.0);
-            Arc::new(Pod::new(uid.clone(), path, self.group.below(&uid.0)))
+            let path = self.data_dir.join(PODS).join(&uid.0);
+            Arc::new(Pod::new(uid.clone(), path, group()))
         };
         Ok(self.pods().entry(uid.clone()).or_insert_with(make).clone())
     }
 
     fn dir_of(&self, uid: &PodUid) -> PodDir {
-        PodDir { path: self.data_dir.join("pods").join(&uid.0) }
+        PodDir { path: self.data_dir.join(PODS).join(&uid.0) }
     }
 
     /// Lets work go on behind an answer.
@@ -252,6 +274,14 @@ impl Runtime for Embedded {
         self.inner.start_container(pod, spec).await
     }
 
+    async fn set_resources(&self, pod: &PodUid, id: &ContainerId, resources: &Resources) -> Result<Vec<String>> {
+        self.inner.set_resources(pod, id, resources).await
+    }
+
+    async fn set_pod_resources(&self, pod: &PodUid, resources: &Resources) -> Result<()> {
+        self.inner.set_pod_resources(pod, resources).await
+    }
+
     async fn signal(&self, pod: &PodUid, id: &ContainerId, signal: u8) -> Result<Delivery> {
         self.inner.signal(pod, id, signal).await
     }
@@ -313,8 +343,12 @@ impl Runtime for Embedded {
         blocking(move || Ok(pod.stored())).await.map_err(system("cannot look at what a pod stores"))
     }
 
+    async fn tidied(&self) {
+        self.inner.litter.hurry().await;
+    }
+
     async fn forget_logs(&self, pod: &PodUid) -> Result<()> {
-        self.inner.forget_logs(pod).await
+        self.inner.forget_logs(pod)
     }
 
     async fn termination_message(&self, pod: &PodUid, id: &ContainerId) -> Option<String> {

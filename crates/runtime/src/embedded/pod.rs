@@ -15,8 +15,8 @@ use super::link::Link;
 use crate::cgroup::Group;
 use crate::container::plan::ContainerPlan;
 use crate::contract::{
-    ContainerReport, ExitRecord, HookRecord, HookReport, PodReport, PodUid, RuntimeError, RuntimeEvent, Sandbox,
-    SandboxSpec,
+    ContainerReport, ContainerSpec, ExitRecord, HookRecord, HookReport, PodReport, PodUid, RuntimeError, RuntimeEvent,
+    Sandbox, SandboxSpec,
 };
 use crate::shim::records::{self, PodDir, SandboxRecord, StartedRecord};
 use crate::sys::watch::watch;
@@ -95,7 +95,12 @@ impl Pod {
             None => fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
         };
         fs::write(self.dir.resolv_conf(), resolv_conf)?;
-        self.group.make()
+        self.group.make()?;
+        // A limit that this machine refuses keeps nobody from running.
+        self.group.give(&spec.resources).unwrap_or_else(|error| {
+            tracing::warn!(uid = %self.uid.0, %error, "the pod's own group does not get what it should");
+        });
+        Ok(())
     }
 
     /// Writes the last facts of a sandbox: from then on it is complete.
@@ -143,8 +148,8 @@ impl Pod {
             let started = records::read::<StartedRecord>(&dir.started()).map(|started| started.wall_ms);
             let Some(started_wall_ms) = started.or(exit.map(|exit| exit.wall_ms)) else { continue };
             let plan: Option<ContainerPlan> = records::read(&dir.plan());
-            let image_id = plan.map(|plan| plan.spec.image_id).unwrap_or_default();
-            report.containers.push(ContainerReport { id: id.clone(), image_id, started_wall_ms, exit });
+            let ContainerSpec { image_id, resources, .. } = plan.map(|plan| plan.spec).unwrap_or_default();
+            report.containers.push(ContainerReport { id: id.clone(), image_id, resources, started_wall_ms, exit });
             for hook in dir.hooks() {
                 let outcome = records::read(&dir.hook_outcome(&hook));
                 report.hooks.push(HookReport { id: id.clone(), hook, outcome });

@@ -45,6 +45,7 @@ impl ShimProgram {
     pub(super) fn start(&self, pod: &PodDir, group: &Group, listener: &OwnedFd) -> io::Result<Spawned> {
         let shim_group = group.below("shim");
         std::fs::create_dir_all(shim_group.v2())?;
+        shim_group.put_first();
         let directory = cgroup::open(&shim_group.v2())?;
         let null = OpenOptions::new().read(true).open("/dev/null")?;
         let log = OpenOptions::new().create(true).append(true).mode(0o600).open(pod.shim_log())?;

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::link::Link;
 use super::pod::{Pod, system};
-use super::{CGROUP_PATIENCE, Inner, Result};
+use super::{CGROUP_PATIENCE, Inner, PODS, Result};
 use crate::contract::PodUid;
-use crate::shim::records::{self, SandboxRecord, wall_ms};
+use crate::shim::records::{self, PodDir, SandboxRecord, wall_ms};
 
 /// Directories of pods that are on their way out begin with this, so that their UID is free again.
 pub(super) const LEAVING: &str = ".leaving-";
@@ -20,7 +20,7 @@ const BURY_AGAIN_LONGEST: Duration = Duration::from_secs(2);
 impl Inner {
     /// Joins every pod found on disk; finishes removals that were begun.
     pub(super) async fn reattach(self: &Arc<Self>) -> Result<()> {
-        let directory = self.data_dir.join("pods");
+        let directory = self.data_dir.join(PODS);
         let entries = std::fs::read_dir(&directory)
             .map_err(|error| system(format!("cannot read {}", directory.display()))(error.into()))?;
         let mut rejoined = Vec::new();
@@ -29,7 +29,9 @@ impl Inner {
                 self.delete_in_background(directory.join(name));
                 continue;
             }
-            let pod = self.find_or_add(&PodUid(name))?;
+            let record: Option<SandboxRecord> = records::read(&PodDir { path: directory.join(&name) }.sandbox());
+            let group = || record.map_or_else(|| self.group.below(&name), |record| self.group.at(&record.cgroup));
+            let pod = self.find_or_add(&PodUid(name.clone()), group)?;
             rejoined.push(self.rejoin(pod));
         }
         futures::future::join_all(rejoined).await;
@@ -48,9 +50,9 @@ impl Inner {
     /// directory is there before these and goes after them, so that only a disk that lost some leaves any.
     async fn end_strays(&self) {
         let known: BTreeSet<_> = self.pods().keys().map(|uid| uid.0.clone()).collect();
-        for name in self.group.names_below().difference(&known) {
+        for (name, group) in self.group.pods().into_iter().filter(|(name, _)| !known.contains(name)) {
             tracing::warn!(group = %name, "a control group without a pod; ending what is in it");
-            let stray = Pod::new(PodUid(name.clone()), self.data_dir.join("pods").join(name), self.group.below(name));
+            let stray = Pod::new(PodUid(name.clone()), self.data_dir.join(PODS).join(&name), group);
             let ended = stray.end_all().await;
             let removed = ended.and_then(|()| stray.group.remove(CGROUP_PATIENCE));
             removed.unwrap_or_else(|error| tracing::error!(group = %name, %error, "cannot end a control group"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::pod::{Pod, system};
 use super::reattach::LEAVING;
-use super::{CGROUP_PATIENCE, Inner, Result, blocking};
+use super::{CGROUP_PATIENCE, Inner, LOGS, PODS, Result, blocking};
 use crate::contract::{ContainerId, PodUid};
 use crate::deletion::delete_tree;
 use crate::shim::logs;
@@ -39,11 +39,11 @@ impl Inner {
         let released = self.network.release(uid).await;
         released.map_err(|error| system("cannot release the pod's address")(error.into()))?;
         let of = pod.clone();
-        let kept = self.kept_logs(uid);
+        let (kept, pods) = (self.kept_logs(uid), self.data_dir.join(PODS));
         let leaving = blocking(move || {
             of.group.remove(CGROUP_PATIENCE)?;
             keep_logs(&of, &kept)?;
-            leave(&of.dir.path, &of)
+            leave(&of.dir.path, &pods, &of.uid)
         });
         let leaving = leaving.await.map_err(system("cannot remove the pod's control groups and files"))?;
         pod.set_removed();
@@ -57,16 +57,15 @@ impl Inner {
 
     /// Where the logs of a pod are once its sandbox is gone; laid out like the pod's own directory.
     pub(super) fn kept_logs(&self, uid: &PodUid) -> PathBuf {
-        self.data_dir.join("logs").join(&uid.0)
+        self.data_dir.join(LOGS).join(&uid.0)
     }
 
-    pub(super) async fn forget_logs(&self, uid: &PodUid) -> Result<()> {
-        let path = self.kept_logs(uid);
-        let deleted = blocking(move || match delete_tree(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        });
-        deleted.await.map_err(system("cannot delete the pod's logs"))
+    pub(super) fn forget_logs(&self, uid: &PodUid) -> Result<()> {
+        let left = leave(&self.kept_logs(uid), &self.data_dir.join(PODS), uid);
+        if let Some(path) = left.map_err(|error| system("cannot delete the pod's logs")(error.into()))? {
+            self.delete_in_background(path);
+        }
+        Ok(())
     }
 
     /// Forgets the runs of a container before its last one, now that another has begun: a container that fails again
@@ -76,6 +75,7 @@ impl Inner {
             return;
         }
         let (of, begun, kept) = (pod.clone(), begun.clone(), PodDir { path: self.kept_logs(&pod.uid) });
+        let pods = self.data_dir.join(PODS);
         let forgotten = blocking(move || {
             let mut former: Vec<_> = of.dir.containers();
             former.retain(|(id, _)| id.name == begun.name && id.attempt < begun.attempt);
@@ -84,7 +84,7 @@ impl Inner {
             former.retain(|(id, dir)| dir.exit().exists() && !of.group.below(&directory_name(id)).is_populated());
             let mut leaving = Vec::new();
             for (_, dir) in former {
-                leaving.push(leave(&dir.path, &of)?);
+                leaving.push(leave(&dir.path, &pods, &of.uid)?);
             }
             for place in [&of.dir, &kept] {
                 for attempt in place.logged(&begun.name).into_iter().filter(|attempt| *attempt + 1 < begun.attempt) {
@@ -123,17 +123,18 @@ impl Inner {
 
     /// Deletes a directory that nobody needs any more.
     pub(super) fn delete_in_background(&self, path: PathBuf) {
+        let deleted = self.litter.delete(path.clone());
         self.in_background(async move {
-            let (deleted, again) = (path.clone(), path);
-            if let Err(error) = blocking(move || delete_tree(&deleted)).await {
-                tracing::warn!(path = %again.display(), error, "cannot delete files that nobody needs any more yet");
+            if let Err(error) = deleted.await {
+                tracing::warn!(path = %path.display(), error = %error, "cannot delete files that nobody needs any more yet");
                 // Nobody waits for this, it may take for ever; the next runtime tries again too.
-                tokio::spawn(delete_later(again));
+                tokio::spawn(delete_later(path));
             }
         });
     }
 
     pub(super) async fn tear_down(self: &Arc<Self>) -> Result<()> {
+        self.litter.hurry().await;
         let mut background = std::mem::take(&mut *self.background.lock().unwrap_or_else(PoisonError::into_inner));
         while background.join_next().await.is_some() {}
         let network = self.network.tear_down().await;
@@ -195,11 +196,11 @@ fn keep_logs(pod: &Pod, kept: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Frees the name of a directory of the pod; what is left to delete is then nobody's, and found by the next agent if
-/// this one dies.
-fn leave(path: &Path, pod: &Pod) -> io::Result<Option<PathBuf>> {
+/// Frees the name of a directory of the pod; what is left to delete is then nobody's, and found among the `pods` by the next
+/// agent if this one dies.
+fn leave(path: &Path, pods: &Path, uid: &PodUid) -> io::Result<Option<PathBuf>> {
     let stamp = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
-    let leaving = pod.dir.path.with_file_name(format!("{LEAVING}{}-{stamp}", pod.uid.0));
+    let leaving = pods.join(format!("{LEAVING}{}-{stamp}", uid.0));
     match std::fs::rename(path, &leaving) {
         Ok(()) => Ok(Some(leaving)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

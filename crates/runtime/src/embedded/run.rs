@@ -12,7 +12,8 @@ use super::pod::{Pod, system};
 use super::{BASE, Inner, Result, blocking};
 use crate::container::plan::ContainerPlan;
 use crate::contract::{
-    ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, PodUid, RuntimeError, Seccomp, Started, Tether,
+    ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, PodUid, Resources, RuntimeError, Seccomp, Started,
+    Tether,
 };
 use crate::deletion::delete_tree;
 use crate::shim::protocol::{Answer, Request};
@@ -108,11 +109,31 @@ impl Inner {
         if pod.dir.container(id).exit().exists() {
             return Ok(Delivery::AlreadyGone);
         }
-        match self.ask(uid, id, Request::Signal { id: id.clone(), signal }).await? {
+        match self.ask(uid, id, Request::Signal { id: id.clone(), signal, dated: true }).await? {
             Answer::Signalled(delivery) => Ok(delivery),
             answer @ (Answer::Done
             | Answer::Started { .. }
             | Answer::Exec
+            | Answer::ResourcesSet { .. }
+            | Answer::NotRunning
+            | Answer::Refused { .. }) => Err(unexpected(&answer)),
+        }
+    }
+
+    pub(super) async fn set_resources(
+        &self,
+        uid: &PodUid,
+        id: &ContainerId,
+        resources: &Resources,
+    ) -> Result<Vec<String>> {
+        check_names(&[&id.name])?;
+        let request = Request::SetResources { id: id.clone(), resources: resources.clone() };
+        match self.ask(uid, id, request).await? {
+            Answer::ResourcesSet { warnings } => Ok(warnings),
+            answer @ (Answer::Done
+            | Answer::Started { .. }
+            | Answer::Exec
+            | Answer::Signalled(_)
             | Answer::NotRunning
             | Answer::Refused { .. }) => Err(unexpected(&answer)),
         }
@@ -158,7 +179,9 @@ impl Inner {
             Answer::Exec => session(spec, streams, exit).map(|session| ExecSession { tether, ..session }),
             Answer::NotRunning => Err(RuntimeError::NoContainer { container: id.global(uid) }),
             Answer::Refused { message } => Err(RuntimeError::Start { message }),
-            answer @ (Answer::Done | Answer::Started { .. } | Answer::Signalled(_)) => Err(unexpected(&answer)),
+            answer @ (Answer::Done | Answer::Started { .. } | Answer::Signalled(_) | Answer::ResourcesSet { .. }) => {
+                Err(unexpected(&answer))
+            }
         }
     }
 
@@ -180,7 +203,9 @@ impl Inner {
             }
             Answer::NotRunning => Err(gone()),
             Answer::Refused { message } => Err(RuntimeError::Start { message }),
-            answer @ (Answer::Done | Answer::Started { .. } | Answer::Signalled(_)) => Err(unexpected(&answer)),
+            answer @ (Answer::Done | Answer::Started { .. } | Answer::Signalled(_) | Answer::ResourcesSet { .. }) => {
+                Err(unexpected(&answer))
+            }
         }
     }
 

@@ -7,19 +7,22 @@ use super::link::{self, Link};
 use super::pod::{Pod, system};
 use super::run::check_names;
 use super::{CGROUP_PATIENCE, Inner, Result, blocking};
-use crate::contract::{RuntimeEvent, Sandbox, SandboxSpec};
+use crate::contract::{PodUid, Resources, RuntimeError, RuntimeEvent, Sandbox, SandboxSpec};
 use crate::shim::protocol::Told;
-use crate::shim::records::wall_ms;
+use crate::shim::records::{self, SandboxRecord, wall_ms};
 
 impl Inner {
     /// Makes the sandbox, completes a half-made one, or answers with the one that is there.
     pub(super) async fn create_sandbox(self: &Arc<Self>, spec: &SandboxSpec) -> Result<Sandbox> {
         let volumes = spec.memory_volumes.iter().map(|volume| volume.name.as_str());
         check_names(&volumes.collect::<Vec<_>>())?;
-        let pod = self.find_or_add(&spec.uid)?;
+        let pod = self.find_or_add(&spec.uid, || self.group.pod(&spec.uid.0, spec.best_effort))?;
         let _changing = pod.changing.lock().await;
         let link = match (pod.link(), pod.ready()) {
-            (Some(_), Some(sandbox)) => return Ok(sandbox),
+            (Some(_), Some(sandbox)) => {
+                give(&pod, &spec.resources).await?;
+                return Ok(sandbox);
+            }
             (Some(link), None) => link,
             (None, _) => {
                 self.start_shim(&pod, spec).await?;
@@ -37,6 +40,15 @@ impl Inner {
             addresses
         };
         pod.complete(spec, ips).map_err(|error| system("cannot record the sandbox")(error.into()))
+    }
+
+    pub(super) async fn set_pod_resources(&self, uid: &PodUid, resources: &Resources) -> Result<()> {
+        let pod = self.find(uid)?;
+        let _changing = pod.changing.lock().await;
+        if pod.is_removed() || pod.ready().is_none() {
+            return Err(RuntimeError::NoSandbox { pod: uid.0.clone() });
+        }
+        give(&pod, resources).await
     }
 
     async fn start_shim(self: &Arc<Self>, pod: &Arc<Pod>, spec: &SandboxSpec) -> Result<()> {
@@ -68,6 +80,22 @@ impl Inner {
         pod.set_link(Some(link));
         Ok(())
     }
+}
+
+/// Gives a pod other resources as a whole, if these are others. Written down afterwards: whoever dies in between finds what was
+/// there before, and gives it again.
+async fn give(pod: &Arc<Pod>, resources: &Resources) -> Result<()> {
+    let (of, resources) = (pod.clone(), resources.clone());
+    let given = blocking(move || {
+        let Some(mut record) = records::read::<SandboxRecord>(&of.dir.sandbox()) else { return Ok(()) };
+        if record.spec.resources != resources {
+            of.group.give(&resources)?;
+            record.spec.resources = resources;
+            records::write(&of.dir.sandbox(), &record)?;
+        }
+        Ok(())
+    });
+    given.await.map_err(system("cannot give the pod other resources"))
 }
 
 fn hear(inner: &Weak<Inner>, pod: &Weak<Pod>, told: Option<Told>) {

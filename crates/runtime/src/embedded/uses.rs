@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use super::PODS;
 use super::reattach::LEAVING;
 use crate::container::plan::ContainerPlan;
 use crate::image::Use;
@@ -15,8 +16,8 @@ use crate::shim::records::{self, ContainerDir, PodDir, SandboxRecord};
 pub fn image_uses(data_dir: &Path) -> io::Result<Vec<Use>> {
     let mut uses = Vec::new();
     // Nothing runs any more from what is only being deleted.
-    for name in names_in(&data_dir.join("pods"))?.into_iter().filter(|name| !name.starts_with(LEAVING)) {
-        let pod = PodDir { path: data_dir.join("pods").join(&name) };
+    for name in names_in(&data_dir.join(PODS))?.into_iter().filter(|name| !name.starts_with(LEAVING)) {
+        let pod = PodDir { path: data_dir.join(PODS).join(&name) };
         let record: Option<SandboxRecord> = records::read(&pod.sandbox());
         let who = record.map_or(name, |record| format!("{}/{}", record.spec.namespace, record.spec.name));
         for container in names_in(&pod.path.join("containers"))? {

@@ -1,7 +1,7 @@
 //! The pod network: every pod has an address of its own, routed point to point, with no bridge in between.
 //!
 //! Links, addresses, routes, the way out and host ports are made over netlink; no other program is called. What is not
-//! here: Services.
+//! here: where services lead; what pods send to one is refused.
 //!
 //! Requests to the kernel are answered in the thread that makes them, and some take tens of milliseconds under a lock
 //! that the whole machine shares. So the network has a thread of its own, and nobody else ever waits for that lock.
@@ -14,6 +14,7 @@ mod masquerade;
 mod nft;
 mod pod;
 mod ports;
+mod services;
 pub(crate) mod sockets;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -128,6 +129,12 @@ impl Network {
         self.thread.run(async move { inner.republish(pods) }).await
     }
 
+    /// Refuses at once what pods send to addresses of services, as nothing leads there; kept until the network is torn down.
+    pub async fn refuse_services(&self, services: PodCidr) -> Result<(), NetworkError> {
+        let inner = self.inner.clone();
+        self.thread.run(async move { inner.refuse_services(services) }).await
+    }
+
     /// Removes all links, routes and addresses of this instance from the machine, and nothing of anyone else's. The
     /// network is of no use afterwards until it is opened again.
     pub async fn tear_down(&self) -> Result<(), NetworkError> {
@@ -232,6 +239,15 @@ impl Inner {
         format!("{}-ports", self.names.prefix)
     }
 
+    fn refuse_services(&self, range: PodCidr) -> Result<(), NetworkError> {
+        services::refuse(&self.services_table(), self.range, range)
+            .map_err(|source| NetworkError::Kernel { doing: "refuse addresses of services".to_owned(), source })
+    }
+
+    fn services_table(&self) -> String {
+        format!("{}-services", self.names.prefix)
+    }
+
     fn published(&self) -> MutexGuard<'_, Published> {
         self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -241,6 +257,9 @@ impl Inner {
         let mut failures = host::remove(&self.host, &self.names, self.range).await;
         if let Err(source) = masquerade::remove(&self.names.prefix) {
             failures.push(NetworkError::Kernel { doing: "remove the address translation".to_owned(), source });
+        }
+        if let Err(source) = services::remove(&self.services_table()) {
+            failures.push(NetworkError::Kernel { doing: "remove the rules of services".to_owned(), source });
         }
         failures.extend(self.write_ports(&Published::new()).err());
         let pods = self.book().pods();

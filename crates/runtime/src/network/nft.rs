@@ -111,6 +111,10 @@ pub(super) fn number(kind: u16, number: u32) -> Vec<u8> {
     attribute(kind, &number.to_be_bytes())
 }
 
+pub(super) fn octet(kind: u16, number: u8) -> Vec<u8> {
+    attribute(kind, &[number])
+}
+
 /// Changes that are made all together or not at all.
 pub(super) struct Batch {
     bytes: Vec<u8>,

@@ -1,6 +1,6 @@
 //! What a shim knows of its containers and of each child it has.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -43,8 +43,8 @@ pub(super) struct Container {
     pub(super) unrecorded: bool,
     /// What was asked for and could not be applied.
     pub(super) warnings: Vec<String>,
-    /// Signals it was sent. An agent that did not live to hear the answer asks again, and is answered the same.
-    pub(super) sent: BTreeSet<u8>,
+    /// Signals it was sent, and when, on the boot clock. An agent that did not live to hear the answer asks again, and is told.
+    pub(super) sent: BTreeMap<u8, u64>,
     /// All of it was killed, by us.
     pub(super) killed: bool,
 }

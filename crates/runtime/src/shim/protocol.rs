@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::contract::{ContainerId, Delivery, ExecSpec, ExitRecord, HookRecord};
+use crate::contract::{ContainerId, Delivery, ExecSpec, ExitRecord, HookRecord, Resources};
 
 /// A numbered request; the number comes back with its answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -19,8 +19,16 @@ pub(crate) struct Ask {
 pub(crate) enum Request {
     /// Create and start the run whose `plan.json` is on disk.
     Start { id: ContainerId },
-    /// Send a signal to its first process.
-    Signal { id: ContainerId, signal: u8 },
+    /// Send a signal to its first process. `dated` asks to be told when, should it have been sent before; an agent of an
+    /// earlier version does not know that answer.
+    Signal {
+        id: ContainerId,
+        signal: u8,
+        #[serde(default)]
+        dated: bool,
+    },
+    /// Give it these resources instead of those it has.
+    SetResources { id: ContainerId, resources: Resources },
     /// Kill everything in it.
     Kill { id: ContainerId },
     /// Run a program in it; the streams come with the answer.
@@ -59,6 +67,8 @@ pub(crate) enum Answer {
     Done,
     /// The program runs since then.
     Started { wall_ms: i64, warnings: Vec<String> },
+    /// It has other resources, but for what could not be applied.
+    ResourcesSet { warnings: Vec<String> },
     /// What became of the signal.
     Signalled(Delivery),
     /// The program runs; with the answer come the terminal's master, or the asked-for streams in order.

@@ -21,6 +21,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -218,6 +219,13 @@ fn put(file: &Path, bytes: &[u8], durably: bool) -> io::Result<()> {
 pub(crate) fn wall_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The boot clock, milliseconds: goes on while the machine sleeps, and is never set.
+pub(crate) fn boot_ms() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    let millis = |count: i64| u64::try_from(count).unwrap_or_default();
+    millis(time.tv_sec) * 1000 + millis(time.tv_nsec / 1_000_000)
 }
 
 #[cfg(test)]

@@ -12,10 +12,10 @@ use crate::cgroup::{self, ContainerCgroup};
 use crate::container::create::{self, Surroundings};
 use crate::container::plan::ContainerPlan;
 use crate::container::{Doing, SetupError, exec};
-use crate::contract::{ContainerId, Delivery, ExecSpec, HookRecord};
+use crate::contract::{ContainerId, Delivery, ExecSpec, HookRecord, Resources};
 use crate::sys::process::Spawned;
 use crate::sys::signal;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 
 impl Shim {
@@ -24,8 +24,13 @@ impl Shim {
         let asker = Asker { client, number: ask.number };
         match ask.request {
             Request::Start { id } => self.start(asker, &id),
-            Request::Signal { id, signal } => {
+            Request::Signal { id, signal, dated } => {
                 let answer = self.signal(&id, signal);
+                let answer = if dated { answer } else { without_date(answer) };
+                self.answer(asker, answer);
+            }
+            Request::SetResources { id, resources } => {
+                let answer = self.set_resources(&id, resources);
                 self.answer(asker, answer);
             }
             Request::Kill { id } => {
@@ -125,7 +130,7 @@ impl Shim {
                 phase: Phase::Starting { signals: Vec::new() },
                 started: None,
                 unrecorded: false,
-                sent: BTreeSet::new(),
+                sent: BTreeMap::new(),
                 killed: false,
             },
         );
@@ -147,7 +152,7 @@ impl Shim {
             let known = self.pod.container(id).exit().exists();
             return if known { Answer::Signalled(Delivery::AlreadyGone) } else { Answer::NotRunning };
         };
-        let (is_news, is_ending) = (!container.sent.contains(&number), container.is_ending());
+        let (is_news, is_ending) = (!container.sent.contains_key(&number), container.is_ending());
         match &mut container.phase {
             Phase::Starting { signals } => {
                 if !signals.contains(&number) {
@@ -159,6 +164,27 @@ impl Shim {
             // On its way out already, by itself or by its hook: the kernel would take a signal that nobody can hear.
             Phase::Running if is_news && is_ending => Answer::Signalled(Delivery::AlreadyGone),
             Phase::Running => deliver(container, number),
+        }
+    }
+
+    /// On disk before it is told: an agent that comes back looks there for what a container has.
+    fn set_resources(&mut self, id: &ContainerId, resources: Resources) -> Answer {
+        let running = self.containers.get_mut(id).filter(|container| container.phase == Phase::Running);
+        let Some(container) = running else { return Answer::NotRunning };
+        let mut plan = container.plan.clone();
+        let before = std::mem::replace(&mut plan.spec.resources, resources);
+        let changed = container.cgroup.change(&before, &plan.spec.resources);
+        let recorded = changed.and_then(|warnings| {
+            let written = records::write(&self.pod.container(id).plan(), &plan);
+            written.doing(|| "record what the container was given".to_owned()).map(|()| warnings)
+        });
+        match recorded {
+            Ok(warnings) => {
+                container.plan = plan;
+                container.oom_events = container.oom_events.take().or_else(|| container.cgroup.oom_events());
+                Answer::ResourcesSet { warnings }
+            }
+            Err(error) => Answer::Refused { message: error.0 },
         }
     }
 
@@ -242,17 +268,25 @@ impl Shim {
 
 /// Sends a signal to a container's first process, once: like every verb, asking twice is asking once.
 pub(super) fn deliver(container: &mut Container, number: u8) -> Answer {
-    if container.sent.contains(&number) {
-        return Answer::Signalled(Delivery::Delivered);
+    if let Some(boot_ms) = container.sent.get(&number) {
+        return Answer::Signalled(Delivery::DeliveredBefore { boot_ms: *boot_ms });
     }
     match signal::send(&container.process.pidfd, number) {
         Ok(()) => {
-            container.sent.insert(number);
+            container.sent.insert(number, records::boot_ms());
             Answer::Signalled(Delivery::Delivered)
         }
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Answer::Signalled(Delivery::AlreadyGone),
         Err(error) => Answer::Refused { message: SetupError::new(format!("send signal {number}"), error).0 },
     }
+}
+
+/// The answer for an agent of a version that knows of no dates.
+fn without_date(answer: Answer) -> Answer {
+    if let Answer::Signalled(Delivery::DeliveredBefore { boot_ms: _ }) = answer {
+        return Answer::Signalled(Delivery::Delivered);
+    }
+    answer
 }
 
 fn done(result: Result<(), SetupError>) -> Answer {

@@ -182,7 +182,9 @@ impl Machine {
 
     /// The processes that are in the control group of a pod, shim included.
     pub fn processes(&self, pod: &PodUid) -> Vec<i32> {
-        processes_in(&format!("/adieu-{}/{}/", self.instance, pod.0))
+        let mut all = processes_in(&format!("/adieu-{}/{}/", self.instance, pod.0));
+        all.extend(processes_in(&format!("/adieu-{}/besteffort/{}/", self.instance, pod.0)));
+        all
     }
 
     pub fn shim_of(&self, pod: &PodUid) -> i32 {
@@ -251,6 +253,7 @@ pub fn config(directory: &Path, instance: &str) -> EmbeddedConfig {
         data_dir: directory.to_owned(),
         instance: instance.to_owned(),
         pod_cidr: "10.99.0.0/16".parse().unwrap(),
+        service_cidr: "10.87.0.0/16".parse().unwrap(),
         shim_program: PathBuf::from(env!("CARGO_BIN_EXE_shim-for-tests")),
     }
 }

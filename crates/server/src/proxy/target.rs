@@ -192,11 +192,11 @@ fn checked(state: &State, namespace: &str, address: &str, target: &Value) -> Opt
 }
 
 fn node(node: &Value, parts: &Parts<'_>) -> Result<Target, Status> {
-    let at = node::listens_at(node);
-    // A node in this process listens nowhere; by the port that every kubelet has, people mean the node itself.
-    let known = at.map_or(KUBELET, |at| at.port());
-    let own = parts.port.is_empty() || parts.port == known.to_string();
-    if own {
+    // By the port that every kubelet has people mean the node itself, although it may listen elsewhere, and one in this
+    // process nowhere.
+    let own = [Some(KUBELET), node::listens_at(node).map(|at| at.port())];
+    let is_own = |text: &str| own.iter().flatten().any(|own| own.to_string() == text);
+    if parts.port.is_empty() || is_own(parts.port) {
         return Ok(Target::Node { name: parts.name.to_owned() });
     }
     let port = parts.port.parse().map_err(|_| Status::bad_request(format!("invalid port {:?}", parts.port)))?;
@@ -302,6 +302,29 @@ mod tests {
             let refused = split("services", wrong).unwrap_err();
             assert_eq!((refused.code, refused.message), (400, format!("invalid service request {wrong:?}")));
         }
+    }
+
+    #[test]
+    fn a_node_is_asked_itself_at_its_own_port_and_at_every_kubelets() {
+        let object = |ip: &str, port: Option<u16>| {
+            let endpoints = port.map(|port| json!({ "kubeletEndpoint": { "Port": port } }));
+            json!({ "status": { "daemonEndpoints": endpoints,
+                "addresses": [{ "type": "InternalIP", "address": ip }] } })
+        };
+        let itself = Target::Node { name: "n1".to_owned() };
+        for listens in [None, Some(4444)] {
+            for id in ["n1", "n1:10250", "https:n1:", "https:n1:10250"] {
+                let found = node(&object("127.0.0.1", listens), &split("nodes", id).unwrap()).unwrap();
+                assert_eq!(found, itself, "{id}, {listens:?}");
+            }
+        }
+        let at = |ip: &str, id: &str| node(&object(ip, Some(4444)), &split("nodes", id).unwrap());
+        assert_eq!(at("127.0.0.1", "n1:4444").unwrap(), itself);
+        for ip in ["127.0.0.1", "169.254.0.1", "::1"] {
+            assert_eq!(at(ip, "n1:4445").unwrap_err().message, "address not allowed", "{ip}");
+        }
+        assert_eq!(at("192.0.2.7", "n1:9100").unwrap().host(), "192.0.2.7:9100");
+        assert_eq!(at("192.0.2.7", "n1:web").unwrap_err().code, 400);
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod objects;
 mod patches;
 mod policies;
 mod protection;
+mod protobuf;
 mod proxy;
 mod rights;
 mod scenarios;

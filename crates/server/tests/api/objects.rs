@@ -104,7 +104,8 @@ async fn yaml_is_read_and_other_formats_are_415() {
     bare.expect(201);
     api.send(Method::POST, MAPS, &[], "{").await.expect(400);
     let refused = api.send(Method::GET, MAPS, &[("accept", "application/cbor")], "").await.expect(406);
-    assert_eq!(refused["message"], "only the following media types are accepted: application/json, application/yaml");
+    let written = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+    assert_eq!(refused["message"], format!("only the following media types are accepted: {written}"));
 }
 
 /// Appendix 1: `kubectl create namespace` sends protobuf.
@@ -367,6 +368,9 @@ async fn the_server_counts_what_it_answers() {
     assert!(page.contains("process_resident_memory_bytes ") && !page.contains("made-up"));
     let nobody = api.send_as(api.server.service(), http::Method::GET, "/metrics", &[], "").await;
     assert_eq!(nobody.code, 403);
+    assert_eq!(api.get("/livez?verbose").await.text, "[+]ping ok\nlivez check passed\n", "no more than is looked at");
+    assert_eq!(api.get("/livez/ping").await.text, "ok");
+    assert_eq!(api.get("/livez/store").await.code, 404);
     let verbose = api.get("/readyz?verbose&exclude=ping&exclude=moon").await.text;
     assert_eq!(
         verbose,

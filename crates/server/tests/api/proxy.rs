@@ -4,11 +4,16 @@
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use futures::{StreamExt as _, stream};
 use http::{Method, Request, Response};
-use http_body_util::{BodyExt as _, Full};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use server::Identity;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
@@ -33,7 +38,10 @@ fn backend(asked: Asked) -> Arc<PipeNode<impl Fn(DuplexStream) + Send + Sync>> {
     }))
 }
 
-async fn answer(asked: Asked, mut request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+/// A page, or the first half of one that nobody ever finishes.
+type Told = UnsyncBoxBody<Bytes, Infallible>;
+
+async fn answer(asked: Asked, mut request: Request<Incoming>) -> Result<Response<Told>, Infallible> {
     let line = format!("{} {}", request.method(), request.uri());
     let (path, headers) = (request.uri().path().to_owned(), request.headers().clone());
     let upgrade = hyper::upgrade::on(&mut request);
@@ -54,6 +62,16 @@ async fn answer(asked: Asked, mut request: Request<Incoming>) -> Result<Response
             response = response.header("x-hop", "1").header("access-control-allow-origin", "*").header("x-own", "1");
             "{\"short\":1}"
         }
+        "/half" | "/half-page" => {
+            let media = if path == "/half" { "text/plain" } else { "text/html" };
+            let half = stream::iter([Ok(Frame::data(Bytes::from("half")))]).chain(stream::pending());
+            return Ok(response.header("content-type", media).body(StreamBody::new(half).boxed_unsync()).unwrap());
+        }
+        "/never" => std::future::pending().await,
+        "/long" => {
+            response = response.header("content-length", "1234");
+            ""
+        }
         "/echo" if headers.contains_key("upgrade") => {
             response = response.status(101).header("connection", "Upgrade").header("upgrade", "echo");
             tokio::spawn(async move {
@@ -65,7 +83,7 @@ async fn answer(asked: Asked, mut request: Request<Incoming>) -> Result<Response
         }
         _ => "plain",
     };
-    Ok(response.body(Full::new(Bytes::from(text))).unwrap())
+    Ok(response.body(Full::new(Bytes::from(text)).boxed_unsync()).unwrap())
 }
 
 async fn with_backend(asked: &Asked) -> Api {
@@ -193,6 +211,112 @@ async fn upgraded_connections_go_through() {
     let (line, headers, _) = &asked[0];
     assert_eq!((line.as_str(), headers["sec-websocket-key"].to_str().unwrap()), ("GET /echo?a=b", "k"));
     assert_eq!(headers["x-forwarded-for"], "127.0.0.1");
+}
+
+type Sender2 = hyper::client::conn::http2::SendRequest<Full<Bytes>>;
+
+async fn http2(tls: &Tls) -> Sender2 {
+    let stream = TokioIo::new(connect(tls, Some(tls.admin()), b"h2").await);
+    let (sender, connection) = hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// Half an answer is no answer: whoever waits for the rest when the server stops is told that it does not come, and nobody holds
+/// the server up.
+#[tokio::test]
+async fn what_is_cut_off_by_the_servers_end_ends_as_an_error() {
+    let api = with_backend(&Asked::default()).await;
+    let mut tls = Tls::serve(&api).await;
+    let mut sender = http2(&tls).await;
+    let base = format!("https://{}{NODE}", tls.address);
+    let ask = |path: &str| Request::get(format!("{base}{path}")).body(Full::<Bytes>::default()).unwrap();
+    let mut halves = Vec::new();
+    for path in ["/half", "/half-page"] {
+        let mut body = sender.send_request(ask(path)).await.unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "half", "{path}");
+        halves.push((path, body));
+    }
+    let stream = connect(&tls, Some(tls.admin()), b"http/1.1").await;
+    let (mut old, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let half = Request::get(format!("{NODE}/half")).header("host", "localhost").body(Full::<Bytes>::default());
+    let mut body = old.send_request(half.unwrap()).await.unwrap().into_body();
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "half");
+    halves.push(("HTTP/1", body));
+    let unanswered = tokio::spawn(sender.send_request(ask("/never")));
+    // One connection is one order: when this is answered, the other has been asked.
+    assert_eq!(sender.send_request(ask("/x")).await.unwrap().status(), 200);
+    tls.ask_to_stop();
+    for (path, body) in halves {
+        body.collect().await.expect_err(path);
+    }
+    let refused = unanswered.await.unwrap().unwrap();
+    assert_eq!(refused.status(), 503);
+    let status: Value = serde_json::from_slice(&refused.into_body().collect().await.unwrap().to_bytes()).unwrap();
+    assert_eq!(status["message"], "error trying to reach service: this server is stopping");
+    drop((sender, old));
+    tls.stopped().await;
+}
+
+/// HTTP/2 has words that HTTP/1 says otherwise; the length of what a HEAD does not send is the backend's to say.
+#[tokio::test]
+async fn backends_speak_an_older_protocol_than_clients() {
+    let asked = Asked::default();
+    let api = with_backend(&asked).await;
+    let tls = Tls::serve(&api).await;
+    let mut sender = http2(&tls).await;
+    let base = format!("https://{}{NODE}", tls.address);
+    let crumbs = Request::get(format!("{base}/x")).header("cookie", "a=1").header("cookie", "b=2; c=3");
+    let answer = sender.send_request(crumbs.body(Full::<Bytes>::default()).unwrap()).await.unwrap();
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "plain");
+    let head = Request::head(format!("{base}/long")).body(Full::<Bytes>::default()).unwrap();
+    assert_eq!(sender.send_request(head).await.unwrap().headers()["content-length"], "1234");
+    let stream = connect(&tls, Some(tls.admin()), b"http/1.1").await;
+    let (mut old, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let head = Request::head(format!("{NODE}/long")).header("host", "localhost").body(Full::<Bytes>::default());
+    assert_eq!(old.send_request(head.unwrap()).await.unwrap().headers()["content-length"], "1234");
+    let asked = asked.lock().unwrap();
+    let cookies: Vec<&str> = asked[0].1.get_all("cookie").iter().map(|line| line.to_str().unwrap()).collect();
+    assert_eq!(cookies, ["a=1; b=2; c=3"]);
+}
+
+/// A browser cannot send a header with its WebSocket; its token travels among the protocols, and no further than this server.
+#[tokio::test]
+async fn a_browsers_token_is_known_and_kept_from_backends() {
+    let asked = Asked::default();
+    let api = with_backend(&asked).await;
+    let account = "/api/v1/namespaces/default/serviceaccounts/default";
+    let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": { "name": "b" }, "subjects": [{ "kind": "ServiceAccount", "name": "default", "namespace": "default" }],
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin" } });
+    api.post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", &binding).await.expect(201);
+    let request = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {} });
+    let made = api.post(&format!("{account}/token"), &request).await.expect(201);
+    let token = URL_SAFE_NO_PAD.encode(made["status"]["token"].as_str().unwrap());
+    let token = format!("base64url.bearer.authorization.k8s.io.{token}");
+    let tls = Tls::serve(&api).await;
+    let open = async |protocols: &str| {
+        let stream = connect(&tls, None, b"http/1.1").await;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection.with_upgrades());
+        let request = Request::get(format!("{NODE}/echo"))
+            .header("host", "localhost")
+            .header("connection", "Upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-protocol", protocols)
+            .body(Full::<Bytes>::default());
+        sender.send_request(request.unwrap()).await.unwrap().status().as_u16()
+    };
+    assert_eq!(open(&format!("v1.a, {token}, v2.b")).await, 101);
+    assert_eq!(asked.lock().unwrap()[0].1["sec-websocket-protocol"], "v1.a, v2.b");
+    for wrong in [format!("{token}x, v1.a"), format!("{token}, {token}, v1.a"), token.clone()] {
+        assert_eq!(open(&wrong).await, 401, "{wrong}");
+    }
+    // Without one the caller is nobody, who may do nothing.
+    assert_eq!(open("v1.a").await, 403);
+    assert_eq!(asked.lock().unwrap().len(), 1);
 }
 
 /// What a quota or a limit range says of a pod holds for one that is to be given more.

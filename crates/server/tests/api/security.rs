@@ -142,7 +142,27 @@ async fn a_token_is_its_account_until_the_account_or_the_pod_is_gone() {
 async fn tokens_are_refused_to_those_they_are_not_meant_for() {
     let api = Api::start().await;
     assert_eq!(api.token("nobody", &json!({})).await.code, 404);
-    assert_eq!(api.token("default", &json!({ "expirationSeconds": 599 })).await.code, 422);
+    for (seconds, why) in [(599_i64, "less than 10 minutes"), (1 << 33, "larger than 2^32 seconds")] {
+        let refused = api.token("default", &json!({ "expirationSeconds": seconds })).await.expect(422);
+        let said = format!("spec.expirationSeconds: Invalid value: {seconds}: may not specify a duration {why}");
+        let name = "TokenRequest.authentication.k8s.io \"\" is invalid";
+        assert_eq!(refused["message"], format!("{name}: {said}"));
+    }
+    let long = api.token("default", &json!({ "expirationSeconds": 90_000_000 })).await;
+    let cut = "299 - \"requested expiration of 90000000 seconds shortened to 31536000 seconds\"";
+    assert_eq!(long.warnings(), [cut]);
+    assert_eq!(long.expect(201)["spec"]["expirationSeconds"], 31_536_000);
+    assert!(api.token("default", &json!({ "expirationSeconds": 31_536_000 })).await.warnings().is_empty());
+    let account = "/api/v1/namespaces/default/serviceaccounts/default";
+    let uid = api.get(account).await.expect(200)["metadata"]["uid"].clone();
+    let about = |uid: &Value| json!({ "metadata": { "uid": uid }, "spec": {} });
+    let known = api.post(&format!("{account}/token"), &about(&uid)).await.expect(201);
+    assert_eq!(known["metadata"]["uid"], uid, "a request is about its account");
+    let other = api.post(&format!("{account}/token"), &about(&json!("another"))).await.expect(409);
+    assert!(other["message"].as_str().unwrap().contains("(another) does not match the UID"), "{other}");
+    let map = json!({ "boundObjectRef": { "apiVersion": "v1", "kind": "ConfigMap", "name": "m" } });
+    let refused = api.token("default", &map).await.expect(400);
+    assert_eq!(refused["message"], "cannot bind token to object of type /v1, Kind=ConfigMap");
     let elsewhere = api.token("default", &json!({ "audiences": ["vault"] })).await.expect(201);
     let token = elsewhere["status"]["token"].as_str().unwrap();
     assert_eq!(api.with_token(token, "/api").await.code, 401, "it is for somebody else");

@@ -43,6 +43,16 @@ impl Tls {
         Self { address, pki, stop: Some(stop), serving, _dir: dir }
     }
 
+    /// Asks the server to stop, and does not wait for it.
+    pub fn ask_to_stop(&mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+    }
+
+    /// Waits until the server has stopped.
+    pub async fn stopped(self) {
+        self.serving.await.unwrap().unwrap();
+    }
+
     pub fn admin(&self) -> (String, String) {
         let (certificate, key) = self.pki.admin_pem();
         (certificate.to_owned(), key.to_owned())
@@ -161,13 +171,35 @@ async fn events_are_sent_at_once_over_http2_and_end_with_the_server() {
         assert_eq!((event["type"].as_str(), event["object"]["metadata"]["name"].as_str()), (Some("ADDED"), Some(name)));
     }
     let asked = std::time::Instant::now();
-    tls.stop.take().unwrap().send(()).unwrap();
+    tls.ask_to_stop();
     // A clean end: no more data, and no error.
     let rest = tokio::time::timeout(Duration::from_secs(5), body.collect()).await.unwrap().unwrap();
     assert_eq!(rest.to_bytes(), "");
     tls.serving.await.unwrap().unwrap();
     assert!(asked.elapsed() < Duration::from_secs(3), "an idle connection does not hold the server up");
     assert!(TcpStream::connect(tls.address).await.is_err());
+}
+
+/// Who forgets the `s` of https is told so in the words that people search for.
+#[tokio::test]
+async fn plain_http_is_told_to_use_tls() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let api = Api::start().await;
+    let tls = Tls::serve(&api).await;
+    for (said, heard) in [
+        ("GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n", true),
+        ("POST /api/v1/namespaces HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}", true),
+        ("EHLO localhost\r\n", false),
+    ] {
+        let mut stream = TcpStream::connect(tls.address).await.unwrap();
+        stream.write_all(said.as_bytes()).await.unwrap();
+        // The rest of a request may come later; the answer does not wait for it.
+        let mut answer = String::new();
+        let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_string(&mut answer)).await.unwrap();
+        let expected = "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+        assert_eq!((read.is_ok() && answer == expected, answer.is_empty()), (heard, !heard), "{said}: {answer}");
+    }
+    assert_eq!(http1(&tls, None, "/readyz").await.0, 200);
 }
 
 #[tokio::test]
@@ -205,7 +237,9 @@ async fn a_client_may_say_how_long_it_waits() {
     let maps = "/api/v1/namespaces/default/configmaps";
     assert_eq!(api.get(&format!("{maps}?timeout=10s")).await.code, 200);
     assert_eq!(api.get(&format!("{maps}?timeout=soon")).await.code, 400);
-    assert_eq!(api.get("/version/").await.code, 200);
+    assert_eq!(api.get("/version/?timeout=1s").await.code, 200);
+    let refused = api.get("/version?timeout=soon").await.expect(400);
+    assert_eq!(refused["message"], "invalid timeout specified in the request URL: \"soon\"");
     // A body that never ends is not waited for longer than was said.
     let endless =
         http_body_util::StreamBody::new(futures::stream::pending::<Result<http_body::Frame<Bytes>, std::io::Error>>());

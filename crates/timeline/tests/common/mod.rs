@@ -99,7 +99,8 @@ pub(crate) fn inputs() -> Vec<Input> {
             inputs.push(Input::HookFinished { instance: first.clone(), kind, outcome });
         }
     }
-    for delivery in [Delivery::Delivered, Delivery::AlreadyGone] {
+    let before = Delivery::DeliveredBefore { at: Moment::from_millis(7) };
+    for delivery in [Delivery::Delivered, Delivery::AlreadyGone, before] {
         inputs.push(Input::SignalAnswered { instance: first.clone(), signal: Signal::TERM, delivery });
     }
     for (probe, passing) in [(Probe::Readiness, true), (Probe::Liveness, false), (Probe::Startup, true)] {
@@ -117,6 +118,7 @@ pub(crate) fn inputs() -> Vec<Input> {
     }
     for change in [
         SpecChange::Image { container: name() },
+        SpecChange::Resources { container: name() },
         SpecChange::Ephemeral { spec: ContainerSpec::new("debug", Role::Ephemeral) },
         SpecChange::ActiveDeadline { deadline: Some(Duration::from_secs(5)) },
         SpecChange::ActiveDeadline { deadline: None },

@@ -50,6 +50,7 @@ async fn what_others_write_of_a_pod_is_put_right(stage: &Stage) -> Result<()> {
             "phase": "Pending",
             "conditions": [{ "type": "Ready", "status": "False" }, { "type": "example.com/rumour", "status": "True" }],
             "containerStatuses": [{ "name": "app", "image": "", "imageID": "", "ready": false, "restartCount": lie }],
+            "hostIPs": [{ "ip": "192.0.2.9" }],
         });
         let lies = Patch::Strategic(json!({ "status": lies }));
         stage.pods().patch_status(&pod.name, &PatchParams::default(), &lies).await?;
@@ -57,6 +58,7 @@ async fn what_others_write_of_a_pod_is_put_right(stage: &Stage) -> Result<()> {
         pod.watch.until("the truth", |pod| restarts(pod) == Some(0)).await?;
         let now = pod.watch.last.clone().and_then(|pod| pod.status).unwrap();
         ensure!(now.phase == truth.phase && now.container_statuses == truth.container_statuses, "{now:?}");
+        ensure!(now.host_ips == truth.host_ips, "{:?}", now.host_ips);
         let conditions = now.conditions.unwrap_or_default();
         let holds = |kind: &str| conditions.iter().any(|it| it.type_ == kind && it.status == "True");
         ensure!(holds("Ready") && holds("example.com/rumour"), "{conditions:?}");

@@ -63,12 +63,12 @@ fn a_zero_or_a_quantity_spelt_differently_is_the_same() {
             "resources": {"requests": {"cpu": "1000m"}}}]}});
     let kind = by_kind("", "v1", "Pod").unwrap();
     let first = applied(None, &document, &options("m1")).unwrap();
-    let stored = decode::normalise(kind, first, FieldValidation::Ignore).unwrap().value;
+    let stored = decode::normalise(kind, &first, FieldValidation::Ignore).unwrap().value;
     assert_eq!(stored["spec"]["containers"][0]["resources"]["requests"]["cpu"], "1");
     let mut later = options("m1");
     later.now = Timestamp::from_second(1_900_000_000).unwrap();
     let again = applied(Some(&stored), &document, &later).unwrap();
-    assert_eq!(decode::normalise(kind, again, FieldValidation::Ignore).unwrap().value, stored);
+    assert_eq!(decode::normalise(kind, &again, FieldValidation::Ignore).unwrap().value, stored);
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn documents_that_do_not_fit_are_refused() {
     let unknown = refuse(pod(&json!({"containers": [{"name": "a", "imag": "i"}]})));
     assert_eq!(
         unknown.message,
-        "failed to create typed patch object (d/p; v1, Kind=Pod): .spec.containers[name=\"a\"].imag: field not declared in schema"
+        "failed to create typed patch object (d/p; /v1, Kind=Pod): .spec.containers[name=\"a\"].imag: field not declared in schema"
     );
     assert_eq!((unknown.code, unknown.reason), (400, "BadRequest"));
     let twice = refuse(pod(&json!({"containers": [{"name": "a"}, {"name": "a"}]})));

@@ -9,8 +9,7 @@ const COMPUTE: [&str; 2] = ["cpu", "memory"];
 
 /// `Guaranteed` when every container limits what it requests, in both resources; `BestEffort` when none says
 /// anything; `Burstable` otherwise. Pod-level resources, where given, speak for the containers.
-pub(crate) fn class(pod: &Value) -> &'static str {
-    let spec = &pod["spec"];
+pub fn class(spec: &Value) -> &'static str {
     let holders: Vec<&Value> = if says_something(&spec["resources"]) {
         vec![&spec["resources"]]
     } else {

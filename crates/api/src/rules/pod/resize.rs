@@ -53,22 +53,30 @@ pub(super) fn keep_all_else(old: &Value, new: &mut Value) {
 /// What is wrong with a change through this endpoint.
 pub(super) fn validate_update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     if super::admission::is_mirror(old) {
-        causes.push(Cause::forbidden("", "static pods cannot be resized"));
+        causes.push(Cause::forbidden("spec", "static pods cannot be resized"));
         return;
     }
     if matches!(word(&old["status"], "phase"), "Succeeded" | "Failed") {
-        causes.push(Cause::forbidden("", "pods that have ended cannot be resized"));
+        causes.push(Cause::forbidden("spec", "pods that have ended cannot be resized"));
         return;
     }
     for key in LISTS {
         let names =
             |pod: &Value| list(&pod["spec"], key).iter().map(|c| word(c, "name").to_owned()).collect::<Vec<_>>();
-        if names(old) != names(new) {
-            let text = format!("{key} may not be renamed or reordered on resize");
+        let (before, after) = (names(old), names(new));
+        if before != after {
+            let unknown: Vec<_> = after.iter().filter(|name| !before.contains(name)).map(String::as_str).collect();
+            let text = match unknown.as_slice() {
+                [] if before.len() == after.len() => format!("{key} may not be renamed or reordered on resize"),
+                [] => format!("{key} may not be removed on resize"),
+                unknown => {
+                    format!("{key} may not be added or renamed on resize: the pod has no {}", unknown.join(", "))
+                }
+            };
             causes.push(Cause::forbidden(format!("spec.{key}"), &text));
         }
     }
-    let class = qos::class(new);
+    let class = qos::class(&new["spec"]);
     if old["status"]["qosClass"].is_string() && old["status"]["qosClass"] != class {
         let text = "Pod QOS Class may not change as a result of resizing";
         causes.push(Cause::invalid("spec", class, text));
@@ -182,8 +190,17 @@ mod tests {
             refused(&old, &reordered)[0],
             "spec.containers: Forbidden: containers may not be renamed or reordered on resize"
         );
+        let mut unknown = old.clone();
+        unknown["spec"]["containers"].as_array_mut().expect("a list").push(json!({ "name": "apq" }));
+        assert_eq!(
+            refused(&old, &unknown)[0],
+            "spec.containers: Forbidden: containers may not be added or renamed on resize: the pod has no apq"
+        );
+        let mut fewer = old.clone();
+        fewer["spec"]["containers"].as_array_mut().expect("a list").pop();
+        assert_eq!(refused(&old, &fewer)[0], "spec.containers: Forbidden: containers may not be removed on resize");
         let mut mirror = old.clone();
         mirror["metadata"]["annotations"] = json!({ "kubernetes.io/config.mirror": "x" });
-        assert_eq!(refused(&mirror, &old), [": Forbidden: static pods cannot be resized"]);
+        assert_eq!(refused(&mirror, &old), ["spec: Forbidden: static pods cannot be resized"]);
     }
 }

@@ -27,10 +27,11 @@ impl Resolver {
         }
         let make = || async { TokioResolver::builder_tokio()?.build() };
         let resolver = self.resolver.get_or_try_init(make).await.map_err(io::Error::other)?;
-        let found = resolver
-            .lookup_ip(name.as_str())
-            .await
-            .map_err(|error| io::Error::other(format!("lookup {}: {error}", name.as_str())))?;
+        let found = resolver.lookup_ip(name.as_str()).await.map_err(|error| {
+            // The library prints its own records of the question; to people it is one thing.
+            let why = if error.is_no_records_found() { "no such host".to_owned() } else { error.to_string() };
+            io::Error::other(format!("lookup {}: {why}", name.as_str()))
+        })?;
         Ok(found.iter().map(at).collect())
     }
 }

@@ -283,6 +283,13 @@ pub fn complaint(operation: &Operation, accept: &str, code: u16, media: &str, bo
     if media == "text/plain; charset=utf-8" || media == "text/plain" {
         return None;
     }
+    if media.split(';').next() == Some("application/vnd.kubernetes.protobuf") {
+        // A watch has only begun; everything else is an object in its envelope, or the refusal of one.
+        let begun = accept == "watch" && code < 400;
+        let asked = accept == "watch" || accept.starts_with("application/vnd.kubernetes.protobuf");
+        let is_one = asked && (begun || body.starts_with(b"k8s\0"));
+        return (!is_one).then(|| format!("{code} with {media}: {text}"));
+    }
     if media.split(';').next() != Some("application/json") {
         return Some(format!("{code} with {media}"));
     }

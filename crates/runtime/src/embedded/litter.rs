@@ -1,0 +1,229 @@
+//! Deleting what nobody needs any more, by one thread that stands back for all others.
+//!
+//! The files of a pod are a quarter of the work of ending it, and nobody waits for them: their names are free already.
+//! When many pods leave at once, those that are still alive come first: nothing is deleted until no more leave. Only who is
+//! short of room is in a hurry.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, setpriority_process};
+use rustix::thread::gettid;
+use tokio::sync::oneshot;
+
+use crate::deletion::delete_part;
+
+/// About a tenth of a processor where everybody wants one: enough for fifty pods a second.
+const NICENESS: i32 = 10;
+
+/// It is quiet when nothing was ordered for so long.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// Nothing waits longer than this for quiet: a disk must not fill up because pods never cease to leave.
+const UNREST_MAX: Duration = Duration::from_secs(1);
+
+/// So many files of one pod, some tens of milliseconds, then it is another's turn: one with millions is in nobody's way.
+const PART_FILES_MAX: u64 = 4096;
+
+/// What is to be deleted, in the order of asking. The thread ends when this is dropped and it has done its work.
+#[derive(Debug)]
+pub(super) struct Litter {
+    orders: mpsc::Sender<Order>,
+    thread: Pid,
+}
+
+#[derive(Debug)]
+enum Order {
+    Delete {
+        path: PathBuf,
+        done: oneshot::Sender<io::Result<()>>,
+    },
+    /// Somebody waits for all that was ordered before.
+    Hurry {
+        done: oneshot::Sender<()>,
+    },
+}
+
+impl Litter {
+    /// Starts the thread.
+    pub(super) fn start() -> io::Result<Self> {
+        let (orders, queue) = mpsc::channel();
+        let (says, own_id) = mpsc::channel();
+        std::thread::Builder::new().name("litter".to_owned()).spawn(move || {
+            // Whoever starts it waits for this.
+            let _ = says.send(gettid());
+            collect(queue);
+        })?;
+        let thread = own_id.recv().map_err(io::Error::other)?;
+        Ok(Self { orders, thread })
+    }
+
+    /// Deletes a directory and all below it. It is ordered before this returns, and done when the answer is.
+    pub(super) fn delete(&self, path: PathBuf) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        let (done, answer) = oneshot::channel();
+        let ordered = self.orders.send(Order::Delete { path, done });
+        async move {
+            ordered.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+            answer.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
+        }
+    }
+
+    /// Waits for nothing to be quiet, but until everything ordered before is deleted, or cannot be.
+    pub(super) async fn hurry(&self) {
+        let (done, answer) = oneshot::channel();
+        stand_back(self.thread, 0);
+        // A thread that is gone has nothing left to do.
+        if self.orders.send(Order::Hurry { done }).is_ok() {
+            let _ = answer.await;
+        }
+    }
+}
+
+fn collect(queue: mpsc::Receiver<Order>) {
+    stand_back(gettid(), NICENESS);
+    let mut pile = Pile::default();
+    loop {
+        match pile.is_empty() {
+            true => match queue.recv() {
+                Ok(first) => pile.0.extend(until_quiet(first, &queue)),
+                Err(_) => return,
+            },
+            // Who comes while something large is being deleted does not wait for all of it.
+            false => pile.0.extend(queue.try_iter()),
+        }
+        pile.go_on();
+    }
+}
+
+/// What is being deleted, in the order of asking.
+#[derive(Default)]
+struct Pile(VecDeque<Order>);
+
+impl Pile {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Deletes part of everything. Whoever is in a hurry is told when all before them is done.
+    fn go_on(&mut self) {
+        let mut rest = VecDeque::new();
+        let mut answered_hurry = false;
+        // Whoever does not wait for it needs no answer.
+        for order in self.0.drain(..) {
+            match order {
+                Order::Delete { path, done } => match delete_part(&path, PART_FILES_MAX) {
+                    Ok(false) => rest.push_back(Order::Delete { path, done }),
+                    finished => drop(done.send(finished.map(drop))),
+                },
+                Order::Hurry { done } if rest.is_empty() => {
+                    answered_hurry = true;
+                    let _ = done.send(());
+                }
+                hurry @ Order::Hurry { .. } => rest.push_back(hurry),
+            }
+        }
+        if answered_hurry && !rest.iter().any(|order| matches!(order, Order::Hurry { .. })) {
+            stand_back(gettid(), NICENESS);
+        }
+        self.0 = rest;
+    }
+}
+
+fn stand_back(thread: Pid, niceness: i32) {
+    // A thread that is not let stand back works all the same.
+    if let Err(error) = setpriority_process(Some(thread), niceness) {
+        tracing::debug!(error = %error, "deletions run beside everything else");
+    }
+}
+
+fn until_quiet(first: Order, queue: &mpsc::Receiver<Order>) -> Vec<Order> {
+    let mut orders = vec![first];
+    let at_last = Instant::now() + UNREST_MAX;
+    let is_hurry = |orders: &[Order]| matches!(orders.last(), Some(Order::Hurry { .. }));
+    while !is_hurry(&orders)
+        && let Ok(order) = queue.recv_timeout(QUIET.min(at_last.saturating_duration_since(Instant::now())))
+    {
+        orders.push(order);
+    }
+    orders
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::fs;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_deleted_is_gone_and_what_cannot_be_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().join("top");
+        fs::create_dir_all(top.join("a/b")).unwrap();
+        let litter = Litter::start().unwrap();
+        litter.delete(top.clone()).await.unwrap();
+        assert!(!top.exists());
+        assert_eq!(litter.delete(top).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    /// Who is in a hurry waits for all that was ordered before, and for nothing that came later.
+    #[test]
+    fn what_is_small_does_not_wait_for_what_is_large() {
+        let dir = tempfile::tempdir().unwrap();
+        let [large, small, late] = ["large", "small", "late"].map(|name| dir.path().join(name));
+        for (path, files) in [(&large, 2 * PART_FILES_MAX + 1), (&small, 1), (&late, 1)] {
+            fs::create_dir(path).unwrap();
+            (0..files).for_each(|n| fs::write(path.join(n.to_string()), "").unwrap());
+        }
+        let order = |path: &PathBuf| {
+            let (done, answer) = oneshot::channel();
+            (Order::Delete { path: path.clone(), done }, answer)
+        };
+        let ((first, mut of_large), (second, mut of_small), (third, mut of_late)) =
+            (order(&large), order(&small), order(&late));
+        let (done, mut all_before) = oneshot::channel();
+        let mut pile = Pile([first, second, Order::Hurry { done }].into());
+        pile.go_on();
+        assert!(of_small.try_recv().unwrap().is_ok() && !small.exists());
+        assert!(of_large.try_recv().is_err() && all_before.try_recv().is_err());
+        pile.0.push_back(third);
+        pile.go_on();
+        assert!(of_late.try_recv().unwrap().is_ok() && !late.exists() && large.exists());
+        assert!(all_before.try_recv().is_err());
+        pile.go_on();
+        assert!(of_large.try_recv().unwrap().is_ok() && !large.exists());
+        all_before.try_recv().unwrap();
+        assert!(pile.is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_is_in_a_hurry_finds_everything_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        let litter = Litter::start().unwrap();
+        let paths: Vec<_> = (0..5).map(|n| dir.path().join(n.to_string())).collect();
+        for path in &paths {
+            fs::create_dir_all(path.join("a")).unwrap();
+            drop(litter.delete(path.clone()));
+        }
+        litter.hurry().await;
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        litter.hurry().await;
+    }
+
+    #[tokio::test]
+    async fn what_was_ordered_is_done_although_nobody_waits_or_orders_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, last) = (dir.path().join("first"), dir.path().join("last"));
+        fs::create_dir_all(first.join("a")).unwrap();
+        fs::create_dir_all(last.join("a")).unwrap();
+        let litter = Litter::start().unwrap();
+        drop(litter.delete(first.clone()));
+        let deleted = litter.delete(last.clone());
+        drop(litter);
+        deleted.await.unwrap();
+        assert!(!first.exists() && !last.exists());
+    }
+}
