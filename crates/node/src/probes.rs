@@ -615,16 +615,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_that_opens_is_well_and_one_that_is_refused_is_not() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let action =
-            ProbeAction::TcpSocket { host: "127.0.0.1".to_owned(), port: listener.local_addr().unwrap().port() };
-        assert_eq!(ask(action.clone()).await, Attempt::Success);
-        let port = listener.local_addr().unwrap().port();
-        drop(listener);
+        // A port that is held and not listened to refuses, and nobody else can come to listen there.
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let action = ProbeAction::TcpSocket { host: "127.0.0.1".to_owned(), port };
         let refused = format!("dial tcp 127.0.0.1:{port}: connect: connection refused");
-        assert_eq!(ask(action).await, failure(&refused));
+        assert_eq!(ask(action.clone()).await, failure(&refused));
         let asked = format!("Get \"http://127.0.0.1:{port}/healthz?full=1\": {refused}");
         assert_eq!(ask(ProbeAction::HttpGet(get(port))).await, failure(&asked));
+        let _listener = socket.listen(1).unwrap();
+        assert_eq!(ask(action).await, Attempt::Success);
     }
 
     #[tokio::test]

@@ -166,7 +166,9 @@ async fn a_fork_bomb_meets_the_limit_that_the_node_gives_every_pod() -> Result<(
 async fn a_port_of_the_node_leads_to_the_pod_that_asks_for_it() -> Result<()> {
     let mut instance = Instance::start().await?;
     let (client, kubectl) = (instance.client().await?, Kubectl::newest(&instance)?);
-    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    // Below the ports that connections leave from, so that nobody comes to hold it by chance.
+    let free = |port: &u16| std::net::TcpListener::bind(("0.0.0.0", *port)).is_ok();
+    let port = (20_000..30_000).find(free).context("no free port")?;
     let answer =
         || -> std::io::Result<String> { std::io::read_to_string(std::net::TcpStream::connect(("127.0.0.1", port))?) };
     let nodes = kubectl.run(&["get", "nodes", "-o", "name"]).await?;

@@ -260,8 +260,10 @@ async fn ports_are_forwarded_on_channels() {
     for protocol in [V4, "v4.base64.channel.k8s.io"] {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        // Nobody listens at a port that was just given back.
-        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // A port that is held and not listened to refuses, and nobody else can come to listen there.
+        let held = tokio::net::TcpSocket::new_v4().unwrap();
+        held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let closed = held.local_addr().unwrap().port();
         let echo = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let (mut from, mut to) = stream.split();
