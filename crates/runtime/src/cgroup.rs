@@ -429,10 +429,13 @@ impl ContainerCgroup {
         self.group.v2()
     }
 
-    /// Moves the calling process into the v1 groups that carry limits.
+    /// Moves the calling process, which has one thread, into the v1 groups that carry limits.
+    ///
+    /// By `tasks`: a thread that moves itself holds up nobody, while whoever moves a process (`cgroup.procs`) waits until no
+    /// processor of the machine is within a fork or an end, for milliseconds.
     pub(crate) fn join_v1(&self) -> Result<(), SetupError> {
         self.v1.iter().try_for_each(|directory| {
-            write_to(&directory.join("cgroup.procs"), "0").doing(|| format!("join {}", directory.display()))
+            write_to(&directory.join("tasks"), "0").doing(|| format!("join {}", directory.display()))
         })
     }
 
