@@ -79,11 +79,13 @@ impl<R: Runtime> Body<R> {
         self.give_whole(&has, enough_for_both(&has, &wants)).await
     }
 
-    /// Has the pod as a whole have no more than was granted, once every container has its part.
+    /// Has the pod as a whole have no more than was granted, once every container has its part. One that is being started may have
+    /// been asked for with more; whoever starts it has this looked at again.
     async fn narrow(&self) -> Result<(), String> {
         let whole = {
             let facts = lock(&self.facts);
-            facts.whole().filter(|_| facts.behind().is_empty() && facts.resize.restarting.is_empty())
+            let all_have_theirs = facts.behind().is_empty() && facts.resize.restarting.is_empty();
+            facts.whole().filter(|_| all_have_theirs && lock(&self.starting).is_empty())
         };
         let Some((has, wants)) = whole else { return Ok(()) };
         self.give_whole(&has, wants).await

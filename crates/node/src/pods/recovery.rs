@@ -87,7 +87,9 @@ impl<R: Runtime> Pods<R> {
             Some(report) => report.sandbox.ip().map(|ip| ip.to_string()),
             None => facts.pod.status.as_ref().and_then(|s| s.pod_ip.clone()),
         };
-        facts.whole = report.as_ref().filter(|report| report.alive).map(|report| report.spec.resources.clone());
+        // What an orphan was granted nobody knows any more: it keeps what it has until it ends.
+        let alive = report.as_ref().filter(|report| report.alive && !orphan);
+        facts.whole = alive.map(|report| report.spec.resources.clone());
         facts.grant(&facts.pod.clone());
         for container in report.iter().flat_map(|r| &r.containers) {
             facts.know_what_it_has(container);
