@@ -101,6 +101,7 @@ impl Embedded {
             verdicts.push((answer, verdict));
         }
         let Group { changes, values, .. } = group;
+        let mut news = None;
         if let Some(last) = changes.last() {
             self.tried = last.revision();
             let appended = self.segment.append(&mut self.frame);
@@ -116,10 +117,14 @@ impl Embedded {
                 return requests.collect();
             }
             self.log_size += self.frame.len() as u64;
-            view.apply(&changes);
+            news = Some(view.apply(&changes));
         }
         drop(values);
+        // First: whoever asked would have to wait behind a thousand who only watch.
         answer_all(verdicts, &changes);
+        if let Some(news) = news {
+            news.wake();
+        }
         requests.collect()
     }
 

@@ -83,6 +83,21 @@ struct Recent {
 /// The cursor is older than the history of its collection.
 pub(crate) struct Lagged;
 
+/// Something is visible that the watches of some collections were not woken for.
+#[must_use = "its watches sleep"]
+pub(crate) struct News {
+    of: Vec<watch::Sender<Revision>>,
+    revision: Revision,
+}
+
+impl News {
+    pub(crate) fn wake(self) {
+        for news in self.of {
+            news.send_replace(self.revision);
+        }
+    }
+}
+
 impl View {
     pub(crate) fn new(floor: Revision, window: Window) -> Self {
         let state = State {
@@ -180,8 +195,8 @@ impl View {
         }
     }
 
-    /// Makes one committed group visible, in order, then wakes its watches.
-    pub(crate) fn apply(&self, changes: &[Change]) {
+    /// Makes one committed group visible, in order. Its watches are still to be woken.
+    pub(crate) fn apply(&self, changes: &[Change]) -> News {
         let mut state = self.write();
         let mut woken: Vec<watch::Sender<Revision>> = Vec::new();
         for change in changes {
@@ -197,9 +212,7 @@ impl View {
         let (revision, kept) = (state.revision, state.window.age);
         state.ages.note(revision, Instant::now(), kept);
         drop(state);
-        for news in woken {
-            news.send_replace(revision);
-        }
+        News { of: woken, revision }
     }
 
     /// Takes over a change that was made visible in an earlier life, when nobody watches.
