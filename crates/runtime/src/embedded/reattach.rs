@@ -82,7 +82,11 @@ impl Inner {
         let lost = pod.link().is_some_and(|link| link.is_closed());
         if lost && !pod.is_removed() {
             pod.set_link(None);
-            self.join_or_bury(pod).await;
+            // One that was told to end did so, though the rest of its pod could not be removed yet.
+            match pod.dir.removing().exists() {
+                true => self.bury(pod).await,
+                false => self.join_or_bury(pod).await,
+            }
         }
     }
 
