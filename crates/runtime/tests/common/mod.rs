@@ -328,7 +328,9 @@ pub fn processes_in(cgroup: &str) -> Vec<i32> {
     let reads = |pid: i32, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
     pids.filter(|pid| {
         let member = reads(*pid, "cgroup").lines().any(|line| line.starts_with("0::") && line.contains(cgroup));
-        member && !reads(*pid, "status").contains("State:\tZ")
+        // Nothing is told of one that was collected between the two looks.
+        let status = reads(*pid, "status");
+        member && !status.is_empty() && !["State:\tZ", "State:\tX"].iter().any(|ended| status.contains(ended))
     })
     .collect()
 }
