@@ -227,6 +227,7 @@ fn a_shim_that_died_while_the_agent_was_away_is_noticed_at_once() {
         let shim = machine.shim_of(&pod);
         machine.agent_dies();
         kill(shim);
+        eventually("its end", || !machine.processes(&pod).contains(&shim)).await;
         machine.agent_returns().await;
         let report = machine.report(&pod).await.unwrap();
         assert!(!report.alive);
