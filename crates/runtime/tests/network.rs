@@ -15,7 +15,7 @@ use runtime::PodUid;
 use runtime::network::{Network, NetworkError};
 
 const PORT: u16 = 8080;
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn pod(name: &str) -> PodUid {
     PodUid(format!("0b5e2c1e-uid-of-{name}"))
