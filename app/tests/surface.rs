@@ -1,6 +1,6 @@
 //! Everything that the shipped server announces in its own OpenAPI, asked by chance over HTTPS: nothing breaks it.
 //!
-//! Chance is repeated with `SEED`; `ASK_SECONDS` says for how long it is asked.
+//! Chance is the same every time, and another with `SEED`; `ASK_SECONDS` says for how long it is asked.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
 #[path = "../../crates/server/tests/api/surface/chance.rs"]

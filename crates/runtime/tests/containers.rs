@@ -69,8 +69,10 @@ fn a_program_that_handles_term_decides_its_own_end() {
 fn only_the_first_process_gets_the_signal() {
     on_a_machine(|mut machine| async {
         let pod = machine.sandbox("pod-1").await;
-        let script = "sh -c 'trap \"echo child got it\" TERM; echo child; while :; do sleep 0.02; done' & \
-                      trap 'sleep 0.1; exit 0' TERM; while :; do sleep 0.02; done";
+        // Ready before its child can say anything: a first process that handles no signal is not given any.
+        let script = "trap 'sleep 0.1; exit 0' TERM; \
+                      sh -c 'trap \"echo child got it\" TERM; echo child; while :; do sleep 0.02; done' & \
+                      while :; do sleep 0.02; done";
         let id = machine.start(&pod, "app", script).await;
         machine.logged(&pod, &id, "child").await;
         machine.runtime().signal(&pod, &id, TERM).await.unwrap();
@@ -199,7 +201,8 @@ fn a_container_is_confined() {
             ("mknod /tmp/disk b 8 0", "Operation not permitted"),
             ("mknod /tmp/fifo p && echo made", "made"),
             ("ls /proc/self/fd | sort | head -n 4", "0\n1\n2\n3\n"),
-            ("cat /proc/1/comm", "sleep\n"),
+            // The shell that it began as makes way for it.
+            ("until grep sleep /proc/1/comm; do busybox sleep 0.01; done", "sleep\n"),
             ("cat /proc/self/cgroup | grep 0::", "0::/\n"),
             ("cat /etc/hostname; hostname", "story-host\nstory-host\n"),
             ("cat /etc/resolv.conf", "nameserver 10.99.0.1\n"),
@@ -430,7 +433,10 @@ fn pods_reach_each_other_by_address_and_their_containers_by_localhost() {
         let first = machine.start(&server, "one", "while :; do echo hello | nc -l -p 8080; done").await;
         let beside = machine.start(&server, "two", "sleep 1000").await;
         let far = machine.start(&client, "app", "sleep 1000").await;
-        let ask = |address: &str| format!("until nc -w 2 {address} 8080 < /dev/null 2> /dev/null; do sleep 0.01; done");
+        // One who asks before the answer was handed to the server hears nothing, and asks again.
+        let ask = |address: &str| {
+            format!("until nc -w 2 {address} 8080 < /dev/null 2> /dev/null | grep hello; do sleep 0.01; done")
+        };
         assert_eq!(machine.exec(&server, &beside, &ask("127.0.0.1")).await.0, "hello\n");
         let answer = machine.exec(&client, &far, &ask(&address.to_string())).await.0;
         assert_eq!(answer, "hello\n");

@@ -12,7 +12,7 @@ use network_support::{PodNamespace, attach, ip, on_a_host};
 use runtime::network::Network;
 use runtime::{HostPort, PodUid, Protocol};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 const LOOPBACK: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const UPLINK: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 

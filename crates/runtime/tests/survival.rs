@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::{eventually, on_a_machine};
 use runtime::{Delivery, HookRecord, Runtime, RuntimeError};
@@ -227,6 +227,7 @@ fn a_shim_that_died_while_the_agent_was_away_is_noticed_at_once() {
         let shim = machine.shim_of(&pod);
         machine.agent_dies();
         kill(shim);
+        eventually("its end", || !machine.processes(&pod).contains(&shim)).await;
         machine.agent_returns().await;
         let report = machine.report(&pod).await.unwrap();
         assert!(!report.alive);
@@ -253,7 +254,7 @@ fn a_shim_that_does_not_answer_protects_nobody_from_being_killed() {
         assert_eq!((exit.code, exit.seen), (137, false));
         assert_eq!(machine.processes(&pod), Vec::<i32>::new());
         assert!(!machine.report(&pod).await.unwrap().alive);
-        assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < common::PATIENCE, "{:?}", begun.elapsed());
         // The pod can be given another sandbox, and that one answers.
         machine.sandbox("pod-1").await;
         assert!(machine.report(&pod).await.unwrap().alive);
@@ -268,7 +269,7 @@ fn a_pod_whose_shim_is_stopped_is_removed_and_its_ends_are_told() {
         let id = machine.start(&pod, "app", "sleep 1000").await;
         stop(machine.shim_of(&pod));
         let removed = machine.runtime().remove_sandbox(&pod);
-        tokio::time::timeout(Duration::from_secs(15), removed).await.expect("an end").unwrap();
+        tokio::time::timeout(common::PATIENCE, removed).await.expect("an end").unwrap();
         assert_eq!(machine.processes(&pod), Vec::<i32>::new());
         let exit = machine.exit(&pod, &id).await;
         assert_eq!((exit.code, exit.seen), (137, false));

@@ -241,15 +241,18 @@ fn reordering_a_keyed_list_changes_no_owner() {
 fn tracking_a_status_write_is_fast() {
     let mut created = pod();
     track("Pod", None, &mut created, "kubectl", 0);
-    let rounds = 200;
-    let start = Instant::now();
-    for n in 0..rounds {
+    let mut rounds = Vec::new();
+    for n in 0..200 {
+        let start = Instant::now();
         let mut next = created.clone();
         next["status"] = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True", "message": n}]});
         track_update(kind("Pod"), Some(&created), &mut next, "node", "v1", Some("status"), at(n));
         created = next;
+        rounds.push(start.elapsed());
     }
-    let each = start.elapsed() / u32::try_from(rounds).unwrap();
+    rounds.sort();
+    // Of the middle: whatever the machine does for a moment in between counts for one round only.
+    let each = rounds[rounds.len() / 2];
     println!("{each:?} for each");
     assert!(each < Duration::from_millis(5), "{each:?}");
 }

@@ -47,7 +47,7 @@ pub(crate) async fn ended(pid: i32) {
         // A process that cannot be opened is gone already.
         let Ok(pidfd) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return true };
         let mut poll = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
-        rustix::event::poll(&mut poll, Some(&rustix::time::Timespec { tv_sec: 20, tv_nsec: 0 })).unwrap() > 0
+        rustix::event::poll(&mut poll, Some(&rustix::time::Timespec { tv_sec: 60, tv_nsec: 0 })).unwrap() > 0
     };
     assert!(tokio::task::spawn_blocking(wait).await.unwrap(), "process {pid} still runs");
 }

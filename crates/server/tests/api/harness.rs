@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tower::ServiceExt as _;
 
 pub const VERSION: &str = "v1.36.4+adieu.0.1.0";
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server on a fresh store.
 pub struct Api {

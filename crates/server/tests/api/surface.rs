@@ -1,7 +1,7 @@
 //! Every operation that our own OpenAPI announces, with bodies and parameters by chance, good and bad: nothing breaks,
 //! and what comes back is what was announced.
 //!
-//! Chance is repeated with `SEED`; `ROUNDS` says how often each operation is asked.
+//! Chance is the same every time, and another with `SEED`; `ROUNDS` says how often each operation is asked.
 
 mod chance;
 

@@ -48,7 +48,7 @@ pub(crate) async fn remove(store: &Store, key: &Key) -> Revision {
 
 /// The next change, which must come.
 pub(crate) async fn soon(watch: &mut Watch) -> Change {
-    tokio::time::timeout(Duration::from_secs(30), watch.next())
+    tokio::time::timeout(Duration::from_secs(120), watch.next())
         .await
         .expect("a change comes")
         .expect("the watch goes on")
@@ -56,7 +56,7 @@ pub(crate) async fn soon(watch: &mut Watch) -> Change {
 
 /// The end of the watch, which must come.
 pub(crate) async fn ends(watch: &mut Watch) {
-    let end = tokio::time::timeout(Duration::from_secs(30), async { while watch.next().await.is_some() {} });
+    let end = tokio::time::timeout(Duration::from_secs(120), async { while watch.next().await.is_some() {} });
     end.await.expect("the watch ends");
 }
 

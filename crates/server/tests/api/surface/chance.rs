@@ -33,10 +33,10 @@ pub struct Dice {
 }
 
 impl Dice {
+    /// Falls as `SEED` says, which must not be 0; the same way every time if it says nothing.
     pub fn seeded() -> Self {
-        let clock = || jiff::Timestamp::now().as_nanosecond().unsigned_abs() & u128::from(u64::MAX);
         let seed = std::env::var("SEED").ok().map(|seed| seed.parse().expect("SEED is a number"));
-        let seed = seed.unwrap_or_else(|| u64::try_from(clock()).expect("masked").max(1));
+        let seed = seed.unwrap_or(0x9e37_79b9_7f4a_7c15);
         println!("chance is repeated with SEED={seed}");
         Self { state: seed, tame: false }
     }
