@@ -14,11 +14,13 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
+use lifecycle::EventKind;
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tracing::warn;
 
+use crate::events::Recorder;
 use crate::node::NodeConfig;
 
 /// Leases are renewed this often, and good for four times as long.
@@ -49,7 +51,7 @@ pub struct Health {
 }
 
 /// Makes the Node object, or brings an old one up to date, and says that it is Ready.
-pub async fn register(client: &kube::Client, config: &NodeConfig) -> kube::Result<ApiNode> {
+pub async fn register(client: &kube::Client, config: &NodeConfig, recorder: &Recorder) -> kube::Result<ApiNode> {
     let api: Api<ApiNode> = Api::all(client.clone());
     let labels = BTreeMap::from([
         ("kubernetes.io/hostname".to_owned(), config.name.clone()),
@@ -64,14 +66,14 @@ pub async fn register(client: &kube::Client, config: &NodeConfig) -> kube::Resul
         };
         api.create(&PostParams::default(), &node).await?;
     }
-    publish(client, config, Health::default()).await
+    publish(client, config, recorder, Health::default()).await
 }
 
 /// Registers as soon as the API server lets it.
-pub async fn join(client: kube::Client, config: NodeConfig) -> ApiNode {
+pub async fn join(client: kube::Client, config: NodeConfig, recorder: Recorder) -> ApiNode {
     let mut pause = JOIN_AGAIN_LEAST;
     loop {
-        match register(&client, &config).await {
+        match register(&client, &config, &recorder).await {
             Ok(node) => return node,
             Err(error) => warn!(error = chain(&error), "the API server does not let the node join; trying again"),
         }
@@ -103,10 +105,14 @@ pub struct HealthBoard {
 
 impl HealthBoard {
     /// A board and the work of showing what stands on it, which ends with the last board.
-    pub fn start(client: kube::Client, config: NodeConfig) -> (Self, impl Future<Output = ()> + Send) {
+    pub fn start(
+        client: kube::Client,
+        config: NodeConfig,
+        recorder: Recorder,
+    ) -> (Self, impl Future<Output = ()> + Send) {
         let (health, changes) = watch::channel(Health::default());
         let (shown_told, shown) = watch::channel(Health::default());
-        (Self { health, shown }, show(client, config, changes, shown_told))
+        (Self { health, shown }, show(client, config, recorder, changes, shown_told))
     }
 
     /// How the node fares.
@@ -136,6 +142,7 @@ impl HealthBoard {
 async fn show(
     client: kube::Client,
     config: NodeConfig,
+    recorder: Recorder,
     mut changes: watch::Receiver<Health>,
     shown: watch::Sender<Health>,
 ) {
@@ -159,7 +166,7 @@ async fn show(
         report_at = Instant::now() + REPORT;
         loop {
             let health = *changes.borrow_and_update();
-            match publish(&client, &config, health).await {
+            match publish(&client, &config, &recorder, health).await {
                 Ok(_) => {
                     shown.send_replace(health);
                     break;
@@ -171,12 +178,39 @@ async fn show(
     }
 }
 
-/// Stores the node's conditions. What keeps new pods away follows them in the same write: the server sees to that.
-async fn publish(client: &kube::Client, config: &NodeConfig, health: Health) -> kube::Result<ApiNode> {
+/// Stores the node's conditions, and tells people of those that have changed. What keeps new pods away follows them in the same
+/// write: the server sees to that.
+async fn publish(
+    client: &kube::Client,
+    config: &NodeConfig,
+    recorder: &Recorder,
+    health: Health,
+) -> kube::Result<ApiNode> {
     let api: Api<ApiNode> = Api::all(client.clone());
-    let stored = api.get(&config.name).await?;
-    let status = status(config, health, stored.status.as_ref(), Timestamp::now());
-    api.patch_status(&config.name, &PatchParams::default(), &Patch::Strategic(json!({ "status": status }))).await
+    let before = api.get(&config.name).await?.status;
+    let status = status(config, health, before.as_ref(), Timestamp::now());
+    let patch = Patch::Strategic(json!({ "status": status }));
+    let stored = api.patch_status(&config.name, &PatchParams::default(), &patch).await?;
+    for reason in news(before.as_ref(), &status) {
+        recorder.record_own(EventKind::Normal, reason, format!("Node {} status is now: {reason}", config.name));
+    }
+    Ok(stored)
+}
+
+/// What has become of the conditions that are not as they were, in the words of `kubectl describe node`.
+fn news(before: Option<&NodeStatus>, after: &NodeStatus) -> Vec<&'static str> {
+    let of = |status: Option<&NodeStatus>, kind: &str| {
+        let conditions = status?.conditions.as_ref()?;
+        conditions.iter().find(|condition| condition.type_ == kind).map(|condition| condition.status.clone())
+    };
+    let kinds = [
+        ("MemoryPressure", "NodeHasInsufficientMemory", "NodeHasSufficientMemory"),
+        ("DiskPressure", "NodeHasDiskPressure", "NodeHasNoDiskPressure"),
+        ("PIDPressure", "NodeHasInsufficientPID", "NodeHasSufficientPID"),
+        ("Ready", "NodeReady", "NodeNotReady"),
+    ];
+    let changed = kinds.into_iter().filter(|(kind, ..)| of(before, kind) != of(Some(after), kind));
+    changed.map(|(kind, yes, no)| if of(Some(after), kind).as_deref() == Some("True") { yes } else { no }).collect()
 }
 
 /// Whether the API says that nobody knows how we are.

@@ -106,7 +106,7 @@ impl<R: Runtime> Node<R> {
         let mut helpers = JoinSet::new();
         let (recorder, recording) = Recorder::start(client.clone(), config.name.clone());
         helpers.spawn(recording);
-        let (health, showing) = HealthBoard::start(client.clone(), config.clone());
+        let (health, showing) = HealthBoard::start(client.clone(), config.clone(), recorder.clone());
         let (services, following) = Services::start(client.clone(), config.data_dir.join("services.json")).await;
         let tools = Arc::new(Tools {
             runtime: runtime.clone(),
@@ -140,9 +140,9 @@ impl<R: Runtime> Node<R> {
         helpers.spawn(following);
         let (joined_told, joined) = watch::channel(false);
         let joining = if config.joins_later {
-            heartbeat::join(client.clone(), config.clone()).boxed()
+            heartbeat::join(client.clone(), config.clone(), tools.recorder.clone()).boxed()
         } else {
-            let object = heartbeat::register(&client, &config).await.map_err(NodeError::Register)?;
+            let object = heartbeat::register(&client, &config, &tools.recorder).await.map_err(NodeError::Register)?;
             std::future::ready(object).boxed()
         };
         let keeping = client.clone();
