@@ -207,7 +207,7 @@ impl Group {
 
     /// The names of the groups below it, in any hierarchy.
     pub(crate) fn names_below(&self) -> BTreeSet<String> {
-        let roots = std::iter::once(&self.hierarchies.v2).chain(self.hierarchies.v1.values());
+        let roots = self.hierarchies.roots();
         let entries = roots.flat_map(|root| fs::read_dir(root.join(&self.path)).into_iter().flatten().flatten());
         let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         groups.filter_map(|group| group.file_name().into_string().ok()).collect()
@@ -215,9 +215,8 @@ impl Group {
 
     /// Removes it and everything below it, in every hierarchy; waits at most about `patience` for each to settle.
     pub(crate) fn remove(&self, patience: Duration) -> io::Result<()> {
-        let roots = std::iter::once(&self.hierarchies.v2).chain(self.hierarchies.v1.values());
         let mut first_error = None;
-        for root in roots {
+        for root in self.hierarchies.roots() {
             if let Err(error) = remove_tree(&root.join(&self.path), patience) {
                 first_error = first_error.or(Some(error));
             }

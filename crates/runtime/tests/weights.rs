@@ -6,8 +6,8 @@ mod common;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use common::{Machine, on_a_machine, sandbox_spec};
-use runtime::{ContainerId, PodUid, Resources, Runtime, RuntimeError, SandboxSpec};
+use common::{Machine, config, on_a_machine, sandbox_spec};
+use runtime::{ContainerId, Embedded, PodUid, Resources, Runtime, RuntimeError, SandboxSpec};
 
 fn asks(millis: u64) -> Resources {
     Resources { cpu_request_millis: Some(millis), ..Resources::default() }
@@ -92,6 +92,22 @@ fn a_pod_weighs_what_it_asks_for_and_all_that_ask_for_nothing_weigh_the_least() 
         }
         machine.runtime().remove_sandbox(&nothing).await.unwrap();
         assert_eq!(file(&machine, "besteffort/nothing", "cgroup.procs"), None);
+        machine
+    });
+}
+
+/// Whose range is another's does not begin, and nobody comes to tear it down.
+#[test]
+fn who_cannot_begin_leaves_no_groups() {
+    on_a_machine(|machine| async {
+        let dir = tempfile::tempdir().unwrap();
+        let other = format!("{}-other", machine.instance);
+        let refused = Embedded::open(config(dir.path(), &other)).await;
+        assert!(refused.is_err_and(|error| error.to_string().contains("network")), "the range is taken");
+        let places = std::fs::read_dir("/sys/fs/cgroup").unwrap().flatten().map(|entry| entry.path());
+        let places = places.chain(["/sys/fs/cgroup".into(), dir.path().join("cgroup2")]);
+        let left: Vec<PathBuf> = places.map(|place| place.join(format!("adieu-{other}"))).collect();
+        assert!(!left.iter().any(|group| group.exists()), "{left:?}");
         machine
     });
 }

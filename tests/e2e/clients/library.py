@@ -46,11 +46,16 @@ def pod(name, command=SLEEPER, **spec):
 
 
 def wait_for_pod(name, holds):
-    """Watches until the pod is as wanted; None is a pod that is gone."""
+    """Looks, and watches from there, until the pod is as wanted; None is a pod that is gone."""
     watching = watch.Watch()
     selector = f"metadata.name={name}"
+    listed = core.list_namespaced_pod(namespace, field_selector=selector)
+    seen = listed.items[0] if listed.items else None
+    if holds(seen):
+        return seen
     for event in watching.stream(
-        core.list_namespaced_pod, namespace, field_selector=selector, timeout_seconds=SOON
+        core.list_namespaced_pod, namespace, field_selector=selector, timeout_seconds=SOON,
+        resource_version=listed.metadata.resource_version,
     ):
         seen = None if event["type"] == "DELETED" else event["object"]
         if holds(seen):
@@ -330,6 +335,11 @@ class Pods(unittest.TestCase):
     def test_a_pod_is_watched_spoken_to_and_leaves(self):
         core.create_namespaced_pod(namespace, pod("lively"))
         wait_for_pod("lively", is_ready)
+        # What it says is there a moment after it runs.
+        words, heard = [], threading.Event()
+        following = threading.Thread(target=self.follow, args=(words, heard))
+        following.start()
+        self.assertTrue(heard.wait(SOON))
         self.assertEqual(core.read_namespaced_pod_log("lively", namespace), "hello\n")
         said = stream.stream(
             core.connect_get_namespaced_pod_exec, "lively", namespace, command=["sh", "-c", "echo out; echo err >&2"],
@@ -337,16 +347,17 @@ class Pods(unittest.TestCase):
         )
         self.assertEqual(sorted(said.split()), ["err", "out"])
         self.converse()
-        words = []
-        following = threading.Thread(target=lambda: words.extend(
-            watch.Watch().stream(core.read_namespaced_pod_log, "lively", namespace, follow=True)
-        ))
-        following.start()
         left = core.delete_namespaced_pod("lively", namespace, grace_period_seconds=20)
         self.assertEqual((left.metadata.deletion_grace_period_seconds, left.metadata.generation), (20, 2))
         wait_for_pod("lively", lambda seen: seen is None)
         following.join(SOON)
         self.assertEqual(words, ["hello", "goodbye"])
+
+    @staticmethod
+    def follow(words, heard):
+        for line in watch.Watch().stream(core.read_namespaced_pod_log, "lively", namespace, follow=True):
+            words.append(line)
+            heard.set()
 
     def converse(self):
         shell = stream.stream(

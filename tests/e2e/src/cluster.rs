@@ -15,7 +15,7 @@ use crate::instance::{free_address, next_range};
 use crate::{adieu, workspace};
 
 /// How long a part may take to say that it is ready before a test gives up on it.
-const READY: Duration = Duration::from_secs(20);
+const READY: Duration = Duration::from_secs(90);
 /// How often `adieu down` is tried in the end of a test that failed.
 const ATTEMPTS: usize = 5;
 

@@ -22,7 +22,7 @@ use tower::Layer as _;
 use crate::{adieu, workspace};
 
 /// How long an instance may take to say that it is ready before a test gives up on it.
-const READY: Duration = Duration::from_secs(60);
+const READY: Duration = Duration::from_secs(90);
 
 /// How often to choose another port or range when somebody was faster.
 const ATTEMPTS: usize = 5;
@@ -171,6 +171,14 @@ impl Instance {
     /// Tells the process that the machine goes down.
     pub fn power_fails(&self) -> Result<()> {
         self.signal(rustix::process::Signal::POWER)
+    }
+
+    /// Does something while the process stands still: it sees all of it at once.
+    pub fn unseen<T>(&self, something: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.signal(rustix::process::Signal::STOP)?;
+        let done = something();
+        self.signal(rustix::process::Signal::CONT)?;
+        done
     }
 
     /// Waits until the process has ended by itself, which it must do well.

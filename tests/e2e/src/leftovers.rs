@@ -182,6 +182,13 @@ impl Process {
     }
 }
 
+/// Whether any control group carries the instance's id in its name.
+pub fn has_control_group(id: &str) -> bool {
+    let mut found = false;
+    control_groups(Path::new("/sys/fs/cgroup"), id, &mut |_| found = true);
+    found
+}
+
 /// Control groups that carry the instance's id in their name.
 fn control_groups(root: &Path, id: &str, note: &mut impl FnMut(&str)) {
     let Ok(entries) = fs::read_dir(root) else { return };

@@ -24,6 +24,9 @@ use tokio::task::JoinSet;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long an instance lives at most after it said that it is ready.
 const LIFE: Duration = Duration::from_secs(2);
+/// How many kills and how many pods of each place are a churn, however long they take on a busy machine.
+const KILLS_LEAST: usize = 4;
+const TURNS_LEAST: usize = 2;
 /// How long a pod is wanted at most.
 const WANTED: Duration = Duration::from_secs(4);
 
@@ -89,7 +92,7 @@ impl Place {
     async fn churn(mut self) -> Result<Stories> {
         let mut stories = Stories::default();
         for turn in 0.. {
-            if Instant::now() >= self.over {
+            if Instant::now() >= self.over && turn >= TURNS_LEAST {
                 break;
             }
             let name = format!("churn-{}-{turn}", self.number);
@@ -166,7 +169,7 @@ async fn a_node_that_dies_every_second_loses_nobody() -> Result<()> {
         churning.spawn(place.churn());
     }
     let mut kills = 0;
-    while Instant::now() < over {
+    while Instant::now() < over || kills < KILLS_LEAST {
         tokio::time::sleep(dice.below(LIFE)).await;
         instance.kill_9().await?;
         instance.up().await?;
@@ -189,7 +192,6 @@ async fn a_node_that_dies_every_second_loses_nobody() -> Result<()> {
     }
     looking.abort();
     println!("{lived} pods lived and left through {kills} kills");
-    ensure!(kills > 3 && lived > places, "{lived} pods and {kills} kills are no churn");
     let traces = Traces::of(&instance, &[])?;
     let said = instance.down().await?;
     ensure!(said.contains("adieu is down"), "{said}");

@@ -51,6 +51,8 @@ async fn nodes_join_a_server_and_neither_minds_that_the_other_dies() -> Result<(
         kubectl.apply(&pod(name, node, STAYS, &shared)).await?;
         watch.ready().await?;
         ips.push(watch.last.as_ref().and_then(ip).context("an address")?);
+        // What it says is there a moment after it runs.
+        ensure!(kubectl.follow(&["logs", "-f", name])?.next().await? == format!("{name} speaks"));
         for kubectl in Kubectl::all_by(&server.kubeconfig())? {
             let seen = async {
                 ensure!(kubectl.run(&["logs", name]).await? == format!("{name} speaks\n"));
@@ -158,6 +160,16 @@ async fn a_silent_node_is_noticed_and_comes_back() -> Result<()> {
     until("pod/stays", "Ready=False").await?;
     let line = kubectl.run(&["get", "node", "node-five", "--no-headers"]).await?;
     ensure!(line.contains(" NotReady "), "{line}");
+    // Who is kept away, and who is let in again, is written after what the node is.
+    let taints_until = async |wanted: &str| {
+        let taints = ["get", "node", "node-five", "-o", "jsonpath={.spec.taints[*].key}"];
+        let written = async {
+            while kubectl.run(&taints).await? != wanted {}
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(SOON, written).await.with_context(|| format!("the taints are not {wanted:?}"))?
+    };
+    taints_until("node.kubernetes.io/unreachable").await?;
     let told = kubectl.run(&["describe", "node", "node-five"]).await?;
     for word in
         ["node.kubernetes.io/unreachable:NoSchedule", "NodeStatusUnknown", "Kubelet stopped posting node status."]
@@ -170,8 +182,7 @@ async fn a_silent_node_is_noticed_and_comes_back() -> Result<()> {
     until("node/node-five", "Ready").await?;
     until("pod/stays", "Ready").await?;
     ensure!(shared.lines("stays") == ["up"], "the pod did not notice: {:?}", shared.lines("stays"));
-    let taints = kubectl.run(&["get", "node", "node-five", "-o", "jsonpath={.spec.taints}"]).await?;
-    ensure!(taints.is_empty(), "{taints}");
+    taints_until("").await?;
     node.down().await?;
     Ok(())
 }

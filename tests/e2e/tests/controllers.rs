@@ -15,6 +15,7 @@ use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::runtime::controller::Action;
 use kube::runtime::finalizer::{Event as Finalizing, finalizer};
 use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::utils::Backoff;
 use kube::runtime::wait::{await_condition, conditions::is_deleted};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{Controller, WatchStreamExt as _};
@@ -33,6 +34,21 @@ fn config_map(name: &str, value: &str) -> ConfigMap {
     }
 }
 
+/// Asks again ever so soon. The usual way waits longer with each crash, minutes in the end: that tells nothing of the server.
+struct Unwearied;
+
+impl Iterator for Unwearied {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(Duration::from_millis(500))
+    }
+}
+
+impl Backoff for Unwearied {
+    fn reset(&mut self) {}
+}
+
 /// A copy of what the server has, kept by a watch, and how often it had to be made anew.
 struct Mirror {
     store: Store<ConfigMap>,
@@ -47,7 +63,7 @@ impl Mirror {
         let (making, made) = watch::channel(0);
         let (changing, changed) = watch::channel(0);
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
-        let events = watcher::watcher(api, config.labels("watched=yes")).default_backoff().reflect(writer);
+        let events = watcher::watcher(api, config.labels("watched=yes")).backoff(Unwearied).reflect(writer);
         let task = tokio::spawn(async move {
             let mut events = std::pin::pin!(events);
             while let Some(event) = events.next().await {

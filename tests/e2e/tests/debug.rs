@@ -34,6 +34,7 @@ async fn kubectl_debug_looks_into_a_running_pod() -> Result<()> {
         let mut watch = PodWatch::on(&client, "web").await?;
         kubectl.apply(&busybox("web", 30, script, &shared)).await?;
         watch.ready().await?;
+        shared.wait_lines("log", 1).await?;
 
         let debug = ["debug", "-i", "web", "--image=busybox", "--image-pull-policy=IfNotPresent", "--target=app"];
         let asked = [&debug[..], &["-c", "looks", "--", "sh"]].concat();

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
-use e2e::Instance;
+use e2e::{Instance, leftovers};
 
 fn ensure_refused(output: &Output, words: &[&str]) -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
@@ -67,6 +67,9 @@ async fn what_is_taken_is_named() -> Result<()> {
     ensure_refused(&refused(&taken, "10.99.0.0/16", "other")?, &["cannot listen on", &taken, "--api"])?;
     let cidr = instance.pod_cidr();
     ensure_refused(&refused("127.0.0.1:0", cidr, "other")?, &[cidr, "is not free", "--pod-cidr"])?;
+    // Nobody ends what never began.
+    let id = std::fs::read_to_string(place.path().join("instance"))?;
+    ensure!(!leftovers::has_control_group(id.trim()), "a control group is left of one that could not begin");
     let second = instance.adieu(&["up"]).output().await?;
     ensure_refused(&second, &["another adieu runs on", "--data-dir"])
 }

@@ -161,8 +161,7 @@ async fn resources_change_while_a_pod_runs() -> Result<()> {
     ensure!(counts == [1, 0, 0], "of `again` alone: {counts:?}");
     ensure!(limits(&restarted, "again.1") == are(48, 50_000), "{:?}", limits(&restarted, "again.1"));
     are_of_pod(&restarted, 128 + 40 + 48, 150_000)?;
-    let selector = "--field-selector=involvedObject.name=p,reason=Killing";
-    let killing = stage.kubectl.run(&["get", "events", "--no-headers", selector]).await?;
+    let killing = stage.told("p", "Killing").await?;
     ensure!(killing.contains("Container again resize requires restart"), "{killing}");
 
     // More than that is in use: the container keeps what it has, also under a new agent, until it is free.

@@ -57,7 +57,7 @@ async fn no_moment_is_a_bad_one_to_be_killed_at() -> Result<()> {
             "trap 'echo TERM >> /shared/{name}; exit 0' TERM; echo up >> /shared/{name}; while :; do sleep 1000 & wait $!; done"
         );
         // Nobody is to be killed here, however slow the machine restarts: a lost signal shows as a pod that stays.
-        let pod = busybox(name, 60, &script, &shared);
+        let pod = busybox(name, 600, &script, &shared);
         let hook = format!("echo hook >> /shared/{name}; sleep 0.3; echo hooked >> /shared/{name}");
         let pod = if has_hook(number) { with_pre_stop(pod, &hook) } else { pod };
         (name.clone(), Wish::Create(pod))

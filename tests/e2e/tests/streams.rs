@@ -49,6 +49,7 @@ async fn forward(instance: &Instance, kubectl: &Kubectl) -> Result<()> {
             "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "web" },
             "spec": { "containers": [{
                 "name": "app", "image": "busybox", "command": ["nc", "-ll", "-p", "8080", "-e", "cat"],
+                "readinessProbe": { "tcpSocket": { "port": 8080 }, "periodSeconds": 1 },
             }] },
         }))
         .await?;

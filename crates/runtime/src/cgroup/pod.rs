@@ -55,6 +55,17 @@ impl Group {
         least.weigh(None)
     }
 
+    /// Takes an instance's own groups away again, unless a pod is in them: the kernel keeps what holds another group. Tells
+    /// whether they are gone.
+    pub(crate) fn remove_without_pods(&self) -> bool {
+        for group in [self.below(BEST_EFFORT), self.clone()] {
+            for root in group.hierarchies.roots() {
+                let _ = fs::remove_dir(root.join(&group.path));
+            }
+        }
+        !self.v2().exists()
+    }
+
     /// Gives a pod this, and no limit where it says none. Whatever the machine has no controller for is left out: each container
     /// tells of its own.
     ///
@@ -118,6 +129,11 @@ impl Hierarchies {
     /// Whether cgroup2 holds all controllers of this machine.
     pub(super) fn is_unified(&self) -> bool {
         self.v1.is_empty()
+    }
+
+    /// Where each of them is mounted.
+    pub(super) fn roots(&self) -> impl Iterator<Item = &PathBuf> {
+        std::iter::once(&self.v2).chain(self.v1.values())
     }
 
     /// Where a group of this path is for a controller; `None` if the machine has no such controller.

@@ -125,9 +125,16 @@ impl Embedded {
         let program = ShimProgram::open(&config.shim_program, descriptors)
             .map_err(|error| system(format!("cannot use {} as shim", config.shim_program.display()))(error.into()))?;
         let images = ImageStore::open(&config.data_dir.join("images"))?;
-        let network = Network::open(&config.data_dir.join("network"), &config.instance, config.pod_cidr)
-            .await
-            .map_err(|error| system("cannot open the pod network")(error.into()))?;
+        let network = match Network::open(&config.data_dir.join("network"), &config.instance, config.pod_cidr).await {
+            Ok(network) => network,
+            Err(error) => {
+                // Its range may be another's. What was never open is not torn down, so nobody else would take these away.
+                if group.remove_without_pods() {
+                    let _ = own_cgroup2.remove();
+                }
+                return Err(system("cannot open the pod network")(error.into()));
+            }
+        };
         if let Err(error) = network.refuse_services(config.service_cidr).await {
             let error: &dyn std::error::Error = &error;
             tracing::warn!(

@@ -109,7 +109,10 @@ async fn a_failing_hook_does_not_prevent_the_stop(stage: &Stage) -> Result<()> {
 /// [NT-75]
 async fn a_request_that_is_refused_is_a_failure_and_a_bad_answer_is_none(stage: &Stage) -> Result<()> {
     let mut bad = Listener::answering("500 Internal Server Error").await?;
-    let nobody = { Listener::answering("").await?.port };
+    // A port that is held and not listened to refuses, and none of the other stories can come to listen there.
+    let held = tokio::net::TcpSocket::new_v4()?;
+    held.bind("127.0.0.1:0".parse()?)?;
+    let nobody = held.local_addr()?.port();
     let draft = stage.pod("answers")?.main("refused", POLITE).hook("preStop", get("HTTP", nobody, "/"));
     let mut pod = draft.main("bad", POLITE).hook("preStop", get("HTTP", bad.port, "/")).run().await?;
     pod.delete(&[]).await?;

@@ -75,7 +75,7 @@ async fn nobody_outlives_the_first_process_of_a_shared_namespace(stage: &Stage) 
 /// [NT-91] The stream ends, kubectl with it, and no process remains.
 async fn an_open_exec_ends_with_its_container(stage: &Stage) -> Result<()> {
     let mut pod = stage.pod("visited")?.main("app", POLITE).run().await?;
-    let visit = format!("{HOLDS_THE_GATE} echo 0 visitor up >> /shared/log; echo hello; cat");
+    let visit = format!("{HOLDS_THE_GATE} echo hello; echo 0 visitor up >> /shared/log; cat");
     let typing = e2e::Kubectl::newest(&stage.instance)?;
     let mut exec = typing.command(&["exec", "-i", "visited", "--", "sh", "-c", &visit]);
     // It has nobody to hear from, and does not end because of that.
