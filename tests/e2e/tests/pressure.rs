@@ -164,7 +164,9 @@ async fn a_leaving_pod_has_to_hurry_and_a_critical_one_stays() -> Result<()> {
     vital.hears("app full").await?;
     modest.watch.until("Failed", |pod| phase(pod) == Some("Failed")).await?;
     assert_eq!(modest.watch.last.as_ref().unwrap().status.as_ref().unwrap().reason.as_deref(), Some("Evicted"));
-    stage.told(stage.instance.node_name(), "EvictionThresholdMet").await?;
+    for reason in ["NodeReady", "NodeHasNoDiskPressure", "EvictionThresholdMet", "NodeHasDiskPressure"] {
+        stage.told(stage.instance.node_name(), reason).await?;
+    }
     ensure!(is_ready(&stage.pods().get("vital").await?), "it stays");
     vital.said_only(&["app up", "app full"])?;
     vital.delete(&["--grace-period=1"]).await?;
