@@ -32,6 +32,23 @@ impl Amounts {
     /// Containers and sidecars together, or an init container beside the sidecars before it if that is more. What the pod
     /// says as a whole comes in place of its containers' sum, and what its runtime needs comes on top.
     fn of_pod(spec: &Value, side: &str) -> Self {
+        let mut total = Self::of_containers(spec, side);
+        total.0.extend(Self::of(&spec["resources"][side]).0);
+        for (name, amount) in Self::of(&spec["overhead"]).0 {
+            // A limit that nobody has set is not made by an overhead.
+            if side == "requests" || total.0.contains_key(&name) {
+                total.add_one(&name, amount);
+            }
+        }
+        total
+    }
+
+    /// What the containers of `spec` ask for, whatever the pod says as a whole.
+    pub(crate) fn requested_by_containers(spec: &Value) -> Self {
+        Self::of_containers(spec, "requests")
+    }
+
+    fn of_containers(spec: &Value, side: &str) -> Self {
         let own = |container: &Value| Self::of(&container["resources"][side]);
         let (mut sidecars, mut most) = (Self::default(), Self::default());
         for container in list(spec, "initContainers") {
@@ -47,13 +64,6 @@ impl Amounts {
         let mut total = sidecars;
         list(spec, "containers").iter().for_each(|container| total.add(&own(container)));
         total.raise(&most);
-        total.0.extend(own(spec).0);
-        for (name, amount) in Self::of(&spec["overhead"]).0 {
-            // A limit that nobody has set is not made by an overhead.
-            if side == "requests" || total.0.contains_key(&name) {
-                total.add_one(&name, amount);
-            }
-        }
         total
     }
 

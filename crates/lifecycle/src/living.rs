@@ -223,10 +223,14 @@ impl PodWorker {
         let grace = self.grace.max(LEAST_GRACE);
         let Some(container) = self.named(name) else { return };
         let Run::Running(running) = &mut container.run else { return };
-        if matches!(container.spec.role, Role::Init | Role::Ephemeral) || running.stop.is_some() {
+        if matches!(container.spec.role, Role::Init | Role::Ephemeral) {
             return;
         }
+        // Also if it is ending for another reason: what it was to be given it gets by another run.
         running.replaced = true;
+        if running.stop.is_some() {
+            return;
+        }
         container.begin_stop(now + grace, |name| format!("Container {name} resize requires restart"), out);
         self.ask_for_detour(now, grace, out);
     }

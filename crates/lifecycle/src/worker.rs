@@ -139,6 +139,11 @@ impl PodWorker {
         self.view()
     }
 
+    /// True of a container that has ended and is not run again.
+    pub fn has_ended(&self, name: &ContainerName) -> bool {
+        self.containers.iter().any(|container| container.spec.name == *name && matches!(container.run, Run::Ended))
+    }
+
     /// True once it was told to begin, or to leave. Before, it may learn of this and that, and does nothing.
     pub fn has_begun(&self) -> bool {
         !matches!(self.phase, Phase::New)

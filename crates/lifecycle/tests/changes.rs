@@ -48,6 +48,17 @@ fn changed_resources_restart_a_container_and_nobody_who_leaves() {
             .then_times(1, "TERM to app")
             .then_finished_by(millis(4_010));
     }
+    // One that is being ended for another reason is run again all the same, also if it ends well.
+    given_pod()
+        .restart(RestartPolicy::OnFailure)
+        .container("app", exits_on_term(secs(2)))
+        .when_left_alone()
+        .probe_at(secs(10), "app", Probe::Liveness, false)
+        .told_at(secs(11), resources_of("app"))
+        .deleted_at(secs(60), secs(1))
+        .told()
+        .then_times(1, "TERM to app")
+        .then_at(secs(12), "start app#1");
     given_pod()
         .init("setup", Script::ExitsByItself { after: secs(5), code: 0 })
         .container("app", exits_on_term(secs(1)))

@@ -18,7 +18,7 @@ use tokio::sync::{Mutex, Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::warn;
 
-use self::telling::Teller;
+use self::telling::{Teller, Voice};
 use crate::events::Recorder;
 use crate::heartbeat::HealthBoard;
 use crate::images::{self, NoImage, PullPolicy};
@@ -104,6 +104,7 @@ struct Body<R: Runtime> {
     granted: Arc<Notify>,
     /// Runs whose start was asked for and not answered, each with its end if that was seen already.
     starting: std::sync::Mutex<HashMap<Instance, Option<Input>>>,
+    voice: Voice,
 }
 
 impl<R: Runtime> Hands<R> {
@@ -114,6 +115,7 @@ impl<R: Runtime> Hands<R> {
             Publisher::start(tools.client.clone(), tools.node_name.clone(), facts.clone(), inbox.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(publishing);
+        let (teller, voice, untold) = Teller::new();
         let body = Arc::new(Body {
             tools,
             uid,
@@ -126,12 +128,12 @@ impl<R: Runtime> Hands<R> {
             leaving: watch::Sender::new(false),
             granted: Arc::default(),
             starting: std::sync::Mutex::default(),
+            voice,
         });
         let (resizing, flush) = (body.clone(), publisher.flush());
         tasks.spawn(async move { resizing.keep_resources(flush).await });
-        let (teller, telling) = Teller::new(body.clone());
         // Ends when it has said what it was given: nobody has to wait for that, and nobody cuts it short.
-        tokio::spawn(telling);
+        tokio::spawn(telling::tell_all(body.clone(), untold));
         Self {
             body,
             publisher,
@@ -244,7 +246,14 @@ impl<R: Runtime> Hands<R> {
             self.probe(instance, false);
             self.keep_volumes_fresh();
         } else if let Input::Exited { instance, .. } = input {
-            lock(&self.body.facts).has.remove(instance);
+            let mut facts = lock(&self.body.facts);
+            facts.has.remove(instance);
+            // No other run of it is waited for that will never come.
+            if worker.has_ended(&instance.name) {
+                facts.resize.restarting.remove(&instance.name.0);
+            }
+            drop(facts);
+            self.body.granted.notify_one();
             self.probes.remove(instance);
         } else if let Input::AgentRestarted { report } = input {
             // Whoever made the sandbox had made the volumes; the next start makes sure of them.
@@ -307,7 +316,7 @@ impl<R: Runtime> Hands<R> {
         let body = Arc::downgrade(&self.body);
         let tell = move |event| {
             if let Some(body) = body.upgrade() {
-                body.tools.recorder.record(&lock(&body.facts).pod, event);
+                body.say(event);
             }
         };
         if let Some(running) = probing::start(&container, (instance, came_up), target, self.body.inbox.clone(), tell) {
@@ -394,7 +403,7 @@ impl<R: Runtime> Body<R> {
 
     fn emit(&self, container: Option<&ContainerName>, kind: EventKind, reason: &str, message: String) {
         let event = Event { container: container.cloned(), kind, reason: reason.to_owned(), message };
-        self.tools.recorder.record(&lock(&self.facts).pod, event);
+        self.say(event);
     }
 
     async fn pull(&self, container: ContainerName, edition: u32) {

@@ -22,6 +22,7 @@ use tracing::warn;
 
 use crate::events::Recorder;
 use crate::node::NodeConfig;
+use crate::pressure::threshold::Signal;
 
 /// Leases are renewed this often, and good for four times as long.
 const RENEW: Duration = Duration::from_secs(10);
@@ -259,18 +260,26 @@ async fn renew(api: &Api<Lease>, config: &NodeConfig, node: &ApiNode) -> kube::R
     api.create(&PostParams::default(), &lease).await.map(drop)
 }
 
-/// What the machine has; all of it is given to pods.
-pub fn capacity(config: &NodeConfig) -> BTreeMap<String, Quantity> {
+/// What pods are given of the machine: all but what has to be left of it lest somebody is evicted.
+pub fn allocatable(config: &NodeConfig) -> BTreeMap<String, Quantity> {
+    amounts(config, |signal, kib| {
+        let mut hard = config.eviction.thresholds.iter().filter(|it| it.signal == signal && it.patience.is_none());
+        kib.saturating_sub(hard.next().map_or(0, |threshold| threshold.least_of(kib * 1024).div_ceil(1024)))
+    })
+}
+
+/// What the machine has; `given` says how much of something counts, in KiB.
+fn amounts(config: &NodeConfig, given: impl Fn(Signal, u64) -> u64) -> BTreeMap<String, Quantity> {
+    let kib = |signal, kib| Quantity(format!("{}Ki", given(signal, kib)));
     BTreeMap::from([
         ("cpu".to_owned(), Quantity(std::thread::available_parallelism().map_or(1, usize::from).to_string())),
-        ("memory".to_owned(), Quantity(format!("{}Ki", memory_kib()))),
+        ("memory".to_owned(), kib(Signal::MemoryAvailable, memory_kib())),
         ("pods".to_owned(), Quantity("110".to_owned())),
-        ("ephemeral-storage".to_owned(), Quantity(format!("{}Ki", disk_kib(&config.data_dir)))),
+        ("ephemeral-storage".to_owned(), kib(Signal::NodefsAvailable, disk_kib(&config.data_dir))),
     ])
 }
 
 fn status(config: &NodeConfig, health: Health, before: Option<&NodeStatus>, now: Timestamp) -> NodeStatus {
-    let capacity = capacity(config);
     let words = |holds: bool, yes: (&'static str, &'static str), no: (&'static str, &'static str)| {
         if holds { yes } else { no }
     };
@@ -309,8 +318,8 @@ fn status(config: &NodeConfig, health: Health, before: Option<&NodeStatus>, now:
             NodeAddress { type_: "InternalIP".to_owned(), address: config.address.to_string() },
             NodeAddress { type_: "Hostname".to_owned(), address: config.name.clone() },
         ]),
-        allocatable: Some(capacity.clone()),
-        capacity: Some(capacity),
+        allocatable: Some(allocatable(config)),
+        capacity: Some(amounts(config, |_, all| all)),
         conditions: Some(conditions),
         daemon_endpoints: config
             .api_port

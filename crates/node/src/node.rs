@@ -125,7 +125,7 @@ impl<R: Runtime> Node<R> {
         });
         let directory = Directory::new(Mutex::default());
         let mode = if config.takes_on_pods { Mode::Open } else { Mode::Closed };
-        let capacity = Room::of_node(&heartbeat::capacity(&config));
+        let capacity = Room::of_node(&heartbeat::allocatable(&config));
         let mut pods = Pods::new(tools.clone(), journal, directory.clone(), mode, capacity);
         pods.recover(lives, &boot_id).await.map_err(NodeError::Inventory)?;
         let (file_told, files) = mpsc::channel(1);

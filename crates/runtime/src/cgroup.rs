@@ -310,15 +310,21 @@ impl ContainerCgroup {
     /// Has it count beside the other containers of its pod, whatever it asks for: in a v1 hierarchy nobody is in its pod's groups
     /// who does not join them. Who asks for no time weighs the least.
     fn count(&mut self, limits: &Resources) {
+        let told = self.warnings.len();
         if limits.cpu_request_millis.is_none() {
-            let told = self.warnings.len();
             self.weigh(None);
-            // Nobody asked for this.
-            self.warnings.truncate(told);
         }
-        let memory = self.group.hierarchies.v1.get("memory").map(|root| root.join(&self.group.path));
-        // Who has no limit meets none: what the kernel counts here says nothing of why a container ended.
-        self.v1.extend(memory.filter(|directory| fs::create_dir_all(directory).is_ok()));
+        // Who has no limit may meet its pod's, or the machine's: it ends as a whole then, too.
+        match self.group.hierarchies.v1.get("memory").map(|root| root.join(&self.group.path)) {
+            Some(directory) => {
+                if fs::create_dir_all(directory).is_ok() {
+                    self.join("memory");
+                }
+            }
+            None => self.set("memory", "memory.oom.group", "1"),
+        }
+        // Nobody asked for this.
+        self.warnings.truncate(told);
     }
 
     /// Limits what the pod's group holds, this container's and all beside it. Set again by each container, to the same.
@@ -339,9 +345,6 @@ impl ContainerCgroup {
         let v1 = !self.group.hierarchies.v1.is_empty();
         if let Some(bytes) = limits.memory_bytes {
             self.set("memory", if v1 { "memory.limit_in_bytes" } else { "memory.max" }, &bytes.to_string());
-            if !v1 {
-                self.set("memory", "memory.oom.group", "1");
-            }
             self.forbid_swap(bytes);
         }
         if let Some(millis) = limits.cpu_limit_millis {

@@ -13,10 +13,14 @@ fn asks(millis: u64) -> Resources {
     Resources { cpu_request_millis: Some(millis), ..Resources::default() }
 }
 
-/// The text of a group's file, which one of the hierarchies has.
+/// A group's file, which one of the hierarchies has.
+fn file_of(machine: &Machine, group: &str, file: &str) -> Option<PathBuf> {
+    machine.cgroups().into_iter().map(|top| top.join(group).join(file)).find(|path| path.exists())
+}
+
+/// Its text.
 fn file(machine: &Machine, group: &str, file: &str) -> Option<String> {
-    let groups: Vec<PathBuf> = machine.cgroups().into_iter().map(|top| top.join(group)).collect();
-    let text = groups.iter().find_map(|group| std::fs::read_to_string(group.join(file)).ok())?;
+    let text = std::fs::read_to_string(file_of(machine, group, file)?).ok()?;
     Some(text.trim().to_owned())
 }
 
@@ -112,6 +116,31 @@ fn who_cannot_begin_leaves_no_groups() {
     });
 }
 
+/// A container that has no limit and meets its pod's ends as a whole, is told to have ended for want of memory, and takes neither the
+/// sandbox nor its neighbour along.
+#[test]
+fn who_meets_the_limit_of_its_pod_ends_whole_and_alone() {
+    on_a_machine(|mut machine| async {
+        let limit = Resources { memory_bytes: Some(48 << 20), ..asks(100) };
+        let uid = pod(&machine, "limited", limit).await;
+        let beside = machine.start(&uid, "beside", "sleep 1000").await;
+        let greedy = "sleep 1000 & dd if=/dev/zero of=/dev/null bs=200M";
+        let mut spec = machine.spec("greedy", greedy).await;
+        spec.oom_score_adj = Some(900);
+        let told = machine.runtime().start_container(&uid, &spec).await.unwrap();
+        assert_eq!(told.warnings, Vec::<String>::new());
+        let exit = machine.exit(&uid, &spec.id).await;
+        assert_eq!((exit.code, exit.oom), (137, true), "{}", machine.log(&uid, &spec.id));
+        assert_eq!(common::processes_in("/limited/greedy.0"), Vec::<i32>::new());
+        assert_eq!(machine.exec(&uid, &beside, "echo well").await.0, "well\n");
+        let of = |pid: i32| std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
+        assert_eq!(machine.exec(&uid, &beside, "cat /proc/1/oom_score_adj").await.0, "0\n", "not its shim's");
+        let shim = of(machine.shim_of(&uid));
+        assert!(shim == "-999\n" || shim == of(std::process::id().cast_signed()), "{shim}");
+        machine
+    });
+}
+
 /// By more than could be chance, and far less than the sixteen times that it is.
 #[test]
 fn of_two_pods_on_one_processor_the_one_that_asks_for_more_has_more_of_it() {
@@ -185,7 +214,15 @@ fn a_pod_has_the_limits_of_all_its_containers_and_others_later_also_under_anothe
         assert!(source.to_string().contains("below current usage"), "{source}");
         is(&machine, 96, 80_000);
         machine.agent_dies();
+        // As if it had died after it had given something and before it wrote that down.
+        let place = |file: &str| file_of(&machine, "limited", file);
+        let (path, half) = match place("cpu.cfs_quota_us") {
+            Some(v1) => (v1, "40000"),
+            None => (place("cpu.max").unwrap(), "40000 100000"),
+        };
+        std::fs::write(path, half).unwrap();
         machine.agent_returns().await;
+        is(&machine, 96, 80_000);
         assert_eq!(machine.report(&uid).await.unwrap().spec.resources, of(96, 800));
         machine.runtime().set_pod_resources(&uid, &Resources::default()).await.unwrap();
         assert_eq!(limits(&machine, "limited"), (None, None));

@@ -79,7 +79,7 @@ pub(crate) async fn stream(state: &State, request: &Request, parts: &mut Parts) 
         }
         _ => {
             let container = container(&pod, request)?;
-            check_runs(&pod)?;
+            check_runs(&pod, subresource)?;
             let parameters = stream_parameters(subresource, &request.query)?;
             let parameters = parameters.iter().map(|(name, value)| (*name, value.as_str()));
             uri(&[subresource, &request.namespace, &request.name, container], parameters)
@@ -226,10 +226,11 @@ fn check_has_logs(pod: &Value, container: &str, previous: bool) -> Result<(), St
     Err(Status::bad_request(format!("container {container:?} in pod {name:?} is waiting to start: {reason}")))
 }
 
-fn check_runs(pod: &Value) -> Result<(), Status> {
+fn check_runs(pod: &Value, subresource: &str) -> Result<(), Status> {
+    let cannot = if subresource == "attach" { "attach" } else { "exec into" };
     match word(&pod["status"]["phase"]) {
         phase @ ("Succeeded" | "Failed") => Err(Status::bad_request(format!(
-            "cannot exec into a container in a completed pod; current phase is {phase}"
+            "cannot {cannot} a container in a completed pod; current phase is {phase}"
         ))),
         _ => Ok(()),
     }

@@ -253,6 +253,30 @@ fn containers_are_checked() {
         with("ports", json!([{"containerPort": 1, "hostPort": 9}, {"containerPort": 2, "hostPort": 9}])),
         ["spec.containers[0].ports[1].hostPort"]
     );
+    let mut whole = pod(json!([{"name": "a", "image": "x", "resources": {"requests": {"cpu": "250m"}}}]));
+    whole["spec"]["resources"] = json!({"limits": {"cpu": "1", "memory": "20Mi"}});
+    let (whole, _) = try_create("pods", whole).unwrap();
+    assert_eq!(whole["spec"]["resources"]["requests"], json!({"cpu": "250m", "memory": "20Mi"}));
+    let mut gated = pod(json!([{"name": "a", "image": "x"}]));
+    gated["spec"]["nodeName"] = json!("n");
+    gated["spec"]["schedulingGates"] = json!([{"name": "example.com/later"}]);
+    assert_eq!(refused("pods", gated)[0].0, "spec.nodeName");
+    let resized = |policies: &[(&str, &str)]| {
+        let policy = |(resource, restart): &(&str, &str)| json!({"resourceName": resource, "restartPolicy": restart});
+        with("resizePolicy", policies.iter().map(policy).collect())
+    };
+    let policy = "spec.containers[0].resizePolicy";
+    let mut either = pod(json!([{"name": "a", "image": "x"}]));
+    either["spec"]["containers"][0]["resizePolicy"] = json!([
+        {"resourceName": "cpu", "restartPolicy": "RestartContainer"}, {"resourceName": "memory", "restartPolicy": "NotRequired"},
+    ]);
+    try_create("pods", either.clone()).unwrap();
+    either["spec"]["restartPolicy"] = json!("Never");
+    assert_eq!(refused("pods", either)[0].0, policy, "what runs once is not run again");
+    assert_eq!(resized(&[("disk", "NotRequired")]), [policy]);
+    assert_eq!(resized(&[("cpu", "Sometimes")]), [policy]);
+    assert_eq!(resized(&[("", "NotRequired")]), [policy]);
+    assert_eq!(resized(&[("cpu", "NotRequired"), ("cpu", "NotRequired")]), [format!("{policy}[1]")]);
     assert_eq!(
         with("volumeMounts", json!([{"name": "v", "mountPath": "/a"}])),
         ["spec.containers[0].volumeMounts[0].name"]

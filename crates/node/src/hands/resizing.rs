@@ -50,7 +50,14 @@ impl<R: Runtime> Body<R> {
         for one in behind {
             if one.is_restarted {
                 let container = one.run.name.clone();
-                lock(&self.facts).resize.restarting.insert(container.0.clone(), one.run.attempt);
+                {
+                    let mut facts = lock(&self.facts);
+                    // One that has just ended is not there to be told.
+                    if !facts.has.contains_key(&one.run) {
+                        continue;
+                    }
+                    facts.resize.restarting.insert(container.0.clone(), one.run.attempt);
+                }
                 self.tell(Input::SpecChanged { change: SpecChange::Resources { container } }).await;
             } else {
                 match self.give(one).await {
@@ -182,6 +189,7 @@ impl<R: Runtime> Body<R> {
                 Event::pod_normal("ResizeCompleted", message("Pod resize completed", &facts.pod, generation, None))
             }
         };
-        self.tools.recorder.record(&facts.pod, event);
+        drop(facts);
+        self.say(event);
     }
 }

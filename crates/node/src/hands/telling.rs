@@ -14,33 +14,52 @@ use super::{Body, lock};
 use crate::images;
 use crate::translate::find_container;
 
-/// The events of one step, and its record if that is not on disk yet.
-type Words = (Vec<Event>, Option<Appended>);
+enum Words {
+    /// The events of one step, and its record if that is not on disk yet.
+    Step(Vec<Event>, Option<Appended>),
+    /// What was noticed besides.
+    Aside(Event),
+}
 
 /// Takes what people are to be told.
 pub(super) struct Teller {
     queue: mpsc::UnboundedSender<Words>,
 }
 
+/// A way to say something in its turn, for as long as there is a teller.
+#[derive(Clone)]
+pub(super) struct Voice(mpsc::WeakUnboundedSender<Words>);
+
+/// What nobody was told yet.
+pub(super) struct Untold(mpsc::UnboundedReceiver<Words>);
+
 impl Teller {
-    /// A teller, and the telling: it ends when the teller is gone and all is said.
-    pub(super) fn new<R: Runtime>(body: Arc<Body<R>>) -> (Self, impl Future<Output = ()> + Send) {
+    pub(super) fn new() -> (Self, Voice, Untold) {
         // The journal bounds it: no record stays off the disk for longer than a moment.
         let (queue, words) = mpsc::unbounded_channel();
-        (Self { queue }, tell_all(body, words))
+        let voice = Voice(queue.downgrade());
+        (Self { queue }, voice, Untold(words))
     }
 
     /// Tells people these events, behind all before them.
     pub(super) fn tell(&self, events: Vec<Event>, unwritten: Option<Appended>) {
         if !events.is_empty() {
             // It ends before us only when the journal cannot be written any more.
-            let _ = self.queue.send((events, unwritten));
+            let _ = self.queue.send(Words::Step(events, unwritten));
         }
     }
 }
 
-async fn tell_all<R: Runtime>(body: Arc<Body<R>>, mut words: mpsc::UnboundedReceiver<Words>) {
-    while let Some((events, unwritten)) = words.recv().await {
+/// Ends when the teller is gone and all is said.
+pub(super) async fn tell_all<R: Runtime>(body: Arc<Body<R>>, Untold(mut words): Untold) {
+    while let Some(words) = words.recv().await {
+        let (events, unwritten) = match words {
+            Words::Step(events, unwritten) => (events, unwritten),
+            Words::Aside(event) => {
+                body.tools.recorder.record(&lock(&body.facts).pod, event);
+                continue;
+            }
+        };
         // Events are not worth a write of their own.
         if let Some(record) = unwritten
             && record.patiently().await.is_err()
@@ -54,6 +73,18 @@ async fn tell_all<R: Runtime>(body: Arc<Body<R>>, mut words: mpsc::UnboundedRece
 }
 
 impl<R: Runtime> Body<R> {
+    /// Tells people something that the rules do not know of, behind all that they were told to say before it.
+    pub(super) fn say(&self, event: Event) {
+        let untold = match self.voice.0.upgrade() {
+            Some(queue) => queue.send(Words::Aside(event)).err().map(|refused| refused.0),
+            None => Some(Words::Aside(event)),
+        };
+        // The pod's worker has gone, and with it all that would come before.
+        if let Some(Words::Aside(event)) = untold {
+            self.tools.recorder.record(&lock(&self.facts).pod, event);
+        }
+    }
+
     fn told_by_the_rules(&self, mut event: Event) {
         let pod = &lock(&self.facts).pod;
         let container = event.container.as_ref().and_then(|name| find_container(pod, &name.0));

@@ -165,7 +165,7 @@ impl FromStr for Threshold {
 
 impl Threshold {
     /// How much must be left of `capacity`.
-    fn least_of(&self, capacity: u64) -> u64 {
+    pub fn least_of(&self, capacity: u64) -> u64 {
         match self.least {
             Least::Amount(amount) => u64::try_from(amount.ceil()).unwrap_or(0),
             #[expect(

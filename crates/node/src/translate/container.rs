@@ -362,42 +362,28 @@ fn id(number: Option<i64>) -> Option<u32> {
 
 /// What a container is given of cpu and memory.
 pub(super) fn resources(map: Option<&ResourceRequirements>) -> Resources {
-    let millis = |which: Option<&BTreeMap<String, Quantity>>, name: &str| {
-        which.and_then(|m| m.get(name)).and_then(quantity_millis).and_then(|n| u64::try_from(n).ok())
-    };
+    // Nothing is no limit, and no request.
+    let some = |number: i64| u64::try_from(number).ok().filter(|number| *number > 0);
+    let amount = |which: Option<&BTreeMap<String, Quantity>>, name: &str| read(which?.get(name)?);
     let limits = map.and_then(|r| r.limits.as_ref());
     let requests = map.and_then(|r| r.requests.as_ref());
     Resources {
-        memory_bytes: millis(limits, "memory").map(|m| m / 1000),
-        cpu_limit_millis: millis(limits, "cpu"),
-        cpu_request_millis: millis(requests, "cpu"),
-        memory_request_bytes: millis(requests, "memory").map(|m| m / 1000),
+        memory_bytes: amount(limits, "memory").and_then(|bytes| some(bytes.ceil())),
+        cpu_limit_millis: amount(limits, "cpu").and_then(|cpus| some(cpus.milli_ceil())),
+        cpu_request_millis: amount(requests, "cpu").and_then(|cpus| some(cpus.milli_ceil())),
+        memory_request_bytes: amount(requests, "memory").and_then(|bytes| some(bytes.ceil())),
         pids: None,
     }
 }
 
+/// In any of the spellings that the API takes.
+fn read(quantity: &Quantity) -> Option<api::quantity::Quantity> {
+    quantity.0.parse().ok()
+}
+
 /// A quantity in thousandths: `1500m` is 1500, `2Ki` is 2048000.
 pub fn quantity_millis(quantity: &Quantity) -> Option<u128> {
-    let text = quantity.0.trim();
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, suffix) = text.split_at(split);
-    let factor: u128 = match suffix {
-        "" => 1000,
-        "m" => 1,
-        "k" => 1_000_000,
-        "M" => 1_000_000_000,
-        "G" => 1_000_000_000_000,
-        "T" => 1_000_000_000_000_000,
-        "Ki" => 1000 << 10,
-        "Mi" => 1000 << 20,
-        "Gi" => 1000 << 30,
-        "Ti" => 1000 << 40,
-        _ => return None,
-    };
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let scale = 10u128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
-    Some((digits * factor).div_ceil(scale))
+    u128::try_from(read(quantity)?.milli_ceil()).ok()
 }
 
 #[cfg(test)]
@@ -438,5 +424,20 @@ mod tests {
         assert_eq!(read("1.5"), Some(1500));
         assert_eq!(read("2Ki"), Some(2_048_000));
         assert_eq!(read("nonsense"), None);
+    }
+
+    /// However a limit is written it is one, and a limit of nothing is none.
+    #[test]
+    fn limits_are_read_in_every_spelling() {
+        let given = |memory: &str, cpu: &str| {
+            let amounts = [("memory", memory), ("cpu", cpu)];
+            let limits = amounts.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned()))).into();
+            let read = resources(Some(&ResourceRequirements { limits: Some(limits), ..Default::default() }));
+            (read.memory_bytes, read.cpu_limit_millis)
+        };
+        assert_eq!(given("129e6", "100000u"), (Some(129_000_000), Some(100)));
+        assert_eq!(given("1P", "5e-1"), (Some(1_000_000_000_000_000), Some(500)));
+        assert_eq!(given("1Pi", "1n"), (Some(1 << 50), Some(1)));
+        assert_eq!(given("0", "0"), (None, None));
     }
 }

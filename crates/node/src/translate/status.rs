@@ -125,7 +125,8 @@ pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>,
         list.sort_by(|a, b| a.name.cmp(&b.name));
     }
     let init_statuses = to_api(init);
-    let ip = facts.pod_ip.clone();
+    // The address of a pod whose sandbox is gone is told as it was.
+    let ip = facts.pod_ip.clone().or_else(|| before.and_then(|b| b.pod_ip.clone()));
     ApiStatus {
         phase: Some(told.to_owned()),
         reason: own(&status.reason).or_else(|| stored.and_then(|b| b.reason.clone())),
@@ -459,6 +460,17 @@ mod tests {
         facts.last_words.clear();
         assert_eq!(message(&api_status(&over, &facts, Some(&told), Wall(0))).as_deref(), Some("goodbye"));
         assert_eq!(message(&api_status(&over, &facts, None, Wall(0))), None);
+    }
+
+    /// So do its addresses, all of them.
+    #[test]
+    fn addresses_outlive_the_sandbox_and_the_agent() {
+        let over = running(gone()).status();
+        let mut facts = Facts { pod_ip: Some("10.0.0.7".into()), ..facts() };
+        let told = api_status(&over, &facts, None, Wall(0));
+        facts.pod_ip = None;
+        let again = api_status(&over, &facts, Some(&told), Wall(0));
+        assert_eq!((again.pod_ip.as_deref(), again.pod_ips), (Some("10.0.0.7"), told.pod_ips));
     }
 
     fn shown(status: &ApiStatus) -> ApiContainer {

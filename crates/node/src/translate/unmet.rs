@@ -33,7 +33,7 @@ pub fn of_pod(pod: &Pod) -> Vec<String> {
     let Some(spec) = pod.spec.as_ref() else { return Vec::new() };
     let mut told = Vec::new();
     for (name, most) in spec.resources.iter().filter_map(|r| r.limits.as_ref()).flatten() {
-        if name != EPHEMERAL {
+        if ![EPHEMERAL, "cpu", "memory"].contains(&name.as_str()) {
             told.push(format!("limit {name}={} of the whole pod is not enforced", most.0));
         }
     }
@@ -219,7 +219,8 @@ mod tests {
                 "refused: a user namespace (hostUsers: false) is not supported yet",
             ),
             (named, none(), &too_long),
-            (limited("memory"), none(), "told: limit memory=1Gi of the whole pod is not enforced"),
+            (limited("memory"), none(), ""),
+            (limited("hugepages-2Mi"), none(), "told: limit hugepages-2Mi=1Gi of the whole pod is not enforced"),
             (none(), limited("memory"), ""),
             (limited("ephemeral-storage"), limited("ephemeral-storage"), ""),
             (

@@ -123,7 +123,7 @@ impl Reader<'_> {
             let mode = if owner.is_some() || super::fs_group(self.pod).is_some() { 0o600 } else { mode };
             Ok(BTreeMap::from([(source.path.clone(), File { content, mode: bits(mode), owner })]))
         } else {
-            Err(VolumeError::Unsupported { volume: volume.to_owned() })
+            Err(VolumeError::Unsupported { volume: volume.to_owned(), kind: "projected from such a source".to_owned() })
         }
     }
 
@@ -168,7 +168,12 @@ impl Reader<'_> {
                     resource_field(&container, &reference.resource, reference.divisor.as_ref(), self.facts)
                         .map_err(|error| error.to_string())
                 }
-                (None, None) => return Err(VolumeError::Unsupported { volume: volume.to_owned() }),
+                (None, None) => {
+                    return Err(VolumeError::Unsupported {
+                        volume: volume.to_owned(),
+                        kind: "downwardAPI of nothing".to_owned(),
+                    });
+                }
             };
             let content = text.map_err(|what| missing(volume, what))?.into_bytes();
             files.insert(item.path.clone(), File { content, mode: bits(item.mode.unwrap_or(mode)), owner: None });

@@ -32,8 +32,8 @@ use crate::translate::container::{self, Lookups, RunFacts, quantity_millis};
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
     /// A kind of volume that does not exist here yet.
-    #[error("MountVolume.SetUp failed for volume {volume:?} : this kind of volume is not supported yet")]
-    Unsupported { volume: String },
+    #[error("MountVolume.SetUp failed for volume {volume:?} : volumes of kind {kind} are not supported yet")]
+    Unsupported { volume: String, kind: String },
     /// It refers to something that is not there.
     #[error("MountVolume.SetUp failed for volume {volume:?} : {what}")]
     Missing { volume: String, what: String },
@@ -77,13 +77,15 @@ pub async fn prepare(
                     open_to_all(&name, &path, fs_group(pod)).await?;
                     Prepared { source: MountSource::Host(path), read_only: false }
                 }
-                Some(_) => return Err(VolumeError::Unsupported { volume: name }),
+                Some(medium) => {
+                    return Err(VolumeError::Unsupported { volume: name, kind: format!("emptyDir on {medium}") });
+                }
             }
         } else {
             let path = dirs.memory.join(&name);
             match reader.payload(volume).await {
                 Ok(Some(payload)) => write(&name, payload, path.clone()).await?,
-                Ok(None) => return Err(VolumeError::Unsupported { volume: name }),
+                Ok(None) => return Err(VolumeError::Unsupported { volume: name, kind: kind_of(volume) }),
                 // While nobody can be asked, what an earlier run of the pod was given is as good as it gets.
                 Err(VolumeError::Unanswered { .. }) if Payload::is_written(&path) => {
                     warn!(volume = name, "the API server does not answer; the volume stays as it was");
@@ -106,6 +108,13 @@ pub fn in_memory(pod: &Pod) -> Vec<MemoryVolume> {
         Some(MemoryVolume { name: volume.name.clone(), size_bytes: size.filter(|n| *n > 0), group: fs_group(pod) })
     };
     volumes.filter_map(memory).collect()
+}
+
+/// The field of a volume that says what it is, as in the manifest.
+fn kind_of(volume: &Volume) -> String {
+    let fields = serde_json::to_value(volume).unwrap_or_default();
+    let kinds = fields.as_object().into_iter().flat_map(|fields| fields.keys().filter(|field| *field != "name"));
+    kinds.map(String::as_str).collect::<Vec<_>>().join(" and ")
 }
 
 /// The group that volumes of the pod belong to, if one was asked for.

@@ -74,9 +74,6 @@ impl ContainerCgroup {
         }
         write_to(&limit, &bytes.to_string()).doing(|| format!("set {}={bytes}", limit.display()))?;
         self.join("memory");
-        if is_unified {
-            self.set("memory", "memory.oom.group", "1");
-        }
         self.forbid_swap(bytes);
         Ok(())
     }

@@ -142,9 +142,13 @@ fn enter_container(
 
 /// Tells the kernel how readily to kill this process. Lowering needs a privilege that few machines withhold.
 pub(crate) fn set_oom_score(plan: &ContainerPlan) -> Result<(), String> {
-    let Some(score) = plan.spec.oom_score_adj else { return Ok(()) };
-    std::fs::write("/proc/self/oom_score_adj", score.to_string())
-        .map_err(|error| format!("oom_score_adj={score} is not applied: {}", words(&error)))
+    // Never the shim's own, which it is born with.
+    let score = plan.spec.oom_score_adj.unwrap_or(0);
+    let written = std::fs::write("/proc/self/oom_score_adj", score.to_string());
+    if plan.spec.oom_score_adj.is_none() {
+        return Ok(());
+    }
+    written.map_err(|error| format!("oom_score_adj={score} is not applied: {}", words(&error)))
 }
 
 /// Has a child born into the pid namespace of another process.

@@ -64,15 +64,21 @@ impl Inner {
     }
 
     async fn rejoin(self: &Arc<Self>, pod: Arc<Pod>) {
-        let asked = records::read::<SandboxRecord>(&pod.dir.sandbox()).is_some();
-        if pod.dir.removing().exists() || !asked {
+        let record = records::read::<SandboxRecord>(&pod.dir.sandbox());
+        let Some(record) = record.filter(|_| !pod.dir.removing().exists()) else {
             if let Err(error) = self.remove_sandbox(&pod.uid).await {
                 tracing::error!(uid = %pod.uid.0, %error, "cannot finish the removal of a pod");
             }
             return;
-        }
+        };
         let _changing = pod.changing.lock().await;
         self.join_or_bury(&pod).await;
+        // Another agent may have died between giving something else and writing that down.
+        if pod.link().is_some()
+            && let Err(error) = pod.group.give(&record.spec.resources)
+        {
+            tracing::warn!(uid = %pod.uid.0, %error, "a pod cannot be given what it had");
+        }
     }
 
     /// The connection to a shim was lost.

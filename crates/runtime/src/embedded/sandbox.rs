@@ -82,8 +82,8 @@ impl Inner {
     }
 }
 
-/// Gives a pod other resources as a whole, if these are others. Written down afterwards: whoever dies in between finds what was
-/// there before, and gives it again.
+/// Gives a pod other resources as a whole, if these are others. Written down afterwards: whoever comes after one that died in
+/// between finds what was there before, and gives it again.
 async fn give(pod: &Arc<Pod>, resources: &Resources) -> Result<()> {
     let (of, resources) = (pod.clone(), resources.clone());
     let given = blocking(move || {

@@ -87,8 +87,12 @@ impl Archive {
     fn walk(file: File, path: &Path) -> Result<Self, ImageError> {
         let length = file.metadata().map_err(ImageError::store("read", path))?.len();
         let file = Arc::new(file);
-        let not_a_tar =
-            |error: io::Error| ImageError::NotAnArchive { why: format!("it does not read as tar ({error})") };
+        let not_a_tar = |error: io::Error| {
+            // Of these the words repeat what the file holds, which may be anything.
+            let repeats_it = matches!(error.kind(), io::ErrorKind::Other | io::ErrorKind::InvalidData);
+            let cause = if repeats_it { String::new() } else { format!(" ({error})") };
+            ImageError::NotAnArchive { why: format!("it does not read as tar{cause}") }
+        };
         let allowance = Allowance::new(HEADERS_BYTES_MAX);
         let section = Section::new(file.clone(), 0, length);
         let mut tar = tar::Archive::new(Metered { inner: section, allowance: &allowance });

@@ -37,6 +37,9 @@ use serve::Shim;
 
 /// The word that turns our binary into a shim.
 pub(crate) const COMMAND: &str = "shim";
+/// The last to be killed for want of memory, as upstream has it for its own parts.
+const OOM_SCORE: &str = "-999";
+
 /// Where the shim finds its listening socket.
 const LISTENER: i32 = 3;
 
@@ -56,6 +59,9 @@ pub fn run_if_asked() -> Option<ExitCode> {
 }
 
 fn run(directory: Option<OsString>) -> Result<(), SetupError> {
+    // Where its pod is short of memory, a process of a container ends and not the sandbox with all of them. Who may not say so
+    // takes the chance.
+    let _ = std::fs::write("/proc/self/oom_score_adj", OOM_SCORE);
     let listener =
         descriptors::inherited(LISTENER).doing(|| "take over the listening socket".to_owned()).inspect_err(say)?;
     // Said while the socket is open: once it closes the agent looks for the reason.

@@ -184,7 +184,11 @@ impl Shim {
                 container.oom_events = container.oom_events.take().or_else(|| container.cgroup.oom_events());
                 Answer::ResourcesSet { warnings }
             }
-            Err(error) => Answer::Refused { message: error.0 },
+            Err(error) => {
+                // What is not on disk is not what it has; of a change that failed half-way, too.
+                let _ = container.cgroup.change(&plan.spec.resources, &before);
+                Answer::Refused { message: error.0 }
+            }
         }
     }
 

@@ -75,6 +75,7 @@ impl Check<'_> {
         self.env(container, causes);
         self.mounts(container, causes);
         self.resources(&container["resources"], causes);
+        self.resize_policy(container, causes);
         self.restart_policy(container, causes);
         self.probes_and_hooks(container, causes);
     }
@@ -83,6 +84,29 @@ impl Check<'_> {
         let value = word(container, key);
         if !value.is_empty() && !words.contains(&value) {
             causes.push(Cause::not_supported(self.at(key), value, words));
+        }
+    }
+
+    fn resize_policy(&self, container: &Value, causes: &mut Vec<Cause>) {
+        let field = || self.at("resizePolicy");
+        let runs_once = word(self.spec, "restartPolicy") == "Never";
+        let mut seen = BTreeSet::new();
+        for (index, policy) in list(container, "resizePolicy").iter().enumerate() {
+            let (resource, restart) = (word(policy, "resourceName"), word(policy, "restartPolicy"));
+            if !seen.insert(resource) {
+                causes.push(Cause::duplicate(format!("{}[{index}]", field()), resource));
+            }
+            for (value, known) in [(resource, ["cpu", "memory"]), (restart, ["NotRequired", "RestartContainer"])] {
+                match value {
+                    "" => causes.push(Cause::required(field(), "")),
+                    value if known.contains(&value) => {}
+                    value => causes.push(Cause::not_supported(field(), value, &known)),
+                }
+            }
+            if runs_once && restart != "NotRequired" {
+                let text = "must be 'NotRequired' when `restartPolicy` is 'Never'";
+                causes.push(Cause::invalid(field(), restart, text));
+            }
         }
     }
 

@@ -29,6 +29,10 @@ pub(crate) fn spec_at(field: &str, value: &Value, claims: &[&str], causes: &mut 
 /// Everything that is wrong with a pod's spec.
 pub(super) fn spec(spec: &Value, causes: &mut Vec<Cause>) {
     spec_with(spec, &[], causes);
+    if !word(spec, "nodeName").is_empty() && !list(spec, "schedulingGates").is_empty() {
+        let text = "cannot be set until all schedulingGates have been cleared";
+        causes.push(Cause::forbidden("spec.nodeName", text));
+    }
 }
 
 fn spec_with(spec: &Value, claims: &[&str], causes: &mut Vec<Cause>) {
