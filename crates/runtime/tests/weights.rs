@@ -216,11 +216,11 @@ fn a_pod_has_the_limits_of_all_its_containers_and_others_later_also_under_anothe
         machine.agent_dies();
         // As if it had died after it had given something and before it wrote that down.
         let place = |file: &str| file_of(&machine, "limited", file);
-        let (path, half) = match place("cpu.cfs_quota_us") {
-            Some(v1) => (v1, "40000"),
-            None => (place("cpu.max").unwrap(), "40000 100000"),
+        let (path, other) = match place("cpu.cfs_quota_us") {
+            Some(v1) => (v1, "90000"),
+            None => (place("cpu.max").unwrap(), "90000 100000"),
         };
-        std::fs::write(path, half).unwrap();
+        std::fs::write(path, other).unwrap();
         machine.agent_returns().await;
         is(&machine, 96, 80_000);
         assert_eq!(machine.report(&uid).await.unwrap().spec.resources, of(96, 800));
