@@ -70,6 +70,11 @@ impl Errand {
         Self { failures: 0, next: Next::Answer { until: now + Self::PATIENCE } }
     }
 
+    /// Whether a try has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failures > 0
+    }
+
     /// The latest try failed.
     pub(crate) fn failed(&mut self, now: Moment) {
         self.next = Next::Try { at: now + Self::delay_after(self.failures) };

@@ -461,8 +461,10 @@ impl PodWorker {
             Run::Unstarted | Run::Waiting { .. } | Run::Ended => None,
         });
         match &self.phase {
-            Phase::Clearing { .. } => "its sandbox could not be removed".into(),
-            Phase::Deleting { .. } => "its object could not be deleted".into(),
+            Phase::Clearing { removal, .. } if removal.has_failed() => "its sandbox could not be removed".into(),
+            Phase::Clearing { .. } => "its sandbox is still being removed".into(),
+            Phase::Deleting { delete, .. } if delete.has_failed() => "its object could not be deleted".into(),
+            Phase::Deleting { .. } => "its object is still being deleted".into(),
             Phase::New | Phase::Living { .. } | Phase::Ending { .. } | Phase::Resting { .. } | Phase::Gone { .. } => {
                 waiting.unwrap_or_else(|| "its sandbox is still being made".into())
             }

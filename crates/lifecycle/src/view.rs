@@ -190,8 +190,11 @@ impl PodWorker {
         let reason = match &self.phase {
             Phase::New | Phase::Living { .. } | Phase::Ending { .. } => "ContainersNotGone",
             Phase::Clearing { .. } => "SandboxNotRemoved",
-            Phase::Deleting { .. } => "ObjectNotDeleted",
-            Phase::Resting { .. } | Phase::Gone { .. } => return condition(false, "Gone", None),
+            Phase::Deleting { delete, .. } if delete.has_failed() => "ObjectNotDeleted",
+            // Who holds the object from now on, by a finalizer, is its own word for that.
+            Phase::Deleting { .. } | Phase::Resting { .. } | Phase::Gone { .. } => {
+                return condition(false, "Gone", None);
+            }
         };
         condition(true, reason, Some(self.blocking_step()))
     }

@@ -13,7 +13,11 @@ fn a_removal_that_is_never_answered_is_asked_for_again() {
         .told()
         .then_times(2, "remove sandbox")
         .then_at(secs(121), "sandbox removal was never answered")
-        .then_events(1, "TerminationOverdue", "Pod should have been gone 3s ago, but its sandbox could not be removed")
+        .then_events(
+            1,
+            "TerminationOverdue",
+            "Pod should have been gone 3s ago, but its sandbox is still being removed",
+        )
         .then_phase(PodPhase::Succeeded)
         .then_finished_by(millis(121_010));
 }

@@ -47,10 +47,15 @@ impl Run<'_> {
             return flow;
         }
         let written = words.iter().map(|word| word.raw.as_str()).collect::<Vec<_>>().join(" ");
-        let words = match self.expanded_all(words) {
+        let action = words.get(1).filter(|_| written.starts_with("trap "));
+        let mut words = match self.expanded_all(words) {
             Ok(words) => words,
             Err(flow) => return flow,
         };
+        // Of a trap it matters what it does in the end, not every word that it says.
+        if let (Some(action), Some(unknown @ None)) = (action, words.get_mut(1)) {
+            *unknown = self.as_far_as_it_shows(action);
+        }
         for (name, value) in assigns {
             match self.expanded(value) {
                 Ok(value) if words.is_empty() => drop(self.variables.insert(name.clone(), value)),

@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use super::run::{Flow, Run};
 use super::{Command, List, Piece, Word, arithmetic};
 
+/// What a script says in place of what does not show.
+const STANDS_FOR_IT: &str = "_";
+
 /// More words than this come of no substitution.
 const MOST_WORDS: i64 = 3_000;
 
@@ -35,6 +38,17 @@ impl Run<'_> {
                 Piece::Variable { .. } | Piece::Output { .. } | Piece::Arithmetic(_) | Piece::Unclear => None,
             })
             .collect()
+    }
+
+    /// A word in which something stands for whatever does not show; nothing if that is all of it.
+    pub(super) fn as_far_as_it_shows(&self, word: &Word) -> Option<String> {
+        let shown = word.pieces.iter().map(|piece| match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::Variable { name, .. } => self.variable(name).unwrap_or_else(|| STANDS_FOR_IT.to_owned()),
+            Piece::Output { .. } | Piece::Arithmetic(_) | Piece::Unclear => STANDS_FOR_IT.to_owned(),
+        });
+        let has_text = word.pieces.iter().any(|piece| matches!(piece, Piece::Text(_)));
+        has_text.then(|| shown.collect())
     }
 
     fn expand_into(&mut self, word: &Word, all: &mut Vec<Option<String>>) -> Result<(), Flow> {
