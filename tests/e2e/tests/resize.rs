@@ -5,50 +5,25 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use e2e::pods::{PodWatch, SOON, busybox, is_ready, status};
-use e2e::{Instance, Kubectl, Shared, complaints};
+use e2e::stage::Stage;
+use e2e::{Shared, complaints};
 use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-struct Stage {
-    instance: Instance,
-    client: kube::Client,
-    kubectl: Kubectl,
-    shared: Shared,
+async fn run(stage: &Stage, manifest: Value) -> Result<PodWatch> {
+    let pod: Pod = serde_json::from_value(manifest)?;
+    let mut watch = PodWatch::on(&stage.client, pod.metadata.name.as_deref().unwrap()).await?;
+    stage.pods().create(&PostParams::default(), &pod).await?;
+    watch.ready().await?;
+    Ok(watch)
 }
 
-impl Stage {
-    async fn set() -> Result<Self> {
-        let instance = Instance::start().await?;
-        let (client, kubectl) = (instance.client().await?, Kubectl::newest(&instance)?);
-        Ok(Self { client, kubectl, shared: Shared::new()?, instance })
-    }
-
-    fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), "default")
-    }
-
-    async fn run(&self, manifest: Value) -> Result<PodWatch> {
-        let pod: Pod = serde_json::from_value(manifest)?;
-        let mut watch = PodWatch::on(&self.client, pod.metadata.name.as_deref().unwrap()).await?;
-        self.pods().create(&PostParams::default(), &pod).await?;
-        watch.ready().await?;
-        Ok(watch)
-    }
-
-    async fn resize(&self, pod: &str, container: &str, resources: Value) -> Result<()> {
-        let patch = json!({ "spec": { "containers": [{ "name": container, "resources": resources }] } });
-        let params = PatchParams::default();
-        self.pods().patch_subresource("resize", pod, &params, &Patch::Strategic(&patch)).await.map(drop)?;
-        Ok(())
-    }
-
-    /// What people were told of the pod for this reason.
-    async fn told(&self, name: &str, reason: &str) -> Result<String> {
-        let selector = format!("--field-selector=involvedObject.name={name},reason={reason}");
-        let mut events = self.kubectl.follow(&["get", "events", "-w", "--no-headers", &selector])?;
-        events.next().await.with_context(|| format!("nobody tells {reason} of {name}"))
-    }
+async fn resize(stage: &Stage, pod: &str, container: &str, resources: Value) -> Result<()> {
+    let patch = json!({ "spec": { "containers": [{ "name": container, "resources": resources }] } });
+    let params = PatchParams::default();
+    stage.pods().patch_subresource("resize", pod, &params, &Patch::Strategic(&patch)).await.map(drop)?;
+    Ok(())
 }
 
 fn resizes(pod: &Pod) -> Vec<&PodCondition> {
@@ -112,9 +87,10 @@ fn runs(pod: &Pod) -> Vec<(String, i32)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn resources_change_while_a_pod_runs() -> Result<()> {
     let mut stage = Stage::set().await?;
+    let shared = Shared::new()?;
     let script = "head -c 31457280 /dev/zero > /dev/shm/big; echo full > /shared/log; \
                   while [ ! -e /shared/free ]; do sleep 0.1; done; rm /dev/shm/big; sleep 1000 & wait";
-    let mut pod = busybox("p", 1, script, &stage.shared);
+    let mut pod = busybox("p", 1, script, &shared);
     let amounts = |cpu: &str, memory: &str| json!({ "cpu": cpu, "memory": memory });
     let both = |cpu: &str, memory: &str| json!({ "requests": amounts("10m", "16Mi"), "limits": amounts(cpu, memory) });
     pod["spec"]["containers"][0]["resources"] = both("500m", "64Mi");
@@ -124,14 +100,14 @@ async fn resources_change_while_a_pod_runs() -> Result<()> {
     again["resources"] = both("500m", "32Mi");
     again["resizePolicy"] = json!([{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]);
     pod["spec"]["containers"].as_array_mut().unwrap().extend([bare, again]);
-    let mut watch = stage.run(pod).await?;
-    stage.shared.wait_lines("log", 1).await?;
+    let mut watch = run(&stage, pod).await?;
+    shared.wait_lines("log", 1).await?;
     let before = watch.last.clone().unwrap();
     ensure!(limits(&before, "app.0") == are(64, 50_000), "{:?}", limits(&before, "app.0"));
     let shares = in_group(&before, "", "cpu.shares").or_else(|| in_group(&before, "", "cpu.weight"));
     ensure!([Some("30"), Some("2")].contains(&shares.as_deref()), "the pod weighs what all ask for: {shares:?}");
 
-    stage.resize("p", "app", both("700m", "128Mi")).await?;
+    resize(&stage, "p", "app", both("700m", "128Mi")).await?;
     watch
         .until("more for the first", |pod| status(pod, "app").is_some_and(|_| is_resized(pod) && pod != &before))
         .await?;
@@ -140,7 +116,7 @@ async fn resources_change_while_a_pod_runs() -> Result<()> {
     ensure!(runs(&grown) == runs(&before), "nothing of it was run again");
     ensure!(stage.told("p", "ResizeCompleted").await?.contains("Pod resize completed"));
 
-    stage.resize("p", "bare", json!({ "requests": { "cpu": "10m" }, "limits": amounts("300m", "40Mi") })).await?;
+    resize(&stage, "p", "bare", json!({ "requests": { "cpu": "10m" }, "limits": amounts("300m", "40Mi") })).await?;
     let generation = grown.metadata.generation.unwrap();
     let after = |more: i64| move |pod: &Pod| is_resized(pod) && pod.metadata.generation >= Some(generation + more);
     watch.until("limits for one without", after(1)).await?;
@@ -154,7 +130,7 @@ async fn resources_change_while_a_pod_runs() -> Result<()> {
     // Every container is limited by now, and so is the pod.
     are_of_pod(&limited, 128 + 40 + 32, 150_000)?;
 
-    stage.resize("p", "again", both("500m", "48Mi")).await?;
+    resize(&stage, "p", "again", both("500m", "48Mi")).await?;
     watch.until("another run", after(2)).await?;
     let restarted = watch.last.clone().unwrap();
     let counts: Vec<i32> = runs(&restarted).into_iter().map(|(_, count)| count).collect();
@@ -165,7 +141,7 @@ async fn resources_change_while_a_pod_runs() -> Result<()> {
     ensure!(killing.contains("Container again resize requires restart"), "{killing}");
 
     // More than that is in use: the container keeps what it has, also under a new agent, until it is free.
-    stage.resize("p", "app", both("700m", "24Mi")).await?;
+    resize(&stage, "p", "app", both("700m", "24Mi")).await?;
     let in_the_way = |pod: &Pod| {
         let error = resizes(pod).into_iter().find(|it| it.reason.as_deref() == Some("Error"));
         error.and_then(|it| it.message.clone()).is_some_and(|it| it.contains("below current usage"))
@@ -176,7 +152,7 @@ async fn resources_change_while_a_pod_runs() -> Result<()> {
     stage.instance.kill_9().await?;
     stage.instance.up().await?;
     let mut watch = PodWatch::on(&stage.client, "p").await?;
-    std::fs::write(stage.shared.path().join("free"), "")?;
+    std::fs::write(shared.path().join("free"), "")?;
     watch.until("less, now that it is free", after(3)).await?;
     let shrunk = watch.last.clone().unwrap();
     ensure!(limits(&shrunk, "app.0") == are(24, 70_000), "{:?}", limits(&shrunk, "app.0"));
@@ -192,17 +168,18 @@ async fn resources_change_while_a_pod_runs() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_resize_that_does_not_fit_waits_or_is_refused() -> Result<()> {
     let mut stage = Stage::set().await?;
+    let shared = Shared::new()?;
     let node = Api::<Node>::all(stage.client.clone()).get(stage.instance.node_name()).await?;
     let cpus = node.status.context("a status")?.allocatable.context("it has something to give")?["cpu"].0.clone();
     let half: i64 = cpus.parse::<i64>()? * 500;
     let asks = |halves: i64| json!({ "requests": { "cpu": format!("{}m", half * halves) } });
     let idle = |name: &str| {
-        let mut pod = busybox(name, 1, "sleep 1000 & wait", &stage.shared);
+        let mut pod = busybox(name, 1, "sleep 1000 & wait", &shared);
         pod["spec"]["containers"][0]["resources"] = asks(1);
         pod
     };
-    let mut one = stage.run(idle("one")).await?;
-    stage.run(idle("other")).await?;
+    let mut one = run(&stage, idle("one")).await?;
+    run(&stage, idle("other")).await?;
     let because = |reason: &'static str| {
         move |pod: &Pod| resizes(pod).first().is_some_and(|it| it.reason.as_deref() == Some(reason))
     };
@@ -212,7 +189,7 @@ async fn a_resize_that_does_not_fit_waits_or_is_refused() -> Result<()> {
             requests.and_then(|it| it.get("cpu")).map(|cpu| millis(&cpu.0)) == Some(half * halves)
         }
     };
-    stage.resize("one", "app", asks(2)).await?;
+    resize(&stage, "one", "app", asks(2)).await?;
     one.until("it waits", because("Deferred")).await?;
     let words = resizes(one.last.as_ref().unwrap())[0].message.clone().unwrap();
     ensure!(words.starts_with("Node didn't have enough resource: cpu, requested: "), "{words}");
@@ -225,10 +202,10 @@ async fn a_resize_that_does_not_fit_waits_or_is_refused() -> Result<()> {
     stage.pods().delete("other", &DeleteParams::default()).await?;
     one.until("there is room", |pod| has(2)(pod) && is_resized(pod)).await?;
 
-    stage.resize("one", "app", asks(3)).await?;
+    resize(&stage, "one", "app", asks(3)).await?;
     one.until("never", because("Infeasible")).await?;
     ensure!(has(2)(one.last.as_ref().unwrap()), "it keeps what it has");
-    stage.resize("one", "app", asks(1)).await?;
+    resize(&stage, "one", "app", asks(1)).await?;
     one.until("less is always to be had", |pod| has(1)(pod) && is_resized(pod)).await?;
     complaints::ensure_none(&stage.instance, complaints::AFTER_A_CRASH)
 }

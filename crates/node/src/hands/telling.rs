@@ -27,7 +27,6 @@ pub(super) struct Teller {
 }
 
 /// A way to say something in its turn, for as long as there is a teller.
-#[derive(Clone)]
 pub(super) struct Voice(mpsc::WeakUnboundedSender<Words>);
 
 /// What nobody was told yet.
