@@ -7,7 +7,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use common::{eventually, on_a_machine_in, processes_in};
-use runtime::{ContainerId, HookRecord, PodUid, Runtime};
+use runtime::verbs::*;
+use runtime::{ContainerId, HookRecord, PodUid};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 const TERM: u8 = 15;

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use common::on_a_machine;
 use image_support::{Layer, docker};
+use runtime::RuntimeError;
 use runtime::image::{ImageError, ImageStore, Prune, Use};
-use runtime::{Runtime, RuntimeError};
+use runtime::verbs::*;
 use serde_json::json;
 
 fn store() -> (tempfile::TempDir, ImageStore) {

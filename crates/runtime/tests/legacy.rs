@@ -7,7 +7,8 @@ mod common;
 use std::process::Command;
 
 use common::{Machine, eventually, on_a_machine, sandbox_spec};
-use runtime::{PodUid, Runtime, SandboxSpec};
+use runtime::verbs::*;
+use runtime::{PodUid, SandboxSpec};
 
 /// Says that this is the second time.
 const AGAIN: &str = "ADIEU_WITHOUT_CGROUP2";

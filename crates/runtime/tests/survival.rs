@@ -6,7 +6,8 @@ mod common;
 use std::time::Instant;
 
 use common::{eventually, on_a_machine};
-use runtime::{Delivery, HookRecord, Runtime, RuntimeError};
+use runtime::verbs::*;
+use runtime::{Delivery, HookRecord, RuntimeError};
 
 const HUP: u8 = 1;
 const TERM: u8 = 15;

@@ -3,11 +3,11 @@
 //! Who may begin is [`Succession`]'s to say. One that waits has no driver and no record: after a restart its file asks
 //! for it again.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Admission, Input, KillCause, Source};
-use runtime::Runtime;
+use runtime_api::Runtime;
 use timeline::Life;
 use tracing::{debug, info, warn};
 
@@ -27,11 +27,11 @@ impl<R: Runtime> Pods<R> {
     /// These are the pods that the files ask for, and no others.
     pub async fn want(&mut self, Wanted(pods): Wanted) {
         let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
-        let wanted: HashSet<String> = pods.iter().map(uid).collect();
+        let wanted: BTreeSet<String> = pods.iter().map(uid).collect();
         let running = self.drivers.iter().filter(|(_, h)| !h.unwanted);
         let running = running.filter_map(|(uid, h)| Some((uid.clone(), h.full_name.clone()?)));
         let others = self.desired.iter().map(|(uid, pod)| (uid.clone(), full_name(pod)));
-        let gone: HashSet<(String, String)> = running.chain(others).filter(|(uid, _)| !wanted.contains(uid)).collect();
+        let gone: BTreeSet<(String, String)> = running.chain(others).filter(|(uid, _)| !wanted.contains(uid)).collect();
         self.desired = pods.iter().map(|pod| (uid(pod), pod.clone())).collect();
         for (uid, name) in gone {
             self.unwant(&uid, &name).await;
