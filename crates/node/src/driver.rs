@@ -9,6 +9,7 @@ use timeline::{Appended, Clock, Journal, JournalError, Record};
 use tokio::sync::{mpsc, watch};
 use tracing::{Instrument, info, info_span, trace};
 
+use crate::flaws::{self, Flaw};
 use crate::hands::Hands;
 
 /// What a pod's driver tells whoever watches over it.
@@ -125,7 +126,8 @@ impl<R: Runtime> Driver<R> {
         // Whether it has come up is asked once: were that forgotten, a container that serves could be killed for an answer
         // that it need not give any more.
         let has_come_up = matches!(input, Input::ProbeChanged { probe: Probe::Startup, passing: true, .. });
-        if has_come_up || effects.iter().any(acts_on_the_world) {
+        let waits = has_come_up || effects.iter().any(acts_on_the_world);
+        if waits && !flaws::has(Flaw::ActsBeforeRecord) {
             written.await?;
             return Ok(None);
         }

@@ -21,6 +21,7 @@ use tracing::warn;
 use self::telling::{Teller, Voice};
 use crate::events::Recorder;
 use crate::files::Files;
+use crate::flaws::{self, Flaw};
 use crate::heartbeat::HealthBoard;
 use crate::images::{self, NoImage, PullPolicy};
 use crate::machine::Machine;
@@ -215,7 +216,7 @@ impl<R: Runtime> Hands<R> {
             }
             Effect::PublishStatus => self.publisher.publish(worker.status()),
             Effect::DeleteObject => {
-                if worker.has_a_story() {
+                if worker.has_a_story() && !flaws::has(Flaw::DeletesWithoutStatus) {
                     self.publisher.publish(worker.status());
                 }
                 self.publisher.delete();
@@ -254,7 +255,7 @@ impl<R: Runtime> Hands<R> {
         if let Input::Exited { instance, .. } = &input
             && let Some(held) = lock(&self.body.starting).get_mut(instance)
         {
-            *held = Some(input);
+            *held = Some(input).filter(|_| !flaws::has(Flaw::DropsHeldExit));
             return None;
         }
         Some(input)
@@ -398,6 +399,7 @@ impl<R: Runtime> Hands<R> {
                 return body.hook_finished(instance, kind, HookOutcome::Cancelled).await;
             }
             let asked = match body.tools.runtime.durable_hooks() {
+                Some(_) if flaws::has(Flaw::LeavesHookRunning) => false,
                 Some(hooks) => hooks.cancel_hook(&body.uid, &container_id(&instance), hook_name(kind)).await.is_ok(),
                 None => false,
             };
@@ -439,6 +441,7 @@ impl<R: Runtime> Body<R> {
         let _ = self.has_volumes.subscribe().wait_for(|made| *made).await;
         let input = match self.obtain(&container).await {
             Ok(Image { stop_signal, .. }) => {
+                let stop_signal = stop_signal.filter(|_| !flaws::has(Flaw::ForgetsImageSignal));
                 Input::ImageReady { container, edition, stop_signal: stop_signal.map(Signal) }
             }
             Err((reason, message)) => Input::ImageFailed { container, edition, reason: reason.to_owned(), message },
@@ -606,7 +609,7 @@ impl<R: Runtime> Body<R> {
         &self,
         spec: &runtime_api::ContainerSpec,
     ) -> Result<Result<Started, RuntimeError>, NotStarted> {
-        if *self.leaving.borrow() {
+        if *self.leaving.borrow() && !flaws::has(Flaw::StartsThoughLeaving) {
             return Err(NotStarted::Refused("CreateContainerError", "the pod is leaving".to_owned()));
         }
         Ok(self.tools.runtime.start_container(&self.uid, spec).await)

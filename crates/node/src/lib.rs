@@ -9,6 +9,7 @@ pub mod containers;
 pub mod driver;
 pub mod events;
 pub mod files;
+pub mod flaws;
 pub mod hands;
 pub mod heartbeat;
 pub mod images;

@@ -24,13 +24,14 @@ use runtime_api::{PodUid, Runtime, RuntimeEvent};
 use timeline::{Journal, JournalError, Record};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use self::admission::Line;
 use self::orphans::Orphans;
 use self::placement::Placed;
 pub use self::shutdown::{FLUSH, Farewell, ShutdownNews};
 use crate::driver::{Driver, Memory, Progress};
+use crate::flaws::{self, Flaw};
 use crate::hands::{Hands, Tools, instance, lock};
 use crate::last_words::last_words;
 use crate::pressure::Eviction;
@@ -315,6 +316,10 @@ impl<R: Runtime> Pods<R> {
                     let _ = inbox.send(Input::ObjectGone).await;
                 }
                 for pod in pods {
+                    let known = |uid: &String| self.drivers.contains_key(uid);
+                    if flaws::has(Flaw::SkipsListed) && pod.metadata.uid.as_ref().is_some_and(known) {
+                        continue;
+                    }
                     self.changed(pod, false).await;
                 }
             }
@@ -433,7 +438,9 @@ impl<R: Runtime> Pods<R> {
                 return false;
             }
         };
-        if let Err(error) = self.tools.manifests.keep(uid, pod).await {
+        if flaws::has(Flaw::KeepsNoManifest) {
+            debug!(uid, "the manifest is not kept");
+        } else if let Err(error) = self.tools.manifests.keep(uid, pod).await {
             self.refuse(pod, &format!("its manifest cannot be kept: {error}"));
             return false;
         }
@@ -473,6 +480,9 @@ impl<R: Runtime> Pods<R> {
             RuntimeEvent::Exited { pod, id, exit } => {
                 let instance = instance(&id);
                 if let Some(handle) = self.drivers.get(&pod.0) {
+                    if flaws::has(Flaw::DropsExitOfLeaving) && admission::is_leaving(handle) {
+                        return;
+                    }
                     let manifest = lock(&handle.entry.facts).pod.clone();
                     if let Some(text) = last_words(&*self.tools.runtime, &manifest, &id, &exit, &self.tools.files).await
                     {
@@ -495,6 +505,7 @@ impl<R: Runtime> Pods<R> {
 /// How much of a deletion is left that was found rather than seen. A stored time has lost its fraction of a second.
 fn found(deletion: Timestamp, now: Timestamp) -> DeleteSighting {
     let left = deletion.as_millisecond() + 1000 - now.as_millisecond();
+    let left = if flaws::has(Flaw::FoundIsOver) { 0 } else { left };
     DeleteSighting::Found { left: Duration::from_millis(u64::try_from(left).unwrap_or(0)) }
 }
 

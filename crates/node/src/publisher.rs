@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use crate::flaws::{self, Flaw};
 use crate::statics::{self, mirror};
 use crate::translate::resize;
 use crate::translate::status::{Facts, api_status, is_over};
@@ -185,6 +186,7 @@ async fn run(
                     }
                     continue;
                 }
+                Err(_) if flaws::has(Flaw::GivesUpOnStatus) => {}
                 Err(error) => {
                     warn!(%error, pod = writer.name, "cannot store a pod's status; trying again");
                     tokio::select! {
@@ -201,8 +203,11 @@ async fn run(
                     Ok(()) => Input::ObjectDeleted,
                     Err(error) => Input::ObjectDeleteFailed { message: error.to_string() },
                 };
-                // A driver that is gone needs no answer.
-                let _ = inbox.send(answer).await;
+                let failed = matches!(answer, Input::ObjectDeleteFailed { .. });
+                if !(failed && flaws::has(Flaw::DropsDeleteFailure)) {
+                    // A driver that is gone needs no answer.
+                    let _ = inbox.send(answer).await;
+                }
             }
             stored.send_replace(want.version);
             break;

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::{Mode, PodEntry, Pods};
+use crate::flaws::{self, Flaw};
 use crate::hands::lock;
 use crate::publisher::Flush;
 use crate::translate::pod_spec::seconds;
@@ -283,7 +284,7 @@ fn leaver(uid: &str, pod: &Pod) -> Leaver {
     let owners = pod.metadata.owner_references.iter().flatten();
     Leaver {
         uid: uid.to_owned(),
-        priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
+        priority: spec.and_then(|spec| spec.priority).filter(|_| !flaws::has(Flaw::IgnoresPriority)).unwrap_or(0),
         grace: seconds(spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30)),
         // Who is already being deleted is not deleted anew: that would count from the first request, and cut short what a
         // shutdown grants.

@@ -12,6 +12,7 @@ use timeline::Life;
 use tracing::{debug, info, warn};
 
 use super::{Mode, Pods};
+use crate::flaws::{self, Flaw};
 use crate::hands::lock;
 use crate::room::Room;
 use crate::statics::{Wanted, full_name, is_static, mirror};
@@ -69,6 +70,7 @@ impl<R: Runtime> Pods<R> {
         }
         match self.succession.arrives(&full_name(&pod), &uid, Source::Static) {
             Admission::Begin => self.begin_static(pod).await,
+            Admission::Wait if flaws::has(Flaw::StaticsAtOnce) => self.begin_static(pod).await,
             Admission::Wait => debug!(uid, "a static pod waits until its predecessor is gone"),
             Admission::Never => {}
         }
