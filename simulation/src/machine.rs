@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use runtime_api::{
-    ContainerId, ContainerReport, ExitRecord, HookRecord, HookReport, PodReport, PodUid, Resources, RuntimeEvent, Sandbox,
-    SandboxSpec,
+    ContainerId, ContainerReport, ExitRecord, HookRecord, HookReport, PodReport, PodUid, Resources, RuntimeEvent,
+    Sandbox, SandboxSpec,
 };
 use tokio::sync::{Notify, mpsc};
 

@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
+use simulation::player::serve;
 use simulation::scenario::Scenario;
-use simulation::sweep::{play_all, report};
+use simulation::sweep::{broken, report};
 use simulation::trace::render;
 use simulation::world::play;
 
@@ -20,6 +21,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Vec<String>) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    if arguments.first().is_some_and(|first| first == "--serve") {
+        serve()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let (mut seeds, mut from, mut one) = (1000, 0, None);
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
@@ -33,16 +38,17 @@ fn run(arguments: Vec<String>) -> Result<ExitCode, Box<dyn std::error::Error>> {
         }
     }
     if let Some(scenario) = one {
-        let outcome = play(&scenario);
+        let outcome = play(&scenario, None);
         print!("{scenario}\n\n{}\n", render(&outcome.trace, None));
         outcome.broken.iter().for_each(|broken| println!("{broken}"));
         return Ok(if outcome.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let scenarios: Vec<Scenario> = (from..from + seeds).map(Scenario::of_seed).collect();
-    let broken = play_all(&scenarios, |outcome| (!outcome.broken.is_empty()).then_some(outcome));
+    let program = std::env::current_exe()?;
+    let broken = broken(&program, &scenarios);
     println!("{} of {seeds} seeds broke a law", broken.len());
-    for outcome in broken.iter().take(3) {
-        println!("\nseed {}: {}", outcome.scenario.seed, report(outcome));
+    for told in broken.iter().take(3) {
+        println!("\nseed {}: {}", told.scenario.seed, report(&program, told, None));
     }
     Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

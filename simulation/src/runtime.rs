@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use runtime_api::image::{Image, Keyring, Origin, Prune, Pulled, Removed};
 use runtime_api::{
-    ConnectionCounts, Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage, Containers,
-    Delivery, DurableHooks, ExecSession, ExecSpec, Images, PodReport, PodUid, Resources, Result, Runtime, RuntimeError,
-    RuntimeEvent, Sandbox, SandboxSpec, Sandboxes, Signals, Started, Statistics, Streams,
+    ConnectionCounts, Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage,
+    Containers, Delivery, DurableHooks, ExecSession, ExecSpec, Images, PodReport, PodUid, Resources, Result, Runtime,
+    RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Sandboxes, Signals, Started, Statistics, Streams,
 };
 use tokio::sync::{mpsc, oneshot};
 

@@ -64,7 +64,11 @@ pub fn elapsed() -> Duration {
 ///
 /// As the C library's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getrandom(buffer: *mut libc::c_void, length: libc::size_t, flags: libc::c_uint) -> libc::ssize_t {
+pub unsafe extern "C" fn getrandom(
+    buffer: *mut libc::c_void,
+    length: libc::size_t,
+    flags: libc::c_uint,
+) -> libc::ssize_t {
     let Some(state) = RANDOM.get() else {
         // SAFETY: the caller's buffer, passed on as it came.
         return unsafe { libc::syscall(libc::SYS_getrandom, buffer, length, flags) } as libc::ssize_t;

@@ -43,7 +43,8 @@ fn label(life: &Life, pod: &Value) -> String {
 fn shown(pod: &Value, revision: u64) -> Shown {
     let (meta, status) = (&pod["metadata"], &pod["status"]);
     let time = |text: &Value| text.as_str().and_then(millis);
-    let deletion = time(&meta["deletionTimestamp"]).map(|at| (at, meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0)));
+    let deletion =
+        time(&meta["deletionTimestamp"]).map(|at| (at, meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0)));
     let (mut ended, mut running) = (Vec::new(), Vec::new());
     let lists = ["initContainerStatuses", "containerStatuses"];
     for container in lists.iter().flat_map(|list| status[*list].as_array().into_iter().flatten()) {
