@@ -482,25 +482,23 @@ impl Fold<'_> {
         let plan = self.plan(who).map(|plan| plan.restart);
         let role = self.container(who, run).map(|it| it.role);
         let pod = self.pods.entry(who.to_owned()).or_default();
-        let others: Vec<(Run, bool, Option<(u64, u8)>)> = pod
-            .runs
-            .iter()
-            .filter(|(it, facts)| it.container == run.container && *it != run && facts.started.is_some())
-            .map(|(it, facts)| (it.clone(), facts.is_alive(), facts.exit))
-            .collect();
+        let of = |it: &Run, facts: &RunFacts| it.container == run.container && it != run && facts.started.is_some();
+        let others = || pod.runs.iter().filter(|(it, facts)| of(it, facts));
+        let alive = others().find(|(_, facts)| facts.is_alive()).map(|(other, _)| other.to_string());
+        let failed = others().any(|(_, facts)| facts.exit.is_some_and(|(_, code)| code != 0));
+        let before = others().count();
         pod.runs.entry(run.clone()).or_default().started = Some(at);
-        if let Some((other, ..)) = others.iter().find(|(_, alive, _)| *alive) {
+        if let Some(other) = alive {
             self.breaks(Law::RunsDoNotOverlap, at, who, format!("{other} still runs when {run} starts"));
         }
-        let failed = others.iter().any(|(_, _, exit)| exit.is_some_and(|(_, code)| code != 0));
-        let as_asked = others.is_empty()
+        let as_asked = before == 0
             || match (role, plan) {
                 (Some(Role::Sidecar), _) | (_, Some(Restart::Always)) => true,
                 (_, Some(Restart::OnFailure)) => failed,
                 (_, Some(Restart::Never) | None) => false,
             };
         if !as_asked {
-            self.breaks(Law::RestartsAsAsked, at, who, format!("{run} starts after {}", others.len()));
+            self.breaks(Law::RestartsAsAsked, at, who, format!("{run} starts after {before}"));
         }
     }
 

@@ -4,11 +4,14 @@ use std::process::ExitCode;
 
 use simulation::player::serve;
 use simulation::scenario::Scenario;
-use simulation::sweep::{broken, report};
+use simulation::sweep::{broken, crash_points, report};
 use simulation::trace::render;
 use simulation::world::play;
 
-const USAGE: &str = "simulate [--seeds N] [--from N] | --seed N | --scenario TEXT";
+const USAGE: &str = "simulate [--seeds N] [--from N] | --seed N | --scenario TEXT | --sweep TEXT";
+
+/// How long nobody looks after a crash of a sweep.
+const DOWN_MS: u64 = 300;
 
 fn main() -> ExitCode {
     match run(std::env::args().skip(1).collect()) {
@@ -25,7 +28,7 @@ fn run(arguments: Vec<String>) -> Result<ExitCode, Box<dyn std::error::Error>> {
         serve()?;
         return Ok(ExitCode::SUCCESS);
     }
-    let (mut seeds, mut from, mut one) = (1000, 0, None);
+    let (mut seeds, mut from, mut one, mut swept) = (1000, 0, None, None);
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{argument} wants a value"))?;
@@ -34,6 +37,7 @@ fn run(arguments: Vec<String>) -> Result<ExitCode, Box<dyn std::error::Error>> {
             "--from" => from = value.parse::<u64>()?,
             "--seed" => one = Some(Scenario::of_seed(value.parse()?)),
             "--scenario" => one = Some(value.parse::<Scenario>()?),
+            "--sweep" => swept = Some(value.parse::<Scenario>()?),
             _ => return Err(format!("{argument} is not known").into()),
         }
     }
@@ -43,10 +47,13 @@ fn run(arguments: Vec<String>) -> Result<ExitCode, Box<dyn std::error::Error>> {
         outcome.broken.iter().for_each(|broken| println!("{broken}"));
         return Ok(if outcome.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
-    let scenarios: Vec<Scenario> = (from..from + seeds).map(Scenario::of_seed).collect();
     let program = std::env::current_exe()?;
+    let scenarios: Vec<Scenario> = match swept {
+        Some(scenario) => crash_points(&program, &scenario, DOWN_MS),
+        None => (from..from + seeds).map(Scenario::of_seed).collect(),
+    };
     let broken = broken(&program, &scenarios);
-    println!("{} of {seeds} seeds broke a law", broken.len());
+    println!("{} of {} stories broke a law", broken.len(), scenarios.len());
     for told in broken.iter().take(3) {
         println!("\nseed {}: {}", told.scenario.seed, report(&program, told, None));
     }
