@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn covering_does_not_multiply_repeated_words() {
         let own = [json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]})];
-        let many = |word: &str| vec![word; 30_000];
+        let many = |word: &str| vec![word.to_owned(); 30_000];
         let names: Vec<String> = (0..30_000).map(|name| name.to_string()).collect();
         let wanted =
             json!({"verbs": many("get"), "apiGroups": many(""), "resources": many("pods"), "resourceNames": names});
