@@ -52,7 +52,12 @@ pub(crate) fn run(root: &Path, arguments: impl Iterator<Item = String>) -> Resul
     };
     let (again, for_good): (Vec<&Failure>, Vec<&Failure>) = failures.iter().partition(|it| it.may_be_tried_again());
     ensure!(for_good.is_empty(), "failed, and not tried again:\n{}", names(&for_good));
-    ensure!(again.len() <= FLAKY_MOST, "{} end-to-end tests failed, too many to be chance:\n{}", again.len(), names(&again));
+    ensure!(
+        again.len() <= FLAKY_MOST,
+        "{} end-to-end tests failed, too many to be chance:\n{}",
+        again.len(),
+        names(&again)
+    );
     for failure in &again {
         println!("== once more, alone: {} {}", failure.binary, failure.name);
         let filter = format!("binary_id(={}) & test(={})", failure.binary, failure.name);

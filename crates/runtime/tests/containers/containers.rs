@@ -1,7 +1,6 @@
 //! One container at a time: how it starts, what it sees, how it ends.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use crate::common;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;

@@ -1,7 +1,6 @@
 //! `kill -9` of the agent at every step of a pod's life.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use crate::common;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;

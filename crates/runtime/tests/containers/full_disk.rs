@@ -1,7 +1,6 @@
 //! A disk without room delays what is told of an end, and costs nothing else.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use crate::common;
 use std::io::Write;
 use std::path::{Path, PathBuf};

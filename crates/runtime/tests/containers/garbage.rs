@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
 
-
 use crate::common;
 use std::fs;
 use std::path::Path;

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 
-
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};

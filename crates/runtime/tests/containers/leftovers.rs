@@ -1,7 +1,6 @@
 //! Hundreds of pods that leave nothing behind. A program of its own, as descriptors are counted per process.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use crate::common;
 use std::path::Path;
 use std::process::Command;

@@ -2,7 +2,6 @@
 //! runs itself again where the mounts are so.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use crate::common;
 use std::process::Command;
 

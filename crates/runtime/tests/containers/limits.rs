@@ -1,7 +1,6 @@
 //! How many files may be open, in the agent and in its containers. A program of its own, as limits are per process.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use crate::common::on_a_machine;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 

@@ -1,7 +1,6 @@
 //! What a container may try against its machine, tried from inside.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use crate::common;
 use std::io::Write;
 

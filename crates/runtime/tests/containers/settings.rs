@@ -1,7 +1,6 @@
 //! What a pod may ask for beyond a program and an image, each seen from inside a real container.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 

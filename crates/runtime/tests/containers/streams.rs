@@ -1,7 +1,6 @@
 //! What goes in and out of running containers: attached streams, logs that are set aside, connections, figures.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use crate::common;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

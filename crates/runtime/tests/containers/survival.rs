@@ -1,7 +1,6 @@
 //! What outlives whom: agents die and return, shims die, hooks go on.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use crate::common;
 use std::time::Instant;
 

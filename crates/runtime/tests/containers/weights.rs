@@ -1,7 +1,6 @@
 //! What a pod has as a whole: its weight among pods, limits for all its containers together, and others later.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use crate::common;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -1,7 +1,6 @@
 //! Ports of the node that lead to pods, against a real kernel, each test on a host of its own.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub, dead_code, reason = "tests")]
 
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;

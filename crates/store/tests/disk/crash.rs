@@ -3,7 +3,6 @@
 //! The process that suffers is this test binary run again, with one of the ignored tests below as its role.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -22,7 +21,9 @@ const WRITERS: u64 = 16;
 
 fn role(name: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("crash::{name}"), "--ignored", "--nocapture", "--test-threads=1"]).env(FOLDER, path);
+    command
+        .args(["--exact", &format!("crash::{name}"), "--ignored", "--nocapture", "--test-threads=1"])
+        .env(FOLDER, path);
     command
 }
 

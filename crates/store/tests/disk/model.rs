@@ -4,7 +4,6 @@
 //! does is another test's matter.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use std::collections::BTreeMap;
 use std::path::Path;
 

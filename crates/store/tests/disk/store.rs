@@ -1,7 +1,6 @@
 //! What a store promises while it runs, and across an orderly restart.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

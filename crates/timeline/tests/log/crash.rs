@@ -1,7 +1,6 @@
 //! What the journal remembers of a writer that was killed, or whose disk was full.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,7 +14,9 @@ const FILE: &str = "JOURNAL_TEST_FILE";
 
 fn role(name: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("crash::{name}"), "--ignored", "--nocapture", "--test-threads=1"]).env(FILE, path);
+    command
+        .args(["--exact", &format!("crash::{name}"), "--ignored", "--nocapture", "--test-threads=1"])
+        .env(FILE, path);
     command
 }
 

@@ -1,7 +1,6 @@
 //! What the journal remembers, and what it refuses to believe.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use std::time::Duration;
 
 use crate::common::*;

@@ -1,7 +1,6 @@
 //! A node that runs for months: its journal stays as long as what it has to remember, whenever it is killed.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,6 @@
 //! What people read.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
