@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use crate::common::{code_of, exec_spec, on_a_machine, read_all};
-use runtime::{ContainerSpec, Delivery, Mount, Runtime, RuntimeError};
+use runtime::verbs::*;
+use runtime::{ContainerSpec, Delivery, Mount, RuntimeError};
 
 const TERM: u8 = 15;
 

@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use crate::common::{Machine, PATIENCE, container_spec, exec_spec, on_a_machine, read_all, sandbox_spec};
-use runtime::{ContainerId, Embedded, PodUid, Runtime};
+use runtime::verbs::*;
+use runtime::{ContainerId, Embedded, PodUid};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 

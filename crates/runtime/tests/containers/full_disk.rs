@@ -6,7 +6,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use crate::common::{eventually, on_a_machine_in, processes_in};
-use runtime::{ContainerId, HookRecord, PodUid, Runtime};
+use runtime::verbs::*;
+use runtime::{ContainerId, HookRecord, PodUid};
 use rustix::mount::{MountFlags, UnmountFlags};
 
 const TERM: u8 = 15;

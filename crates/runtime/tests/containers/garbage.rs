@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use crate::common::on_a_machine;
 use crate::image_support::{Layer, docker};
+use runtime::RuntimeError;
 use runtime::image::{ImageError, ImageStore, Prune, Use};
-use runtime::{Runtime, RuntimeError};
+use runtime::verbs::*;
 use serde_json::json;
 
 fn store() -> (tempfile::TempDir, ImageStore) {

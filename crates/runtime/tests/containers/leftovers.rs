@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Machine, PATIENCE, on_a_machine, sandbox_spec};
 use futures::StreamExt;
-use runtime::Runtime;
+use runtime::verbs::*;
 
 #[test]
 fn two_hundred_pods_leave_nothing_behind() {

@@ -6,7 +6,8 @@ use crate::common;
 use std::process::Command;
 
 use crate::common::{Machine, eventually, on_a_machine, sandbox_spec};
-use runtime::{PodUid, Runtime, SandboxSpec};
+use runtime::verbs::*;
+use runtime::{PodUid, SandboxSpec};
 
 /// Says that this is the second time.
 const AGAIN: &str = "ADIEU_WITHOUT_CGROUP2";

@@ -5,9 +5,8 @@ use crate::common;
 use std::io::Write;
 
 use crate::common::{Machine, on_a_machine, sandbox_spec};
-use runtime::{
-    ContainerId, ContainerSpec, HookRecord, Mount, MountSource, PodUid, Propagation, Runtime, SandboxSpec, Seccomp,
-};
+use runtime::verbs::*;
+use runtime::{ContainerId, ContainerSpec, HookRecord, Mount, MountSource, PodUid, Propagation, SandboxSpec, Seccomp};
 
 async fn start(machine: &Machine, pod: &PodUid, change: impl FnOnce(&mut ContainerSpec)) -> ContainerId {
     let mut spec = machine.spec("app", "sleep 1000").await;

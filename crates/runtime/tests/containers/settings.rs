@@ -5,9 +5,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::common::{Machine, mount, on_a_machine, sandbox_spec};
-use runtime::{
-    ContainerId, ContainerSpec, MemoryVolume, Mount, MountSource, PodUid, Propagation, Runtime, SandboxSpec,
-};
+use runtime::verbs::*;
+use runtime::{ContainerId, ContainerSpec, MemoryVolume, Mount, MountSource, PodUid, Propagation, SandboxSpec};
 
 async fn sandbox(machine: &Machine, change: impl FnOnce(&mut SandboxSpec)) -> PodUid {
     let mut spec = sandbox_spec("pod-1");

@@ -9,7 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{Machine, code_of, eventually, exec_spec, on_a_machine, read_all};
-use runtime::{Connections, ExecSpec, LogLimits, Runtime, RuntimeError, SandboxSpec};
+use runtime::verbs::*;
+use runtime::{Connections, ExecSpec, LogLimits, RuntimeError, SandboxSpec};
 
 fn attach_spec() -> ExecSpec {
     ExecSpec { stdin: true, ..exec_spec(&[]) }

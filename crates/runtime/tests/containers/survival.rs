@@ -5,7 +5,8 @@ use crate::common;
 use std::time::Instant;
 
 use crate::common::{eventually, on_a_machine};
-use runtime::{Delivery, HookRecord, Runtime, RuntimeError};
+use runtime::verbs::*;
+use runtime::{Delivery, HookRecord, RuntimeError};
 
 const HUP: u8 = 1;
 const TERM: u8 = 15;
@@ -375,7 +376,7 @@ fn what_has_a_control_group_or_an_address_but_no_pod_is_ended_and_removed() {
         let kept = machine.sandbox("kept").await;
         let id = machine.start(&kept, "app", "sleep 1000").await;
         machine.agent_dies();
-        runtime::delete_tree(&machine.dir.path().join("pods/lost")).unwrap();
+        file_tree::delete_tree(&machine.dir.path().join("pods/lost")).unwrap();
         machine.agent_returns().await;
         assert_eq!(machine.processes(&lost), Vec::<i32>::new());
         for group in machine.cgroups() {

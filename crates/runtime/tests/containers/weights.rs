@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::common::{Machine, config, on_a_machine, sandbox_spec};
-use runtime::{ContainerId, Embedded, PodUid, Resources, Runtime, RuntimeError, SandboxSpec};
+use runtime::verbs::*;
+use runtime::{ContainerId, Embedded, PodUid, Resources, RuntimeError, SandboxSpec};
 
 fn asks(millis: u64) -> Resources {
     Resources { cpu_request_millis: Some(millis), ..Resources::default() }

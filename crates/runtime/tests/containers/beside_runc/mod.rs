@@ -12,7 +12,8 @@ use std::process::Command;
 
 use crate::common::{Machine, mount, on_a_machine, processes_in};
 use oci::{Asked, Runc};
-use runtime::{ContainerSpec, Mount, Runtime};
+use runtime::verbs::*;
+use runtime::{ContainerSpec, Mount};
 use seen::Seen;
 use table::Differences;
 

@@ -8,9 +8,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use runtime::verbs::*;
 use runtime::{
     ContainerId, ContainerSpec, Embedded, EmbeddedConfig, ExecSession, ExecSpec, ExitRecord, HookRecord, Mount,
-    MountSource, PodReport, PodUid, Propagation, Runtime, RuntimeEvent, SandboxSpec,
+    MountSource, PodReport, PodUid, Propagation, RuntimeEvent, SandboxSpec,
 };
 use serde_json::json;
 use sha2::{Digest, Sha256};

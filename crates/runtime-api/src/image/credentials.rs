@@ -11,8 +11,7 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use serde::Deserialize;
 
-use crate::image::digest::Digest;
-use crate::image::name::ImageName;
+use super::{Digest, ImageName};
 
 /// Some writers pad, some do not.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -26,12 +25,12 @@ const DOCKER_HUB: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docke
 /// A name and a password, or a token that stands for them.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Credential {
-    pub(in crate::image) username: String,
-    pub(in crate::image) password: String,
+    username: String,
+    password: String,
     /// Exchanged for tokens at the token server.
-    pub(in crate::image) identity_token: Option<String>,
+    identity_token: Option<String>,
     /// Sent to the registry as it is.
-    pub(in crate::image) registry_token: Option<String>,
+    registry_token: Option<String>,
 }
 
 impl Credential {
@@ -47,8 +46,18 @@ impl Credential {
         Digest::of(text.as_bytes())
     }
 
+    /// What is exchanged for tokens at the token server.
+    pub fn identity_token(&self) -> Option<&str> {
+        self.identity_token.as_deref()
+    }
+
+    /// What is sent to the registry as it is.
+    pub fn registry_token(&self) -> Option<&str> {
+        self.registry_token.as_deref()
+    }
+
     /// The value of an `Authorization` header that holds name and password.
-    pub(super) fn basic(&self) -> String {
+    pub fn basic(&self) -> String {
         format!("Basic {}", BASE64.encode(format!("{}:{}", self.username, self.password)))
     }
 }
@@ -120,7 +129,8 @@ impl Keyring {
         self.lookup_at(name.registry(), name.repository())
     }
 
-    pub(in crate::image) fn lookup_at(&self, host: &str, repository: &str) -> Vec<Credential> {
+    /// The credentials for a repository at a host, those for the longest part of its name first.
+    pub fn lookup_at(&self, host: &str, repository: &str) -> Vec<Credential> {
         let wanted = format!("{}/{repository}", one_name(host));
         let mut found: Vec<Credential> = Vec::new();
         for (_, credential) in self.keys.iter().filter(|(key, _)| matches(key, &wanted)) {
@@ -149,9 +159,10 @@ struct DockerConfig {
     auths: BTreeMap<String, Auth>,
 }
 
+/// One entry of a configuration.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct Auth {
+pub struct Auth {
     username: String,
     password: String,
     auth: String,
@@ -162,7 +173,7 @@ pub(super) struct Auth {
 
 impl Auth {
     /// `None` for an entry that only marks where a credential helper is to be asked.
-    pub(super) fn credential(self) -> Result<Option<Credential>, KeyringError> {
+    pub fn credential(self) -> Result<Option<Credential>, KeyringError> {
         let broken = |why: &str| KeyringError::NotAConfiguration { why: why.to_owned() };
         let (mut username, mut password) = (self.username, self.password);
         if !self.auth.is_empty() {

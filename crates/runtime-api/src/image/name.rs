@@ -6,7 +6,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::digest::Digest;
-use super::error::ImageError;
 
 /// Docker's own bounds: longer names are refused by registries too.
 const NAME_LENGTH_MAX: usize = 255;
@@ -75,11 +74,21 @@ impl fmt::Display for ImageName {
     }
 }
 
-impl FromStr for ImageName {
-    type Err = ImageError;
+/// A name that no registry would take.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("image name {name:?} is not valid: {why}")]
+pub struct InvalidImageName {
+    /// As it was written.
+    pub name: String,
+    /// What is wrong with it.
+    pub why: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, ImageError> {
-        parse(text).map_err(|why| ImageError::Name { name: text.to_owned(), why })
+impl FromStr for ImageName {
+    type Err = InvalidImageName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidImageName> {
+        parse(text).map_err(|why| InvalidImageName { name: text.to_owned(), why })
     }
 }
 

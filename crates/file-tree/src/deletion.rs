@@ -22,12 +22,12 @@ pub fn delete_tree(path: &Path) -> io::Result<()> {
 
 /// Goes on deleting a directory and all below it, and tells whether it is gone; if not, so many files of it are. One that is
 /// not gone has become smaller, so that asking again leads to an end.
-pub(crate) fn delete_part(path: &Path, files_max: u64) -> io::Result<bool> {
+pub fn delete_part(path: &Path, files_max: u64) -> io::Result<bool> {
     delete_some(CWD, path, files_max)
 }
 
 /// Deletes the directory called `name` in `parent`.
-pub(crate) fn delete_at(parent: impl AsFd, name: impl rustix::path::Arg + Copy) -> io::Result<()> {
+pub fn delete_at(parent: impl AsFd, name: impl rustix::path::Arg + Copy) -> io::Result<()> {
     delete_some(parent, name, u64::MAX).map(drop)
 }
 
