@@ -309,6 +309,12 @@ impl Writer {
                 }
                 // Something was written meanwhile, perhaps that the pod is over: look again before saying so.
                 Err(error) if guard.is_some() && is_conflict(&error) => self.last = None,
+                Err(error) if is_too_large(&error) => {
+                    // No later try would fit. The pod lives, and leaves, without its status being told.
+                    warn!(%error, pod = self.name, "a pod's status does not fit into its object; it is not stored");
+                    self.last = Some(new);
+                    return Ok(Outcome::Stored);
+                }
                 Err(error) if is_refusal(&error) => {
                     if self.ours().await?.is_some() {
                         // Someone else was quicker, or the server will not have it: look again and try again, visibly.
@@ -477,6 +483,10 @@ fn take_back(patch: &mut Value, before: Option<&ApiStatus>, new: &ApiStatus, is_
 
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
+}
+
+fn is_too_large(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 413)
 }
 
 fn is_conflict(error: &kube::Error) -> bool {

@@ -8,7 +8,7 @@ mod watchman;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use client::{Sight, about_node, about_pod, follow};
+use client::{Sight, about_node, about_pod, follow, list_readable};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
@@ -167,7 +167,7 @@ impl Hands {
         let all: Api<Pod> = Api::all(self.client.clone());
         let selector = format!("spec.nodeName={node}");
         let mut outcome = Ok(());
-        for pod in all.list(&ListParams::default().fields(&selector)).await? {
+        for pod in list_readable(all, &ListParams::default().fields(&selector)).await? {
             let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
             if !conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
                 continue;

@@ -5,7 +5,7 @@ use futures::future::try_join_all;
 use serde_json::{Value, json};
 
 use super::GROUP;
-use crate::bootstrap::{known, make};
+use crate::bootstrap::{is_stored, known, make};
 use crate::change;
 use crate::request::key;
 use crate::state::State;
@@ -58,7 +58,7 @@ fn is_restored(role: &Value) -> bool {
 async fn role(state: &State, name: &str, rules: Vec<Value>, aggregates: Option<&str>) -> Result<(), Status> {
     let kind = known(GROUP, "clusterroles");
     let key = key(kind, "", name);
-    if state.store.get(&key).is_none() {
+    if !is_stored(state, &key).await? {
         let mut role = json!({ "metadata": metadata(name), "rules": rules });
         if let Some(label) = aggregates {
             let selector = json!({ "matchLabels": { label: "true" } });

@@ -226,7 +226,7 @@ fn writer_on_a_small_filesystem() {
                     assert!(source.to_string().contains("No space left"), "{source}");
                     refused += 1;
                 }
-                Err(error @ WriteError::Conflict(_)) => panic!("{error:?}"),
+                Err(error @ (WriteError::Conflict(_) | WriteError::Refused(_))) => panic!("{error:?}"),
             }
         }
         let listed = names(&store.list("pods", "", None).unwrap().items);

@@ -104,7 +104,7 @@ async fn write(dice: &mut Dice, store: &Store, model: &mut Model) {
             assert!(!stands, "{key}");
             assert_eq!(found.map(|object| object.revision), model.objects.get(&key).map(|(revision, _)| *revision));
         }
-        Err(error @ TransactError::Log(_)) => panic!("{error:?}"),
+        Err(error @ (TransactError::Refused(_) | TransactError::Log(_))) => panic!("{error:?}"),
     }
 }
 

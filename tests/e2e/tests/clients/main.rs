@@ -6,6 +6,7 @@ mod controllers;
 mod debug;
 mod images;
 mod kubectl;
+mod nested;
 mod proxy;
 mod python;
 mod refusals;
