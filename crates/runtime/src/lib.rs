@@ -8,6 +8,7 @@ mod container;
 pub mod contract;
 mod deletion;
 pub mod embedded;
+mod ids;
 pub mod image;
 pub mod network;
 pub mod shim;
