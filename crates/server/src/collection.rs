@@ -6,6 +6,7 @@ use http::Response;
 use crate::body::Body;
 use crate::delete;
 use crate::list::{self, Selection};
+use crate::rbac;
 use crate::request::Request;
 use crate::state::State;
 
@@ -16,8 +17,12 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
     let listed = list::page(state, request, &selection)?;
     for object in &listed.items {
         let each = DeleteOptions { dry_run: options.dry_run, ..options.clone() };
-        match delete::delete(state, request.kind, &object.key, &each).await {
-            Ok(_) => {}
+        let deleted = match rbac::check_delete(state, request, &object.key.name) {
+            Ok(()) => delete::delete(state, request.kind, &object.key, &each).await.map(drop),
+            Err(refused) => Err(refused),
+        };
+        match deleted {
+            Ok(()) => {}
             // Gone meanwhile: that is what was asked for.
             Err(status) if status.code == 404 => {}
             // What no cluster can do without stays; the rest was asked for all the same.

@@ -45,7 +45,7 @@ pub(crate) async fn handle(
     api::check_sent(kind, &decoded.value)?;
     let (kind, mut value) = (kind.stored_kind(), kind.to_stored(decoded.value));
     rbac::check_grant(state, request, None, &value)?;
-    node_rules::check_create(&request.identity, kind, &value)?;
+    node_rules::check_create(state, &request.identity, kind, &value)?;
     let mut manager = Some(request.field_manager());
     if request.kind.face.is_some() {
         update::track(request, None, &mut value);

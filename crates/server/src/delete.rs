@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use store::{Change, Expect, Key, Object, Step, WriteError};
 
 use crate::body::Body;
+use crate::rbac;
 use crate::request::Request;
 use crate::respond::{self, Shown};
 use crate::state::{State, log_failure};
@@ -36,6 +37,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
         let found = state.store.get(&request.key()).ok_or_else(|| Status::not_found(kind, &request.name))?;
         options.uid = Some(api::meta::uid(&found.value()).to_owned());
     }
+    rbac::check_delete(state, request, &request.name)?;
     let deleted = delete(state, kind, &request.key(), &options).await?;
     tracing::debug!(user = %request.identity.user, agent = %request.user_agent, grace = ?options.grace_seconds,
         resource = kind.plural, namespace = %request.namespace, name = %request.name, removed = deleted.removed,

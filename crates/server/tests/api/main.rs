@@ -3,11 +3,13 @@
 
 mod client;
 mod deletion;
+mod escalation;
 mod guarded;
 mod harness;
 mod kinds;
 mod lists;
 mod namespaces;
+mod node_rights;
 mod objects;
 mod patches;
 mod policies;
