@@ -1,14 +1,12 @@
 //! Who the processes of a container are, whatever the image says of it.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-#[allow(dead_code, missing_docs, unreachable_pub, reason = "shared by several test programs")]
-mod image_support;
-
-use common::{Machine, on_a_machine, processes_in};
-use image_support::{Layer, docker};
+use crate::common;
+use crate::common::{Machine, on_a_machine, processes_in};
+use crate::image_support::{Layer, docker};
 use runtime::image::{ImageError, ImageStore};
-use runtime::{ContainerSpec, HookRecord, PodUid, Runtime};
+use runtime::verbs::*;
+use runtime::{ContainerSpec, HookRecord, PodUid};
 use serde_json::json;
 use tar::EntryType;
 

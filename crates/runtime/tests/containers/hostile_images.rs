@@ -2,19 +2,17 @@
 //! of it starts, or nothing is gained, and the machine is as it was.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-#[allow(dead_code, missing_docs, unreachable_pub, reason = "shared by several test programs")]
-mod image_support;
-
+use crate::common;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Machine, mount, on_a_machine, processes_in, sandbox_spec};
-use image_support::{Layer, docker};
+use crate::common::{Machine, mount, on_a_machine, processes_in, sandbox_spec};
+use crate::image_support::{Layer, docker};
 use runtime::image::ImageStore;
-use runtime::{ContainerId, ContainerSpec, Mount, MountSource, PodUid, Propagation, Runtime, Seccomp};
+use runtime::verbs::*;
+use runtime::{ContainerId, ContainerSpec, Mount, MountSource, PodUid, Propagation, Seccomp};
 use serde_json::json;
 use tar::EntryType;
 

@@ -1,7 +1,7 @@
 //! Images that were made to break out of their container: the pod says why it does not start, and the machine is as it was.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../../../crates/runtime/tests/registry_support/registry.rs"]
+#[path = "../../../../crates/runtime/tests/containers/registry_support/registry.rs"]
 mod registry;
 
 use std::path::{Path, PathBuf};
