@@ -8,6 +8,8 @@ mod containers;
 mod crashes;
 mod full_disk;
 mod garbage;
+mod hostile_images;
+mod identity;
 mod image;
 mod image_support;
 mod image_tools;

@@ -234,6 +234,8 @@ fn config(asked: &Asked, dir: &Path, volume: &Path, observe: &Path, id: &str, sc
         ]);
         linux["readonlyPaths"] = json!(["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]);
     }
+    // As containerd does: read-only with the root.
+    let of_pod: &[&str] = if asked.read_only_root { &["ro", "nodev"] } else { &["rw", "nodev"] };
     json!({
         "ociVersion": "1.0.2",
         "hostname": "story-host",
@@ -255,9 +257,9 @@ fn config(asked: &Asked, dir: &Path, volume: &Path, observe: &Path, id: &str, sc
             fresh("mqueue", "/dev/mqueue", &["nosuid", "noexec", "nodev"]),
             fresh("sysfs", "/sys", sys),
             fresh("cgroup", "/sys/fs/cgroup", &["nosuid", "noexec", "nodev", "relatime", if asked.privileged { "rw" } else { "ro" }]),
-            bind(at("hosts"), "/etc/hosts", &["rw", "nodev"]),
-            bind(at("hostname"), "/etc/hostname", &["rw", "nodev"]),
-            bind(at("resolv.conf"), "/etc/resolv.conf", &["rw", "nodev"]),
+            bind(at("hosts"), "/etc/hosts", of_pod),
+            bind(at("hostname"), "/etc/hostname", of_pod),
+            bind(at("resolv.conf"), "/etc/resolv.conf", of_pod),
             bind(at("termination-log"), "/dev/termination-log", &["rw", "nodev"]),
             bind(at("shm"), "/dev/shm", &["rw"]),
             bind(observe.display().to_string(), "/observe", nodev_ro),
