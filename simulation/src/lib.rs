@@ -15,6 +15,7 @@ pub mod dice;
 pub mod flaws;
 pub mod laws;
 pub mod machine;
+pub mod player;
 pub mod runtime;
 pub mod scenario;
 pub mod shrink;

@@ -521,10 +521,12 @@ fn a_pod(dice: &mut Dice, name: &str, is_static: bool) -> PodPlan {
         }
         containers.push(main);
     }
+    // A sleep must be shorter than the grace.
+    let sleeps = containers.iter().any(|it| matches!(it.pre_stop, Some(HookPlan::Sleeps(_))));
     PodPlan {
         name: name.to_owned(),
         is_static,
-        grace: dice.pick(&[1, 2, 3, 5]),
+        grace: dice.pick(if sleeps { &[3, 5] } else { &[1, 2, 3, 5] }),
         restart: dice.pick(&[Restart::Always, Restart::Always, Restart::OnFailure, Restart::Never]),
         critical: dice.once_in(6),
         map: dice.once_in(6),

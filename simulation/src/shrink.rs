@@ -59,9 +59,9 @@ fn candidates(scenario: &Scenario) -> Vec<Scenario> {
             add(&|it| drop(it.pods[pod].containers.remove(at)));
         }
         add(&|it| (it.pods[pod].map, it.pods[pod].critical) = (false, false));
-        for at in 0..containers.len() {
-            let plain = ContainerPlan::new(&containers[at].name, containers[at].role);
-            let script = containers[at].script;
+        for (at, container) in containers.iter().enumerate() {
+            let plain = ContainerPlan::new(&container.name, container.role);
+            let script = container.script;
             add(&|it| it.pods[pod].containers[at] = ContainerPlan { script, ..plain.clone() });
             add(&|it| it.pods[pod].containers[at].pre_stop = None);
             add(&|it| it.pods[pod].containers[at].post_start = None);

@@ -71,7 +71,8 @@ pub unsafe extern "C" fn getrandom(
 ) -> libc::ssize_t {
     let Some(state) = RANDOM.get() else {
         // SAFETY: the caller's buffer, passed on as it came.
-        return unsafe { libc::syscall(libc::SYS_getrandom, buffer, length, flags) } as libc::ssize_t;
+        let answer = unsafe { libc::syscall(libc::SYS_getrandom, buffer, length, flags) };
+        return libc::ssize_t::try_from(answer).unwrap_or(-1);
     };
     // SAFETY: the caller gives a buffer of so many bytes.
     let bytes = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), length) };
@@ -91,7 +92,8 @@ pub unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::
     // Whoever computes the simulated time may ask for the time.
     if BEGUN.get().is_none() || INSIDE.replace(true) {
         // SAFETY: the caller's pointer, passed on as it came.
-        return unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) } as libc::c_int;
+        let answer = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) };
+        return libc::c_int::try_from(answer).unwrap_or(-1);
     }
     let age = elapsed();
     INSIDE.set(false);

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use server::{Identity, NoNodes, Server, ServerConfig, TokenKey};
 use store::{Store, Window};
 
+use crate::flaws::Flaw;
 use crate::laws::{self, Broken};
 use crate::machine::{Life, Machine};
 use crate::runtime::FakeRuntime;
@@ -51,11 +52,25 @@ enum End {
     Crashed,
 }
 
-/// Plays a story on a thread of its own, as hash maps, random numbers and clocks want it.
-pub fn play(scenario: &Scenario) -> Outcome {
+/// Plays a story, with this bug in the agent, on a thread of its own, as hash maps, random numbers and clocks want it. It is the
+/// same every time in a process that has played no other: see [`crate::player`].
+pub fn play(scenario: &Scenario, flaw: Option<Flaw>) -> Outcome {
     let scenario = scenario.clone();
-    let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(move || play_here(scenario));
+    let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(move || {
+        plant(flaw);
+        play_here(scenario)
+    });
     thread.expect("a thread can be started").join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+#[cfg(feature = "flaws")]
+fn plant(flaw: Option<Flaw>) {
+    node::flaws::plant(flaw);
+}
+
+#[cfg(not(feature = "flaws"))]
+fn plant(flaw: Option<Flaw>) {
+    assert!(flaw.is_none(), "bugs can be planted with the feature `flaws` only");
 }
 
 fn play_here(scenario: Scenario) -> Outcome {
@@ -302,7 +317,7 @@ async fn rest(machine: &Machine, admin: &kube::Client, limit_ms: u64) {
         let since = *quiet_since.get_or_insert(now);
         if busy {
             quiet_since = None;
-        } else if now - since >= QUIET_MS {
+        } else if now - since >= QUIET_MS && now >= laws::settled_ms(&machine.scenario) {
             return;
         }
         if now >= limit_ms {
