@@ -10,9 +10,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{LifecycleHandler, Pod};
 use lifecycle::{
     ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, KillOutcome,
-    Moment, PodWorker, Signal, TrafficNews, Wall,
+    Moment, PodWorker, RuntimeReport, Signal, TrafficNews, Wall,
 };
 use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError, SandboxSpec, Started};
+use supervision::Panic;
 use timeline::Appended;
 use tokio::sync::{Mutex, Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -30,6 +31,7 @@ use crate::sysctls::AllowedSysctls;
 use crate::translate::container::{ConfigError, Lookups, RunFacts, container_spec};
 use crate::translate::non_root::may_run_as;
 use crate::translate::pod_spec::hook_of;
+use crate::translate::report::runtime_report;
 use crate::translate::resize::amounts;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
 use crate::translate::{find_container, find_ephemeral, unmet};
@@ -37,6 +39,9 @@ use crate::volumes::{self, Changes, Prepared, VolumeError, Watches};
 
 /// How long to wait before asking the runtime again what it could not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+
+/// What panics here are counted as.
+const PART: &str = "effect";
 
 /// What every pod's hands share.
 pub struct Tools<R: Runtime> {
@@ -73,6 +78,9 @@ pub struct Hands<R: Runtime> {
     body: Arc<Body<R>>,
     publisher: Publisher,
     teller: Teller,
+    /// What goes on for as long as the pod has hands.
+    keepers: JoinSet<()>,
+    /// What is being done for the worker.
     tasks: JoinSet<()>,
     pulls: HashMap<ContainerName, AbortHandle>,
     /// Starts under way. None of them outlives its sandbox.
@@ -113,8 +121,8 @@ impl<R: Runtime> Hands<R> {
         let uid = PodUid(lock(&facts).pod.metadata.uid.clone().unwrap_or_default());
         let (publisher, publishing) =
             Publisher::start(tools.client.clone(), tools.node_name.clone(), facts.clone(), inbox.clone());
-        let mut tasks = JoinSet::new();
-        tasks.spawn(publishing);
+        let mut keepers = JoinSet::new();
+        keepers.spawn(publishing);
         let (teller, voice, untold) = Teller::new();
         let body = Arc::new(Body {
             tools,
@@ -131,14 +139,15 @@ impl<R: Runtime> Hands<R> {
             voice,
         });
         let (resizing, flush) = (body.clone(), publisher.flush());
-        tasks.spawn(async move { resizing.keep_resources(flush).await });
+        keepers.spawn(async move { supervision::keep("resources", || resizing.keep_resources(flush.clone())).await });
         // Ends when it has said what it was given: nobody has to wait for that, and nobody cuts it short.
         tokio::spawn(telling::tell_all(body.clone(), untold));
         Self {
             body,
             publisher,
             teller,
-            tasks,
+            keepers,
+            tasks: JoinSet::new(),
             pulls: HashMap::new(),
             starts: JoinSet::new(),
             own_hooks: HashMap::new(),
@@ -293,6 +302,7 @@ impl<R: Runtime> Hands<R> {
 
     /// The pod is over: ends what still runs on its behalf and forgets what was kept for it.
     pub async fn let_go(&mut self) {
+        self.keepers.shutdown().await;
         self.probes.clear();
         self.starts.shutdown().await;
         self.tasks.shutdown().await;
@@ -302,6 +312,36 @@ impl<R: Runtime> Hands<R> {
         if let Err(error) = self.body.tools.manifests.forget(&self.body.uid.0).await {
             warn!(%error, "the pod's files could not be removed");
         }
+    }
+
+    /// Ends all that was begun for the worker, whose driver broke: what is still wanted it will ask for again.
+    pub async fn drop_all(&mut self) {
+        self.probes.clear();
+        self.pulls.clear();
+        self.own_hooks.clear();
+        self.refreshing = None;
+        self.starts.shutdown().await;
+        self.tasks.shutdown().await;
+        lock(&self.body.starting).clear();
+    }
+
+    /// What the runtime says of the pod; as soon as it says something.
+    pub async fn report(&self) -> RuntimeReport {
+        loop {
+            match self.body.tools.runtime.inventory().await {
+                Ok(pods) => {
+                    let own = pods.into_iter().find(|pod| pod.spec.uid == self.body.uid);
+                    return own.map(runtime_report).unwrap_or_default();
+                }
+                Err(error) => warn!(error = words(&error), "the runtime does not say what there is; asking again"),
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+    }
+
+    /// Tells people that the node broke on this pod.
+    pub fn tell_broken(&self, message: String) {
+        self.body.emit(None, EventKind::Warning, "FailedSync", message);
     }
 
     fn probe(&mut self, instance: &Instance, came_up: bool) {
@@ -372,7 +412,8 @@ impl<R: Runtime> Hands<R> {
                 task.abort();
                 return body.hook_finished(instance, kind, HookOutcome::Cancelled).await;
             }
-            let asked = body.tools.runtime.cancel_hook(&body.uid, &container_id(&instance), hook_name(kind)).await;
+            let id = container_id(&instance);
+            let asked = caught(body.tools.runtime.cancel_hook(&body.uid, &id, hook_name(kind))).await;
             if asked.is_err() {
                 // Nobody is left to run it, so it does not run.
                 body.hook_finished(instance, kind, HookOutcome::Cancelled).await;
@@ -409,7 +450,8 @@ impl<R: Runtime> Body<R> {
     async fn pull(&self, container: ContainerName, edition: u32) {
         // A pod that waits for a volume has use for no image yet. Nobody is late who ends all that at once.
         let _ = self.has_volumes.subscribe().wait_for(|made| *made).await;
-        let input = match self.obtain(&container).await {
+        let obtained = supervision::catch(PART, self.obtain(&container)).await;
+        let input = match obtained.unwrap_or_else(|panic| Err(("ErrImagePull", panic.to_string()))) {
             Ok(Image { stop_signal, .. }) => {
                 Input::ImageReady { container, edition, stop_signal: stop_signal.map(Signal) }
             }
@@ -466,8 +508,12 @@ impl<R: Runtime> Body<R> {
         let granted = lock(&self.facts).as_granted(&pod);
         let spec = SandboxSpec { pids_max: self.tools.pod_pids_max, ..sandbox_spec(&granted) };
         let run_facts = self.run_facts();
-        let (sandbox, volumes) =
-            tokio::join!(self.tools.runtime.create_sandbox(&spec), self.make_volumes(&pod, &run_facts));
+        let making =
+            async { tokio::join!(self.tools.runtime.create_sandbox(&spec), self.make_volumes(&pod, &run_facts)) };
+        let (sandbox, volumes) = match supervision::catch(PART, making).await {
+            Ok(made) => made,
+            Err(panic) => return self.tell(Input::SandboxFailed { message: panic.to_string() }).await,
+        };
         if let Err(error) = volumes {
             return self.tell(Input::VolumeFailed { message: words(&error) }).await;
         }
@@ -490,7 +536,9 @@ impl<R: Runtime> Body<R> {
 
     async fn start(&self, instance: Instance) {
         let asked = instance.clone();
-        let input = match self.try_start(&instance).await {
+        let started = supervision::catch(PART, self.try_start(&instance)).await;
+        let broken = |panic: Panic| Err(NotStarted::Refused("CreateContainerError", panic.to_string()));
+        let input = match started.unwrap_or_else(broken) {
             Ok(wall) => Input::Started { instance, wall },
             Err(NotStarted::Refused(reason, message)) => {
                 lock(&self.facts).know_refusal(&instance, timeline::wall_now());
@@ -615,7 +663,7 @@ impl<R: Runtime> Body<R> {
 
     async fn signal(&self, instance: Instance, signal: Signal) {
         let delivery = loop {
-            match self.tools.runtime.signal(&self.uid, &container_id(&instance), signal.0).await {
+            match caught(self.tools.runtime.signal(&self.uid, &container_id(&instance), signal.0)).await {
                 Ok(runtime::Delivery::Delivered) => break Delivery::Delivered,
                 Ok(runtime::Delivery::DeliveredBefore { boot_ms }) => {
                     break Delivery::DeliveredBefore { at: Moment::from_millis(boot_ms) };
@@ -632,7 +680,7 @@ impl<R: Runtime> Body<R> {
     }
 
     async fn kill(&self, instance: Instance) {
-        match self.tools.runtime.kill(&self.uid, &container_id(&instance)).await {
+        match caught(self.tools.runtime.kill(&self.uid, &container_id(&instance))).await {
             Ok(()) => {}
             // There is nobody left to kill; whoever reaps tells how it ended.
             Err(RuntimeError::NoSandbox { .. } | RuntimeError::NoContainer { .. }) => {}
@@ -645,7 +693,7 @@ impl<R: Runtime> Body<R> {
     }
 
     async fn remove_sandbox(&self) {
-        let input = match self.tools.runtime.remove_sandbox(&self.uid).await {
+        let input = match caught(self.tools.runtime.remove_sandbox(&self.uid)).await {
             Ok(()) => Input::SandboxRemoved,
             Err(error) => Input::SandboxRemovalFailed { message: words(&error) },
         };
@@ -668,7 +716,7 @@ impl<R: Runtime> Body<R> {
     /// The runtime tells how it ended; only a hook that could not be started is answered here.
     async fn exec_hook(&self, instance: Instance, kind: HookKind, command: Vec<String>) {
         let id = container_id(&instance);
-        if let Err(error) = self.tools.runtime.run_hook(&self.uid, &id, hook_name(kind), &command).await {
+        if let Err(error) = caught(self.tools.runtime.run_hook(&self.uid, &id, hook_name(kind), &command)).await {
             let outcome = HookOutcome::Failed { message: words(&error) };
             self.hook_finished(instance, kind, outcome).await;
         }
@@ -680,7 +728,7 @@ impl<R: Runtime> Body<R> {
         let pod_ip = lock(&self.facts).pod_ip.clone().unwrap_or_else(|| self.tools.host_ip.clone());
         let outcome = match handler.and_then(|h| h.http_get).zip(container) {
             None => HookOutcome::Failed { message: "invalid handler".to_owned() },
-            Some((get, container)) => match probing::hook_request(&get, &container, &pod_ip).await {
+            Some((get, container)) => match asked(probing::hook_request(&get, &container, &pod_ip)).await {
                 Ok(remark) => {
                     if let Some(message) = remark {
                         self.emit(None, EventKind::Warning, "LifecycleHTTPFallback", message);
@@ -706,6 +754,17 @@ impl From<(&'static str, String)> for NotStarted {
     fn from((reason, message): (&'static str, String)) -> Self {
         Self::Refused(reason, message)
     }
+}
+
+/// Asks the runtime; should that break, it is a failure like any other, and the worker is told of it.
+async fn caught<T>(work: impl Future<Output = Result<T, RuntimeError>>) -> Result<T, RuntimeError> {
+    let broken = |panic: Panic| Err(RuntimeError::System { doing: "the node broke".to_owned(), source: panic.into() });
+    supervision::catch(PART, work).await.unwrap_or_else(broken)
+}
+
+/// The same for what is asked over the network.
+async fn asked<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    supervision::catch(PART, work).await.unwrap_or_else(|panic| Err(panic.to_string()))
 }
 
 /// How much memory this machine has.

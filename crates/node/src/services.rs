@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::Sight;
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::Api;
 use serde::{Deserialize, Serialize};
@@ -113,7 +114,10 @@ impl Services {
         let (out, sights) = mpsc::channel(BACKLOG);
         let following = client::follow(Api::<Service>::all(client), None, out);
         let keeping = async move {
-            tokio::join!(following, keep(sights, told, &file));
+            let state = (sights, told, file);
+            let keeping =
+                supervision::keep_on("services", state, |(sights, told, file)| keep(sights, told, file).boxed());
+            tokio::join!(following, keeping);
         };
         (Self { known, remembered }, keeping)
     }
@@ -153,7 +157,7 @@ fn variables(known: &Known, namespace: &str, linked: bool) -> BTreeMap<String, S
     variables
 }
 
-async fn keep(mut sights: mpsc::Receiver<Sight<Service>>, told: watch::Sender<Option<Known>>, file: &Path) {
+async fn keep(sights: &mut mpsc::Receiver<Sight<Service>>, told: &watch::Sender<Option<Known>>, file: &Path) {
     while let Some(sight) = sights.recv().await {
         if told.send_if_modified(|known| see(known, sight)) {
             let known = told.borrow().clone().unwrap_or_default();

@@ -102,7 +102,14 @@ impl http_body::Body for Body {
         match &mut self.0 {
             Inner::Whole(bytes) => Poll::Ready(bytes.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b)))),
             Inner::Items(items) => Poll::Ready(items.next_frame().map(|frame| Ok(Frame::data(frame)))),
-            Inner::Stream(body) => body.as_mut().poll_frame(cx),
+            // A watch that breaks ends, and not the connection with all its others.
+            Inner::Stream(body) => match supervision::catch_blocking("answer", || body.as_mut().poll_frame(cx)) {
+                Ok(polled) => polled,
+                Err(panic) => {
+                    self.0 = Inner::Whole(None);
+                    Poll::Ready(Some(Err(panic.into())))
+                }
+            },
         }
     }
 

@@ -1,8 +1,9 @@
 //! Keeps volumes as the API says, for as long as the pod runs: told by watches, never by a clock but a token's own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use tracing::warn;
@@ -23,17 +24,32 @@ pub async fn keep_fresh(
     facts: SharedFacts,
     run: RunFacts,
     dir: PathBuf,
-    mut changes: Changes,
+    changes: Changes,
     stale: bool,
 ) {
-    let pod = lock(&facts).pod.clone();
+    let state = (client, facts, run, dir, changes, stale);
+    supervision::keep_on("volumes", state, |(client, facts, run, dir, changes, due)| {
+        keep_fresh_on(client, facts, run, dir, changes, due).boxed()
+    })
+    .await;
+}
+
+/// What is `due` when it ends by a panic is due when it is started again.
+async fn keep_fresh_on(
+    client: &kube::Client,
+    facts: &SharedFacts,
+    run: &RunFacts,
+    dir: &Path,
+    changes: &mut Changes,
+    due: &mut bool,
+) {
+    let pod = lock(facts).pod.clone();
     let renew = token_life(&pod);
     if changes.is_empty() && renew.is_none() {
         return;
     }
-    let mut due = stale;
     loop {
-        if !due {
+        if !*due {
             let renewal = async {
                 match renew {
                     Some(after) => tokio::time::sleep(after).await,
@@ -45,10 +61,10 @@ pub async fn keep_fresh(
                 () = renewal => {}
             }
         }
-        due = false;
+        *due = true;
         let seen = changes.pod();
         let pod = seen.as_deref().unwrap_or(&pod);
-        let reader = Reader { client: &client, pod, facts: &run, written: Some(&dir) };
+        let reader = Reader { client, pod, facts: run, written: Some(dir) };
         for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
             let path = dir.join(&volume.name);
             let written = match reader.payload(volume).await {
@@ -59,12 +75,13 @@ pub async fn keep_fresh(
             // What the volume held stays: programs rather run on with old files than without any.
             if let Err(error) = written {
                 // A leaving pod keeps the files it has; what they were made of may be gone, or no longer this node's to read.
-                if lock(&facts).pod.metadata.deletion_timestamp.is_some() || is_gone(&client, pod).await {
+                if lock(facts).pod.metadata.deletion_timestamp.is_some() || is_gone(client, pod).await {
                     return;
                 }
                 warn!(volume = volume.name, error = words(&error), "a volume could not be brought up to date");
             }
         }
+        *due = false;
     }
 }
 
