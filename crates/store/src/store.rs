@@ -63,7 +63,7 @@ impl Store {
         let told = Arc::clone(&view);
         let serving = std::thread::Builder::new()
             .name("store".to_owned())
-            .spawn(move || log.serve(queue, told))
+            .spawn(move || supervision::or_abort("store", "the store's writer", || log.serve(queue, told)))
             .expect("a thread can be started while the process starts");
         let closing = Closing { view: Arc::clone(&view), serving: Some(serving) };
         Self { requests, view, _closing: Arc::new(closing) }

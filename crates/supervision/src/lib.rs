@@ -40,6 +40,11 @@ impl std::fmt::Display for Panic {
 
 impl std::error::Error for Panic {}
 
+/// Does the work of `part`: a panic goes on to whoever started it, and is counted as that part's.
+pub async fn within<T>(part: &'static str, work: impl Future<Output = T>) -> T {
+    count::PART.scope(part, work).await
+}
+
 /// Does the work of `part`; a panic is an answer.
 pub async fn catch<T>(part: &'static str, work: impl Future<Output = T>) -> Result<T, Panic> {
     let caught = AssertUnwindSafe(count::PART.scope(part, work)).catch_unwind().await;

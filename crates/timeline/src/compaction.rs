@@ -70,7 +70,8 @@ impl Compaction {
         let over = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&over);
         let copying = std::thread::Builder::new().name("journal-copy".to_owned()).spawn(move || {
-            let copied = copy(&path, &old, &needed);
+            let copied = supervision::catch_blocking("journal-copy", || copy(&path, &old, &needed));
+            let copied = copied.unwrap_or_else(|panic| Err(io::Error::other(panic)));
             is_over.store(true, Ordering::Release);
             done();
             copied
@@ -99,7 +100,7 @@ impl Compaction {
         end: usize,
         later: Vec<(crate::index::Mark, usize)>,
     ) -> Result<(File, usize, Index), CopyError> {
-        let copied = self.copying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let copied = self.copying.join().unwrap_or_else(|_| Err(io::Error::other("the copy broke")));
         let (mut file, mut length) = copied.map_err(CopyError::Copy)?;
         append(old, self.since..end, &mut file).map_err(CopyError::Copy)?;
         file.sync_data().map_err(CopyError::Copy)?;

@@ -99,7 +99,7 @@ impl Journal {
             Keeper { path: path.to_owned(), file, end, index, compaction: None, later: Vec::new(), least: 0 };
         let thread = std::thread::Builder::new()
             .name("journal".to_owned())
-            .spawn(move || serving.serve(&mut keeper))
+            .spawn(move || supervision::or_abort("journal", "the journal's writer", || serving.serve(&mut keeper)))
             .expect("a thread can be started while the process starts");
         Ok((Self { writer: Arc::new(Writer { shared, thread: Some(thread) }) }, lives))
     }
