@@ -142,3 +142,24 @@ where
         Err(error) => Err(Status::bad_request(format!("cannot read the body of the request: {error}"))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stream_that_panics_ends_with_an_error_and_not_with_its_connection() {
+        let mut left = 1;
+        let frames = futures::stream::poll_fn(move |_| {
+            assert!(left > 0, "nothing is left");
+            left -= 1;
+            Poll::Ready(Some(Ok::<_, BoxError>(Frame::data(Bytes::from("first")))))
+        });
+        let mut body = Body::stream(http_body_util::StreamBody::new(frames));
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "first");
+        assert_eq!(body.frame().await.unwrap().unwrap_err().to_string(), "nothing is left");
+        assert!(body.frame().await.is_none());
+    }
+}
