@@ -56,7 +56,8 @@ impl ControlPlane {
     /// Starts every controller.
     pub(crate) fn start_controllers(&mut self, settings: ::controllers::Settings) {
         let scheduler = self.client_as(Identity::new("system:kube-scheduler", &[]));
-        self.controllers.spawn(supervision::keep("scheduler", move || ::controllers::scheduler::run(scheduler.clone())));
+        self.controllers
+            .spawn(supervision::keep("scheduler", move || ::controllers::scheduler::run(scheduler.clone())));
         let others = self.client_as(Identity::new("system:kube-controller-manager", &[]));
         self.controllers.spawn(supervision::keep("controllers", move || ::controllers::run(others.clone(), settings)));
     }

@@ -123,12 +123,16 @@ impl<R: Runtime> Driver<R> {
             let Some(input) = self.hands.in_order(input) else { continue };
             trace!(?input, "told");
             self.in_hand = Some(input.clone());
+            #[cfg(test)]
+            tests::pass(tests::Point::Told, &self.uid, &input);
             let was_terminating = self.worker.is_terminating();
             let effects = self.worker.handle(now, input.clone());
             let mut unwritten = None;
             if self.worker != self.remembered || !effects.is_empty() {
                 unwritten = self.remember(now, &input, &effects).await?;
             }
+            #[cfg(test)]
+            tests::pass(tests::Point::Remembered, &self.uid, &input);
             self.hands.attend(&input, &self.worker);
             // Before anybody can see it elsewhere: whoever comes because this pod is over finds its room free.
             self.tell(now, was_terminating);
@@ -302,3 +306,6 @@ fn acts_on_the_world(effect: &Effect) -> bool {
         | Effect::Finish => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

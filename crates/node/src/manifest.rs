@@ -26,6 +26,12 @@ impl Manifests {
         Ok(Self { dir: pods, memory: Memory::open(&dir.join("memory"))? })
     }
 
+    /// The same in a plain folder, for tests: nothing is mounted.
+    #[cfg(test)]
+    pub fn in_folder(dir: &Path) -> Self {
+        Self { dir: dir.join("pods"), memory: Memory::in_folder(&dir.join("memory")) }
+    }
+
     /// Everything kept on disk for one pod.
     fn pod_dir(&self, uid: &str) -> PathBuf {
         self.dir.join(uid)

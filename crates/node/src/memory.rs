@@ -27,6 +27,12 @@ impl Memory {
         Ok(Self { dir: dir.to_owned() })
     }
 
+    /// A plain folder in its place, for tests.
+    #[cfg(test)]
+    pub fn in_folder(dir: &Path) -> Self {
+        Self { dir: dir.to_owned() }
+    }
+
     /// Where it is mounted.
     pub fn dir(&self) -> &Path {
         &self.dir

@@ -123,7 +123,12 @@ impl ImageStore {
 
     /// The configuration document of an image, as it was written.
     pub fn configuration(&self, name: &str) -> Result<Vec<u8>, ImageError> {
-        let id = self.find(name)?.image.id.parse::<Digest>().map_err(|error| ImageError::Broken { why: error.to_string() })?;
+        let id = self
+            .find(name)?
+            .image
+            .id
+            .parse::<Digest>()
+            .map_err(|error| ImageError::Broken { why: error.to_string() })?;
         let path = blob_path(self.dir(), id);
         fs::read(&path).map_err(ImageError::store("read", path))
     }
