@@ -1,5 +1,6 @@
 //! Performs what a worker asks for. Every effect is started here and its result comes back as an input.
 
+mod breaking;
 mod resizing;
 mod telling;
 
@@ -10,7 +11,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{LifecycleHandler, Pod};
 use lifecycle::{
     ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, KillOutcome,
-    Moment, PodWorker, RuntimeReport, Signal, TrafficNews, Wall,
+    Moment, PodWorker, Signal, TrafficNews, Wall,
 };
 use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError, SandboxSpec, Started};
 use supervision::Panic;
@@ -19,6 +20,7 @@ use tokio::sync::{Mutex, Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::warn;
 
+use self::breaking::{PART, asked, caught};
 use self::telling::{Teller, Voice};
 use crate::events::Recorder;
 use crate::heartbeat::HealthBoard;
@@ -31,7 +33,6 @@ use crate::sysctls::AllowedSysctls;
 use crate::translate::container::{ConfigError, Lookups, RunFacts, container_spec};
 use crate::translate::non_root::may_run_as;
 use crate::translate::pod_spec::hook_of;
-use crate::translate::report::runtime_report;
 use crate::translate::resize::amounts;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
 use crate::translate::{find_container, find_ephemeral, unmet};
@@ -39,9 +40,6 @@ use crate::volumes::{self, Changes, Prepared, VolumeError, Watches};
 
 /// How long to wait before asking the runtime again what it could not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
-
-/// What panics here are counted as.
-const PART: &str = "effect";
 
 /// What every pod's hands share.
 pub struct Tools<R: Runtime> {
@@ -312,36 +310,6 @@ impl<R: Runtime> Hands<R> {
         if let Err(error) = self.body.tools.manifests.forget(&self.body.uid.0).await {
             warn!(%error, "the pod's files could not be removed");
         }
-    }
-
-    /// Ends all that was begun for the worker, whose driver broke: what is still wanted it will ask for again.
-    pub async fn drop_all(&mut self) {
-        self.probes.clear();
-        self.pulls.clear();
-        self.own_hooks.clear();
-        self.refreshing = None;
-        self.starts.shutdown().await;
-        self.tasks.shutdown().await;
-        lock(&self.body.starting).clear();
-    }
-
-    /// What the runtime says of the pod; as soon as it says something.
-    pub async fn report(&self) -> RuntimeReport {
-        loop {
-            match self.body.tools.runtime.inventory().await {
-                Ok(pods) => {
-                    let own = pods.into_iter().find(|pod| pod.spec.uid == self.body.uid);
-                    return own.map(runtime_report).unwrap_or_default();
-                }
-                Err(error) => warn!(error = words(&error), "the runtime does not say what there is; asking again"),
-            }
-            tokio::time::sleep(ASK_AGAIN).await;
-        }
-    }
-
-    /// Tells people that the node broke on this pod.
-    pub fn tell_broken(&self, message: String) {
-        self.body.emit(None, EventKind::Warning, "FailedSync", message);
     }
 
     fn probe(&mut self, instance: &Instance, came_up: bool) {
@@ -754,17 +722,6 @@ impl From<(&'static str, String)> for NotStarted {
     fn from((reason, message): (&'static str, String)) -> Self {
         Self::Refused(reason, message)
     }
-}
-
-/// Asks the runtime; should that break, it is a failure like any other, and the worker is told of it.
-async fn caught<T>(work: impl Future<Output = Result<T, RuntimeError>>) -> Result<T, RuntimeError> {
-    let broken = |panic: Panic| Err(RuntimeError::System { doing: "the node broke".to_owned(), source: panic.into() });
-    supervision::catch(PART, work).await.unwrap_or_else(broken)
-}
-
-/// The same for what is asked over the network.
-async fn asked<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    supervision::catch(PART, work).await.unwrap_or_else(|panic| Err(panic.to_string()))
 }
 
 /// How much memory this machine has.

@@ -1,3 +1,4 @@
+//! What is caught, what is counted, and how long whatever broke rests.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;

@@ -41,17 +41,20 @@ pub(super) enum Point {
     Remembered,
 }
 
+/// Which facts are meant.
+type Which = fn(&Input) -> bool;
+
 struct Mine {
     uid: String,
     at: Point,
-    on: fn(&Input) -> bool,
+    on: Which,
     times: usize,
 }
 
 static MINES: Mutex<Vec<Mine>> = Mutex::new(Vec::new());
 
 /// Breaks the driver of a pod at `at`, so many times, on facts like these.
-fn mine(uid: &str, at: Point, times: usize, on: fn(&Input) -> bool) {
+fn mine(uid: &str, at: Point, times: usize, on: Which) {
     lock(&MINES).push(Mine { uid: uid.to_owned(), at, on, times });
 }
 
@@ -358,7 +361,7 @@ fn config(dir: &Path) -> NodeConfig {
 #[tokio::test]
 async fn a_driver_that_breaks_at_any_step_brings_its_pod_up_and_lets_it_leave() {
     // What a calm life is told, in its order; the driver breaks at each step, before it is decided and after it is remembered.
-    let facts: [(&str, fn(&Input) -> bool); 6] = [
+    let facts: [(&str, Which); 6] = [
         ("begin", |input| matches!(input, Input::Begin)),
         ("image", |input| matches!(input, Input::ImageReady { .. })),
         ("sandbox", |input| matches!(input, Input::SandboxReady)),
