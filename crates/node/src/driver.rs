@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lifecycle::{Effect, Input, Moment, PodStatus, PodWorker, Probe, Wake, Wall};
-use runtime::Runtime;
+use runtime_api::Runtime;
 use supervision::{Backoff, Panic};
-use timeline::{Appended, Journal, JournalError, Record};
+use timeline::{Appended, Clock, Journal, JournalError, Record};
 use tokio::sync::{mpsc, watch};
 use tracing::{Instrument, error, info, info_span, trace};
 
+use crate::flaws::{self, Flaw};
 use crate::hands::Hands;
 
 /// What a pod's driver tells whoever watches over it.
@@ -57,6 +58,7 @@ pub struct Driver<R: Runtime> {
     memory: Memory,
     hands: Hands<R>,
     progress: watch::Sender<Progress>,
+    clock: Clock,
 }
 
 impl<R: Runtime> Driver<R> {
@@ -73,6 +75,7 @@ impl<R: Runtime> Driver<R> {
             at_rest: worker.is_at_rest(),
             deadline: worker.deadline(),
         });
+        let clock = hands.clock();
         let driver = Self {
             uid,
             remembered: worker.clone(),
@@ -86,6 +89,7 @@ impl<R: Runtime> Driver<R> {
             memory,
             hands,
             progress,
+            clock,
         };
         (driver, seen)
     }
@@ -116,8 +120,8 @@ impl<R: Runtime> Driver<R> {
         }
         loop {
             let next = match self.first.pop_front() {
-                Some(input) => Some((timeline::now(), input)),
-                None => next(&mut self.inbox, self.worker.next_wake()).await,
+                Some(input) => Some((self.clock.now(), input)),
+                None => next(&self.clock, &mut self.inbox, self.worker.next_wake()).await,
             };
             let Some((now, input)) = next else { return Ok(()) };
             let Some(input) = self.hands.in_order(input) else { continue };
@@ -153,7 +157,7 @@ impl<R: Runtime> Driver<R> {
     /// Goes back to what the journal knows, and asks the runtime what has happened since.
     async fn begin_again(&mut self, panic: &Panic) {
         self.worker = self.remembered.clone();
-        let left = self.worker.deadline().map(|deadline| deadline.since(timeline::now()));
+        let left = self.worker.deadline().map(|deadline| deadline.since(self.clock.now()));
         let wait = rest(self.backoff.after_panic(Instant::now()), left);
         let in_a_row = self.backoff.in_a_row();
         error!(%panic, in_a_row, ?wait, input = ?self.in_hand, "the pod's driver broke; it begins again");
@@ -201,7 +205,7 @@ impl<R: Runtime> Driver<R> {
         input: &Input,
         effects: &[Effect],
     ) -> Result<Option<Appended>, Arc<JournalError>> {
-        let wall = timeline::wall_now();
+        let wall = self.clock.wall_now();
         let start = *self.memory.start.get_or_insert(wall);
         self.memory.steps += 1;
         let record =
@@ -219,7 +223,8 @@ impl<R: Runtime> Driver<R> {
         // Whether it has come up is asked once: were that forgotten, a container that serves could be killed for an answer
         // that it need not give any more.
         let has_come_up = matches!(input, Input::ProbeChanged { probe: Probe::Startup, passing: true, .. });
-        if has_come_up || effects.iter().any(acts_on_the_world) {
+        let waits = has_come_up || effects.iter().any(acts_on_the_world);
+        if waits && !flaws::has(Flaw::ActsBeforeRecord) {
             written.await?;
             return Ok(None);
         }
@@ -264,19 +269,19 @@ fn asks_to_leave(input: &Input) -> bool {
 
 /// The next thing to tell the worker: whatever comes first of a fact and the moment it asked for. `None` when nobody
 /// is left to tell it anything.
-async fn next(inbox: &mut mpsc::Receiver<Input>, wake: Option<Wake>) -> Option<(Moment, Input)> {
+async fn next(clock: &Clock, inbox: &mut mpsc::Receiver<Input>, wake: Option<Wake>) -> Option<(Moment, Input)> {
     let Some(wake) = wake else {
-        return inbox.recv().await.map(|input| (timeline::now(), input));
+        return inbox.recv().await.map(|input| (clock.now(), input));
     };
     loop {
-        let left = wake.at.since(timeline::now());
+        let left = wake.at.since(clock.now());
         if left.is_zero() {
             // A fact that is already here goes first: an exit at the deadline is an exit, not an overrun.
-            return Some((timeline::now(), inbox.try_recv().unwrap_or(Input::TimePassed)));
+            return Some((clock.now(), inbox.try_recv().unwrap_or(Input::TimePassed)));
         }
         tokio::select! {
             biased;
-            input = inbox.recv() => return input.map(|input| (timeline::now(), input)),
+            input = inbox.recv() => return input.map(|input| (clock.now(), input)),
             // The timer's clock stops while the machine sleeps and ours does not, so look again at least every minute.
             () = tokio::time::sleep(left.min(Duration::from_secs(60))) => {}
         }

@@ -27,10 +27,10 @@ impl Memory {
         Ok(Self { dir: dir.to_owned() })
     }
 
-    /// A plain folder in its place, for tests.
-    #[cfg(test)]
-    pub fn in_folder(dir: &Path) -> Self {
-        Self { dir: dir.to_owned() }
+    /// A directory as it is: what it is made of, and when it ends, is somebody else's care.
+    pub fn of_dir(dir: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        Ok(Self { dir: dir.to_owned() })
     }
 
     /// Where it is mounted.

@@ -11,10 +11,12 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use lifecycle::{Input, PodStatus};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use timeline::Clock;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use crate::flaws::{self, Flaw};
 use crate::statics::{self, mirror};
 use crate::translate::resize;
 use crate::translate::status::{Facts, api_status, is_over};
@@ -74,11 +76,12 @@ impl Publisher {
         node: String,
         facts: SharedFacts,
         inbox: mpsc::Sender<Input>,
+        clock: Clock,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (wanted, wanted_seen) = watch::channel(Wanted::default());
         let (stored_told, stored) = watch::channel(0);
         let written = SharedWritten::default();
-        let writer = Writer::new(client, node, facts, written.clone());
+        let writer = Writer::new(client, node, facts, written.clone(), clock);
         let state = (writer, inbox, wanted_seen, stored_told, Done::default());
         let running = supervision::keep_on("publisher", state, |(writer, inbox, wanted, stored, done)| {
             run(writer, inbox, wanted, stored, done).boxed()
@@ -203,6 +206,7 @@ async fn run(
                     }
                     continue;
                 }
+                Err(_) if flaws::has(Flaw::GivesUpOnStatus) => {}
                 Err(error) => {
                     warn!(%error, pod = writer.name, "cannot store a pod's status; trying again");
                     tokio::select! {
@@ -220,8 +224,11 @@ async fn run(
                     Ok(Err(error)) => Input::ObjectDeleteFailed { message: error.to_string() },
                     Err(panic) => Input::ObjectDeleteFailed { message: panic.to_string() },
                 };
-                // A driver that is gone needs no answer.
-                let _ = inbox.send(answer).await;
+                let failed = matches!(answer, Input::ObjectDeleteFailed { .. });
+                if !(failed && flaws::has(Flaw::DropsDeleteFailure)) {
+                    // A driver that is gone needs no answer.
+                    let _ = inbox.send(answer).await;
+                }
             }
             stored.send_replace(want.version);
             done.is_due = false;
@@ -246,6 +253,7 @@ struct Writer {
     version: Option<String>,
     /// What others may know of this.
     written: SharedWritten,
+    clock: Clock,
 }
 
 /// What became of a status.
@@ -273,13 +281,13 @@ struct StoredMeta {
 const CONFLICTS_MOST: u32 = 5;
 
 impl Writer {
-    fn new(client: kube::Client, node: String, facts: SharedFacts, written: SharedWritten) -> Self {
+    fn new(client: kube::Client, node: String, facts: SharedFacts, written: SharedWritten, clock: Clock) -> Self {
         let pod = crate::hands::lock(&facts).pod.clone();
         let is_static = statics::is_static(&pod);
         let meta = pod.metadata;
         let api = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
         let (name, uid) = (meta.name.unwrap_or_default(), meta.uid.unwrap_or_default());
-        Self { client, api, node, facts, name, uid, is_static, last: None, version: None, written }
+        Self { client, api, node, facts, name, uid, is_static, last: None, version: None, written, clock }
     }
 
     /// Stores a status. If it `can_wait`, only what somebody may be waiting for.
@@ -297,7 +305,7 @@ impl Writer {
             }
             let new = {
                 let facts = crate::hands::lock(&self.facts);
-                api_status(status, &facts, self.last.as_ref(), timeline::wall_now())
+                api_status(status, &facts, self.last.as_ref(), self.clock.wall_now())
             };
             if self.last.as_ref() == Some(&new) {
                 // What an earlier agent stored is our word, too.

@@ -19,7 +19,7 @@ use crate::directory::{self, Directory, Holds};
 use crate::files::{self, Head};
 use crate::frame::Chain;
 use crate::load::{LoadError, load};
-use crate::log::{Answer, Log, Request};
+use crate::log::{Answer, Log, Pause, Request, Serving};
 use crate::segment::Segment;
 use crate::view::View;
 use crate::{Change, Expect, Key, Object, OpenError, Revision, Step, TransactError, Window, row, snapshot};
@@ -183,14 +183,24 @@ impl Drop for Embedded {
 }
 
 impl Log for Embedded {
-    fn serve(mut self: Box<Self>, mut requests: mpsc::Receiver<Request>, view: Arc<View>) {
-        let mut group = Vec::with_capacity(GROUP);
-        while requests.blocking_recv_many(&mut group, GROUP) > 0 {
-            while !group.is_empty() {
-                group = self.serve_group(group, &view);
+    fn serve(
+        mut self: Box<Self>,
+        mut requests: mpsc::Receiver<Request>,
+        view: Arc<View>,
+        pause: Option<Pause>,
+    ) -> Serving {
+        Box::pin(async move {
+            let mut group = Vec::with_capacity(GROUP);
+            while requests.recv_many(&mut group, GROUP).await > 0 {
+                while !group.is_empty() {
+                    if let Some(pause) = &pause {
+                        pause("store.commit").await;
+                    }
+                    group = self.serve_group(group, &view);
+                }
+                self.compact(&view);
             }
-            self.compact(&view);
-        }
+        })
     }
 }
 

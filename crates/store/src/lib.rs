@@ -33,6 +33,7 @@ use std::sync::{Arc, Mutex, Weak};
 use bytes::Bytes;
 use serde_json::Value;
 
+pub use log::{Pause, Serving};
 pub use open::OpenError;
 pub use store::{Store, Window};
 pub use watch::{Watch, WatchEnd};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::embedded::Embedded;
-use crate::log::{Log, Request};
+use crate::log::{Log, Pause, Request, Serving};
 use crate::view::View;
 use crate::{
     Change, Expect, HistoryError, Key, Object, OpenError, Page, Revision, Step, TransactError, Watch, WriteError,
@@ -57,13 +57,25 @@ impl Store {
         Ok(Self::over(Box::new(log), view))
     }
 
+    /// The same without any thread: all is done where it is asked for, and whoever opens it has to poll what is answered
+    /// besides. `pause` is awaited before every commit.
+    pub fn open_in_line(path: &Path, window: Window, pause: Pause) -> Result<(Self, Serving), OpenError> {
+        let (log, view) = Embedded::open(path, window)?;
+        let (view, (requests, queue)) = (Arc::new(view), mpsc::channel(QUEUE));
+        let serving = Box::new(log).serve(queue, Arc::clone(&view), Some(pause));
+        let closing = Arc::new(Closing { view: Arc::clone(&view), serving: None });
+        Ok((Self { requests, view, _closing: closing }, serving))
+    }
+
     pub(crate) fn over(log: Box<dyn Log>, view: View) -> Self {
         let (requests, queue) = mpsc::channel(QUEUE);
         let view = Arc::new(view);
-        let told = Arc::clone(&view);
+        let serving = log.serve(queue, Arc::clone(&view), None);
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.expect("a runtime without timers and sockets asks the system for nothing");
         let serving = std::thread::Builder::new()
             .name("store".to_owned())
-            .spawn(move || supervision::or_abort("store", "the store's writer", || log.serve(queue, told)))
+            .spawn(move || supervision::or_abort("store", "the store's writer", || runtime.block_on(serving)))
             .expect("a thread can be started while the process starts");
         let closing = Closing { view: Arc::clone(&view), serving: Some(serving) };
         Self { requests, view, _closing: Arc::new(closing) }

@@ -9,11 +9,11 @@ use std::sync::Mutex;
 use futures::future::pending;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{ContainerName, DeleteSighting, Exit, Instance, KillCause};
-use runtime::image::{Keyring, Origin, Prune, Pulled, Removed};
-use runtime::{
-    Connections, ContainerId, ContainerReport, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage,
-    Delivery, ExecSession, ExecSpec, Image, PodReport, PodUid, Resources, RuntimeError, RuntimeEvent, Sandbox,
-    SandboxSpec, Started,
+use runtime_api::image::{Keyring, Origin, Prune, Pulled, Removed};
+use runtime_api::{
+    ContainerId, ContainerReport, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage, Containers, Delivery,
+    ExecSession, ExecSpec, Image, Images, PodReport, PodUid, Resources, RuntimeError, RuntimeEvent, Sandbox,
+    SandboxSpec, Sandboxes, Started, Statistics, Streams, Unsupported,
 };
 use serde_json::json;
 use tempfile::TempDir;
@@ -21,8 +21,10 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::events::Recorder;
+use crate::files::Files;
 use crate::hands::{Tools, lock};
 use crate::heartbeat::HealthBoard;
+use crate::machine::Machine;
 use crate::manifest::Manifests;
 use crate::node::NodeConfig;
 use crate::pressure::{EvictionConfig, ImageCollection};
@@ -116,7 +118,7 @@ impl Scripted {
     }
 }
 
-impl Runtime for Scripted {
+impl Sandboxes for Scripted {
     fn events(&self) -> Option<mpsc::UnboundedReceiver<RuntimeEvent>> {
         None
     }
@@ -126,27 +128,29 @@ impl Runtime for Scripted {
         let of = |spec| PodReport { spec, alive: true, sandbox: Sandbox { ips: vec![] }, containers, hooks: vec![] };
         Ok(lock(&self.sandbox).clone().map(of).into_iter().collect())
     }
-    async fn ensure_image(&self, _: &str) -> Answer<Image> {
-        Ok(Self::image())
-    }
-    async fn find_image(&self, _: &str) -> Answer<(Image, Origin)> {
-        self.note("image", "");
-        Ok((Self::image(), Origin::Archive))
-    }
-    async fn pull_image(&self, _: &str, _: &Keyring) -> Answer<Pulled> {
-        none()
-    }
-    async fn prune_images(&self, _: Prune) -> Answer<Removed> {
-        none()
-    }
-    async fn images(&self) -> Answer<Vec<Image>> {
-        none()
-    }
     async fn create_sandbox(&self, spec: &SandboxSpec) -> Answer<Sandbox> {
         self.note("sandbox", "");
         *lock(&self.sandbox) = Some(spec.clone());
         Ok(Sandbox { ips: vec![] })
     }
+    async fn set_pod_resources(&self, _: &PodUid, _: &Resources) -> Answer<()> {
+        Ok(())
+    }
+    async fn remove_sandbox(&self, _: &PodUid) -> Answer<()> {
+        self.note("remove", "");
+        *lock(&self.sandbox) = None;
+        Ok(())
+    }
+    async fn forget_logs(&self, _: &PodUid) -> Answer<()> {
+        Ok(())
+    }
+    async fn tidied(&self) {}
+    async fn tear_down(&self) -> Answer<()> {
+        Ok(())
+    }
+}
+
+impl Containers for Scripted {
     async fn start_container(&self, _: &PodUid, spec: &ContainerSpec) -> Answer<Started> {
         let ContainerId { name, attempt } = &spec.id;
         self.note("start", &format!("{name}.{attempt}"));
@@ -163,10 +167,7 @@ impl Runtime for Scripted {
     async fn set_resources(&self, _: &PodUid, _: &ContainerId, _: &Resources) -> Answer<Vec<String>> {
         Ok(vec![])
     }
-    async fn set_pod_resources(&self, _: &PodUid, _: &Resources) -> Answer<()> {
-        Ok(())
-    }
-    async fn signal(&self, _: &PodUid, _: &ContainerId, signal: u8) -> Answer<Delivery> {
+    async fn stop(&self, _: &PodUid, _: &ContainerId, signal: u8) -> Answer<Delivery> {
         self.note("signal", &signal.to_string());
         Ok(Delivery::Delivered)
     }
@@ -174,6 +175,34 @@ impl Runtime for Scripted {
         self.note("kill", "");
         Ok(())
     }
+    fn log_path(&self, _: &PodUid, _: &ContainerId) -> PathBuf {
+        PathBuf::new()
+    }
+    async fn termination_message(&self, _: &PodUid, _: &ContainerId) -> Option<String> {
+        None
+    }
+}
+
+impl Images for Scripted {
+    async fn ensure_image(&self, _: &str) -> Answer<Image> {
+        Ok(Self::image())
+    }
+    async fn find_image(&self, _: &str) -> Answer<(Image, Origin)> {
+        self.note("image", "");
+        Ok((Self::image(), Origin::Archive))
+    }
+    async fn pull_image(&self, _: &str, _: &Keyring) -> Answer<Pulled> {
+        none()
+    }
+    async fn prune_images(&self, _: Prune) -> Answer<Removed> {
+        none()
+    }
+    async fn images(&self) -> Answer<Vec<Image>> {
+        none()
+    }
+}
+
+impl Streams for Scripted {
     async fn exec(&self, _: &PodUid, _: &ContainerId, _: &ExecSpec) -> Answer<ExecSession> {
         none()
     }
@@ -183,31 +212,14 @@ impl Runtime for Scripted {
     async fn connect(&self, _: &PodUid, _: u16) -> Answer<OwnedFd> {
         none()
     }
-    async fn connections(&self, _: &PodUid, _: &[u16]) -> Answer<Connections> {
-        none()
-    }
-    async fn stats(&self, _: &PodUid) -> Answer<Vec<ContainerStats>> {
-        none()
-    }
     fn resize(&self, _: &ExecSession, _: u16, _: u16) -> Answer<()> {
         none()
     }
-    async fn run_hook(&self, _: &PodUid, _: &ContainerId, _: &str, _: &[String]) -> Answer<()> {
+}
+
+impl Statistics for Scripted {
+    async fn stats(&self, _: &PodUid) -> Answer<Vec<ContainerStats>> {
         none()
-    }
-    async fn cancel_hook(&self, _: &PodUid, _: &ContainerId, _: &str) -> Answer<()> {
-        none()
-    }
-    fn log_path(&self, _: &PodUid, _: &ContainerId) -> PathBuf {
-        PathBuf::new()
-    }
-    async fn termination_message(&self, _: &PodUid, _: &ContainerId) -> Option<String> {
-        None
-    }
-    async fn remove_sandbox(&self, _: &PodUid) -> Answer<()> {
-        self.note("remove", "");
-        *lock(&self.sandbox) = None;
-        Ok(())
     }
     async fn usage(&self, _: &PodUid) -> Answer<Vec<ContainerUsage>> {
         none()
@@ -215,12 +227,21 @@ impl Runtime for Scripted {
     async fn stored(&self, _: &PodUid) -> Answer<Vec<ContainerStored>> {
         none()
     }
-    async fn tidied(&self) {}
-    async fn forget_logs(&self, _: &PodUid) -> Answer<()> {
-        Ok(())
+}
+
+impl Runtime for Scripted {
+    type Signals = Unsupported;
+    type DurableHooks = Unsupported;
+    type ConnectionCounts = Unsupported;
+
+    fn signals(&self) -> Option<&Unsupported> {
+        None
     }
-    async fn tear_down(&self) -> Answer<()> {
-        Ok(())
+    fn durable_hooks(&self) -> Option<&Unsupported> {
+        None
+    }
+    fn connection_counts(&self) -> Option<&Unsupported> {
+        None
     }
 }
 
@@ -278,7 +299,8 @@ impl Stage {
         let (recorder, recording) = Recorder::start(client.clone(), "n1".to_owned());
         helpers.spawn(recording);
         let (health, _) = HealthBoard::start(client.clone(), config(dir.path()), recorder.clone());
-        let (services, following) = Services::start(client.clone(), dir.path().join("services.json")).await;
+        let file = dir.path().join("services.json");
+        let (services, following) = Services::start(client.clone(), file, Files::Threads).await;
         helpers.spawn(following);
         let tools = Arc::new(Tools {
             runtime: runtime.clone(),
@@ -289,7 +311,10 @@ impl Stage {
             images_given: Notify::new(),
             waiters: Mutex::default(),
             watches: Watches::new(client),
-            manifests: Manifests::in_folder(dir.path()),
+            manifests: Manifests::open(dir.path(), in_memory(dir.path()), Files::Threads).await.unwrap(),
+            clock: Clock::of_machine(),
+            machine: Machine::read().unwrap(),
+            files: Files::Threads,
             node_name: "n1".to_owned(),
             host_ip: "192.0.2.1".to_owned(),
             pod_pids_max: None,
@@ -320,7 +345,7 @@ impl Stage {
         self.tell(Input::DeleteRequested { grace: GRACE, sighting: DeleteSighting::Live }).await;
         self.runtime.was_asked("signal 15", 1).await;
         let deadline = self.progress.borrow().deadline.unwrap();
-        assert!(deadline.since(timeline::now()) <= GRACE);
+        assert!(deadline.since(Clock::of_machine().now()) <= GRACE);
         self.runtime.running.lock().unwrap().clear();
         let exit = Exit { code: 0, signal: None, oom: false, wall: Wall(2), seen: true };
         self.tell(Input::Exited { instance: app(), exit }).await;
@@ -340,6 +365,11 @@ fn app() -> Instance {
     Instance { name: ContainerName("app".to_owned()), attempt: 0 }
 }
 
+/// What is meant to be in memory is on disk here: nothing is mounted.
+fn in_memory(dir: &Path) -> crate::memory::Memory {
+    crate::memory::Memory::of_dir(&dir.join("memory")).unwrap()
+}
+
 fn config(dir: &Path) -> NodeConfig {
     NodeConfig {
         name: "n1".to_owned(),
@@ -354,6 +384,10 @@ fn config(dir: &Path) -> NodeConfig {
         version: "v1".to_owned(),
         api_port: None,
         joins_later: false,
+        clock: Clock::of_machine(),
+        machine: Machine::read().unwrap(),
+        memory: in_memory(dir),
+        files: Files::Threads,
         takes_on_pods: true,
     }
 }

@@ -2,7 +2,7 @@
 //! again finds nothing under way.
 
 use lifecycle::{EventKind, RuntimeReport};
-use runtime::{Runtime, RuntimeError};
+use runtime_api::{Runtime, RuntimeError};
 use supervision::Panic;
 use tracing::warn;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use lifecycle::Event;
-use runtime::Runtime;
+use runtime_api::Runtime;
 use timeline::Appended;
 use tokio::sync::mpsc;
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use lifecycle::EventKind;
-use runtime::Runtime;
-use runtime::image::Prune;
+use runtime_api::Runtime;
+use runtime_api::image::Prune;
 use tracing::{info, warn};
 
 use super::signals;
