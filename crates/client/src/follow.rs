@@ -44,6 +44,9 @@ const NAMED_MOST: usize = 1000;
 /// How long one watch request may last; the server ends it and we resume.
 const WATCH_SECONDS: u32 = 280;
 
+/// What panics here are counted as. Whoever breaks begins with a list.
+const PART: &str = "follow";
+
 /// Follows `api`, restricted by a field selector, until the receiver is dropped.
 pub async fn follow<K>(api: Api<K>, field_selector: Option<String>, out: mpsc::Sender<Sight<K>>)
 where
@@ -56,7 +59,8 @@ where
         watch = watch.fields(selector);
     }
     let request = Request::new(api.resource_url());
-    follow_source(Whole { client: api.into_client(), request, list, watch, of: PhantomData }, out).await;
+    let source = Whole { client: api.into_client(), request, list, watch, of: PhantomData };
+    supervision::keep(PART, || follow_source(&source, &out)).await;
 }
 
 /// Follows what `api` says about its objects, their metadata without annotations and managed fields, until the receiver is
@@ -67,7 +71,8 @@ where
     K::DynamicType: Send + Sync,
 {
     let request = Request::new(api.resource_url());
-    follow_source(Metadata { client: api.into_client(), request, of: PhantomData }, out).await;
+    let source = Metadata { client: api.into_client(), request, of: PhantomData };
+    supervision::keep(PART, || follow_source(&source, &out)).await;
 }
 
 /// What `api` has, as far as it can be read.
@@ -247,7 +252,7 @@ impl Named {
     }
 }
 
-async fn follow_source<T: ResourceExt + Clone>(source: impl Source<T>, out: mpsc::Sender<Sight<T>>) {
+async fn follow_source<T: ResourceExt + Clone>(source: &impl Source<T>, out: &mpsc::Sender<Sight<T>>) {
     let mut named = Named { kind: source.kind(), keys: HashSet::new() };
     let mut pause = RETRY;
     while !out.is_closed() {
@@ -266,7 +271,7 @@ async fn follow_source<T: ResourceExt + Clone>(source: impl Source<T>, out: mpsc
         if out.send(Sight::Listed(list.items)).await.is_err() {
             return;
         }
-        while let Resume::From(next) = watch_once(&source, revision, &mut named, &out).await {
+        while let Resume::From(next) = watch_once(source, revision, &mut named, out).await {
             revision = next;
         }
     }

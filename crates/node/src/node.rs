@@ -240,7 +240,8 @@ impl<R: Runtime> Node<R> {
         match (&mut self.pods).await {
             Ok(Err(error)) => error,
             Ok(Ok(())) => std::future::pending().await,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+            // It goes on whatever breaks in it, and is aborted only by `stop`, which nobody waits beside.
+            Err(_) => std::future::pending().await,
         }
     }
 

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use crate::caught::caught;
 use crate::events::Teller;
 use crate::feed::Feed;
 use watchman::{Act, NOT_READY, Name, UNREACHABLE, Watchman};
@@ -60,7 +61,7 @@ async fn watch(hands: Hands, mut watchman: Watchman, mut nodes: Feed<Node>, mut 
             }
             let hands = hands.clone();
             tasks.spawn(async move {
-                let outcome = hands.perform(&act).await;
+                let outcome = caught("nodes", hands.perform(&act)).await;
                 (act, Some(outcome))
             });
         }
