@@ -1,0 +1,7 @@
+//! The store on a real disk: transactions, watches, crashes, against a model.
+#![allow(clippy::unwrap_used, unreachable_pub, missing_docs, reason = "tests")]
+
+mod common;
+mod crash;
+mod model;
+mod store;
