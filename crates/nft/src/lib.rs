@@ -11,7 +11,7 @@
 //! let table = Table::new(Family::Ip, "example");
 //! let mut batch = Batch::new();
 //! batch.add_table(&table);
-//! nftables.commit(&batch)?;
+//! nftables.commit(batch)?;
 //! # Ok::<(), nft::Error>(())
 //! ```
 //!

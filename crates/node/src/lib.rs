@@ -25,9 +25,11 @@ pub mod services;
 pub mod statics;
 pub mod streams;
 pub mod sysctls;
+pub mod traffic;
 pub mod translate;
 pub mod usage;
 pub mod volumes;
 
 pub use node::{Node, NodeConfig, NodeError};
 pub use pods::{FLUSH, Farewell};
+pub use traffic::{NoTraffic, Traffic};

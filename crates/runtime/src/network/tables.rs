@@ -56,6 +56,8 @@ struct Damage {
     /// Beside those.
     more: usize,
     by: Option<String>,
+    /// How often it could not be repaired.
+    failures: u32,
 }
 
 impl Tables {
@@ -180,7 +182,7 @@ impl Tables {
         let mut state = self.state();
         let damaged = std::mem::take(&mut state.damaged);
         let is_any = !damaged.is_empty();
-        for (table, damage) in damaged {
+        for (table, mut damage) in damaged {
             let Some(spec) = state.wanted.get(&table).cloned() else { continue };
             match state.replace(&spec) {
                 Ok(()) => {
@@ -191,8 +193,15 @@ impl Tables {
                     );
                 }
                 Err(error) => {
-                    let error: &dyn std::error::Error = &error;
-                    tracing::error!(%table, changed = %damage, error, "cannot write packet rules of pods again");
+                    damage.failures = damage.failures.saturating_add(1);
+                    // Tried every second for as long as it takes, and told less and less often.
+                    if damage.failures.is_power_of_two() {
+                        let error: &dyn std::error::Error = &error;
+                        tracing::error!(
+                            %table, changed = %damage, failures = damage.failures, error,
+                            "cannot write packet rules of pods again"
+                        );
+                    }
                     state.damaged.insert(table, damage);
                 }
             }
