@@ -11,7 +11,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{LifecycleHandler, Pod};
 use lifecycle::{
     ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, KillOutcome,
-    Moment, PodWorker, Signal, TrafficNews, Wall,
+    Moment, PodWorker, Signal, Wall,
 };
 use runtime_api::{ContainerId, DurableHooks as _, Image, PodUid, Runtime, RuntimeError, SandboxSpec, Started};
 use supervision::Panic;
@@ -33,6 +33,7 @@ use crate::probing;
 use crate::publisher::{Flush, Publisher, SharedFacts};
 use crate::services::Services;
 use crate::sysctls::AllowedSysctls;
+use crate::traffic::{Traffic, TrafficReporter, TrafficRequest};
 use crate::translate::container::{ConfigError, Lookups, RunFacts, container_spec};
 use crate::translate::non_root::may_run_as;
 use crate::translate::pod_spec::hook_of;
@@ -78,6 +79,8 @@ pub struct Tools<R: Runtime> {
     pub pod_pids_max: Option<u64>,
     /// Which kernel parameters pods may set beside the safe ones.
     pub allowed_sysctls: AllowedSysctls,
+    /// Who steers the traffic of pods.
+    pub traffic: Arc<dyn Traffic>,
 }
 
 impl<R: Runtime> Tools<R> {
@@ -230,15 +233,11 @@ impl<R: Runtime> Hands<R> {
             }
             // Told in their own order, and by the driver.
             Effect::Emit(_) | Effect::Finish => {}
-            // Nobody steers traffic yet: whoever asks is told so, and the rules go on without.
-            Effect::CutTraffic { .. } | Effect::AwaitSettled | Effect::WatchConnections => {
-                let news = TrafficNews::Failed { message: "this node does not steer traffic yet".to_owned() };
-                self.tasks.spawn(async move { body.tell(Input::Traffic(news)).await });
-            }
-            Effect::NotifyDrain { .. } => {
-                warn!("the program is not told of its drain: this node does not steer traffic yet")
-            }
-            Effect::RestoreTraffic => warn!("traffic is not restored: this node does not steer it yet"),
+            Effect::CutTraffic { how } => self.steer(TrafficRequest::Cut(how)),
+            Effect::AwaitSettled => self.steer(TrafficRequest::AwaitSettled),
+            Effect::WatchConnections => self.steer(TrafficRequest::WatchConnections),
+            Effect::NotifyDrain { until } => self.steer(TrafficRequest::NotifyDrain { until }),
+            Effect::RestoreTraffic => self.steer(TrafficRequest::Restore),
             Effect::KillAnswered { ticket, outcome } => {
                 // Whoever asked before a restart is not there to be told.
                 if let Some(waiter) = lock(&body.tools.waiters).remove(&ticket) {
@@ -246,6 +245,12 @@ impl<R: Runtime> Hands<R> {
                 }
             }
         }
+    }
+
+    /// Leaves it to whoever steers traffic.
+    fn steer(&mut self, request: TrafficRequest) {
+        let reporter = TrafficReporter::new(self.body.inbox.clone());
+        self.tasks.spawn(self.body.tools.traffic.perform(self.body.pod(), request, reporter));
     }
 
     /// Tells people what the worker has to say, once `unwritten` is on disk.
