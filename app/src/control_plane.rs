@@ -56,9 +56,10 @@ impl ControlPlane {
     /// Starts every controller.
     pub(crate) fn start_controllers(&mut self, settings: ::controllers::Settings) {
         let scheduler = self.client_as(Identity::new("system:kube-scheduler", &[]));
-        self.controllers.spawn(::controllers::scheduler::run(scheduler));
+        self.controllers
+            .spawn(supervision::keep("scheduler", move || ::controllers::scheduler::run(scheduler.clone())));
         let others = self.client_as(Identity::new("system:kube-controller-manager", &[]));
-        self.controllers.spawn(::controllers::run(others, settings));
+        self.controllers.spawn(supervision::keep("controllers", move || ::controllers::run(others.clone(), settings)));
     }
 
     /// A client of our own server, over memory, that speaks as `identity`: put where no header can forge it.

@@ -2,21 +2,26 @@
 //!
 //! Ends only with its receiver. A broken watch is resumed from the last revision seen; one that cannot be
 //! resumed is listed anew, which the reader is told, because things found in a list happened at some
-//! unknown time before.
+//! unknown time before. An object that the reader's type cannot hold is not told, and costs nobody the others: the log names
+//! it, once.
 
+use std::collections::HashSet;
 use std::fmt::Debug;
+use std::io;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::stream::BoxStream;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
+use futures::{AsyncBufReadExt as _, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ListParams, PartialObjectMeta, PartialObjectMetaExt as _, Request, WatchEvent, WatchParams};
 use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
+
+use crate::lenient::{Line, List, Unreadable, read_line, read_list};
 
 /// What a reader is told.
 #[derive(Debug)]
@@ -33,8 +38,14 @@ pub enum Sight<K> {
 const RETRY: Duration = Duration::from_millis(200);
 const RETRY_MOST: Duration = Duration::from_secs(2);
 
+/// How many objects that cannot be read are remembered, so as to name each of them once.
+const NAMED_MOST: usize = 1000;
+
 /// How long one watch request may last; the server ends it and we resume.
 const WATCH_SECONDS: u32 = 280;
+
+/// What panics here are counted as. Whoever breaks begins with a list.
+const PART: &str = "follow";
 
 /// Follows `api`, restricted by a field selector, until the receiver is dropped.
 pub async fn follow<K>(api: Api<K>, field_selector: Option<String>, out: mpsc::Sender<Sight<K>>)
@@ -48,7 +59,8 @@ where
         watch = watch.fields(selector);
     }
     let request = Request::new(api.resource_url());
-    follow_source(Whole { client: api.into_client(), request, list, watch, of: PhantomData }, out).await;
+    let source = Whole { client: api.into_client(), request, list, watch, of: PhantomData };
+    supervision::keep(PART, || follow_source(&source, &out)).await;
 }
 
 /// Follows what `api` says about its objects, their metadata without annotations and managed fields, until the receiver is
@@ -59,7 +71,20 @@ where
     K::DynamicType: Send + Sync,
 {
     let request = Request::new(api.resource_url());
-    follow_source(Metadata { client: api.into_client(), request, of: PhantomData }, out).await;
+    let source = Metadata { client: api.into_client(), request, of: PhantomData };
+    supervision::keep(PART, || follow_source(&source, &out)).await;
+}
+
+/// What `api` has, as far as it can be read.
+pub async fn list_readable<K>(api: Api<K>, params: &ListParams) -> kube::Result<Vec<K>>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    let request = Request::new(api.resource_url()).list(params).map_err(kube::Error::BuildRequest)?;
+    let mut named = Named { kind: api.resource_url().to_owned(), keys: HashSet::new() };
+    let list = list(&api.into_client(), request).await?;
+    list.unreadable.iter().for_each(|unreadable| named.tell(unreadable));
+    Ok(list.items)
 }
 
 fn watch_params() -> WatchParams {
@@ -68,16 +93,52 @@ fn watch_params() -> WatchParams {
 
 /// Where lists and watches of `T` come from.
 trait Source<T: Clone> {
+    /// What the log calls them: the path that is asked for.
+    fn kind(&self) -> String;
     async fn list(&self) -> kube::Result<List<T>>;
-    async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'_, kube::Result<WatchEvent<T>>>>;
+    async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'static, kube::Result<Line<T>>>>;
 }
 
-/// A list, read without a copy of it in between, which is what `kube`'s own type makes.
-#[derive(Deserialize)]
-struct List<T> {
-    #[serde(default)]
-    metadata: ListMeta,
-    items: Vec<T>,
+/// Asks for a list.
+async fn list<T: DeserializeOwned>(client: &kube::Client, request: http::Request<Vec<u8>>) -> kube::Result<List<T>> {
+    read_list(&client.request_text(request).await?).map_err(kube::Error::SerdeError)
+}
+
+/// Asks for a watch.
+async fn watch<T: DeserializeOwned + Send + 'static>(
+    client: &kube::Client,
+    mut request: http::Request<Vec<u8>>,
+) -> kube::Result<BoxStream<'static, kube::Result<Line<T>>>> {
+    // A stream that is compressed event by event is not one that our client can unpack.
+    let encoding = request.headers_mut().entry(http::header::ACCEPT_ENCODING);
+    encoding.or_insert(http::HeaderValue::from_static("identity"));
+    let lines = Box::pin(client.request_stream(request).await?).lines();
+    Ok(lines.filter_map(async |line| read(line)).boxed())
+}
+
+/// What came, if anything did: the end of a stream may cut a line off.
+fn read<T: DeserializeOwned>(line: io::Result<String>) -> Option<kube::Result<Line<T>>> {
+    match line {
+        Ok(line) => match read_line(&line) {
+            Err(error) if error.is_eof() => None,
+            read => Some(read.map_err(kube::Error::SerdeError)),
+        },
+        Err(error) if is_cut_off(&error) => None,
+        Err(error) => Some(Err(kube::Error::ReadEvents(error))),
+    }
+}
+
+/// Whether the connection ended in the middle, which a watch does not mind: it is resumed.
+fn is_cut_off(error: &io::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<io::Error>();
+        if io.is_some_and(|io| matches!(io.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::TimedOut)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    error.to_string().contains("unexpected EOF during chunk")
 }
 
 /// The objects themselves.
@@ -93,13 +154,16 @@ impl<K> Source<K> for Whole<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    async fn list(&self) -> kube::Result<List<K>> {
-        self.client.request(self.request.list(&self.list).map_err(kube::Error::BuildRequest)?).await
+    fn kind(&self) -> String {
+        self.request.url_path.clone()
     }
 
-    async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'_, kube::Result<WatchEvent<K>>>> {
-        let request = self.request.watch(&self.watch, revision).map_err(kube::Error::BuildRequest)?;
-        Ok(self.client.request_events::<K>(request).await?.boxed())
+    async fn list(&self) -> kube::Result<List<K>> {
+        list(&self.client, self.request.list(&self.list).map_err(kube::Error::BuildRequest)?).await
+    }
+
+    async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'static, kube::Result<Line<K>>>> {
+        watch(&self.client, self.request.watch(&self.watch, revision).map_err(kube::Error::BuildRequest)?).await
     }
 }
 
@@ -122,20 +186,34 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Send + Sync,
 {
+    fn kind(&self) -> String {
+        self.request.url_path.clone()
+    }
+
     async fn list(&self) -> kube::Result<List<PartialObjectMeta<K>>> {
         let request = self.request.list_metadata(&ListParams::default()).map_err(kube::Error::BuildRequest)?;
-        let List { metadata, items } = self.client.request::<List<Partial>>(request).await?;
+        let List { metadata, items, unreadable } = list::<Partial>(&self.client, request).await?;
         let items = items.into_iter().map(|item| item.metadata.into_response_partial()).collect();
-        Ok(List { metadata, items })
+        Ok(List { metadata, items, unreadable })
     }
 
     async fn watch(
         &self,
         revision: &str,
-    ) -> kube::Result<BoxStream<'_, kube::Result<WatchEvent<PartialObjectMeta<K>>>>> {
+    ) -> kube::Result<BoxStream<'static, kube::Result<Line<PartialObjectMeta<K>>>>> {
         let request = self.request.watch_metadata(&watch_params(), revision).map_err(kube::Error::BuildRequest)?;
-        let events = self.client.request_events::<Partial>(request).await?;
-        Ok(events.map(|event| event.map(whole_event)).boxed())
+        let lines = watch::<Partial>(&self.client, request).await?;
+        Ok(lines.map(|line| line.map(whole_line)).boxed())
+    }
+}
+
+fn whole_line<K: Resource + Clone>(line: Line<Partial>) -> Line<PartialObjectMeta<K>> {
+    match line {
+        Line::Event(event) => Line::Event(whole_event(event)),
+        Line::Unreadable(unreadable) => Line::Unreadable(unreadable),
+        Line::Removed(unreadable, last) => {
+            Line::Removed(unreadable, last.map(|last| last.metadata.into_response_partial()))
+        }
     }
 }
 
@@ -149,7 +227,33 @@ fn whole_event<K: Resource + Clone>(event: WatchEvent<Partial>) -> WatchEvent<Pa
     }
 }
 
-async fn follow_source<T: ResourceExt + Clone>(source: impl Source<T>, out: mpsc::Sender<Sight<T>>) {
+/// The objects that cannot be read, each of which is named once.
+struct Named {
+    /// Of which kind.
+    kind: String,
+    keys: HashSet<String>,
+}
+
+impl Named {
+    fn tell(&mut self, unreadable: &Unreadable) {
+        if self.keys.len() >= NAMED_MOST {
+            self.keys.clear();
+        }
+        let key = unreadable.identity.key();
+        if self.keys.insert(key.clone()) {
+            let Self { kind, .. } = self;
+            warn!(kind, key, error = %unreadable.error, "an object cannot be read; going on without it");
+        }
+    }
+
+    /// Whatever comes under this name is another object.
+    fn forget(&mut self, unreadable: &Unreadable) {
+        self.keys.remove(&unreadable.identity.key());
+    }
+}
+
+async fn follow_source<T: ResourceExt + Clone>(source: &impl Source<T>, out: &mpsc::Sender<Sight<T>>) {
+    let mut named = Named { kind: source.kind(), keys: HashSet::new() };
     let mut pause = RETRY;
     while !out.is_closed() {
         let list = match source.list().await {
@@ -162,11 +266,12 @@ async fn follow_source<T: ResourceExt + Clone>(source: impl Source<T>, out: mpsc
             }
         };
         pause = RETRY;
+        list.unreadable.iter().for_each(|unreadable| named.tell(unreadable));
         let mut revision = list.metadata.resource_version.clone().unwrap_or_default();
         if out.send(Sight::Listed(list.items)).await.is_err() {
             return;
         }
-        while let Resume::From(next) = watch_once(&source, revision, &out).await {
+        while let Resume::From(next) = watch_once(source, revision, &mut named, out).await {
             revision = next;
         }
     }
@@ -183,6 +288,7 @@ enum Resume {
 async fn watch_once<T: ResourceExt + Clone>(
     source: &impl Source<T>,
     mut revision: String,
+    named: &mut Named,
     out: &mpsc::Sender<Sight<T>>,
 ) -> Resume {
     let mut stream = match source.watch(&revision).await {
@@ -200,14 +306,32 @@ async fn watch_once<T: ResourceExt + Clone>(
         };
         let sight = match item {
             None => return Resume::From(revision),
-            Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object))) => Sight::Changed(object),
-            Some(Ok(WatchEvent::Deleted(object))) => Sight::Removed(object),
-            Some(Ok(WatchEvent::Bookmark(mark))) => {
+            Some(Ok(Line::Event(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => Sight::Changed(object),
+            Some(Ok(Line::Event(WatchEvent::Deleted(object)) | Line::Removed(_, Some(object)))) => {
+                Sight::Removed(object)
+            }
+            Some(Ok(Line::Unreadable(unreadable))) => {
+                named.tell(&unreadable);
+                revision = unreadable.identity.resource_version.unwrap_or(revision);
+                continue;
+            }
+            Some(Ok(Line::Removed(unreadable, None))) => {
+                named.forget(&unreadable);
+                revision = unreadable.identity.resource_version.unwrap_or(revision);
+                continue;
+            }
+            Some(Ok(Line::Event(WatchEvent::Bookmark(mark)))) => {
                 revision = mark.metadata.resource_version;
                 continue;
             }
-            Some(Ok(WatchEvent::Error(status))) => {
+            Some(Ok(Line::Event(WatchEvent::Error(status)))) => {
                 debug!(code = status.code, message = %status.message, "the watch cannot go on");
+                return Resume::ByListing;
+            }
+            Some(Err(error @ kube::Error::SerdeError(_))) => {
+                // It would be the next event again.
+                warn!(%error, "the watch told what nobody can read; listing again");
+                tokio::time::sleep(RETRY).await;
                 return Resume::ByListing;
             }
             Some(Err(error)) => {

@@ -7,6 +7,7 @@
 mod cgroup;
 mod container;
 pub mod embedded;
+mod ids;
 pub mod image;
 pub mod network;
 pub mod shim;

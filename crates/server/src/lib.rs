@@ -34,6 +34,7 @@ mod lines;
 mod list;
 mod logs_exec;
 mod metrics;
+mod mountable_secrets;
 mod namespaces;
 mod negotiate;
 mod node;
@@ -124,19 +125,32 @@ impl std::fmt::Debug for Server {
     }
 }
 
+/// Starts one part of the server's own work, which goes on until it is told to stop, whatever breaks in it.
+fn background<F>(
+    part: &'static str,
+    state: &Arc<State>,
+    stop: &CancellationToken,
+    work: impl Fn(Arc<State>, CancellationToken) -> F + Send + 'static,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (state, stop) = (Arc::clone(state), stop.clone());
+    tokio::spawn(supervision::keep(part, move || work(Arc::clone(&state), stop.clone())));
+}
+
 impl Server {
     /// Makes the objects that must exist at start and begins to look after them.
     pub async fn new(config: ServerConfig) -> Result<Self, ServerError> {
         let state = Arc::new(State::new(config));
         bootstrap::run(&state).await.map_err(ServerError::Bootstrap)?;
         let stop = CancellationToken::new();
-        tokio::spawn(namespaces::keep(Arc::clone(&state), stop.clone()));
-        tokio::spawn(events::expire(Arc::clone(&state), stop.clone()));
-        tokio::spawn(quotas::keep(Arc::clone(&state), stop.clone()));
-        tokio::spawn(rbac::aggregate::keep(Arc::clone(&state), stop.clone()));
-        tokio::spawn(own_service::keep(Arc::clone(&state), stop.clone()));
-        tokio::spawn(account_secrets::keep(Arc::clone(&state), stop.clone()));
-        tokio::spawn(protection::keep(Arc::clone(&state), stop.clone()));
+        background("namespaces", &state, &stop, namespaces::keep);
+        background("events", &state, &stop, events::expire);
+        background("quotas", &state, &stop, quotas::keep);
+        background("rbac", &state, &stop, rbac::aggregate::keep);
+        background("own-service", &state, &stop, own_service::keep);
+        background("account-secrets", &state, &stop, account_secrets::keep);
+        background("protection", &state, &stop, protection::keep);
         Ok(Self { state, _background: Arc::new(stop.drop_guard()) })
     }
 

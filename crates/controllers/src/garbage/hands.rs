@@ -39,6 +39,8 @@ pub(super) enum Failure {
     Contended,
     #[error("{0} dependents are still to be heard of")]
     Behind(usize),
+    #[error("the collector broke on it")]
+    Broke(#[source] supervision::Panic),
 }
 
 /// What the collector can do. Shared by everything that is under way.

@@ -167,7 +167,10 @@ impl Collector {
                 Some(thing) if need != Need::Nothing => {
                     let (thing, hands) = (thing.clone(), Arc::clone(&self.hands));
                     self.busy.insert(uid.clone());
-                    self.under_way.spawn(async move { (uid, see_to(&hands, &thing, need).await) });
+                    self.under_way.spawn(async move {
+                        let seen_to = supervision::catch("garbage", see_to(&hands, &thing, need)).await;
+                        (uid, seen_to.unwrap_or_else(|panic| Err(Failure::Broke(panic))))
+                    });
                 }
                 Some(_) | None => drop(self.failed.remove(&uid)),
             }

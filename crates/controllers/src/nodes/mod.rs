@@ -8,7 +8,7 @@ mod watchman;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use client::{Sight, about_node, about_pod, follow};
+use client::{Sight, about_node, about_pod, follow, list_readable};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use crate::caught::caught;
 use crate::events::Teller;
 use crate::feed::Feed;
 use watchman::{Act, NOT_READY, Name, UNREACHABLE, Watchman};
@@ -60,7 +61,7 @@ async fn watch(hands: Hands, mut watchman: Watchman, mut nodes: Feed<Node>, mut 
             }
             let hands = hands.clone();
             tasks.spawn(async move {
-                let outcome = hands.perform(&act).await;
+                let outcome = caught("nodes", hands.perform(&act)).await;
                 (act, Some(outcome))
             });
         }
@@ -167,7 +168,7 @@ impl Hands {
         let all: Api<Pod> = Api::all(self.client.clone());
         let selector = format!("spec.nodeName={node}");
         let mut outcome = Ok(());
-        for pod in all.list(&ListParams::default().fields(&selector)).await? {
+        for pod in list_readable(all, &ListParams::default().fields(&selector)).await? {
             let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
             if !conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
                 continue;

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use crate::caught::caught;
 use crate::ending::{Meant, end};
 use crate::feed::Feed;
 use crate::pod::PodView;
@@ -48,7 +49,7 @@ pub(crate) async fn run(client: kube::Client, settings: Settings, mut pods: Feed
             let Some(pod) = keeper.pod(&uid).cloned() else { continue };
             let client = client.clone();
             tasks.spawn(async move {
-                let outcome = collect(&client, &uid, &pod, why).await;
+                let outcome = caught("pod-gc", collect(&client, &uid, &pod, why)).await;
                 Ended::Collected(uid, why, outcome)
             });
         }
@@ -98,7 +99,7 @@ pub(crate) async fn run(client: kube::Client, settings: Settings, mut pods: Feed
                     let client = client.clone();
                     tasks.spawn(async move {
                         let nodes: Api<Node> = Api::all(client);
-                        let found = nodes.get_opt(&name).await.map(|found| found.is_none());
+                        let found = caught("pod-gc", nodes.get_opt(&name)).await.map(|found| found.is_none());
                         Ended::Asked(name, found)
                     });
                 }

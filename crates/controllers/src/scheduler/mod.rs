@@ -29,6 +29,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use crate::caught::caught;
 use crate::ending::{Meant, end};
 use crate::pod::PodView;
 use plan::{Placement, Planner, Victim};
@@ -157,7 +158,7 @@ impl State {
         let Some(pod) = self.planner.assume(&uid, Arc::clone(&node)) else { return };
         let client = client.clone();
         self.binding.spawn(async move {
-            let outcome = bind(&client, &pod, &node).await;
+            let outcome = caught("scheduler", bind(&client, &pod, &node)).await;
             Ended { uid, pod, node, outcome }
         });
     }

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use crate::caught::caught;
 use crate::ending::{Meant, end};
 use crate::events::Teller;
 use crate::feed::Feed;
@@ -49,7 +50,10 @@ async fn evict_all(client: kube::Client, mut pods: Feed<PodView>, mut nodes: Fee
             && let Some(pod) = waiting.pop()
         {
             let (client, teller) = (client.clone(), teller.clone());
-            tasks.spawn(async move { (pod.uid().unwrap_or_default(), evict(&client, &teller, &pod).await) });
+            tasks.spawn(async move {
+                let evicted = caught("taint-eviction", evict(&client, &teller, &pod)).await;
+                (pod.uid().unwrap_or_default(), evicted)
+            });
         }
         let wake = plan.next_wake().map(|at| Instant::now() + until(at));
         let acts = tokio::select! {

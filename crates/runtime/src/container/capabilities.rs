@@ -92,6 +92,31 @@ impl Capabilities {
         )
         .doing(|| "set capabilities".to_owned())
     }
+
+    /// Makes sure of both: no more than these are within reach, none can be handed on, and none are held by a user that is
+    /// not root. Without inheritable capabilities there are no ambient ones either.
+    pub(crate) fn verify(self, uid: u32) -> Result<(), SetupError> {
+        let held = rustix::thread::capabilities(None).doing(|| "read own capabilities".to_owned())?;
+        let allowed = if uid == 0 { self.0 } else { 0 };
+        let wrong = |which: &str, set: u64| Err(SetupError(format!("the process holds {which} capabilities {set:#x}")));
+        for (which, set, allowed) in [
+            ("effective", held.effective, allowed),
+            ("permitted", held.permitted, allowed),
+            ("inheritable", held.inheritable, 0),
+        ] {
+            if set.bits() & !allowed != 0 {
+                return wrong(which, set.bits());
+            }
+        }
+        for number in 0..64 {
+            let one = CapabilitySet::from_bits_retain(1 << number);
+            let Ok(in_reach) = rustix::thread::capability_is_in_bounding_set(one) else { break };
+            if in_reach && self.0 & (1 << number) == 0 {
+                return wrong("bounding", 1 << number);
+            }
+        }
+        Ok(())
+    }
 }
 
 fn names(written: &[String]) -> impl Iterator<Item = String> + '_ {
