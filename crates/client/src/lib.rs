@@ -8,5 +8,5 @@ mod follow;
 mod lean;
 
 pub use events::{Grade, Recorder, about_node, about_pod};
-pub use follow::{Sight, follow, follow_metadata};
+pub use follow::{Change, Sight, follow, follow_changes, follow_metadata};
 pub use lean::lean_metadata;
