@@ -24,16 +24,6 @@ impl<T, const INDICES: usize> Objects<T, INDICES> {
         self.objects.get(uid)
     }
 
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.objects.len()
-    }
-
-    /// Whether there is none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.objects.is_empty()
-    }
-
     /// Every object, with its UID.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &T)> {
         self.objects.iter()

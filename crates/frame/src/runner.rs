@@ -21,6 +21,9 @@ const TAKEN_IN_MAX: usize = 1024;
 /// A key that failed so often in a row is worth a line in the log.
 const FAILURES_TOLD: u32 = 5;
 
+/// What a source says, with its number and its name; nothing, if it has ended.
+type Told<I> = (usize, &'static str, Option<News<I>>);
+
 /// Something was to be done, and this came of it.
 struct Pass<C: Controller> {
     key: C::Key,
@@ -43,12 +46,12 @@ pub async fn run<C: Controller, E: Effects<C>>(
     limits: Limits,
     clock: Clock,
 ) {
-    let unlisted: BTreeSet<&'static str> = sources.iter().map(|source| source.name).collect();
-    let mut told: SelectAll<BoxStream<'static, (&'static str, Option<News<C::Input>>)>> = SelectAll::new();
-    for Source { name, news } in sources {
+    let unlisted: BTreeSet<usize> = (0..sources.len()).collect();
+    let mut told: SelectAll<BoxStream<'static, Told<C::Input>>> = SelectAll::new();
+    for (number, Source { name, news }) in sources.into_iter().enumerate() {
         // The end of a source is told as well.
         let news = news.map(Some).chain(futures::stream::iter([None]));
-        told.push(news.map(move |news| (name, news)).boxed());
+        told.push(news.map(move |news| (number, name, news)).boxed());
     }
     let first_lists = limits.first_lists.map(|longest| Instant::now() + longest);
     let mut runner = Runner {
@@ -103,17 +106,17 @@ struct Runner<C: Controller, E> {
     queue: Queue<C::Key>,
     running: JoinSet<Pass<C>>,
     /// Sources that have not said yet what there is.
-    unlisted: BTreeSet<&'static str>,
+    unlisted: BTreeSet<usize>,
     limits: Limits,
     clock: Clock,
 }
 
 impl<C: Controller, E: Effects<C>> Runner<C, E> {
     /// Answers whether there is more to come.
-    fn take_in(&mut self, told: Option<(&'static str, Option<News<C::Input>>)>) -> bool {
-        let Some((source, Some(News { input, listed, revision }))) = told else { return false };
+    fn take_in(&mut self, told: Option<Told<C::Input>>) -> bool {
+        let Some((number, source, Some(News { input, listed, revision }))) = told else { return false };
         if listed {
-            self.unlisted.remove(source);
+            self.unlisted.remove(&number);
         }
         let now = self.clock.now();
         if let Some(input) = input {

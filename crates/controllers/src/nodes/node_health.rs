@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use client::Sight;
+use frame::{Controller, Now, Outcome, Plan, Wake};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
@@ -34,23 +36,23 @@ const LARGE: usize = 50;
 /// A node's name.
 pub(super) type Name = Arc<str>;
 
-/// What is to be done about a node. Doing it again does no harm.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Act {
-    /// Say that nobody knows how it is, unless it has posted a status since this heartbeat.
-    Silent { node: Name, heartbeat: Option<Timestamp> },
-    /// Give it the one of the two `NoExecute` taints that is named, and take the other away.
-    Taint { node: Name, key: Option<&'static str> },
-    /// Say that its pods are not ready.
-    PodsNotReady { node: Name },
+/// What of nodes is told.
+#[derive(Debug)]
+pub(super) enum Input {
+    Nodes(Sight<Arc<Node>>),
+    /// Of `kube-node-lease`, each called like its node.
+    Leases(Sight<Arc<Lease>>),
 }
 
-impl Act {
-    pub(super) fn node(&self) -> &Name {
-        match self {
-            Self::Silent { node, .. } | Self::Taint { node, .. } | Self::PodsNotReady { node } => node,
-        }
-    }
+/// What is to be done about a node. Doing it again does no harm.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Action {
+    /// Say that nobody knows how it is, unless it has posted a status since this heartbeat.
+    Silent { heartbeat: Option<Timestamp>, at: Timestamp },
+    /// Give it the one of the two `NoExecute` taints that is named, and take the other away.
+    Taint { key: Option<&'static str>, at: Timestamp },
+    /// Say that its pods are not ready.
+    PodsNotReady { at: Timestamp },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +63,7 @@ enum Ready {
     NeverSaid,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Known {
     version: u64,
     zone: String,
@@ -77,28 +79,35 @@ struct Known {
 }
 
 /// Everything known of nodes.
-#[derive(Debug)]
-pub(super) struct Watchman {
+#[derive(Clone, Debug)]
+pub(super) struct NodeHealth {
     grace: Duration,
     nodes: BTreeMap<Name, Known>,
     /// When a node of a zone was given up last.
     gave_up: BTreeMap<String, Instant>,
 }
 
-impl Watchman {
+impl NodeHealth {
     pub(super) fn new(grace: Duration) -> Self {
         Self { grace, nodes: BTreeMap::new(), gave_up: BTreeMap::new() }
     }
 
-    pub(super) fn all_nodes(&mut self, now: Instant, nodes: &[Arc<Node>]) {
+    fn all_nodes(&mut self, now: Instant, nodes: &[Arc<Node>]) -> Vec<Name> {
         let here: BTreeSet<String> = nodes.iter().map(|node| node.name_any()).collect();
         self.nodes.retain(|name, _| here.contains(&**name));
         for node in nodes {
             self.node_seen(now, node);
         }
+        self.everybody()
     }
 
-    pub(super) fn node_seen(&mut self, now: Instant, node: &Node) {
+    /// How one node is decides what may be done about the others.
+    fn everybody(&self) -> Vec<Name> {
+        self.nodes.keys().cloned().collect()
+    }
+
+    /// Answers for whom it matters.
+    fn node_seen(&mut self, now: Instant, node: &Node) -> Vec<Name> {
         let name: Name = node.name_any().into();
         let version = node.resource_version().and_then(|text| text.parse().ok()).unwrap_or(0);
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
@@ -117,24 +126,26 @@ impl Watchman {
         let taints = (has(NOT_READY), has(UNREACHABLE));
         let fresh = Known { version, zone, ready, heartbeat, taints, heard: now, renewed: None, pods_told: false };
         match self.nodes.get_mut(&name) {
-            // What we wrote ourselves came back before what was on its way.
-            Some(known) if known.version > version => {}
+            // What was on its way when it was listed.
+            Some(known) if known.version > version => Vec::new(),
             Some(known) => {
+                let same = (known.ready, &known.zone) == (fresh.ready, &fresh.zone);
                 // Its silence is over when it posts a status, not when we write that it is silent.
                 let spoke = ready != Ready::Unknown && (heartbeat != known.heartbeat || ready != known.ready);
                 let heard = if spoke { now } else { known.heard };
                 let pods_told = known.pods_told && ready == Ready::Unknown;
                 *known = Known { heard, pods_told, renewed: known.renewed, ..fresh };
+                if same { vec![name] } else { self.everybody() }
             }
-            None => drop(self.nodes.insert(name, fresh)),
+            None => {
+                self.nodes.insert(name, fresh);
+                self.everybody()
+            }
         }
     }
 
-    pub(super) fn node_gone(&mut self, name: &str) {
-        self.nodes.remove(name);
-    }
-
-    pub(super) fn lease_seen(&mut self, now: Instant, lease: &Lease) {
+    /// A lease that is renewed moves a deadline, which is found out when it is reached.
+    fn lease_seen(&mut self, now: Instant, lease: &Lease) {
         let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
         let Some(known) = self.nodes.get_mut(&*lease.name_any()) else { return };
         if renewed.is_some() && known.renewed != renewed {
@@ -147,62 +158,17 @@ impl Watchman {
     }
 
     /// The pods of a node were told about.
-    pub(super) fn pods_told(&mut self, name: &str) {
+    fn pods_told(&mut self, name: &str) {
         if let Some(known) = self.nodes.get_mut(name) {
             known.pods_told = known.ready == Ready::Unknown;
         }
     }
 
-    /// Everything that is to be done by now. Facts change by being told, so the same answer comes until they do.
-    pub(super) fn acts(&mut self, now: Instant) -> Vec<Act> {
-        let mut acts = Vec::new();
-        for (name, known) in &self.nodes {
-            if known.ready != Ready::Unknown && self.silent_at(known) <= now {
-                acts.push(Act::Silent { node: Arc::clone(name), heartbeat: known.heartbeat });
-            }
-        }
-        let all_down = self.all_down();
-        let mut given_up = Vec::new();
-        for (name, known) in &self.nodes {
-            let wanted = if all_down { None } else { wanted_taint(known.ready) };
-            if has_only(known, wanted) {
-                continue;
-            }
-            let is_new = wanted.is_some() && known.taints == (false, false);
-            if is_new && self.next_turn(now, &known.zone).is_none_or(|turn| turn > now) {
-                continue;
-            }
-            if is_new && given_up.contains(&known.zone) {
-                continue;
-            }
-            if is_new {
-                given_up.push(known.zone.clone());
-            }
-            acts.push(Act::Taint { node: Arc::clone(name), key: wanted });
-        }
-        // Last, so that a pod which cannot be written does not keep its node from being given up.
-        let untold = self.nodes.iter().filter(|(_, known)| known.ready == Ready::Unknown && !known.pods_told);
-        acts.extend(untold.map(|(name, _)| Act::PodsNotReady { node: Arc::clone(name) }));
-        acts
-    }
-
     /// A node of ours has been given up: the next one of its zone has to wait.
-    pub(super) fn gave_up(&mut self, now: Instant, name: &str) {
+    fn gave_up(&mut self, now: Instant, name: &str) {
         if let Some(known) = self.nodes.get(name) {
             self.gave_up.insert(known.zone.clone(), now);
         }
-    }
-
-    /// When time itself makes something necessary.
-    pub(super) fn next_wake(&self, now: Instant) -> Option<Instant> {
-        let silent = self.nodes.values().filter(|known| known.ready != Ready::Unknown).map(|it| self.silent_at(it));
-        let all_down = self.all_down();
-        let given_up = self
-            .nodes
-            .values()
-            .filter(|known| !all_down && wanted_taint(known.ready).is_some() && known.taints == (false, false));
-        let turns = given_up.filter_map(|known| self.next_turn(now, &known.zone));
-        silent.chain(turns).filter(|at| *at > now).min()
     }
 
     fn silent_at(&self, known: &Known) -> Instant {
@@ -231,6 +197,75 @@ impl Watchman {
             true => return None,
         };
         Some(self.gave_up.get(zone).map_or(now, |last| *last + pace))
+    }
+}
+
+impl Controller for NodeHealth {
+    type Input = Input;
+    type Key = Name;
+    type Action = Action;
+    type Answer = ();
+
+    fn observe(&mut self, now: Now, input: Input) -> Vec<Name> {
+        let now = now.instant;
+        match input {
+            Input::Nodes(Sight::Listed(all)) => self.all_nodes(now, &all),
+            Input::Nodes(Sight::Changed(node)) => self.node_seen(now, &node),
+            Input::Nodes(Sight::Removed(node)) => {
+                self.nodes.remove(&*node.name_any());
+                self.everybody()
+            }
+            Input::Leases(Sight::Listed(all)) => {
+                all.iter().for_each(|lease| self.lease_seen(now, lease));
+                Vec::new()
+            }
+            Input::Leases(Sight::Changed(lease)) => {
+                self.lease_seen(now, &lease);
+                Vec::new()
+            }
+            Input::Leases(Sight::Removed(_)) => Vec::new(),
+        }
+    }
+
+    fn plan(&self, name: &Name, Now { instant: now, timestamp: at }: Now) -> Plan<Action> {
+        let Some(known) = self.nodes.get(name) else { return Plan::default() };
+        let (mut actions, mut wake) = (Vec::new(), None);
+        if known.ready != Ready::Unknown {
+            match self.silent_at(known) {
+                silent if silent <= now => actions.push(Action::Silent { heartbeat: known.heartbeat, at }),
+                silent => wake = Some(Wake { at: silent, why: "the node has said nothing for its grace" }),
+            }
+        }
+        let wanted = if self.all_down() { None } else { wanted_taint(known.ready) };
+        if !has_only(known, wanted) {
+            let is_new = wanted.is_some() && known.taints == (false, false);
+            match if is_new { self.next_turn(now, &known.zone) } else { Some(now) } {
+                Some(turn) if turn <= now => actions.push(Action::Taint { key: wanted, at }),
+                Some(turn) => {
+                    let turn = Wake { at: turn, why: "another node of its zone was given up" };
+                    wake = Some(wake.map_or(turn, |wake| wake.min(turn)));
+                }
+                None => {}
+            }
+        }
+        // Last, so that a pod which cannot be written does not keep its node from being given up.
+        if known.ready == Ready::Unknown && !known.pods_told {
+            actions.push(Action::PodsNotReady { at });
+        }
+        Plan { actions, wake }
+    }
+
+    fn begun(&mut self, now: Now, name: &Name, actions: &[Action]) {
+        if actions.iter().any(|action| matches!(action, Action::Taint { key: Some(_), .. })) {
+            self.gave_up(now.instant, name);
+        }
+    }
+
+    fn ended(&mut self, _: Now, name: &Name, action: Action, outcome: Outcome<()>) -> Vec<Name> {
+        if let (Action::PodsNotReady { .. }, Outcome::Done(())) = (action, outcome) {
+            self.pods_told(name);
+        }
+        Vec::new()
     }
 }
 
@@ -273,12 +308,47 @@ mod tests {
             .unwrap()
     }
 
+    /// What is to be done about which node, without the time.
+    #[derive(PartialEq, Debug)]
+    enum Act {
+        Silent { node: Name, heartbeat: Option<Timestamp> },
+        Taint { node: Name, key: Option<&'static str> },
+        PodsNotReady { node: Name },
+    }
+
     fn silent(node: &str, heartbeat: i64) -> Act {
         Act::Silent { node: node.into(), heartbeat: Some(Timestamp::from_second(heartbeat).unwrap()) }
     }
 
     fn taint(node: &str, key: Option<&'static str>) -> Act {
         Act::Taint { node: node.into(), key }
+    }
+
+    fn moment(instant: Instant) -> Now {
+        Now { instant, timestamp: Timestamp::UNIX_EPOCH }
+    }
+
+    impl NodeHealth {
+        /// Everything that would be begun by now, one node after the other.
+        fn acts(&self, now: Instant) -> Vec<Act> {
+            let (mut health, mut acts) = (self.clone(), Vec::new());
+            for node in self.everybody() {
+                let actions = health.plan(&node, moment(now)).actions;
+                health.begun(moment(now), &node, &actions);
+                let act = |action| match action {
+                    Action::Silent { heartbeat, .. } => Act::Silent { node: Arc::clone(&node), heartbeat },
+                    Action::Taint { key, .. } => Act::Taint { node: Arc::clone(&node), key },
+                    Action::PodsNotReady { .. } => Act::PodsNotReady { node: Arc::clone(&node) },
+                };
+                acts.extend(actions.into_iter().map(act));
+            }
+            acts
+        }
+
+        fn next_wake(&self, now: Instant) -> Option<Instant> {
+            let wakes = self.nodes.keys().filter_map(|node| self.plan(node, moment(now)).wake);
+            wakes.map(|wake| wake.at).min()
+        }
     }
 
     fn secs(seconds: u64) -> Duration {
@@ -288,104 +358,104 @@ mod tests {
     #[test]
     fn a_node_is_silent_exactly_a_grace_after_it_was_heard_last() {
         let now = Instant::now();
-        let mut watchman = Watchman::new(GRACE);
-        watchman.node_seen(now, &node("a", 1, "True", 1, None));
-        watchman.lease_seen(now, &lease("a", 1));
-        assert_eq!(watchman.next_wake(now), Some(now + GRACE));
-        watchman.lease_seen(now + secs(10), &lease("a", 11));
-        watchman.lease_seen(now + secs(20), &lease("a", 11));
+        let mut health = NodeHealth::new(GRACE);
+        health.node_seen(now, &node("a", 1, "True", 1, None));
+        health.lease_seen(now, &lease("a", 1));
+        assert_eq!(health.next_wake(now), Some(now + GRACE));
+        health.lease_seen(now + secs(10), &lease("a", 11));
+        health.lease_seen(now + secs(20), &lease("a", 11));
         let at = now + secs(60);
-        assert_eq!(watchman.next_wake(now), Some(at));
-        assert_eq!(watchman.acts(at - secs(1)), []);
-        assert_eq!(watchman.acts(at), [silent("a", 1)]);
+        assert_eq!(health.next_wake(now), Some(at));
+        assert_eq!(health.acts(at - secs(1)), []);
+        assert_eq!(health.acts(at), [silent("a", 1)]);
         // A status counts as much as a lease.
-        watchman.node_seen(at, &node("a", 2, "True", 61, None));
-        assert_eq!(watchman.acts(at), []);
-        assert_eq!(watchman.next_wake(at), Some(at + GRACE));
+        health.node_seen(at, &node("a", 2, "True", 61, None));
+        assert_eq!(health.acts(at), []);
+        assert_eq!(health.next_wake(at), Some(at + GRACE));
     }
 
     #[test]
     fn a_node_that_never_said_how_it_is_has_a_little_longer() {
         let now = Instant::now();
-        let mut watchman = Watchman::new(GRACE);
-        watchman.node_seen(now, &node("a", 1, "", 0, None));
-        assert_eq!(watchman.acts(now + secs(59)), []);
-        assert_eq!(watchman.acts(now + secs(60)), [Act::Silent { node: "a".into(), heartbeat: None }]);
+        let mut health = NodeHealth::new(GRACE);
+        health.node_seen(now, &node("a", 1, "", 0, None));
+        assert_eq!(health.acts(now + secs(59)), []);
+        assert_eq!(health.acts(now + secs(60)), [Act::Silent { node: "a".into(), heartbeat: None }]);
     }
 
     #[test]
     fn a_silent_node_is_given_up_and_taken_back() {
         let now = Instant::now();
-        let mut watchman = Watchman::new(GRACE);
-        watchman.node_seen(now, &node("a", 1, "True", 1, None));
-        watchman.node_seen(now, &node("b", 2, "True", 1, None));
-        watchman.node_seen(now + secs(50), &node("a", 3, "Unknown", 1, None));
+        let mut health = NodeHealth::new(GRACE);
+        health.node_seen(now, &node("a", 1, "True", 1, None));
+        health.node_seen(now, &node("b", 2, "True", 1, None));
+        health.node_seen(now + secs(50), &node("a", 3, "Unknown", 1, None));
         let expected = [taint("a", Some(UNREACHABLE)), Act::PodsNotReady { node: "a".into() }];
-        let acts = watchman.acts(now + secs(49));
+        let acts = health.acts(now + secs(49));
         assert_eq!(acts, expected);
-        watchman.pods_told("a");
-        watchman.gave_up(now + secs(49), "a");
-        watchman.node_seen(now + secs(49), &node("a", 4, "Unknown", 1, Some(UNREACHABLE)));
-        assert_eq!(watchman.acts(now + secs(49)), []);
+        health.pods_told("a");
+        health.gave_up(now + secs(49), "a");
+        health.node_seen(now + secs(49), &node("a", 4, "Unknown", 1, Some(UNREACHABLE)));
+        assert_eq!(health.acts(now + secs(49)), []);
         // What was on its way is older than what we know.
-        watchman.node_seen(now + secs(49), &node("a", 3, "Unknown", 1, None));
-        assert_eq!(watchman.acts(now + secs(49)), []);
-        watchman.node_seen(now + secs(49), &node("a", 5, "True", 90, Some(UNREACHABLE)));
-        assert_eq!(watchman.acts(now + secs(49)), [taint("a", None)]);
+        health.node_seen(now + secs(49), &node("a", 3, "Unknown", 1, None));
+        assert_eq!(health.acts(now + secs(49)), []);
+        health.node_seen(now + secs(49), &node("a", 5, "True", 90, Some(UNREACHABLE)));
+        assert_eq!(health.acts(now + secs(49)), [taint("a", None)]);
         // The next silence is told about again.
-        watchman.node_seen(now + secs(49), &node("a", 6, "True", 90, None));
-        watchman.node_seen(now + secs(49), &node("a", 7, "Unknown", 90, None));
-        assert_eq!(watchman.acts(now + secs(49))[0], Act::PodsNotReady { node: "a".into() });
+        health.node_seen(now + secs(49), &node("a", 6, "True", 90, None));
+        health.node_seen(now + secs(49), &node("a", 7, "Unknown", 90, None));
+        assert_eq!(health.acts(now + secs(49))[0], Act::PodsNotReady { node: "a".into() });
     }
 
     #[test]
     fn a_node_that_says_it_is_not_ready_keeps_its_pods_as_they_are() {
         let now = Instant::now();
-        let mut watchman = Watchman::new(GRACE);
-        watchman.node_seen(now, &node("a", 1, "False", 1, None));
-        watchman.node_seen(now, &node("b", 2, "True", 1, None));
-        assert_eq!(watchman.acts(now), [taint("a", Some(NOT_READY))]);
+        let mut health = NodeHealth::new(GRACE);
+        health.node_seen(now, &node("a", 1, "False", 1, None));
+        health.node_seen(now, &node("b", 2, "True", 1, None));
+        assert_eq!(health.acts(now), [taint("a", Some(NOT_READY))]);
         // From one word to the other at once, whatever the pace.
-        watchman.gave_up(now, "a");
-        watchman.node_seen(now, &node("a", 3, "Unknown", 1, Some(NOT_READY)));
-        assert!(watchman.acts(now).contains(&taint("a", Some(UNREACHABLE))));
+        health.gave_up(now, "a");
+        health.node_seen(now, &node("a", 3, "Unknown", 1, Some(NOT_READY)));
+        assert!(health.acts(now).contains(&taint("a", Some(UNREACHABLE))));
     }
 
     #[test]
     fn nobody_is_given_up_while_everybody_is_silent() {
         let now = Instant::now();
-        let mut watchman = Watchman::new(GRACE);
-        watchman.node_seen(now, &node("a", 1, "Unknown", 1, Some(UNREACHABLE)));
-        watchman.pods_told("a");
-        assert_eq!(watchman.acts(now), [taint("a", None)], "it was alone, or the last to fall");
-        watchman.node_seen(now, &node("a", 2, "Unknown", 1, None));
-        assert_eq!(watchman.acts(now), []);
-        assert_eq!(watchman.next_wake(now), None);
-        watchman.node_seen(now, &node("b", 3, "True", 1, None));
-        assert_eq!(watchman.acts(now), [taint("a", Some(UNREACHABLE))]);
+        let mut health = NodeHealth::new(GRACE);
+        health.node_seen(now, &node("a", 1, "Unknown", 1, Some(UNREACHABLE)));
+        health.pods_told("a");
+        assert_eq!(health.acts(now), [taint("a", None)], "it was alone, or the last to fall");
+        health.node_seen(now, &node("a", 2, "Unknown", 1, None));
+        assert_eq!(health.acts(now), []);
+        assert_eq!(health.next_wake(now), None);
+        health.node_seen(now, &node("b", 3, "True", 1, None));
+        assert_eq!(health.acts(now), [taint("a", Some(UNREACHABLE))]);
     }
 
     #[test]
     fn nodes_are_given_up_one_at_a_time() {
         let now = Instant::now();
-        let mut watchman = Watchman::new(GRACE);
+        let mut health = NodeHealth::new(GRACE);
         for (index, name) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
             let ready = if index < 2 { "Unknown" } else { "True" };
-            watchman.node_seen(now, &node(name, 1, ready, 1, None));
-            watchman.pods_told(name);
+            health.node_seen(now, &node(name, 1, ready, 1, None));
+            health.pods_told(name);
         }
-        assert_eq!(watchman.acts(now), [taint("a", Some(UNREACHABLE))]);
-        watchman.gave_up(now, "a");
-        watchman.node_seen(now, &node("a", 2, "Unknown", 1, Some(UNREACHABLE)));
-        assert_eq!(watchman.acts(now), []);
-        assert_eq!(watchman.next_wake(now), Some(now + PACE));
-        assert_eq!(watchman.acts(now + PACE), [taint("b", Some(UNREACHABLE))]);
+        assert_eq!(health.acts(now), [taint("a", Some(UNREACHABLE))]);
+        health.gave_up(now, "a");
+        health.node_seen(now, &node("a", 2, "Unknown", 1, Some(UNREACHABLE)));
+        assert_eq!(health.acts(now), []);
+        assert_eq!(health.next_wake(now), Some(now + PACE));
+        assert_eq!(health.acts(now + PACE), [taint("b", Some(UNREACHABLE))]);
         // Most of a small zone: nobody more, until it is better.
         for name in ["c", "d"] {
-            watchman.node_seen(now, &node(name, 3, "Unknown", 1, None));
-            watchman.pods_told(name);
+            health.node_seen(now, &node(name, 3, "Unknown", 1, None));
+            health.pods_told(name);
         }
-        assert_eq!(watchman.acts(now + secs(49)), []);
-        assert_eq!(watchman.next_wake(now + secs(49)), Some(now + GRACE), "only the silence of the last one");
+        assert_eq!(health.acts(now + secs(49)), []);
+        assert_eq!(health.next_wake(now + secs(49)), Some(now + GRACE), "only the silence of the last one");
     }
 }
