@@ -19,6 +19,8 @@ pub mod scheduler;
 mod settings;
 mod taint_eviction;
 mod tolerations;
+#[cfg(test)]
+mod woken;
 
 use std::time::Duration;
 

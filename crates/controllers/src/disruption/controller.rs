@@ -253,3 +253,7 @@ impl Controller for Disruption {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "controller_tests.rs"]
+mod tests;

@@ -458,4 +458,32 @@ mod tests {
         assert_eq!(health.acts(now + secs(49)), []);
         assert_eq!(health.next_wake(now + secs(49)), Some(now + GRACE), "only the silence of the last one");
     }
+
+    /// For any order of facts: a node about which something is to be done was woken, or wakes when its grace or its turn has come.
+    #[test]
+    fn node_health_wakes_every_node_that_is_silent_or_given_up_in_time() {
+        use crate::woken::{Dice, Watched};
+
+        const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+        let mut acted = 0;
+        for seed in 1..=200 {
+            let (mut dice, mut watched) = (Dice::new(seed), Watched::new(NodeHealth::new(GRACE)));
+            for version in 1..=60 {
+                let name = dice.pick(&NAMES);
+                let second = i64::try_from(version).unwrap();
+                let taint = dice.pick(&[None, None, Some(NOT_READY), Some(UNREACHABLE)]);
+                let node = Arc::new(node(name, version, dice.pick(&["True", "False", "Unknown", ""]), second, taint));
+                let input = match dice.roll(6) {
+                    0..=2 => Input::Nodes(Sight::Changed(node)),
+                    3 => Input::Nodes(Sight::Removed(node)),
+                    4 => Input::Leases(Sight::Changed(Arc::new(lease(name, second)))),
+                    _ => Input::Nodes(Sight::Listed(vec![node])),
+                };
+                watched.tell(input, NAMES.map(Name::from), seed);
+                watched.pass(secs(dice.roll(4) as u64 * 9));
+            }
+            acted += watched.pending();
+        }
+        assert!(acted > 100, "the dice never asked for anything: {acted}");
+    }
 }

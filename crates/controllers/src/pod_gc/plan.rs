@@ -445,4 +445,54 @@ mod tests {
         let third = ended("third", "2026-01-04T00:00:00Z", "");
         assert_eq!(pod_seen(&mut gc, now, third), [collect("old", Why::Surplus)]);
     }
+
+    /// [AD-76] [AD-77] For any order of facts: whoever is to be collected was woken, and a start from lists finds the same pods.
+    #[test]
+    fn pod_gc_wakes_every_pod_that_is_to_be_collected_and_a_restart_finds_the_same() {
+        use crate::woken::{Dice, Watched};
+
+        const NODES: [&str; 4] = ["", "n1", "n2", "n3"];
+        let (mut collected, settings) = (0, Settings { ended_max: 2, ..Settings::default() });
+        for seed in 1..=200 {
+            let (mut dice, mut watched) = (Dice::new(seed), Watched::new(PodGc::new(settings)));
+            let keys: Vec<Key> = (0..6).map(|number| Key::Pod(format!("p{number}").into())).collect();
+            let keys = || keys.iter().cloned().chain(NODES.map(|name| Key::Node(name.into())));
+            let (mut pods, mut nodes) = (BTreeMap::new(), BTreeMap::new());
+            watched.tell(Input::Nodes(Sight::Listed(Vec::new())), keys(), seed);
+            for _ in 0..60 {
+                let (uid, name) = (format!("p{}", dice.roll(6)), dice.pick(&NODES[1..]));
+                let phase = dice.pick(&["Running", "Running", "Succeeded", "Failed"]);
+                let input = match dice.roll(7) {
+                    0..=3 => {
+                        let pod = Arc::new(pod(&uid, dice.pick(&NODES), phase, dice.flip()));
+                        pods.insert(uid, Arc::clone(&pod));
+                        Input::Pods(Sight::Changed(pod))
+                    }
+                    4 => match pods.remove(&uid) {
+                        Some(pod) => Input::Pods(Sight::Removed(pod)),
+                        None => continue,
+                    },
+                    5 => {
+                        let node = node(name, dice.pick(&["True", "Unknown"]), dice.flip().then_some(OUT_OF_SERVICE));
+                        nodes.insert(name, Arc::clone(&node));
+                        Input::Nodes(Sight::Changed(node))
+                    }
+                    _ => match nodes.remove(name) {
+                        Some(node) => Input::Nodes(Sight::Removed(node)),
+                        None => continue,
+                    },
+                };
+                watched.tell(input, keys(), seed);
+                watched.pass(Duration::from_secs(dice.roll(3) as u64 * 10));
+            }
+            collected += watched.pending();
+            let mut fresh = PodGc::new(settings);
+            fresh.observe(watched.now, Input::Pods(Sight::Listed(pods.into_values().collect())));
+            fresh.observe(watched.now, Input::Nodes(Sight::Listed(nodes.into_values().collect())));
+            for key in keys().filter(|key| matches!(key, Key::Pod(_))) {
+                assert_eq!(fresh.plan(&key, watched.now), watched.controller.plan(&key, watched.now), "seed {seed}");
+            }
+        }
+        assert!(collected > 100, "the dice never asked for anything: {collected}");
+    }
 }

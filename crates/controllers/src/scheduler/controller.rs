@@ -153,3 +153,84 @@ impl Controller for Scheduler {
         self.planner.take_woken()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::woken::{Dice, Watched};
+
+    fn pod(uid: &str, priority: usize, cpus: usize, node: Option<&str>) -> Arc<PodView> {
+        let container = json!({ "name": "a", "resources": { "requests": { "cpu": cpus.to_string() } } });
+        Arc::new(
+            serde_json::from_value(json!({ "metadata": { "name": uid, "namespace": "ns", "uid": uid },
+                "spec": { "containers": [container], "priority": priority, "nodeName": node } }))
+            .unwrap(),
+        )
+    }
+
+    fn node(name: &str, cpus: usize, ready: &str) -> Arc<Node> {
+        Arc::new(
+            serde_json::from_value(json!({ "metadata": { "name": name },
+                "status": { "allocatable": { "cpu": cpus.to_string() },
+                    "conditions": [{ "type": "Ready", "status": ready }] } }))
+            .unwrap(),
+        )
+    }
+
+    fn may_go(scheduler: &Scheduler, uid: &Uid, now: Now) -> bool {
+        scheduler.plan(uid, now).actions.iter().any(|action| !matches!(action, Action::Explain { .. }))
+    }
+
+    /// For any order of facts: a pod that has come to fit somewhere, or could have room made, was woken.
+    #[test]
+    fn scheduler_wakes_every_pod_that_can_be_placed() {
+        let mut placed = 0;
+        for seed in 1..=300 {
+            let (mut dice, Watched { controller: mut scheduler, now, .. }) =
+                (Dice::new(seed), Watched::new(Scheduler::default()));
+            let uids: Vec<Uid> = (0..6).map(|number| format!("p{number}").into()).collect();
+            let mut pending = std::collections::BTreeSet::new();
+            for _ in 0..60 {
+                let uid = dice.pick(&["p0", "p1", "p2", "p3", "p4", "p5"]);
+                let on = dice.pick(&[None, None, Some("n0"), Some("n1")]);
+                let pod = pod(uid, dice.roll(3), 1 + dice.roll(3), on);
+                let node = node(dice.pick(&["n0", "n1"]), dice.roll(6), dice.pick(&["True", "True", "False"]));
+                let input = match dice.roll(7) {
+                    0..=2 => Input::Pods(Sight::Changed(pod)),
+                    3 => Input::Pods(Sight::Removed(pod)),
+                    4 | 5 => Input::Nodes(Sight::Changed(node)),
+                    _ => Input::Nodes(Sight::Removed(node)),
+                };
+                pending.extend(scheduler.observe(now, input));
+                for uid in &uids {
+                    if may_go(&scheduler, uid, now) {
+                        assert!(pending.contains(uid), "seed {seed}: {uid} can be placed, and nobody woke it");
+                        placed += 1;
+                    } else {
+                        pending.remove(uid);
+                    }
+                }
+            }
+        }
+        assert!(placed > 1000, "the dice never asked for anything: {placed}");
+    }
+
+    /// A pod that is being bound has its room, until that fails.
+    #[test]
+    fn scheduler_gives_a_room_back_that_a_failed_binding_took() {
+        let Watched { controller: mut scheduler, now, .. } = Watched::new(Scheduler::default());
+        scheduler.observe(now, Input::Nodes(Sight::Listed(vec![node("n0", 1, "True")])));
+        scheduler.observe(now, Input::Pods(Sight::Listed(vec![pod("p0", 1, 1, None), pod("p1", 1, 1, None)])));
+        let (first, second): (Uid, Uid) = ("p0".into(), "p1".into());
+        let actions = scheduler.plan(&first, now).actions;
+        scheduler.begun(now, &first, &actions);
+        assert!(!may_go(&scheduler, &second, now));
+        let [bind] = <[Action; 1]>::try_from(actions).unwrap();
+        assert_eq!(scheduler.ended(now, &first, bind, Outcome::Failed), [second.clone()]);
+        assert!(may_go(&scheduler, &first, now) && may_go(&scheduler, &second, now));
+    }
+}

@@ -395,4 +395,40 @@ mod tests {
         stage.told(at(1), Input::Pods(Sight::Removed(pod("b", json!([])))));
         assert_eq!(stage.next_wake(), None);
     }
+
+    /// For any order of facts: whoever must leave was woken, or wakes when its time is up.
+    #[test]
+    fn taint_eviction_wakes_every_pod_that_must_leave_in_time() {
+        use crate::woken::{Dice, Watched};
+
+        let mut evicted = 0;
+        for seed in 1..=200 {
+            let (mut dice, mut watched) = (Dice::new(seed), Watched::new(TaintEviction::default()));
+            let keys: Vec<Uid> = (0..5).map(|number| format!("p{number}").into()).collect();
+            for _ in 0..60 {
+                let uid = format!("p{}", dice.roll(5));
+                let tolerations = match dice.roll(3) {
+                    0 => json!([]),
+                    1 => for_seconds(60 * i64::try_from(dice.roll(4)).unwrap()),
+                    _ => json!([{ "operator": "Exists" }]),
+                };
+                let taints = match dice.roll(3) {
+                    0 => json!([]),
+                    1 => unreachable(i64::try_from(dice.roll(100)).unwrap()),
+                    // One that nobody dated.
+                    _ => json!([{ "key": "node.kubernetes.io/unreachable", "effect": "NoExecute" }]),
+                };
+                let input = match dice.roll(6) {
+                    0..=2 => Input::Pods(Sight::Changed(pod(&uid, tolerations))),
+                    3 => Input::Pods(Sight::Removed(pod(&uid, json!([])))),
+                    4 => Input::Nodes(Sight::Changed(node(taints))),
+                    _ => Input::Nodes(Sight::Listed(if dice.flip() { vec![node(taints)] } else { Vec::new() })),
+                };
+                watched.tell(input, keys.iter().cloned(), seed);
+                watched.pass(std::time::Duration::from_secs(dice.roll(4) as u64 * 20));
+            }
+            evicted += watched.pending();
+        }
+        assert!(evicted > 100, "the dice never asked for anything: {evicted}");
+    }
 }
