@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use anyhow::{Context, Result};
 use cli::DownArgs;
 use node::Farewell;
-use runtime::Runtime;
+use runtime::verbs::*;
 use tokio::sync::mpsc;
 
 use crate::config::Config;

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use node::{Node, NodeConfig};
+use node::{Files, Memory, Node, NodeConfig};
 use runtime::embedded::{Embedded, EmbeddedConfig};
+use timeline::Clock;
 
 use crate::config::{Config, VERSION};
 use crate::instance::Instance;
@@ -46,10 +47,12 @@ impl Machine {
         .await
         .context("cannot start the container runtime")?;
         let runtime = Arc::new(runtime);
+        let data_dir = dir.join("node");
+        let memory = Memory::open(&data_dir.join("memory")).context("cannot mount the memory that volumes are in")?;
         let settings = NodeConfig {
             name: config.node_name.clone(),
             address: config.node_address(),
-            data_dir: dir.join("node"),
+            data_dir,
             images: dir.join("images"),
             eviction: config.eviction.clone(),
             images_kept: config.images_kept,
@@ -58,6 +61,10 @@ impl Machine {
             static_pods: Some(dir.join("manifests")),
             version: VERSION.to_owned(),
             api_port,
+            clock: Clock::of_machine(),
+            machine: node::Machine::read().context("cannot read what this machine is")?,
+            memory,
+            files: Files::Threads,
             joins_later: config.member.is_some(),
             takes_on_pods: config.serves,
         };

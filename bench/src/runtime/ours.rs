@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use futures::StreamExt as _;
-use runtime::{
-    ContainerId, ContainerSpec, Embedded, EmbeddedConfig, ExecSpec, PodUid, Runtime as _, RuntimeEvent, SandboxSpec,
-};
+use runtime::verbs::*;
+use runtime::{ContainerId, ContainerSpec, Embedded, EmbeddedConfig, ExecSpec, PodUid, RuntimeEvent, SandboxSpec};
 use tokio::sync::{Mutex, mpsc};
 
 use super::RuntimeArgs;

@@ -7,6 +7,7 @@
 //! it, [`deletion`] decides how an object leaves, [`status`] is every answer that is not an object.
 
 pub mod amounts;
+pub mod bounds;
 pub mod decode;
 pub mod deletion;
 pub mod discovery;

@@ -2,6 +2,8 @@
 //!
 //! Pure questions about stored roles and bindings. Which of them to read is the server's business.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::rules::value::{list, word};
@@ -87,7 +89,8 @@ pub fn account_user(namespace: &str, name: &str) -> String {
 
 /// Whether whoever has the rules in `own` has everything that `wanted` would give.
 pub fn covers(own: &[Value], wanted: &Value) -> bool {
-    let words = |key: &str| list(wanted, key).iter().filter_map(Value::as_str).collect::<Vec<_>>();
+    // Each once: what is said a thousand times over in every list would otherwise be asked a billion times.
+    let words = |key: &str| list(wanted, key).iter().filter_map(Value::as_str).collect::<BTreeSet<_>>();
     let (verbs, groups, resources, names) =
         (words("verbs"), words("apiGroups"), words("resources"), words("resourceNames"));
     let urls = words("nonResourceURLs");
@@ -115,7 +118,7 @@ pub fn covers(own: &[Value], wanted: &Value) -> bool {
                             && (limits.is_empty() || name.is_some_and(|name| limits.iter().any(|limit| limit == name)))
                     })
                 };
-                if names.is_empty() { held(None) } else { names.iter().all(|name| held(Some(name))) }
+                held(None) || (!names.is_empty() && names.iter().all(|name| held(Some(name))))
             })
         });
         of_urls && of_resources
@@ -176,5 +179,63 @@ mod tests {
         assert!(wants(&["update"], "secrets", &["a"]) && !wants(&["update"], "secrets", &["a", "b"]));
         assert!(!wants(&["update"], "secrets", &[]));
         assert!(!covers(&own, &json!({"verbs": ["get"], "nonResourceURLs": ["*"]})));
+    }
+
+    /// Upstream's rules of cover, each with the answer.
+    #[test]
+    fn covering_is_by_verb_group_resource_name_and_path() {
+        let on = |verbs: &[&str], groups: &[&str], resources: &[&str], names: &[&str]| {
+            json!({
+            "verbs": verbs, "apiGroups": groups, "resources": resources, "resourceNames": names})
+        };
+        let paths = |urls: &[&str]| json!({"verbs": ["get"], "nonResourceURLs": urls});
+        let pods = || on(&["get"], &[""], &["pods"], &[]);
+        for (what, own, wanted, expected) in [
+            ("the same", pods(), pods(), true),
+            ("a star takes all", on(&["*"], &["*"], &["*"], &[]), pods(), true),
+            (
+                "only a star takes a star",
+                on(&["get", "list"], &[""], &["pods"], &[]),
+                on(&["*"], &[""], &["pods"], &[]),
+                false,
+            ),
+            ("a star of another group", on(&["*"], &["apps"], &["*"], &[]), pods(), false),
+            ("a resource is not its parts", pods(), on(&["get"], &[""], &["pods/exec"], &[]), false),
+            ("nor a part its resource", on(&["get"], &[""], &["pods/exec"], &[]), pods(), false),
+            ("a part of any", on(&["get"], &[""], &["*/scale"], &[]), on(&["get"], &[""], &["pods/scale"], &[]), true),
+            (
+                "any resource is not a part of any",
+                on(&["get"], &[""], &["*/scale"], &[]),
+                on(&["get"], &[""], &["*"], &[]),
+                false,
+            ),
+            ("names narrow", pods(), on(&["get"], &[""], &["pods"], &["a"]), true),
+            ("and do not widen", on(&["get"], &[""], &["pods"], &["a"]), pods(), false),
+            (
+                "each name counts",
+                on(&["get"], &[""], &["pods"], &["a"]),
+                on(&["get"], &[""], &["pods"], &["a", "b"]),
+                false,
+            ),
+            ("a path below", paths(&["/healthz/*"]), paths(&["/healthz/etcd", "/healthz/*"]), true),
+            ("a path above", paths(&["/healthz/*"]), paths(&["/healthz", "/*"]), false),
+            ("paths are no resources", paths(&["*"]), pods(), false),
+        ] {
+            assert_eq!(covers(std::slice::from_ref(&own), &wanted), expected, "{what}");
+        }
+        // Two rules together hold a third, each a part of it.
+        let both = [pods(), on(&["list"], &[""], &["pods"], &[])];
+        assert!(covers(&both, &on(&["get", "list"], &[""], &["pods"], &[])));
+    }
+
+    /// Lists that say one thing many times are as quick as lists that say it once.
+    #[test]
+    fn covering_does_not_multiply_repeated_words() {
+        let own = [json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]})];
+        let many = |word: &str| vec![word.to_owned(); 30_000];
+        let names: Vec<String> = (0..30_000).map(|name| name.to_string()).collect();
+        let wanted =
+            json!({"verbs": many("get"), "apiGroups": many(""), "resources": many("pods"), "resourceNames": names});
+        assert!(covers(&own, &wanted));
     }
 }

@@ -100,6 +100,12 @@ impl Cause {
         Self::new("FieldValueTooMany", field, format!("Too many: {actual}: must have at most {limit} items"))
     }
 
+    /// A value has more levels inside one another than an object may have.
+    pub fn too_deep(field: impl Into<String>, limit: usize) -> Self {
+        let text = format!("Invalid value: must not be nested deeper than {limit} levels");
+        Self::new("FieldValueInvalid", field, text)
+    }
+
     fn line(&self) -> String {
         if self.field.is_empty() { self.message.clone() } else { format!("{}: {}", self.field, self.message) }
     }
@@ -302,6 +308,20 @@ impl Status {
     /// 413.
     pub fn too_large(limit: usize) -> Self {
         Self::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
+    }
+
+    /// 413: the object would be larger than the store takes.
+    pub fn object_too_large(kind: &Kind, name: &str, size: usize, limit: usize) -> Self {
+        let object = format!("{} {name:?}", kind.resource());
+        let text = format!("Request entity too large: {object} would be stored as {size} bytes, limit is {limit}");
+        Self::new(413, "RequestEntityTooLarge", text).about(kind, name)
+    }
+
+    /// 500: what is stored is no object, and all that can be done with it is to delete it.
+    pub fn unreadable(kind: &Kind, name: &str, reason: &str) -> Self {
+        let object = format!("{} {name:?}", kind.resource());
+        let text = format!("{object} cannot be read from the store: {reason}; it can only be deleted");
+        Self::new(500, "StorageReadError", text).about(kind, name)
     }
 
     /// 504: the asked-for revision lies in the future.

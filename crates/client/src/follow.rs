@@ -2,23 +2,26 @@
 //!
 //! Ends only with its receiver. A broken watch is resumed from the last revision seen; one that cannot be
 //! resumed is listed anew, which the reader is told, because things found in a list happened at some
-//! unknown time before. An event that cannot be read costs its object alone: the reader keeps what it knew of it.
+//! unknown time before. An object that the reader's type cannot hold is not told, and costs nobody the others: the log names
+//! it, once.
 
+use std::collections::HashSet;
 use std::fmt::Debug;
+use std::io;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::stream::BoxStream;
-use http_body_util::BodyExt as _;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta};
+use futures::{AsyncBufReadExt as _, StreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ListParams, PartialObjectMeta, PartialObjectMetaExt as _, Request, WatchEvent, WatchParams};
 use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
+
+use crate::lenient::{Line, List, Unreadable, read_line, read_list};
 
 /// What a reader is told.
 #[derive(Debug)]
@@ -34,7 +37,7 @@ pub enum Sight<K> {
 /// The same for a reader that has to know how far it has been told.
 #[derive(Clone, Debug)]
 pub enum Change<K> {
-    /// Everything there is that can be read, at this revision.
+    /// Everything there is, at this revision.
     Listed(Vec<K>, Option<u64>),
     /// Added or modified.
     Changed(K),
@@ -46,14 +49,10 @@ pub enum Change<K> {
 
 /// What a follower says.
 trait Message<T>: Sized {
-    /// Whether a list is of use without what cannot be read. Whoever takes what is not in it for gone wants the whole.
-    const LEAVES_OUT: bool;
     fn of(change: Change<T>) -> Option<Self>;
 }
 
 impl<T> Message<T> for Sight<T> {
-    const LEAVES_OUT: bool = false;
-
     fn of(change: Change<T>) -> Option<Self> {
         match change {
             Change::Listed(all, _) => Some(Self::Listed(all)),
@@ -65,16 +64,25 @@ impl<T> Message<T> for Sight<T> {
 }
 
 impl<T> Message<T> for Change<T> {
-    const LEAVES_OUT: bool = true;
-
     fn of(change: Change<T>) -> Option<Self> {
         Some(change)
+    }
+}
+
+/// Answers whether anybody listens.
+async fn tell<T, M: Message<T>>(out: &mpsc::Sender<M>, change: Change<T>) -> bool {
+    match M::of(change) {
+        Some(message) => out.send(message).await.is_ok(),
+        None => true,
     }
 }
 
 /// How long to wait after a failure before asking the server again; longer after each one.
 const RETRY: Duration = Duration::from_millis(200);
 const RETRY_MOST: Duration = Duration::from_secs(2);
+
+/// How many objects that cannot be read are remembered, so as to name each of them once.
+const NAMED_MOST: usize = 1000;
 
 /// How long one watch request may last; the server ends it and we resume.
 const WATCH_SECONDS: u32 = 280;
@@ -94,7 +102,7 @@ where
     follow_source(Whole { client: api.into_client(), request, list, watch, of: PhantomData }, out).await;
 }
 
-/// Follows all of `api` until the receiver is dropped. What cannot be read is left out.
+/// Follows all of `api`, and says how far, until the receiver is dropped.
 pub async fn follow_changes<K>(api: Api<K>, out: mpsc::Sender<Change<K>>)
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -114,74 +122,70 @@ where
     follow_source(Metadata { client: api.into_client(), request, of: PhantomData }, out).await;
 }
 
+/// What `api` has, as far as it can be read.
+pub async fn list_readable<K>(api: Api<K>, params: &ListParams) -> kube::Result<Vec<K>>
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    let request = Request::new(api.resource_url()).list(params).map_err(kube::Error::BuildRequest)?;
+    let mut named = Named { kind: api.resource_url().to_owned(), keys: HashSet::new() };
+    let list = list(&api.into_client(), request).await?;
+    list.unreadable.iter().for_each(|unreadable| named.tell(unreadable));
+    Ok(list.items)
+}
+
 fn watch_params() -> WatchParams {
     WatchParams::default().timeout(WATCH_SECONDS)
 }
 
-/// One line of a watch each.
-type Lines = BoxStream<'static, kube::Result<String>>;
-
 /// Where lists and watches of `T` come from.
 trait Source<T: Clone> {
-    async fn list(&self, leaves_out: bool) -> kube::Result<List<T>>;
-    async fn watch(&self, revision: &str) -> kube::Result<Lines>;
-    fn read_event(line: &str) -> serde_json::Result<WatchEvent<T>>;
+    /// What the log calls them: the path that is asked for.
+    fn kind(&self) -> String;
+    async fn list(&self) -> kube::Result<List<T>>;
+    async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'static, kube::Result<Line<T>>>>;
 }
 
-/// A list, read without a copy of it in between, which is what `kube`'s own type makes.
-#[derive(Deserialize)]
-struct List<T> {
-    #[serde(default)]
-    metadata: ListMeta,
-    items: Vec<T>,
+/// Asks for a list.
+async fn list<T: DeserializeOwned>(client: &kube::Client, request: http::Request<Vec<u8>>) -> kube::Result<List<T>> {
+    read_list(&client.request_text(request).await?).map_err(kube::Error::SerdeError)
 }
 
-async fn read_list<T: DeserializeOwned>(
+/// Asks for a watch.
+async fn watch<T: DeserializeOwned + Send + 'static>(
     client: &kube::Client,
-    request: http::Request<Vec<u8>>,
-    leaves_out: bool,
-) -> kube::Result<List<T>> {
-    let text = client.request_text(request).await?;
-    let unreadable = match serde_json::from_str(&text) {
-        Ok(list) => return Ok(list),
-        Err(error) if leaves_out => error,
-        Err(error) => return Err(kube::Error::SerdeError(error)),
-    };
-    let List { metadata, items } = serde_json::from_str::<List<Value>>(&text).map_err(kube::Error::SerdeError)?;
-    let all = items.len();
-    let items: Vec<T> = items.into_iter().filter_map(|item| T::deserialize(item).ok()).collect();
-    warn!(error = %unreadable, left_out = all - items.len(), "a list holds what cannot be read");
-    Ok(List { metadata, items })
+    mut request: http::Request<Vec<u8>>,
+) -> kube::Result<BoxStream<'static, kube::Result<Line<T>>>> {
+    // A stream that is compressed event by event is not one that our client can unpack.
+    let encoding = request.headers_mut().entry(http::header::ACCEPT_ENCODING);
+    encoding.or_insert(http::HeaderValue::from_static("identity"));
+    let lines = Box::pin(client.request_stream(request).await?).lines();
+    Ok(lines.filter_map(async |line| read(line)).boxed())
 }
 
-/// Asks for a watch. Its lines are read here, not by `kube`: of one that cannot be read there, not even the object is known.
-async fn read_lines(client: &kube::Client, mut request: http::Request<Vec<u8>>) -> kube::Result<Lines> {
-    // As `kube` does: each event would be compressed for itself, of which its middleware reads the first alone.
-    request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
-    let answer = client.send(request.map(kube::client::Body::from)).await?;
-    let is_well = answer.status().is_success();
-    let code = answer.status().as_u16();
-    if !is_well {
-        let bytes = answer.into_body().collect_bytes().await?;
-        let status = serde_json::from_slice(&bytes).unwrap_or_else(|_| {
-            kube::core::Status::failure(&String::from_utf8_lossy(&bytes), "Failed to parse error data").with_code(code)
-        });
-        return Err(kube::Error::Api(status.boxed()));
+/// What came, if anything did: the end of a stream may cut a line off.
+fn read<T: DeserializeOwned>(line: io::Result<String>) -> Option<kube::Result<Line<T>>> {
+    match line {
+        Ok(line) => match read_line(&line) {
+            Err(error) if error.is_eof() => None,
+            read => Some(read.map_err(kube::Error::SerdeError)),
+        },
+        Err(error) if is_cut_off(&error) => None,
+        Err(error) => Some(Err(kube::Error::ReadEvents(error))),
     }
-    let lines = futures::stream::unfold((answer.into_body(), Vec::<u8>::new()), |(mut body, mut buffer)| async move {
-        loop {
-            if let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
-                let rest = buffer.split_off(end + 1);
-                let line = String::from_utf8(buffer).map_err(kube::Error::FromUtf8);
-                return Some((line, (body, rest)));
-            }
-            match body.frame().await? {
-                Ok(frame) => buffer.extend_from_slice(frame.data_ref().map(AsRef::as_ref).unwrap_or_default()),
-                Err(error) => return Some((Err(error), (body, Vec::new()))),
-            }
+}
+
+/// Whether the connection ended in the middle, which a watch does not mind: it is resumed.
+fn is_cut_off(error: &io::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<io::Error>();
+        if io.is_some_and(|io| matches!(io.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::TimedOut)) {
+            return true;
         }
-    });
-    Ok(lines.boxed())
+        cause = error.source();
+    }
+    error.to_string().contains("unexpected EOF during chunk")
 }
 
 /// The objects themselves.
@@ -197,18 +201,16 @@ impl<K> Source<K> for Whole<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    async fn list(&self, leaves_out: bool) -> kube::Result<List<K>> {
-        let request = self.request.list(&self.list).map_err(kube::Error::BuildRequest)?;
-        read_list(&self.client, request, leaves_out).await
+    fn kind(&self) -> String {
+        self.request.url_path.clone()
     }
 
-    async fn watch(&self, revision: &str) -> kube::Result<Lines> {
-        let request = self.request.watch(&self.watch, revision).map_err(kube::Error::BuildRequest)?;
-        read_lines(&self.client, request).await
+    async fn list(&self) -> kube::Result<List<K>> {
+        list(&self.client, self.request.list(&self.list).map_err(kube::Error::BuildRequest)?).await
     }
 
-    fn read_event(line: &str) -> serde_json::Result<WatchEvent<K>> {
-        serde_json::from_str(line)
+    async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'static, kube::Result<Line<K>>>> {
+        watch(&self.client, self.request.watch(&self.watch, revision).map_err(kube::Error::BuildRequest)?).await
     }
 }
 
@@ -231,20 +233,34 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Send + Sync,
 {
-    async fn list(&self, leaves_out: bool) -> kube::Result<List<PartialObjectMeta<K>>> {
+    fn kind(&self) -> String {
+        self.request.url_path.clone()
+    }
+
+    async fn list(&self) -> kube::Result<List<PartialObjectMeta<K>>> {
         let request = self.request.list_metadata(&ListParams::default()).map_err(kube::Error::BuildRequest)?;
-        let List { metadata, items } = read_list::<Partial>(&self.client, request, leaves_out).await?;
+        let List { metadata, items, unreadable } = list::<Partial>(&self.client, request).await?;
         let items = items.into_iter().map(|item| item.metadata.into_response_partial()).collect();
-        Ok(List { metadata, items })
+        Ok(List { metadata, items, unreadable })
     }
 
-    async fn watch(&self, revision: &str) -> kube::Result<Lines> {
+    async fn watch(
+        &self,
+        revision: &str,
+    ) -> kube::Result<BoxStream<'static, kube::Result<Line<PartialObjectMeta<K>>>>> {
         let request = self.request.watch_metadata(&watch_params(), revision).map_err(kube::Error::BuildRequest)?;
-        read_lines(&self.client, request).await
+        let lines = watch::<Partial>(&self.client, request).await?;
+        Ok(lines.map(|line| line.map(whole_line)).boxed())
     }
+}
 
-    fn read_event(line: &str) -> serde_json::Result<WatchEvent<PartialObjectMeta<K>>> {
-        serde_json::from_str(line).map(whole_event)
+fn whole_line<K: Resource + Clone>(line: Line<Partial>) -> Line<PartialObjectMeta<K>> {
+    match line {
+        Line::Event(event) => Line::Event(whole_event(event)),
+        Line::Unreadable(unreadable) => Line::Unreadable(unreadable),
+        Line::Removed(unreadable, last) => {
+            Line::Removed(unreadable, last.map(|last| last.metadata.into_response_partial()))
+        }
     }
 }
 
@@ -258,10 +274,36 @@ fn whole_event<K: Resource + Clone>(event: WatchEvent<Partial>) -> WatchEvent<Pa
     }
 }
 
+/// The objects that cannot be read, each of which is named once.
+struct Named {
+    /// Of which kind.
+    kind: String,
+    keys: HashSet<String>,
+}
+
+impl Named {
+    fn tell(&mut self, unreadable: &Unreadable) {
+        if self.keys.len() >= NAMED_MOST {
+            self.keys.clear();
+        }
+        let key = unreadable.identity.key();
+        if self.keys.insert(key.clone()) {
+            let Self { kind, .. } = self;
+            warn!(kind, key, error = %unreadable.error, "an object cannot be read; going on without it");
+        }
+    }
+
+    /// Whatever comes under this name is another object.
+    fn forget(&mut self, unreadable: &Unreadable) {
+        self.keys.remove(&unreadable.identity.key());
+    }
+}
+
 async fn follow_source<T: ResourceExt + Clone, M: Message<T>>(source: impl Source<T>, out: mpsc::Sender<M>) {
+    let mut named = Named { kind: source.kind(), keys: HashSet::new() };
     let mut pause = RETRY;
     while !out.is_closed() {
-        let list = match source.list(M::LEAVES_OUT).await {
+        let list = match source.list().await {
             Ok(list) => list,
             Err(error) => {
                 warn!(%error, "cannot list; trying again");
@@ -271,21 +313,14 @@ async fn follow_source<T: ResourceExt + Clone, M: Message<T>>(source: impl Sourc
             }
         };
         pause = RETRY;
+        list.unreadable.iter().for_each(|unreadable| named.tell(unreadable));
         let mut revision = list.metadata.resource_version.clone().unwrap_or_default();
         if !tell(&out, Change::Listed(list.items, revision.parse().ok())).await {
             return;
         }
-        while let Resume::From(next) = watch_once(&source, revision, &out).await {
+        while let Resume::From(next) = watch_once(&source, revision, &mut named, &out).await {
             revision = next;
         }
-    }
-}
-
-/// Answers whether anybody listens.
-async fn tell<T, M: Message<T>>(out: &mpsc::Sender<M>, change: Change<T>) -> bool {
-    match M::of(change) {
-        Some(message) => out.send(message).await.is_ok(),
-        None => true,
     }
 }
 
@@ -297,13 +332,14 @@ enum Resume {
     ByListing,
 }
 
-async fn watch_once<T: ResourceExt + Clone, S: Source<T>, M: Message<T>>(
-    source: &S,
+async fn watch_once<T: ResourceExt + Clone, M: Message<T>>(
+    source: &impl Source<T>,
     mut revision: String,
+    named: &mut Named,
     out: &mpsc::Sender<M>,
 ) -> Resume {
-    let mut lines = match source.watch(&revision).await {
-        Ok(lines) => lines,
+    let mut stream = match source.watch(&revision).await {
+        Ok(stream) => stream,
         Err(error) => {
             warn!(%error, "cannot watch; listing again");
             tokio::time::sleep(RETRY).await;
@@ -311,45 +347,48 @@ async fn watch_once<T: ResourceExt + Clone, S: Source<T>, M: Message<T>>(
         }
     };
     loop {
-        let line = tokio::select! {
-            line = lines.next() => line,
+        let item = tokio::select! {
+            item = stream.next() => item,
             () = out.closed() => return Resume::ByListing,
         };
-        let line = match line {
+        let change = match item {
             None => return Resume::From(revision),
-            Some(Ok(line)) => line,
+            Some(Ok(Line::Event(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => Change::Changed(object),
+            Some(Ok(Line::Event(WatchEvent::Deleted(object)) | Line::Removed(_, Some(object)))) => {
+                Change::Removed(object)
+            }
+            Some(Ok(Line::Unreadable(unreadable))) => {
+                named.tell(&unreadable);
+                revision = unreadable.identity.resource_version.unwrap_or(revision);
+                continue;
+            }
+            Some(Ok(Line::Removed(unreadable, None))) => {
+                named.forget(&unreadable);
+                revision = unreadable.identity.resource_version.unwrap_or(revision);
+                continue;
+            }
+            Some(Ok(Line::Event(WatchEvent::Bookmark(mark)))) => {
+                revision = mark.metadata.resource_version;
+                match revision.parse().ok().map(Change::Reached) {
+                    Some(reached) => reached,
+                    None => continue,
+                }
+            }
+            Some(Ok(Line::Event(WatchEvent::Error(status)))) => {
+                debug!(code = status.code, message = %status.message, "the watch cannot go on");
+                return Resume::ByListing;
+            }
+            Some(Err(error @ kube::Error::SerdeError(_))) => {
+                // It would be the next event again.
+                warn!(%error, "the watch told what nobody can read; listing again");
+                tokio::time::sleep(RETRY).await;
+                return Resume::ByListing;
+            }
             Some(Err(error)) => {
                 warn!(%error, "the watch broke; resuming");
                 tokio::time::sleep(RETRY).await;
                 return Resume::From(revision);
             }
-        };
-        let change = match S::read_event(&line) {
-            Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => Change::Changed(object),
-            Ok(WatchEvent::Deleted(object)) => Change::Removed(object),
-            Ok(WatchEvent::Bookmark(mark)) => {
-                revision = mark.metadata.resource_version;
-                if let Ok(reached) = revision.parse()
-                    && !tell(out, Change::Reached(reached)).await
-                {
-                    return Resume::ByListing;
-                }
-                continue;
-            }
-            Ok(WatchEvent::Error(status)) => {
-                debug!(code = status.code, message = %status.message, "the watch cannot go on");
-                return Resume::ByListing;
-            }
-            Err(error) => match skipped(&line, &error) {
-                Some(next) => {
-                    revision = next;
-                    continue;
-                }
-                None => {
-                    tokio::time::sleep(RETRY).await;
-                    return Resume::ByListing;
-                }
-            },
         };
         if let Change::Changed(object) | Change::Removed(object) = &change
             && let Some(seen) = object.resource_version()
@@ -360,22 +399,6 @@ async fn watch_once<T: ResourceExt + Clone, S: Source<T>, M: Message<T>>(
             return Resume::ByListing;
         }
     }
-}
-
-/// The revision of an object that cannot be read, if the watch can go on without it. One that is gone is not in the next list.
-fn skipped(line: &str, error: &serde_json::Error) -> Option<String> {
-    let event = serde_json::from_str::<WatchEvent<Partial>>(line);
-    let (name, revision) = match event {
-        Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
-            (object.metadata.name.unwrap_or_default(), object.metadata.resource_version)
-        }
-        Ok(WatchEvent::Deleted(_) | WatchEvent::Bookmark(_) | WatchEvent::Error(_)) | Err(_) => (String::new(), None),
-    };
-    match &revision {
-        Some(_) => warn!(%error, name, "an object cannot be read; it counts as it was"),
-        None => warn!(%error, "an event cannot be read; listing again"),
-    }
-    revision
 }
 
 #[cfg(test)]

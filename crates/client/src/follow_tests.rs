@@ -106,26 +106,3 @@ async fn object_that_cannot_be_read_costs_nobody_else() {
     assert_eq!(told(client, 3).await, ["listed a c at 5", "changed d", "changed f"]);
     assert_eq!(asked.lock().unwrap()[..3], ["list", "watch from 5", "watch from 8"], "it is not asked for again");
 }
-
-#[tokio::test]
-async fn removal_that_cannot_be_read_is_found_by_listing_again() {
-    let (client, asked) = server(vec![
-        list(5, &[map("a", 3)]),
-        json!([event("DELETED", unreadable("a", 6)), event("ADDED", map("d", 7))]),
-        list(7, &[map("d", 7)]),
-    ]);
-    assert_eq!(told(client, 2).await, ["listed a at 5", "listed d at 7"]);
-    assert_eq!(asked.lock().unwrap()[..3], ["list", "watch from 5", "list"]);
-}
-
-/// Whoever takes what is not in a list for gone is not told half of it.
-#[tokio::test]
-async fn list_for_a_reader_that_needs_all_of_it_is_asked_for_again_when_it_cannot_be_read() {
-    let (client, _) =
-        server(vec![list(5, &[map("a", 3), unreadable("bad", 4)]), list(6, &[map("a", 3), map("bad", 6)])]);
-    let (out, mut sights) = mpsc::channel(1);
-    let following = tokio::spawn(follow(Api::<ConfigMap>::namespaced(client, "default"), None, out));
-    let Sight::Listed(all) = sights.recv().await.unwrap() else { panic!("no list") };
-    assert_eq!(all.len(), 2);
-    following.abort();
-}

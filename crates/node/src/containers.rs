@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use lifecycle::{ContainerState, ContainerStatus};
-use runtime::{ContainerId, ExecSession, ExecSpec, Runtime};
+use runtime_api::{ContainerId, ExecSession, ExecSpec, Runtime};
 use serde_json::{Value, json};
+use timeline::Clock;
 use tokio::sync::watch;
 
 use crate::driver::Progress;
@@ -22,17 +23,18 @@ pub struct NodeContainers<R: Runtime> {
     directory: Directory,
     node: String,
     usage: Usage,
+    clock: Clock,
 }
 
 impl<R: Runtime> NodeContainers<R> {
     /// Containers of the pods in `directory`, on the node called `node`.
-    pub fn new(runtime: Arc<R>, directory: Directory, node: String) -> Self {
-        Self { runtime, directory, node, usage: Usage::default() }
+    pub fn new(runtime: Arc<R>, directory: Directory, node: String, clock: Clock) -> Self {
+        Self { runtime, directory, node, usage: Usage::default(), clock }
     }
 
     /// Who is on its way out, by namespace and name, and by when it must be gone.
     pub fn leaving(&self) -> BTreeMap<(String, String), Timestamp> {
-        let (now, wall) = (timeline::now(), Timestamp::now());
+        let (now, wall) = (self.clock.now(), crate::timestamp(&self.clock));
         let entries: Vec<PodEntry> = lock(&self.directory).values().cloned().collect();
         let leaving = |entry: &PodEntry| {
             let progress = entry.progress.borrow();
@@ -127,8 +129,12 @@ impl<R: Runtime> Containers for NodeContainers<R> {
         connected.map(Into::into).map_err(|error| StreamError::internal("cannot reach the pod", error))
     }
 
+    fn now(&self) -> Timestamp {
+        crate::timestamp(&self.clock)
+    }
+
     async fn summary(&self) -> Result<Value, StreamError> {
-        Ok(self.usage.summary(&self.node, &*self.runtime, &self.directory).await)
+        Ok(self.usage.summary(&self.node, &*self.runtime, &self.directory, &self.clock).await)
     }
 
     fn pods(&self) -> Value {

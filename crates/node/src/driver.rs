@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lifecycle::{Effect, Input, Moment, PodStatus, PodWorker, Probe, Wake, Wall};
-use runtime::Runtime;
-use timeline::{Appended, Journal, JournalError, Record};
+use runtime_api::Runtime;
+use timeline::{Appended, Clock, Journal, JournalError, Record};
 use tokio::sync::{mpsc, watch};
 use tracing::{Instrument, info, info_span, trace};
 
+use crate::flaws::{self, Flaw};
 use crate::hands::Hands;
 
 /// What a pod's driver tells whoever watches over it.
@@ -43,6 +44,7 @@ pub struct Driver<R: Runtime> {
     memory: Memory,
     hands: Hands<R>,
     progress: watch::Sender<Progress>,
+    clock: Clock,
 }
 
 impl<R: Runtime> Driver<R> {
@@ -59,7 +61,8 @@ impl<R: Runtime> Driver<R> {
             at_rest: worker.is_at_rest(),
             deadline: worker.deadline(),
         });
-        (Self { uid, worker, inbox, journal, memory, hands, progress }, seen)
+        let clock = hands.clock();
+        (Self { uid, worker, inbox, journal, memory, hands, progress, clock }, seen)
     }
 
     /// Drives the pod to the end of its life. Ends early only if the journal can no longer be written: without a
@@ -71,7 +74,9 @@ impl<R: Runtime> Driver<R> {
 
     async fn drive(mut self) -> Result<(), Arc<JournalError>> {
         loop {
-            let Some((now, input)) = next(&mut self.inbox, self.worker.next_wake()).await else { return Ok(()) };
+            let Some((now, input)) = next(&self.clock, &mut self.inbox, self.worker.next_wake()).await else {
+                return Ok(());
+            };
             let Some(input) = self.hands.in_order(input) else { continue };
             trace!(?input, "told");
             let before = self.worker.clone();
@@ -104,7 +109,7 @@ impl<R: Runtime> Driver<R> {
         input: &Input,
         effects: &[Effect],
     ) -> Result<Option<Appended>, Arc<JournalError>> {
-        let wall = timeline::wall_now();
+        let wall = self.clock.wall_now();
         let start = *self.memory.start.get_or_insert(wall);
         self.memory.steps += 1;
         let record =
@@ -121,7 +126,8 @@ impl<R: Runtime> Driver<R> {
         // Whether it has come up is asked once: were that forgotten, a container that serves could be killed for an answer
         // that it need not give any more.
         let has_come_up = matches!(input, Input::ProbeChanged { probe: Probe::Startup, passing: true, .. });
-        if has_come_up || effects.iter().any(acts_on_the_world) {
+        let waits = has_come_up || effects.iter().any(acts_on_the_world);
+        if waits && !flaws::has(Flaw::ActsBeforeRecord) {
             written.await?;
             return Ok(None);
         }
@@ -152,19 +158,19 @@ impl<R: Runtime> Driver<R> {
 
 /// The next thing to tell the worker: whatever comes first of a fact and the moment it asked for. `None` when nobody
 /// is left to tell it anything.
-async fn next(inbox: &mut mpsc::Receiver<Input>, wake: Option<Wake>) -> Option<(Moment, Input)> {
+async fn next(clock: &Clock, inbox: &mut mpsc::Receiver<Input>, wake: Option<Wake>) -> Option<(Moment, Input)> {
     let Some(wake) = wake else {
-        return inbox.recv().await.map(|input| (timeline::now(), input));
+        return inbox.recv().await.map(|input| (clock.now(), input));
     };
     loop {
-        let left = wake.at.since(timeline::now());
+        let left = wake.at.since(clock.now());
         if left.is_zero() {
             // A fact that is already here goes first: an exit at the deadline is an exit, not an overrun.
-            return Some((timeline::now(), inbox.try_recv().unwrap_or(Input::TimePassed)));
+            return Some((clock.now(), inbox.try_recv().unwrap_or(Input::TimePassed)));
         }
         tokio::select! {
             biased;
-            input = inbox.recv() => return input.map(|input| (timeline::now(), input)),
+            input = inbox.recv() => return input.map(|input| (clock.now(), input)),
             // The timer's clock stops while the machine sleeps and ours does not, so look again at least every minute.
             () = tokio::time::sleep(left.min(Duration::from_secs(60))) => {}
         }

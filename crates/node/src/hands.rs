@@ -3,7 +3,7 @@
 mod resizing;
 mod telling;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,16 +12,19 @@ use lifecycle::{
     ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, KillOutcome,
     Moment, PodWorker, Signal, TrafficNews, Wall,
 };
-use runtime::{ContainerId, Image, PodUid, Runtime, RuntimeError, SandboxSpec, Started};
-use timeline::Appended;
+use runtime_api::{ContainerId, DurableHooks as _, Image, PodUid, Runtime, RuntimeError, SandboxSpec, Started};
+use timeline::{Appended, Clock};
 use tokio::sync::{Mutex, Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::warn;
 
 use self::telling::{Teller, Voice};
 use crate::events::Recorder;
+use crate::files::Files;
+use crate::flaws::{self, Flaw};
 use crate::heartbeat::HealthBoard;
 use crate::images::{self, NoImage, PullPolicy};
+use crate::machine::Machine;
 use crate::manifest::Manifests;
 use crate::probing;
 use crate::publisher::{Flush, Publisher, SharedFacts};
@@ -53,11 +56,17 @@ pub struct Tools<R: Runtime> {
     /// Told whenever a container has its image: what fills the disk of images.
     pub images_given: Notify,
     /// Who waits for a kill to be over, by their tickets.
-    pub waiters: std::sync::Mutex<HashMap<u64, oneshot::Sender<KillOutcome>>>,
+    pub waiters: std::sync::Mutex<BTreeMap<u64, oneshot::Sender<KillOutcome>>>,
     /// What tells that volumes have to change.
     pub watches: Watches,
     /// What is kept for each pod.
     pub manifests: Manifests,
+    /// What time it is.
+    pub clock: Clock,
+    /// The machine.
+    pub machine: Machine,
+    /// Who waits for the disk.
+    pub files: Files,
     /// The node's name.
     pub node_name: String,
     /// The node's address.
@@ -68,18 +77,25 @@ pub struct Tools<R: Runtime> {
     pub allowed_sysctls: AllowedSysctls,
 }
 
+impl<R: Runtime> Tools<R> {
+    /// What volumes are made with.
+    fn volumes(&self) -> volumes::Means {
+        volumes::Means { client: self.client.clone(), clock: self.clock.clone(), files: self.files.clone() }
+    }
+}
+
 /// Hands for one pod.
 pub struct Hands<R: Runtime> {
     body: Arc<Body<R>>,
     publisher: Publisher,
     teller: Teller,
     tasks: JoinSet<()>,
-    pulls: HashMap<ContainerName, AbortHandle>,
+    pulls: BTreeMap<ContainerName, AbortHandle>,
     /// Starts under way. None of them outlives its sandbox.
     starts: JoinSet<()>,
     /// Hooks that are ours to time or to send; those inside the container belong to the runtime.
-    own_hooks: HashMap<(Instance, HookKind), AbortHandle>,
-    probes: HashMap<Instance, probing::Running>,
+    own_hooks: BTreeMap<(Instance, HookKind), AbortHandle>,
+    probes: BTreeMap<Instance, probing::Running>,
     /// Keeps volumes up to date once a container runs that may read them.
     refreshing: Option<AbortHandle>,
 }
@@ -103,7 +119,7 @@ struct Body<R: Runtime> {
     /// Told when other resources were granted, or a run was started that may not have the newest.
     granted: Arc<Notify>,
     /// Runs whose start was asked for and not answered, each with its end if that was seen already.
-    starting: std::sync::Mutex<HashMap<Instance, Option<Input>>>,
+    starting: std::sync::Mutex<BTreeMap<Instance, Option<Input>>>,
     voice: Voice,
 }
 
@@ -111,8 +127,13 @@ impl<R: Runtime> Hands<R> {
     /// Hands for the pod of `facts`; results go to `inbox`.
     pub fn new(tools: Arc<Tools<R>>, facts: SharedFacts, inbox: mpsc::Sender<Input>) -> Self {
         let uid = PodUid(lock(&facts).pod.metadata.uid.clone().unwrap_or_default());
-        let (publisher, publishing) =
-            Publisher::start(tools.client.clone(), tools.node_name.clone(), facts.clone(), inbox.clone());
+        let (publisher, publishing) = Publisher::start(
+            tools.client.clone(),
+            tools.node_name.clone(),
+            facts.clone(),
+            inbox.clone(),
+            tools.clock.clone(),
+        );
         let mut tasks = JoinSet::new();
         tasks.spawn(publishing);
         let (teller, voice, untold) = Teller::new();
@@ -139,10 +160,10 @@ impl<R: Runtime> Hands<R> {
             publisher,
             teller,
             tasks,
-            pulls: HashMap::new(),
+            pulls: BTreeMap::new(),
             starts: JoinSet::new(),
-            own_hooks: HashMap::new(),
-            probes: HashMap::new(),
+            own_hooks: BTreeMap::new(),
+            probes: BTreeMap::new(),
             refreshing: None,
         }
     }
@@ -186,7 +207,7 @@ impl<R: Runtime> Hands<R> {
                 self.tasks.spawn(async move {
                     // Or one that is still being prepared would find the next sandbox in the place of its own.
                     starts.shutdown().await;
-                    let held: Vec<_> = lock(&body.starting).drain().filter_map(|(_, end)| end).collect();
+                    let held = std::mem::take(&mut *lock(&body.starting)).into_values().flatten();
                     for end in held {
                         body.tell(end).await;
                     }
@@ -195,7 +216,7 @@ impl<R: Runtime> Hands<R> {
             }
             Effect::PublishStatus => self.publisher.publish(worker.status()),
             Effect::DeleteObject => {
-                if worker.has_a_story() {
+                if worker.has_a_story() && !flaws::has(Flaw::DeletesWithoutStatus) {
                     self.publisher.publish(worker.status());
                 }
                 self.publisher.delete();
@@ -234,7 +255,7 @@ impl<R: Runtime> Hands<R> {
         if let Input::Exited { instance, .. } = &input
             && let Some(held) = lock(&self.body.starting).get_mut(instance)
         {
-            *held = Some(input);
+            *held = Some(input).filter(|_| !flaws::has(Flaw::DropsHeldExit));
             return None;
         }
         Some(input)
@@ -286,6 +307,11 @@ impl<R: Runtime> Hands<R> {
         self.publisher.flush()
     }
 
+    /// What time it is.
+    pub fn clock(&self) -> Clock {
+        self.body.tools.clock.clone()
+    }
+
     /// What to tell when other resources were granted to the pod.
     pub fn granted(&self) -> Arc<Notify> {
         self.body.granted.clone()
@@ -327,13 +353,13 @@ impl<R: Runtime> Hands<R> {
     fn keep_volumes_fresh(&mut self) {
         if self.refreshing.is_none() {
             let body = &self.body;
-            let (client, facts, run) = (body.tools.client.clone(), body.facts.clone(), body.run_facts());
+            let (means, facts, run) = (body.tools.volumes(), body.facts.clone(), body.run_facts());
             let dir = body.tools.manifests.volumes(&body.uid.0).memory;
             let made = lock(&body.changes).take();
             // Those of an earlier agent may have changed since it went.
             let stale = made.is_none();
             let changes = made.unwrap_or_else(|| body.tools.watches.changes(&body.pod()));
-            self.refreshing = Some(self.tasks.spawn(volumes::keep_fresh(client, facts, run, dir, changes, stale)));
+            self.refreshing = Some(self.tasks.spawn(volumes::keep_fresh(means, facts, run, dir, changes, stale)));
         }
     }
 
@@ -372,8 +398,12 @@ impl<R: Runtime> Hands<R> {
                 task.abort();
                 return body.hook_finished(instance, kind, HookOutcome::Cancelled).await;
             }
-            let asked = body.tools.runtime.cancel_hook(&body.uid, &container_id(&instance), hook_name(kind)).await;
-            if asked.is_err() {
+            let asked = match body.tools.runtime.durable_hooks() {
+                Some(_) if flaws::has(Flaw::LeavesHookRunning) => false,
+                Some(hooks) => hooks.cancel_hook(&body.uid, &container_id(&instance), hook_name(kind)).await.is_ok(),
+                None => false,
+            };
+            if !asked {
                 // Nobody is left to run it, so it does not run.
                 body.hook_finished(instance, kind, HookOutcome::Cancelled).await;
             }
@@ -396,8 +426,8 @@ impl<R: Runtime> Body<R> {
             pod_ip: lock(&self.facts).pod_ip.clone(),
             host_ip: self.tools.host_ip.clone(),
             node_name: self.tools.node_name.clone(),
-            memory_bytes: memory_bytes(),
-            cpu_millis: std::thread::available_parallelism().map_or(1, usize::from) as u64 * 1000,
+            memory_bytes: self.tools.machine.memory_bytes(),
+            cpu_millis: self.tools.machine.cpus * 1000,
         }
     }
 
@@ -411,6 +441,7 @@ impl<R: Runtime> Body<R> {
         let _ = self.has_volumes.subscribe().wait_for(|made| *made).await;
         let input = match self.obtain(&container).await {
             Ok(Image { stop_signal, .. }) => {
+                let stop_signal = stop_signal.filter(|_| !flaws::has(Flaw::ForgetsImageSignal));
                 Input::ImageReady { container, edition, stop_signal: stop_signal.map(Signal) }
             }
             Err((reason, message)) => Input::ImageFailed { container, edition, reason: reason.to_owned(), message },
@@ -464,7 +495,10 @@ impl<R: Runtime> Body<R> {
     async fn create_sandbox(&self) {
         let pod = self.pod();
         let granted = lock(&self.facts).as_granted(&pod);
-        let spec = SandboxSpec { pids_max: self.tools.pod_pids_max, ..sandbox_spec(&granted) };
+        let spec = SandboxSpec {
+            pids_max: self.tools.pod_pids_max,
+            ..sandbox_spec(&granted, &self.tools.machine.resolv_conf)
+        };
         let run_facts = self.run_facts();
         let (sandbox, volumes) =
             tokio::join!(self.tools.runtime.create_sandbox(&spec), self.make_volumes(&pod, &run_facts));
@@ -493,7 +527,7 @@ impl<R: Runtime> Body<R> {
         let input = match self.try_start(&instance).await {
             Ok(wall) => Input::Started { instance, wall },
             Err(NotStarted::Refused(reason, message)) => {
-                lock(&self.facts).know_refusal(&instance, timeline::wall_now());
+                lock(&self.facts).know_refusal(&instance, self.tools.clock.wall_now());
                 Input::StartFailed { instance, reason: reason.to_owned(), message }
             }
             Err(NotStarted::NoSandbox) => Input::SandboxLost { instance },
@@ -573,9 +607,9 @@ impl<R: Runtime> Body<R> {
     /// The last look before anything is made.
     async fn start_unless_leaving(
         &self,
-        spec: &runtime::ContainerSpec,
+        spec: &runtime_api::ContainerSpec,
     ) -> Result<Result<Started, RuntimeError>, NotStarted> {
-        if *self.leaving.borrow() {
+        if *self.leaving.borrow() && !flaws::has(Flaw::StartsThoughLeaving) {
             return Err(NotStarted::Refused("CreateContainerError", "the pod is leaving".to_owned()));
         }
         Ok(self.tools.runtime.start_container(&self.uid, spec).await)
@@ -607,7 +641,7 @@ impl<R: Runtime> Body<R> {
         }
         let changes = self.tools.watches.changes(pod);
         let dirs = self.tools.manifests.volumes(&self.uid.0);
-        let volumes = volumes::prepare(&self.tools.client, pod, facts, &dirs).await?;
+        let volumes = volumes::prepare(&self.tools.volumes(), pod, facts, &dirs).await?;
         *lock(&self.changes) = Some(changes);
         self.has_volumes.send_replace(true);
         Ok(made.insert(volumes).clone())
@@ -615,12 +649,12 @@ impl<R: Runtime> Body<R> {
 
     async fn signal(&self, instance: Instance, signal: Signal) {
         let delivery = loop {
-            match self.tools.runtime.signal(&self.uid, &container_id(&instance), signal.0).await {
-                Ok(runtime::Delivery::Delivered) => break Delivery::Delivered,
-                Ok(runtime::Delivery::DeliveredBefore { boot_ms }) => {
+            match self.tools.runtime.stop(&self.uid, &container_id(&instance), signal.0).await {
+                Ok(runtime_api::Delivery::Delivered) => break Delivery::Delivered,
+                Ok(runtime_api::Delivery::DeliveredBefore { boot_ms }) => {
                     break Delivery::DeliveredBefore { at: Moment::from_millis(boot_ms) };
                 }
-                Ok(runtime::Delivery::AlreadyGone) => break Delivery::AlreadyGone,
+                Ok(runtime_api::Delivery::AlreadyGone) => break Delivery::AlreadyGone,
                 Err(RuntimeError::NoSandbox { .. } | RuntimeError::NoContainer { .. }) => break Delivery::AlreadyGone,
                 // Nobody knows whether it arrived. Asking again is safe, because the runtime sends it once; KILL at the
                 // deadline ends the container, and with it this loop.
@@ -668,9 +702,14 @@ impl<R: Runtime> Body<R> {
     /// The runtime tells how it ended; only a hook that could not be started is answered here.
     async fn exec_hook(&self, instance: Instance, kind: HookKind, command: Vec<String>) {
         let id = container_id(&instance);
-        if let Err(error) = self.tools.runtime.run_hook(&self.uid, &id, hook_name(kind), &command).await {
-            let outcome = HookOutcome::Failed { message: words(&error) };
-            self.hook_finished(instance, kind, outcome).await;
+        let asked = match self.tools.runtime.durable_hooks() {
+            Some(hooks) => {
+                hooks.run_hook(&self.uid, &id, hook_name(kind), &command).await.map_err(|error| words(&error))
+            }
+            None => Err("this container runtime cannot run hooks".to_owned()),
+        };
+        if let Err(message) = asked {
+            self.hook_finished(instance, kind, HookOutcome::Failed { message }).await;
         }
     }
 
@@ -706,12 +745,6 @@ impl From<(&'static str, String)> for NotStarted {
     fn from((reason, message): (&'static str, String)) -> Self {
         Self::Refused(reason, message)
     }
-}
-
-/// How much memory this machine has.
-fn memory_bytes() -> u64 {
-    let info = rustix::system::sysinfo();
-    info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
 /// The runtime's name for a run.

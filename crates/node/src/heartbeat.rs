@@ -57,7 +57,7 @@ pub async fn register(client: &kube::Client, config: &NodeConfig, recorder: &Rec
     let labels = BTreeMap::from([
         ("kubernetes.io/hostname".to_owned(), config.name.clone()),
         ("kubernetes.io/os".to_owned(), "linux".to_owned()),
-        ("kubernetes.io/arch".to_owned(), architecture().to_owned()),
+        ("kubernetes.io/arch".to_owned(), config.machine.architecture.clone()),
     ]);
     if api.get_opt(&config.name).await?.is_none() {
         let node = ApiNode {
@@ -189,7 +189,7 @@ async fn publish(
 ) -> kube::Result<ApiNode> {
     let api: Api<ApiNode> = Api::all(client.clone());
     let before = api.get(&config.name).await?.status;
-    let status = status(config, health, before.as_ref(), Timestamp::now());
+    let status = status(config, health, before.as_ref(), crate::timestamp(&config.clock));
     let patch = Patch::Strategic(json!({ "status": status }));
     let stored = api.patch_status(&config.name, &PatchParams::default(), &patch).await?;
     for reason in news(before.as_ref(), &status) {
@@ -232,7 +232,7 @@ pub async fn keep_alive(client: kube::Client, config: NodeConfig, node: ApiNode)
 }
 
 async fn renew(api: &Api<Lease>, config: &NodeConfig, node: &ApiNode) -> kube::Result<()> {
-    let now = MicroTime(Timestamp::now());
+    let now = MicroTime(crate::timestamp(&config.clock));
     if api.get_opt(&config.name).await?.is_some() {
         let patch = json!({ "spec": { "renewTime": now, "holderIdentity": config.name } });
         return api.patch(&config.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop);
@@ -272,10 +272,10 @@ pub fn allocatable(config: &NodeConfig) -> BTreeMap<String, Quantity> {
 fn amounts(config: &NodeConfig, given: impl Fn(Signal, u64) -> u64) -> BTreeMap<String, Quantity> {
     let kib = |signal, kib| Quantity(format!("{}Ki", given(signal, kib)));
     BTreeMap::from([
-        ("cpu".to_owned(), Quantity(std::thread::available_parallelism().map_or(1, usize::from).to_string())),
-        ("memory".to_owned(), kib(Signal::MemoryAvailable, memory_kib())),
+        ("cpu".to_owned(), Quantity(config.machine.cpus.to_string())),
+        ("memory".to_owned(), kib(Signal::MemoryAvailable, config.machine.memory_kib)),
         ("pods".to_owned(), Quantity("110".to_owned())),
-        ("ephemeral-storage".to_owned(), kib(Signal::NodefsAvailable, disk_kib(&config.data_dir))),
+        ("ephemeral-storage".to_owned(), kib(Signal::NodefsAvailable, config.machine.disk_kib(&config.data_dir))),
     ])
 }
 
@@ -350,37 +350,17 @@ fn condition(
 }
 
 fn system_info(config: &NodeConfig) -> NodeSystemInfo {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    let release = read("/etc/os-release");
-    let pretty = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    let machine = config.machine.clone();
     NodeSystemInfo {
-        architecture: architecture().to_owned(),
-        boot_id: read("/proc/sys/kernel/random/boot_id"),
-        machine_id: read("/etc/machine-id"),
-        kernel_version: read("/proc/sys/kernel/osrelease"),
-        os_image: pretty.unwrap_or("Linux").trim_matches('"').to_owned(),
+        architecture: machine.architecture,
+        boot_id: machine.boot_id,
+        machine_id: machine.machine_id,
+        kernel_version: machine.kernel_version,
+        os_image: machine.os_image,
         operating_system: "linux".to_owned(),
         container_runtime_version: format!("adieu://{}", env!("CARGO_PKG_VERSION")),
         kubelet_version: config.version.clone(),
         kube_proxy_version: config.version.clone(),
         ..NodeSystemInfo::default()
     }
-}
-
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
-}
-
-fn memory_kib() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-}
-
-fn disk_kib(path: &std::path::Path) -> u64 {
-    rustix::fs::statvfs(path).map_or(0, |s| s.f_blocks * s.f_frsize / 1024)
 }

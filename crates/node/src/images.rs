@@ -1,12 +1,13 @@
 //! The image of a container: when its registry is asked, with which credentials, and what people are told of it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::Api;
 use lifecycle::{BACK_OFF_PULLING, EventKind};
-use runtime::image::{Credential, ImageError, ImageName, Keyring, Origin};
-use runtime::{Image, Runtime, RuntimeError};
+use runtime_api::image::{Credential, ImageName, Keyring, Origin};
+use runtime_api::{Image, Runtime, RuntimeError};
+use tokio::time::Instant;
 
 use crate::hands::words;
 
@@ -81,7 +82,7 @@ pub async fn obtain<R: Runtime>(
     let parsed: ImageName = match name.parse() {
         Ok(parsed) => parsed,
         Err(error) => {
-            let why = if let ImageError::Name { why, .. } = &error { why.clone() } else { words(&error) };
+            let why = error.why;
             let message = format!(
                 "Failed to apply default image tag {name:?}: couldn't parse image name {name:?}: invalid reference \
                  format: {why}"
@@ -167,7 +168,7 @@ async fn keyring(client: &kube::Client, pod: &Pod, tell: &impl Tell) -> Keyring 
     keys
 }
 
-fn add(keys: &mut Keyring, secret: &Secret) -> Result<(), runtime::image::KeyringError> {
+fn add(keys: &mut Keyring, secret: &Secret) -> Result<(), runtime_api::image::KeyringError> {
     let data = secret.data.iter().flatten();
     let find = |wanted: &str| data.clone().find(|(key, _)| *key == wanted).map(|(_, value)| value.0.as_slice());
     match (secret.type_.as_deref(), find(".dockerconfigjson"), find(".dockercfg")) {

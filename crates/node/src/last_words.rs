@@ -2,9 +2,10 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::message;
-use runtime::{ContainerId, ExitRecord, PodUid, Runtime};
+use runtime_api::{ContainerId, ExitRecord, PodUid, Runtime};
 use tracing::warn;
 
+use crate::files::Files;
 use crate::streams::last_lines;
 use crate::translate::find_container;
 
@@ -14,6 +15,7 @@ pub(crate) async fn last_words<R: Runtime>(
     pod: &Pod,
     id: &ContainerId,
     exit: &ExitRecord,
+    files: &Files,
 ) -> Option<String> {
     let uid = PodUid(pod.metadata.uid.clone().unwrap_or_default());
     if let Some(words) = runtime.termination_message(&uid, id).await {
@@ -23,8 +25,7 @@ pub(crate) async fn last_words<R: Runtime>(
         return None;
     }
     let log = runtime.log_path(&uid, id);
-    let read = tokio::task::spawn_blocking(move || last_lines(&log)).await.map_err(std::io::Error::other);
-    match read.and_then(|read| read) {
+    match files.run("files.last_lines", move || last_lines(&log)).await {
         Ok(text) => Some(message::of_log(&text).to_owned()).filter(|words| !words.is_empty()),
         Err(error) => {
             warn!(%error, container = id.name, "the end of a log cannot be read");

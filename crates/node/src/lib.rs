@@ -8,10 +8,13 @@
 pub mod containers;
 pub mod driver;
 pub mod events;
+pub mod files;
+pub mod flaws;
 pub mod hands;
 pub mod heartbeat;
 pub mod images;
 mod last_words;
+pub mod machine;
 pub mod manifest;
 pub mod memory;
 pub mod node;
@@ -29,5 +32,16 @@ pub mod translate;
 pub mod usage;
 pub mod volumes;
 
+pub use files::Files;
+pub use machine::Machine;
+pub use memory::Memory;
 pub use node::{Node, NodeConfig, NodeError};
 pub use pods::{FLUSH, Farewell};
+
+use jiff::Timestamp;
+use timeline::Clock;
+
+/// The time on the wall, as the API writes it.
+pub(crate) fn timestamp(clock: &Clock) -> Timestamp {
+    Timestamp::try_from(clock.system_time()).unwrap_or(Timestamp::UNIX_EPOCH)
+}

@@ -1,13 +1,11 @@
 //! The pod as it was last seen, kept on disk: after a restart it may be gone from the API while its containers live.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Pod;
-use tokio::fs;
-use tokio::io::AsyncWriteExt;
 
+use crate::files::Files;
 use crate::memory::Memory;
 
 /// The folder of everything the node keeps for its pods.
@@ -15,15 +13,16 @@ use crate::memory::Memory;
 pub struct Manifests {
     dir: PathBuf,
     memory: Memory,
+    files: Files,
 }
 
 impl Manifests {
-    /// What is kept below `dir`, which is made if missing.
-    pub async fn open(dir: &Path) -> io::Result<Self> {
+    /// What is kept below `dir`, which is made if missing; what must reach no disk is kept in `memory`.
+    pub async fn open(dir: &Path, memory: Memory, files: Files) -> io::Result<Self> {
         let pods = dir.join("pods");
-        fs::create_dir_all(&pods).await?;
-        runtime::spread_below(&pods);
-        Ok(Self { dir: pods, memory: Memory::open(&dir.join("memory"))? })
+        files.make_dir(&pods).await?;
+        file_tree::spread_below(&pods);
+        Ok(Self { dir: pods, memory, files })
     }
 
     /// Everything kept on disk for one pod.
@@ -44,42 +43,27 @@ impl Manifests {
     /// Keeps `pod`, durably, before anything is done for it.
     pub async fn keep(&self, uid: &str, pod: &Pod) -> io::Result<()> {
         let dir = self.pod_dir(uid);
-        fs::create_dir_all(&dir).await?;
+        self.files.make_dir(&dir).await?;
         let text = serde_json::to_vec(pod)?;
-        let temporary = dir.join(".pod.json");
-        let mut file = fs::File::create(&temporary).await?;
-        file.write_all(&text).await?;
-        file.sync_data().await?;
-        fs::rename(&temporary, dir.join("pod.json")).await
+        self.files.replace(&dir.join("pod.json"), dir.join(".pod.json"), text, true).await
     }
 
     /// The pod as it was kept.
     pub async fn recall(&self, uid: &str) -> io::Result<Pod> {
-        let text = fs::read(self.pod_dir(uid).join("pod.json")).await?;
+        let text = self.files.read(&self.pod_dir(uid).join("pod.json")).await?;
         Ok(serde_json::from_slice(&text)?)
     }
 
     /// The UIDs of all pods that something is kept for.
     pub async fn all(&self) -> io::Result<Vec<String>> {
-        let mut uids = BTreeSet::new();
-        for dir in [self.dir.as_path(), self.memory.dir()] {
-            let mut entries = fs::read_dir(dir).await?;
-            while let Some(entry) = entries.next_entry().await? {
-                uids.extend(entry.file_name().into_string());
-            }
-        }
-        Ok(uids.into_iter().collect())
+        self.files.list(vec![self.dir.clone(), self.memory.dir().to_owned()]).await
     }
 
     /// Forgets a pod and its volumes. What is already gone stays gone.
     pub async fn forget(&self, uid: &str) -> io::Result<()> {
         // The disk last: it is where the next agent looks for what is left.
         for dir in [self.memory.pod_dir(uid), self.pod_dir(uid)] {
-            let deleted = tokio::task::spawn_blocking(move || runtime::delete_tree(&dir)).await;
-            match deleted.map_err(io::Error::other).and_then(|deleted| deleted) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            self.files.delete_tree(dir).await?;
         }
         Ok(())
     }

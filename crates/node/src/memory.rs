@@ -27,6 +27,12 @@ impl Memory {
         Ok(Self { dir: dir.to_owned() })
     }
 
+    /// A directory as it is: what it is made of, and when it ends, is somebody else's care.
+    pub fn of_dir(dir: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        Ok(Self { dir: dir.to_owned() })
+    }
+
     /// Where it is mounted.
     pub fn dir(&self) -> &Path {
         &self.dir

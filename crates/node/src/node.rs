@@ -8,16 +8,19 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
-use runtime::Runtime;
-use timeline::{Journal, JournalError};
+use runtime_api::Runtime;
+use timeline::{Clock, JournalError};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::containers::NodeContainers;
 use crate::events::Recorder;
+use crate::files::Files;
 use crate::hands::Tools;
 use crate::heartbeat::{self, HealthBoard};
+use crate::machine::Machine;
 use crate::manifest::Manifests;
+use crate::memory::Memory;
 use crate::pods::{Command, Directory, Ears, Farewell, Mode, Pods, ShutdownNews};
 use crate::pressure::{Collector, EvictionConfig, ImageCollection, Monitor, StorageLimits};
 use crate::room::Room;
@@ -53,6 +56,14 @@ pub struct NodeConfig {
     pub api_port: Option<u16>,
     /// Whether it starts without its API server and joins when that answers. Otherwise not to be let in is an error.
     pub joins_later: bool,
+    /// What time it is.
+    pub clock: Clock,
+    /// The machine it is on.
+    pub machine: Machine,
+    /// Where it keeps what must reach no disk.
+    pub memory: Memory,
+    /// Who waits for its disk.
+    pub files: Files,
     /// False when the node only ends what it already has (`adieu down` without a running instance).
     pub takes_on_pods: bool,
 }
@@ -68,7 +79,7 @@ pub enum NodeError {
     Journal(#[source] JournalError),
     /// Its containers.
     #[error("cannot take stock of the containers on this machine")]
-    Inventory(#[source] runtime::RuntimeError),
+    Inventory(#[source] runtime_api::RuntimeError),
     /// The API.
     #[error("cannot register the node with the API server")]
     Register(#[source] kube::Error),
@@ -98,16 +109,21 @@ impl<R: Runtime> Node<R> {
     /// Recovers what the journal remembers, registers with the API and begins to look after pods.
     pub async fn start(config: NodeConfig, runtime: Arc<R>, client: kube::Client) -> Result<Self, NodeError> {
         let folder = |source| NodeError::Folder { path: config.data_dir.clone(), source };
-        let manifests = Manifests::open(&config.data_dir).await.map_err(folder)?;
-        let boot_id = timeline::boot_id().map_err(folder)?;
-        let (journal, lives) =
-            Journal::open(&config.data_dir.join("journal"), &boot_id).await.map_err(NodeError::Journal)?;
+        let (memory, files, clock) = (config.memory.clone(), config.files.clone(), config.clock.clone());
+        let manifests = Manifests::open(&config.data_dir, memory, files.clone()).await.map_err(folder)?;
+        let boot_id = config.machine.boot_id.clone();
+        let journal = files.open_journal(&config.data_dir.join("journal"), &boot_id).await;
+        let (journal, lives, writing) = journal.map_err(NodeError::Journal)?;
         let events = runtime.events().ok_or(NodeError::EventsTaken)?;
         let mut helpers = JoinSet::new();
+        if let Some(writing) = writing {
+            helpers.spawn(writing);
+        }
         let (recorder, recording) = Recorder::start(client.clone(), config.name.clone());
         helpers.spawn(recording);
         let (health, showing) = HealthBoard::start(client.clone(), config.clone(), recorder.clone());
-        let (services, following) = Services::start(client.clone(), config.data_dir.join("services.json")).await;
+        let (services, following) =
+            Services::start(client.clone(), config.data_dir.join("services.json"), files.clone()).await;
         let tools = Arc::new(Tools {
             runtime: runtime.clone(),
             client: client.clone(),
@@ -118,6 +134,9 @@ impl<R: Runtime> Node<R> {
             waiters: Mutex::default(),
             watches: Watches::new(client.clone()),
             manifests: manifests.clone(),
+            clock: clock.clone(),
+            machine: config.machine.clone(),
+            files,
             node_name: config.name.clone(),
             host_ip: config.address.to_string(),
             pod_pids_max: config.pod_pids_max,
@@ -133,7 +152,8 @@ impl<R: Runtime> Node<R> {
             let wrong = |source| NodeError::Folder { path: dir.clone(), source };
             let before = pods.known_statics();
             let recorder = tools.recorder.clone();
-            let mut folder = Folder::open(dir.clone(), config.name.clone(), recorder, before).map_err(wrong)?;
+            let mut folder =
+                Folder::open(dir.clone(), config.name.clone(), recorder, clock.clone(), before).map_err(wrong)?;
             pods.want(folder.wanted()).await;
             helpers.spawn(folder.follow(file_told));
         }
@@ -167,7 +187,7 @@ impl<R: Runtime> Node<R> {
         helpers.spawn(monitor.run());
         let (commands, command_told) = mpsc::channel(1);
         let pods = tokio::spawn(pods.run(Ears { sights, files, events, evictions, commands: command_told }));
-        let containers = Arc::new(NodeContainers::new(runtime, directory, config.name));
+        let containers = Arc::new(NodeContainers::new(runtime, directory, config.name, clock));
         Ok(Self { commands, containers, manifests, pods, helpers, joined })
     }
 

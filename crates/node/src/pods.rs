@@ -12,7 +12,7 @@ mod resize;
 mod shutdown;
 mod statics;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,17 +20,18 @@ use client::Sight;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{DeleteSighting, Event, Input, PodPhase, PodWorker, Succession};
-use runtime::{PodUid, Runtime, RuntimeEvent};
+use runtime_api::{PodUid, Runtime, RuntimeEvent};
 use timeline::{Journal, JournalError, Record};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use self::admission::Line;
 use self::orphans::Orphans;
 use self::placement::Placed;
 pub use self::shutdown::{FLUSH, Farewell, ShutdownNews};
 use crate::driver::{Driver, Memory, Progress};
+use crate::flaws::{self, Flaw};
 use crate::hands::{Hands, Tools, instance, lock};
 use crate::last_words::last_words;
 use crate::pressure::Eviction;
@@ -63,7 +64,7 @@ pub struct PodEntry {
 }
 
 /// Every pod with a driver, by UID; shared with the streams.
-pub type Directory = Arc<Mutex<HashMap<String, PodEntry>>>;
+pub type Directory = Arc<Mutex<BTreeMap<String, PodEntry>>>;
 
 /// What the owner of the node may ask of its pods.
 #[derive(Debug)]
@@ -124,13 +125,13 @@ struct Handle {
 pub struct Pods<R: Runtime> {
     tools: Arc<Tools<R>>,
     journal: Journal,
-    drivers: HashMap<String, Handle>,
+    drivers: BTreeMap<String, Handle>,
     /// Which of them only have to go, and who comes after them.
     orphans: Orphans,
     directory: Directory,
     running: JoinSet<(String, Result<(), Arc<JournalError>>)>,
     /// Lives that ended here while the API may still speak of them.
-    finished: HashSet<String>,
+    finished: BTreeSet<String>,
     /// Pods that could not be taken on, each to be tried again.
     later: JoinSet<Pod>,
     mode: Mode,
@@ -139,9 +140,9 @@ pub struct Pods<R: Runtime> {
     /// Which static pods may run.
     succession: Succession,
     /// What the files ask for, by UID.
-    desired: HashMap<String, Pod>,
+    desired: BTreeMap<String, Pod>,
     /// The mirrors that the API has, by full name.
-    mirrors: HashMap<String, Pod>,
+    mirrors: BTreeMap<String, Pod>,
     /// Work that nobody waits for; ended with the node.
     chores: JoinSet<()>,
     /// The ticket of the next one who waits for a kill to be over.
@@ -169,23 +170,24 @@ pub struct Ears {
 impl<R: Runtime> Pods<R> {
     /// A table without drivers, on a node that has so much to give.
     pub fn new(tools: Arc<Tools<R>>, journal: Journal, directory: Directory, mode: Mode, capacity: Room) -> Self {
+        // Those of an earlier start are still in the journal.
+        let next_ticket = u64::try_from(tools.clock.wall_now().0).unwrap_or(0);
         Self {
             tools,
             journal,
-            drivers: HashMap::new(),
+            drivers: BTreeMap::new(),
             orphans: Orphans::default(),
             directory,
             running: JoinSet::new(),
-            finished: HashSet::new(),
+            finished: BTreeSet::new(),
             later: JoinSet::new(),
             mode,
             stopping: None,
             succession: Succession::default(),
-            desired: HashMap::new(),
-            mirrors: HashMap::new(),
+            desired: BTreeMap::new(),
+            mirrors: BTreeMap::new(),
             chores: JoinSet::new(),
-            // Those of an earlier start are still in the journal.
-            next_ticket: u64::try_from(timeline::wall_now().0).unwrap_or(0),
+            next_ticket,
             line: Line::new(capacity),
             placing: JoinSet::new(),
         }
@@ -194,23 +196,25 @@ impl<R: Runtime> Pods<R> {
     /// Routes facts until the node stops (all senders gone) or the journal fails.
     pub async fn run(mut self, mut ears: Ears) -> Result<(), Arc<JournalError>> {
         loop {
+            // What is rare comes first, so that nothing of it waits behind a stream that never ends.
             tokio::select! {
-                Some(event) = ears.events.recv() => self.route(event).await,
-                Some(sight) = ears.sights.recv() => self.see(sight).await,
-                Some(wanted) = ears.files.recv() => self.want(wanted).await,
-                Some(eviction) = ears.evictions.recv() => self.evict(eviction).await,
-                Some(ended) = self.running.join_next() => self.ended(ended).await?,
-                Some(Ok(pod)) = self.later.join_next() => self.try_again(pod).await,
-                Some(Ok((uid, is_wanted))) = self.placing.join_next() => self.placed(uid, is_wanted).await,
-                Some(_) = self.chores.join_next() => {}
-                freed = self.line.freed() => self.room_freed(&freed).await,
-                event = shutdown::next(&mut self.stopping) => self.stopping_event(event).await,
+                biased;
                 command = ears.commands.recv() => match command {
                     Some(Command::ShutDown { farewell, news }) => self.shut_down(farewell, news).await,
                     Some(Command::CallOff { resumed }) => self.call_off(resumed).await,
                     // The node's owner is gone: stop looking after pods, and leave them as they are.
                     None => return Ok(()),
                 },
+                event = shutdown::next(&mut self.stopping, &self.tools.clock) => self.stopping_event(event).await,
+                Some(eviction) = ears.evictions.recv() => self.evict(eviction).await,
+                Some(wanted) = ears.files.recv() => self.want(wanted).await,
+                Some(Ok(pod)) = self.later.join_next() => self.try_again(pod).await,
+                Some(Ok((uid, is_wanted))) = self.placing.join_next() => self.placed(uid, is_wanted).await,
+                Some(_) = self.chores.join_next() => {}
+                freed = self.line.freed() => self.room_freed(&freed).await,
+                Some(ended) = self.running.join_next() => self.ended(ended).await?,
+                Some(event) = ears.events.recv() => self.route(event).await,
+                Some(sight) = ears.sights.recv() => self.see(sight).await,
             }
         }
     }
@@ -299,7 +303,7 @@ impl<R: Runtime> Pods<R> {
             Sight::Listed(pods) => {
                 let (mirrors, pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(is_mirror);
                 self.mirrors_listed(mirrors);
-                let listed: HashSet<String> = pods.iter().filter_map(|p| p.metadata.uid.clone()).collect();
+                let listed: BTreeSet<String> = pods.iter().filter_map(|p| p.metadata.uid.clone()).collect();
                 self.finished.retain(|uid| listed.contains(uid));
                 self.orphans.objects(&listed);
                 let gone: Vec<_> = self
@@ -312,6 +316,10 @@ impl<R: Runtime> Pods<R> {
                     let _ = inbox.send(Input::ObjectGone).await;
                 }
                 for pod in pods {
+                    let known = |uid: &String| self.drivers.contains_key(uid);
+                    if flaws::has(Flaw::SkipsListed) && pod.metadata.uid.as_ref().is_some_and(known) {
+                        continue;
+                    }
                     self.changed(pod, false).await;
                 }
             }
@@ -392,7 +400,7 @@ impl<R: Runtime> Pods<R> {
             return;
         }
         handle.told = Some((grace, deletion));
-        let sighting = if live { DeleteSighting::Live } else { found(deletion) };
+        let sighting = if live { DeleteSighting::Live } else { found(deletion, crate::timestamp(&self.tools.clock)) };
         let _ = handle.inbox.send(Input::DeleteRequested { grace: seconds(grace), sighting }).await;
     }
 
@@ -430,7 +438,9 @@ impl<R: Runtime> Pods<R> {
                 return false;
             }
         };
-        if let Err(error) = self.tools.manifests.keep(uid, pod).await {
+        if flaws::has(Flaw::KeepsNoManifest) {
+            debug!(uid, "the manifest is not kept");
+        } else if let Err(error) = self.tools.manifests.keep(uid, pod).await {
             self.refuse(pod, &format!("its manifest cannot be kept: {error}"));
             return false;
         }
@@ -440,12 +450,12 @@ impl<R: Runtime> Pods<R> {
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
             name,
             spec: spec.clone(),
-            at: timeline::now(),
+            at: self.tools.clock.now(),
         }));
         let facts = Facts {
             pod: pod.clone(),
             host_ip: self.tools.host_ip.clone(),
-            start: Some(timeline::wall_now()),
+            start: Some(self.tools.clock.wall_now()),
             ..Facts::default()
         };
         self.begin(uid, PodWorker::new(spec), facts, false, Vec::new(), Memory::default());
@@ -470,8 +480,12 @@ impl<R: Runtime> Pods<R> {
             RuntimeEvent::Exited { pod, id, exit } => {
                 let instance = instance(&id);
                 if let Some(handle) = self.drivers.get(&pod.0) {
+                    if flaws::has(Flaw::DropsExitOfLeaving) && admission::is_leaving(handle) {
+                        return;
+                    }
                     let manifest = lock(&handle.entry.facts).pod.clone();
-                    if let Some(text) = last_words(&*self.tools.runtime, &manifest, &id, &exit).await {
+                    if let Some(text) = last_words(&*self.tools.runtime, &manifest, &id, &exit, &self.tools.files).await
+                    {
                         lock(&handle.entry.facts).last_words.insert(instance.clone(), text);
                     }
                 }
@@ -489,8 +503,9 @@ impl<R: Runtime> Pods<R> {
 }
 
 /// How much of a deletion is left that was found rather than seen. A stored time has lost its fraction of a second.
-fn found(deletion: Timestamp) -> DeleteSighting {
-    let left = deletion.as_millisecond() + 1000 - Timestamp::now().as_millisecond();
+fn found(deletion: Timestamp, now: Timestamp) -> DeleteSighting {
+    let left = deletion.as_millisecond() + 1000 - now.as_millisecond();
+    let left = if flaws::has(Flaw::FoundIsOver) { 0 } else { left };
     DeleteSighting::Found { left: Duration::from_millis(u64::try_from(left).unwrap_or(0)) }
 }
 

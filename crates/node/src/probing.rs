@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, Probe as ApiProbe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use lifecycle::{Event, EventKind, Input, Instance, Probe};
-use runtime::{ContainerId, ExecSpec, PodUid, Runtime};
+use runtime_api::{ContainerId, ExecSpec, PodUid, Runtime};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, watch};

@@ -10,10 +10,12 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use lifecycle::{Input, PodStatus};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use timeline::Clock;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use crate::flaws::{self, Flaw};
 use crate::statics::{self, mirror};
 use crate::translate::resize;
 use crate::translate::status::{Facts, api_status, is_over};
@@ -73,11 +75,12 @@ impl Publisher {
         node: String,
         facts: SharedFacts,
         inbox: mpsc::Sender<Input>,
+        clock: Clock,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (wanted, wanted_seen) = watch::channel(Wanted::default());
         let (stored_told, stored) = watch::channel(0);
         let written = SharedWritten::default();
-        let writer = Writer::new(client, node, facts, written.clone());
+        let writer = Writer::new(client, node, facts, written.clone(), clock);
         (Self { wanted, stored, written }, run(writer, inbox, wanted_seen, stored_told))
     }
 
@@ -183,6 +186,7 @@ async fn run(
                     }
                     continue;
                 }
+                Err(_) if flaws::has(Flaw::GivesUpOnStatus) => {}
                 Err(error) => {
                     warn!(%error, pod = writer.name, "cannot store a pod's status; trying again");
                     tokio::select! {
@@ -199,8 +203,11 @@ async fn run(
                     Ok(()) => Input::ObjectDeleted,
                     Err(error) => Input::ObjectDeleteFailed { message: error.to_string() },
                 };
-                // A driver that is gone needs no answer.
-                let _ = inbox.send(answer).await;
+                let failed = matches!(answer, Input::ObjectDeleteFailed { .. });
+                if !(failed && flaws::has(Flaw::DropsDeleteFailure)) {
+                    // A driver that is gone needs no answer.
+                    let _ = inbox.send(answer).await;
+                }
             }
             stored.send_replace(want.version);
             break;
@@ -224,6 +231,7 @@ struct Writer {
     version: Option<String>,
     /// What others may know of this.
     written: SharedWritten,
+    clock: Clock,
 }
 
 /// What became of a status.
@@ -251,13 +259,13 @@ struct StoredMeta {
 const CONFLICTS_MOST: u32 = 5;
 
 impl Writer {
-    fn new(client: kube::Client, node: String, facts: SharedFacts, written: SharedWritten) -> Self {
+    fn new(client: kube::Client, node: String, facts: SharedFacts, written: SharedWritten, clock: Clock) -> Self {
         let pod = crate::hands::lock(&facts).pod.clone();
         let is_static = statics::is_static(&pod);
         let meta = pod.metadata;
         let api = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
         let (name, uid) = (meta.name.unwrap_or_default(), meta.uid.unwrap_or_default());
-        Self { client, api, node, facts, name, uid, is_static, last: None, version: None, written }
+        Self { client, api, node, facts, name, uid, is_static, last: None, version: None, written, clock }
     }
 
     /// Stores a status. If it `can_wait`, only what somebody may be waiting for.
@@ -275,7 +283,7 @@ impl Writer {
             }
             let new = {
                 let facts = crate::hands::lock(&self.facts);
-                api_status(status, &facts, self.last.as_ref(), timeline::wall_now())
+                api_status(status, &facts, self.last.as_ref(), self.clock.wall_now())
             };
             if self.last.as_ref() == Some(&new) {
                 // What an earlier agent stored is our word, too.
@@ -301,6 +309,12 @@ impl Writer {
                 }
                 // Something was written meanwhile, perhaps that the pod is over: look again before saying so.
                 Err(error) if guard.is_some() && is_conflict(&error) => self.last = None,
+                Err(error) if is_too_large(&error) => {
+                    // No later try would fit. The pod lives, and leaves, without its status being told.
+                    warn!(%error, pod = self.name, "a pod's status does not fit into its object; it is not stored");
+                    self.last = Some(new);
+                    return Ok(Outcome::Stored);
+                }
                 Err(error) if is_refusal(&error) => {
                     if self.ours().await?.is_some() {
                         // Someone else was quicker, or the server will not have it: look again and try again, visibly.
@@ -469,6 +483,10 @@ fn take_back(patch: &mut Value, before: Option<&ApiStatus>, new: &ApiStatus, is_
 
 fn is_refusal(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
+}
+
+fn is_too_large(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 413)
 }
 
 fn is_conflict(error: &kube::Error) -> bool {

@@ -13,10 +13,10 @@ use client::Sight;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::Api;
 use serde::{Deserialize, Serialize};
-use tokio::fs;
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
+use crate::files::Files;
 use crate::statics::is_static;
 
 /// How many changes may wait to be looked at.
@@ -107,13 +107,13 @@ pub struct Services {
 
 impl Services {
     /// A view, and the work of keeping it up to date. What is known is kept in `file`.
-    pub async fn start(client: kube::Client, file: PathBuf) -> (Self, impl Future<Output = ()> + Send) {
-        let remembered = recall(&file).await;
+    pub async fn start(client: kube::Client, file: PathBuf, files: Files) -> (Self, impl Future<Output = ()> + Send) {
+        let remembered = recall(&files, &file).await;
         let (told, known) = watch::channel(None);
         let (out, sights) = mpsc::channel(BACKLOG);
         let following = client::follow(Api::<Service>::all(client), None, out);
         let keeping = async move {
-            tokio::join!(following, keep(sights, told, &file));
+            tokio::join!(following, keep(sights, told, &file, &files));
         };
         (Self { known, remembered }, keeping)
     }
@@ -153,27 +153,30 @@ fn variables(known: &Known, namespace: &str, linked: bool) -> BTreeMap<String, S
     variables
 }
 
-async fn keep(mut sights: mpsc::Receiver<Sight<Service>>, told: watch::Sender<Option<Known>>, file: &Path) {
+async fn keep(
+    mut sights: mpsc::Receiver<Sight<Service>>,
+    told: watch::Sender<Option<Known>>,
+    file: &Path,
+    files: &Files,
+) {
     while let Some(sight) = sights.recv().await {
         if told.send_if_modified(|known| see(known, sight)) {
             let known = told.borrow().clone().unwrap_or_default();
-            if let Err(error) = remember(file, known).await {
+            if let Err(error) = remember(files, file, known).await {
                 warn!(%error, "services cannot be remembered; pods that start while the API is away may not know them");
             }
         }
     }
 }
 
-async fn remember(file: &Path, known: Known) -> std::io::Result<()> {
+async fn remember(files: &Files, file: &Path, known: Known) -> std::io::Result<()> {
     let text = serde_json::to_vec(&known.into_iter().collect::<Vec<_>>())?;
-    let draft = file.with_extension("new");
-    fs::write(&draft, text).await?;
-    fs::rename(draft, file).await
+    files.replace(file, file.with_extension("new"), text, false).await
 }
 
 /// What was remembered; nothing if that cannot be read.
-async fn recall(file: &Path) -> Option<Known> {
-    let text = fs::read(file).await.ok()?;
+async fn recall(files: &Files, file: &Path) -> Option<Known> {
+    let text = files.read(file).await.ok()?;
     let known: Vec<_> = serde_json::from_slice(&text).ok()?;
     Some(known.into_iter().collect())
 }
@@ -286,12 +289,12 @@ mod tests {
     async fn what_was_known_is_remembered() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("services.json");
-        assert_eq!(recall(&file).await, None);
+        assert_eq!(recall(&Files::Threads, &file).await, None);
         let known = listed(vec![service("n", "a", "10.0.0.1", https(1))]).unwrap();
-        remember(&file, known.clone()).await.unwrap();
-        assert_eq!(recall(&file).await, Some(known));
+        remember(&Files::Threads, &file, known.clone()).await.unwrap();
+        assert_eq!(recall(&Files::Threads, &file).await, Some(known));
         std::fs::write(&file, "{").unwrap();
-        assert_eq!(recall(&file).await, None);
+        assert_eq!(recall(&Files::Threads, &file).await, None);
     }
 
     #[test]

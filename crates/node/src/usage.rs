@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
-use runtime::{ContainerId, PodUid, Runtime};
+use runtime_api::{ContainerId, PodUid, Runtime};
 use serde_json::{Value, json};
+use timeline::Clock;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::hands::lock;
 use crate::pods::{Directory, PodEntry};
@@ -50,21 +52,21 @@ struct Used {
 
 impl Usage {
     /// What the node called `node` and the pods in `directory` use.
-    pub async fn summary<R: Runtime>(&self, node: &str, runtime: &R, directory: &Directory) -> Value {
+    pub async fn summary<R: Runtime>(&self, node: &str, runtime: &R, directory: &Directory, clock: &Clock) -> Value {
         let mut latest = self.latest.lock().await;
         let known = latest.take().filter(|(_, after)| after.at.elapsed() <= OLDEST);
         let looks = match known {
             Some((before, after)) if after.at.elapsed() < SHORTEST => (before, after),
             Some((_, before)) => {
-                let after = look(runtime, directory).await;
+                let after = look(runtime, directory, clock).await;
                 // Of whoever came since, nothing can be said yet.
                 if after.knows_no_more_than(&before) {
                     (before, after)
                 } else {
-                    follow(after, runtime, directory).await
+                    follow(after, runtime, directory, clock).await
                 }
             }
-            None => follow(look(runtime, directory).await, runtime, directory).await,
+            None => follow(look(runtime, directory, clock).await, runtime, directory, clock).await,
         };
         let pods: Vec<PodEntry> = lock(directory).values().cloned().collect();
         let (before, after) = latest.insert(looks);
@@ -73,14 +75,14 @@ impl Usage {
 }
 
 /// The second look of a pair.
-async fn follow<R: Runtime>(before: Look, runtime: &R, directory: &Directory) -> (Look, Look) {
+async fn follow<R: Runtime>(before: Look, runtime: &R, directory: &Directory, clock: &Clock) -> (Look, Look) {
     tokio::time::sleep(SHORTEST.saturating_sub(before.at.elapsed())).await;
-    (before, look(runtime, directory).await)
+    (before, look(runtime, directory, clock).await)
 }
 
-async fn look<R: Runtime>(runtime: &R, directory: &Directory) -> Look {
+async fn look<R: Runtime>(runtime: &R, directory: &Directory, clock: &Clock) -> Look {
     let uids: Vec<PodUid> = lock(directory).values().map(|entry| entry.uid.clone()).collect();
-    let (at, wall) = (Instant::now(), Timestamp::now());
+    let (at, wall) = (Instant::now(), crate::timestamp(clock));
     let cpu_nanos = fs::read_to_string("/proc/stat").ok().and_then(|text| processor_nanos(&text)).unwrap_or(0);
     let memory = memory_of_the_machine().map_or(0, |reading| reading.capacity.saturating_sub(reading.available));
     let mut containers = BTreeMap::new();

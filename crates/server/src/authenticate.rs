@@ -80,50 +80,92 @@ fn token_among_protocols(headers: &mut HeaderMap) -> Option<Option<String>> {
     Some(token)
 }
 
+/// What the `Impersonate-*` headers ask for.
+#[derive(Default)]
+struct Impersonation<'a> {
+    user: Option<&'a str>,
+    uid: Option<&'a str>,
+    groups: Vec<&'a str>,
+    extra: BTreeMap<String, Vec<String>>,
+}
+
+impl<'a> Impersonation<'a> {
+    /// `None` if nothing is asked for. Whatever cannot be read, or cannot be meant, is refused: a request that is made as less
+    /// than it says, or as more, is a trap.
+    fn of(headers: &'a HeaderMap) -> Result<Option<Self>, Status> {
+        let mut asked = Self::default();
+        let mut any = false;
+        for (name, value) in headers {
+            let Some(what) = name.as_str().strip_prefix("impersonate-") else { continue };
+            any = true;
+            let wrong = |text: &str| Status::bad_request(format!("header {name}: {text}"));
+            let value = value.to_str().map_err(|_| wrong("only printable ASCII characters are understood"))?;
+            let once = |slot: &mut Option<&'a str>| match slot.replace(value) {
+                Some(_) => Err(wrong("may be given only once")),
+                None => Ok(()),
+            };
+            match what {
+                "user" => once(&mut asked.user)?,
+                "uid" => once(&mut asked.uid)?,
+                "group" => asked.groups.push(value),
+                _ => match what.strip_prefix("extra-") {
+                    Some(key) => asked.extra.entry(query::decode(key, false)).or_default().push(value.to_owned()),
+                    None => return Err(wrong("is not known")),
+                },
+            }
+        }
+        Ok(any.then_some(asked))
+    }
+}
+
+/// Namespace and name of the service account that acts as `user`.
+fn account_of(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+}
+
 fn impersonate(state: &State, identity: Identity, headers: &HeaderMap) -> Result<Identity, Status> {
-    if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
-        return Ok(identity);
-    }
-    let user = headers.get("impersonate-user").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    if user.is_empty() {
+    let Some(asked) = Impersonation::of(headers)? else { return Ok(identity) };
+    let Some(user) = asked.user.filter(|user| !user.is_empty()) else {
         return Err(Status::bad_request("requested groups without impersonating a user"));
-    }
-    let may = |resource: &str, namespace: &str, name: &str| {
-        let target = Target::Resource { group: "", resource, subresource: "", namespace, name };
+    };
+    let may = |group: &str, resource: &str, subresource: &str, namespace: &str, name: &str| {
+        let target = Target::Resource { group, resource, subresource, namespace, name };
         authorize(state, &identity, &Attributes { verb: "impersonate", target })
     };
-    let account = user.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
+    let account = account_of(user);
     match account {
-        Some((namespace, name)) => may("serviceaccounts", namespace, name)?,
-        None => may("users", "", user)?,
+        Some((namespace, name)) => may("", "serviceaccounts", "", namespace, name)?,
+        None => may("", "users", "", "", user)?,
     }
-    let mut groups: Vec<&str> =
-        headers.get_all("impersonate-group").iter().filter_map(|value| value.to_str().ok()).collect();
-    for group in &groups {
-        may("groups", "", group)?;
+    for group in &asked.groups {
+        may("", "groups", "", "", group)?;
     }
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let about_a_user = |resource: &str, subresource: &str, name: &str| {
-        let target = Target::Resource { group: "authentication.k8s.io", resource, subresource, namespace: "", name };
-        authorize(state, &identity, &Attributes { verb: "impersonate", target })
-    };
-    let uid = text("impersonate-uid");
+    for (key, value) in asked.extra.iter().flat_map(|(key, values)| values.iter().map(move |value| (key, value))) {
+        may("authentication.k8s.io", "userextras", key, "", value)?;
+    }
+    let uid = asked.uid.unwrap_or_default();
     if !uid.is_empty() {
-        about_a_user("uids", "", uid)?;
+        may("authentication.k8s.io", "uids", "", "", uid)?;
     }
-    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (name, value) in headers {
-        let Some(key) = name.as_str().strip_prefix("impersonate-extra-") else { continue };
-        let (key, value) = (query::decode(key, false), value.to_str().unwrap_or_default());
-        about_a_user("userextras", &key, value)?;
-        extra.entry(key).or_default().push(value.to_owned());
+    let groups = groups_of(user, account, &asked.groups);
+    Ok(Identity { user: user.to_owned(), groups, uid: uid.to_owned(), extra: asked.extra })
+}
+
+/// The groups of an impersonated user: those that were asked for, else those that an account has; and whether it is known who
+/// that is.
+fn groups_of(user: &str, account: Option<(&str, &str)>, asked: &[&str]) -> Vec<String> {
+    let mut groups: Vec<String> = asked.iter().map(ToString::to_string).collect();
+    if let Some((namespace, _)) = account.filter(|_| asked.is_empty()) {
+        groups.extend(["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]);
     }
-    let own_groups = account.map(|(namespace, _)| format!("system:serviceaccounts:{namespace}"));
-    if let Some(own) = own_groups.as_deref().filter(|_| groups.is_empty()) {
-        groups.extend(["system:serviceaccounts", own]);
-    }
-    if user == "system:anonymous" && groups.is_empty() {
-        return Ok(Identity::anonymous());
-    }
-    Ok(Identity { uid: uid.to_owned(), extra, ..Identity::new(user, &groups) })
+    let (known, unknown) = ("system:authenticated", "system:unauthenticated");
+    let is_in = |group: &str| groups.iter().any(|own| own == group);
+    let added = match (user == "system:anonymous", is_in(known), is_in(unknown)) {
+        (_, _, true) | (false, true, false) => None,
+        (true, _, false) => Some(unknown),
+        (false, false, false) => Some(known),
+    };
+    groups.extend(added.map(ToOwned::to_owned));
+    groups
 }

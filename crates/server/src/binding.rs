@@ -13,7 +13,7 @@ use crate::body::Body;
 use crate::bootstrap::known;
 use crate::request::Request;
 use crate::respond;
-use crate::state::{State, log_failure};
+use crate::state::{State, readable, write_failure};
 use crate::{change, create, delete};
 
 /// How often another writer of the pod or of its budget may get in between.
@@ -40,6 +40,7 @@ pub(crate) async fn evict(state: &State, request: &Request) -> Result<Response<B
     for _ in 0..TRIES {
         let now = Timestamp::now();
         let pod = state.store.get(&key).ok_or_else(|| Status::not_found(request.kind, &request.name))?;
+        let pod = readable(request.kind, pod)?;
         let marked = rules::mark_evicted(&pod.value(), now);
         // The version that the options may name is still the pod's own here.
         let decision = api::decide_delete(request.kind, &marked, &options, now)?;
@@ -53,13 +54,14 @@ pub(crate) async fn evict(state: &State, request: &Request) -> Result<Response<B
             return Ok(created());
         }
         // Its own event: watchers learn why before they learn that.
-        steps.push(Step::Put { key: key.clone(), value: marked });
+        steps.push(Step::Mark { key: key.clone(), value: marked });
         steps.extend(delete::steps(&key, decision));
         match state.store.transact(expects, steps).await {
             Ok(_) => return Ok(created()),
             // Another eviction, the controller, or whoever changed the pod: look again at what is there.
             Err(TransactError::Conflict { .. }) => {}
-            Err(TransactError::Log(source)) => return Err(log_failure(WriteError::Log(source))),
+            Err(TransactError::Refused(refusal)) => return Err(write_failure(WriteError::Refused(refusal))),
+            Err(TransactError::Log(source)) => return Err(write_failure(WriteError::Log(source))),
         }
     }
     Err(Status::timeout("couldn't update PodDisruptionBudget due to conflicts").with_retry_after(10))

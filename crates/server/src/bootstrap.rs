@@ -4,10 +4,11 @@
 use api::{Kind, Status, rules};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
+use store::{Expect, Key, Step, WriteError};
 
 use crate::create::{self, Creation};
 use crate::request::key;
-use crate::state::State;
+use crate::state::{State, write_failure};
 use crate::{namespaces, own_service, rbac};
 
 /// Recorded as the writer of what the server makes by itself.
@@ -24,7 +25,7 @@ pub(crate) async fn run(state: &State) -> Result<(), Status> {
 /// it does not.
 fn survive(outcome: Result<(), Status>) -> Result<(), Status> {
     match outcome {
-        Err(status) if status.code < 500 => {
+        Err(status) if status.code < 500 || status.reason == "StorageReadError" => {
             tracing::warn!(%status, "an object that every cluster has cannot be made; starting without it");
             Ok(())
         }
@@ -34,7 +35,7 @@ fn survive(outcome: Result<(), Status>) -> Result<(), Status> {
 
 /// Creates an object unless it is there, or its namespace leaves.
 pub(crate) async fn make(state: &State, kind: &'static Kind, namespace: &str, value: Value) -> Result<(), Status> {
-    if state.store.get(&key(kind, namespace, api::meta::name(&value))).is_some() {
+    if is_stored(state, &key(kind, namespace, api::meta::name(&value))).await? {
         return Ok(());
     }
     let creation = Creation { kind, namespace, manager: Some(MANAGER), dry_run: false, is_own: true };
@@ -42,6 +43,21 @@ pub(crate) async fn make(state: &State, kind: &'static Kind, namespace: &str, va
         Ok(_) => Ok(()),
         Err(status) if matches!(status.code, 403 | 404 | 409) => Ok(()),
         Err(status) => Err(status),
+    }
+}
+
+/// Whether there is an object under `key`. One that cannot be read makes room for one that can.
+pub(crate) async fn is_stored(state: &State, key: &Key) -> Result<bool, Status> {
+    match state.store.get(key) {
+        Some(found) if found.unreadable().is_some() => {
+            tracing::warn!(%key, "an object that every cluster has cannot be read; it is made anew");
+            let steps = vec![Step::Delete { key: key.clone() }];
+            match state.store.write(key, Expect::Revision(found.revision), steps).await {
+                Ok(_) | Err(WriteError::Conflict(_)) => Ok(false),
+                Err(error @ (WriteError::Refused(_) | WriteError::Log(_))) => Err(write_failure(error)),
+            }
+        }
+        found => Ok(found.is_some()),
     }
 }
 

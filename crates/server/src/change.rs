@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use api::{Kind, Status};
+use api::{Kind, Status, bounds};
 use serde_json::Value;
 use store::{Change, Expect, Key, Object, Step, WriteError};
 
 use crate::respond::Shown;
-use crate::state::{State, log_failure};
+use crate::state::{State, readable, write_failure};
 
 /// How often another writer may get in between before the caller is told so. With one winner per round, as many
 /// writers can race for one object without any of them noticing.
@@ -44,10 +44,12 @@ pub(crate) async fn modify(
     let mut current = state.store.get(key);
     for _ in 0..TRIES {
         let Some(object) = current else { return Err(Status::not_found(kind, &key.name)) };
+        let object = readable(kind, object)?;
         // Held, so that everybody who asks for it from here to the write shares one reading of the bytes.
         let old = object.value();
         let new = change(&object)?;
         if dry_run {
+            bounds::check(kind, &key.name, &new)?;
             return Ok(Outcome::Imagined(new));
         }
         let removes = api::update_removes(kind, &old, &new);
@@ -63,12 +65,12 @@ pub(crate) async fn modify(
                     None => Outcome::Stored(changes.last().and_then(after).unwrap_or(object)),
                 });
             }
-            // Somebody else finished the removal: what was asked for has happened.
-            Err(WriteError::Conflict(None)) if submitted.is_some() => {
-                return Ok(Outcome::Removed(submitted.expect("checked by the guard")));
-            }
-            Err(WriteError::Conflict(found)) => current = found,
-            Err(error @ WriteError::Log(_)) => return Err(log_failure(error)),
+            Err(WriteError::Conflict(found)) => match (found, submitted) {
+                // Somebody else finished the removal: what was asked for has happened.
+                (None, Some(submitted)) => return Ok(Outcome::Removed(submitted)),
+                (found, _) => current = found,
+            },
+            Err(error @ (WriteError::Refused(_) | WriteError::Log(_))) => return Err(write_failure(error)),
         }
     }
     Err(Status::conflict_modified(kind, &key.name))

@@ -6,6 +6,7 @@ use http::Response;
 use crate::body::Body;
 use crate::delete;
 use crate::list::{self, Selection};
+use crate::rbac;
 use crate::request::Request;
 use crate::state::State;
 
@@ -14,10 +15,19 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
     let form = request.accept.for_objects()?;
     let selection = Selection::parse(request.kind, &request.query)?;
     let listed = list::page(state, request, &selection)?;
-    for object in &listed.items {
+    // What cannot be read is chosen by nobody, unless everything is meant.
+    let unreadable = match selection.takes_all() && request.query.get("continue").is_none() {
+        true => state.store.unreadable(request.kind.collection(), &request.namespace),
+        false => Vec::new(),
+    };
+    for object in listed.items.iter().chain(&unreadable) {
         let each = DeleteOptions { dry_run: options.dry_run, ..options.clone() };
-        match delete::delete(state, request.kind, &object.key, &each).await {
-            Ok(_) => {}
+        let deleted = match rbac::check_delete(state, request, &object.key.name) {
+            Ok(()) => delete::delete(state, request.kind, &object.key, &each).await.map(drop),
+            Err(refused) => Err(refused),
+        };
+        match deleted {
+            Ok(()) => {}
             // Gone meanwhile: that is what was asked for.
             Err(status) if status.code == 404 => {}
             // What no cluster can do without stays; the rest was asked for all the same.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Kind, Status};
+use api::{Kind, Status, bounds};
 use http::{Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use crate::change::after;
 use crate::policies::{self, Arrival};
 use crate::request::{Request, key};
 use crate::respond::{self, Shown};
-use crate::state::{State, core_kind, log_failure};
+use crate::state::{State, core_kind, write_failure};
 use crate::{account_secrets, admission, delete, node_rules, random, rbac, update};
 
 /// How often a generated name may turn out to be taken, or the namespace to change in between.
@@ -45,7 +45,7 @@ pub(crate) async fn handle(
     api::check_sent(kind, &decoded.value)?;
     let (kind, mut value) = (kind.stored_kind(), kind.to_stored(decoded.value));
     rbac::check_grant(state, request, None, &value)?;
-    node_rules::check_create(&request.identity, kind, &value)?;
+    node_rules::check_create(state, &request.identity, kind, &value)?;
     let mut manager = Some(request.field_manager());
     if request.kind.face.is_some() {
         update::track(request, None, &mut value);
@@ -114,7 +114,7 @@ pub(crate) async fn create(
 fn dry_run(state: &State, creation: &Creation<'_>, object: Value) -> Result<Shown, Status> {
     let name = api::meta::name(&object);
     match state.store.get(&key(creation.kind, creation.namespace, name)) {
-        None => Ok(Shown::made(object)),
+        None => bounds::check(creation.kind, name, &object).map(|()| Shown::made(object)),
         Some(existing) => {
             let leaving = api::meta::deletion_timestamp(&existing.value()).is_some();
             Err(Status::already_exists(creation.kind, name, leaving))
@@ -153,7 +153,8 @@ async fn store_new(
             Ok(Stored::Before(existing))
         }
         Err(TransactError::Conflict { .. }) => Ok(Stored::NamespaceChanged),
-        Err(TransactError::Log(source)) => Err(log_failure(WriteError::Log(source))),
+        Err(TransactError::Refused(refusal)) => Err(write_failure(WriteError::Refused(refusal))),
+        Err(TransactError::Log(source)) => Err(write_failure(WriteError::Log(source))),
     }
 }
 

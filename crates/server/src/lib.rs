@@ -34,6 +34,7 @@ mod lines;
 mod list;
 mod logs_exec;
 mod metrics;
+mod mountable_secrets;
 mod namespaces;
 mod negotiate;
 mod node;

@@ -20,7 +20,7 @@ use store::{Change, Object};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::bootstrap::make;
+use crate::bootstrap::{is_stored, make};
 use crate::request::key;
 use crate::state::{State, core_kind};
 use crate::{change, create};
@@ -154,7 +154,9 @@ async fn ensure_contents(state: &State, namespace: &str) -> Result<(), Status> {
     let Some(ca) = state.root_ca.get() else { return Ok(()) };
     let data = json!({ "ca.crt": ca });
     let configmaps = core_kind("configmaps");
-    match state.store.get(&key(configmaps, namespace, ROOT_CA)) {
+    let key = key(configmaps, namespace, ROOT_CA);
+    is_stored(state, &key).await?;
+    match state.store.get(&key) {
         None => {
             make(state, core_kind("configmaps"), namespace, json!({ "metadata": { "name": ROOT_CA }, "data": data }))
                 .await

@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api::rbac::Asked;
 use api::selector::FieldSelector;
 use api::{Kind, Status};
 use futures::FutureExt as _;
@@ -14,23 +15,26 @@ use store::{Change, Object, Store, Watch};
 
 use crate::authorize::{Attributes, Target};
 use crate::identity::Identity;
-use crate::request::key;
+use crate::rbac;
+use crate::request::{Request, key};
 use crate::state::{State, core_kind};
 
 const LEASES: &str = "kube-node-lease";
+/// On the pod that shows a static pod of a node.
+const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// The name of the node that `identity` speaks for.
 pub(crate) fn node_of(identity: &Identity) -> Option<&str> {
-    identity.user.strip_prefix("system:node:").filter(|_| identity.is_in("system:nodes"))
+    identity.user.strip_prefix("system:node:").filter(|name| !name.is_empty() && identity.is_in("system:nodes"))
 }
 
 /// Whether `node` may touch the one object that is asked for. Objects whose name is not known yet (a create) are judged by
 /// [`check_create`], lists without a name by [`check_list`].
 pub(crate) fn owns(state: &State, node: &str, attributes: &Attributes<'_>) -> bool {
     let Target::Resource { resource, subresource, namespace, name, .. } = attributes.target else { return true };
-    let reads = matches!(attributes.verb, "get" | "list" | "watch");
     match resource {
-        "nodes" => reads || attributes.verb == "create" || name == node,
+        // By name, so that it can look for its own object before it makes it.
+        "nodes" => attributes.verb == "create" || name == node,
         "leases" => namespace == LEASES && (attributes.verb == "create" || name == node),
         "pods" if subresource.is_empty() && name.is_empty() => true,
         // What is not there is nobody's: the answer is that it is not there.
@@ -66,7 +70,7 @@ pub(crate) fn check_list(
 }
 
 /// A node makes its own object, its own lease, and mirrors of its own static pods.
-pub(crate) fn check_create(identity: &Identity, kind: &Kind, object: &Value) -> Result<(), Status> {
+pub(crate) fn check_create(state: &State, identity: &Identity, kind: &Kind, object: &Value) -> Result<(), Status> {
     let Some(node) = node_of(identity) else { return Ok(()) };
     let name = api::meta::name(object);
     let refuse = |text: &str| Err(Status::forbidden(kind, name, text));
@@ -77,27 +81,167 @@ pub(crate) fn check_create(identity: &Identity, kind: &Kind, object: &Value) -> 
             if !forbidden.is_empty() {
                 return refuse(&format!("node {node:?} is not allowed to set the following labels: {forbidden}"));
             }
+            if !object["spec"]["configSource"].is_null() {
+                return refuse(&format!("node {node:?} is not allowed to set a configSource"));
+            }
+            // One with an owner that does not exist is collected, and comes back without the taints it was given.
+            if has_any(&object["metadata"]["ownerReferences"]) {
+                return refuse(&format!("node {node:?} is not allowed to set ownerReferences"));
+            }
             Ok(())
         }
         "pods" => {
-            let mirror = api::meta::annotations(object).any(|(key, _)| key == "kubernetes.io/config.mirror");
-            if !mirror {
-                return refuse(&format!("node {node:?} may only create mirror pods"));
+            let owner = match check_mirror(node, object) {
+                Ok(owner) => owner["uid"].as_str().unwrap_or_default(),
+                Err(text) => return refuse(&text),
+            };
+            let stored = state.store.get(&key(core_kind("nodes"), "", node));
+            let stored = stored.ok_or_else(|| Status::not_found(core_kind("nodes"), node))?.value();
+            match api::meta::uid(&stored) {
+                uid if uid == owner => Ok(()),
+                uid => refuse(&format!("node {node} UID mismatch: expected {owner} got {uid}")),
             }
-            if !runs_on(object, node) {
-                return refuse(&format!("node {node:?} may only create pods that run on it"));
-            }
-            let own_account = object["spec"]["serviceAccountName"].as_str().is_some_and(|name| !name.is_empty());
-            let mut needs = Vec::new();
-            references(object, &mut |resource, name| needs.push((resource, name.to_owned())));
-            // Otherwise a node could reach any secret by making a pod that names it.
-            if own_account || needs.iter().any(|(resource, _)| *resource != "serviceaccounts") {
-                return refuse("a mirror pod may not refer to accounts, secrets or configmaps");
-            }
-            Ok(())
         }
         _ => Ok(()),
     }
+}
+
+/// A mirror belongs to its node alone, runs there, and leads nowhere: otherwise a node could reach any secret by making a pod
+/// that names it, or slip a pod under somebody else's controller. Answers the reference to the owner.
+fn check_mirror<'a>(node: &str, pod: &'a Value) -> Result<&'a Value, String> {
+    if !api::meta::annotations(pod).any(|(key, _)| key == MIRROR) {
+        return Err(format!("pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"));
+    }
+    if !runs_on(pod, node) {
+        return Err(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
+    }
+    let owners = pod["metadata"]["ownerReferences"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let owner = match owners {
+        [owner] => owner,
+        [] => return Err(format!("node {node:?} can only create pods with an owner reference set to itself")),
+        _ => return Err(format!("node {node:?} can only create pods with a single owner reference set to itself")),
+    };
+    if owner["apiVersion"] != "v1" || owner["kind"] != "Node" || owner["name"] != node {
+        return Err(format!("node {node:?} can only create pods with an owner reference set to itself"));
+    }
+    if owner["controller"] != true {
+        return Err(format!("node {node:?} can only create pods with a controller owner reference set to itself"));
+    }
+    if owner["blockOwnerDeletion"] == true {
+        return Err(format!("node {node:?} must not set blockOwnerDeletion on an owner reference"));
+    }
+    match needed_of_the_api(pod) {
+        Some(what) => Err(format!("node {node:?} can not create pods that reference {what}")),
+        None => Ok(owner),
+    }
+}
+
+/// Sources of volumes that need no object of the API. Their secrets, if they have any, are found by [`references`].
+const PLAIN_SOURCES: [&str; 22] = [
+    "awsElasticBlockStore",
+    "azureDisk",
+    "cephfs",
+    "cinder",
+    "downwardAPI",
+    "emptyDir",
+    "fc",
+    "flexVolume",
+    "flocker",
+    "gcePersistentDisk",
+    "gitRepo",
+    "hostPath",
+    "image",
+    "iscsi",
+    "nfs",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "quobyte",
+    "rbd",
+    "scaleIO",
+    "storageos",
+    "vsphereVolume",
+];
+
+/// What `pod` needs of the API, in upstream's words. A kind of source that is not known is taken to need it.
+fn needed_of_the_api(pod: &Value) -> Option<String> {
+    let spec = &pod["spec"];
+    let is_said = |key: &str| spec[key].as_str().is_some_and(|name| !name.is_empty());
+    if is_said("serviceAccountName") || is_said("serviceAccount") {
+        return Some("serviceaccounts".to_owned());
+    }
+    let mut first = None;
+    references(pod, &mut |resource, _| first = first.or(Some(resource)));
+    if let Some(resource) = first {
+        return Some(resource.to_owned());
+    }
+    if has_any(&spec["resourceClaims"]) {
+        return Some("resourceclaims".to_owned());
+    }
+    spec["volumes"].as_array().into_iter().flatten().find_map(|volume| {
+        let sources = volume.as_object().into_iter().flatten();
+        let mut sources = sources.filter(|(key, value)| *key != "name" && !value.is_null());
+        sources.find_map(|(source, value)| match source.as_str() {
+            source if PLAIN_SOURCES.contains(&source) => None,
+            "projected" => value["sources"].as_array().into_iter().flatten().find_map(projected_from_the_api),
+            "persistentVolumeClaim" => Some("persistentvolumeclaims".to_owned()),
+            "ephemeral" => Some("persistentvolumeclaims (via ephemeral volumes)".to_owned()),
+            "csi" => Some("csidrivers (via CSI volumes)".to_owned()),
+            other => Some(format!("objects (via {other} volumes)")),
+        })
+    })
+}
+
+fn projected_from_the_api(source: &Value) -> Option<String> {
+    let mut kinds = source.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    kinds.find(|(kind, _)| *kind != "downwardAPI").map(|(kind, _)| match kind.as_str() {
+        "serviceAccountToken" => "serviceaccounts (via projected volumes)".to_owned(),
+        "clusterTrustBundle" => "clustertrustbundles".to_owned(),
+        "podCertificate" => "podcertificates".to_owned(),
+        other => format!("objects (via {other} of projected volumes)"),
+    })
+}
+
+fn has_any(list: &Value) -> bool {
+    list.as_array().is_some_and(|list| !list.is_empty())
+}
+
+/// A node gets tokens for the pods it runs, each for one of those that the pod's volumes name. `pod` is what the token is to be
+/// bound to, if that is a pod.
+pub(crate) fn check_token(
+    state: &State,
+    request: &Request,
+    reference: &Value,
+    pod: Option<&Value>,
+    audiences: &[String],
+) -> Result<(), Status> {
+    let Some(node) = node_of(&request.identity) else { return Ok(()) };
+    let refuse = |text: &str| Err(Status::forbidden(request.kind, &request.name, text));
+    let Some(pod) = pod else { return refuse("node requested token not bound to a pod") };
+    if reference["uid"].as_str().is_none_or(str::is_empty) {
+        return refuse("node requested token with a pod binding without a uid");
+    }
+    if !runs_on(pod, node) {
+        return refuse("node requested token bound to a pod scheduled on a different node");
+    }
+    let audience = match audiences {
+        [] => "",
+        [audience] => audience,
+        _ => return refuse("node may only request 0 or 1 audiences"),
+    };
+    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    let mut sources = volumes.flat_map(|volume| volume["projected"]["sources"].as_array().into_iter().flatten());
+    let is_named = sources.any(|source| {
+        let token = &source["serviceAccountToken"];
+        token.is_object() && token["audience"].as_str().unwrap_or_default() == audience
+    });
+    // Others by a role: the audience is its resource, the account its name.
+    let asked = Asked::Resource { group: "", resource: audience, subresource: "", name: &request.name };
+    let verb = "request-serviceaccounts-token-audience";
+    if is_named || rbac::judge(state, &request.identity, verb, asked, &request.namespace).allowed.is_some() {
+        return Ok(());
+    }
+    let user = &request.identity.user;
+    refuse(&format!("{user} is not authorized to request tokens for audience {audience:?}"))
 }
 
 /// A node says how it and its pods fare. What draws pods to it, or keeps services and controllers from finding its
@@ -118,12 +262,22 @@ pub(crate) fn check_update(identity: &Identity, kind: &Kind, old: &Value, new: &
             if differs("ownerReferences") {
                 return refuse(format!("node {node:?} is not allowed to modify ownerReferences"));
             }
+            let config = &new["spec"]["configSource"];
+            if !config.is_null() && *config != old["spec"]["configSource"] {
+                return refuse(format!("node {node:?} is not allowed to update configSource"));
+            }
             Ok(())
         }
-        "pods" => match ["labels", "finalizers"].into_iter().find(|key| differs(key)) {
-            Some(key) => refuse(format!("node {node:?} cannot update {key} through pod status")),
-            None => Ok(()),
-        },
+        "pods" => {
+            if let Some(key) = ["labels", "finalizers"].into_iter().find(|key| differs(key)) {
+                return refuse(format!("node {node:?} cannot update {key} through pod status"));
+            }
+            let claims = ["resourceClaimStatuses", "extendedResourceClaimStatus"];
+            match claims.into_iter().find(|key| old["status"].get(key) != new["status"].get(key)) {
+                Some(key) => refuse(format!("node {node:?} cannot update {key}")),
+                None => Ok(()),
+            }
+        }
         _ => Ok(()),
     }
 }
@@ -167,8 +321,8 @@ fn runs_on(pod: &Value, node: &str) -> bool {
     pod["spec"]["nodeName"] == node
 }
 
-/// Calls `each` with everything a pod refers to: the resource and the name.
-fn references(pod: &Value, each: &mut dyn FnMut(&'static str, &str)) {
+/// Calls `each` with the accounts, secrets and configmaps that a pod refers to: the resource and the name.
+pub(crate) fn references(pod: &Value, each: &mut dyn FnMut(&'static str, &str)) {
     let spec = &pod["spec"];
     let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     let mut tell = |resource: &'static str, name: &Value| {
@@ -183,6 +337,11 @@ fn references(pod: &Value, each: &mut dyn FnMut(&'static str, &str)) {
     for volume in list(spec, "volumes") {
         tell("secrets", &volume["secret"]["secretName"]);
         tell("configmaps", &volume["configMap"]["name"]);
+        tell("secrets", &volume["azureFile"]["secretName"]);
+        tell("secrets", &volume["csi"]["nodePublishSecretRef"]["name"]);
+        for source in ["cephfs", "cinder", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos"] {
+            tell("secrets", &volume[source]["secretRef"]["name"]);
+        }
         for source in list(&volume["projected"], "sources") {
             tell("secrets", &source["secret"]["name"]);
             tell("configmaps", &source["configMap"]["name"]);

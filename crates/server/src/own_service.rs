@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use store::{Object, Watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::bootstrap::{known, make};
+use crate::bootstrap::{is_stored, known, make};
 use crate::request::key;
 use crate::state::{State, core_kind};
 use crate::{admission, change};
@@ -78,6 +78,7 @@ pub(crate) async fn restore(state: &State, told: &mut Option<String>) -> Result<
 
 async fn service(state: &State, told: &mut Option<String>) -> Result<(), Status> {
     let kind = core_kind("services");
+    is_stored(state, &key(kind, NAMESPACE, NAME)).await?;
     let own = state.store.get(&key(kind, NAMESPACE, NAME));
     let first = state.service_range.first().to_string();
     let address = if own.as_deref().is_some_and(|own| has(own, &first)) {
@@ -129,7 +130,9 @@ fn has(service: &Object, address: &str) -> bool {
 
 /// Makes `wanted` in its namespace, or makes the one that is there like it.
 async fn ensure(state: &State, kind: &'static Kind, wanted: Value) -> Result<(), Status> {
-    match state.store.get(&key(kind, NAMESPACE, NAME)) {
+    let key = key(kind, NAMESPACE, NAME);
+    is_stored(state, &key).await?;
+    match state.store.get(&key) {
         None => make(state, kind, NAMESPACE, wanted).await,
         Some(found) if is_right(&found, &wanted) => Ok(()),
         Some(_) => adjust(state, kind, &wanted).await,

@@ -103,7 +103,7 @@ async fn apply(
         api::meta::set_name(&mut object, &request.name);
         authorize::authorize_create(state, request)?;
         rbac::check_grant(state, request, None, &object)?;
-        node_rules::check_create(&request.identity, kind, &object)?;
+        node_rules::check_create(state, &request.identity, kind, &object)?;
         let creation = Creation { kind, namespace: &request.namespace, manager: None, dry_run, is_own: false };
         match create::create(state, &creation, object, warnings).await {
             // Somebody created it meanwhile: then this is an update.

@@ -9,6 +9,7 @@ use api::{Kind, Status, limits, rules};
 use serde_json::Value;
 
 use crate::create;
+use crate::mountable_secrets;
 use crate::quotas::Reservation;
 use crate::state::{State, core_kind};
 
@@ -50,6 +51,7 @@ pub(crate) fn admit(
     warnings: &mut Vec<String>,
 ) -> Result<Option<Reservation>, Status> {
     let refuse = |text: String| Status::forbidden(arrival.kind, api::meta::name(arrival.new), &text);
+    mountable_secrets::check(state, arrival).map_err(refuse)?;
     check_limits(state, arrival).map_err(refuse)?;
     warnings.extend(check_security(state, arrival).map_err(refuse)?);
     state.quotas.reserve(&state.store, arrival).map_err(refuse)

@@ -11,15 +11,13 @@ use crate::identity::Identity;
 use crate::request::{Request, key};
 use crate::respond::{self, Shown};
 use crate::state::{State, core_kind};
-use crate::tokens::{self, Grant, ISSUER};
-use crate::{create, rbac};
+use crate::tokens::{self, Grant, ISSUER, MOST_SECONDS};
+use crate::{create, node_rules, rbac};
 
 const LEAST_SECONDS: i64 = 600;
 const DEFAULT_SECONDS: i64 = 3600;
 /// No token is asked for that lives longer.
 const ASKED_MOST: i64 = 1 << 32;
-/// Longest life of a token, whatever is asked for.
-const MOST_SECONDS: i64 = 365 * 24 * 60 * 60;
 
 /// Answers a review; the table of kinds says which there are.
 pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
@@ -174,9 +172,10 @@ pub(crate) fn token(state: &State, request: &Request, warnings: &mut Vec<String>
     }
     let audiences: Vec<String> =
         spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).map(ToOwned::to_owned).collect();
-    let audiences = if audiences.is_empty() { vec![ISSUER.to_owned()] } else { audiences };
     let bound = bound(state, request, &spec["boundObjectRef"])?;
-    only_for_own_pods(request, bound.as_ref())?;
+    let pod = bound.as_ref().filter(|(kind, _)| kind.plural == "pods").map(|(_, pod)| &**pod);
+    node_rules::check_token(state, request, &spec["boundObjectRef"], pod, &audiences)?;
+    let audiences = if audiences.is_empty() { vec![ISSUER.to_owned()] } else { audiences };
     let now = Timestamp::now();
     let grant = Grant { account: &account, audiences: &audiences, seconds: seconds.min(MOST_SECONDS), bound };
     let (token, expires) = tokens::issue(state, &grant, now);
@@ -232,20 +231,4 @@ fn bound(state: &State, request: &Request, reference: &Value) -> Result<Option<B
         return Err(Status::bad_request(message));
     }
     Ok(Some((kind, value)))
-}
-
-/// A node gets tokens for the pods it runs, and no others.
-fn only_for_own_pods(request: &Request, bound: Option<&Bound>) -> Result<(), Status> {
-    let Some(node) = request.identity.user.strip_prefix("system:node:") else { return Ok(()) };
-    let refuse = |text: &str| Err(Status::forbidden(request.kind, &request.name, text));
-    match bound {
-        Some((kind, pod)) if kind.plural == "pods" => {
-            if pod["spec"]["nodeName"].as_str() == Some(node) {
-                Ok(())
-            } else {
-                refuse("node requested token bound to a pod scheduled on a different node")
-            }
-        }
-        Some(_) | None => refuse("node requested token not bound to a pod"),
-    }
 }

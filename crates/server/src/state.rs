@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use api::rules::allocation::ServiceRange;
-use api::{Kind, Status};
-use store::{Store, WriteError};
+use api::{KINDS, Kind, Status, bounds};
+use store::{Object, Refusal, Store, WriteError};
 use tokio::sync::Notify;
 
 use crate::ServerConfig;
@@ -74,9 +74,33 @@ pub(crate) fn core_kind(plural: &str) -> &'static Kind {
     api::find("", "v1", plural).expect("the table of kinds has the core kinds")
 }
 
-/// A write the log could not take. Conflicts are decided where they happen.
-pub(crate) fn log_failure(error: WriteError) -> Status {
+/// A write that did not happen, and that no other try would make happen. Conflicts are decided where they happen.
+pub(crate) fn write_failure(error: WriteError) -> Status {
+    if let WriteError::Refused(refusal) = &error {
+        return refused(refusal);
+    }
     let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
     tracing::error!(error = %error, source, "the store refused a write");
     Status::internal(&format!("{error}: {source}"))
+}
+
+/// What the store takes from nobody.
+fn refused(refusal: &Refusal) -> Status {
+    let (Refusal::TooDeep { key, .. } | Refusal::TooLarge { key, .. } | Refusal::NotAnObject { key }) = refusal;
+    let Some(kind) = KINDS.iter().find(|kind| kind.face.is_none() && kind.collection() == &*key.collection) else {
+        return Status::internal(&refusal.to_string());
+    };
+    match refusal {
+        Refusal::TooDeep { path, limit, .. } => bounds::too_deep(kind, &key.name, path, *limit),
+        Refusal::TooLarge { size, limit, .. } => Status::object_too_large(kind, &key.name, *size, *limit),
+        Refusal::NotAnObject { .. } => Status::bad_request(refusal.to_string()),
+    }
+}
+
+/// The object, unless nothing of it can be read.
+pub(crate) fn readable(kind: &Kind, object: Arc<Object>) -> Result<Arc<Object>, Status> {
+    match object.unreadable() {
+        Some(reason) => Err(Status::unreadable(kind, &object.key.name, reason)),
+        None => Ok(object),
+    }
 }

@@ -27,6 +27,10 @@ use crate::state::{State, core_kind};
 
 /// Who says so, in every token; also whom a token is for unless it says otherwise.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// Longest life of a token that is asked for. Only one that is kept in a secret lives longer.
+pub(crate) const MOST_SECONDS: i64 = 365 * 24 * 60 * 60;
+/// By how much a token may seem to come from the future: its times are whole seconds.
+const LEEWAY_SECONDS: i64 = 1;
 const SEC1_POINT: usize = 65;
 /// How long a token outlives the deletion of its account or pod being asked for.
 const LEAVING: SignedDuration = SignedDuration::from_secs(60);
@@ -92,7 +96,8 @@ impl TokenKey {
         let (text, signature) = token.rsplit_once('.')?;
         let (header, claims) = text.split_once('.')?;
         let read = |part: &str| serde_json::from_slice::<Value>(&URL_SAFE_NO_PAD.decode(part).ok()?).ok();
-        if read(header)?["alg"] != "ES256" {
+        let header = read(header)?;
+        if header["alg"] != "ES256" || header["kid"] != *self.0.id {
             return None;
         }
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
@@ -167,7 +172,9 @@ pub(crate) fn issue(state: &State, grant: &Grant<'_>, now: Timestamp) -> (String
 pub(crate) fn check(state: &State, token: &str, audiences: &[&str], now: Timestamp) -> Option<(Identity, Vec<String>)> {
     let claims = state.token_key.open(token)?;
     let second = |key: &str| claims[key].as_i64();
-    if claims["iss"] != ISSUER || second("exp")? <= now.as_second() || second("nbf")? > now.as_second() + 1 {
+    let (expires, issued) = (second("exp")?, second("iat")?);
+    let latest = now.as_second() + LEEWAY_SECONDS;
+    if claims["iss"] != ISSUER || expires <= now.as_second() || second("nbf")? > latest || issued > latest {
         return None;
     }
     let meant: Vec<&str> = claims["aud"].as_array()?.iter().filter_map(Value::as_str).collect();
@@ -183,6 +190,10 @@ pub(crate) fn check(state: &State, token: &str, audiences: &[&str], now: Timesta
     };
     tell("credential-id", &format!("JTI={}", claims["jti"].as_str().unwrap_or_default()));
     let account = &private["serviceaccount"];
+    let user = api::rbac::account_user(namespace, account["name"].as_str()?);
+    if claims["sub"] != *user {
+        return None;
+    }
     if !is_there(state, "serviceaccounts", namespace, account, now) {
         return None;
     }
@@ -196,13 +207,19 @@ pub(crate) fn check(state: &State, token: &str, audiences: &[&str], now: Timesta
         if !told_only && !is_there(state, plural, place, bound, now) {
             return None;
         }
-        if word != "secret" {
+        if word == "secret" {
+            // Whoever replaces the token in a secret takes the old one back.
+            let is_kept = expires.saturating_sub(issued) > MOST_SECONDS;
+            if is_kept && !holds(state, namespace, bound, token) {
+                return None;
+            }
+        } else {
             tell(&format!("{word}-name"), bound["name"].as_str()?);
             tell(&format!("{word}-uid"), bound["uid"].as_str()?);
         }
     }
     let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}")];
-    let mut identity = Identity::new(claims["sub"].as_str()?, &groups);
+    let mut identity = Identity::new(user, &groups);
     identity.uid = account["uid"].as_str()?.to_owned();
     identity.extra = extra;
     Some((identity, served))
@@ -216,11 +233,82 @@ fn is_there(state: &State, plural: &str, namespace: &str, named: &Value, now: Ti
     !left && named["uid"] == api::meta::uid(&found.value())
 }
 
+/// Whether the secret that a token was made for still holds it.
+fn holds(state: &State, namespace: &str, named: &Value, token: &str) -> bool {
+    let Some(name) = named["name"].as_str() else { return false };
+    let Some(secret) = state.store.get(&key(core_kind("secrets"), namespace, name)) else { return false };
+    let held = STANDARD.decode(secret.value()["data"]["token"].as_str().unwrap_or_default());
+    held.is_ok_and(|held| held == token.as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
+
+    /// [SE-81] Every claim counts, also in a token that our own key signed.
+    #[tokio::test]
+    async fn a_token_is_refused_for_each_claim_that_is_wrong() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::new(crate::ServerConfig {
+            store: store::Store::open(&dir.path().join("store")).await.unwrap(),
+            advertise: ([127, 0, 0, 1], 6443).into(),
+            version: String::new(),
+            nodes: Arc::new(crate::NoNodes),
+            service_range: crate::ServiceRange::default(),
+            token_key: TokenKey::fresh(),
+        });
+        let account = key(core_kind("serviceaccounts"), "n", "robot");
+        let value = json!({ "metadata": { "name": "robot", "namespace": "n", "uid": "u" } });
+        state.store.transact(Vec::new(), vec![store::Step::Put { key: account, value }]).await.unwrap();
+        let now = Timestamp::now();
+        let at = |seconds: i64| json!(now.as_second() + seconds);
+        let claims = || {
+            json!({ "aud": [ISSUER], "exp": at(600), "iat": at(0), "nbf": at(0), "iss": ISSUER, "jti": "j",
+                "sub": "system:serviceaccount:n:robot",
+                "kubernetes.io": { "namespace": "n", "serviceaccount": { "name": "robot", "uid": "u" } } })
+        };
+        let checked = |claims: &Value| check(&state, &state.token_key.sign(claims), &[ISSUER], now);
+        assert_eq!(checked(&claims()).unwrap().0.user, "system:serviceaccount:n:robot");
+        for (claim, wrong) in [
+            ("iss", json!("https://elsewhere.example")),
+            ("aud", json!(["vault"])),
+            ("aud", json!(null)),
+            ("exp", at(0)),
+            ("nbf", at(5)),
+            ("iat", at(5)),
+            ("iat", json!(null)),
+            ("sub", json!("system:serviceaccount:n:other")),
+            ("sub", json!("kubernetes-admin")),
+            (
+                "kubernetes.io",
+                json!({ "namespace": "n", "serviceaccount": { "name": "robot", "uid": "an older one" } }),
+            ),
+            (
+                "kubernetes.io",
+                json!({ "namespace": "n", "serviceaccount": { "name": "robot", "uid": "u" },
+                "node": { "name": "gone", "uid": "x" } }),
+            ),
+        ] {
+            let mut bad = claims();
+            bad[claim] = wrong.clone();
+            assert!(checked(&bad).is_none(), "{claim}: {wrong}");
+        }
+        // Neither without a signature, nor by another algorithm, nor in the name of another key.
+        let signed = state.token_key.sign(&claims());
+        let (header, rest) = signed.split_once('.').unwrap();
+        for other in [json!({ "alg": "none" }), json!({ "alg": "HS256", "kid": state.token_key.0.id })] {
+            let other = URL_SAFE_NO_PAD.encode(other.to_string());
+            assert!(check(&state, &format!("{other}.{rest}"), &[ISSUER], now).is_none());
+        }
+        assert!(check(&state, &format!("{header}.{rest}"), &[ISSUER], now).is_some());
+        let foreign = json!({ "alg": "ES256", "kid": "another" });
+        let text = [foreign, claims()].map(|part| URL_SAFE_NO_PAD.encode(part.to_string())).join(".");
+        let signature = state.token_key.0.pair.sign(&SystemRandom::new(), text.as_bytes()).unwrap();
+        let token = format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature));
+        assert!(check(&state, &token, &[ISSUER], now).is_none(), "signed by us in the name of another key");
+    }
 
     #[test]
     fn a_token_is_read_by_the_key_that_signed_it_and_by_no_other() {

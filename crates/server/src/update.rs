@@ -65,7 +65,7 @@ async fn put_creates(
     api::meta::set_name(&mut sent, &request.name);
     authorize::authorize_create(state, request)?;
     rbac::check_grant(state, request, None, &sent)?;
-    node_rules::check_create(&request.identity, request.kind, &sent)?;
+    node_rules::check_create(state, &request.identity, request.kind, &sent)?;
     let manager = Some(request.field_manager());
     let creation =
         Creation { kind: request.kind.stored_kind(), namespace: &request.namespace, manager, dry_run, is_own: false };

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use api::bounds::SIZE_MAX;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -19,10 +20,10 @@ use crate::directory::{self, Directory, Holds};
 use crate::files::{self, Head};
 use crate::frame::Chain;
 use crate::load::{LoadError, load};
-use crate::log::{Answer, Log, Request};
+use crate::log::{Answer, Log, Pause, Request, Serving};
 use crate::segment::Segment;
 use crate::view::View;
-use crate::{Change, Expect, Key, Object, OpenError, Revision, Step, TransactError, Window, row, snapshot};
+use crate::{Change, Expect, Key, Object, OpenError, Refusal, Revision, Step, TransactError, Window, row, snapshot};
 
 /// Requests that share one commit at most.
 const GROUP: usize = 256;
@@ -32,6 +33,9 @@ const GROUP_BYTES: usize = 16 << 20;
 
 /// No segment ends before it is this long.
 const SEGMENT: u64 = 4 << 20;
+
+/// By how much a mark may make an object larger than it was, or than it may be: a time, a grace, a finalizer, a condition.
+const MARK: usize = 16 << 10;
 
 /// The embedded log.
 #[derive(Debug)]
@@ -183,14 +187,24 @@ impl Drop for Embedded {
 }
 
 impl Log for Embedded {
-    fn serve(mut self: Box<Self>, mut requests: mpsc::Receiver<Request>, view: Arc<View>) {
-        let mut group = Vec::with_capacity(GROUP);
-        while requests.blocking_recv_many(&mut group, GROUP) > 0 {
-            while !group.is_empty() {
-                group = self.serve_group(group, &view);
+    fn serve(
+        mut self: Box<Self>,
+        mut requests: mpsc::Receiver<Request>,
+        view: Arc<View>,
+        pause: Option<Pause>,
+    ) -> Serving {
+        Box::pin(async move {
+            let mut group = Vec::with_capacity(GROUP);
+            while requests.recv_many(&mut group, GROUP).await > 0 {
+                while !group.is_empty() {
+                    if let Some(pause) = &pause {
+                        pause("store.commit").await;
+                    }
+                    group = self.serve_group(group, &view);
+                }
+                self.compact(&view);
             }
-            self.compact(&view);
-        }
+        })
     }
 }
 
@@ -216,8 +230,8 @@ struct Group<'a> {
     values: Vec<Arc<Value>>,
 }
 
-/// The part of the group's changes that a request made, or the key whose object stood in its way.
-type Verdict = Result<std::ops::Range<usize>, (Key, Option<Arc<Object>>)>;
+/// The part of the group's changes that a request made, or why it made none.
+type Verdict = Result<std::ops::Range<usize>, TransactError>;
 
 impl<'a> Group<'a> {
     fn new(view: &'a View, next: Revision) -> Self {
@@ -232,61 +246,91 @@ impl<'a> Group<'a> {
                 Expect::Revision(expected) => stored.as_ref().is_some_and(|object| object.revision == *expected),
             };
             if !holds {
-                return Err((key.clone(), stored));
+                return Err(TransactError::Conflict { key: key.clone(), found: stored });
             }
         }
         let first = self.changes.len();
         for step in steps {
-            match step {
-                Step::Put { key, value } => self.put(key, value),
-                Step::Delete { key } => self.delete(key),
+            let refused = match step {
+                Step::Put { key, value } => self.put(key, value, 0).err(),
+                Step::Mark { key, value } => self.put(key, value, MARK).err(),
+                Step::Delete { key } => {
+                    self.delete(key);
+                    None
+                }
+            };
+            if let Some(refusal) = refused {
+                self.undo(first);
+                return Err(TransactError::Refused(refusal));
             }
         }
         Ok(first..self.changes.len())
+    }
+
+    /// Takes back every change from the one with this index on: their request does not happen.
+    fn undo(&mut self, first: usize) {
+        self.values.truncate(first);
+        for change in self.changes.drain(first..).rev() {
+            self.next = change.revision();
+            let before = match &change {
+                Change::Added(_) => None,
+                Change::Modified { before, .. } | Change::Deleted { before, .. } => Some(Arc::clone(before)),
+            };
+            self.staged.insert(change.key().clone(), before);
+        }
     }
 
     fn stored(&self, key: &Key) -> Option<Arc<Object>> {
         self.staged.get(key).cloned().unwrap_or_else(|| self.view.get(key))
     }
 
-    fn put(&mut self, key: Key, mut value: Value) {
+    /// What is stored larger than it may be may stay as large as it is, and a little larger by `room`.
+    fn put(&mut self, key: Key, mut value: Value, room: usize) -> Result<(), Refusal> {
         let before = self.stored(&key);
         if before.as_ref().is_some_and(|before| !before.differs_from(&mut value)) {
-            return;
+            return Ok(());
         }
-        let after = self.stamped(key.clone(), value);
+        let (after, value) = Object::stamped(key.clone(), self.next, value);
+        let limit = before.as_ref().map_or(0, |before| size_at(before, after.revision)).max(SIZE_MAX) + room;
+        if after.json.len() > limit {
+            return Err(Refusal::TooLarge { size: after.json.len(), key, limit });
+        }
+        let after = self.take(after, value);
         self.staged.insert(key, Some(Arc::clone(&after)));
         self.changes.push(match before {
             None => Change::Added(after),
             Some(before) => Change::Modified { before, after },
         });
+        Ok(())
     }
 
     fn delete(&mut self, key: Key) {
         let Some(before) = self.stored(&key) else { return };
-        let last = self.stamped(key.clone(), before.to_value());
+        let (last, value) = Object::stamped(key.clone(), self.next, before.to_value());
+        let last = self.take(last, value);
         self.staged.insert(key, None);
         self.changes.push(Change::Deleted { before, last });
     }
 
-    fn stamped(&mut self, key: Key, value: Value) -> Arc<Object> {
-        let (object, value) = Object::stamped(key, self.take_revision(), value);
+    /// Takes in an object that has the next revision.
+    fn take(&mut self, object: Object, value: Arc<Value>) -> Arc<Object> {
+        self.next = object.revision.next();
         self.values.push(value);
         Arc::new(object)
     }
+}
 
-    fn take_revision(&mut self) -> Revision {
-        let revision = self.next;
-        self.next = revision.next();
-        revision
-    }
+/// How large `object` would be at another revision, which may have more digits.
+fn size_at(object: &Object, revision: Revision) -> usize {
+    let digits = |revision: Revision| revision.0.checked_ilog10().unwrap_or(0) as usize;
+    object.json.len() + digits(revision).saturating_sub(digits(object.revision))
 }
 
 fn answer_all(verdicts: Vec<(oneshot::Sender<Answer>, Verdict)>, changes: &[Change]) {
     for (answer, verdict) in verdicts {
         let _ = answer.send(match verdict {
             Ok(range) => Ok(changes[range].to_vec()),
-            Err((key, found)) => Err(TransactError::Conflict { key, found }),
+            Err(error) => Err(error),
         });
     }
 }
@@ -301,6 +345,48 @@ mod tests {
 
     fn open(path: &Path) -> (Embedded, View) {
         Embedded::open(path, Window::default()).unwrap()
+    }
+
+    /// A request that is refused halfway leaves nothing to those behind it, and takes no revision.
+    #[test]
+    fn request_refused_for_its_size_leaves_its_group_as_it_was() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut log, view) = open(&directory.path().join("store"));
+        let (pod, budget) = (Key::new("pods", "default", "a"), Key::new("budgets", "default", "b"));
+        let put = |key: &Key, size: usize| Step::Put { key: key.clone(), value: json!({ "x": "x".repeat(size) }) };
+        let delete = |key: &Key| Step::Delete { key: key.clone() };
+        let cases = vec![
+            vec![put(&pod, 1)],
+            vec![put(&pod, 2), delete(&pod), put(&budget, 1), put(&budget, SIZE_MAX)],
+            vec![put(&budget, 3)],
+            vec![delete(&pod), put(&pod, SIZE_MAX)],
+            vec![put(&pod, 4)],
+        ];
+        let (requests, answers): (Vec<_>, Vec<_>) = cases
+            .into_iter()
+            .map(|steps| {
+                let (answer, answered) = oneshot::channel();
+                (Request { expects: Vec::new(), steps, answer }, answered)
+            })
+            .unzip();
+        assert!(log.serve_group(requests, &view).is_empty());
+        let told: Vec<String> = answers
+            .into_iter()
+            .map(|mut answered| match answered.try_recv().unwrap() {
+                Ok(changes) => format!("{:?}", changes.iter().map(|change| change.revision().0).collect::<Vec<_>>()),
+                Err(TransactError::Refused(Refusal::TooLarge { key, size, limit: SIZE_MAX })) if size > SIZE_MAX => {
+                    format!("{key} is too large")
+                }
+                Err(error) => panic!("{error:?}"),
+            })
+            .collect();
+        let (b, a) = ("budgets/default/b is too large", "pods/default/a is too large");
+        assert_eq!(told, ["[2]", b, "[3]", a, "[4]"]);
+        let length = |key: &Key| view.get(key).unwrap().value()["x"].as_str().unwrap().len();
+        assert_eq!((length(&pod), length(&budget), view.revision()), (4, 3, Revision(4)));
+        drop(log);
+        let (_log, view) = open(&directory.path().join("store"));
+        assert_eq!(view.revision(), Revision(4), "what was refused is in no file");
     }
 
     #[test]
@@ -333,7 +419,7 @@ mod tests {
                 Err(TransactError::Conflict { found, .. }) => {
                     format!("conflict {:?}", found.map(|object| object.revision.0))
                 }
-                Err(error @ TransactError::Log(_)) => panic!("{error:?}"),
+                Err(error @ (TransactError::Refused(_) | TransactError::Log(_))) => panic!("{error:?}"),
             })
             .collect();
         assert_eq!(told, ["@2", "conflict Some(2)", "", "@3", "conflict None", "@4"]);

@@ -10,7 +10,8 @@
 //!
 //! Reading order: this file (the words), `store` (the handle), `view` (what is true, and what was), `watch` (a cursor
 //! into it), `log` (the seam behind which revisions are made), `embedded` (the log in a folder of this machine) over
-//! `segment`, `snapshot` and `load`, whose bytes are `frame`'s, `files`' and `row`'s.
+//! `segment`, `snapshot` and `load`, whose bytes are `frame`'s, `files`' and `row`'s; `soundness` is what becomes of those
+//! that are no object.
 
 mod age;
 mod directory;
@@ -24,6 +25,7 @@ mod open;
 mod row;
 mod segment;
 mod snapshot;
+mod soundness;
 mod store;
 mod view;
 mod watch;
@@ -33,6 +35,7 @@ use std::sync::{Arc, Mutex, Weak};
 use bytes::Bytes;
 use serde_json::Value;
 
+pub use log::{Pause, Serving};
 pub use open::OpenError;
 pub use store::{Store, Window};
 pub use watch::{Watch, WatchEnd};
@@ -61,8 +64,10 @@ pub struct Object {
     pub key: Key,
     /// Its resourceVersion.
     pub revision: Revision,
-    /// Compact JSON, always `{…}`.
+    /// Compact JSON, always `{…}` with `metadata`, whatever is stored.
     pub json: Bytes,
+    /// What is wrong with the stored bytes, if they are not `json`.
+    damage: Option<Box<soundness::Damage>>,
     /// The parsed form, for as long as anybody holds it.
     parsed: Mutex<Weak<Value>>,
 }
@@ -81,6 +86,14 @@ pub enum Expect {
 pub enum Step {
     /// Store this value (the store stamps `metadata.resourceVersion`).
     Put {
+        /// Where.
+        key: Key,
+        /// What; a JSON object.
+        value: Value,
+    },
+    /// Store this value, which says that the object is to go. It may be somewhat larger than what was stored, however large
+    /// that was: everything can be deleted.
+    Mark {
         /// Where.
         key: Key,
         /// What; a JSON object.
@@ -114,12 +127,46 @@ pub enum Change {
     },
 }
 
+/// Why a value is not stored, whoever sends it. Nothing changed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// It nests too deeply.
+    #[error("{key} is nested deeper than {limit} levels at {path}")]
+    TooDeep {
+        /// Where it was to be stored.
+        key: Key,
+        /// The beginning of the way there.
+        path: String,
+        /// How deep it may be.
+        limit: usize,
+    },
+    /// It is too large.
+    #[error("{key} would be stored as {size} bytes, and the limit is {limit}")]
+    TooLarge {
+        /// Where it was to be stored.
+        key: Key,
+        /// How large it is.
+        size: usize,
+        /// How large it may be.
+        limit: usize,
+    },
+    /// It is no JSON object, or has metadata that are none.
+    #[error("{key} is no object")]
+    NotAnObject {
+        /// Where it was to be stored.
+        key: Key,
+    },
+}
+
 /// Why a write did not happen.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The expectation did not hold; this is what is stored (or `None`).
     #[error("the stored object is not the expected one")]
     Conflict(Option<Arc<Object>>),
+    /// It would be stored by nobody.
+    #[error("the store does not take it")]
+    Refused(#[source] Refusal),
     /// The log could not take it; nothing was acknowledged and nothing changed.
     #[error("cannot write to the store")]
     Log(#[source] Arc<dyn std::error::Error + Send + Sync>),
@@ -136,6 +183,9 @@ pub enum TransactError {
         /// What is stored there.
         found: Option<Arc<Object>>,
     },
+    /// It would be stored by nobody.
+    #[error("the store does not take it")]
+    Refused(#[source] Refusal),
     /// The log could not take it; nothing was acknowledged and nothing changed.
     #[error("cannot write to the store")]
     Log(#[source] Arc<dyn std::error::Error + Send + Sync>),

@@ -38,8 +38,6 @@ pub(crate) enum Damage {
     Short { promised: u64, found: u64 },
     #[error(transparent)]
     Rows(#[from] NotRows),
-    #[error("revision {revision} holds no JSON")]
-    Json { revision: Revision, source: serde_json::Error },
     #[error("revision {revision} removes {key}, which is not there")]
     RemovesNothing { revision: Revision, key: Key },
     #[error("revision {found} comes after {newest}")]
@@ -98,6 +96,7 @@ pub(crate) fn load(directory: &Directory, window: Window) -> Result<Loaded, Load
     if last.is_none() && snapshot.is_some() {
         return Err(Damage::Missing { number: first }.into());
     }
+    loading.view.tell_damage();
     Ok(Loaded { view: loading.view, segment: last, snapshot_size: loaded_size, log_size })
 }
 
@@ -182,7 +181,7 @@ impl Loading {
         let before = self.view.get(&key);
         let change = match (json, before) {
             (Some(json), before) => {
-                let after = Object::read(key, revision, json).map_err(|source| Damage::Json { revision, source })?;
+                let after = Object::read(key, revision, json);
                 match before {
                     None => Change::Added(Arc::new(after)),
                     Some(before) => Change::Modified { before, after: Arc::new(after) },

@@ -8,6 +8,8 @@
 //! steps of one request one revision, so a request touches at most one object of a collection: a watch that resumes
 //! can then never stop between two of its changes.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
@@ -28,8 +30,14 @@ pub(crate) struct Request {
 /// What became of it.
 pub(crate) type Answer = Result<Vec<Change>, TransactError>;
 
+/// Makes writes durable for as long as there is a store. Blocks whoever polls it while it writes.
+pub type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Awaited right before a commit (`store.commit`), where no thread of its own is there to be slow.
+pub type Pause = Arc<dyn Fn(&'static str) -> Serving + Send + Sync>;
+
 /// Where writes become durable and get their revisions.
 pub(crate) trait Log: Send + 'static {
-    /// Serves requests on the calling thread until every handle is gone.
-    fn serve(self: Box<Self>, requests: mpsc::Receiver<Request>, view: Arc<View>);
+    /// Serves requests until every handle is gone. `pause` is awaited around every commit.
+    fn serve(self: Box<Self>, requests: mpsc::Receiver<Request>, view: Arc<View>, pause: Option<Pause>) -> Serving;
 }

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
+use crate::soundness;
 use crate::{Change, Key, Object, Revision, Step};
 
 impl Revision {
@@ -52,7 +52,7 @@ impl Step {
     /// The key the step concerns.
     pub fn key(&self) -> &Key {
         match self {
-            Self::Put { key, .. } | Self::Delete { key } => key,
+            Self::Put { key, .. } | Self::Mark { key, .. } | Self::Delete { key } => key,
         }
     }
 }
@@ -92,13 +92,29 @@ impl Object {
         let parsed = Mutex::new(Arc::downgrade(&value));
         // A copy is kept, as long as it needs to be: there may be tens of thousands, and what is written to grows by
         // doubling.
-        (Self { key, revision, json: Bytes::copy_from_slice(&json), parsed }, value)
+        (Self { key, revision, json: Bytes::copy_from_slice(&json), damage: None, parsed }, value)
     }
 
-    /// The object that `json` says, which must have been written by us.
-    pub(crate) fn read(key: Key, revision: Revision, json: Bytes) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice::<IgnoredAny>(&json)?;
-        Ok(Self { key, revision, json, parsed: Mutex::default() })
+    /// The object that was stored as `stored`, or what can be shown of it.
+    pub(crate) fn read(key: Key, revision: Revision, stored: Bytes) -> Self {
+        let (json, damage) = soundness::examine(&key, revision, stored);
+        Self { key, revision, json, damage: damage.map(Box::new), parsed: Mutex::default() }
+    }
+
+    /// The bytes on disk.
+    pub(crate) fn stored(&self) -> &Bytes {
+        self.damage.as_ref().map_or(&self.json, |damage| &damage.stored)
+    }
+
+    /// What is wrong with the stored bytes, if not all of them can be shown.
+    pub(crate) fn damage(&self) -> Option<&soundness::Damage> {
+        self.damage.as_deref()
+    }
+
+    /// Why nothing is known of the stored object but its key, if that is so. It is in no list and no watch tells of it; what is
+    /// shown of it has the metadata that the key gives. It can be deleted, and replaced.
+    pub fn unreadable(&self) -> Option<&str> {
+        self.damage().filter(|damage| damage.is_unreadable).map(|damage| damage.reason.as_str())
     }
 
     /// The parsed form, if anybody still holds it.
@@ -110,7 +126,7 @@ impl Object {
     pub fn value(&self) -> Arc<Value> {
         let mut parsed = self.parsed.lock().unwrap_or_else(PoisonError::into_inner);
         parsed.upgrade().unwrap_or_else(|| {
-            let value = serde_json::from_slice(&self.json).expect("the bytes were made from a value, or checked");
+            let value = serde_json::from_slice(&self.json).expect("the bytes were made from a value, or examined");
             let value = Arc::new(value);
             *parsed = Arc::downgrade(&value);
             value
@@ -125,12 +141,13 @@ impl Object {
     /// Whether storing `value` would change anything but the revision.
     pub(crate) fn differs_from(&self, value: &mut Value) -> bool {
         stamp(value, self.revision);
-        *self.value() != *value
+        // What is damaged is written anew even if nothing changes in what is shown.
+        self.damage.is_some() || *self.value() != *value
     }
 
     /// Roughly what the object occupies in memory.
     pub(crate) fn weight(&self) -> usize {
-        256 + self.json.len()
+        256 + self.json.len() + self.damage().map_or(0, |damage| damage.stored.len())
     }
 
     /// Roughly what its parsed form occupies besides: every map and every list has room for more than it holds.

@@ -36,7 +36,7 @@ pub(crate) fn encode(change: &Change, out: &mut Vec<u8>) {
 
 /// Appends the row that made an object what it is.
 pub(crate) fn encode_object(object: &Object, out: &mut Vec<u8>) {
-    write(object.revision, PUT, &object.key, &object.json, out);
+    write(object.revision, PUT, &object.key, object.stored(), out);
 }
 
 fn write(revision: Revision, tag: u8, key: &Key, json: &[u8], out: &mut Vec<u8>) {

@@ -7,11 +7,15 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
+use api::bounds::{self, DEPTH_MAX};
+
 use crate::embedded::Embedded;
-use crate::log::{Log, Request};
+use crate::log::{Log, Pause, Request, Serving};
+use crate::soundness::READABLE_DEPTH_MAX;
 use crate::view::View;
 use crate::{
-    Change, Expect, HistoryError, Key, Object, OpenError, Page, Revision, Step, TransactError, Watch, WriteError,
+    Change, Expect, HistoryError, Key, Object, OpenError, Page, Refusal, Revision, Step, TransactError, Watch,
+    WriteError,
 };
 
 /// Writes that wait for the log beyond these make their writers wait, which is all the back-pressure there is.
@@ -57,13 +61,25 @@ impl Store {
         Ok(Self::over(Box::new(log), view))
     }
 
+    /// The same without any thread: all is done where it is asked for, and whoever opens it has to poll what is answered
+    /// besides. `pause` is awaited before every commit.
+    pub fn open_in_line(path: &Path, window: Window, pause: Pause) -> Result<(Self, Serving), OpenError> {
+        let (log, view) = Embedded::open(path, window)?;
+        let (view, (requests, queue)) = (Arc::new(view), mpsc::channel(QUEUE));
+        let serving = Box::new(log).serve(queue, Arc::clone(&view), Some(pause));
+        let closing = Arc::new(Closing { view: Arc::clone(&view), serving: None });
+        Ok((Self { requests, view, _closing: closing }, serving))
+    }
+
     pub(crate) fn over(log: Box<dyn Log>, view: View) -> Self {
         let (requests, queue) = mpsc::channel(QUEUE);
         let view = Arc::new(view);
-        let told = Arc::clone(&view);
+        let serving = log.serve(queue, Arc::clone(&view), None);
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let runtime = runtime.expect("a runtime without timers and sockets asks the system for nothing");
         let serving = std::thread::Builder::new()
             .name("store".to_owned())
-            .spawn(move || log.serve(queue, told))
+            .spawn(move || runtime.block_on(serving))
             .expect("a thread can be started while the process starts");
         let closing = Closing { view: Arc::clone(&view), serving: Some(serving) };
         Self { requests, view, _closing: Arc::new(closing) }
@@ -90,6 +106,12 @@ impl Store {
         self.view.list(collection, namespace, at)
     }
 
+    /// The objects of `collection` in `namespace` (empty: in all) of which nothing is known but their keys, as of now.
+    /// No list has them: [`Object::unreadable`].
+    pub fn unreadable(&self, collection: &str, namespace: &str) -> Vec<Arc<Object>> {
+        self.view.unreadable(collection, namespace)
+    }
+
     /// The changes of `collection` in `namespace` (empty: in all) after `from`, or from now on.
     pub fn watch(&self, collection: &str, namespace: &str, from: Option<Revision>) -> Result<Watch, HistoryError> {
         let (from, news) = self.view.subscribe(collection, from)?;
@@ -110,13 +132,14 @@ impl Store {
     ///
     /// # Panics
     ///
-    /// If a step concerns another key, or puts something that is not a JSON object.
+    /// If a step concerns another key.
     pub async fn write(&self, key: &Key, expect: Expect, steps: Vec<Step>) -> Result<Vec<Change>, WriteError> {
         for step in &steps {
             assert_eq!(step.key(), key, "every step of a write concerns its one key");
         }
         self.transact(vec![(key.clone(), expect)], steps).await.map_err(|error| match error {
             TransactError::Conflict { found, .. } => WriteError::Conflict(found),
+            TransactError::Refused(refusal) => WriteError::Refused(refusal),
             TransactError::Log(source) => WriteError::Log(source),
         })
     }
@@ -126,18 +149,39 @@ impl Store {
     ///
     /// # Panics
     ///
-    /// If two steps concern different keys of one collection, or one puts something that is not a JSON object.
+    /// If two steps concern different keys of one collection.
     pub async fn transact(&self, expects: Vec<(Key, Expect)>, steps: Vec<Step>) -> Result<Vec<Change>, TransactError> {
         for (at, step) in steps.iter().enumerate() {
             let mut others = steps[..at].iter().filter(|other| other.key().collection == step.key().collection);
             assert!(others.all(|other| other.key() == step.key()), "one object of a collection per transaction");
-            if let Step::Put { value, .. } = step {
-                assert!(value.is_object(), "only JSON objects are stored");
+        }
+        if let Some(refusal) = steps.iter().find_map(|step| self.refusal(step)) {
+            for step in steps {
+                if let Step::Put { value, .. } | Step::Mark { value, .. } = step {
+                    bounds::discard(value);
+                }
             }
+            return Err(TransactError::Refused(refusal));
         }
         let (answer, answered) = oneshot::channel();
         self.requests.send(Request { expects, steps, answer }).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
+    }
+
+    /// Why a value is not to be stored, whatever else is. How large it is is known when it is written.
+    fn refusal(&self, step: &Step) -> Option<Refusal> {
+        let (Step::Put { key, value } | Step::Mark { key, value }) = step else { return None };
+        if !value.is_object() || value.get("metadata").is_some_and(|metadata| !metadata.is_object()) {
+            return Some(Refusal::NotAnObject { key: key.clone() });
+        }
+        if bounds::is_within(value, DEPTH_MAX) {
+            return None;
+        }
+        // What an earlier version stored may stay as deep as it is; it could not even be marked for deletion otherwise.
+        let before = self.view.get(key).map_or(0, |before| bounds::depth(&before.value(), READABLE_DEPTH_MAX));
+        let limit = before.clamp(DEPTH_MAX, READABLE_DEPTH_MAX);
+        let path = bounds::path_beyond(value, limit)?;
+        Some(Refusal::TooDeep { key: key.clone(), path, limit })
     }
 }
 

@@ -139,7 +139,30 @@ impl View {
         let Some(collection) = state.collections.get(collection) else {
             return Ok(Page { items: Vec::new(), revision: at });
         };
-        Ok(Page { items: collection.as_of(namespace, at), revision: at })
+        let mut items = collection.as_of(namespace, at);
+        items.retain(|object| object.unreadable().is_none());
+        Ok(Page { items, revision: at })
+    }
+
+    /// What no list shows.
+    pub(crate) fn unreadable(&self, collection: &str, namespace: &str) -> Vec<Arc<Object>> {
+        let state = self.read();
+        let Some(collection) = state.collections.get(collection) else { return Vec::new() };
+        collection.range(namespace).filter(|object| object.unreadable().is_some()).cloned().collect()
+    }
+
+    /// Says what cannot be shown as it is stored.
+    pub(crate) fn tell_damage(&self) {
+        let state = self.read();
+        for kept in state.collections.values().flat_map(|collection| collection.objects.values()) {
+            let Some(damage) = kept.object.damage() else { continue };
+            let (key, reason) = (&kept.object.key, &damage.reason);
+            if damage.is_unreadable {
+                tracing::warn!(%key, reason, "a stored object cannot be read; it is left out, and can be deleted");
+            } else {
+                tracing::warn!(%key, reason, "a stored object is shown without its deepest levels");
+            }
+        }
     }
 
     /// Where a watch that has seen everything up to `from` starts, and what wakes it.
@@ -173,8 +196,8 @@ impl View {
         if cursor < collection.forgotten {
             return Err(Lagged);
         }
-        let changes: VecDeque<_> =
-            collection.since(cursor).filter(|change| change.key().is_in(namespace)).take(BATCH).cloned().collect();
+        let is_told = |change: &&Change| change.key().is_in(namespace) && change.object().unreadable().is_none();
+        let changes: VecDeque<_> = collection.since(cursor).filter(is_told).take(BATCH).cloned().collect();
         let cursor = match changes.back() {
             Some(last) if changes.len() == BATCH => last.revision(),
             _ => state.revision,
@@ -311,7 +334,9 @@ impl State {
 
     fn page(&self, collection: &str, namespace: &str) -> Page {
         let items = match self.collections.get(collection) {
-            Some(collection) => collection.range(namespace).cloned().collect(),
+            Some(collection) => {
+                collection.range(namespace).filter(|object| object.unreadable().is_none()).cloned().collect()
+            }
             None => Vec::new(),
         };
         Page { items, revision: self.revision }

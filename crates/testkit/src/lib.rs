@@ -11,6 +11,7 @@ pub mod dice;
 pub mod given;
 pub mod golden;
 pub mod laws;
+pub mod rows;
 pub mod script;
 pub mod story;
 pub mod words;

@@ -44,9 +44,32 @@ pub(crate) enum CopyError {
     Switch(io::Error),
 }
 
+/// Who makes a copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CopyBy {
+    /// A thread of its own, while records go on being written.
+    Thread,
+    /// Whoever writes.
+    Itself,
+}
+
+enum Copying {
+    ByThread(JoinHandle<io::Result<(File, usize)>>),
+    Done(io::Result<(File, usize)>),
+}
+
+impl Copying {
+    fn end(self) -> io::Result<(File, usize)> {
+        match self {
+            Self::ByThread(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Self::Done(copied) => copied,
+        }
+    }
+}
+
 /// A copy that is being made.
 pub(crate) struct Compaction {
-    copying: JoinHandle<io::Result<(File, usize)>>,
+    copying: Copying,
     over: Arc<AtomicBool>,
     /// Where the old file ended when it was begun.
     since: usize,
@@ -57,10 +80,10 @@ pub(crate) struct Compaction {
 impl Compaction {
     /// Begins to copy what `index` needs of the first `since` bytes of `old`. `done` is told when that is over.
     pub(crate) fn begin(
-        path: &Path,
-        old: &File,
+        (path, old): (&Path, &File),
         since: usize,
         index: &Index,
+        by: CopyBy,
         done: Arc<dyn Fn() + Send + Sync>,
     ) -> io::Result<Self> {
         let old = old.try_clone()?;
@@ -69,12 +92,19 @@ impl Compaction {
         let path = path.to_owned();
         let over = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&over);
-        let copying = std::thread::Builder::new().name("journal-copy".to_owned()).spawn(move || {
+        let copy_all = move || {
             let copied = copy(&path, &old, &needed);
             is_over.store(true, Ordering::Release);
             done();
             copied
-        })?;
+        };
+        let copying = match by {
+            CopyBy::Itself => Copying::Done(copy_all()),
+            CopyBy::Thread => {
+                let thread = std::thread::Builder::new().name("journal-copy".to_owned());
+                Copying::ByThread(thread.spawn(copy_all)?)
+            }
+        };
         Ok(Self { copying, over, since, index })
     }
 
@@ -86,7 +116,7 @@ impl Compaction {
     /// Nobody needs it any more.
     pub(crate) fn abandon(self, path: &Path) {
         // It holds the draft, which the next one who opens the journal may want to make.
-        let _ = self.copying.join();
+        let _ = self.copying.end();
         give_up(path);
     }
 
@@ -99,7 +129,7 @@ impl Compaction {
         end: usize,
         later: Vec<(crate::index::Mark, usize)>,
     ) -> Result<(File, usize, Index), CopyError> {
-        let copied = self.copying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let copied = self.copying.end();
         let (mut file, mut length) = copied.map_err(CopyError::Copy)?;
         append(old, self.since..end, &mut file).map_err(CopyError::Copy)?;
         file.sync_data().map_err(CopyError::Copy)?;

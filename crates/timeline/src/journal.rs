@@ -1,6 +1,8 @@
-//! The writer: records are queued in order, and one thread makes them durable together.
+//! The writer: records are queued in order, and one writer makes them durable together.
 //!
-//! Appending never waits. Whoever awaits an [`Appended`] makes the thread write and sync at once, and everything queued by
+//! The writer is a future that blocks while it writes: a thread of its own runs it, or, where time is simulated, a task.
+//!
+//! Appending never waits. Whoever awaits an [`Appended`] makes the writer write and sync at once, and everything queued by
 //! then rides along; what nobody awaits, or somebody [patiently](Appended::patiently), is written and synced a moment
 //! later. The first failure is the last word: after it nothing more is written, and everyone is told.
 
@@ -9,14 +11,15 @@ use std::future::Future;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
-use crate::compaction::{self, Compaction, CopyError, is_worth_compacting};
+use crate::compaction::{self, Compaction, CopyBy, CopyError, is_worth_compacting};
 use crate::file::Opened;
 use crate::index::{Index, Mark};
 use crate::life::Life;
@@ -79,6 +82,13 @@ pub enum JournalError {
     },
 }
 
+/// Makes records durable for as long as there is a journal to append to. Blocks whoever polls it while it writes.
+pub type Serving = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Awaited right before a write (`journal.write`) and right after it (`journal.written`), where no thread of its own is
+/// there to be slow.
+pub type Pause = Arc<dyn Fn(&'static str) -> Serving + Send + Sync>;
+
 /// The open journal. Cheap to clone; the last clone dropped writes what is left and closes the file.
 #[derive(Clone, Debug)]
 pub struct Journal {
@@ -92,16 +102,33 @@ impl Journal {
         let (owned, boot_id) = (path.to_owned(), boot_id.to_owned());
         let opening = tokio::task::spawn_blocking(move || crate::file::open(&owned, &boot_id));
         let opened = opening.await.unwrap_or_else(|gone| std::panic::resume_unwind(gone.into_panic()))?;
-        let Opened { file, end, index, lives } = opened;
-        let shared = Arc::new(Shared::default());
-        let serving = Arc::clone(&shared);
-        let mut keeper =
-            Keeper { path: path.to_owned(), file, end, index, compaction: None, later: Vec::new(), least: 0 };
+        let (mut journal, lives, serving) = Self::over(path, opened, None);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.map_err(|source| JournalError::Io { doing: "serve", path: path.to_owned(), source })?;
         let thread = std::thread::Builder::new()
             .name("journal".to_owned())
-            .spawn(move || serving.serve(&mut keeper))
+            .spawn(move || runtime.block_on(serving))
             .expect("a thread can be started while the process starts");
-        Ok((Self { writer: Arc::new(Writer { shared, thread: Some(thread) }) }, lives))
+        journal.thread = Some(thread);
+        Ok((Self { writer: Arc::new(journal) }, lives))
+    }
+
+    /// The same without any thread: all is done where it is asked for, and whoever opens it has to poll what is answered
+    /// besides. `pause` is awaited around every write.
+    pub fn open_in_line(path: &Path, boot_id: &str, pause: Pause) -> Result<(Self, Vec<Life>, Serving), JournalError> {
+        let opened = crate::file::open(path, boot_id)?;
+        let (writer, lives, serving) = Self::over(path, opened, Some(pause));
+        Ok((Self { writer: Arc::new(writer) }, lives, serving))
+    }
+
+    fn over(path: &Path, opened: Opened, pause: Option<Pause>) -> (Writer, Vec<Life>, Serving) {
+        let Opened { file, end, index, lives } = opened;
+        let shared = Arc::new(Shared::default());
+        let copy = if pause.is_some() { CopyBy::Itself } else { CopyBy::Thread };
+        let path = path.to_owned();
+        let keeper = Keeper { path, file, end, index, copy, compaction: None, later: Vec::new(), least: 0 };
+        let serving = Box::pin(Arc::clone(&shared).serve(keeper, pause));
+        (Writer { shared, thread: None }, lives, serving)
     }
 
     /// Queues a record behind all before it, and returns at once.
@@ -172,7 +199,7 @@ impl Future for Appended {
     }
 }
 
-/// Ends the thread when the last handle goes.
+/// Ends the writer when the last handle goes.
 #[derive(Debug)]
 struct Writer {
     shared: Arc<Shared>,
@@ -192,7 +219,7 @@ impl Drop for Writer {
 #[derive(Debug, Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    changed: Condvar,
+    changed: Notify,
 }
 
 /// Records that are written together.
@@ -202,11 +229,19 @@ struct Group {
     up_to: u64,
 }
 
-/// What the thread does next.
+/// What the writer does next.
 enum Work {
     Write(Group),
     /// Nothing to write, but a copy of the file may take its place.
     Switch,
+}
+
+/// What the queue has for the writer.
+enum Next {
+    Work(Work),
+    /// Nothing yet; no longer than so long.
+    Wait(Option<Duration>),
+    Closed,
 }
 
 /// The file, and what is known of it.
@@ -216,6 +251,8 @@ struct Keeper {
     /// How long it is.
     end: usize,
     index: Index,
+    /// Who makes a shorter file.
+    copy: CopyBy,
     /// A shorter file in the making.
     compaction: Option<Compaction>,
     /// What was written since that was begun.
@@ -271,7 +308,7 @@ impl Keeper {
                     shared.changed.notify_one();
                 }
             });
-            match Compaction::begin(&self.path, &self.file, self.end, &self.index, done) {
+            match Compaction::begin((&self.path, &self.file), self.end, &self.index, self.copy, done) {
                 Ok(compaction) => self.compaction = Some(compaction),
                 Err(error) => {
                     tracing::warn!(%error, "the journal could not be compacted");
@@ -309,17 +346,23 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn serve(self: &Arc<Self>, keeper: &mut Keeper) {
-        while let Some(work) = self.next_work() {
+    async fn serve(self: Arc<Self>, mut keeper: Keeper, pause: Option<Pause>) {
+        while let Some(work) = self.next_work().await {
             if let Work::Write(Group { bytes, marks, up_to }) = work {
+                if let Some(pause) = &pause {
+                    pause("journal.write").await;
+                }
                 let written = keeper.write(&bytes, marks).map_err(|source| keeper.broken(source));
+                if let Some(pause) = &pause {
+                    pause("journal.written").await;
+                }
                 self.settle(up_to, written);
             }
             if self.lock().failure.is_some() {
                 continue;
             }
             // Whoever waited has been answered.
-            if let Err(source) = keeper.compact(self) {
+            if let Err(source) = keeper.compact(&self) {
                 self.settle(0, Err(keeper.broken(source)));
             }
         }
@@ -329,28 +372,33 @@ impl Shared {
     }
 
     /// Waits for something to do: until someone asks for it, the oldest record has waited long enough, or a copy is there.
-    fn next_work(&self) -> Option<Work> {
-        let mut queue = self.lock();
+    async fn next_work(&self) -> Option<Work> {
         loop {
-            let overdue = queue.first_since.map(|since| LAZY.saturating_sub(since.elapsed()));
-            if !queue.bytes.is_empty()
-                && (queue.closing || !queue.waiting.is_empty() || overdue == Some(Duration::ZERO))
-            {
-                queue.first_since = None;
-                let (bytes, marks) = (std::mem::take(&mut queue.bytes), std::mem::take(&mut queue.marks));
-                return Some(Work::Write(Group { bytes, marks, up_to: queue.appended }));
+            match self.look() {
+                Next::Work(work) => return Some(work),
+                Next::Closed => return None,
+                // Either way it is looked at again.
+                Next::Wait(Some(left)) => drop(tokio::time::timeout(left, self.changed.notified()).await),
+                Next::Wait(None) => self.changed.notified().await,
             }
-            if queue.closing {
-                return None;
-            }
-            if std::mem::take(&mut queue.copied) {
-                return Some(Work::Switch);
-            }
-            queue = match overdue {
-                Some(left) => self.changed.wait_timeout(queue, left).unwrap_or_else(PoisonError::into_inner).0,
-                None => self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner),
-            };
         }
+    }
+
+    fn look(&self) -> Next {
+        let mut queue = self.lock();
+        let overdue = queue.first_since.map(|since| LAZY.saturating_sub(since.elapsed()));
+        if !queue.bytes.is_empty() && (queue.closing || !queue.waiting.is_empty() || overdue == Some(Duration::ZERO)) {
+            queue.first_since = None;
+            let (bytes, marks) = (std::mem::take(&mut queue.bytes), std::mem::take(&mut queue.marks));
+            return Next::Work(Work::Write(Group { bytes, marks, up_to: queue.appended }));
+        }
+        if queue.closing {
+            return Next::Closed;
+        }
+        if std::mem::take(&mut queue.copied) {
+            return Next::Work(Work::Switch);
+        }
+        Next::Wait(overdue)
     }
 
     fn settle(&self, up_to: u64, outcome: Durable) {

@@ -18,8 +18,8 @@ pub mod render;
 mod wire;
 mod words;
 
-pub use clock::{boot_id, now, wall_now};
-pub use journal::{Appended, Journal, JournalError};
+pub use clock::{Clock, TimeSource, boot_id};
+pub use journal::{Appended, Journal, JournalError, Pause, Serving};
 pub use life::{Fold, Life};
 pub use record::Record;
 pub use render::render;

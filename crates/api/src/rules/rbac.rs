@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::value::{child, each_mut, list, put, word};
 use super::{Rules, names, typed_as};
 use crate::meta;
+use crate::selector::object as selector;
 use crate::status::Cause;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
@@ -39,6 +40,7 @@ impl Rules for ClusterRoleRules {
 
     fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
         validate_rules(object, false, causes);
+        validate_aggregation(object, causes);
     }
 }
 
@@ -123,6 +125,22 @@ fn validate_rules(object: &Value, namespaced: bool, causes: &mut Vec<Cause>) {
         if list(rule, "resources").is_empty() {
             causes.push(Cause::required(field("resources"), "resource rules must supply at least one resource"));
         }
+    }
+}
+
+/// A role that gathers says what; a selector that is not one would gather nothing, or everything, unnoticed.
+fn validate_aggregation(object: &Value, causes: &mut Vec<Cause>) {
+    let aggregation = &object["aggregationRule"];
+    if aggregation.is_null() {
+        return;
+    }
+    let selectors = list(aggregation, "clusterRoleSelectors");
+    if selectors.is_empty() {
+        let text = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+        causes.push(Cause::required("aggregationRule.clusterRoleSelectors", text));
+    }
+    for (index, own) in selectors.iter().enumerate() {
+        selector::validate(own, &format!("aggregationRule.clusterRoleSelectors[{index}]"), causes);
     }
 }
 

@@ -5,7 +5,7 @@
 
 mod node_health;
 
-use client::{about_node, about_pod};
+use client::{about_node, about_pod, list_readable};
 use frame::{Applied, Effects, Limits};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -104,7 +104,7 @@ impl NodeHealthEffects {
         let all: Api<Pod> = Api::all(self.client.clone());
         let selector = format!("spec.nodeName={node}");
         let mut outcome = Ok(());
-        for pod in all.list(&ListParams::default().fields(&selector)).await? {
+        for pod in list_readable(all, &ListParams::default().fields(&selector)).await? {
             let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
             if !conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
                 continue;

@@ -4,7 +4,7 @@
 //! Nothing of this is in the way of a termination: a pod that leaves does so with what it has.
 
 use lifecycle::{Event, Input, Instance, SpecChange};
-use runtime::{Resources, Runtime, RuntimeError};
+use runtime_api::{Resources, Runtime, RuntimeError};
 use std::time::Duration;
 use tracing::{info, warn};
 

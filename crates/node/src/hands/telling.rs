@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use lifecycle::Event;
-use runtime::Runtime;
+use runtime_api::Runtime;
 use timeline::Appended;
 use tokio::sync::mpsc;
 

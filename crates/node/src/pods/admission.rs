@@ -5,10 +5,10 @@
 //! more is given what it waits for. Nothing of this needs to be remembered: after a restart the API, or a file, asks for it
 //! again, and those who give way go on leaving.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use lifecycle::{ContainerState, ContainerStatus, Event, Input, KillCause, PodPhase};
-use runtime::Runtime;
+use runtime_api::Runtime;
 use tokio::task::JoinSet;
 use tracing::{debug, info};
 
@@ -28,7 +28,7 @@ pub(super) struct Line {
     /// One task for each pod that has room while somebody waits; it ends when the pod needs its room no more.
     freed: JoinSet<String>,
     /// Whose tasks those are.
-    watched: HashSet<String>,
+    watched: BTreeSet<String>,
 }
 
 impl Line {
@@ -38,7 +38,7 @@ impl Line {
             waiting: Vec::new(),
             deferred: BTreeSet::new(),
             freed: JoinSet::new(),
-            watched: HashSet::new(),
+            watched: BTreeSet::new(),
         }
     }
 
@@ -190,7 +190,7 @@ impl<R: Runtime> Pods<R> {
     pub(super) fn watch_over_room(&mut self) {
         if self.line.waiting.is_empty() && self.line.deferred.is_empty() {
             self.line.freed.abort_all();
-            (self.line.freed, self.line.watched) = (JoinSet::new(), HashSet::new());
+            (self.line.freed, self.line.watched) = (JoinSet::new(), BTreeSet::new());
             return;
         }
         for (uid, handle) in self.drivers.iter().filter(|(_, handle)| has_room(handle)) {

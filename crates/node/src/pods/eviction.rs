@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Input, KillOutcome, Pressure};
-use runtime::Runtime;
+use runtime_api::Runtime;
 use tracing::info;
 
 use super::Pods;

@@ -1,12 +1,12 @@
 //! What is left of pods that nobody knows: each only has to go. A pod of the same UID that the API asks for comes after it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 
 /// The orphans that are still there, by UID, each with the newest sight of who comes after it.
 #[derive(Default)]
-pub(super) struct Orphans(HashMap<String, Option<Pod>>);
+pub(super) struct Orphans(BTreeMap<String, Option<Pod>>);
 
 impl Orphans {
     /// There is one.
@@ -33,7 +33,7 @@ impl Orphans {
     }
 
     /// The API has these objects, and no others.
-    pub(super) fn objects(&mut self, listed: &HashSet<String>) {
+    pub(super) fn objects(&mut self, listed: &BTreeSet<String>) {
         for (_, successor) in self.0.iter_mut().filter(|(uid, _)| !listed.contains(*uid)) {
             *successor = None;
         }
@@ -62,7 +62,7 @@ mod tests {
         orphans.found("u");
         assert_eq!(orphans.unless_waiting("u", pod("seen")), None);
         assert_eq!(orphans.unless_waiting("u", pod("changed")), None);
-        orphans.objects(&HashSet::from(["u".to_owned()]));
+        orphans.objects(&BTreeSet::from(["u".to_owned()]));
         assert_eq!(orphans.gone("u"), Some(Some(pod("changed"))));
         assert_eq!(orphans.gone("u"), None, "it was one of those no more");
         assert_eq!(orphans.unless_waiting("u", pod("changed")), Some(pod("changed")), "and its turn has come");
@@ -77,7 +77,7 @@ mod tests {
             assert_eq!(orphans.unless_waiting(uid, pod(uid)), None);
         }
         orphans.object_gone("seen");
-        orphans.objects(&HashSet::from(["other".to_owned()]));
+        orphans.objects(&BTreeSet::from(["other".to_owned()]));
         assert_eq!(orphans.gone("seen"), Some(None));
         assert_eq!(orphans.gone("found"), Some(None));
         assert_eq!(orphans.gone("other"), Some(Some(pod("other"))));

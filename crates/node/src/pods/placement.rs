@@ -9,7 +9,7 @@ use api::placement::{self, NOT_WANTED, Place};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::Api;
 use lifecycle::Input;
-use runtime::Runtime;
+use runtime_api::Runtime;
 use tracing::{info, warn};
 
 use super::Pods;

@@ -3,18 +3,19 @@
 //! What nobody can say anything about any more (its record or its manifest is lost) leaves by the same rules as every
 //! other pod: stop signal, notice, KILL. Only then may a pod of the same UID that somebody wants begin.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use lifecycle::{ContainerSpec, Input, KillCause, PodSpec, Role};
-use runtime::{PodReport, PodUid, Runtime, SandboxSpec};
+use lifecycle::{ContainerSpec, Input, KillCause, Moment, PodSpec, Role};
+use runtime_api::{PodReport, PodUid, Runtime, SandboxSpec};
 use timeline::{Life, Record};
 use tracing::{info, warn};
 
 use super::Pods;
 use crate::driver::Memory;
+use crate::flaws::{self, Flaw};
 use crate::hands::{instance, words};
 use crate::last_words::last_words;
 use crate::statics;
@@ -23,9 +24,12 @@ use crate::translate::status::Facts;
 
 impl<R: Runtime> Pods<R> {
     /// Gives a driver to every life that the journal remembers.
-    pub async fn recover(&mut self, lives: Vec<Life>, boot_id: &str) -> Result<(), runtime::RuntimeError> {
-        let mut reports: HashMap<String, PodReport> =
+    pub async fn recover(&mut self, lives: Vec<Life>, boot_id: &str) -> Result<(), runtime_api::RuntimeError> {
+        let mut reports: BTreeMap<String, PodReport> =
             self.tools.runtime.inventory().await?.into_iter().map(|r| (r.spec.uid.0.clone(), r)).collect();
+        if flaws::has(Flaw::AsksNobody) {
+            reports.clear();
+        }
         for life in lives {
             // After another boot nothing of it can have survived, but what was decided about it still holds.
             let report = reports.remove(&life.uid).filter(|_| life.boot_id == boot_id);
@@ -34,7 +38,7 @@ impl<R: Runtime> Pods<R> {
         }
         for (uid, report) in reports {
             warn!(uid, "a sandbox that nobody remembers is ended");
-            let life = unknown_life(&report, boot_id);
+            let life = unknown_life(&report, boot_id, self.tools.clock.now());
             drop(self.journal.append(Record::Adopted {
                 uid,
                 namespace: life.namespace.clone(),
@@ -79,7 +83,7 @@ impl<R: Runtime> Pods<R> {
         let worker = life.worker();
         let start = life.start();
         let was = life.last().filter(|_| rebooted).map(|(at, wall)| {
-            let since = timeline::wall_now().0.saturating_sub(wall.0);
+            let since = self.tools.clock.wall_now().0.saturating_sub(wall.0);
             at + Duration::from_millis(u64::try_from(since).unwrap_or(0))
         });
         let mut facts = Facts { pod, host_ip: self.tools.host_ip.clone(), start, ..Facts::default() };
@@ -98,7 +102,8 @@ impl<R: Runtime> Pods<R> {
                 Err(_) => _ = facts.image_ids.insert(container.id.name.clone(), container.image_id.clone()),
             }
             if let Some(exit) = &container.exit
-                && let Some(words) = last_words(&*self.tools.runtime, &facts.pod, &container.id, exit).await
+                && let Some(words) =
+                    last_words(&*self.tools.runtime, &facts.pod, &container.id, exit, &self.tools.files).await
             {
                 facts.last_words.insert(instance(&container.id), words);
             }
@@ -144,7 +149,7 @@ fn was_orphaned(life: &Life) -> bool {
 }
 
 /// All that the runtime alone can tell of a pod: whose it was, and the names of its containers.
-fn unknown_life(report: &PodReport, boot_id: &str) -> Life {
+fn unknown_life(report: &PodReport, boot_id: &str, now: Moment) -> Life {
     let names: BTreeSet<&str> = report.containers.iter().map(|container| container.id.name.as_str()).collect();
     let SandboxSpec { uid, namespace, name, .. } = &report.spec;
     Life {
@@ -152,7 +157,7 @@ fn unknown_life(report: &PodReport, boot_id: &str) -> Life {
         namespace: namespace.clone(),
         name: name.clone(),
         spec: PodSpec::new(names.into_iter().map(|name| ContainerSpec::new(name, Role::Main)).collect()),
-        adopted_at: timeline::now(),
+        adopted_at: now,
         boot_id: boot_id.to_owned(),
         fold: None,
         steps: Vec::new(),

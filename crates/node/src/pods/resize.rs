@@ -2,7 +2,7 @@
 //! this node can give. What was granted is kept before anything is made of it.
 
 use lifecycle::Event;
-use runtime::Runtime;
+use runtime_api::Runtime;
 use tracing::{info, warn};
 
 use super::Pods;

@@ -7,12 +7,14 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Preconditions};
 use lifecycle::shutdown::REJECTION;
 use lifecycle::{EventKind, Input, KillCause, Leaver, PriorityBudget, Shutdown, ShutdownBudgets, ShutdownStep};
-use runtime::Runtime;
+use runtime_api::Runtime;
+use timeline::Clock;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::{Mode, PodEntry, Pods};
+use crate::flaws::{self, Flaw};
 use crate::hands::lock;
 use crate::publisher::Flush;
 use crate::translate::pod_spec::seconds;
@@ -71,16 +73,17 @@ pub(super) enum StopEvent {
 }
 
 /// The next thing that happens in a shutdown; never if there is none.
-pub(super) async fn next(stopping: &mut Option<Stopping>) -> StopEvent {
+pub(super) async fn next(stopping: &mut Option<Stopping>, clock: &Clock) -> StopEvent {
     let Some(stopping) = stopping else { return std::future::pending().await };
     let wake = async {
         match stopping.rules.next_wake() {
             // The timer's clock stops while the machine sleeps and ours does not, so look again at least every minute.
-            Some(at) => tokio::time::sleep(at.since(timeline::now()).min(Duration::from_secs(60))).await,
+            Some(at) => tokio::time::sleep(at.since(clock.now()).min(Duration::from_secs(60))).await,
             None => std::future::pending().await,
         }
     };
     tokio::select! {
+        biased;
         Some(Ok(uid)) = stopping.resting.join_next() => StopEvent::AtRest(uid),
         Some(_) = stopping.flushing.join_next() => StopEvent::Flushed,
         () = wake => StopEvent::TimePassed,
@@ -125,7 +128,7 @@ impl<R: Runtime> Pods<R> {
                 uid
             });
         }
-        let (rules, steps) = Shutdown::begin(timeline::now(), budgets, FLUSH, leavers);
+        let (rules, steps) = Shutdown::begin(self.tools.clock.now(), budgets, FLUSH, leavers);
         let stopping = Stopping {
             rules,
             full_grace,
@@ -148,14 +151,14 @@ impl<R: Runtime> Pods<R> {
         let Some(stopping) = &mut self.stopping else { return };
         info!("the shutdown is called off");
         stopping.called_off.push(resumed);
-        let steps = stopping.rules.cancelled(timeline::now());
+        let steps = stopping.rules.cancelled(self.tools.clock.now());
         self.take_steps(steps).await;
     }
 
     /// A shutdown goes on.
     pub(super) async fn stopping_event(&mut self, event: StopEvent) {
         let Some(stopping) = &mut self.stopping else { return };
-        let now = timeline::now();
+        let now = self.tools.clock.now();
         let steps = match event {
             StopEvent::AtRest(uid) => {
                 stopping.leaving.remove(&uid);
@@ -281,7 +284,7 @@ fn leaver(uid: &str, pod: &Pod) -> Leaver {
     let owners = pod.metadata.owner_references.iter().flatten();
     Leaver {
         uid: uid.to_owned(),
-        priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
+        priority: spec.and_then(|spec| spec.priority).filter(|_| !flaws::has(Flaw::IgnoresPriority)).unwrap_or(0),
         grace: seconds(spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30)),
         // Who is already being deleted is not deleted anew: that would count from the first request, and cut short what a
         // shutdown grants.

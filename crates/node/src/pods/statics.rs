@@ -3,15 +3,16 @@
 //! Who may begin is [`Succession`]'s to say. One that waits has no driver and no record: after a restart its file asks
 //! for it again.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Admission, Input, KillCause, Source};
-use runtime::Runtime;
+use runtime_api::Runtime;
 use timeline::Life;
 use tracing::{debug, info, warn};
 
 use super::{Mode, Pods};
+use crate::flaws::{self, Flaw};
 use crate::hands::lock;
 use crate::room::Room;
 use crate::statics::{Wanted, full_name, is_static, mirror};
@@ -27,11 +28,11 @@ impl<R: Runtime> Pods<R> {
     /// These are the pods that the files ask for, and no others.
     pub async fn want(&mut self, Wanted(pods): Wanted) {
         let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
-        let wanted: HashSet<String> = pods.iter().map(uid).collect();
+        let wanted: BTreeSet<String> = pods.iter().map(uid).collect();
         let running = self.drivers.iter().filter(|(_, h)| !h.unwanted);
         let running = running.filter_map(|(uid, h)| Some((uid.clone(), h.full_name.clone()?)));
         let others = self.desired.iter().map(|(uid, pod)| (uid.clone(), full_name(pod)));
-        let gone: HashSet<(String, String)> = running.chain(others).filter(|(uid, _)| !wanted.contains(uid)).collect();
+        let gone: BTreeSet<(String, String)> = running.chain(others).filter(|(uid, _)| !wanted.contains(uid)).collect();
         self.desired = pods.iter().map(|pod| (uid(pod), pod.clone())).collect();
         for (uid, name) in gone {
             self.unwant(&uid, &name).await;
@@ -69,6 +70,7 @@ impl<R: Runtime> Pods<R> {
         }
         match self.succession.arrives(&full_name(&pod), &uid, Source::Static) {
             Admission::Begin => self.begin_static(pod).await,
+            Admission::Wait if flaws::has(Flaw::StaticsAtOnce) => self.begin_static(pod).await,
             Admission::Wait => debug!(uid, "a static pod waits until its predecessor is gone"),
             Admission::Never => {}
         }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lifecycle::EventKind;
-use runtime::Runtime;
-use runtime::image::Prune;
+use runtime_api::Runtime;
+use runtime_api::image::Prune;
 use tracing::{info, warn};
 
 use super::signals;

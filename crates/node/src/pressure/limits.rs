@@ -6,14 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::amounts::Amounts;
 use api::quantity::Quantity;
+use file_tree::disk_usage;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use lifecycle::Pressure;
-use runtime::{ContainerStored, Runtime, disk_usage};
+use runtime_api::{ContainerStored, Runtime};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::monitor::Eviction;
@@ -91,9 +93,8 @@ impl<R: Runtime> StorageLimits<R> {
                 limits.on_disk.iter().filter(|name| limits.total.is_some() || limits.volumes.contains_key(*name));
             wanted.map(|name| (name.clone(), disk.join(name))).collect()
         };
-        let walked = tokio::task::spawn_blocking(move || {
-            volumes.into_iter().map(|(name, path)| (name, disk_usage(&path).bytes)).collect()
-        });
+        let walk = move || Ok(volumes.into_iter().map(|(name, path)| (name, disk_usage(&path).bytes)).collect());
+        let walked = self.tools.files.run("files.measure", walk);
         let containers = match limits.total {
             Some(_) => self.tools.runtime.stored(&entry.uid).await.unwrap_or_else(|error| {
                 warn!(uid = entry.uid.0, error = words(&error), "what a pod stores is not known");
@@ -243,7 +244,7 @@ mod tests {
     #[test]
     fn of_a_container_the_last_run_counts() {
         let run = |attempt, bytes| {
-            let id = runtime::ContainerId { name: "app".to_owned(), attempt };
+            let id = runtime_api::ContainerId { name: "app".to_owned(), attempt };
             ContainerStored { id, bytes, inodes: 1 }
         };
         assert_eq!(latest(&[run(10, 1), run(9, 5)]), BTreeMap::from([("app".to_owned(), 1)]));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::eviction::offender_words;
 use lifecycle::{EventKind, KillOutcome, Moment, Pressure};
-use runtime::{ContainerUsage, Runtime};
+use runtime_api::{ContainerUsage, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
@@ -89,7 +89,7 @@ impl<R: Runtime> Monitor<R> {
                 },
             }
             let readings = signals::read(&self.nodefs, &self.imagefs);
-            let now = timeline::now();
+            let now = self.tools.clock.now();
             let due = self.observe(now, &readings);
             self.show(now);
             match due {
@@ -222,7 +222,8 @@ impl<R: Runtime> Monitor<R> {
             // What it wrote to its volumes is the pod's own, and no container's.
             let volumes = self.tools.manifests.volumes(&entry.uid.0).disk;
             if matches!(signal.resource(), "ephemeral-storage" | "inodes")
-                && let Ok(disk) = tokio::task::spawn_blocking(move || runtime::disk_usage(&volumes)).await
+                && let Ok(disk) =
+                    self.tools.files.run("files.measure", move || Ok(file_tree::disk_usage(&volumes))).await
             {
                 let used = if signal.resource() == "inodes" { disk.inodes } else { disk.bytes };
                 containers.push((String::new(), used, 0));

@@ -12,11 +12,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Event, EventKind};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
+use timeline::Clock;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
@@ -45,6 +45,7 @@ pub struct Folder {
     dir: PathBuf,
     node: String,
     recorder: Recorder,
+    clock: Clock,
     watch: AsyncFd<OwnedFd>,
     /// What each file asked for when it could last be used.
     pods: BTreeMap<String, Asked>,
@@ -75,12 +76,12 @@ struct Changes {
 impl Folder {
     /// The folder at `dir`, which is made if it is missing. `before` are the static pods of an earlier start: what they
     /// were made of stays in force while their files cannot be used.
-    pub fn open(dir: PathBuf, node: String, recorder: Recorder, before: Vec<Pod>) -> io::Result<Self> {
+    pub fn open(dir: PathBuf, node: String, recorder: Recorder, clock: Clock, before: Vec<Pod>) -> io::Result<Self> {
         let watch = watch(&dir)?;
         let before = before.into_iter().filter_map(|pod| Some((annotation(&pod, FILE)?.to_owned(), pod)));
         let pods = before.map(|(file, pod)| (file, Asked { arrival: 0, pod })).collect();
         let (complaints, open) = (BTreeMap::new(), BTreeSet::new());
-        let mut folder = Self { dir, node, recorder, watch, pods, arrivals: 0, complaints, open };
+        let mut folder = Self { dir, node, recorder, clock, watch, pods, arrivals: 0, complaints, open };
         folder.scan();
         Ok(folder)
     }
@@ -241,7 +242,7 @@ impl Folder {
         if text.trim_ascii().is_empty() {
             return debug!(file = name, "a manifest is empty; nothing changes");
         }
-        match read::pod(&text, name, &self.node, Timestamp::now()) {
+        match read::pod(&text, name, &self.node, crate::timestamp(&self.clock)) {
             Ok((pod, warnings)) => {
                 self.complaints.remove(name);
                 let old = self.pods.get(name);

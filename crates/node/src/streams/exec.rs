@@ -9,7 +9,7 @@ use std::mem;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use runtime::{ExecSession, ExecSpec};
+use runtime_api::{ExecSession, ExecSpec};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior};

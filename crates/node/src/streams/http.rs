@@ -14,7 +14,6 @@ use hyper::server::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tracing::debug;
 
@@ -88,7 +87,7 @@ async fn container_logs<C: Containers>(
     Path(target): Path<Target>,
     Query(pairs): Query<Pairs>,
 ) -> Result<Response, StreamError> {
-    let options = LogOptions::parse(&pairs, Timestamp::now())?;
+    let options = LogOptions::parse(&pairs, api.containers.now())?;
     let source = api.containers.log(&container(target), options.previous).await?;
     Ok(([(header::CONTENT_TYPE, "text/plain")], logs::body(source, options).await?).into_response())
 }
@@ -163,7 +162,7 @@ async fn converse<C: Containers>(
     api: &Api<C>,
     which: ContainerRef,
     with: With,
-    spec: runtime::ExecSpec,
+    spec: runtime_api::ExecSpec,
     mut request: Request,
 ) -> Result<Response, StreamError> {
     let containers = Arc::clone(&api.containers);

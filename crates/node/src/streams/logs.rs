@@ -65,12 +65,12 @@ async fn open(source: &LogSource, tail_lines: Option<u64>) -> io::Result<VecDequ
 /// All files of the log as they are at one moment.
 pub(super) fn snapshot(path: &Path) -> io::Result<VecDeque<std::fs::File>> {
     loop {
-        let names = runtime::log_files(path);
+        let names = runtime_api::log_files(path);
         let opened: io::Result<VecDeque<_>> = names.iter().map(std::fs::File::open).collect();
         // A file that was set aside meanwhile has left its name to another, and changed the names.
         match opened {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(files) if runtime::log_files(path) == names => return Ok(files),
+            Ok(files) if runtime_api::log_files(path) == names => return Ok(files),
             Ok(_) | Err(_) => {}
         }
     }

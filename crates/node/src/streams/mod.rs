@@ -70,15 +70,15 @@ pub trait Containers: Send + Sync + 'static {
     fn exec(
         &self,
         which: &ContainerRef,
-        spec: runtime::ExecSpec,
-    ) -> impl Future<Output = Result<runtime::ExecSession, StreamError>> + Send;
+        spec: runtime_api::ExecSpec,
+    ) -> impl Future<Output = Result<runtime_api::ExecSession, StreamError>> + Send;
 
     /// Joins the streams of the container's first process.
     fn attach(
         &self,
         which: &ContainerRef,
-        spec: runtime::ExecSpec,
-    ) -> impl Future<Output = Result<runtime::ExecSession, StreamError>> + Send;
+        spec: runtime_api::ExecSpec,
+    ) -> impl Future<Output = Result<runtime_api::ExecSession, StreamError>> + Send;
 
     /// Answers whether there is such a pod to connect to.
     fn check_pod(&self, namespace: &str, pod: &str) -> impl Future<Output = Result<(), StreamError>> + Send;
@@ -97,8 +97,10 @@ pub trait Containers: Send + Sync + 'static {
     /// The pods that the node was told to run, as a list.
     fn pods(&self) -> serde_json::Value;
 
+    /// What time it is.
+    fn now(&self) -> jiff::Timestamp;
     /// Sets the size of the terminal of an exec. A size that cannot be set is not worth an answer.
-    fn resize(&self, session: &runtime::ExecSession, columns: u16, rows: u16);
+    fn resize(&self, session: &runtime_api::ExecSession, columns: u16, rows: u16);
 
     /// Finds the log of the container's present run, or with `previous` of the one before.
     fn log(&self, which: &ContainerRef, previous: bool) -> impl Future<Output = Result<LogSource, StreamError>> + Send;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use runtime::ExecSpec;
+use runtime_api::ExecSpec;
 
 use super::StreamError;
 

@@ -18,7 +18,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{SinkExt, StreamExt};
 use http::{HeaderMap, StatusCode, header};
-use runtime::ExecSpec;
+use runtime_api::ExecSpec;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
     Container, EnvVarSource, Pod, PodSecurityContext, ResourceRequirements, SecurityContext,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use runtime::{ContainerId, ContainerSpec, Mount, Propagation, Resources, Seccomp};
+use runtime_api::{ContainerId, ContainerSpec, Mount, Propagation, Resources, Seccomp};
 
 /// Configuration objects the container refers to, already read.
 #[derive(Clone, Default, Debug)]
@@ -75,7 +75,7 @@ pub fn container_spec(
         tty: container.tty.unwrap_or(false),
         stdin: container.stdin.unwrap_or(false),
         stdin_once: container.stdin_once.unwrap_or(false),
-        log: runtime::LogLimits::default(),
+        log: runtime_api::LogLimits::default(),
         mounts: mounts(container, volumes, &known)?,
         user: user(security, pod_security),
         group: group(security, pod_security),

@@ -1,7 +1,7 @@
 //! What the runtime reports, in the rules' words.
 
 use lifecycle::{ContainerReport, Exit, HookKind, HookOutcome, HookReport, RuntimeReport, SeenContainer, Signal, Wall};
-use runtime::{ExitRecord, HookRecord, PodReport};
+use runtime_api::{ExitRecord, HookRecord, PodReport};
 
 use crate::hands::{hook_name, instance};
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use lifecycle::{Condition, ContainerName, Instance};
-use runtime::{ContainerReport, Resources};
+use runtime_api::{ContainerReport, Resources};
 use serde_json::{Value, json};
 
 use super::container::resources;

@@ -1,11 +1,12 @@
 //! An API pod as the runtime's sandbox.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 
 use api::amounts::Amounts;
 use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::{ContainerPort, Pod, PodDNSConfig, PodSpec, ResourceRequirements};
-use runtime::{HostPort, PodUid, Protocol, Resources, SandboxSpec};
+use runtime_api::{HostPort, PodUid, Protocol, Resources, SandboxSpec};
 use serde_json::Value;
 
 /// The C library looks at no more.
@@ -16,8 +17,8 @@ const HOSTNAME_MAX: usize = 63;
 /// The longest host name Linux takes.
 const FQDN_MAX: usize = 64;
 
-/// What the runtime needs to make the pod's shared part.
-pub fn sandbox_spec(pod: &Pod) -> SandboxSpec {
+/// What the runtime needs to make the pod's shared part. The machine's own resolver is described in a file.
+pub fn sandbox_spec(pod: &Pod, host_resolver: &Path) -> SandboxSpec {
     let meta = &pod.metadata;
     let spec = pod.spec.as_ref();
     let name = meta.name.clone().unwrap_or_default();
@@ -34,7 +35,7 @@ pub fn sandbox_spec(pod: &Pod) -> SandboxSpec {
         host_pid: flag(|s| s.host_pid),
         host_ipc: flag(|s| s.host_ipc),
         share_pids: flag(|s| s.share_process_namespace),
-        resolv_conf: spec.and_then(resolv_conf),
+        resolv_conf: spec.and_then(|spec| resolv_conf(spec, host_resolver)),
         sysctls: spec.map(sysctls).unwrap_or_default(),
         host_aliases: spec.map(host_aliases).unwrap_or_default(),
         memory_volumes: crate::volumes::in_memory(pod),
@@ -150,13 +151,13 @@ fn host_aliases(spec: &PodSpec) -> Vec<(String, Vec<String>)> {
 
 /// `dnsPolicy: None` writes exactly what `dnsConfig` says; everything else uses the node's resolver, and adds to it
 /// what `dnsConfig` says, until the cluster has a DNS of its own.
-fn resolv_conf(spec: &PodSpec) -> Option<String> {
+fn resolv_conf(spec: &PodSpec, host: &Path) -> Option<String> {
     let config = spec.dns_config.as_ref();
     match (spec.dns_policy.as_deref(), config) {
         (Some("None"), config) => Some(Resolver::default().with(config).text()),
         (_, None) => None,
         (_, config) => {
-            let host = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+            let host = std::fs::read_to_string(host).unwrap_or_default();
             Some(Resolver::read(&host).with(config).text())
         }
     }
@@ -243,11 +244,15 @@ mod tests {
             "spec": { "containers": [app], "initContainers": [init, sidecar] },
         }))
         .expect("a pod");
-        let ports: Vec<String> = sandbox_spec(&pod).host_ports.iter().map(ToString::to_string).collect();
+        let ports: Vec<String> =
+            sandbox_spec(&pod, Path::new("/etc/resolv.conf")).host_ports.iter().map(ToString::to_string).collect();
         assert_eq!(ports, ["192.0.2.1:8080/TCP", "0.0.0.0:5353/UDP"]);
         assert_eq!(ports_not_mapped(&pod), ["hostPort 8082 at 2001:db8::1 is not applied: only IPv4 addresses can be"]);
         pod.spec.as_mut().expect("a spec").host_network = Some(true);
-        assert!(sandbox_spec(&pod).host_ports.is_empty() && ports_not_mapped(&pod).is_empty());
+        assert!(
+            sandbox_spec(&pod, Path::new("/etc/resolv.conf")).host_ports.is_empty()
+                && ports_not_mapped(&pod).is_empty()
+        );
     }
 
     /// The shares of upstream's rules: sidecars count with the containers, an init container if it is more; what the pod says as a
@@ -263,7 +268,7 @@ mod tests {
         };
         let given = |spec: serde_json::Value| {
             let pod = serde_json::from_value(serde_json::json!({ "metadata": {}, "spec": spec })).expect("a pod");
-            let spec = sandbox_spec(&pod);
+            let spec = sandbox_spec(&pod, Path::new("/etc/resolv.conf"));
             let Resources { cpu_request_millis, cpu_limit_millis, memory_bytes, .. } = spec.resources;
             (cpu_request_millis, cpu_limit_millis, memory_bytes.map(|bytes| bytes >> 20), spec.best_effort)
         };
@@ -288,7 +293,11 @@ mod tests {
         let names = |spec: serde_json::Value| {
             let metadata = serde_json::json!({ "name": "web-1", "namespace": "shop", "uid": "1" });
             let pod = serde_json::from_value(serde_json::json!({ "metadata": metadata, "spec": spec })).expect("a pod");
-            (sandbox_spec(&pod).hostname, sandbox_spec(&pod).fqdn, too_long_name(&pod))
+            (
+                sandbox_spec(&pod, Path::new("/etc/resolv.conf")).hostname,
+                sandbox_spec(&pod, Path::new("/etc/resolv.conf")).fqdn,
+                too_long_name(&pod),
+            )
         };
         let spec = |more: serde_json::Value| {
             let mut spec = serde_json::json!({ "containers": [], "subdomain": "web" });

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lifecycle::{
     Condition, ContainerState, ContainerStatus, Instance, PodPhase, PodStatus, Role, Terminated, Wall, message,
 };
-use runtime::{ContainerId, Image, PodUid, Resources};
+use runtime_api::{ContainerId, Image, PodUid, Resources};
 
 use super::resize::Resize;
 use super::{api_time, find_container};
@@ -101,7 +101,7 @@ impl Facts {
 
 /// An image's name with its registry and tag, as the runtime knows it.
 fn whole_name(name: &str) -> String {
-    name.parse::<runtime::image::ImageName>().map_or_else(|_| name.to_owned(), |whole| whole.to_string())
+    name.parse::<runtime_api::image::ImageName>().map_or_else(|_| name.to_owned(), |whole| whole.to_string())
 }
 
 /// The status to store. `before` is the last one stored; it keeps the times of conditions that did not change.

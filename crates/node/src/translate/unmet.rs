@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use runtime::is_capability;
+use runtime_api::is_capability;
 
 use super::container::ConfigError;
 use super::sandbox::too_long_name;

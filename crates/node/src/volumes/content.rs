@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{
 use kube::api::{Api, PostParams};
 
 use super::payload::{File, Payload};
-use super::{VolumeError, config_map_files, missing, secret_files};
+use super::{Means, VolumeError, config_map_files, missing, secret_files};
 use crate::translate::container::{RunFacts, field, resource_field};
 use crate::translate::find_container;
 
@@ -24,7 +24,7 @@ const TOKEN_SECONDS: i64 = 3600;
 
 /// Reads what volumes hold.
 pub(super) struct Reader<'a> {
-    pub(super) client: &'a kube::Client,
+    pub(super) means: &'a Means,
     pub(super) pod: &'a Pod,
     pub(super) facts: &'a RunFacts,
     /// Where volumes are that were written before: tokens in them are kept while they are good.
@@ -135,7 +135,7 @@ impl Reader<'_> {
         items: Option<&[KeyToPath]>,
         mode: i32,
     ) -> Result<BTreeMap<String, File>, VolumeError> {
-        let found: Option<ConfigMap> = super::get(self.client, self.namespace(), object, volume).await?;
+        let found: Option<ConfigMap> = super::get(&self.means.client, self.namespace(), object, volume).await?;
         select(volume, "configmap", object, found.map(config_map_files), optional, items, mode)
     }
 
@@ -147,7 +147,7 @@ impl Reader<'_> {
         items: Option<&[KeyToPath]>,
         mode: i32,
     ) -> Result<BTreeMap<String, File>, VolumeError> {
-        let found: Option<Secret> = super::get(self.client, self.namespace(), object, volume).await?;
+        let found: Option<Secret> = super::get(&self.means.client, self.namespace(), object, volume).await?;
         select(volume, "secret", object, found.map(secret_files), optional, items, mode)
     }
 
@@ -195,7 +195,7 @@ impl Reader<'_> {
 
     async fn token(&self, volume: &str, source: &ServiceAccountTokenProjection) -> Result<String, VolumeError> {
         let held = self.written.and_then(|dir| std::fs::read_to_string(dir.join(volume).join(&source.path)).ok());
-        if let Some(token) = held.filter(|token| is_fresh(token, jiff::Timestamp::now().as_second())) {
+        if let Some(token) = held.filter(|token| is_fresh(token, crate::timestamp(&self.means.clock).as_second())) {
             return Ok(token);
         }
         let account = self.pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref()).unwrap_or("default");
@@ -213,7 +213,7 @@ impl Reader<'_> {
             }),
             ..TokenRequest::default()
         };
-        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), self.namespace());
+        let api: Api<ServiceAccount> = Api::namespaced(self.means.client.clone(), self.namespace());
         let answer = api.create_token_request(account, &PostParams::default(), &request).await;
         let answer =
             answer.map_err(|error| super::refused(volume, &format!("no token for account {account:?}"), error))?;

@@ -16,14 +16,15 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{ConfigMap, HostPathVolumeSource, Pod, Secret, Volume};
 use kube::api::Api;
-use runtime::{MemoryVolume, MountSource};
-use tokio::fs;
+use runtime_api::{MemoryVolume, MountSource};
+use timeline::Clock;
 use tracing::warn;
 
 use self::content::Reader;
 use self::payload::Payload;
 pub use self::refresh::keep_fresh;
 pub use self::watches::{Changes, Watches};
+use crate::files::Files;
 use crate::manifest::VolumeDirs;
 use crate::translate::as_container;
 use crate::translate::container::{self, Lookups, RunFacts, quantity_millis};
@@ -54,27 +55,38 @@ pub struct Prepared {
     pub read_only: bool,
 }
 
+/// What volumes are made with.
+#[derive(Clone)]
+pub struct Means {
+    /// Who knows what is in them.
+    pub client: kube::Client,
+    /// What time it is.
+    pub clock: Clock,
+    /// Who waits for the disk.
+    pub files: Files,
+}
+
 /// Makes every volume of `pod` in `dirs`; each is known by its name.
 pub async fn prepare(
-    client: &kube::Client,
+    means: &Means,
     pod: &Pod,
     facts: &RunFacts,
     dirs: &VolumeDirs,
 ) -> Result<BTreeMap<String, Prepared>, VolumeError> {
     let mut volumes = BTreeMap::new();
-    let reader = Reader { client, pod, facts, written: None };
+    let reader = Reader { means, pod, facts, written: None };
     for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
         let name = volume.name.clone();
         let prepared = if let Some(host) = &volume.host_path {
-            host_path(&name, host).await?;
+            host_path(means, &name, host).await?;
             Prepared { source: MountSource::Host(PathBuf::from(&host.path)), read_only: false }
         } else if let Some(empty) = &volume.empty_dir {
             match empty.medium.as_deref() {
                 Some("Memory") => Prepared { source: MountSource::Memory(name.clone()), read_only: false },
                 None | Some("") => {
                     let path = dirs.disk.join(&name);
-                    directory(&name, &path).await?;
-                    open_to_all(&name, &path, fs_group(pod)).await?;
+                    directory(means, &name, &path).await?;
+                    open_to_all(means, &name, &path, fs_group(pod)).await?;
                     Prepared { source: MountSource::Host(path), read_only: false }
                 }
                 Some(medium) => {
@@ -84,7 +96,7 @@ pub async fn prepare(
         } else {
             let path = dirs.memory.join(&name);
             match reader.payload(volume).await {
-                Ok(Some(payload)) => write(&name, payload, path.clone()).await?,
+                Ok(Some(payload)) => write(means, &name, payload, path.clone()).await?,
                 Ok(None) => return Err(VolumeError::Unsupported { volume: name, kind: kind_of(volume) }),
                 // While nobody can be asked, what an earlier run of the pod was given is as good as it gets.
                 Err(VolumeError::Unanswered { .. }) if Payload::is_written(&path) => {
@@ -133,15 +145,16 @@ fn only_user(pod: &Pod) -> Option<u32> {
 }
 
 /// Writes a volume off the async threads.
-async fn write(volume: &str, payload: Payload, path: PathBuf) -> Result<(), VolumeError> {
-    let written = tokio::task::spawn_blocking(move || payload.write(&path)).await.map_err(io::Error::other);
-    written.and_then(|written| written).map_err(|source| disk(volume, source))
+async fn write(means: &Means, volume: &str, payload: Payload, path: PathBuf) -> Result<(), VolumeError> {
+    let now = crate::timestamp(&means.clock);
+    let written = means.files.run("volumes.write", move || payload.write(&path, now)).await;
+    written.map_err(|source| disk(volume, source))
 }
 
 /// Checks a path of the host, or makes it, as its type says.
-async fn host_path(volume: &str, host: &HostPathVolumeSource) -> Result<(), VolumeError> {
+async fn host_path(means: &Means, volume: &str, host: &HostPathVolumeSource) -> Result<(), VolumeError> {
     let wanted = host.type_.as_deref().unwrap_or_default();
-    let found = fs::metadata(&host.path).await.ok().map(|about| about.file_type());
+    let found = means.files.file_type(Path::new(&host.path)).await.ok();
     let (called, fits): (&str, fn(&std::fs::FileType) -> bool) = match wanted {
         "Directory" | "DirectoryOrCreate" => ("directory", std::fs::FileType::is_dir),
         "File" | "FileOrCreate" => ("file", std::fs::FileType::is_file),
@@ -155,8 +168,14 @@ async fn host_path(volume: &str, host: &HostPathVolumeSource) -> Result<(), Volu
         (Some(_), _) | (None, "Directory" | "File" | "Socket" | "CharDevice" | "BlockDevice") => {
             Err(missing(volume, format!("hostPath type check failed: {} is not a {called}", host.path)))
         }
-        (None, "DirectoryOrCreate") => fs::create_dir_all(&host.path).await.map_err(|source| disk(volume, source)),
-        (None, "FileOrCreate") => fs::write(&host.path, "").await.map_err(|source| disk(volume, source)),
+        (None, "DirectoryOrCreate") => {
+            means.files.make_dir(Path::new(&host.path)).await.map_err(|source| disk(volume, source))
+        }
+        (None, "FileOrCreate") => {
+            let path = host.path.clone();
+            let made = means.files.run("volumes.host_path", move || std::fs::write(path, ""));
+            made.await.map_err(|source| disk(volume, source))
+        }
         (None, _) => Err(missing(volume, format!("hostPath {} does not exist", host.path))),
     }
 }
@@ -229,18 +248,20 @@ where
     api.get_opt(object).await.map_err(|error| refused(volume, &format!("{object:?} cannot be read"), error))
 }
 
-async fn directory(volume: &str, path: &Path) -> Result<(), VolumeError> {
-    fs::create_dir_all(path).await.map_err(|source| disk(volume, source))
+async fn directory(means: &Means, volume: &str, path: &Path) -> Result<(), VolumeError> {
+    means.files.make_dir(path).await.map_err(|source| disk(volume, source))
 }
 
 /// An empty directory belongs to whoever runs in the pod; with `fsGroup`, to that group.
-async fn open_to_all(volume: &str, path: &Path, group: Option<u32>) -> Result<(), VolumeError> {
+async fn open_to_all(means: &Means, volume: &str, path: &Path, group: Option<u32>) -> Result<(), VolumeError> {
     let mode = if group.is_some() { 0o2777 } else { 0o777 };
     if let Some(group) = group {
         std::os::unix::fs::chown(path, None, Some(group)).map_err(|source| disk(volume, source))?;
     }
     let permissions = std::fs::Permissions::from_mode(mode);
-    fs::set_permissions(path, permissions).await.map_err(|source| disk(volume, source))
+    let path = path.to_owned();
+    let set = means.files.run("volumes.open_to_all", move || std::fs::set_permissions(path, permissions));
+    set.await.map_err(|source| disk(volume, source))
 }
 
 fn missing(volume: &str, what: String) -> VolumeError {

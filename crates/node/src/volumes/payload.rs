@@ -38,7 +38,7 @@ impl Payload {
     }
 
     /// Makes the volume hold exactly these files. A volume that does already is not touched.
-    pub(super) fn write(&self, volume: &Path) -> io::Result<()> {
+    pub(super) fn write(&self, volume: &Path, now: jiff::Timestamp) -> io::Result<()> {
         if let Some(bad) = self.files.keys().find(|path| !stays_inside(path)) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -51,7 +51,7 @@ impl Payload {
         if before.as_deref().is_some_and(|dir| self.is_in(dir)) {
             return self.link(volume);
         }
-        let stamp = jiff::Timestamp::now().strftime("..%Y_%m_%d_%H_%M_%S.%f").to_string();
+        let stamp = now.strftime("..%Y_%m_%d_%H_%M_%S.%f").to_string();
         let fresh = volume.join(&stamp);
         fs::create_dir(&fresh)?;
         self.open_to_group(&fresh, 0o755)?;
@@ -172,6 +172,10 @@ mod tests {
         Payload { files: files.iter().map(|(name, text)| ((*name).to_owned(), file(text))).collect(), group: None }
     }
 
+    fn at(second: i64) -> jiff::Timestamp {
+        jiff::Timestamp::from_second(1_800_000_000 + second).unwrap()
+    }
+
     fn names(volume: &Path) -> Vec<String> {
         let mut names: Vec<_> =
             fs::read_dir(volume).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -184,12 +188,12 @@ mod tests {
     fn files_change_all_at_once_and_an_open_directory_stays_whole() {
         let dir = tempfile::tempdir().unwrap();
         let volume = dir.path().join("volume");
-        payload(&[("a", "1"), ("b/c", "1"), ("old", "x")]).write(&volume).unwrap();
+        payload(&[("a", "1"), ("b/c", "1"), ("old", "x")]).write(&volume, at(1)).unwrap();
         assert_eq!(names(&volume), ["..data", "a", "b", "old"]);
         let generation = fs::read_link(volume.join("..data")).unwrap();
-        payload(&[("a", "1"), ("b/c", "1"), ("old", "x")]).write(&volume).unwrap();
+        payload(&[("a", "1"), ("b/c", "1"), ("old", "x")]).write(&volume, at(2)).unwrap();
         assert_eq!(fs::read_link(volume.join("..data")).unwrap(), generation, "nothing changed, nothing is touched");
-        payload(&[("a", "2"), ("b/c", "2"), ("new", "y")]).write(&volume).unwrap();
+        payload(&[("a", "2"), ("b/c", "2"), ("new", "y")]).write(&volume, at(3)).unwrap();
         assert_eq!(names(&volume), ["..data", "a", "b", "new"]);
         let text = |name: &str| fs::read_to_string(volume.join(name)).unwrap();
         assert_eq!((text("a"), text("b/c"), text("new")), ("2".into(), "2".into(), "y".into()));
@@ -200,14 +204,14 @@ mod tests {
     #[test]
     fn what_a_crash_left_is_finished_by_the_next_write() {
         let dir = tempfile::tempdir().unwrap();
-        payload(&[("a", "1")]).write(dir.path()).unwrap();
+        payload(&[("a", "1")]).write(dir.path(), at(1)).unwrap();
         // Died before the rename, and after it but before the names.
         fs::create_dir(dir.path().join("..2020_01_01")).unwrap();
         symlink("..2020_01_01", dir.path().join("..data_tmp")).unwrap();
         fs::remove_file(dir.path().join("a")).unwrap();
-        payload(&[("a", "1")]).write(dir.path()).unwrap();
+        payload(&[("a", "1")]).write(dir.path(), at(2)).unwrap();
         assert_eq!(fs::read_to_string(dir.path().join("a")).unwrap(), "1");
-        payload(&[("a", "2")]).write(dir.path()).unwrap();
+        payload(&[("a", "2")]).write(dir.path(), at(3)).unwrap();
         assert_eq!(names(dir.path()), ["..data", "a"]);
     }
 
@@ -215,7 +219,7 @@ mod tests {
     fn no_file_leaves_the_volume_or_hides_in_its_workings() {
         let dir = tempfile::tempdir().unwrap();
         for path in ["../x", "a/../../x", "/x", "..data", "..data/x", "a//b", ""] {
-            assert!(payload(&[(path, "x")]).write(dir.path()).is_err(), "{path}");
+            assert!(payload(&[(path, "x")]).write(dir.path(), at(1)).is_err(), "{path}");
         }
     }
 
@@ -225,7 +229,7 @@ mod tests {
         let mut secret = payload(&[("key", "x")]);
         secret.group = Some(4711);
         secret.files.get_mut("key").unwrap().mode = 0o400;
-        secret.write(dir.path()).unwrap();
+        secret.write(dir.path(), at(1)).unwrap();
         let about = fs::metadata(dir.path().join("key")).unwrap();
         use std::os::unix::fs::MetadataExt;
         assert_eq!((about.mode() & 0o7777, about.gid()), (0o440, 4711));

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use tracing::warn;
 
+use super::Means;
 use super::content::{Reader, token_seconds};
 use super::watches::Changes;
 use crate::hands::{lock, words};
@@ -19,7 +20,7 @@ const TOKEN_LOOKS: i64 = 10;
 /// Rewrites volumes of the pod in `dir` whenever something they are made of changes; at once if nobody has looked at
 /// `changes` since they were made. Ends with its task; returns if the pod has no such volume.
 pub async fn keep_fresh(
-    client: kube::Client,
+    means: Means,
     facts: SharedFacts,
     run: RunFacts,
     dir: PathBuf,
@@ -41,6 +42,7 @@ pub async fn keep_fresh(
                 }
             };
             tokio::select! {
+                biased;
                 () = changes.next() => {}
                 () = renewal => {}
             }
@@ -48,18 +50,18 @@ pub async fn keep_fresh(
         due = false;
         let seen = changes.pod();
         let pod = seen.as_deref().unwrap_or(&pod);
-        let reader = Reader { client: &client, pod, facts: &run, written: Some(&dir) };
+        let reader = Reader { means: &means, pod, facts: &run, written: Some(&dir) };
         for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
             let path = dir.join(&volume.name);
             let written = match reader.payload(volume).await {
-                Ok(Some(payload)) => super::write(&volume.name, payload, path).await,
+                Ok(Some(payload)) => super::write(&means, &volume.name, payload, path).await,
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };
             // What the volume held stays: programs rather run on with old files than without any.
             if let Err(error) = written {
                 // A leaving pod keeps the files it has; what they were made of may be gone, or no longer this node's to read.
-                if lock(&facts).pod.metadata.deletion_timestamp.is_some() || is_gone(&client, pod).await {
+                if lock(&facts).pod.metadata.deletion_timestamp.is_some() || is_gone(&means.client, pod).await {
                     return;
                 }
                 warn!(volume = volume.name, error = words(&error), "a volume could not be brought up to date");

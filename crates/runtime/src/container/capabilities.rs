@@ -4,52 +4,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use serde::{Deserialize, Serialize};
 
 use super::{Doing, SetupError};
-use crate::contract::ContainerSpec;
-
-/// In the kernel's order: the index is the number.
-const NAMES: [&str; 41] = [
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "DAC_READ_SEARCH",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "SETGID",
-    "SETUID",
-    "SETPCAP",
-    "LINUX_IMMUTABLE",
-    "NET_BIND_SERVICE",
-    "NET_BROADCAST",
-    "NET_ADMIN",
-    "NET_RAW",
-    "IPC_LOCK",
-    "IPC_OWNER",
-    "SYS_MODULE",
-    "SYS_RAWIO",
-    "SYS_CHROOT",
-    "SYS_PTRACE",
-    "SYS_PACCT",
-    "SYS_ADMIN",
-    "SYS_BOOT",
-    "SYS_NICE",
-    "SYS_RESOURCE",
-    "SYS_TIME",
-    "SYS_TTY_CONFIG",
-    "MKNOD",
-    "LEASE",
-    "AUDIT_WRITE",
-    "AUDIT_CONTROL",
-    "SETFCAP",
-    "MAC_OVERRIDE",
-    "MAC_ADMIN",
-    "SYSLOG",
-    "WAKE_ALARM",
-    "BLOCK_SUSPEND",
-    "AUDIT_READ",
-    "PERFMON",
-    "BPF",
-    "CHECKPOINT_RESTORE",
-];
+use crate::contract::{CAPABILITIES as NAMES, ContainerSpec};
 
 /// What containers get unless told otherwise, as everywhere else.
 const DEFAULT: [&str; 14] = [
@@ -137,6 +92,31 @@ impl Capabilities {
         )
         .doing(|| "set capabilities".to_owned())
     }
+
+    /// Makes sure of both: no more than these are within reach, none can be handed on, and none are held by a user that is
+    /// not root. Without inheritable capabilities there are no ambient ones either.
+    pub(crate) fn verify(self, uid: u32) -> Result<(), SetupError> {
+        let held = rustix::thread::capabilities(None).doing(|| "read own capabilities".to_owned())?;
+        let allowed = if uid == 0 { self.0 } else { 0 };
+        let wrong = |which: &str, set: u64| Err(SetupError(format!("the process holds {which} capabilities {set:#x}")));
+        for (which, set, allowed) in [
+            ("effective", held.effective, allowed),
+            ("permitted", held.permitted, allowed),
+            ("inheritable", held.inheritable, 0),
+        ] {
+            if set.bits() & !allowed != 0 {
+                return wrong(which, set.bits());
+            }
+        }
+        for number in 0..64 {
+            let one = CapabilitySet::from_bits_retain(1 << number);
+            let Ok(in_reach) = rustix::thread::capability_is_in_bounding_set(one) else { break };
+            if in_reach && self.0 & (1 << number) == 0 {
+                return wrong("bounding", 1 << number);
+            }
+        }
+        Ok(())
+    }
 }
 
 fn names(written: &[String]) -> impl Iterator<Item = String> + '_ {
@@ -144,11 +124,6 @@ fn names(written: &[String]) -> impl Iterator<Item = String> + '_ {
         let upper = name.to_ascii_uppercase();
         upper.strip_prefix("CAP_").map(str::to_owned).unwrap_or(upper)
     })
-}
-
-/// Whether a manifest may name it: a capability, with or without `CAP_`, or `ALL`.
-pub fn is_capability(name: &str) -> bool {
-    names(&[name.to_owned()]).any(|name| name == "ALL" || bit(&name).is_some())
 }
 
 fn bit(name: &str) -> Option<u64> {

@@ -7,13 +7,12 @@ use rustix::thread::{ThreadNameSpaceType, UnshareFlags};
 
 use super::identity::Identity;
 use super::last_steps::LastSteps;
-use super::mounts::{self, Root};
 use super::plan::ContainerPlan;
 use super::progress::{self, Progress};
 use super::stdio::{self, ChildEnds};
-use super::{Doing, SetupError, rootfs, words};
+use super::{Doing, SetupError, keyring, mounts, rootfs, seccomp, words};
 use crate::cgroup::ContainerCgroup;
-use crate::contract::SandboxSpec;
+use crate::contract::{Propagation, SandboxSpec};
 use crate::shim::records::PodDir;
 use crate::sys::process::Spawned;
 use crate::sys::{descriptors, mount, process, signal};
@@ -51,10 +50,7 @@ pub(crate) fn create(
     plan: &ContainerPlan,
     cgroup: &ContainerCgroup,
 ) -> Result<Created, SetupError> {
-    let mut seccomp = Vec::new();
-    for file in &plan.seccomp {
-        seccomp.push(std::fs::read(file).doing(|| format!("read seccomp filter {}", file.display()))?);
-    }
+    let seccomp = plan.seccomp.iter().map(|file| seccomp::read(file)).collect::<Result<Vec<_>, _>>()?;
     let (ours, theirs) = progress::channel()?;
     let (ends, output, stdin) = if plan.spec.tty {
         (ChildEnds::placeholders()?, None, None)
@@ -65,9 +61,11 @@ pub(crate) fn create(
     let directory = cgroup.open().doing(|| "open the container's cgroup".to_owned())?;
     let own_pids = !around.sandbox.host_pid && around.beside.is_none();
     let namespaces = libc::CLONE_NEWNS | if own_pids { libc::CLONE_NEWPID } else { 0 };
+    // Nothing of the host is within reach of a child that does not need it.
+    let host_mounts = needs_host_mounts(plan).then_some(around.host_mounts);
     let clone = || {
         process::clone_into(namespaces, directory.as_fd(), || {
-            let error = match stdio::lay_out(&ends, theirs.as_fd(), around.host_mounts) {
+            let error = match stdio::lay_out(&ends, theirs.as_fd(), host_mounts) {
                 Ok(()) => set_up(around, plan, cgroup, &seccomp),
                 Err(error) => error,
             };
@@ -113,6 +111,7 @@ fn enter_container(
 ) -> Result<Identity, SetupError> {
     signal::reset_all().doing(|| "reset signals".to_owned())?;
     rustix::process::setsid().doing(|| "make a session".to_owned())?;
+    keyring::leave_inherited()?;
     let _ = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     cgroup.join_v1()?;
     // Only after joining: the namespace's root is wherever the process stands.
@@ -123,13 +122,16 @@ fn enter_container(
     }
     let layers: Vec<_> = plan.layers.iter().chain([&plan.base]).collect();
     let root = rootfs::mount(&around.pod.container(&plan.spec.id).path, &layers, plan.spec.privileged)?;
-    let root = Root(root);
     let null = mounts::mount_all(&root, around, plan, cgroup)?;
+    if needs_host_mounts(plan) {
+        descriptors::close_agreed(stdio::HOST_MOUNTS);
+    }
     crate::wire::send(progress, &Progress::Null, &[null.as_fd()]).doing(|| "pass /dev/null on".to_owned())?;
     if !plan.spec.tty && !plan.spec.stdin {
         rustix::stdio::dup2_stdin(&null).doing(|| "use /dev/null".to_owned())?;
     }
-    rootfs::enter(&root.0, plan.spec.read_only_root)?;
+    rootfs::enter(&root, plan.spec.read_only_root)?;
+    drop(root);
     let identity = Identity::resolve(&plan.user, &plan.spec)?;
     progress::tell(progress, &Progress::Identity(identity.clone()));
     if plan.spec.tty {
@@ -138,6 +140,11 @@ fn enter_container(
         stdio::give_to(&identity);
     }
     Ok(identity)
+}
+
+/// Whether a volume is to pass mounts on to the host, which only a mount of the host's own can.
+fn needs_host_mounts(plan: &ContainerPlan) -> bool {
+    plan.spec.mounts.iter().any(|mount| mount.propagation == Propagation::Bidirectional)
 }
 
 /// Tells the kernel how readily to kill this process. Lowering needs a privilege that few machines withhold.

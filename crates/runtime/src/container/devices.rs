@@ -1,12 +1,11 @@
 //! `/dev`: the few nodes every program expects, or all of the host's for a privileged container.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, makedev};
 
-use super::mounts::Root;
 use super::{Doing, SetupError};
 
 const NODES: [(&str, u32, u32); 6] =
@@ -30,14 +29,23 @@ const DEPTH_MAX: usize = 8;
 /// Opened here, before any volume is mounted and before anything of the container runs: it is the node just made, which
 /// belongs to this container alone. The host's would do as well for reading and writing, but whoever has a file open can
 /// change its mode and owner by way of `/proc/self/fd`, and so take `/dev/null` away from the whole machine.
-pub(crate) fn make(root: &Root, privileged: bool) -> Result<OwnedFd, SetupError> {
-    let dev = root.find("/dev").doing(|| "open /dev".to_owned())?;
+pub(crate) fn make(dev: &OwnedFd, privileged: bool) -> Result<OwnedFd, SetupError> {
     let before = rustix::process::umask(Mode::empty());
     let made = fill(dev.as_fd(), privileged);
     rustix::process::umask(before);
     made?;
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(&dev, "null", flags, Mode::empty()).doing(|| "open /dev/null".to_owned())
+    let null = rustix::fs::openat(dev, "null", flags, Mode::empty()).doing(|| "open /dev/null".to_owned())?;
+    match is_null(null.as_fd()).doing(|| "look at /dev/null".to_owned())? {
+        true => Ok(null),
+        false => Err(SetupError("/dev/null did not become what it must be".to_owned())),
+    }
+}
+
+/// Whether it is the device that swallows everything, by its numbers.
+pub(super) fn is_null(fd: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    let stat = rustix::fs::fstat(fd)?;
+    Ok(FileType::from_raw_mode(stat.st_mode).is_char_device() && stat.st_rdev == makedev(1, 3))
 }
 
 fn fill(dev: impl AsFd, privileged: bool) -> Result<(), SetupError> {

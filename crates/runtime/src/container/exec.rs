@@ -12,7 +12,7 @@ use super::last_steps::LastSteps;
 use super::plan::ContainerPlan;
 use super::progress::{self, Progress};
 use super::stdio::{self, ChildEnds};
-use super::{Doing, SetupError};
+use super::{Doing, SetupError, keyring};
 use crate::cgroup::ContainerCgroup;
 use crate::contract::ExecSpec;
 use crate::sys::process::Spawned;
@@ -72,7 +72,7 @@ fn join_with(
     let directory = crate::cgroup::open(cgroup).doing(|| "open the cgroup".to_owned())?;
     let process = born_beside(host.first_process, || {
         process::clone_into(0, directory.as_fd(), || {
-            let error = match stdio::lay_out(ends, theirs.as_fd(), host.first_process) {
+            let error = match stdio::lay_out(ends, theirs.as_fd(), Some(host.first_process)) {
                 Ok(()) => become_program(host, spec),
                 Err(error) => error,
             };
@@ -109,6 +109,7 @@ fn become_program(host: &Host<'_>, spec: &ExecSpec) -> SetupError {
 fn enter_container(host: &Host<'_>, spec: &ExecSpec) -> Result<(), SetupError> {
     signal::reset_all().doing(|| "reset signals".to_owned())?;
     rustix::process::setsid().doing(|| "make a session".to_owned())?;
+    keyring::leave_inherited()?;
     host.cgroup.join_v1()?;
     // What cannot be applied was told when the container was started.
     let _ = set_oom_score(host.plan);

@@ -2,16 +2,18 @@
 //!
 //! Order matters: what needs privileges first, then giving them up, then nothing but `execve`.
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io;
 
 use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, Uid};
+use rustix::thread::SecureComputingMode;
 
 use super::capabilities::Capabilities;
 use super::identity::Identity;
 use super::progress::{self, Progress};
 use super::{Doing, SetupError, stdio, words};
-use crate::sys::{descriptors, program};
+use crate::sys::{descriptors, identity, program};
 
 /// What the program will be and who it will run as.
 #[derive(Debug)]
@@ -55,6 +57,36 @@ impl LastSteps<'_> {
         if self.no_new_privileges {
             rustix::thread::set_no_new_privs(true).doing(|| "forbid new privileges".to_owned())?;
             self.install_filters()?;
+        }
+        self.verify()
+    }
+
+    /// Makes sure that this process became what it was to become, by asking the kernel: some numbers mean "leave it as it is"
+    /// to the calls above, which then succeed.
+    fn verify(&self) -> Result<(), SetupError> {
+        let wrong = |what: String| Err(SetupError(format!("the process did not become what it must be: {what}")));
+        let Identity { uid, gid, groups, home: _ } = self.identity;
+        let users = identity::users();
+        if users != [*uid; 3] {
+            return wrong(format!("its user is {users:?}, not {uid}"));
+        }
+        let primary = identity::groups();
+        if primary != [*gid; 3] {
+            return wrong(format!("its group is {primary:?}, not {gid}"));
+        }
+        let set = |ids: &[u32]| ids.iter().copied().collect::<BTreeSet<u32>>();
+        let held = rustix::process::getgroups().doing(|| "read own groups".to_owned())?;
+        let held: Vec<u32> = held.into_iter().map(Gid::as_raw).collect();
+        if set(&held) != set(groups) {
+            return wrong(format!("its groups are {held:?}, not {groups:?}"));
+        }
+        self.capabilities.verify(*uid)?;
+        if self.no_new_privileges && !rustix::thread::no_new_privs().doing(|| "read own promises".to_owned())? {
+            return wrong("it may gain privileges".to_owned());
+        }
+        let filtered = || rustix::thread::secure_computing_mode().doing(|| "read own filter".to_owned());
+        if !self.seccomp.is_empty() && filtered()? != SecureComputingMode::Filter {
+            return wrong("it has no system call filter".to_owned());
         }
         Ok(())
     }
@@ -141,4 +173,59 @@ fn refusal(name: &str, path: &str, answer: io::Error) -> SetupError {
         return SetupError(format!("exec: {name:?}: its interpreter or loader is missing"));
     }
     SetupError(format!("exec: {name:?}: {}", words(&answer)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    /// What this very process is, by another way than the one that is tested.
+    fn own() -> Identity {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let ids = |name: &str| -> Vec<u32> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.split_whitespace().map(|id| id.parse().unwrap()).collect()
+        };
+        Identity { uid: ids("Uid:")[0], gid: ids("Gid:")[0], groups: ids("Groups:"), home: "/".into() }
+    }
+
+    /// One that is never installed.
+    static FILTERS: [Vec<u8>; 1] = [Vec::new()];
+
+    fn verify(identity: &Identity, change: impl FnOnce(&mut LastSteps<'_>)) -> String {
+        let mut steps = LastSteps {
+            argv: &[],
+            env: &[],
+            cwd: "/",
+            make_cwd: false,
+            identity,
+            capabilities: Capabilities(u64::MAX),
+            no_new_privileges: false,
+            seccomp: &[],
+        };
+        change(&mut steps);
+        steps.verify().map_or_else(|error| error.to_string(), |()| "as it must be".to_owned())
+    }
+
+    /// [SE-1] [SE-29] [SE-30] A process that is not what was asked for does not run a program.
+    #[test]
+    fn process_that_did_not_become_what_was_asked_for_is_found_out() {
+        let told = |what: &str| format!("the process did not become what it must be: {what}");
+        let own = own();
+        assert_eq!(verify(&own, |_| {}), "as it must be");
+        let (uid, gid) = (own.uid, own.gid);
+        for other in [4711, u32::MAX] {
+            let said = verify(&Identity { uid: other, ..own.clone() }, |_| {});
+            assert_eq!(said, told(&format!("its user is [{uid}, {uid}, {uid}], not {other}")));
+            let said = verify(&Identity { gid: other, ..own.clone() }, |_| {});
+            assert_eq!(said, told(&format!("its group is [{gid}, {gid}, {gid}], not {other}")));
+            let said = verify(&Identity { groups: vec![other], ..own.clone() }, |_| {});
+            assert!(said.starts_with(&told("its groups are ")) && said.ends_with(&format!("not [{other}]")), "{said}");
+        }
+        assert_eq!(verify(&own, |steps| steps.no_new_privileges = true), told("it may gain privileges"));
+        assert_eq!(verify(&own, |steps| steps.seccomp = &FILTERS), told("it has no system call filter"));
+        let said = verify(&own, |steps| steps.capabilities = Capabilities(0));
+        assert!(said.starts_with("the process holds effective capabilities 0x"), "{said}");
+    }
 }

@@ -4,11 +4,12 @@ use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::CWD;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags,
 };
 
+use super::file_system::{self, FileSystem};
+use super::root::Root;
 use super::{Doing, SetupError};
 use crate::shim::records::make_dir;
 use crate::sys::mount::set_attributes;
@@ -26,7 +27,7 @@ const VOLATILE: &str = "volatile";
 ///
 /// `dir` becomes the working directory: the overlay's own directories are then short relative names, which matters
 /// because `fsconfig` takes at most 255 bytes.
-pub(crate) fn mount(dir: &Path, layers: &[&PathBuf], privileged: bool) -> Result<OwnedFd, SetupError> {
+pub(crate) fn mount(dir: &Path, layers: &[&PathBuf], privileged: bool) -> Result<Root, SetupError> {
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)
         .doing(|| "make the mount namespace private".to_owned())?;
     rustix::process::chdir(dir).doing(|| format!("enter {}", dir.display()))?;
@@ -42,7 +43,11 @@ pub(crate) fn mount(dir: &Path, layers: &[&PathBuf], privileged: bool) -> Result
         // Kernels before 6.7 know no `lowerdir+`, and long paths do not fit into it.
         Err(_) => overlay_by_mount(layers, privileged)?,
     }
-    rustix::fs::open(ROOT, o_path(), rustix::fs::Mode::empty()).doing(root)
+    let opened = rustix::fs::open(ROOT, o_path(), rustix::fs::Mode::empty()).doing(root)?;
+    match FileSystem::of(&opened).doing(root)?.kind {
+        file_system::OVERLAY => Root::new(opened),
+        _ => Err(SetupError("the new root is not the overlay that was mounted".to_owned())),
+    }
 }
 
 fn root() -> String {
@@ -84,15 +89,21 @@ pub(crate) fn attach(mount: impl AsFd, target: impl AsFd) -> Result<(), SetupErr
 }
 
 /// Makes `root` the root of this process, with nothing of the host behind it.
-pub(crate) fn enter(root: impl AsFd, read_only: bool) -> Result<(), SetupError> {
-    rustix::process::fchdir(&root).doing(|| "enter the new root".to_owned())?;
+pub(crate) fn enter(root: &Root, read_only: bool) -> Result<(), SetupError> {
+    rustix::process::fchdir(root).doing(|| "enter the new root".to_owned())?;
     rustix::process::pivot_root(".", ".").doing(|| "pivot root".to_owned())?;
     // The old root now covers the new one: detaching it uncovers the container.
     rustix::mount::unmount(".", UnmountFlags::DETACH).doing(|| "leave the old root".to_owned())?;
     rustix::process::chdir("/").doing(|| "enter /".to_owned())?;
+    for path in ["/", "/.."] {
+        let doing = || format!("verify {path}");
+        let entered = rustix::fs::open(path, o_path(), rustix::fs::Mode::empty()).doing(doing)?;
+        if !root.is_at(&entered).doing(doing)? {
+            return Err(SetupError(format!("{path} is not the root that was mounted")));
+        }
+    }
     if read_only {
-        let root = rustix::fs::openat(CWD, "/", o_path(), rustix::fs::Mode::empty()).doing(|| "open /".to_owned())?;
-        set_attributes(&root, libc::MOUNT_ATTR_RDONLY, 0, false).doing(|| "make the root read-only".to_owned())?;
+        set_attributes(root, libc::MOUNT_ATTR_RDONLY, 0, false).doing(|| "make the root read-only".to_owned())?;
     }
     Ok(())
 }

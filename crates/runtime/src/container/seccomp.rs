@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use seccompiler::{
@@ -14,6 +14,7 @@ use seccompiler::{
 };
 
 use super::capabilities::Capabilities;
+use super::{Doing, SetupError};
 
 macro_rules! calls {
     ($($name:ident)*) => { &[$(libc::$name),*] };
@@ -119,7 +120,9 @@ const NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWPID,
     libc::CLONE_NEWNET,
 ];
-const AF_VSOCK: u64 = 40;
+/// Sockets that no container gets: of the hypervisor, which knows no namespaces, and of the kernel's ciphers, which work on
+/// pages of files that containers share (CVE-2026-31431).
+const FAMILIES_REFUSED: [i32; 2] = [libc::AF_VSOCK, libc::AF_ALG];
 /// Persona of ordinary programs, of 32-bit ones, without address randomisation, and the question "which?".
 const PERSONAS: [u64; 5] = [0, 8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
@@ -156,6 +159,16 @@ impl Filters {
     }
 }
 
+/// Reads a compiled filter, which must still be what its name says: half a filter would let through what it should not.
+pub(super) fn read(file: &Path) -> Result<Vec<u8>, SetupError> {
+    let bytes = std::fs::read(file).doing(|| format!("read seccomp filter {}", file.display()))?;
+    let name = file.file_stem().and_then(|name| name.to_str());
+    match name == Some(crate::image::Digest::of(&bytes).hex().as_str()) {
+        true => Ok(bytes),
+        false => Err(SetupError(format!("seccomp filter {} is damaged", file.display()))),
+    }
+}
+
 fn compile(capabilities: Capabilities) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let mut allowed: BTreeMap<i64, Vec<SeccompRule>> =
         EVERYDAY.iter().chain(EVERYDAY_HERE).map(|call| (*call, vec![])).collect();
@@ -164,7 +177,8 @@ fn compile(capabilities: Capabilities) -> Result<[BpfProgram; 2], seccompiler::B
 
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> =
         REFUSED.iter().chain(REFUSED_HERE).map(|call| (*call, vec![])).collect();
-    refused.insert(libc::SYS_socket, vec![argument(0, SeccompCmpOp::Eq, AF_VSOCK)?]);
+    let is_family = |family: i32| argument(0, SeccompCmpOp::Eq, bits(family));
+    refused.insert(libc::SYS_socket, FAMILIES_REFUSED.into_iter().map(is_family).collect::<Result<_, _>>()?);
     let has_flag = |flag: i32| argument(0, SeccompCmpOp::MaskedEq(bits(flag)), bits(flag));
     refused.insert(libc::SYS_clone, NAMESPACES.into_iter().map(has_flag).collect::<Result<_, _>>()?);
     // Pipes, sockets and files may be made by mknod; devices may not, or any disk could be read by its number.
@@ -239,5 +253,20 @@ mod tests {
         assert_eq!(usual, fewer, "CHOWN opens no call");
         assert_ne!(usual, other);
         assert!(std::fs::read(&usual[0]).unwrap().len().is_multiple_of(8));
+    }
+
+    /// [SE-111] A filter that is not what it was written as is not installed.
+    #[test]
+    fn filter_that_is_cut_or_changed_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Filters::new(dir.path().join("seccomp")).for_capabilities(Capabilities(0)).unwrap().remove(0);
+        let whole = std::fs::read(&file).unwrap();
+        assert_eq!(read(&file).unwrap(), whole);
+        let mut flipped = whole.clone();
+        flipped[9] ^= 1;
+        for damaged in [&whole[..whole.len() - 8], &flipped, &[]] {
+            std::fs::write(&file, damaged).unwrap();
+            assert_eq!(read(&file).unwrap_err().to_string(), format!("seccomp filter {} is damaged", file.display()));
+        }
     }
 }

@@ -14,7 +14,7 @@ use rustix::process::{Pid, setpriority_process};
 use rustix::thread::gettid;
 use tokio::sync::oneshot;
 
-use crate::deletion::delete_part;
+use file_tree::delete_part;
 
 /// About a tenth of a processor where everybody wants one: enough for fifty pods a second.
 const NICENESS: i32 = 10;

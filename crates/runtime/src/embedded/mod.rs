@@ -29,18 +29,18 @@ use tokio::task::JoinSet;
 use crate::cgroup::{BEST_EFFORT, Group, Hierarchies, OwnMount};
 use crate::container::seccomp::Filters;
 use crate::contract::{
-    Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage, Delivery, ExecSession,
-    ExecSpec, Image, PodReport, PodUid, Resources, Runtime, RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Started,
+    ConnectionCounts, Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage,
+    Containers, Delivery, DurableHooks, ExecSession, ExecSpec, Image, Images, PodReport, PodUid, Resources, Runtime,
+    RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Sandboxes, Signals, Started, Statistics, Streams,
 };
 use crate::image::{ImageStore, Keyring, Origin, Patience, Progress, Prune, Pulled, Puller, Removed};
 use crate::network::{Network, PodCidr};
 use crate::shim::records::{PodDir, is_plain, make_dir};
-use crate::spread::spread_below;
 use crate::sys::descriptors::allow_most;
+use file_tree::spread_below;
 use litter::Litter;
 use pod::{Pod, system};
 use program::ShimProgram;
-pub use usage::{DiskUsage, disk_usage};
 pub use uses::image_uses;
 
 type Result<T> = std::result::Result<T, RuntimeError>;
@@ -235,7 +235,7 @@ impl Inner {
     }
 }
 
-impl Runtime for Embedded {
+impl Sandboxes for Embedded {
     fn events(&self) -> Option<mpsc::UnboundedReceiver<RuntimeEvent>> {
         self.inner.receiver.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -246,6 +246,68 @@ impl Runtime for Embedded {
         reports.await.map_err(system("cannot read the pods' records"))
     }
 
+    async fn create_sandbox(&self, spec: &SandboxSpec) -> Result<Sandbox> {
+        self.inner.create_sandbox(spec).await
+    }
+
+    async fn set_pod_resources(&self, pod: &PodUid, resources: &Resources) -> Result<()> {
+        self.inner.set_pod_resources(pod, resources).await
+    }
+
+    async fn remove_sandbox(&self, pod: &PodUid) -> Result<()> {
+        self.inner.remove_sandbox(pod).await
+    }
+
+    async fn forget_logs(&self, pod: &PodUid) -> Result<()> {
+        self.inner.forget_logs(pod)
+    }
+
+    async fn tidied(&self) {
+        self.inner.litter.hurry().await;
+    }
+
+    async fn tear_down(&self) -> Result<()> {
+        self.inner.tear_down().await
+    }
+}
+
+impl Containers for Embedded {
+    async fn start_container(&self, pod: &PodUid, spec: &ContainerSpec) -> Result<Started> {
+        self.inner.start_container(pod, spec).await
+    }
+
+    async fn set_resources(&self, pod: &PodUid, id: &ContainerId, resources: &Resources) -> Result<Vec<String>> {
+        self.inner.set_resources(pod, id, resources).await
+    }
+
+    async fn stop(&self, pod: &PodUid, id: &ContainerId, signal: u8) -> Result<Delivery> {
+        self.inner.signal(pod, id, signal).await
+    }
+
+    async fn kill(&self, pod: &PodUid, id: &ContainerId) -> Result<()> {
+        self.inner.kill(pod, id).await
+    }
+
+    fn log_path(&self, pod: &PodUid, id: &ContainerId) -> PathBuf {
+        let kept = PodDir { path: self.inner.kept_logs(pod) }.log(id);
+        if kept.exists() { kept } else { self.inner.dir_of(pod).log(id) }
+    }
+
+    async fn termination_message(&self, pod: &PodUid, id: &ContainerId) -> Option<String> {
+        let file = self.inner.dir_of(pod).container(id).termination_message();
+        let read = blocking(move || {
+            let mut file = std::fs::File::open(file)?;
+            let length = file.metadata()?.len();
+            file.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_BYTES_MAX)))?;
+            let mut bytes = Vec::new();
+            file.take(LAST_WORDS_BYTES_MAX).read_to_end(&mut bytes)?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        });
+        read.await.ok().filter(|message| !message.is_empty())
+    }
+}
+
+impl Images for Embedded {
     async fn ensure_image(&self, name: &str) -> Result<Image> {
         let (images, name) = (self.inner.images.clone(), name.to_owned());
         let found = blocking(move || Ok(images.find(&name))).await.map_err(system("cannot look for the image"))?;
@@ -272,31 +334,9 @@ impl Runtime for Embedded {
         let images = self.inner.images.clone();
         blocking(move || Ok(images.list())).await.map_err(system("cannot list images"))
     }
+}
 
-    async fn create_sandbox(&self, spec: &SandboxSpec) -> Result<Sandbox> {
-        self.inner.create_sandbox(spec).await
-    }
-
-    async fn start_container(&self, pod: &PodUid, spec: &ContainerSpec) -> Result<Started> {
-        self.inner.start_container(pod, spec).await
-    }
-
-    async fn set_resources(&self, pod: &PodUid, id: &ContainerId, resources: &Resources) -> Result<Vec<String>> {
-        self.inner.set_resources(pod, id, resources).await
-    }
-
-    async fn set_pod_resources(&self, pod: &PodUid, resources: &Resources) -> Result<()> {
-        self.inner.set_pod_resources(pod, resources).await
-    }
-
-    async fn signal(&self, pod: &PodUid, id: &ContainerId, signal: u8) -> Result<Delivery> {
-        self.inner.signal(pod, id, signal).await
-    }
-
-    async fn kill(&self, pod: &PodUid, id: &ContainerId) -> Result<()> {
-        self.inner.kill(pod, id).await
-    }
-
+impl Streams for Embedded {
     async fn exec(&self, pod: &PodUid, id: &ContainerId, spec: &ExecSpec) -> Result<ExecSession> {
         self.inner.exec(pod, id, spec).await
     }
@@ -309,14 +349,6 @@ impl Runtime for Embedded {
         self.inner.connect_to(pod, port).await
     }
 
-    async fn connections(&self, pod: &PodUid, ports: &[u16]) -> Result<Connections> {
-        self.inner.connections(pod, ports).await
-    }
-
-    async fn stats(&self, pod: &PodUid) -> Result<Vec<ContainerStats>> {
-        self.inner.stats(pod).await
-    }
-
     fn resize(&self, session: &ExecSession, columns: u16, rows: u16) -> Result<()> {
         let size = rustix::termios::Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let ends = [session.stdout.as_ref(), session.stdin.as_ref()];
@@ -326,18 +358,11 @@ impl Runtime for Embedded {
             None => Ok(()),
         }
     }
+}
 
-    async fn run_hook(&self, pod: &PodUid, id: &ContainerId, hook: &str, command: &[String]) -> Result<()> {
-        self.inner.run_hook(pod, id, hook, command).await
-    }
-
-    async fn cancel_hook(&self, pod: &PodUid, id: &ContainerId, hook: &str) -> Result<()> {
-        self.inner.cancel_hook(pod, id, hook).await
-    }
-
-    fn log_path(&self, pod: &PodUid, id: &ContainerId) -> PathBuf {
-        let kept = PodDir { path: self.inner.kept_logs(pod) }.log(id);
-        if kept.exists() { kept } else { self.inner.dir_of(pod).log(id) }
+impl Statistics for Embedded {
+    async fn stats(&self, pod: &PodUid) -> Result<Vec<ContainerStats>> {
+        self.inner.stats(pod).await
     }
 
     async fn usage(&self, pod: &PodUid) -> Result<Vec<ContainerUsage>> {
@@ -349,33 +374,44 @@ impl Runtime for Embedded {
         let Some(pod) = self.inner.pods().get(pod).cloned() else { return Ok(Vec::new()) };
         blocking(move || Ok(pod.stored())).await.map_err(system("cannot look at what a pod stores"))
     }
+}
 
-    async fn tidied(&self) {
-        self.inner.litter.hurry().await;
+impl Signals for Embedded {
+    async fn signal(&self, pod: &PodUid, id: &ContainerId, signal: u8) -> Result<Delivery> {
+        self.inner.signal(pod, id, signal).await
+    }
+}
+
+impl DurableHooks for Embedded {
+    async fn run_hook(&self, pod: &PodUid, id: &ContainerId, hook: &str, command: &[String]) -> Result<()> {
+        self.inner.run_hook(pod, id, hook, command).await
     }
 
-    async fn forget_logs(&self, pod: &PodUid) -> Result<()> {
-        self.inner.forget_logs(pod)
+    async fn cancel_hook(&self, pod: &PodUid, id: &ContainerId, hook: &str) -> Result<()> {
+        self.inner.cancel_hook(pod, id, hook).await
+    }
+}
+
+impl ConnectionCounts for Embedded {
+    async fn connections(&self, pod: &PodUid, ports: &[u16]) -> Result<Connections> {
+        self.inner.connections(pod, ports).await
+    }
+}
+
+impl Runtime for Embedded {
+    type Signals = Self;
+    type DurableHooks = Self;
+    type ConnectionCounts = Self;
+
+    fn signals(&self) -> Option<&Self> {
+        Some(self)
     }
 
-    async fn termination_message(&self, pod: &PodUid, id: &ContainerId) -> Option<String> {
-        let file = self.inner.dir_of(pod).container(id).termination_message();
-        let read = blocking(move || {
-            let mut file = std::fs::File::open(file)?;
-            let length = file.metadata()?.len();
-            file.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_BYTES_MAX)))?;
-            let mut bytes = Vec::new();
-            file.take(LAST_WORDS_BYTES_MAX).read_to_end(&mut bytes)?;
-            Ok(String::from_utf8_lossy(&bytes).into_owned())
-        });
-        read.await.ok().filter(|message| !message.is_empty())
+    fn durable_hooks(&self) -> Option<&Self> {
+        Some(self)
     }
 
-    async fn remove_sandbox(&self, pod: &PodUid) -> Result<()> {
-        self.inner.remove_sandbox(pod).await
-    }
-
-    async fn tear_down(&self) -> Result<()> {
-        self.inner.tear_down().await
+    fn connection_counts(&self) -> Option<&Self> {
+        Some(self)
     }
 }

@@ -9,10 +9,10 @@ use super::pod::{Pod, system};
 use super::reattach::LEAVING;
 use super::{CGROUP_PATIENCE, Inner, LOGS, PODS, Result, blocking};
 use crate::contract::{ContainerId, PodUid};
-use crate::deletion::delete_tree;
 use crate::shim::logs;
 use crate::shim::protocol::Request;
 use crate::shim::records::{self, PodDir, directory_name, wall_ms};
+use file_tree::delete_tree;
 
 /// A shim ends its containers and itself within milliseconds; afterwards the pod's group is killed as a whole.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(2);

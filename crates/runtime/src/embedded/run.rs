@@ -15,9 +15,9 @@ use crate::contract::{
     ContainerId, ContainerSpec, Delivery, ExecSession, ExecSpec, PodUid, Resources, RuntimeError, Seccomp, Started,
     Tether,
 };
-use crate::deletion::delete_tree;
 use crate::shim::protocol::{Answer, Request};
 use crate::shim::records::{self, SandboxRecord, directory_name, is_plain};
+use file_tree::delete_tree;
 
 impl Inner {
     fn link_of(&self, uid: &PodUid) -> Result<Arc<Link>> {
@@ -258,7 +258,7 @@ fn session(spec: &ExecSpec, streams: Vec<OwnedFd>, exit: tokio::sync::oneshot::R
 fn tether() -> Result<(OwnedFd, Tether)> {
     let made = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
     let (held, ours) = made.map_err(|errno| system("cannot make a pipe")(std::io::Error::from(errno).into()))?;
-    Ok((held, Tether(ours)))
+    Ok((held, Tether::new(ours)))
 }
 
 pub(super) fn check_names(names: &[&str]) -> Result<()> {

@@ -19,7 +19,7 @@ use super::digest::Digest;
 use super::error::ImageError;
 use super::incoming::{Allowance, Incoming, IncomingLayer, Metered, Section, Spent};
 use super::manifest::{self, DOCUMENT_BYTES_MAX, digest_of, json, platform_here, verify};
-use super::name::ImageName;
+use crate::contract::image::ImageName;
 
 /// All headers of an archive, long names included.
 const HEADERS_BYTES_MAX: u64 = 256 << 20;
@@ -148,7 +148,11 @@ impl Archive {
         }
         let blobs = manifest.layers.unwrap_or_default().into_iter().map(|path| Ok((None, self.member(&path)?)));
         let names = manifest.repo_tags.unwrap_or_default();
-        incoming(names.iter().filter_map(|name| readable(name)).collect(), raw, blobs.collect::<Result<_, _>>()?)
+        incoming(
+            names.iter().filter_map(|name| readable(name)).collect(),
+            raw,
+            blobs.collect::<Result<_, ImageError>>()?,
+        )
     }
 
     fn oci_images(&self) -> Result<Vec<Incoming>, ImageError> {
@@ -212,7 +216,7 @@ impl Archive {
                 false => Err(ImageError::Broken { why: format!("layer {digest} does not have the size it should") }),
             }
         });
-        incoming(names, raw, blobs.collect::<Result<_, _>>()?)
+        incoming(names, raw, blobs.collect::<Result<_, ImageError>>()?)
     }
 
     fn member(&self, name: &str) -> Result<Section, ImageError> {

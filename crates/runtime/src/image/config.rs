@@ -4,6 +4,7 @@ use oci_spec::image::ImageConfiguration;
 
 use super::digest::Digest;
 use super::error::ImageError;
+use crate::ids::{id_in_range, is_number};
 use crate::signals::signal_from_name;
 
 /// What an image says about the process to run.
@@ -65,14 +66,27 @@ fn config_of(parsed: &ImageConfiguration) -> Result<ImageConfig, ImageError> {
             why: format!("its stop signal {name:?} is not a signal of this system"),
         })?),
     };
+    let user = not_empty(config.user());
+    check_numbers(user.as_deref().unwrap_or_default())?;
     Ok(ImageConfig {
         entrypoint: config.entrypoint().clone().unwrap_or_default(),
         cmd: config.cmd().clone().unwrap_or_default(),
         env: config.env().iter().flatten().filter_map(|line| variable(line)).collect(),
-        user: not_empty(config.user()),
+        user,
         working_dir: not_empty(config.working_dir()),
         stop_signal,
     })
+}
+
+/// Refuses a user or group whose number cannot be anybody's. Names are looked up, and checked, when a container starts.
+fn check_numbers(user: &str) -> Result<(), ImageError> {
+    let (user, group) = user.split_once(':').unwrap_or((user, ""));
+    for (of, text) in [("user", user), ("group", group)] {
+        if is_number(text) {
+            id_in_range(of, text).map_err(|why| ImageError::Broken { why: format!("its {why}") })?;
+        }
+    }
+    Ok(())
 }
 
 /// `NAME=VALUE`; a line without a name sets nothing, one without `=` sets the empty value.
@@ -134,5 +148,30 @@ mod tests {
         let json = r#"{"architecture":"amd64","os":"linux","config":{"StopSignal":"SIGNOPE"},
             "rootfs":{"type":"layers","diff_ids":[]}}"#;
         assert!(read(json).unwrap_err().to_string().contains("SIGNOPE"));
+    }
+
+    /// [SE-1] [SE-3]
+    #[test]
+    fn user_or_group_whose_number_is_out_of_range_is_refused() {
+        let with = |user: &str| {
+            read(&format!(
+                r#"{{"architecture":"amd64","os":"linux","config":{{"User":"{user}"}},
+                "rootfs":{{"type":"layers","diff_ids":[]}}}}"#
+            ))
+        };
+        for (user, named) in [
+            ("4294967295", "user 4294967295"),
+            ("4294967296", "user 4294967296"),
+            ("2147483648:0", "user 2147483648"),
+            ("-1", "user -1"),
+            ("1000:4294967295", "group 4294967295"),
+            ("app:4294967295", "group 4294967295"),
+        ] {
+            let refused = with(user).unwrap_err().to_string();
+            assert!(refused.contains(&format!("its {named} must be between 0 and 2147483647")), "{refused}");
+        }
+        for user in ["0", "2147483647:2147483647", "app", "app:staff", ":", "-", "1000:staff"] {
+            assert_eq!(with(user).unwrap().config.user.as_deref(), Some(user));
+        }
     }
 }

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::digest::Digest;
+use super::digest::{Digest, digest_of_hasher};
 use super::error::ImageError;
 
 /// How long the beginning of a download is kept for whoever pulls the same layer again.
@@ -172,7 +172,7 @@ fn write(
             }
         }
     }
-    Ok(Written { download, digest: Digest::from_hasher(hasher), length })
+    Ok(Written { download, digest: digest_of_hasher(hasher), length })
 }
 
 /// Hashes the beginning that an earlier download left; one that is too long is worth nothing.

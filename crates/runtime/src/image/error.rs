@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::digest::Digest;
 use super::pull::PullError;
 use crate::contract::RuntimeError;
+use crate::contract::image::InvalidImageName;
 
 /// Why an image could not be kept, found or removed.
 #[derive(Debug, thiserror::Error)]
@@ -64,9 +65,15 @@ impl ImageError {
     }
 }
 
+impl From<InvalidImageName> for ImageError {
+    fn from(InvalidImageName { name, why }: InvalidImageName) -> Self {
+        Self::Name { name, why }
+    }
+}
+
 impl From<PullError> for RuntimeError {
     fn from(error: PullError) -> Self {
-        Self::Pull(Box::new(error))
+        Self::Pull(error.into())
     }
 }
 

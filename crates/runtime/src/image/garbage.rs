@@ -19,9 +19,9 @@ use super::digest::Digest;
 use super::download;
 use super::error::ImageError;
 use super::ingest::{self, Ingest};
-use super::name::ImageName;
 use super::store::ImageStore;
-use super::view::{LayerRecord, Named, Origin, View, blob_path, image_record, layer_dir, name_record, read_json};
+use super::view::{LayerRecord, Named, View, blob_path, image_record, layer_dir, name_record, read_json};
+use crate::contract::image::{ImageName, Origin, Prune, Removed};
 
 /// One use of an image by a container, running or not.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,37 +32,6 @@ pub struct Use {
     pub layers: Vec<PathBuf>,
     /// Who uses it, in words: `default/web (container app)`.
     pub by: String,
-}
-
-/// Which images may go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Prune {
-    /// Only what no record needs: layers of a pull that was killed, downloads that nobody continues.
-    Leftovers,
-    /// Images without a name.
-    Unnamed,
-    /// Every image that no container uses.
-    Unused,
-    /// Images that no container uses or has used for a while, longest unused first, until enough is freed. What was loaded
-    /// from an archive stays: nobody could bring it back.
-    Free {
-        /// How much is enough.
-        bytes: u64,
-        /// What is a while.
-        unused_for: Duration,
-    },
-}
-
-/// What was removed.
-#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Removed {
-    /// Names that stand for nothing now.
-    pub names: Vec<String>,
-    /// Images that are gone, by id.
-    pub images: Vec<String>,
-    /// Space gained.
-    pub bytes: u64,
 }
 
 /// Tells who uses what; asked while nobody can begin another use.

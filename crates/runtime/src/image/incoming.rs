@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::config::Document;
 use super::digest::Digest;
-use super::name::ImageName;
+use crate::contract::image::ImageName;
 
 /// How much one load may bring. Generous: it is there to end a decompression bomb, not to ration disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

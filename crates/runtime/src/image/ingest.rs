@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::digest::Digest;
 use super::error::ImageError;
-use crate::deletion::delete_tree;
+use file_tree::delete_tree;
 
 /// A private place for one load, one pulled layer or one removal. What is left in it at the end, good or bad, goes.
 #[derive(Debug)]

@@ -140,7 +140,11 @@ impl Unpacking<'_> {
             EntryType::Directory => tree.directory(&path, &attributes)?,
             EntryType::Symlink => tree.symbolic_link(&path, &link_target(entry)?, &attributes)?,
             EntryType::Link => tree.hard_link(&path, &tree::relative(&link_target(entry)?)?)?,
-            EntryType::Char => tree.node(&path, FileType::CharacterDevice, device(entry)?, &attributes)?,
+            EntryType::Char => match device(entry)? {
+                // To overlayfs it would hide a file of another layer, and tools that read the layer would not see that.
+                (0, 0) => return Err(TreeError::Refused("is a whiteout in disguise")),
+                device => tree.node(&path, FileType::CharacterDevice, device, &attributes)?,
+            },
             EntryType::Block => tree.node(&path, FileType::BlockDevice, device(entry)?, &attributes)?,
             EntryType::Fifo => tree.node(&path, FileType::Fifo, (0, 0), &attributes)?,
             // Headers for other entries were read with those entries; one that stands alone is as odd as an unknown kind.
@@ -240,14 +244,28 @@ fn attributes<R: Read>(entry: &mut tar::Entry<'_, R>) -> Result<Attributes, Tree
         let extension = extension?;
         if extension.key_bytes() == b"mtime" {
             attributes.mtime = extension.value().ok().and_then(moment).unwrap_or(attributes.mtime);
-        } else if let Some(name) = extension.key_bytes().strip_prefix(XATTR) {
-            // Marks of overlayfs itself are ours to set: an image could use them to show other files than it holds.
-            if !name.starts_with(b"trusted.overlay.") && !name.starts_with(b"user.overlay.") {
-                attributes.xattrs.push((OsString::from_vec(name.to_vec()), extension.value_bytes().to_vec()));
-            }
+        } else if let Some(name) = extension.key_bytes().strip_prefix(XATTR)
+            && !is_ours_to_set(name)
+        {
+            attributes.xattrs.push((OsString::from_vec(name.to_vec()), extension.value_bytes().to_vec()));
         }
     }
     Ok(attributes)
+}
+
+/// Whether an extended attribute is no image's business. With marks of overlayfs one could show other files than it holds;
+/// everything else that is trusted, and the labels and signatures of this machine's own rules, say what only its owner may.
+fn is_ours_to_set(name: &[u8]) -> bool {
+    const OURS: [&[u8]; 2] = [b"trusted.", b"user.overlay."];
+    const LABELS: [&[u8]; 6] = [
+        b"security.selinux",
+        b"security.ima",
+        b"security.evm",
+        b"security.SMACK64",
+        b"security.apparmor",
+        b"security.sehash",
+    ];
+    OURS.iter().any(|prefix| name.starts_with(prefix)) || LABELS.iter().any(|label| name.starts_with(label))
 }
 
 /// Seconds with a fraction, perhaps before 1970.

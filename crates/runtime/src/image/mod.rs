@@ -20,7 +20,6 @@ mod incoming;
 mod ingest;
 mod layer;
 mod manifest;
-mod name;
 mod pull;
 mod registry;
 mod store;
@@ -29,14 +28,14 @@ mod turns;
 mod view;
 
 pub use config::ImageConfig;
-pub use digest::Digest;
 pub use error::ImageError;
-pub use garbage::{Prune, Removed, Use, Users};
+pub use garbage::{Use, Users};
 pub use incoming::Limits;
-pub use name::ImageName;
-pub use pull::{LayerProgress, LayerState, Progress, PullError, Pulled, Puller};
+pub use pull::{LayerProgress, LayerState, Progress, PullError, Puller};
 pub use registry::Patience;
-pub use registry::credentials::{Credential, Keyring, KeyringError};
 pub use registry::resolver::Resolver;
+pub use runtime_api::image::{
+    Credential, Digest, Image, ImageName, Keyring, KeyringError, Origin, Prune, Pulled, Removed,
+};
 pub use store::ImageStore;
-pub use view::{Origin, StoredImage};
+pub use view::StoredImage;

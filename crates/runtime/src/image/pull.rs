@@ -23,17 +23,16 @@ use super::digest::Digest;
 use super::error::ImageError;
 use super::ingest::{Ingest, SharedIngest};
 use super::manifest::{self, DOCUMENT_BYTES_MAX, digest_of, json, platform_here, verify};
-use super::name::ImageName;
 use super::registry::Patience;
-use super::registry::credentials::{Credential, Keyring};
 use super::registry::error::FetchError;
 use super::registry::session::{Document, Session};
 use super::registry::settings::{Endpoint, Settings, SettingsError};
 use super::registry::transport::Transport;
 use super::store::{Arrival, GATHERED_MOST, ImageStore};
 use super::turns::Turns;
-use super::view::Origin;
-use crate::contract::Image;
+use crate::contract::image::ImageName;
+use crate::contract::image::{Credential, Keyring};
+use crate::contract::image::{Image, Origin, Pulled};
 use layers::{LayerTurn, Wanted};
 
 /// Downloads at a time, of all pulls together. More helps nobody: they share one line and one disk.
@@ -95,17 +94,6 @@ impl fmt::Display for Refusals {
         }
         Ok(())
     }
-}
-
-/// An image that was pulled.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Pulled {
-    /// The image.
-    pub image: Image,
-    /// Its repository and the digest the registry knows it by.
-    pub reference: String,
-    /// False if the registry said that what is here is the newest.
-    pub is_new: bool,
 }
 
 /// How far a pull is.

@@ -32,12 +32,12 @@ use super::error::ImageError;
 use super::incoming::{Incoming, IncomingLayer, Limits};
 use super::ingest::{self, Ingest};
 use super::layer::{self, Allowances};
-use super::name::ImageName;
 use super::view::{
-    ImageRecord, LayerRecord, NameRecord, Origin, Stamp, StoredImage, View, blob_path, image_record, layer_dir,
-    name_record, read_json,
+    ImageRecord, LayerRecord, NameRecord, Stamp, StoredImage, View, blob_path, image_record, layer_dir, name_record,
+    read_json,
 };
-use crate::contract::Image;
+use crate::contract::image::ImageName;
+use crate::contract::image::{Image, Origin};
 
 /// How often an image is gathered again because layers it counted on were removed meanwhile.
 pub(super) const GATHERED_MOST: usize = 5;

@@ -15,7 +15,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::deletion::delete_at;
+use file_tree::delete_at;
 
 const OPAQUE: &str = "trusted.overlay.opaque";
 /// No tree of files that people use is deeper, and whoever copies or deletes one has to follow it.

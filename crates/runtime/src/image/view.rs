@@ -1,6 +1,6 @@
 //! What the records on disk say, and how it is known that they still say so.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::config::{Document, ImageConfig};
 use super::digest::Digest;
 use super::error::ImageError;
-use crate::contract::Image;
+use crate::contract::image::{Image, Origin};
 
 /// Two changes closer together than this may carry the same time on a coarse clock.
 const CLOCK_STEP_MAX: Duration = Duration::from_millis(100);
@@ -24,34 +24,6 @@ pub struct StoredImage {
     pub config: ImageConfig,
     /// Unpacked layers, topmost first, as overlayfs wants its lower directories. Empty for an image of no layers.
     pub layers: Vec<PathBuf>,
-}
-
-/// Where the image behind a name came from.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Origin {
-    /// Someone with access to this machine loaded it: the name is theirs, and no registry is asked about it.
-    #[default]
-    Archive,
-    /// A registry gave it to whoever had one of these credentials (their fingerprints); to anyone if there are none.
-    Registry {
-        #[expect(missing_docs, reason = "told above")]
-        credentials: BTreeSet<Digest>,
-    },
-}
-
-impl Origin {
-    /// What is known of a name after it was found again to stand for the same image.
-    pub(super) fn joined(self, before: &Self) -> Self {
-        match (self, before) {
-            (Self::Registry { credentials: new }, Self::Registry { credentials: old }) => {
-                let open = new.is_empty() || old.is_empty();
-                let credentials = if open { BTreeSet::new() } else { new.union(old).copied().collect() };
-                Self::Registry { credentials }
-            }
-            (newest, _) => newest,
-        }
-    }
 }
 
 #[derive(Serialize, Deserialize)]

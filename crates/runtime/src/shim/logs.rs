@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 
-use crate::contract::LogLimits;
+use crate::contract::{LogLimits, log_generations as generations, numbered_log as numbered};
 
 /// A longer line is split: all its parts but the last are marked `P`.
 const LINE_BYTES_MAX: usize = 16 * 1024;
@@ -76,32 +76,6 @@ impl Log {
 
 fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o600).open(path)
-}
-
-fn numbered(path: &Path, number: u64) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{number}"));
-    PathBuf::from(name)
-}
-
-/// The numbers of the files of a log that were set aside, oldest first.
-pub(crate) fn generations(path: &Path) -> Vec<u64> {
-    let (Some(directory), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
-        return Vec::new();
-    };
-    let number =
-        |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix(name)?.strip_prefix('.')?.parse::<u64>().ok();
-    let mut numbers: Vec<_> = fs::read_dir(directory).into_iter().flatten().flatten().filter_map(number).collect();
-    numbers.sort_unstable();
-    numbers
-}
-
-/// All files of a log, oldest first, the one being written last; `current` is [`Runtime::log_path`](crate::Runtime).
-///
-/// Two equal answers mean that none was set aside in between: a number is never given twice.
-pub fn log_files(current: &Path) -> Vec<PathBuf> {
-    let aside = generations(current).into_iter().map(|number| numbered(current, number));
-    aside.chain(current.exists().then(|| current.to_owned())).collect()
 }
 
 /// Deletes a log with all that was set aside of it.

@@ -43,6 +43,12 @@ pub(crate) fn agreed(number: RawFd) -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(number) }
 }
 
+/// Closes what was put at `number` by agreement; nobody may use [`agreed`] for it afterwards.
+pub(crate) fn close_agreed(number: RawFd) {
+    // SAFETY: by the layouts in `container` no Rust value owns the number.
+    unsafe { libc::close(number) };
+}
+
 /// Takes ownership of a descriptor that was handed to this process at `number`.
 pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_GETFD only asks whether the number is open.

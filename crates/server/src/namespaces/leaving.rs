@@ -75,7 +75,7 @@ async fn sweep(state: &State, name: &str) -> Result<(), Status> {
         if create::namespace(state, name).is_some() {
             return Ok(());
         }
-        for object in page.items {
+        for object in page.items.into_iter().chain(state.store.unreadable(kind.collection(), name)) {
             ask_to_leave(state, kind, &object, Some(0)).await?;
         }
     }
@@ -109,7 +109,8 @@ async fn empty(state: &State, kinds: &[&'static Kind], departing: &Departing<'_>
         let mut found = Vec::new();
         for kind in kinds {
             let (page, watch) = state.store.list_and_watch(kind.collection(), departing.name);
-            found.extend(page.items.into_iter().map(|object| (*kind, object)));
+            let unreadable = state.store.unreadable(kind.collection(), departing.name);
+            found.extend(page.items.into_iter().chain(unreadable).map(|object| (*kind, object)));
             news.push(changes(kind, watch));
         }
         if !departing.is_there(state) {

@@ -2,6 +2,7 @@
 //!
 //! Decisions do not wait for it: [`super::judge`] gathers by itself. Driven by changes of cluster roles, never by a clock.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use serde_json::Value;
 use store::Object;
 use tokio_util::sync::CancellationToken;
 
-use super::GROUP;
+use super::{GROUP, policy};
 use crate::bootstrap::known;
 use crate::change;
 use crate::state::State;
@@ -45,11 +46,14 @@ pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
     }
 }
 
-async fn gather(state: &State) -> Result<(), Status> {
+pub(super) async fn gather(state: &State) -> Result<(), Status> {
     let kind = known(GROUP, "clusterroles");
     let all = state.store.list(kind.collection(), "", None).map(|page| page.items).unwrap_or_default();
     for role in &all {
-        let Some(rules) = gathered(role, &all) else { continue };
+        if !gathers(role) {
+            continue;
+        }
+        let rules = each_once(gathered(role, &all));
         if role.value()["rules"].as_array().is_some_and(|stored| *stored == rules) {
             continue;
         }
@@ -70,20 +74,29 @@ async fn gather(state: &State) -> Result<(), Status> {
     Ok(())
 }
 
-/// The rules that `role` should show; `None` for one that gathers nothing. The roles of the first start have rules of
-/// their own besides.
-fn gathered(role: &Object, all: &[Arc<Object>]) -> Option<Vec<Value>> {
+/// Whether `role` is made of what others have.
+pub(super) fn gathers(role: &Object) -> bool {
+    role.value()["aggregationRule"]["clusterRoleSelectors"].as_array().is_some_and(|selectors| !selectors.is_empty())
+}
+
+/// What `role` has of `all`, and of nothing else: what was gathered before and is no longer labelled is gone. The roles of the
+/// first start have their default rules besides.
+pub(super) fn gathered(role: &Object, all: &[Arc<Object>]) -> Vec<Value> {
     let value = role.value();
-    let selectors = value["aggregationRule"]["clusterRoleSelectors"].as_array()?;
-    let own = api::meta::label(&value, "kubernetes.io/bootstrapping").is_some();
-    let mut rules = if own { value["rules"].as_array().cloned().unwrap_or_default() } else { Vec::new() };
-    let others = all.iter().filter(|other| other.key != role.key).map(|other| other.value());
-    for other in others.filter(|other| selectors.iter().any(|own| selector::selects(own, other))) {
-        for rule in other["rules"].as_array().into_iter().flatten() {
-            if !rules.contains(rule) {
-                rules.push(rule.clone());
-            }
+    let is_default = api::meta::label(&value, "kubernetes.io/bootstrapping").is_some();
+    let mut rules = if is_default { policy::default_rules(&role.key.name) } else { Vec::new() };
+    let selectors = value["aggregationRule"]["clusterRoleSelectors"].as_array();
+    let takes = |other: &Value| selectors.into_iter().flatten().any(|own| selector::selects(own, other));
+    for other in all.iter().filter(|other| other.key != role.key).map(|other| other.value()) {
+        if takes(&other) {
+            rules.extend(other["rules"].as_array().into_iter().flatten().cloned());
         }
     }
-    Some(rules)
+    rules
+}
+
+/// Each rule once, in the order of their first.
+fn each_once(rules: Vec<Value>) -> Vec<Value> {
+    let mut seen = BTreeSet::new();
+    rules.into_iter().filter(|rule| seen.insert(rule.to_string())).collect()
 }

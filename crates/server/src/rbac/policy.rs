@@ -5,7 +5,7 @@ use futures::future::try_join_all;
 use serde_json::{Value, json};
 
 use super::GROUP;
-use crate::bootstrap::{known, make};
+use crate::bootstrap::{is_stored, known, make};
 use crate::change;
 use crate::request::key;
 use crate::state::State;
@@ -13,7 +13,11 @@ use crate::state::State;
 const READ: [&str; 3] = ["get", "list", "watch"];
 const WRITE: [&str; 5] = ["create", "delete", "deletecollection", "patch", "update"];
 
-/// Makes the default roles and bindings. Those that are there get back rules that they lost; what was added stays.
+/// On a default role: `true` lets the server give back rules that it lost.
+const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+
+/// Makes the default roles and bindings. Those that are there get back rules that they lost; what was added stays, except in
+/// roles that gather ([`super::aggregate`]).
 pub(crate) async fn bootstrap(state: &State) -> Result<(), Status> {
     let mut roles = cluster_roles();
     roles.extend(controllers().into_iter().map(|(_, name, rules)| (name, rules, None)));
@@ -34,14 +38,29 @@ fn metadata(name: &str) -> Value {
     json!({
         "name": name,
         "labels": { "kubernetes.io/bootstrapping": "rbac-defaults" },
-        "annotations": { "rbac.authorization.kubernetes.io/autoupdate": "true" },
+        "annotations": { AUTO_UPDATE: "true" },
     })
+}
+
+/// The rules that the cluster role called `name` has by default; none if it is no default one.
+pub(super) fn default_rules(name: &str) -> Vec<Value> {
+    let named = cluster_roles().into_iter().find(|(own, ..)| *own == name);
+    named.map(|(_, rules, _)| rules).unwrap_or_default()
+}
+
+/// The rules that `role`, a cluster role, has again after the next start whatever it has before.
+pub(super) fn restored_rules(role: &Value) -> Vec<Value> {
+    if is_restored(role) { default_rules(api::meta::name(role)) } else { Vec::new() }
+}
+
+fn is_restored(role: &Value) -> bool {
+    role["metadata"]["annotations"][AUTO_UPDATE] == "true"
 }
 
 async fn role(state: &State, name: &str, rules: Vec<Value>, aggregates: Option<&str>) -> Result<(), Status> {
     let kind = known(GROUP, "clusterroles");
     let key = key(kind, "", name);
-    if state.store.get(&key).is_none() {
+    if !is_stored(state, &key).await? {
         let mut role = json!({ "metadata": metadata(name), "rules": rules });
         if let Some(label) = aggregates {
             let selector = json!({ "matchLabels": { label: "true" } });
@@ -51,15 +70,22 @@ async fn role(state: &State, name: &str, rules: Vec<Value>, aggregates: Option<&
     }
     change::modify(state, kind, &key, false, |current| {
         let mut new = current.to_value();
-        let kept = new["metadata"]["annotations"]["rbac.authorization.kubernetes.io/autoupdate"] == json!("true");
-        if kept && let Some(stored) = new.get_mut("rules").and_then(Value::as_array_mut) {
-            let lost: Vec<Value> = rules.iter().filter(|rule| !stored.contains(rule)).cloned().collect();
-            stored.extend(lost);
+        if is_restored(&new) {
+            restore(&mut new, &rules);
         }
         Ok(new)
     })
     .await
     .map(|_| ())
+}
+
+/// Adds what `role` lost of `rules`; one that was emptied may have no list at all.
+fn restore(role: &mut Value, rules: &[Value]) {
+    let stored = role["rules"].as_array().cloned().unwrap_or_default();
+    let lost: Vec<Value> = rules.iter().filter(|rule| !stored.contains(rule)).cloned().collect();
+    if !lost.is_empty() {
+        role["rules"] = Value::from([stored, lost].concat());
+    }
 }
 
 fn on(verbs: &[&str], groups: &[&str], resources: &[&str]) -> Value {

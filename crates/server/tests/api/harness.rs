@@ -75,6 +75,26 @@ impl Api {
         Self { server, store, _dir }
     }
 
+    /// The same, with these rows in the log besides: collection, namespace, name and whatever is stored there.
+    pub async fn restart_with_rows(self, rows: &[((&str, &str, &str), &[u8])]) -> Self {
+        let Self { server, store, _dir } = self;
+        let path = _dir.path().join("store");
+        drop((server, store));
+        // Whoever still works for the old server holds its store for a moment.
+        let closed = async {
+            while store::Store::open(&path).await.is_err() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, closed).await.expect("the old server ends");
+        for (key, bytes) in rows {
+            testkit::rows::append_row(&path, *key, bytes).unwrap();
+        }
+        let store = store::Store::open(&path).await.unwrap();
+        let server = Server::new(config(store.clone(), Arc::new(server::NoNodes))).await.unwrap();
+        Self { server, store, _dir }
+    }
+
     pub fn service(&self) -> ApiService {
         self.server.service_as(Identity::admin())
     }

@@ -1,13 +1,16 @@
 //! The API as a client meets it: every test drives the real service over a real store, in process or over TLS.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
+mod bounds;
 mod client;
 mod deletion;
+mod escalation;
 mod guarded;
 mod harness;
 mod kinds;
 mod lists;
 mod namespaces;
+mod node_rights;
 mod objects;
 mod patches;
 mod policies;

@@ -11,7 +11,7 @@ const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const DEFAULT: &str = "/api/v1/namespaces/default";
 
 impl Api {
-    async fn patch_as(&self, user: &Identity, path: &str, kind: &str, body: &Value) -> Answer {
+    pub async fn patch_as(&self, user: &Identity, path: &str, kind: &str, body: &Value) -> Answer {
         let service = self.server.service_as(user.clone());
         self.send_as(service, Method::PATCH, path, &[("content-type", kind)], body.to_string()).await
     }

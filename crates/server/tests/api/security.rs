@@ -22,7 +22,7 @@ impl Api {
     }
 
     /// A request that carries nothing but a token.
-    async fn with_token(&self, token: &str, path: &str) -> Answer {
+    pub async fn with_token(&self, token: &str, path: &str) -> Answer {
         let bearer = format!("Bearer {token}");
         let headers = [("authorization", bearer.as_str())];
         self.send_as(self.server.service(), Method::GET, path, &headers, Bytes::new()).await
@@ -174,10 +174,10 @@ async fn tokens_are_refused_to_those_they_are_not_meant_for() {
     assert!(api.post(reviews, &review(&[])).await.expect(201)["status"].get("authenticated").is_none());
 
     // A node gets tokens for its own pods only.
-    api.running_pod("p", |_| ()).await;
+    api.server.publish_root_ca("PEM");
+    let uid = api.running_pod("p", |_| ()).await["metadata"]["uid"].clone();
     let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
-    let body =
-        |name: &str| json!({ "spec": { "boundObjectRef": { "apiVersion": "v1", "kind": "Pod", "name": name } } });
+    let body = |name: &str| json!({ "spec": { "boundObjectRef": { "apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid } } });
     api.ask_as(&Identity::node("n1"), Method::POST, path, &body("p")).await.expect(201);
     api.ask_as(&Identity::node("n2"), Method::POST, path, &body("p")).await.expect(403);
     api.ask_as(&Identity::node("n1"), Method::POST, path, &json!({ "spec": {} })).await.expect(403);
@@ -357,6 +357,9 @@ async fn a_node_reaches_what_its_pods_need_and_nothing_else() {
     mirror["spec"]["nodeName"] = json!("n1");
     assert_eq!(api.ask_as(&mine, Method::POST, &format!("{base}/pods"), &mirror).await.code, 403, "not a mirror");
     mirror["metadata"]["annotations"] = json!({ "kubernetes.io/config.mirror": "x" });
+    let own = api.get("/api/v1/nodes/n1").await.expect(200);
+    mirror["metadata"]["ownerReferences"] = json!([{ "apiVersion": "v1", "kind": "Node", "name": "n1",
+        "uid": own["metadata"]["uid"], "controller": true }]);
     assert_eq!(api.ask_as(&other, Method::POST, &format!("{base}/pods"), &mirror).await.code, 403, "not its own");
     assert_eq!(api.ask_as(&mine, Method::POST, &format!("{base}/pods"), &mirror).await.code, 201);
     // What a pod no longer needs is out of reach again.
@@ -366,12 +369,12 @@ async fn a_node_reaches_what_its_pods_need_and_nothing_else() {
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
-fn token_secret(name: &str, account: &str) -> Value {
+pub fn token_secret(name: &str, account: &str) -> Value {
     json!({ "metadata": { "name": name, "annotations": { "kubernetes.io/service-account.name": account } },
         "type": "kubernetes.io/service-account-token" })
 }
 
-fn decoded(secret: &Value, key: &str) -> String {
+pub fn decoded(secret: &Value, key: &str) -> String {
     use base64::Engine as _;
     let text = secret["data"][key].as_str().unwrap_or_default();
     String::from_utf8(base64::engine::general_purpose::STANDARD.decode(text).unwrap()).unwrap()

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, StatusCode, header};
-use runtime::ExecSpec;
+use runtime_api::ExecSpec;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::super::exec::{Channels, Ending, Received, ResizeParser, Source};

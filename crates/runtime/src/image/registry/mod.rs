@@ -8,7 +8,6 @@
 //! Credentials are for the registry and for the token server it names, never for where it redirects to.
 
 pub(super) mod challenge;
-pub(super) mod credentials;
 pub(super) mod error;
 pub(super) mod resolver;
 pub(super) mod session;

@@ -8,10 +8,10 @@ use http::{Method, StatusCode};
 use serde::Deserialize;
 
 use super::challenge::{self, Challenge};
-use super::credentials::Credential;
 use super::error::FetchError;
 use super::settings::{Endpoint, Settings};
 use super::transport::{Answer, Ask, Transport, public};
+use crate::contract::image::Credential;
 use crate::image::digest::Digest;
 use crate::image::manifest::{DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST};
 
@@ -45,7 +45,7 @@ impl<'a> Session<'a> {
         repository: &str,
         credential: Option<Credential>,
     ) -> Self {
-        let token = credential.as_ref().and_then(|credential| credential.registry_token.as_ref());
+        let token = credential.as_ref().and_then(Credential::registry_token);
         let authorization = token.and_then(|token| secret(&format!("Bearer {token}")));
         let repository = repository.to_owned();
         Self { transport, settings, endpoint, repository, credential, authorization: Mutex::new(authorization) }
@@ -138,7 +138,7 @@ impl<'a> Session<'a> {
         }
         let mut fields: Vec<(&str, &str)> = service.map(|service| ("service", service)).into_iter().collect();
         fields.push(("scope", scope));
-        let identity = self.credential.as_ref().and_then(|credential| credential.identity_token.as_deref());
+        let identity = self.credential.as_ref().and_then(Credential::identity_token);
         let ask = match identity {
             Some(identity) => {
                 fields.extend([("grant_type", "refresh_token"), ("client_id", "adieu"), ("refresh_token", identity)]);

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use http::Uri;
 use serde::Deserialize;
 
-use super::credentials::{Auth, Credential};
 use super::tls::TlsSettings;
+use crate::contract::image::{Auth, Credential};
 
 /// Where Docker Hub really is.
 const DOCKER_HUB: &str = "registry-1.docker.io";

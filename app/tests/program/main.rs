@@ -1,0 +1,7 @@
+//! The program as a person or systemd starts it.
+#![allow(clippy::unwrap_used, unreachable_pub, missing_docs, reason = "tests")]
+
+mod plan;
+mod server;
+mod service;
+mod surface;

@@ -1,0 +1,61 @@
+//! Bugs that can be planted in the agent's wiring, so that the simulation can show that its laws are able to fail.
+//!
+//! Without the feature `flaws`, which nothing but `simulation` ever asks for, every question here is answered with a constant.
+
+/// A bug.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flaw {
+    /// A driver acts before its record is durable.
+    ActsBeforeRecord,
+    /// A new agent does not ask what runs.
+    AsksNobody,
+    /// An object is deleted without its last status.
+    DeletesWithoutStatus,
+    /// An exit that overtakes the news of its start is forgotten.
+    DropsHeldExit,
+    /// A start goes on although its pod is to leave.
+    StartsThoughLeaving,
+    /// Exits of pods that are leaving are not passed on.
+    DropsExitOfLeaving,
+    /// In a shutdown everybody counts the same.
+    IgnoresPriority,
+    /// A static pod does not wait for the one before it.
+    StaticsAtOnce,
+    /// A deletion that was found, not seen, has no time left.
+    FoundIsOver,
+    /// A status that cannot be stored is given up.
+    GivesUpOnStatus,
+    /// A deletion that failed is not told to the rules.
+    DropsDeleteFailure,
+    /// The manifest of a pod is not kept.
+    KeepsNoManifest,
+    /// What a list says of pods that are known is not looked at.
+    SkipsListed,
+    /// The signal that an image asks for is not heard.
+    ForgetsImageSignal,
+    /// A hook that is to end is left alone.
+    LeavesHookRunning,
+}
+
+#[cfg(feature = "flaws")]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Flaw>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants a bug in every agent of this thread, or takes it away.
+#[cfg(feature = "flaws")]
+pub fn plant(flaw: Option<Flaw>) {
+    PLANTED.set(flaw);
+}
+
+/// Whether this bug was planted.
+#[cfg(feature = "flaws")]
+pub(crate) fn has(flaw: Flaw) -> bool {
+    PLANTED.get() == Some(flaw)
+}
+
+/// Whether this bug was planted: never.
+#[cfg(not(feature = "flaws"))]
+pub(crate) const fn has(_: Flaw) -> bool {
+    false
+}

@@ -1,0 +1,8 @@
+//! The store on a real disk: transactions, watches, crashes, against a model.
+#![allow(clippy::unwrap_used, unreachable_pub, missing_docs, reason = "tests")]
+
+mod bounds;
+mod common;
+mod crash;
+mod model;
+mod store;

@@ -1,0 +1,8 @@
+//! The journal on a real disk: records, crashes, compaction, and how it is drawn.
+#![allow(clippy::unwrap_used, unreachable_pub, missing_docs, reason = "tests")]
+
+mod common;
+mod crash;
+mod journal;
+mod long;
+mod render;

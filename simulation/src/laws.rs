@@ -1,0 +1,636 @@
+//! What must hold in every story: a fold over the trace, which looks at nothing else.
+//!
+//! The laws are those of GUARANTEES.md. Slack is counted, not guessed: so many seams lie between a cause and its effect, each of
+//! which takes [`Profile::hop`](crate::scenario::Profile::hop) at most, and an agent that is dead does nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::machine::plan_name;
+use crate::scenario::{ContainerPlan, Deed, HookPlan, PodPlan, Profile, Restart, Role, Scenario, Script};
+use crate::trace::{Line, Run, Shown, What};
+
+/// What must hold.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Law {
+    /// G1, G2.
+    KillAtTheDeadline,
+    /// G2.
+    NoticeBeforeKill,
+    /// G2.
+    NobodyOutlivesItsDeadline,
+    /// G3.
+    HookBeforeSignal,
+    /// G4.
+    SignalOnce,
+    /// G4.
+    RightSignal,
+    /// G5.
+    GoneAfterTheLastExit,
+    /// G5.
+    ExitsAreShown,
+    /// G5.
+    GoneAtOnce,
+    /// Asked is not seen.
+    StatusIsTrue,
+    /// G6.
+    RunsDoNotOverlap,
+    /// G6.
+    RestartsAsAsked,
+    /// G6.
+    NobodyIsStoppedUnasked,
+    /// Nothing is removed while it runs.
+    RemovedWhenEmpty,
+    /// Nothing is started for a pod that is to go.
+    NoStartAfterTheAsk,
+    /// G10.
+    StaticsDoNotOverlap,
+    /// G9.
+    CriticalLast,
+    /// Everybody who was asked to go is gone in time, and everybody else is there.
+    AllEndsWell,
+    /// G7.
+    NoWriteIsLost,
+    /// The node itself works.
+    TheNodeWorks,
+}
+
+impl Law {
+    /// All of them.
+    pub const ALL: [Self; 20] = [
+        Self::KillAtTheDeadline,
+        Self::NoticeBeforeKill,
+        Self::NobodyOutlivesItsDeadline,
+        Self::HookBeforeSignal,
+        Self::SignalOnce,
+        Self::RightSignal,
+        Self::GoneAfterTheLastExit,
+        Self::ExitsAreShown,
+        Self::GoneAtOnce,
+        Self::StatusIsTrue,
+        Self::RunsDoNotOverlap,
+        Self::RestartsAsAsked,
+        Self::NobodyIsStoppedUnasked,
+        Self::RemovedWhenEmpty,
+        Self::NoStartAfterTheAsk,
+        Self::StaticsDoNotOverlap,
+        Self::CriticalLast,
+        Self::AllEndsWell,
+        Self::NoWriteIsLost,
+        Self::TheNodeWorks,
+    ];
+
+    /// The law of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|law| format!("{law:?}") == name)
+    }
+
+    /// In words.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::KillAtTheDeadline => "KILL comes at the deadline, not before (G1, G2)",
+            Self::NoticeBeforeKill => "KILL comes never sooner than two seconds after the stop signal (G2)",
+            Self::NobodyOutlivesItsDeadline => "who ignores its stop signal is killed at the deadline (G2)",
+            Self::HookBeforeSignal => "preStop runs first (G3)",
+            Self::SignalOnce => "the stop signal is sent once (G4)",
+            Self::RightSignal => "the stop signal is the one that was asked for (G4)",
+            Self::GoneAfterTheLastExit => "the object is removed only when every container is dead (G5)",
+            Self::ExitsAreShown => "a watcher sees each exit before the object goes (G5)",
+            Self::GoneAtOnce => "the object is removed at once when every container is dead (G5)",
+            Self::StatusIsTrue => "what the API shows of a run has happened",
+            Self::RunsDoNotOverlap => "no two runs of a container overlap (G6)",
+            Self::RestartsAsAsked => "a container is restarted as its pod asks for (G6)",
+            Self::NobodyIsStoppedUnasked => "nobody is stopped whom nobody asked to stop (G6)",
+            Self::RemovedWhenEmpty => "no sandbox is removed while something runs in it",
+            Self::NoStartAfterTheAsk => "nothing is started for a pod that is to go",
+            Self::StaticsDoNotOverlap => "static pods of one name never overlap (G10)",
+            Self::CriticalLast => "critical pods leave last in a shutdown (G9)",
+            Self::AllEndsWell => "who was asked to go is gone in time, and everybody else is there",
+            Self::NoWriteIsLost => "an acknowledged write survives a crash (G7)",
+            Self::TheNodeWorks => "nothing of the platform fails by itself",
+        }
+    }
+}
+
+/// A law was broken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Broken {
+    /// Which.
+    pub law: Law,
+    /// When.
+    pub at: u64,
+    /// By whom.
+    pub who: String,
+    /// How.
+    pub how: String,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (at, who) = (self.at, &self.who);
+        write!(f, "{:?} at {}.{:03} by {who}: {} ({})", self.law, at / 1000, at % 1000, self.how, self.law.sentence())
+    }
+}
+
+/// What is to become of a pod.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It is to go.
+    Leaves,
+    /// It is to stay.
+    Stays,
+}
+
+/// What the story asks of a pod.
+pub fn fate(scenario: &Scenario, pod: &str) -> Fate {
+    let leaves = scenario.acts.iter().any(|act| match &act.deed {
+        Deed::Delete(name, _) | Deed::Remove(name) => name == pod,
+        Deed::Create(_) | Deed::Edit(_) | Deed::ShutDown => false,
+    });
+    if leaves { Fate::Leaves } else { Fate::Stays }
+}
+
+/// When a story must be over.
+pub fn limit_ms(scenario: &Scenario) -> u64 {
+    let last = scenario.acts.iter().map(|act| act.at).max().unwrap_or(0);
+    let own = scenario.pods.iter().map(|pod| pod.grace).max().unwrap_or(0);
+    let asked = scenario.acts.iter().filter_map(|act| if let Deed::Delete(_, grace) = act.deed { grace } else { None });
+    let grace = asked.max().unwrap_or(0).max(own);
+    let down: u64 = scenario.crashes.iter().map(|crash| crash.down_ms).sum();
+    last + 2 * grace * 1000 + down + slack(scenario, 100) + 20_000
+}
+
+/// Before this nobody can say whether a story is over: who follows a static pod that was edited has yet to come up.
+pub fn settled_ms(scenario: &Scenario) -> u64 {
+    let edits = scenario.acts.iter().filter(|act| matches!(act.deed, Deed::Edit(_))).map(|act| act.at);
+    let grace = scenario.pods.iter().map(|pod| pod.grace).max().unwrap_or(0);
+    let down: u64 = scenario.crashes.iter().map(|crash| crash.down_ms).sum();
+    edits.max().map_or(0, |last| last + grace * 1000 + 4_000 + down + slack(scenario, 80))
+}
+
+/// How long so many seams in a row take at most.
+fn slack(scenario: &Scenario, seams: u64) -> u64 {
+    // What is lost is asked for again, after a pause that grows to five seconds.
+    let lost = if scenario.profile == Profile::Lossy { 12_000 } else { 0 };
+    seams * scenario.profile.hop() + lost
+}
+
+#[derive(Default)]
+struct RunFacts {
+    started: Option<u64>,
+    refused: bool,
+    pre_stop: Option<(u64, Option<u64>)>,
+    post_failed: bool,
+    /// When, and in which life.
+    signal: Option<(u64, u64)>,
+    killed: bool,
+    exit: Option<(u64, u8)>,
+}
+
+impl RunFacts {
+    fn is_alive(&self) -> bool {
+        self.started.is_some() && self.exit.is_none()
+    }
+}
+
+#[derive(Default)]
+struct PodFacts {
+    runs: BTreeMap<Run, RunFacts>,
+    sandbox: bool,
+    /// The earliest that it was ever to be gone, and when that was first stored.
+    deadline: Option<i64>,
+    deletion_seen: Option<u64>,
+    /// When the node of this life heard of it.
+    heard: Option<u64>,
+    object: Option<u64>,
+    object_gone: Option<u64>,
+    shown: BTreeSet<(Run, i32)>,
+    seen_in_life: bool,
+    last_exit: Option<u64>,
+}
+
+struct Fold<'a> {
+    scenario: &'a Scenario,
+    pods: BTreeMap<String, PodFacts>,
+    broken: Vec<Broken>,
+    life: u64,
+    /// When it began.
+    life_begun: u64,
+    /// Those whose objects were there when this life began.
+    there: BTreeMap<String, u64>,
+    served: bool,
+    shutdown: Option<u64>,
+    /// How often the file of a static pod was changed, and when.
+    edits: BTreeMap<String, Vec<u64>>,
+    forced: BTreeSet<String>,
+    over_ms: u64,
+}
+
+/// Every law that a trace breaks.
+pub fn check(scenario: &Scenario, trace: &[Line]) -> Vec<Broken> {
+    let mut fold = Fold {
+        scenario,
+        pods: BTreeMap::new(),
+        broken: Vec::new(),
+        life: 0,
+        life_begun: 0,
+        there: BTreeMap::new(),
+        served: false,
+        shutdown: None,
+        edits: BTreeMap::new(),
+        forced: BTreeSet::new(),
+        over_ms: trace.last().map_or(0, |line| line.at),
+    };
+    for line in trace {
+        fold.take(line);
+    }
+    fold.end();
+    fold.broken
+}
+
+impl Fold<'_> {
+    fn breaks(&mut self, law: Law, at: u64, who: &str, how: impl Into<String>) {
+        self.broken.push(Broken { law, at, who: who.to_owned(), how: how.into() });
+    }
+
+    fn plan(&self, who: &str) -> Option<&PodPlan> {
+        self.scenario.plan(plan_name(who))
+    }
+
+    fn container(&self, who: &str, run: &Run) -> Option<&ContainerPlan> {
+        self.plan(who)?.containers.iter().find(|plan| plan.name == run.container)
+    }
+
+    fn run(&mut self, who: &str, run: &Run) -> &mut RunFacts {
+        self.pods.entry(who.to_owned()).or_default().runs.entry(run.clone()).or_default()
+    }
+
+    /// By when a run may be killed at the earliest; `None` if nobody asked for its end.
+    fn earliest(&self, who: &str, run: &Run) -> Option<i64> {
+        let (pod, plan) = (self.pods.get(who)?, self.plan(who)?);
+        let grace = i64::try_from(plan.grace * 1000).unwrap_or(i64::MAX);
+        let ms = |at: u64| i64::try_from(at).unwrap_or(i64::MAX);
+        let mut earliest: Vec<i64> = pod.deadline.into_iter().collect();
+        earliest.extend(self.shutdown.map(|at| ms(at) + grace));
+        earliest.extend(self.edited(who).map(|at| ms(at) + grace));
+        let facts = pod.runs.get(run)?;
+        if let (Some(live), Some(started)) = (self.container(who, run).and_then(|it| it.live_ms), facts.started) {
+            earliest.push(ms(started + live) + grace);
+        }
+        if facts.post_failed {
+            earliest.extend(facts.started.map(|at| ms(at) + grace));
+        }
+        earliest.extend(self.mains_over(who).map(|at| ms(at) + grace));
+        earliest.into_iter().min()
+    }
+
+    /// When the file of a static pod asked for another, or for none.
+    fn edited(&self, who: &str) -> Option<u64> {
+        let nth = who.split_once('#').and_then(|(_, nth)| nth.parse::<usize>().ok()).unwrap_or(1);
+        self.edits.get(plan_name(who))?.get(nth - 1).copied()
+    }
+
+    /// When the last of the containers that a pod is about ended for good: then its sidecars go.
+    fn mains_over(&self, who: &str) -> Option<u64> {
+        let (pod, plan) = (self.pods.get(who)?, self.plan(who)?);
+        if plan.restart == Restart::Always {
+            return None;
+        }
+        let mains = plan.containers.iter().filter(|it| it.role == Role::Main);
+        let ends = mains.map(|main| {
+            let last =
+                pod.runs.iter().filter(|(run, _)| run.container == main.name).max_by_key(|(run, _)| run.attempt)?;
+            let refused = last.1.refused && plan.restart == Restart::Never;
+            last.1.exit.map(|(at, _)| at).or_else(|| refused.then_some(0))
+        });
+        ends.collect::<Option<Vec<u64>>>()?.into_iter().max()
+    }
+
+    /// Whether anybody asked for the end of a run.
+    fn may_end(&self, who: &str, run: &Run) -> bool {
+        let init_failed = self.pods.get(who).is_some_and(|pod| {
+            let inits = |run: &Run| self.container(who, run).is_some_and(|it| it.role == Role::Init);
+            pod.runs.iter().any(|(run, facts)| inits(run) && facts.exit.is_some_and(|(_, code)| code != 0))
+        });
+        init_failed || self.earliest(who, run).is_some()
+    }
+
+    fn take(&mut self, line: &Line) {
+        let (at, who) = (line.at, line.who.as_str());
+        match &line.what {
+            What::Life(number) => {
+                (self.life, self.life_begun) = (*number, at);
+                self.served = false;
+                self.there = self.pods.iter().filter_map(|(who, pod)| Some((who.clone(), pod.object?))).collect();
+                self.pods.values_mut().for_each(|pod| (pod.seen_in_life, pod.heard) = (false, None));
+            }
+            What::Crash(_) => self.end_life(at),
+            What::User(_) => self.user(at, who, line),
+            What::Request(_) => self.served = true,
+            What::Heard => _ = self.pods.entry(who.to_owned()).or_default().heard.get_or_insert(at),
+            What::NodeFailed(why) => self.breaks(Law::TheNodeWorks, at, who, why.clone()),
+            What::Api(_) | What::ApiGone if who.starts_with("mirror:") => {}
+            What::Api(shown) => self.shown(at, who, shown),
+            What::ApiGone => self.gone(at, who),
+            What::Sandbox => {
+                let is_static = self.plan(who).is_some_and(|plan| plan.is_static);
+                let other =
+                    self.pods.iter().find(|(it, pod)| pod.sandbox && plan_name(it) == plan_name(who) && *it != who);
+                if let (true, Some((other, _))) = (is_static, other) {
+                    let how = format!("{other} is still there");
+                    self.breaks(Law::StaticsDoNotOverlap, at, who, how);
+                }
+                self.pods.entry(who.to_owned()).or_default().sandbox = true;
+            }
+            What::SandboxGone { alive } => {
+                if *alive > 0 {
+                    self.breaks(Law::RemovedWhenEmpty, at, who, format!("{alive} were alive"));
+                }
+                self.pods.entry(who.to_owned()).or_default().sandbox = false;
+            }
+            What::ShutDown => {
+                let alive = self.pods.iter().find(|(_, pod)| pod.runs.values().any(RunFacts::is_alive));
+                if let Some((other, _)) = alive {
+                    let other = other.clone();
+                    self.breaks(Law::AllEndsWell, at, &other, "it runs after the shutdown");
+                }
+            }
+            What::StartAsked(run) => self.start_asked(at, who, run),
+            What::Started(run) => self.started(at, who, run),
+            What::Refused(run) => self.run(who, run).refused = true,
+            What::Hook(run, hook) if hook == "preStop" => self.run(who, run).pre_stop = Some((at, None)),
+            What::HookEnd(run, hook, _) | What::HookCancelled(run, hook) if hook == "preStop" => {
+                if let Some((_, end)) = &mut self.run(who, run).pre_stop {
+                    *end = Some(at);
+                }
+            }
+            What::HookEnd(run, _, false) => self.run(who, run).post_failed = true,
+            What::Hook(..) | What::HookEnd(..) | What::HookCancelled(..) => {}
+            What::Signal(run, number) => self.signal(at, who, run, *number),
+            What::SignalAgain(run, _) => {
+                if self.run(who, run).signal.is_some_and(|(_, life)| life == self.life) {
+                    self.breaks(Law::SignalOnce, at, who, format!("{run} was asked twice by one agent"));
+                }
+            }
+            What::Kill(run) => self.kill(at, who, run),
+            What::Exit(run, code) => {
+                self.run(who, run).exit = Some((at, *code));
+                self.pods.entry(who.to_owned()).or_default().last_exit = Some(at);
+            }
+        }
+    }
+
+    fn user(&mut self, at: u64, who: &str, line: &Line) {
+        let What::User(words) = &line.what else { return };
+        if words.starts_with("shutdown") {
+            self.shutdown.get_or_insert(at);
+        } else if words.starts_with("edit") || words.starts_with("remove") {
+            self.edits.entry(who.to_owned()).or_default().push(at);
+        } else if words.starts_with("delete") && words.ends_with("grace=0") {
+            self.forced.insert(who.to_owned());
+        }
+    }
+
+    fn shown(&mut self, at: u64, who: &str, shown: &Shown) {
+        let before = self.pods.get(who).and_then(|pod| pod.object);
+        if before.is_some_and(|before| before > shown.revision) {
+            self.breaks(Law::NoWriteIsLost, at, who, format!("it is at revision {} again", shown.revision));
+        }
+        for (run, code) in &shown.ended {
+            let facts = self.pods.get(who).and_then(|pod| pod.runs.get(run));
+            let told = match facts {
+                Some(facts) if facts.started.is_some() => facts.exit.is_some_and(|(_, seen)| i32::from(seen) == *code),
+                // A run that never was is told as one that could not be.
+                Some(_) | None => true,
+            };
+            if !told {
+                let how = format!("{run} is shown as ended with {code}, and is not");
+                self.breaks(Law::StatusIsTrue, at, who, how);
+            }
+        }
+        for run in &shown.running {
+            if self.pods.get(who).and_then(|pod| pod.runs.get(run)).is_none_or(|facts| facts.started.is_none()) {
+                self.breaks(Law::StatusIsTrue, at, who, format!("{run} is shown as running, and never was"));
+            }
+        }
+        if shown.ready {
+            let plan = self.plan(who).map(|plan| plan.containers.clone()).unwrap_or_default();
+            for container in plan.iter().filter(|it| it.ready_ms.is_some()) {
+                let from = container.ready_ms.unwrap_or(0);
+                let runs = self.pods.get(who).map(|pod| &pod.runs);
+                let is_ready = runs.is_some_and(|runs| {
+                    let mut of = runs.iter().filter(|(run, _)| run.container == container.name);
+                    of.any(|(_, facts)| facts.started.is_some_and(|started| at >= started + from))
+                });
+                if !is_ready {
+                    self.breaks(
+                        Law::StatusIsTrue,
+                        at,
+                        who,
+                        format!("it is shown as ready before {} is", container.name),
+                    );
+                }
+            }
+        }
+        let pod = self.pods.entry(who.to_owned()).or_default();
+        (pod.object, pod.seen_in_life) = (Some(shown.revision), true);
+        pod.shown.extend(shown.ended.iter().cloned());
+        if let Some((deadline, _)) = shown.deletion {
+            pod.deletion_seen.get_or_insert(at);
+            pod.deadline = Some(pod.deadline.map_or(deadline, |before| before.min(deadline)));
+        }
+    }
+
+    fn gone(&mut self, at: u64, who: &str) {
+        let forced = self.forced.contains(plan_name(who));
+        let pod = self.pods.entry(who.to_owned()).or_default();
+        (pod.object, pod.object_gone, pod.seen_in_life) = (None, Some(at), true);
+        if forced {
+            return;
+        }
+        let alive: Vec<String> =
+            pod.runs.iter().filter(|(_, facts)| facts.is_alive()).map(|(run, _)| run.to_string()).collect();
+        let newest = |run: &Run| !pod.runs.keys().any(|it| it.container == run.container && it.attempt > run.attempt);
+        let untold = pod.runs.iter().filter_map(|(run, facts)| {
+            let (_, code) = facts.exit?;
+            (newest(run) && !pod.shown.contains(&(run.clone(), i32::from(code)))).then(|| run.to_string())
+        });
+        let untold: Vec<String> = untold.collect();
+        let last_exit = pod.last_exit;
+        let last = pod.last_exit.max(pod.deletion_seen).unwrap_or(at).max(self.life_begun);
+        if !alive.is_empty() {
+            self.breaks(Law::GoneAfterTheLastExit, at, who, format!("{} alive", alive.join(", ")));
+        } else if !untold.is_empty() {
+            self.breaks(Law::ExitsAreShown, at, who, format!("the end of {} was never shown", untold.join(", ")));
+        }
+        // Sandbox, status and deletion: some thirty seams, and nothing that anybody waits for.
+        if last_exit.is_some() && at > last + 1_000 + slack(self.scenario, 60) {
+            self.breaks(Law::GoneAtOnce, at, who, format!("everything had ended at {last}"));
+        }
+    }
+
+    fn start_asked(&mut self, at: u64, who: &str, run: &Run) {
+        let heard = self.pods.get(who).and_then(|pod| pod.heard);
+        if let Some(heard) = heard
+            && at > heard + 50 + slack(self.scenario, 20)
+        {
+            self.breaks(Law::NoStartAfterTheAsk, at, who, format!("{run} starts; the node heard at {heard}"));
+        }
+    }
+
+    fn started(&mut self, at: u64, who: &str, run: &Run) {
+        let plan = self.plan(who).map(|plan| plan.restart);
+        let role = self.container(who, run).map(|it| it.role);
+        let pod = self.pods.entry(who.to_owned()).or_default();
+        let of = |it: &Run, facts: &RunFacts| it.container == run.container && it != run && facts.started.is_some();
+        let others = || pod.runs.iter().filter(|(it, facts)| of(it, facts));
+        let alive = others().find(|(_, facts)| facts.is_alive()).map(|(other, _)| other.to_string());
+        let failed = others().any(|(_, facts)| facts.exit.is_some_and(|(_, code)| code != 0));
+        let before = others().count();
+        pod.runs.entry(run.clone()).or_default().started = Some(at);
+        if let Some(other) = alive {
+            self.breaks(Law::RunsDoNotOverlap, at, who, format!("{other} still runs when {run} starts"));
+        }
+        let as_asked = before == 0
+            || match (role, plan) {
+                (Some(Role::Sidecar), _) | (_, Some(Restart::Always)) => true,
+                (_, Some(Restart::OnFailure)) => failed,
+                (_, Some(Restart::Never) | None) => false,
+            };
+        if !as_asked {
+            self.breaks(Law::RestartsAsAsked, at, who, format!("{run} starts after {before}"));
+        }
+    }
+
+    fn signal(&mut self, at: u64, who: &str, run: &Run, number: u8) {
+        let plan = self.container(who, run).cloned();
+        let wanted = if plan.as_ref().is_some_and(|plan| plan.quit) { 3 } else { 15 };
+        if number != wanted {
+            self.breaks(Law::RightSignal, at, who, format!("{run} gets {number} instead of {wanted}"));
+        }
+        if !self.may_end(who, run) {
+            self.breaks(Law::NobodyIsStoppedUnasked, at, who, format!("{run} gets its stop signal"));
+        }
+        self.critical_last(at, who);
+        let deadline = self.earliest(who, run).unwrap_or(i64::MIN);
+        let early = i64::try_from(at).unwrap_or(i64::MAX) < deadline;
+        let facts = self.run(who, run);
+        facts.signal = Some((at, 0));
+        let (hook, post_failed) = (facts.pre_stop, facts.post_failed);
+        let life = self.life;
+        self.run(who, run).signal = Some((at, life));
+        let asked = self.asked_at(who, run);
+        match plan.and_then(|plan| plan.pre_stop) {
+            Some(HookPlan::Takes(_) | HookPlan::Fails(_) | HookPlan::Never) if early && !post_failed => match hook {
+                None => self.breaks(Law::HookBeforeSignal, at, who, format!("the hook of {run} was not run")),
+                Some((_, None)) => self.breaks(Law::HookBeforeSignal, at, who, format!("the hook of {run} still runs")),
+                Some((_, Some(_))) => {}
+            },
+            Some(HookPlan::Sleeps(seconds)) if early && asked.is_some_and(|asked| at < asked + seconds * 1000) => {
+                self.breaks(Law::HookBeforeSignal, at, who, format!("{run} was to sleep for {seconds} s first"));
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    /// When a deletion, and nothing else, asked for the end of a run.
+    fn asked_at(&self, who: &str, run: &Run) -> Option<u64> {
+        let live = self.container(who, run).is_some_and(|plan| plan.live_ms.is_some());
+        let others = live || self.shutdown.is_some() || self.mains_over(who).is_some();
+        self.pods.get(who)?.deletion_seen.filter(|_| !others)
+    }
+
+    fn critical_last(&mut self, at: u64, who: &str) {
+        let Some(shutdown) = self.shutdown else { return };
+        let is_critical = |who: &str| self.plan(who).is_some_and(|plan| plan.critical);
+        let asked = self.pods.get(who).is_some_and(|pod| pod.deletion_seen.is_some()) || self.edited(who).is_some();
+        if !is_critical(who) || asked || self.mains_over(who).is_some() {
+            return;
+        }
+        if self.plan(who).is_some_and(|plan| plan.containers.iter().any(|it| it.live_ms.is_some())) {
+            return;
+        }
+        let alive =
+            |pod: &PodFacts| pod.runs.values().any(|it| it.is_alive() && it.started.is_some_and(|s| s < shutdown));
+        let other = self.pods.iter().find(|(it, pod)| !is_critical(it) && alive(pod)).map(|(it, _)| it.clone());
+        if let Some(other) = other {
+            self.breaks(Law::CriticalLast, at, who, format!("it is stopped while {other} runs"));
+        }
+    }
+
+    fn kill(&mut self, at: u64, who: &str, run: &Run) {
+        if !self.may_end(who, run) {
+            self.breaks(Law::NobodyIsStoppedUnasked, at, who, format!("{run} is killed"));
+        }
+        let now = i64::try_from(at).unwrap_or(i64::MAX);
+        if let Some(earliest) = self.earliest(who, run)
+            && now < earliest
+        {
+            self.breaks(Law::KillAtTheDeadline, at, who, format!("{run} had time until {earliest}"));
+        }
+        match self.run(who, run).signal {
+            None => self.breaks(Law::NoticeBeforeKill, at, who, format!("{run} had no stop signal")),
+            Some((signal, _)) if at < signal + 2_000 => {
+                self.breaks(Law::NoticeBeforeKill, at, who, format!("{run} had its stop signal at {signal}"));
+            }
+            Some(_) => {}
+        }
+        self.run(who, run).killed = true;
+        // Late: counted from what the API said, as finely as it says it.
+        let signal = self.run(who, run).signal.map_or(at, |(signal, _)| signal);
+        let deadline = self.pods.get(who).and_then(|pod| pod.deadline).filter(|_| self.asked_at(who, run).is_some());
+        if let Some(deadline) = deadline {
+            let due = u64::try_from(deadline + 1_000).unwrap_or(0).max(signal + 2_000).max(self.life_begun);
+            if at > due + 500 + slack(self.scenario, 60) {
+                self.breaks(Law::NobodyOutlivesItsDeadline, at, who, format!("{run} was due at {due}"));
+            }
+        }
+    }
+
+    /// Whose object was there when this life began must have been found by it.
+    fn end_life(&mut self, at: u64) {
+        if !self.served {
+            return;
+        }
+        let there = std::mem::take(&mut self.there);
+        for who in there.into_keys() {
+            if self.pods.get(&who).is_some_and(|pod| !pod.seen_in_life) {
+                self.breaks(Law::NoWriteIsLost, at, &who, "its object was there before the crash");
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        let at = self.over_ms;
+        self.end_life(at);
+        for plan in &self.scenario.pods {
+            let of: Vec<(&String, &PodFacts)> =
+                self.pods.iter().filter(|(who, _)| plan_name(who) == plan.name).collect();
+            let mut wrong = Vec::new();
+            let left = of.iter().find(|(_, pod)| pod.sandbox || (pod.object.is_some() && !plan.is_static));
+            match (fate(self.scenario, &plan.name), left) {
+                (Fate::Leaves, Some((who, _))) => wrong.push(((*who).clone(), "it is still there".to_owned())),
+                (Fate::Leaves, None) => {}
+                (Fate::Stays, _) if self.shutdown.is_some() => {}
+                (Fate::Stays, _) => {
+                    let steady = |it: &&ContainerPlan| {
+                        let stays = matches!(it.script, Script::Term(_) | Script::Deaf) && it.live_ms.is_none();
+                        stays && it.refusals == 0 && it.role == Role::Main
+                    };
+                    let inits = plan.containers.iter().any(|it| it.role == Role::Init);
+                    let over = of.iter().any(|(who, _)| self.mains_over(who).is_some());
+                    for container in plan.containers.iter().filter(steady).filter(|_| !over && !inits) {
+                        let runs = of.iter().flat_map(|(_, pod)| &pod.runs);
+                        let mut alive = runs.filter(|(run, facts)| run.container == container.name && facts.is_alive());
+                        if alive.next().is_none() {
+                            wrong.push((plan.name.clone(), format!("{} does not run", container.name)));
+                        }
+                    }
+                }
+            }
+            for (who, how) in wrong {
+                self.breaks(Law::AllEndsWell, at, &who, how);
+            }
+        }
+    }
+}

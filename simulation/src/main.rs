@@ -1,0 +1,61 @@
+//! `cargo xtask simulate`: seeds, one seed, or one story.
+
+use std::process::ExitCode;
+
+use simulation::player::serve;
+use simulation::scenario::Scenario;
+use simulation::sweep::{broken, crash_points, report};
+use simulation::trace::render;
+use simulation::world::play;
+
+const USAGE: &str = "simulate [--seeds N] [--from N] | --seed N | --scenario TEXT | --sweep TEXT";
+
+/// How long nobody looks after a crash of a sweep.
+const DOWN_MS: u64 = 300;
+
+fn main() -> ExitCode {
+    match run(std::env::args().skip(1).collect()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{error}\nusage: {USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: Vec<String>) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    if arguments.first().is_some_and(|first| first == "--serve") {
+        serve()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (mut seeds, mut from, mut one, mut swept) = (1000, 0, None, None);
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        let value = arguments.next().ok_or_else(|| format!("{argument} wants a value"))?;
+        match argument.as_str() {
+            "--seeds" => seeds = value.parse::<u64>()?,
+            "--from" => from = value.parse::<u64>()?,
+            "--seed" => one = Some(Scenario::of_seed(value.parse()?)),
+            "--scenario" => one = Some(value.parse::<Scenario>()?),
+            "--sweep" => swept = Some(value.parse::<Scenario>()?),
+            _ => return Err(format!("{argument} is not known").into()),
+        }
+    }
+    if let Some(scenario) = one {
+        let outcome = play(&scenario, None);
+        print!("{scenario}\n\n{}\n", render(&outcome.trace, None));
+        outcome.broken.iter().for_each(|broken| println!("{broken}"));
+        return Ok(if outcome.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    let program = std::env::current_exe()?;
+    let scenarios: Vec<Scenario> = match swept {
+        Some(scenario) => crash_points(&program, &scenario, DOWN_MS),
+        None => (from..from + seeds).map(Scenario::of_seed).collect(),
+    };
+    let broken = broken(&program, &scenarios);
+    println!("{} of {} stories broke a law", broken.len(), scenarios.len());
+    for told in broken.iter().take(3) {
+        println!("\nseed {}: {}", told.scenario.seed, report(&program, told, None));
+    }
+    Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

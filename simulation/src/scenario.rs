@@ -1,0 +1,564 @@
+//! A story as a plain text value: it is what is printed, replayed and made smaller.
+//!
+//! ```text
+//! seed 7; profile slow-disk; pod p0 grace=5 app=term-278,pre-700 side:log=deaf; delete p0 @801 grace=1;
+//! crash runtime.stop/p0/1 down=300
+//! ```
+//!
+//! A seed only makes one of these.
+
+use std::fmt;
+use std::str::FromStr;
+
+use testkit::Dice;
+
+/// A story.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Scenario {
+    /// Of all dice in it.
+    pub seed: u64,
+    /// How slow what is.
+    pub profile: Profile,
+    /// Who is in it.
+    pub pods: Vec<PodPlan>,
+    /// What users do, in order.
+    pub acts: Vec<Act>,
+    /// Where the agent dies.
+    pub crashes: Vec<Crash>,
+}
+
+/// How slow what is, and what gets lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Profile {
+    /// Nothing takes any time.
+    Fast,
+    /// Everything takes a little.
+    Even,
+    /// The disk is slow.
+    SlowDisk,
+    /// The API is slow.
+    SlowApi,
+    /// The runtime is slow.
+    SlowRuntime,
+    /// Everything of the first pod is slow.
+    SlowPod,
+    /// Requests and answers of the node get lost, and its watches are cut.
+    Lossy,
+}
+
+const PROFILES: [(Profile, &str); 7] = [
+    (Profile::Fast, "fast"),
+    (Profile::Even, "even"),
+    (Profile::SlowDisk, "slow-disk"),
+    (Profile::SlowApi, "slow-api"),
+    (Profile::SlowRuntime, "slow-runtime"),
+    (Profile::SlowPod, "slow-pod"),
+    (Profile::Lossy, "lossy"),
+];
+
+impl Profile {
+    /// The longest that one seam takes.
+    pub fn latency_max(self, place: &str, who: &str) -> u64 {
+        let disk = ["journal.", "store.", "files.", "volumes."].iter().any(|part| place.starts_with(part));
+        match self {
+            Self::Fast => 0,
+            Self::SlowDisk if disk => 60,
+            Self::SlowApi if place.starts_with("api.") => 200,
+            Self::SlowRuntime if place.starts_with("runtime.") => 300,
+            Self::SlowPod if who == "p0" => 300,
+            Self::Even | Self::SlowDisk | Self::SlowApi | Self::SlowRuntime | Self::SlowPod | Self::Lossy => 3,
+        }
+    }
+
+    /// The longest that any seam takes.
+    pub fn hop(self) -> u64 {
+        match self {
+            Self::Fast => 1,
+            Self::Even | Self::Lossy => 3,
+            Self::SlowDisk => 60,
+            Self::SlowApi => 200,
+            Self::SlowRuntime | Self::SlowPod => 300,
+        }
+    }
+}
+
+/// A pod, and how its containers behave.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PodPlan {
+    /// Its name.
+    pub name: String,
+    /// A file asks for it, not the API.
+    pub is_static: bool,
+    /// `terminationGracePeriodSeconds`.
+    pub grace: u64,
+    /// `restartPolicy`.
+    pub restart: Restart,
+    /// The node cannot do without it.
+    pub critical: bool,
+    /// It has a volume made of a ConfigMap.
+    pub map: bool,
+    /// Its containers.
+    pub containers: Vec<ContainerPlan>,
+}
+
+/// `restartPolicy`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Restart {
+    /// Whatever happens.
+    Always,
+    /// When it failed.
+    OnFailure,
+    /// Never.
+    Never,
+}
+
+/// What a container is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// What the pod is about.
+    Main,
+    /// Runs to its end before the others.
+    Init,
+    /// Starts before the others and ends after them.
+    Sidecar,
+}
+
+/// A container.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ContainerPlan {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub role: Role,
+    /// How it ends.
+    pub script: Script,
+    /// How long its start takes.
+    pub start_ms: u64,
+    /// How often its start is refused.
+    pub refusals: u32,
+    /// What it does before its stop signal.
+    pub pre_stop: Option<HookPlan>,
+    /// What it does after its start.
+    pub post_start: Option<HookPlan>,
+    /// It is ready so long after its start, by a probe.
+    pub ready_ms: Option<u64>,
+    /// It lives so long after its start, by a probe.
+    pub live_ms: Option<u64>,
+    /// Its image asks for QUIT.
+    pub quit: bool,
+    /// Its image has to be pulled, which takes so long.
+    pub pull_ms: Option<u64>,
+}
+
+/// How a container ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Script {
+    /// So long after its stop signal.
+    Term(u64),
+    /// By KILL alone.
+    Deaf,
+    /// By itself, so long after its start and with this code; or at once by its stop signal.
+    Itself(u64, u8),
+}
+
+/// A hook.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HookPlan {
+    /// A program that takes so long.
+    Takes(u64),
+    /// And then fails.
+    Fails(u64),
+    /// A program that never ends.
+    Never,
+    /// The node waits so many seconds.
+    Sleeps(u64),
+}
+
+/// What a user does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Act {
+    /// When, in milliseconds of the world.
+    pub at: u64,
+    /// What.
+    pub deed: Deed,
+}
+
+/// What a user can do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Deed {
+    /// Makes a pod.
+    Create(String),
+    /// Deletes one, perhaps with a grace of their own.
+    Delete(String, Option<u64>),
+    /// Writes another manifest of the same name.
+    Edit(String),
+    /// Removes a manifest.
+    Remove(String),
+    /// The machine goes down.
+    ShutDown,
+}
+
+/// The agent dies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Crash {
+    /// Where: a place, who passes it, and the how-manieth time.
+    pub seam: String,
+    /// How long until the next agent starts.
+    pub down_ms: u64,
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let profile = PROFILES.iter().find(|(profile, _)| *profile == self.profile).map_or("even", |(_, name)| name);
+        write!(f, "seed {}; profile {profile}", self.seed)?;
+        self.pods.iter().try_for_each(|pod| write!(f, "; {pod}"))?;
+        self.acts.iter().try_for_each(|act| write!(f, "; {act}"))?;
+        self.crashes.iter().try_for_each(|crash| write!(f, "; crash {} down={}", crash.seam, crash.down_ms))
+    }
+}
+
+impl fmt::Display for PodPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} grace={}", if self.is_static { "static" } else { "pod" }, self.name, self.grace)?;
+        match self.restart {
+            Restart::Always => {}
+            Restart::OnFailure => f.write_str(" restart=failure")?,
+            Restart::Never => f.write_str(" restart=never")?,
+        }
+        if self.critical {
+            f.write_str(" critical")?;
+        }
+        if self.map {
+            f.write_str(" map")?;
+        }
+        self.containers.iter().try_for_each(|container| write!(f, " {container}"))
+    }
+}
+
+impl fmt::Display for ContainerPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = match self.role {
+            Role::Main => "",
+            Role::Init => "init:",
+            Role::Sidecar => "side:",
+        };
+        write!(f, "{role}{}=", self.name)?;
+        match self.script {
+            Script::Term(after) => write!(f, "term-{after}")?,
+            Script::Deaf => f.write_str("deaf")?,
+            Script::Itself(after, code) => write!(f, "self-{after}-{code}")?,
+        }
+        if self.start_ms > 0 {
+            write!(f, ",start-{}", self.start_ms)?;
+        }
+        if self.refusals > 0 {
+            write!(f, ",refuse-{}", self.refusals)?;
+        }
+        for (name, hook) in [("pre", self.pre_stop), ("post", self.post_start)] {
+            match hook {
+                None => {}
+                Some(HookPlan::Takes(ms)) => write!(f, ",{name}-{ms}")?,
+                Some(HookPlan::Fails(ms)) => write!(f, ",{name}fail-{ms}")?,
+                Some(HookPlan::Never) => write!(f, ",{name}never")?,
+                Some(HookPlan::Sleeps(seconds)) => write!(f, ",{name}sleep-{seconds}")?,
+            }
+        }
+        self.ready_ms.map_or(Ok(()), |ms| write!(f, ",ready-{ms}"))?;
+        self.live_ms.map_or(Ok(()), |ms| write!(f, ",live-{ms}"))?;
+        if self.quit {
+            f.write_str(",quit")?;
+        }
+        self.pull_ms.map_or(Ok(()), |ms| write!(f, ",pull-{ms}"))
+    }
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.at;
+        match &self.deed {
+            Deed::Create(pod) => write!(f, "create {pod} @{at}"),
+            Deed::Delete(pod, None) => write!(f, "delete {pod} @{at}"),
+            Deed::Delete(pod, Some(grace)) => write!(f, "delete {pod} @{at} grace={grace}"),
+            Deed::Edit(pod) => write!(f, "edit {pod} @{at}"),
+            Deed::Remove(pod) => write!(f, "remove {pod} @{at}"),
+            Deed::ShutDown => write!(f, "shutdown @{at}"),
+        }
+    }
+}
+
+/// Why a text is no scenario.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotAScenario(pub String);
+
+impl fmt::Display for NotAScenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "this is no part of a scenario: {:?}", self.0)
+    }
+}
+
+impl std::error::Error for NotAScenario {}
+
+impl FromStr for Scenario {
+    type Err = NotAScenario;
+
+    fn from_str(text: &str) -> Result<Self, NotAScenario> {
+        let mut scenario =
+            Self { seed: 0, profile: Profile::Even, pods: Vec::new(), acts: Vec::new(), crashes: Vec::new() };
+        for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
+            let bad = || NotAScenario(part.to_owned());
+            let words: Vec<&str> = part.split_whitespace().collect();
+            match words.as_slice() {
+                ["seed", seed] => scenario.seed = seed.parse().map_err(|_| bad())?,
+                ["profile", name] => {
+                    scenario.profile = PROFILES.iter().find(|(_, known)| known == name).ok_or_else(bad)?.0;
+                }
+                ["pod" | "static", rest @ ..] => scenario.pods.push(pod(words[0] == "static", rest).ok_or_else(bad)?),
+                ["crash", seam, rest @ ..] => {
+                    let down = rest.first().and_then(|word| word.strip_prefix("down="));
+                    let down_ms = down.map_or(Ok(100), str::parse).map_err(|_| bad())?;
+                    scenario.crashes.push(Crash { seam: (*seam).to_owned(), down_ms });
+                }
+                _ => scenario.acts.push(act(&words).ok_or_else(bad)?),
+            }
+        }
+        // What nobody makes is there from the beginning.
+        for name in scenario.pods.iter().map(|pod| pod.name.clone()).collect::<Vec<_>>() {
+            let deed = Deed::Create(name);
+            if !scenario.acts.iter().any(|act| act.deed == deed) {
+                scenario.acts.push(Act { at: 0, deed });
+            }
+        }
+        scenario.acts.sort_by_key(|act| act.at);
+        Ok(scenario)
+    }
+}
+
+fn act(words: &[&str]) -> Option<Act> {
+    let at = words.iter().find_map(|word| word.strip_prefix('@'))?.parse().ok()?;
+    let name = || words.get(1).map(|word| (*word).to_owned());
+    let deed = match *words.first()? {
+        "create" => Deed::Create(name()?),
+        "delete" => {
+            let grace = words.iter().find_map(|word| word.strip_prefix("grace="));
+            Deed::Delete(name()?, grace.map(|grace| grace.parse().ok()).map_or(Some(None), |grace| grace.map(Some))?)
+        }
+        "edit" => Deed::Edit(name()?),
+        "remove" => Deed::Remove(name()?),
+        "shutdown" => Deed::ShutDown,
+        _ => return None,
+    };
+    Some(Act { at, deed })
+}
+
+fn pod(is_static: bool, words: &[&str]) -> Option<PodPlan> {
+    let (name, rest) = words.split_first()?;
+    let mut plan = PodPlan {
+        name: (*name).to_owned(),
+        is_static,
+        grace: 5,
+        restart: Restart::Always,
+        critical: false,
+        map: false,
+        containers: Vec::new(),
+    };
+    for word in rest {
+        match word.split_once('=') {
+            None if *word == "critical" => plan.critical = true,
+            None if *word == "map" => plan.map = true,
+            Some(("grace", seconds)) => plan.grace = seconds.parse().ok()?,
+            Some(("restart", "never")) => plan.restart = Restart::Never,
+            Some(("restart", "failure")) => plan.restart = Restart::OnFailure,
+            Some((name, behaviour)) => plan.containers.push(container(name, behaviour)?),
+            None => return None,
+        }
+    }
+    (!plan.containers.is_empty()).then_some(plan)
+}
+
+fn container(name: &str, behaviour: &str) -> Option<ContainerPlan> {
+    let (role, name) = match name.split_once(':') {
+        Some(("init", name)) => (Role::Init, name),
+        Some(("side", name)) => (Role::Sidecar, name),
+        Some(_) => return None,
+        None => (Role::Main, name),
+    };
+    let mut plan = ContainerPlan::new(name, role);
+    for word in behaviour.split(',') {
+        let mut parts = word.split('-');
+        let what = parts.next()?;
+        let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok());
+        match what {
+            "term" => plan.script = Script::Term(number()?),
+            "deaf" => plan.script = Script::Deaf,
+            "self" => plan.script = Script::Itself(number()?, u8::try_from(number().unwrap_or(0)).ok()?),
+            "start" => plan.start_ms = number()?,
+            "refuse" => plan.refusals = u32::try_from(number()?).ok()?,
+            "pre" => plan.pre_stop = Some(HookPlan::Takes(number()?)),
+            "prefail" => plan.pre_stop = Some(HookPlan::Fails(number()?)),
+            "prenever" => plan.pre_stop = Some(HookPlan::Never),
+            "presleep" => plan.pre_stop = Some(HookPlan::Sleeps(number()?)),
+            "post" => plan.post_start = Some(HookPlan::Takes(number()?)),
+            "postfail" => plan.post_start = Some(HookPlan::Fails(number()?)),
+            "ready" => plan.ready_ms = Some(number()?),
+            "live" => plan.live_ms = Some(number()?),
+            "quit" => plan.quit = true,
+            "pull" => plan.pull_ms = Some(number()?),
+            _ => return None,
+        }
+    }
+    Some(plan)
+}
+
+impl ContainerPlan {
+    /// A container that ends at once when it is asked to.
+    pub fn new(name: &str, role: Role) -> Self {
+        Self {
+            name: name.to_owned(),
+            role,
+            script: Script::Term(0),
+            start_ms: 0,
+            refusals: 0,
+            pre_stop: None,
+            post_start: None,
+            ready_ms: None,
+            live_ms: None,
+            quit: false,
+            pull_ms: None,
+        }
+    }
+}
+
+impl Scenario {
+    /// The story that this seed makes.
+    pub fn of_seed(seed: u64) -> Self {
+        let mut dice = crate::dice::dice(seed, "scenario", "", 0);
+        let (profile, _) = dice.pick(&PROFILES);
+        let shuts_down = dice.once_in(12);
+        let statics = if dice.once_in(5) { 1 } else { 0 };
+        let mut pods = Vec::new();
+        for at in 0..1 + dice.below(3) {
+            pods.push(a_pod(&mut dice, &format!("p{at}"), false));
+        }
+        for at in 0..statics {
+            pods.push(a_pod(&mut dice, &format!("s{at}"), true));
+        }
+        let mut acts = Vec::new();
+        for pod in &pods {
+            let begun = dice.below(500);
+            acts.push(Act { at: begun, deed: Deed::Create(pod.name.clone()) });
+            if pod.is_static {
+                let later = begun + 200 + dice.below(4000);
+                let deed = if dice.once_in(2) { Deed::Edit(pod.name.clone()) } else { Deed::Remove(pod.name.clone()) };
+                acts.push(Act { at: later, deed });
+            } else if !dice.once_in(5) {
+                let later = begun + dice.below(4000);
+                let grace = dice.pick(&[None, None, None, Some(0), Some(1), Some(2), Some(6)]);
+                acts.push(Act { at: later, deed: Deed::Delete(pod.name.clone(), grace) });
+                if dice.once_in(4) {
+                    let again = later + dice.below(3000);
+                    acts.push(Act { at: again, deed: Deed::Delete(pod.name.clone(), Some(dice.below(4))) });
+                }
+            }
+        }
+        if shuts_down {
+            acts.push(Act { at: 1500 + dice.below(3000), deed: Deed::ShutDown });
+        }
+        acts.sort_by_key(|act| act.at);
+        let crashes = (0..dice.below(3)).map(|_| a_crash(&mut dice, &pods)).collect();
+        Self { seed, profile, pods, acts, crashes }
+    }
+
+    /// The plan of a pod.
+    pub fn plan(&self, pod: &str) -> Option<&PodPlan> {
+        self.pods.iter().find(|plan| plan.name == pod)
+    }
+}
+
+fn a_pod(dice: &mut Dice, name: &str, is_static: bool) -> PodPlan {
+    let mut containers = Vec::new();
+    if dice.once_in(5) {
+        let mut init = ContainerPlan::new("init", Role::Init);
+        init.script = Script::Itself(dice.below(800), 0);
+        containers.push(init);
+    }
+    if dice.once_in(4) {
+        let mut side = ContainerPlan::new("side", Role::Sidecar);
+        side.script = dice.pick(&[Script::Term(50), Script::Deaf, Script::Term(1500)]);
+        containers.push(side);
+    }
+    for at in 0..1 + dice.below(4) / 3 {
+        let mut main = ContainerPlan::new(if at == 0 { "app" } else { "aux" }, Role::Main);
+        main.script = match dice.below(8) {
+            0 | 1 => Script::Deaf,
+            2 => Script::Itself(dice.below(3000), u8::try_from(dice.below(2)).unwrap_or(0)),
+            _ => Script::Term(dice.below(3000)),
+        };
+        match dice.below(9) {
+            0 | 1 => main.pre_stop = Some(HookPlan::Takes(dice.below(2500))),
+            2 => main.pre_stop = Some(HookPlan::Fails(dice.below(500))),
+            3 => main.pre_stop = Some(HookPlan::Never),
+            4 => main.pre_stop = Some(HookPlan::Sleeps(1 + dice.below(2))),
+            _ => {}
+        }
+        if dice.once_in(8) {
+            main.post_start = Some(HookPlan::Takes(dice.below(800)));
+        }
+        if dice.once_in(6) {
+            main.ready_ms = Some(dice.below(1500));
+        }
+        if dice.once_in(10) {
+            main.live_ms = Some(800 + dice.below(2000));
+        }
+        if dice.once_in(6) {
+            main.start_ms = dice.below(600);
+        }
+        if dice.once_in(10) {
+            main.refusals = 1;
+        }
+        main.quit = dice.once_in(6);
+        if dice.once_in(6) {
+            main.pull_ms = Some(dice.below(900));
+        }
+        containers.push(main);
+    }
+    // A sleep must be shorter than the grace.
+    let sleeps = containers.iter().any(|it| matches!(it.pre_stop, Some(HookPlan::Sleeps(_))));
+    PodPlan {
+        name: name.to_owned(),
+        is_static,
+        grace: dice.pick(if sleeps { &[3, 5] } else { &[1, 2, 3, 5] }),
+        restart: dice.pick(&[Restart::Always, Restart::Always, Restart::OnFailure, Restart::Never]),
+        critical: dice.once_in(6),
+        map: dice.once_in(6),
+        containers,
+    }
+}
+
+fn a_crash(dice: &mut Dice, pods: &[PodPlan]) -> Crash {
+    let pod = dice.pick(pods).name;
+    let places = [
+        ("journal.write", "-", 30),
+        ("journal.written", "-", 30),
+        ("store.commit", "-", 80),
+        ("files.replace", "-", 6),
+        ("api.patch", pod.as_str(), 6),
+        ("api.patch.answered", pod.as_str(), 6),
+        ("api.delete", pod.as_str(), 2),
+        ("api.delete.answered", pod.as_str(), 2),
+        ("runtime.create_sandbox", pod.as_str(), 1),
+        ("runtime.create_sandbox.answered", pod.as_str(), 1),
+        ("runtime.start", pod.as_str(), 2),
+        ("runtime.start.answered", pod.as_str(), 2),
+        ("runtime.stop", pod.as_str(), 2),
+        ("runtime.stop.answered", pod.as_str(), 2),
+        ("runtime.kill", pod.as_str(), 1),
+        ("runtime.kill.answered", pod.as_str(), 1),
+        ("runtime.run_hook", pod.as_str(), 1),
+        ("runtime.run_hook.answered", pod.as_str(), 1),
+        ("runtime.remove_sandbox", pod.as_str(), 1),
+        ("runtime.remove_sandbox.answered", pod.as_str(), 1),
+    ];
+    let (place, who, most) = dice.pick(&places);
+    let seam = format!("{place}/{who}/{}", 1 + dice.below(most));
+    Crash { seam, down_ms: dice.pick(&[0, 50, 400, 1500, 4000]) }
+}

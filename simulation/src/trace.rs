@@ -1,0 +1,140 @@
+//! What happened, line by line: all that laws may look at.
+
+use std::fmt;
+
+/// One thing that happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Line {
+    /// Milliseconds since the world began.
+    pub at: u64,
+    /// To whom: a pod, or `-`.
+    pub who: String,
+    /// What.
+    pub what: What,
+}
+
+/// One run of a container.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Run {
+    /// Which container.
+    pub container: String,
+    /// Which attempt.
+    pub attempt: u32,
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.container, self.attempt)
+    }
+}
+
+/// What the API shows of a pod.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Shown {
+    /// Its phase.
+    pub phase: String,
+    /// By when it is to be gone, in milliseconds of the world, and with which grace, once it was deleted.
+    pub deletion: Option<(i64, i64)>,
+    /// The runs that are shown as ended, each with its code. Attempts are known of the newest run alone.
+    pub ended: Vec<(Run, i32)>,
+    /// The containers that are shown as running, each with its run.
+    pub running: Vec<Run>,
+    /// Whether it is shown as ready.
+    pub ready: bool,
+    /// Its revision.
+    pub revision: u64,
+}
+
+/// What can happen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum What {
+    /// An agent starts, by its number.
+    Life(u64),
+    /// The agent dies at this seam.
+    Crash(String),
+    /// A user does something.
+    User(String),
+    /// A pod of this UID is called so from here on.
+    Sandbox,
+    /// Its sandbox is removed; so many of its runs were alive.
+    SandboxGone { alive: usize },
+    /// The runtime is asked to start a run.
+    StartAsked(Run),
+    /// It runs.
+    Started(Run),
+    /// It cannot be started.
+    Refused(Run),
+    /// A hook begins.
+    Hook(Run, String),
+    /// A hook ends, well or not.
+    HookEnd(Run, String, bool),
+    /// A hook is ended.
+    HookCancelled(Run, String),
+    /// A run gets its stop signal.
+    Signal(Run, u8),
+    /// The runtime is asked again to send what it has sent.
+    SignalAgain(Run, u8),
+    /// A run is killed.
+    Kill(Run),
+    /// A run ended.
+    Exit(Run, u8),
+    /// The object is stored like this.
+    Api(Shown),
+    /// The object is gone.
+    ApiGone,
+    /// The node was told that the pod is to go.
+    Heard,
+    /// A request of the node, and how it was answered.
+    Request(String),
+    /// All pods have left, and the node may go down.
+    ShutDown,
+    /// The node itself failed.
+    NodeFailed(String),
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>6}.{:03}  {:<4} ", self.at / 1000, self.at % 1000, self.who)?;
+        match &self.what {
+            What::Life(number) => write!(f, "agent {number} starts"),
+            What::Crash(seam) => write!(f, "agent dies at {seam}"),
+            What::User(act) => write!(f, "user: {act}"),
+            What::Sandbox => f.write_str("sandbox made"),
+            What::SandboxGone { alive: 0 } => f.write_str("sandbox removed"),
+            What::SandboxGone { alive } => write!(f, "sandbox removed with {alive} alive"),
+            What::StartAsked(run) => write!(f, "{run} is to start"),
+            What::Started(run) => write!(f, "{run} started"),
+            What::Refused(run) => write!(f, "{run} cannot be started"),
+            What::Hook(run, hook) => write!(f, "{run} {hook} begins"),
+            What::HookEnd(run, hook, well) => write!(f, "{run} {hook} {}", if *well { "ends" } else { "fails" }),
+            What::HookCancelled(run, hook) => write!(f, "{run} {hook} is cut off"),
+            What::Signal(run, number) => write!(f, "{run} gets signal {number}"),
+            What::SignalAgain(run, number) => write!(f, "{run} had signal {number} already"),
+            What::Kill(run) => write!(f, "{run} is killed"),
+            What::Exit(run, code) => write!(f, "{run} exited with {code}"),
+            What::Api(shown) => {
+                write!(f, "api: {}{}", shown.phase, if shown.ready { ", ready" } else { "" })?;
+                if let Some((at, grace)) = shown.deletion {
+                    write!(f, ", to be gone at {}.{:03} (grace {grace} s)", at / 1000, at % 1000)?;
+                }
+                shown.running.iter().try_for_each(|run| write!(f, ", {run} runs"))?;
+                shown.ended.iter().try_for_each(|(run, code)| write!(f, ", {run} ended with {code}"))?;
+                write!(f, " @{}", shown.revision)
+            }
+            What::ApiGone => f.write_str("api: gone"),
+            What::Heard => f.write_str("the node hears that it is to go"),
+            What::Request(words) => write!(f, "request {words}"),
+            What::ShutDown => f.write_str("every pod has left; the node may go down"),
+            What::NodeFailed(why) => write!(f, "the node failed: {why}"),
+        }
+    }
+}
+
+/// All of it, or what concerns one pod.
+pub fn render(trace: &[Line], who: Option<&str>) -> String {
+    let shown = |line: &&Line| {
+        who.is_none_or(|who| line.who == who || matches!(line.what, What::Life(_) | What::Crash(_)))
+            && (who.is_none() || !matches!(line.what, What::Request(_)))
+    };
+    trace.iter().filter(shown).map(|line| format!("{line}\n")).collect()
+}

@@ -1,0 +1,119 @@
+//! The way between the node and the API: slow, and sometimes it loses a request, an answer or a watch.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use http_body::Frame;
+use kube::client::Body as ClientBody;
+use server::{ApiService, BoxError};
+use tokio::time::Sleep;
+
+use crate::machine::Life;
+use crate::scenario::Profile;
+use crate::trace::What;
+
+/// The node's way to the API.
+#[derive(Clone)]
+pub struct Wire {
+    /// Who answers.
+    pub api: ApiService,
+    /// Whose requests they are.
+    pub life: Life,
+}
+
+/// What a request is about: the pod in its path, or nobody.
+fn who(path: &str) -> &str {
+    let mut parts = path.split('/').skip_while(|part| *part != "pods");
+    parts.nth(1).map_or("-", crate::machine::plan_name)
+}
+
+fn verb(request: &Request<ClientBody>) -> &'static str {
+    let watches = request.uri().query().is_some_and(|query| query.split('&').any(|pair| pair.starts_with("watch=")));
+    match *request.method() {
+        Method::GET if watches => "api.watch",
+        Method::GET => "api.get",
+        Method::POST => "api.create",
+        Method::PATCH => "api.patch",
+        Method::PUT => "api.update",
+        Method::DELETE => "api.delete",
+        _ => "api.other",
+    }
+}
+
+impl tower::Service<Request<ClientBody>> for Wire {
+    type Response = Response<CutBody>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<ClientBody>) -> Self::Future {
+        let Self { mut api, life } = self.clone();
+        Box::pin(async move {
+            let (place, path) = (verb(&request), request.uri().path().to_owned());
+            let who = who(&path).to_owned();
+            // Events are told now and then, by nobody in particular, and nobody waits for them.
+            let is_event = path.contains("/events");
+            if !is_event {
+                life.seam(place, &who).await;
+            }
+            let lossy = life.machine.scenario.profile == Profile::Lossy && !is_event;
+            let mut chance = life.chance(place, &who);
+            let (loses_request, loses_answer) = (lossy && chance.once_in(12), lossy && chance.once_in(12));
+            let words = |end: &str| What::Request(format!("{} {path} {end}", place.trim_start_matches("api.")));
+            if loses_request {
+                life.machine.note(&who, words("is lost"));
+                return Err("the request is lost".into());
+            }
+            let answer = match api.call(request).await {
+                Ok(answer) => answer,
+                Err(never) => match never {},
+            };
+            if !is_event {
+                life.seam(&format!("{place}.answered"), &who).await;
+            }
+            if loses_answer {
+                life.machine.note(&who, words("is not answered"));
+                return Err("the answer is lost".into());
+            }
+            life.machine.note(&who, words(&format!("-> {}", answer.status().as_u16())));
+            let cut = (lossy && place == "api.watch" && chance.once_in(2)).then(|| chance.below(3000));
+            let cut = cut.map(|ms| Box::pin(tokio::time::sleep(Duration::from_millis(ms))));
+            Ok(answer.map(|body| CutBody { body, cut, life, is_watch: place == "api.watch" }))
+        })
+    }
+}
+
+/// An answer that may be cut off.
+pub struct CutBody {
+    body: server::Body,
+    cut: Option<Pin<Box<Sleep>>>,
+    life: Life,
+    is_watch: bool,
+}
+
+impl http_body::Body for CutBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(cut) = &mut self.cut
+            && cut.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Some(Err("the watch is cut".into())));
+        }
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if self.is_watch
+            && let Poll::Ready(Some(Ok(frame))) = &frame
+            && let Some(data) = frame.data_ref()
+        {
+            crate::witness::heard(&self.life, data);
+        }
+        frame
+    }
+}

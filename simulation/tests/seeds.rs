@@ -1,0 +1,71 @@
+//! Stories by the thousand, and the agent dead at every seam of ten.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::Path;
+
+use simulation::player::Player;
+use simulation::scenario::Scenario;
+use simulation::sweep::{broken, crash_points, report};
+
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_simulate"))
+}
+
+/// The shapes whose every seam is a place to die at.
+const SHAPES: [&str; 10] = [
+    "pod p0 grace=2 app=term-300; delete p0 @1000",
+    "pod p0 grace=1 app=deaf; delete p0 @1000",
+    "pod p0 grace=3 app=term-200,pre-700; delete p0 @1000",
+    "pod p0 grace=1 app=term-200,prenever; delete p0 @1000",
+    "pod p0 grace=3 app=term-200,presleep-1; delete p0 @1000",
+    "pod p0 grace=2 init:init=self-200-0 side:side=term-50 app=term-100,quit; delete p0 @1000",
+    "pod p0 grace=2 restart=failure app=self-300-1,post-100; delete p0 @2000",
+    "pod p0 grace=2 map app=term-100,start-200,pull-300,ready-200; delete p0 @400",
+    "pod p0 grace=5 app=deaf; delete p0 @800; delete p0 @1200 grace=1",
+    "static s0 grace=1 app=term-100; edit s0 @1000; remove s0 @3000",
+];
+
+#[test]
+fn scenario_reads_back_as_it_was_written() {
+    for seed in 0..300 {
+        let scenario = Scenario::of_seed(seed);
+        assert_eq!(scenario.to_string().parse::<Scenario>().unwrap(), scenario);
+    }
+    for text in ["pod", "delete p0", "pod p0 app=dance", "profile odd", "crash"] {
+        assert!(text.parse::<Scenario>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn same_seed_gives_the_same_trace() {
+    let (mut one, mut other) = (Player::start(program()).unwrap(), Player::start(program()).unwrap());
+    for seed in 0..20 {
+        let scenario = Scenario::of_seed(seed);
+        let (first, second) = (one.play(&scenario, None).unwrap().trace, other.play(&scenario, None).unwrap().trace);
+        let differs = first.lines().zip(second.lines()).position(|(one, other)| one != other);
+        if let Some(at) = differs {
+            let around = |text: &str| text.lines().skip(at.saturating_sub(3)).take(7).collect::<Vec<_>>().join("\n");
+            panic!("seed {seed}, line {at}:\n{}\n--- and the second time ---\n{}", around(&first), around(&second));
+        }
+        assert_eq!(first, second, "seed {seed}");
+    }
+}
+
+#[test]
+fn thousand_seeds_break_no_law() {
+    let scenarios: Vec<Scenario> = (0..1000).map(Scenario::of_seed).collect();
+    let broken = broken(program(), &scenarios);
+    let first = broken.first().map(|told| report(program(), told, None));
+    assert!(first.is_none(), "{} seeds broke a law\n{}", broken.len(), first.unwrap_or_default());
+}
+
+#[test]
+fn agent_may_die_at_every_seam_of_ten_pod_shapes() {
+    let shapes = SHAPES.iter().map(|shape| format!("profile even; {shape}").parse::<Scenario>().unwrap());
+    let stories: Vec<Scenario> = shapes.flat_map(|shape| crash_points(program(), &shape, 300)).collect();
+    assert!(stories.len() > 1_000, "{} seams", stories.len());
+    let broken = broken(program(), &stories);
+    let first = broken.first().map(|told| report(program(), told, None));
+    assert!(first.is_none(), "{} of {} crashes\n{}", broken.len(), stories.len(), first.unwrap_or_default());
+}

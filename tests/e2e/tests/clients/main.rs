@@ -1,0 +1,15 @@
+//! What other people's programs see: stock kubectl of three generations, the Python client, registries, joined nodes.
+#![allow(clippy::unwrap_used, unreachable_pub, missing_docs, reason = "tests")]
+
+mod cluster;
+mod controllers;
+mod debug;
+mod images;
+mod kubectl;
+mod nested;
+mod proxy;
+mod python;
+mod refusals;
+mod rights;
+mod sessions;
+mod streams;

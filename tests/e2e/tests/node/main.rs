@@ -1,0 +1,9 @@
+//! What the node does for pods while they live: probes, settings, limits, pressure, capacity.
+#![allow(clippy::unwrap_used, unreachable_pub, missing_docs, reason = "tests")]
+
+mod hostile;
+mod pressure;
+mod probes;
+mod resize;
+mod room;
+mod settings;
