@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures::FutureExt as _;
-use futures::StreamExt as _;
 use futures::stream::{BoxStream, SelectAll};
+use futures::{FutureExt as _, StreamExt as _};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tracing::{debug, error, trace, warn};
@@ -78,7 +77,7 @@ pub async fn run<C: Controller, E: Effects<C>>(
             biased;
             news = told.next() => if !runner.take_in(news) { return },
             Some(ended) = runner.running.join_next(), if !runner.running.is_empty() => runner.ended(ended),
-            () = sleep_until(due), if due.is_some() => {}
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
         }
         // Decide with everything that has been heard and has ended by now.
         for _ in 0..TAKEN_IN_MAX {
@@ -90,12 +89,6 @@ pub async fn run<C: Controller, E: Effects<C>>(
         while let Some(ended) = runner.running.try_join_next() {
             runner.ended(ended);
         }
-    }
-}
-
-async fn sleep_until(due: Option<Instant>) {
-    if let Some(due) = due {
-        tokio::time::sleep_until(due).await;
     }
 }
 

@@ -16,6 +16,7 @@ mod admission;
 mod audit;
 mod authenticate;
 mod authorize;
+mod background;
 mod binding;
 mod body;
 mod bootstrap;
@@ -125,6 +126,12 @@ impl std::fmt::Debug for Server {
     }
 }
 
+/// Does this until it ends, or until `stop`.
+fn background(work: impl Future<Output = ()> + Send + 'static, stop: &CancellationToken) {
+    let stop = stop.clone();
+    tokio::spawn(async move { stop.run_until_cancelled(work).await });
+}
+
 impl Server {
     /// Makes the objects that must exist at start and begins to look after them.
     pub async fn new(config: ServerConfig) -> Result<Self, ServerError> {
@@ -132,11 +139,11 @@ impl Server {
         bootstrap::run(&state).await.map_err(ServerError::Bootstrap)?;
         let stop = CancellationToken::new();
         tokio::spawn(namespaces::keep(Arc::clone(&state), stop.clone()));
-        tokio::spawn(events::expire(Arc::clone(&state), stop.clone()));
+        background(events::expire(Arc::clone(&state)), &stop);
         tokio::spawn(quotas::keep(Arc::clone(&state), stop.clone()));
-        tokio::spawn(rbac::aggregate::keep(Arc::clone(&state), stop.clone()));
-        tokio::spawn(own_service::keep(Arc::clone(&state), stop.clone()));
-        tokio::spawn(account_secrets::keep(Arc::clone(&state), stop.clone()));
+        background(rbac::aggregate::keep(Arc::clone(&state)), &stop);
+        background(own_service::keep(Arc::clone(&state)), &stop);
+        background(account_secrets::keep(Arc::clone(&state)), &stop);
         tokio::spawn(protection::keep(Arc::clone(&state), stop.clone()));
         Ok(Self { state, _background: Arc::new(stop.drop_guard()) })
     }
