@@ -57,9 +57,15 @@ impl ControlPlane {
     pub(crate) fn start_controllers(&mut self, settings: ::controllers::Settings) {
         let scheduler = self.client_as(Identity::new("system:kube-scheduler", &[]));
         self.controllers
-            .spawn(supervision::keep("scheduler", move || ::controllers::scheduler::run(scheduler.clone())));
-        let others = self.client_as(Identity::new("system:kube-controller-manager", &[]));
-        self.controllers.spawn(supervision::keep("controllers", move || ::controllers::run(others.clone(), settings)));
+            .spawn(supervision::keep("scheduler", move || ::controllers::scheduler::run(scheduler.clone(), settings)));
+        let read = self.client_as(Identity::new("system:kube-controller-manager", &[]));
+        let server = self.server.clone();
+        let act = move |account: &str| {
+            let identity = Identity::service_account("kube-system", account);
+            kube::Client::new(server.service_as(identity), "default")
+        };
+        let clients = ::controllers::Clients::new(read, act);
+        self.controllers.spawn(supervision::keep("controllers", move || ::controllers::run(clients.clone(), settings)));
     }
 
     /// A client of our own server, over memory, that speaks as `identity`: put where no header can forge it.

@@ -34,6 +34,49 @@ pub enum Sight<K> {
     Removed(K),
 }
 
+/// The same for a reader that has to know how far it has been told.
+#[derive(Clone, Debug)]
+pub enum Change<K> {
+    /// Everything there is, at this revision.
+    Listed(Vec<K>, Option<u64>),
+    /// Added or modified.
+    Changed(K),
+    /// Removed; its last state.
+    Removed(K),
+    /// Nothing else happened up to this revision.
+    Reached(u64),
+}
+
+/// What a follower says.
+trait Message<T>: Sized {
+    fn of(change: Change<T>) -> Option<Self>;
+}
+
+impl<T> Message<T> for Sight<T> {
+    fn of(change: Change<T>) -> Option<Self> {
+        match change {
+            Change::Listed(all, _) => Some(Self::Listed(all)),
+            Change::Changed(one) => Some(Self::Changed(one)),
+            Change::Removed(one) => Some(Self::Removed(one)),
+            Change::Reached(_) => None,
+        }
+    }
+}
+
+impl<T> Message<T> for Change<T> {
+    fn of(change: Change<T>) -> Option<Self> {
+        Some(change)
+    }
+}
+
+/// Answers whether anybody listens.
+async fn tell<T, M: Message<T>>(out: &mpsc::Sender<M>, change: Change<T>) -> bool {
+    match M::of(change) {
+        Some(message) => out.send(message).await.is_ok(),
+        None => true,
+    }
+}
+
 /// How long to wait after a failure before asking the server again; longer after each one.
 const RETRY: Duration = Duration::from_millis(200);
 const RETRY_MOST: Duration = Duration::from_secs(2);
@@ -63,9 +106,19 @@ where
     supervision::keep(PART, || follow_source(&source, &out)).await;
 }
 
+/// Follows all of `api`, and says how far, until the receiver is dropped.
+pub async fn follow_changes<K>(api: Api<K>, out: mpsc::Sender<Change<K>>)
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let (request, list, watch) = (Request::new(api.resource_url()), ListParams::default(), watch_params());
+    let source = Whole { client: api.into_client(), request, list, watch, of: PhantomData };
+    supervision::keep(PART, || follow_source(&source, &out)).await;
+}
+
 /// Follows what `api` says about its objects, their metadata without annotations and managed fields, until the receiver is
 /// dropped.
-pub async fn follow_metadata<K>(api: Api<K>, out: mpsc::Sender<Sight<PartialObjectMeta<K>>>)
+pub async fn follow_metadata<K>(api: Api<K>, out: mpsc::Sender<Change<PartialObjectMeta<K>>>)
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     K::DynamicType: Send + Sync,
@@ -252,7 +305,7 @@ impl Named {
     }
 }
 
-async fn follow_source<T: ResourceExt + Clone>(source: &impl Source<T>, out: &mpsc::Sender<Sight<T>>) {
+async fn follow_source<T: ResourceExt + Clone, M: Message<T>>(source: &impl Source<T>, out: &mpsc::Sender<M>) {
     let mut named = Named { kind: source.kind(), keys: HashSet::new() };
     let mut pause = RETRY;
     while !out.is_closed() {
@@ -268,7 +321,7 @@ async fn follow_source<T: ResourceExt + Clone>(source: &impl Source<T>, out: &mp
         pause = RETRY;
         list.unreadable.iter().for_each(|unreadable| named.tell(unreadable));
         let mut revision = list.metadata.resource_version.clone().unwrap_or_default();
-        if out.send(Sight::Listed(list.items)).await.is_err() {
+        if !tell(out, Change::Listed(list.items, revision.parse().ok())).await {
             return;
         }
         while let Resume::From(next) = watch_once(source, revision, &mut named, out).await {
@@ -285,11 +338,11 @@ enum Resume {
     ByListing,
 }
 
-async fn watch_once<T: ResourceExt + Clone>(
+async fn watch_once<T: ResourceExt + Clone, M: Message<T>>(
     source: &impl Source<T>,
     mut revision: String,
     named: &mut Named,
-    out: &mpsc::Sender<Sight<T>>,
+    out: &mpsc::Sender<M>,
 ) -> Resume {
     let mut stream = match source.watch(&revision).await {
         Ok(stream) => stream,
@@ -304,11 +357,11 @@ async fn watch_once<T: ResourceExt + Clone>(
             item = stream.next() => item,
             () = out.closed() => return Resume::ByListing,
         };
-        let sight = match item {
+        let change = match item {
             None => return Resume::From(revision),
-            Some(Ok(Line::Event(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => Sight::Changed(object),
+            Some(Ok(Line::Event(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => Change::Changed(object),
             Some(Ok(Line::Event(WatchEvent::Deleted(object)) | Line::Removed(_, Some(object)))) => {
-                Sight::Removed(object)
+                Change::Removed(object)
             }
             Some(Ok(Line::Unreadable(unreadable))) => {
                 named.tell(&unreadable);
@@ -322,7 +375,10 @@ async fn watch_once<T: ResourceExt + Clone>(
             }
             Some(Ok(Line::Event(WatchEvent::Bookmark(mark)))) => {
                 revision = mark.metadata.resource_version;
-                continue;
+                match revision.parse().ok().map(Change::Reached) {
+                    Some(reached) => reached,
+                    None => continue,
+                }
             }
             Some(Ok(Line::Event(WatchEvent::Error(status)))) => {
                 debug!(code = status.code, message = %status.message, "the watch cannot go on");
@@ -340,13 +396,17 @@ async fn watch_once<T: ResourceExt + Clone>(
                 return Resume::From(revision);
             }
         };
-        if let Sight::Changed(object) | Sight::Removed(object) = &sight
+        if let Change::Changed(object) | Change::Removed(object) = &change
             && let Some(seen) = object.resource_version()
         {
             revision = seen;
         }
-        if out.send(sight).await.is_err() {
+        if !tell(out, change).await {
             return Resume::ByListing;
         }
     }
 }
+
+#[cfg(test)]
+#[path = "follow_tests.rs"]
+mod tests;

@@ -9,5 +9,5 @@ mod lean;
 mod lenient;
 
 pub use events::{Grade, Recorder, about_node, about_pod};
-pub use follow::{Sight, follow, follow_metadata, list_readable};
+pub use follow::{Change, Sight, follow, follow_changes, follow_metadata, list_readable};
 pub use lean::lean_metadata;

@@ -1,15 +1,15 @@
-//! News that a controller tells about objects: stored by a task of its own, so that nobody waits for them.
+//! Events that a controller tells about objects: stored by a task of its own, so that nobody waits for them.
 
 use client::{Grade, Recorder};
 use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::task::JoinSet;
 
-/// Tells news in the name of one controller. Cheap to clone.
+/// Tells events in the name of one controller. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Teller(Recorder);
+pub(crate) struct EventRecorder(Recorder);
 
-impl Teller {
-    /// A teller called `name`; what it tells is stored by one of `tasks`.
+impl EventRecorder {
+    /// A recorder called `name`; what it tells is stored by one of `tasks`.
     pub(crate) fn start(client: kube::Client, name: &'static str, tasks: &mut JoinSet<()>) -> Self {
         let (recorder, recording) = Recorder::start(client, name, None);
         tasks.spawn(recording);

@@ -1,56 +1,73 @@
-//! Loops that make the cluster as it was asked to be: each one plans (pure), then applies.
+//! Controllers make the cluster as it was asked to be: each one plans (pure), then applies, in the one [`frame`].
 //!
-//! [`scheduler`] gives pods their nodes. The others run together ([`run`]): [`garbage`] takes away what has lost its
+//! [`scheduler`] gives pods their nodes. The others run together ([`run`]): `garbage` takes away what has lost its
 //! owners, `pod_gc` what nobody is left to finish, `disruption` counts how many pods may be evicted, `nodes` notices nodes
-//! that say nothing any more, `taint_eviction` ends pods on nodes that they do not tolerate.
+//! that say nothing any more, `taint_eviction` ends pods on nodes that they do not tolerate. Pods and nodes are read once and shared;
+//! each controller acts as a service account of its own.
 
-mod caught;
+mod clients;
 mod disruption;
-mod ending;
 mod events;
 mod feed;
-pub mod garbage;
+mod garbage;
 mod nodes;
+mod objects;
 mod pod;
+mod pod_deletion;
 mod pod_gc;
 pub mod scheduler;
 mod settings;
 mod taint_eviction;
 mod tolerations;
+#[cfg(test)]
+mod woken;
+
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Api;
 use supervision::within;
 use tokio::task::JoinSet;
 
+use feed::Feed;
 use pod::PodView;
 
+pub use clients::Clients;
 pub use settings::Settings;
 
-/// Runs every controller but the scheduler until it is dropped. Panics if one of them does: whoever runs this starts it again.
-pub async fn run(client: kube::Client, settings: Settings) {
+/// What sources of pods and of nodes are called.
+const PODS: &str = "pods";
+const NODES: &str = "nodes";
+
+/// The pause before everything begins anew.
+const RESTART: Duration = Duration::from_secs(1);
+
+/// Runs every controller but the scheduler until it is dropped.
+pub async fn run(clients: Clients, settings: Settings) {
+    loop {
+        run_once(&clients, settings).await;
+        // They share what they hear, so they begin anew together. Nothing is remembered but pace: that costs a list.
+        tracing::error!("a controller ended; all of them begin anew");
+        tokio::time::sleep(RESTART).await;
+    }
+}
+
+/// Runs them until one ends, which none does by itself.
+async fn run_once(clients: &Clients, settings: Settings) {
     let mut tasks = JoinSet::new();
-    let mut pods = feed::share(Api::<PodView>::all(client.clone()), 3, &mut tasks).into_iter();
-    let mut nodes = feed::share(Api::<Node>::all(client.clone()), 3, &mut tasks).into_iter();
-    if let (Some(pods), Some(nodes)) = (pods.next(), nodes.next()) {
-        tasks.spawn(within("pod-gc", pod_gc::run(client.clone(), settings, pods, nodes)));
-    }
-    if let (Some(pods), Some(nodes)) = (pods.next(), nodes.next()) {
-        let evicting = taint_eviction::run(client.clone(), pods, nodes, &mut tasks);
-        tasks.spawn(within("taint-eviction", evicting));
-    }
-    if let Some(pods) = pods.next() {
-        tasks.spawn(within("disruption", disruption::run(client.clone(), pods)));
-    }
-    if let Some(nodes) = nodes.next() {
-        let watching = nodes::run(client.clone(), settings.node_grace, nodes, &mut tasks);
-        tasks.spawn(within("nodes", watching));
-    }
-    tasks.spawn(supervision::keep("garbage", move || garbage::run(client.clone())));
-    while let Some(ended) = tasks.join_next().await {
-        // They share what they hear, so they begin anew together.
-        if let Some(payload) = ended.err().and_then(|error| error.try_into_panic().ok()) {
-            std::panic::resume_unwind(payload);
-        }
+    let mut pods = Feed::new(PODS, Api::<PodView>::all(clients.read()));
+    let mut nodes = Feed::new(NODES, Api::<Node>::all(clients.read()));
+    tasks.spawn(within("pod-gc", pod_gc::run(clients, settings, &mut pods, &mut nodes)));
+    let evicting = taint_eviction::run(clients, settings, &mut pods, &mut nodes, &mut tasks);
+    tasks.spawn(within("taint-eviction", evicting));
+    let counting = disruption::run(clients, settings, &mut pods, &mut tasks);
+    tasks.spawn(within("disruption", counting));
+    let watching = nodes::run(clients, settings, &mut nodes, &mut tasks);
+    tasks.spawn(within("nodes", watching));
+    tasks.spawn(within("garbage", garbage::run(clients.clone(), settings)));
+    pods.start(&mut tasks);
+    nodes.start(&mut tasks);
+    if let Some(Err(error)) = tasks.join_next().await {
+        tracing::error!(%error, "a controller broke");
     }
 }

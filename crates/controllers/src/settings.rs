@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use frame::Clock;
+
 /// How long things may be odd before they are acted on.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -12,10 +14,17 @@ pub struct Settings {
     pub ended_max: usize,
     /// How long a node may say nothing before it counts as unreachable.
     pub node_grace: Duration,
+    /// What time it is.
+    pub clock: Clock,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { quarantine: Duration::from_secs(40), ended_max: 12_500, node_grace: Duration::from_secs(50) }
+        Self {
+            quarantine: Duration::from_secs(40),
+            ended_max: 12_500,
+            node_grace: Duration::from_secs(50),
+            clock: Clock::system(),
+        }
     }
 }

@@ -1,17 +1,18 @@
 //! Secrets of type `kubernetes.io/service-account-token`: a token of an account that does not expire, for those who cannot ask
 //! for one. Each is filled once it is made, put right when it is changed, and goes with its account.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::{Cause, DeleteOptions, Kind, Status};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use frame::{Applied, Controller, Effects, Now, Plan};
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use store::{Change, Object};
-use tokio_util::sync::CancellationToken;
+use store::{Change, Key, Object};
 
+use crate::background::{Seen, limits, source};
 use crate::request::key;
 use crate::state::{State, core_kind};
 use crate::tokens::{self, Grant, ISSUER};
@@ -22,8 +23,6 @@ const NAME: &str = "kubernetes.io/service-account.name";
 const UID: &str = "kubernetes.io/service-account.uid";
 /// A token must say when it ends; a century is long enough.
 const SECONDS: i64 = 100 * 365 * 24 * 3600;
-/// Pause after a failure, which only a store that takes no writes can cause.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Refuses a new secret, if it is one of these, whose account is not there. It is filled later: whoever may only make secrets
 /// is not told what comes into them.
@@ -38,51 +37,87 @@ pub(crate) fn admit(state: &State, kind: &Kind, secret: &Value) -> Result<(), St
     Err(Status::invalid(kind, api::meta::name(secret), vec![cause]))
 }
 
-/// Keeps these secrets as they should be until `stop`.
-pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
-    while !stop.is_cancelled() {
-        let (_, mut accounts) = state.store.list_and_watch("serviceaccounts", "");
-        let (page, mut secrets) = state.store.list_and_watch("secrets", "");
-        let mut waiting = page.items;
-        loop {
-            while let Some(secret) = waiting.pop() {
-                if let Err(error) = consider(&state, &secret).await {
-                    tracing::warn!(%error, "cannot bring the secret of a service account into order");
-                    waiting.push(secret);
-                    tokio::select! {
-                        () = stop.cancelled() => return,
-                        () = tokio::time::sleep(RETRY_AFTER) => {}
-                    }
-                }
-            }
-            tokio::select! {
-                () = stop.cancelled() => return,
-                found = secrets.next() => match found {
-                    Some(Change::Added(secret) | Change::Modified { after: secret, .. }) => waiting.push(secret),
-                    Some(Change::Deleted { .. }) => {}
-                    None => break,
-                },
-                found = accounts.next() => match found {
-                    Some(Change::Deleted { last, .. }) => {
-                        let page = state.store.list("secrets", &last.key.namespace, None);
-                        waiting.extend(page.map(|page| page.items).unwrap_or_default());
-                    }
-                    Some(Change::Added(_) | Change::Modified { .. }) => {}
-                    None => break,
-                },
-            }
+/// Keeps these secrets as they should be.
+pub(crate) async fn keep(state: Arc<State>) {
+    let sources = vec![
+        source(&state.store, "serviceaccounts", "", Input::Accounts),
+        source(&state.store, "secrets", "", Input::Secrets),
+    ];
+    let clock = frame::Clock::system();
+    frame::run("tokens-controller", AccountSecrets::default(), Fill(state), sources, limits(), clock).await;
+}
+
+/// What of accounts and secrets is told.
+#[derive(Debug)]
+enum Input {
+    Accounts(Seen),
+    Secrets(Seen),
+}
+
+/// The secrets of this type, which are few.
+#[derive(Default, Debug)]
+struct AccountSecrets {
+    known: BTreeSet<Key>,
+}
+
+impl AccountSecrets {
+    fn seen(&mut self, secret: &Object) -> Option<Key> {
+        if secret.value()["type"] != TYPE {
+            return None;
         }
+        self.known.insert(secret.key.clone());
+        Some(secret.key.clone())
+    }
+}
+
+impl Controller for AccountSecrets {
+    type Input = Input;
+    type Key = Key;
+    type Action = ();
+    type Answer = ();
+
+    fn observe(&mut self, _: Now, input: Input) -> Vec<Key> {
+        match input {
+            Input::Secrets(Seen::All(all)) => {
+                self.known.clear();
+                all.iter().filter_map(|secret| self.seen(secret)).collect()
+            }
+            Input::Secrets(Seen::One(Change::Added(secret) | Change::Modified { after: secret, .. })) => {
+                self.seen(&secret).into_iter().collect()
+            }
+            Input::Secrets(Seen::One(Change::Deleted { last, .. })) => {
+                self.known.remove(&last.key);
+                Vec::new()
+            }
+            Input::Accounts(Seen::One(Change::Deleted { last, .. })) => {
+                self.known.iter().filter(|secret| secret.namespace == last.key.namespace).cloned().collect()
+            }
+            // An account that is gone may have been missed.
+            Input::Accounts(Seen::All(_)) => self.known.iter().cloned().collect(),
+            Input::Accounts(Seen::One(Change::Added(_) | Change::Modified { .. })) => Vec::new(),
+        }
+    }
+
+    fn plan(&self, secret: &Key, _: Now) -> Plan<()> {
+        if self.known.contains(secret) { Plan::act(()) } else { Plan::default() }
+    }
+}
+
+struct Fill(Arc<State>);
+
+impl Effects<AccountSecrets> for Fill {
+    type Error = Status;
+
+    async fn apply(&self, secret: &Key, (): &()) -> Result<Applied<()>, Status> {
+        consider(&self.0, secret).await.map(Applied::new)
     }
 }
 
 /// Fills what is missing; removes a secret whose account is gone.
-async fn consider(state: &State, found: &Object) -> Result<(), Status> {
-    if found.value()["type"] != TYPE {
-        return Ok(());
-    }
+async fn consider(state: &State, secret: &Key) -> Result<(), Status> {
     let kind = core_kind("secrets");
     // What is stored by now counts.
-    let Some(secret) = state.store.get(&found.key) else { return Ok(()) };
+    let Some(secret) = state.store.get(secret).filter(|secret| secret.value()["type"] == TYPE) else { return Ok(()) };
     let outcome = match account_of(state, &secret.value()) {
         None => {
             let uid = Some(api::meta::uid(&secret.value()).to_owned());

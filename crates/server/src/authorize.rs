@@ -230,8 +230,30 @@ mod tests {
         let scheduler = Identity::new("system:kube-scheduler", &[]);
         assert!(authorize(&state, &scheduler, &on("create", "pods", "binding", "default", "x")).is_ok());
         assert!(authorize(&state, &scheduler, &on("create", "pods", "", "default", "")).is_err());
-        let controllers = Identity::new("system:kube-controller-manager", &[]);
-        assert!(authorize(&state, &controllers, &on("create", "pods", "", "default", "")).is_ok());
-        assert!(authorize(&state, &controllers, &on("create", "nodes", "", "", "")).is_err());
+        // All controllers read as one, who writes nothing; each writes what it has to, and nothing else.
+        let manager = Identity::new("system:kube-controller-manager", &[]);
+        assert!(authorize(&state, &manager, &on("watch", "pods", "", "", "")).is_ok());
+        for verb in ["create", "update", "patch", "delete"] {
+            assert!(authorize(&state, &manager, &on(verb, "pods", "", "default", "x")).is_err(), "{verb}");
+        }
+        let may = |account: &str, verb, resource, subresource| {
+            let identity = Identity::service_account("kube-system", account);
+            authorize(&state, &identity, &on(verb, resource, subresource, "default", "x")).is_ok()
+        };
+        for account in ["pod-garbage-collector", "taint-eviction-controller"] {
+            assert!(may(account, "delete", "pods", "") && may(account, "patch", "pods", "status"), "{account}");
+        }
+        assert!(may("node-controller", "patch", "nodes", "status") && may("node-controller", "patch", "nodes", ""));
+        assert!(may("generic-garbage-collector", "delete", "secrets", ""));
+        for account in ["node-controller", "disruption-controller"] {
+            assert!(!may(account, "delete", "pods", ""), "{account}");
+            assert!(may(account, "create", "events", ""), "{account}");
+        }
+        for account in
+            ["pod-garbage-collector", "taint-eviction-controller", "node-controller", "disruption-controller"]
+        {
+            assert!(!may(account, "get", "secrets", "") && !may(account, "create", "pods", ""), "{account}");
+        }
+        assert!(!may("node-controller", "create", "nodes", "") && !may("unknown", "get", "pods", ""));
     }
 }

@@ -1,42 +1,90 @@
 //! Events are news, not records: they go an hour after they were last seen.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use api::DeleteOptions;
+use api::{DeleteOptions, Status};
+use frame::{Applied, Controller, Effects, News, Now, Outcome, Plan, Source};
+use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
+use crate::background::limits;
 use crate::delete;
 use crate::state::{State, core_kind};
 
 const LIFE: SignedDuration = SignedDuration::from_hours(1);
-const LOOK_EVERY: Duration = Duration::from_secs(60);
-/// Most events removed in one look, so that a flood does not hold up other writers.
+/// Those whose hour is over within this time go together.
+const TOGETHER: SignedDuration = SignedDuration::from_secs(60);
+/// Most events removed in one go, so that a flood does not hold up other writers.
 const BATCH: usize = 1000;
 
-pub(crate) async fn expire(state: Arc<State>, stop: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(LOOK_EVERY) => expire_once(&state, Timestamp::now()).await,
+/// Removes old events.
+pub(crate) async fn expire(state: Arc<State>) {
+    // Nothing that happens brings a deadline forward: what comes later goes later.
+    let start = stream::iter([News::listed((), None)]).chain(stream::pending());
+    let sources = vec![Source::new("events", start)];
+    frame::run("event-expiry", Expiry::default(), Remove(state), sources, limits(), frame::Clock::system()).await;
+}
+
+/// When the next look is due; at once, at first.
+#[derive(Default, Debug)]
+struct Expiry {
+    due: Option<Timestamp>,
+}
+
+impl Controller for Expiry {
+    type Input = ();
+    type Key = ();
+    type Action = Timestamp;
+    /// When the oldest event that is left has had its hour.
+    type Answer = Timestamp;
+
+    fn observe(&mut self, _: Now, (): ()) -> Vec<()> {
+        vec![()]
+    }
+
+    fn plan(&self, (): &(), now: Now) -> Plan<Timestamp> {
+        match self.due {
+            Some(due) if due > now.timestamp => Plan::wait(now.at(due), "an event has had its hour"),
+            Some(_) | None => Plan::act(now.timestamp),
         }
+    }
+
+    fn ended(&mut self, now: Now, (): &(), _: Timestamp, outcome: Outcome<Timestamp>) -> Vec<()> {
+        let Outcome::Done(oldest) = outcome else { return Vec::new() };
+        self.due = Some(oldest.max(now.timestamp.saturating_add(TOGETHER).unwrap_or(Timestamp::MAX)));
+        vec![()]
     }
 }
 
-async fn expire_once(state: &State, now: Timestamp) {
+struct Remove(Arc<State>);
+
+impl Effects<Expiry> for Remove {
+    type Error = Status;
+
+    async fn apply(&self, (): &(), now: &Timestamp) -> Result<Applied<Timestamp>, Status> {
+        expire_once(&self.0, *now).await.map(Applied::new)
+    }
+}
+
+/// Removes what is old. Answers when more will be.
+async fn expire_once(state: &State, now: Timestamp) -> Result<Timestamp, Status> {
     let events = core_kind("events");
-    let Ok(page) = state.store.list(events.collection(), "", None) else { return };
-    let old = page.items.iter().filter(|event| now.duration_since(last_seen(&event.value())) > LIFE).take(BATCH);
-    for event in old {
-        if let Err(error) = delete::delete(state, events, &event.key, &DeleteOptions::default()).await
-            && error.code != 404
-        {
-            tracing::warn!(%error, "cannot remove an old event");
-            return;
+    let all = state.store.list(events.collection(), "", None).map(|page| page.items).unwrap_or_default();
+    let (mut oldest, mut removed): (Option<Timestamp>, usize) = (None, 0);
+    for event in &all {
+        let seen = last_seen(&event.value());
+        if now.duration_since(seen) <= LIFE || removed >= BATCH {
+            oldest = Some(oldest.map_or(seen, |oldest| oldest.min(seen)));
+            continue;
+        }
+        removed += 1;
+        match delete::delete(state, events, &event.key, &DeleteOptions::default()).await {
+            Err(error) if error.code != 404 => return Err(error),
+            _ => {}
         }
     }
+    Ok(oldest.unwrap_or(now).saturating_add(LIFE).unwrap_or(Timestamp::MAX))
 }
 
 fn last_seen(event: &Value) -> Timestamp {
@@ -77,7 +125,9 @@ mod tests {
             let put = Step::Put { key: key.clone(), value };
             store.write(&key, Expect::Absent, vec![put]).await.unwrap();
         }
-        expire_once(&state, "2026-01-01T12:00:00Z".parse().unwrap()).await;
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let due = expire_once(&state, now).await.unwrap();
+        assert_eq!(due.to_string(), "2026-01-01T12:30:00Z", "when the oldest that is left has had its hour");
         let left = store.list("events", "", None).unwrap().items;
         let left: Vec<&str> = left.iter().map(|event| &*event.key.name).collect();
         assert_eq!(left, ["new", "recurring"]);

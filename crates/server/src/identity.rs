@@ -33,6 +33,12 @@ impl Identity {
         Self::new(format!("system:node:{node}"), &["system:nodes"])
     }
 
+    /// The service account `name` of `namespace`.
+    pub fn service_account(namespace: &str, name: &str) -> Self {
+        let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}")];
+        Self::new(format!("system:serviceaccount:{namespace}:{name}"), &groups)
+    }
+
     /// The administrator.
     pub fn admin() -> Self {
         Self::new("kubernetes-admin", &["system:masters"])

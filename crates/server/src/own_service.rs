@@ -4,13 +4,14 @@
 //! as the store tells; labels and annotations that people add stay.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::{Kind, Status};
+use futures::FutureExt as _;
 use serde_json::{Value, json};
-use store::{Object, Watch};
-use tokio_util::sync::CancellationToken;
+use store::Object;
+use tokio::sync::Mutex;
 
+use crate::background::{keep_right, source};
 use crate::bootstrap::{is_stored, known, make};
 use crate::request::key;
 use crate::state::{State, core_kind};
@@ -18,43 +19,21 @@ use crate::{admission, change};
 
 const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
-/// Pause after a failure, which only a store that takes no writes can cause.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// Keeps the service and its endpoints as they should be until `stop`.
-pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
-    let mut told = None;
-    while !stop.is_cancelled() {
-        let watch = |kind: &Kind, namespace: &str| state.store.list_and_watch(kind.collection(), namespace).1;
+/// Keeps the service and its endpoints as they should be.
+pub(crate) async fn keep(state: Arc<State>) {
+    let watch = |kind: &Kind, namespace| source(&state.store, kind.collection(), namespace, |_| ());
+    let sources = vec![
         // Of every namespace: the service that goes may be the one that has our address.
-        let mut services = watch(core_kind("services"), "");
-        let mut endpoints = watch(core_kind("endpoints"), NAMESPACE);
-        let mut slices = watch(known("discovery.k8s.io", "endpointslices"), NAMESPACE);
-        loop {
-            if let Err(error) = restore(&state, &mut told).await {
-                tracing::warn!(%error, "cannot bring the service kubernetes into order");
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = tokio::time::sleep(RETRY_AFTER) => continue,
-                }
-            }
-            let next = tokio::select! {
-                () = stop.cancelled() => return,
-                next = services.next() => next,
-                next = endpoints.next() => next,
-                next = slices.next() => next,
-            };
-            if next.is_none() {
-                break;
-            }
-            // What has happened already is looked at in one go.
-            [&mut services, &mut endpoints, &mut slices].into_iter().for_each(drain);
-        }
-    }
-}
-
-fn drain(watch: &mut Watch) {
-    while watch.next_ready().is_some() {}
+        watch(core_kind("services"), ""),
+        watch(core_kind("endpoints"), NAMESPACE),
+        watch(known("discovery.k8s.io", "endpointslices"), NAMESPACE),
+    ];
+    let told = Arc::new(Mutex::new(None));
+    let restore = move || {
+        let (state, told) = (Arc::clone(&state), Arc::clone(&told));
+        async move { restore(&state, &mut *told.lock().await).await }.boxed()
+    };
+    keep_right("kubernetes-service", sources, restore).await;
 }
 
 /// Puts back what is missing or different. `told` is who has our address, so that a person is told once.

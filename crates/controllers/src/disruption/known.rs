@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::selector::object::selects;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
@@ -13,6 +13,7 @@ use kube::api::DynamicObject;
 use serde_json::{Map, Value, json};
 
 use super::plan::{EVICTION_LIFE, Selected};
+use crate::objects::Objects;
 use crate::pod::PodView;
 
 /// The UID of anything.
@@ -21,7 +22,7 @@ pub(super) type Uid = Arc<str>;
 /// A pod, as far as budgets care.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct PodFacts {
-    pub(super) namespace: String,
+    pub(super) namespace: Arc<str>,
     pub(super) name: String,
     /// Its labels, in the least room: there is one of these for every pod, and mostly nobody asks.
     labels: Box<[(Box<str>, Box<str>)]>,
@@ -41,7 +42,7 @@ impl PodFacts {
             .filter(|condition| condition.reason.as_deref() != Some("TerminationByKubelet"))
             .filter(|_| !leaving && !pod.is_over());
         Self {
-            namespace: pod.namespace().unwrap_or_default(),
+            namespace: pod.namespace().unwrap_or_default().into(),
             name: pod.name_any(),
             labels: pod.labels().iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
             controller: pod.owner_references().iter().find(|owner| owner.controller == Some(true)).cloned(),
@@ -89,19 +90,40 @@ pub(super) struct Budget {
     selector: Value,
 }
 
-/// Everything known, and which budgets and pods deserve a look because of it.
-#[derive(Default, Debug)]
+/// The index of pods by their namespace.
+const BY_NAMESPACE: usize = 0;
+
+/// Everything known, and which budgets deserve a look because of it.
+#[derive(Debug)]
 pub(super) struct Known {
     pub(super) budgets: BTreeMap<Uid, Budget>,
-    pods: BTreeMap<Uid, PodFacts>,
-    /// The pods that are said to be disrupted, by when that turns out not to happen.
-    doomed: BTreeSet<(Timestamp, Uid)>,
+    pods: Objects<PodFacts, 1>,
     pub(super) workloads: BTreeMap<Uid, Workload>,
     /// Budgets to be counted.
-    pub(super) dirty: BTreeSet<Uid>,
+    dirty: BTreeSet<Uid>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self {
+            budgets: BTreeMap::new(),
+            pods: Objects::new([|pod: &PodFacts| Some(Arc::clone(&pod.namespace))]),
+            workloads: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+        }
+    }
 }
 
 impl Known {
+    /// The budgets that are to be counted because of what was told since.
+    pub(super) fn take_dirty(&mut self) -> BTreeSet<Uid> {
+        std::mem::take(&mut self.dirty)
+    }
+
+    pub(super) fn pod(&self, uid: &str) -> Option<&PodFacts> {
+        self.pods.get(uid)
+    }
+
     pub(super) fn budget_seen(&mut self, object: Arc<PodDisruptionBudget>) {
         let Some(uid) = object.uid().map(Uid::from) else { return };
         let selector = object.spec.as_ref().and_then(|spec| spec.selector.as_ref());
@@ -121,25 +143,21 @@ impl Known {
         if self.pods.get(&uid) == Some(&facts) {
             return;
         }
-        self.pod_gone(&uid);
         self.touch(&facts);
-        self.doomed.extend(facts.spared_at().map(|at| (at, uid.clone())));
-        self.pods.insert(uid, facts);
+        if let Some(old) = self.pods.put(uid, facts) {
+            self.touch(&old);
+        }
     }
 
     pub(super) fn pod_gone(&mut self, uid: &str) {
-        if let Some((uid, old)) = self.pods.remove_entry(uid) {
-            if let Some(at) = old.spared_at() {
-                self.doomed.remove(&(at, uid));
-            }
+        if let Some(old) = self.pods.remove(uid) {
             self.touch(&old);
         }
     }
 
     pub(super) fn all_pods(&mut self, pods: &[Arc<PodView>]) {
-        let here: BTreeSet<String> = pods.iter().filter_map(|pod| pod.uid()).collect();
-        let gone: Vec<Uid> = self.pods.keys().filter(|uid| !here.contains(&***uid)).cloned().collect();
-        gone.iter().for_each(|uid| self.pod_gone(uid));
+        let here: BTreeSet<Uid> = pods.iter().filter_map(|pod| pod.uid().map(Uid::from)).collect();
+        self.pods.missing_from(&here).iter().for_each(|uid| self.pod_gone(uid));
         pods.iter().for_each(|pod| self.pod_seen(pod));
     }
 
@@ -160,32 +178,13 @@ impl Known {
     /// The pods that a budget selects.
     pub(super) fn selected(&self, budget: &Budget) -> Vec<&PodFacts> {
         let namespace = budget.object.namespace().unwrap_or_default();
-        let pods = self.pods.values().filter(|pod| pod.namespace == namespace);
+        let pods = self.pods.under(BY_NAMESPACE, &namespace).map(|(_, pod)| pod);
         pods.filter(|pod| selects(&budget.selector, &pod.labelled())).collect()
-    }
-
-    /// The pod whose disruption turns out not to happen first, and when.
-    pub(super) fn next_spared(&self) -> Option<(Timestamp, &Uid, &PodFacts)> {
-        let (at, uid) = self.doomed.first()?;
-        Some((*at, uid, self.pods.get(uid)?))
-    }
-
-    /// A pod's disruption is not to be looked at again for a while.
-    pub(super) fn look_later(&mut self, uid: &str, now: Timestamp) {
-        if let Some((uid, mut pod)) = self.pods.remove_entry(uid) {
-            if let Some(at) = pod.spared_at() {
-                self.doomed.remove(&(at, uid.clone()));
-            }
-            let later = now.saturating_sub(EVICTION_LIFE).and_then(|at| at.checked_add(SignedDuration::from_secs(5)));
-            pod.doomed_since = later.ok();
-            self.doomed.extend(pod.spared_at().map(|at| (at, uid.clone())));
-            self.pods.insert(uid, pod);
-        }
     }
 
     fn touch(&mut self, pod: &PodFacts) {
         let here =
-            self.budgets.iter().filter(|(_, budget)| budget.object.namespace().as_deref() == Some(&pod.namespace));
+            self.budgets.iter().filter(|(_, budget)| budget.object.namespace().as_deref() == Some(&*pod.namespace));
         let labelled = LazyCell::new(|| pod.labelled());
         let concerned = here.filter(|(_, budget)| selects(&budget.selector, &labelled));
         let concerned: Vec<Uid> = concerned.map(|(uid, _)| uid.clone()).collect();

@@ -6,8 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use client::Sight;
+use frame::{Controller, Now, Plan};
 use k8s_openapi::api::core::v1::ObjectReference;
+use kube::api::{DynamicObject, PartialObjectMeta};
 
+use super::effects::to_thing;
 use super::resources::ResourceId;
 
 /// An object's UID.
@@ -235,6 +239,39 @@ impl Graph {
         let waiting = |uid: &Uid| self.things.get(uid).is_some_and(|owner| owner.leaving == Leaving::AfterDependents);
         let owners = thing.owners.iter().map(|owner| &owner.uid).filter(|uid| waiting(uid));
         owners.flat_map(|uid| self.circle(uid)).collect()
+    }
+}
+
+/// A thing, and what it needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Collection {
+    pub(super) thing: Thing,
+    pub(super) need: Need,
+}
+
+impl Controller for Graph {
+    type Input = (ResourceId, Sight<PartialObjectMeta<DynamicObject>>);
+    type Key = Uid;
+    type Action = Collection;
+    type Answer = ();
+
+    fn observe(&mut self, _: Now, (resource, sight): Self::Input) -> Vec<Uid> {
+        let look = match sight {
+            Sight::Listed(all) => {
+                let things = all.iter().filter_map(|object| to_thing(&resource, object)).collect();
+                self.replace(resource, things)
+            }
+            Sight::Changed(object) => to_thing(&resource, &object).map(|thing| self.put(thing)).unwrap_or_default(),
+            Sight::Removed(object) => self.remove(object.metadata.uid.as_deref().unwrap_or_default()),
+        };
+        look.into_iter().collect()
+    }
+
+    fn plan(&self, uid: &Uid, _: Now) -> Plan<Collection> {
+        match (self.get(uid), self.need(uid)) {
+            (None, _) | (_, Need::Nothing) => Plan::default(),
+            (Some(thing), need) => Plan::act(Collection { thing: thing.clone(), need }),
+        }
     }
 }
 

@@ -116,3 +116,51 @@ fn a_thing_that_leaves_by_itself_is_left_to_it() {
     graph.put(thing("a", &["gone"], Leaving::AfterOrphaning));
     assert_eq!(graph.need("a"), Need::Orphaning);
 }
+
+/// For any order of facts: whatever needs something was woken, and a start from a list finds the same needs.
+#[test]
+fn graph_wakes_everything_that_needs_something_and_a_restart_finds_the_same() {
+    use crate::woken::{Dice, Watched};
+
+    const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+    let object = |name: &str, dice: &mut Dice| -> kube::api::PartialObjectMeta<DynamicObject> {
+        let owners: Vec<_> = (0..dice.roll(3))
+            .map(|_| {
+                let owner = dice.pick(&NAMES);
+                serde_json::json!({ "apiVersion": "v1", "kind": "Kind", "name": owner, "uid": owner,
+                    "blockOwnerDeletion": dice.flip() })
+            })
+            .collect();
+        let mut metadata =
+            serde_json::json!({ "name": name, "namespace": "ns", "uid": name, "ownerReferences": owners });
+        if dice.roll(3) == 0 {
+            metadata["deletionTimestamp"] = serde_json::json!("2026-01-01T00:00:00Z");
+            metadata["finalizers"] = serde_json::json!([dice.pick(&["foregroundDeletion", "orphan", "other"])]);
+        }
+        serde_json::from_value(serde_json::json!({ "metadata": metadata })).expect("an object")
+    };
+    let mut needy = 0;
+    for seed in 1..=300 {
+        let (mut dice, mut watched) = (Dice::new(seed), Watched::new(Graph::default()));
+        let mut stored = BTreeMap::new();
+        for _ in 0..40 {
+            let name = dice.pick(&NAMES);
+            let sight = match (dice.roll(3), stored.remove(name)) {
+                (0, Some(old)) => Sight::Removed(old),
+                _ => {
+                    let object = object(name, &mut dice);
+                    stored.insert(name, object.clone());
+                    Sight::Changed(object)
+                }
+            };
+            watched.tell((resource("Kind"), sight), NAMES.map(Uid::from), seed);
+        }
+        needy += watched.pending();
+        let mut fresh = Graph::default();
+        fresh.observe(watched.now, (resource("Kind"), Sight::Listed(stored.into_values().collect())));
+        for name in NAMES {
+            assert_eq!(fresh.need(name), watched.controller.need(name), "seed {seed}: {name}");
+        }
+    }
+    assert!(needy > 100, "the dice never asked for anything: {needy}");
+}

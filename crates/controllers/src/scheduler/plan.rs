@@ -3,11 +3,11 @@
 //! A pod is looked at when it comes, and again when something has changed that may have been in its way: a node, or a
 //! pod that left one. So what a new pod costs depends on the number of nodes, and not on the number of pods.
 
-use std::cmp::Reverse;
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use frame::Rank;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
@@ -39,9 +39,6 @@ pub(super) struct Victim {
     pub(super) name: String,
 }
 
-/// The most important first; among equals, who came first. Times are whole seconds, so names decide the rest.
-type Rank = (Reverse<i32>, Option<Timestamp>, Uid);
-
 /// Everything known, and who deserves a look.
 #[derive(Default)]
 pub(super) struct Planner {
@@ -50,10 +47,8 @@ pub(super) struct Planner {
     waiting: BTreeMap<Uid, PodView>,
     /// Who of them must be near to others.
     sociable: BTreeSet<Uid>,
-    /// Who of them deserves a look.
-    look: BTreeSet<Rank>,
-    /// Who of them is to be looked at again in a while.
-    put_off: BTreeSet<Rank>,
+    /// Who of them deserves a look because of what was told since [`Planner::take_woken`].
+    woken: BTreeSet<Uid>,
     /// Who is counted as being on a node without anybody having said so yet.
     assumed: BTreeSet<Uid>,
     /// Who of them waits for room that was made for it, and where.
@@ -65,18 +60,29 @@ pub(super) struct Planner {
 }
 
 impl Planner {
+    /// The most important first; among equals, who was made first.
+    pub(super) fn rank(&self, uid: &str) -> Rank {
+        let Some(pod) = self.waiting.get(uid) else { return Rank::default() };
+        let made = pod.creation_timestamp().map_or(i64::MIN, |time| time.0.as_second());
+        (!pod.spec.priority.unwrap_or(0), made)
+    }
+
     /// A pod that waits for a node.
     pub(super) fn waiting(&self, uid: &str) -> Option<&PodView> {
         self.waiting.get(uid)
     }
 
-    /// Decides for the most important of those who deserve a look. Of the nodes that it fits on it gets the one that suits
-    /// it best; it waits until [`Planner::assume`] is told that it goes there.
-    pub(super) fn next(&mut self) -> Option<Placement> {
-        let (.., uid) = self.look.pop_first()?;
-        let pod = self.waiting.get(&uid)?;
+    /// Whom to decide for because of what was told.
+    pub(super) fn take_woken(&mut self) -> Vec<Uid> {
+        std::mem::take(&mut self.woken).into_iter().collect()
+    }
+
+    /// Decides for one pod, if it waits. Of the nodes that it fits on it gets the one that suits it best; it waits until
+    /// [`Planner::assume`] is told that it goes there.
+    pub(super) fn decide(&self, uid: &Uid) -> Option<Placement> {
+        let (uid, pod) = self.waiting.get_key_value(uid)?;
         let asked = Amounts::of_pod(pod);
-        let nominees = self.nominees(&uid, pod.spec.priority.unwrap_or(0));
+        let nominees = self.nominees(uid, pod.spec.priority.unwrap_or(0));
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
         let mut fitting: Vec<&Place> = Vec::new();
         for place in self.world.places() {
@@ -89,15 +95,15 @@ impl Planner {
             }
         }
         if let Some(node) = best(pod, &asked, fitting) {
-            return Some(Placement::On { pod: uid, node });
+            return Some(Placement::On { pod: Arc::clone(uid), node });
         }
         let why = explain(&reasons, self.world.places().count());
-        Some(self.make_room(uid, &asked, &nominees, why))
+        Some(self.make_room(Arc::clone(uid), &asked, &nominees, why))
     }
 
     /// A pod fits nowhere: perhaps others have to go for it.
-    fn make_room(&mut self, uid: Uid, asked: &Amounts, nominees: &Nominees, why: String) -> Placement {
-        let (world, displaced) = (&mut self.world, &self.displaced);
+    fn make_room(&self, uid: Uid, asked: &Amounts, nominees: &Nominees, why: String) -> Placement {
+        let (world, displaced) = (&self.world, &self.displaced);
         let leaving = |uid: &str, resident: &Resident| resident.leaving || displaced.contains(uid);
         let Some(pod) = self.waiting.get(&uid) else { return Placement::Nowhere { pod: uid, why } };
         let own = pod.spec.priority.unwrap_or(0);
@@ -113,7 +119,10 @@ impl Planner {
         }
         let budgets = self.budgets.values().cloned().collect();
         let attempt = Attempt { pod, asked, nominees, budgets, leaving: &leaving };
-        let Some(Choice { node, victims }) = attempt.choose(world) else {
+        // Trying out who has to go needs a world to try it in, and most pods for whom there is no room matter too little.
+        let Some(Choice { node, victims }) =
+            attempt.is_worth_it(world).then(|| attempt.choose(world.clone())).flatten()
+        else {
             return Placement::Nowhere { pod: uid, why };
         };
         let victim = |uid: Uid| {
@@ -135,15 +144,18 @@ impl Planner {
         nominees
     }
 
-    /// Room is being made for the pod on that node. Answers for whom there will be none then, who was to have it before.
-    pub(super) fn nominate(&mut self, uid: &Uid, node: Arc<str>) -> Vec<Uid> {
+    /// For whom there will be no room on that node, who was to have it before, if the pod gets it.
+    pub(super) fn outranked(&self, uid: &Uid, node: &Arc<str>) -> Vec<Uid> {
         let priority = |uid: &Uid| self.waiting.get(uid).map_or(0, |pod| pod.spec.priority.unwrap_or(0));
         let own = priority(uid);
-        let others = self.nominated.iter().filter(|(other, theirs)| **theirs == node && priority(other) < own);
-        let lesser: Vec<Uid> = others.map(|(other, _)| Arc::clone(other)).collect();
-        lesser.iter().for_each(|other| drop(self.nominated.remove(other)));
+        let others = self.nominated.iter().filter(|(other, theirs)| *theirs == node && priority(other) < own);
+        others.map(|(other, _)| Arc::clone(other)).collect()
+    }
+
+    /// Room is being made for the pod on that node.
+    pub(super) fn nominate(&mut self, uid: &Uid, node: Arc<str>) {
+        self.outranked(uid, &node).iter().for_each(|other| drop(self.nominated.remove(other)));
         self.nominated.insert(Arc::clone(uid), node);
-        lesser
     }
 
     /// The pod was told to leave, or (`false`) could not be told.
@@ -166,9 +178,9 @@ impl Planner {
     }
 
     /// These budgets and no others.
-    pub(super) fn all_budgets(&mut self, budgets: &[PodDisruptionBudget]) {
+    pub(super) fn all_budgets<B: Borrow<PodDisruptionBudget>>(&mut self, budgets: &[B]) {
         self.budgets.clear();
-        budgets.iter().for_each(|budget| self.budget_seen(budget));
+        budgets.iter().for_each(|budget| self.budget_seen(budget.borrow()));
     }
 
     /// The pod is being bound. The watch will say so too; until then nobody may count on its room.
@@ -185,18 +197,6 @@ impl Planner {
             self.look_at_all();
             self.wait(Arc::clone(uid), pod);
         }
-    }
-
-    /// The pod is to be looked at again after [`Planner::look_again`].
-    pub(super) fn put_off(&mut self, uid: &Uid) {
-        if let Some(pod) = self.waiting.get(uid) {
-            self.put_off.insert(rank(uid, pod));
-        }
-    }
-
-    /// Those who were put off deserve a look now.
-    pub(super) fn look_again(&mut self) {
-        self.look.append(&mut self.put_off);
     }
 
     /// A pod came, or has changed.
@@ -224,7 +224,7 @@ impl Planner {
             if let Some(node) = pod.status.nominated_node_name.as_deref().filter(|node| !node.is_empty()) {
                 self.nominated.insert(Arc::clone(&uid), self.world.node_name(node));
             }
-            self.look.insert(rank(&uid, &pod));
+            self.woken.insert(Arc::clone(&uid));
             self.wait(uid, pod);
         }
     }
@@ -260,7 +260,7 @@ impl Planner {
     }
 
     /// These nodes and no others.
-    pub(super) fn all_nodes(&mut self, nodes: &[Node]) {
+    pub(super) fn all_nodes<N: Borrow<Node>>(&mut self, nodes: &[N]) {
         if self.world.all_nodes(nodes) {
             self.look_at_all();
         }
@@ -269,12 +269,11 @@ impl Planner {
     /// Who is there takes room, which helps nobody but those who want to be near it.
     fn arrive(&mut self, uid: &Uid, resident: Resident) {
         self.world.put(uid, resident);
-        let sociable = self.sociable.iter().filter_map(|uid| self.waiting.get(uid).map(|pod| rank(uid, pod)));
-        self.look.extend(sociable);
+        self.woken.extend(self.sociable.iter().filter(|uid| self.waiting.contains_key(*uid)).cloned());
     }
 
     fn look_at_all(&mut self) {
-        self.look.extend(self.waiting.iter().map(|(uid, pod)| rank(uid, pod)));
+        self.woken.extend(self.waiting.keys().cloned());
     }
 
     fn wait(&mut self, uid: Uid, pod: PodView) {
@@ -287,16 +286,10 @@ impl Planner {
     fn stop_waiting(&mut self, uid: &str) -> Option<PodView> {
         let pod = self.waiting.remove(uid)?;
         self.nominated.remove(uid);
-        let rank = rank(&uid.into(), &pod);
         self.sociable.remove(uid);
-        self.look.remove(&rank);
-        self.put_off.remove(&rank);
+        self.woken.remove(uid);
         Some(pod)
     }
-}
-
-fn rank(uid: &Uid, pod: &PodView) -> Rank {
-    (Reverse(pod.spec.priority.unwrap_or(0)), pod.creation_timestamp().map(|time| time.0), Arc::clone(uid))
 }
 
 /// The node that suits the pod best: what it prefers, then who asks it to stay away, then where most is left, then

@@ -5,6 +5,24 @@ use serde_json::json;
 
 use super::*;
 
+impl Planner {
+    /// Decides for the most important of those who deserve a look.
+    pub(super) fn next(&mut self) -> Option<Placement> {
+        loop {
+            let uid = self.woken.iter().min_by_key(|uid| (self.rank(uid), Arc::clone(uid)))?.clone();
+            self.woken.remove(&uid);
+            if let Some(placement) = self.decide(&uid) {
+                return Some(placement);
+            }
+        }
+    }
+
+    /// The pod deserves a look although nothing was told: it could not be seen to a while ago.
+    pub(super) fn look_again(&mut self, uid: &str) {
+        self.woken.insert(uid.into());
+    }
+}
+
 /// Everything that is decided, each decision taken for carried out.
 fn run(planner: &mut Planner) -> Vec<Placement> {
     let mut placements = Vec::new();
@@ -321,11 +339,10 @@ fn who_wants_company_is_looked_at_when_company_comes() {
 fn who_was_put_off_is_looked_at_again_later() {
     let mut planner = knowing(&[asks("x", "1", "1Gi")], &[roomy("n1", json!({}))]);
     let Some(Placement::On { pod, .. }) = planner.next() else { panic!("x fits") };
-    planner.put_off(&pod);
     assert!(planner.next().is_none());
-    planner.look_again();
+    planner.look_again(&pod);
     assert_eq!(names(&run(&mut planner)), ["x"]);
-    planner.look_again();
+    planner.look_again(&pod);
     assert_eq!(run(&mut planner), [], "it has its place");
 }
 

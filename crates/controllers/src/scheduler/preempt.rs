@@ -72,18 +72,21 @@ pub(super) struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Where the pod would find room, and who has to go for that. The world is afterwards as it was.
-    pub(super) fn choose(&self, world: &mut World) -> Option<Choice> {
+    /// Whether anybody matters less.
+    pub(super) fn is_worth_it(&self, world: &World) -> bool {
         let own = self.pod.spec.priority.unwrap_or(0);
-        if !world.residents().any(|(resident, _)| resident.priority < own) {
-            return None;
-        }
+        world.residents().any(|(resident, _)| resident.priority < own)
+    }
+
+    /// Where the pod would find room, and who has to go for that, tried out in a world of its own.
+    pub(super) fn choose(&self, mut world: World) -> Option<Choice> {
+        let own = self.pod.spec.priority.unwrap_or(0);
         let nodes: Vec<Arc<str>> = world
             .places()
             .filter(|place| refusal(self.pod, &place.node).is_none())
             .map(|place| Arc::clone(&place.node.name))
             .collect();
-        let choices = nodes.into_iter().filter_map(|node| self.on(&node, own, world));
+        let choices = nodes.into_iter().filter_map(|node| self.on(&node, own, &mut world));
         choices
             .min_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.node.cmp(&other.node)))
             .map(|(_, choice)| choice)

@@ -183,8 +183,7 @@ fn a_victim_that_could_not_be_told_is_told_again() {
     let mut planner = knowing(vec![on("n", pod("a", 1, "2")), pod("x", 9, "2")], &[node("n", "2")]);
     assert_eq!(all(&mut planner), ["x -> n after a"]);
     planner.displaced(&"a".into(), false);
-    planner.put_off(&"x".into());
-    planner.look_again();
+    planner.look_again("x");
     assert_eq!(all(&mut planner), ["x -> n after a"]);
 }
 

@@ -1,5 +1,6 @@
 //! The nodes, and who is where: no more of each pod than others need to know who want to be beside it.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::pod::PodView;
 pub(super) type Uid = Arc<str>;
 
 /// A node, as far as it matters to pods that look for one.
-#[derive(PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct NodeFacts {
     pub(super) name: Arc<str>,
     pub(super) labels: BTreeMap<String, String>,
@@ -41,7 +42,7 @@ impl NodeFacts {
 }
 
 /// Labels in the least room.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Labels(Box<[(Box<str>, Box<str>)]>);
 
 impl Labels {
@@ -51,7 +52,7 @@ impl Labels {
 }
 
 /// A pod that has a node, as far as others care.
-#[derive(PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) struct Resident {
     pub(super) node: Arc<str>,
     pub(super) namespace: Box<str>,
@@ -105,6 +106,7 @@ impl Resident {
 pub(super) type Nominees = BTreeMap<Arc<str>, Vec<Resident>>;
 
 /// A node, and what is taken of it.
+#[derive(Clone)]
 pub(super) struct Place {
     pub(super) node: NodeFacts,
     pub(super) used: Amounts,
@@ -139,7 +141,7 @@ impl Place {
 }
 
 /// The nodes, and who is where.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct World {
     places: BTreeMap<Arc<str>, Place>,
     residents: BTreeMap<Uid, Resident>,
@@ -231,13 +233,13 @@ impl World {
     }
 
     /// These nodes and no others. Whether that matters to anybody.
-    pub(super) fn all_nodes(&mut self, nodes: &[Node]) -> bool {
-        let names: BTreeSet<String> = nodes.iter().map(kube::ResourceExt::name_any).collect();
+    pub(super) fn all_nodes<N: Borrow<Node>>(&mut self, nodes: &[N]) -> bool {
+        let names: BTreeSet<String> = nodes.iter().map(|node| node.borrow().name_any()).collect();
         let before = self.places.len();
         self.places.retain(|name, _| names.contains(&**name));
         let mut changed = self.places.len() < before;
         for node in nodes {
-            changed |= self.node_seen(node);
+            changed |= self.node_seen(node.borrow());
         }
         changed
     }

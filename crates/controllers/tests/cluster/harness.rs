@@ -96,8 +96,13 @@ impl Cluster {
 
     pub(crate) fn start_controllers(&mut self, settings: Settings) {
         let manager = Identity::new("system:kube-controller-manager", &[]);
-        let client = kube::Client::new(self.server.service_as(manager), "default");
-        self.controllers = Some(tokio::spawn(controllers::run(client, settings)));
+        let read = kube::Client::new(self.server.service_as(manager), "default");
+        let server = self.server.clone();
+        let act = move |account: &str| {
+            let identity = Identity::service_account("kube-system", account);
+            kube::Client::new(server.service_as(identity), "default")
+        };
+        self.controllers = Some(tokio::spawn(controllers::run(controllers::Clients::new(read, act), settings)));
     }
 
     pub(crate) async fn stop_controllers(&mut self) {

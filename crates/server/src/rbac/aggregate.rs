@@ -4,46 +4,27 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::Status;
 use api::selector::object as selector;
 use futures::FutureExt as _;
 use serde_json::Value;
 use store::Object;
-use tokio_util::sync::CancellationToken;
 
 use super::{GROUP, policy};
+use crate::background::{keep_right, source};
 use crate::bootstrap::known;
 use crate::change;
 use crate::state::State;
 
-/// Pause after a failure, which only a store that takes no writes can cause.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// Keeps every gathering role as it should be until `stop`.
-pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
-    while !stop.is_cancelled() {
-        let (_, mut roles) = state.store.list_and_watch(known(GROUP, "clusterroles").collection(), "");
-        loop {
-            if let Err(error) = gather(&state).await {
-                tracing::warn!(%error, "cannot write what a cluster role gathers");
-                tokio::select! {
-                    () = stop.cancelled() => return,
-                    () = tokio::time::sleep(RETRY_AFTER) => continue,
-                }
-            }
-            let next = tokio::select! {
-                () = stop.cancelled() => return,
-                next = roles.next() => next,
-            };
-            // What has happened already is gathered in one go.
-            while let Some(Some(_)) = roles.next().now_or_never() {}
-            if next.is_none() {
-                break;
-            }
-        }
-    }
+/// Keeps every gathering role as it should be.
+pub(crate) async fn keep(state: Arc<State>) {
+    let roles = source(&state.store, known(GROUP, "clusterroles").collection(), "", |_| ());
+    let gather = move || {
+        let state = Arc::clone(&state);
+        async move { gather(&state).await }.boxed()
+    };
+    keep_right("clusterrole-aggregation-controller", vec![roles], gather).await;
 }
 
 pub(super) async fn gather(state: &State) -> Result<(), Status> {

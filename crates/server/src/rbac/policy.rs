@@ -19,7 +19,9 @@ const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// Makes the default roles and bindings. Those that are there get back rules that they lost; what was added stays, except in
 /// roles that gather ([`super::aggregate`]).
 pub(crate) async fn bootstrap(state: &State) -> Result<(), Status> {
-    let made = cluster_roles().into_iter().map(|(name, rules, aggregates)| role(state, name, rules, aggregates));
+    let mut roles = cluster_roles();
+    roles.extend(controllers().into_iter().map(|(_, name, rules)| (name, rules, None)));
+    let made = roles.into_iter().map(|(name, rules, aggregates)| role(state, name, rules, aggregates));
     try_join_all(made).await?;
     let bound = bindings().into_iter().map(|(name, subjects)| {
         let binding = json!({
@@ -104,7 +106,8 @@ fn groups(names: &[&str]) -> Value {
 
 /// Who has which role, cluster-wide. Each binding is called like its role.
 fn bindings() -> Vec<(&'static str, Value)> {
-    vec![
+    let account = |name: &str| json!([{ "kind": "ServiceAccount", "name": name, "namespace": "kube-system" }]);
+    let mut bindings = vec![
         ("cluster-admin", groups(&["system:masters"])),
         ("system:basic-user", groups(&["system:authenticated"])),
         ("system:discovery", groups(&["system:authenticated"])),
@@ -114,7 +117,9 @@ fn bindings() -> Vec<(&'static str, Value)> {
         ("system:kube-scheduler", user("system:kube-scheduler")),
         ("system:kube-controller-manager", user("system:kube-controller-manager")),
         ("system:node-proxier", user("system:kube-proxy")),
-    ]
+    ];
+    bindings.extend(controllers().into_iter().map(|(name, role, _)| (role, account(name))));
+    bindings
 }
 
 /// What people work with inside a namespace, besides access itself.
@@ -272,7 +277,7 @@ fn cluster_roles() -> Vec<(&'static str, Vec<Value>, Option<&'static str>)> {
         ),
         ("system:aggregated-metrics-reader", vec![metrics()], None),
         ("system:kube-scheduler", scheduler(), None),
-        ("system:kube-controller-manager", controllers(), None),
+        ("system:kube-controller-manager", vec![on(&READ, &["*"], &["*"])], None),
         ("system:node", node(), None),
         (
             "system:node-proxier",
@@ -327,25 +332,50 @@ fn scheduler() -> Vec<Value> {
     ]
 }
 
-/// One role for all controllers: they live in one process and trust each other. The collector must reach every kind.
-fn controllers() -> Vec<Value> {
-    let mut all = READ.to_vec();
-    all.extend(WRITE);
+/// What each controller does, by its service account in `kube-system`: that, its role, and the rules. What they only read is read
+/// for all of them by the user `system:kube-controller-manager`, who writes nothing.
+fn controllers() -> Vec<(&'static str, &'static str, Vec<Value>)> {
+    let events = || on(&["create", "patch", "update"], &["", "events.k8s.io"], &["events"]);
+    let delete_pods = || [on(&["delete", "get", "list"], &[""], &["pods"]), on(&["patch"], &[""], &["pods/status"])];
+    let controller = |account, role, pods: &[Value], others: &[Value]| (account, role, [pods, others].concat());
     vec![
-        on(&READ, &["*"], &["*"]),
-        on(&["delete", "patch", "update"], &["*"], &["*"]),
-        on(
-            &all,
-            &[""],
-            &["endpoints", "events", "persistentvolumeclaims", "pods", "secrets", "serviceaccounts", "configmaps"],
+        controller(
+            "pod-garbage-collector",
+            "system:controller:pod-garbage-collector",
+            &delete_pods(),
+            &[on(&["get", "list"], &[""], &["nodes"])],
         ),
-        on(&all, &["apps"], &["controllerrevisions", "replicasets"]),
-        on(&all, &["batch"], &["jobs"]),
-        on(&all, &["discovery.k8s.io"], &["endpointslices"]),
-        on(&all, &["events.k8s.io"], &["events"]),
-        on(&all, &["coordination.k8s.io"], &["leases"]),
-        on(&["create"], &[""], &["pods/eviction", "serviceaccounts/token"]),
-        on(&["create"], &["authentication.k8s.io"], &["tokenreviews"]),
-        on(&["create"], &["authorization.k8s.io"], &["subjectaccessreviews"]),
+        controller(
+            "taint-eviction-controller",
+            "system:controller:taint-eviction-controller",
+            &delete_pods(),
+            &[on(&["get"], &[""], &["nodes"]), events()],
+        ),
+        controller(
+            "node-controller",
+            "system:controller:node-controller",
+            &[on(&["get", "list"], &[""], &["pods"]), on(&["patch", "update"], &[""], &["pods/status"])],
+            &[
+                on(&["get", "list", "patch", "update"], &[""], &["nodes"]),
+                on(&["patch", "update"], &[""], &["nodes/status"]),
+                events(),
+            ],
+        ),
+        controller(
+            "disruption-controller",
+            "system:controller:disruption-controller",
+            &[on(&READ, &[""], &["pods"]), on(&["patch", "update"], &[""], &["pods/status"])],
+            &[
+                on(&READ, &["policy"], &["poddisruptionbudgets"]),
+                on(&["update"], &["policy"], &["poddisruptionbudgets/status"]),
+                events(),
+            ],
+        ),
+        controller(
+            "generic-garbage-collector",
+            "system:controller:generic-garbage-collector",
+            &[on(&["delete", "get", "list", "patch", "update", "watch"], &["*"], &["*"])],
+            &[events()],
+        ),
     ]
 }

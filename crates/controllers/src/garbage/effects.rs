@@ -1,8 +1,9 @@
-//! The collector's hands: what it asks the server, and what it does there. Everything is checked live before it is done.
+//! What the collector asks the server, and what it does there. Everything is checked live before it is done.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use frame::{Applied, Effects};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
 use kube::api::{
@@ -11,10 +12,10 @@ use kube::api::{
 use serde_json::json;
 use tracing::{debug, info};
 
-use super::graph::{Leaving, Owner, Standing, Thing, Uid};
+use super::graph::{Collection, Graph, Leaving, Need, Owner, Standing, Thing, Uid};
 use super::plan::{Plan, Verdict, plan};
 use super::resources::ResourceId;
-use crate::events::Teller;
+use crate::events::EventRecorder;
 
 /// How often another writer of an object may get in between.
 const TRIES: usize = 5;
@@ -39,31 +40,38 @@ pub(super) enum Failure {
     Contended,
     #[error("{0} dependents are still to be heard of")]
     Behind(usize),
-    #[error("the collector broke on it")]
-    Broke(#[source] supervision::Panic),
 }
 
 /// What the collector can do. Shared by everything that is under way.
-pub(super) struct Hands {
-    pub(super) client: kube::Client,
-    pub(super) resources: Vec<ResourceId>,
-    pub(super) teller: Teller,
+pub(super) struct GarbageEffects {
+    client: kube::Client,
+    resources: Vec<ResourceId>,
+    recorder: EventRecorder,
     absent: Mutex<BTreeSet<Place>>,
     told: Mutex<BTreeSet<(Uid, Uid)>>,
 }
 
-impl Hands {
-    pub(super) fn new(client: kube::Client, resources: Vec<ResourceId>, teller: Teller) -> Self {
-        Self { client, resources, teller, absent: Mutex::default(), told: Mutex::default() }
+impl Effects<Graph> for GarbageEffects {
+    type Error = Failure;
+
+    async fn apply(&self, _: &Uid, Collection { thing, need }: &Collection) -> Result<Applied<()>, Failure> {
+        match need {
+            Need::Nothing => {}
+            Need::Orphaning => self.orphan(thing).await?,
+            Need::LettingGo { circle } => self.let_go(thing, circle).await?,
+            Need::Judging { owners, has_dependents } => self.judge(thing, owners, *has_dependents).await?,
+        }
+        Ok(Applied::new(()))
+    }
+}
+
+impl GarbageEffects {
+    pub(super) fn new(client: kube::Client, resources: Vec<ResourceId>, recorder: EventRecorder) -> Self {
+        Self { client, resources, recorder, absent: Mutex::default(), told: Mutex::default() }
     }
 
     /// Looks at the owners of `thing`, live where the graph does not know, and does what follows.
-    pub(super) async fn judge(
-        &self,
-        thing: &Thing,
-        known: &[(Owner, Standing)],
-        has_dependents: bool,
-    ) -> Result<(), Failure> {
+    async fn judge(&self, thing: &Thing, known: &[(Owner, Standing)], has_dependents: bool) -> Result<(), Failure> {
         let Some(live) = self.look(thing).await? else { return Ok(()) };
         if live.metadata.deletion_timestamp.is_some() {
             return Ok(());
@@ -100,7 +108,7 @@ impl Hands {
 
     /// Makes every dependent forget `thing`, then lets it go. They are listed live: one that was missed would be
     /// collected with its owner, and that is what orphaning promises not to do.
-    pub(super) async fn orphan(&self, thing: &Thing) -> Result<(), Failure> {
+    async fn orphan(&self, thing: &Thing) -> Result<(), Failure> {
         for (resource, dependent) in self.dependents(thing).await? {
             let Some(dependent) = to_thing(&resource, &dependent) else { continue };
             self.forget(&dependent, std::slice::from_ref(&thing.uid)).await?;
@@ -109,7 +117,7 @@ impl Hands {
     }
 
     /// Lets `thing` go if, live, nothing outside `circle` holds it.
-    pub(super) async fn let_go(&self, thing: &Thing, circle: &BTreeSet<Uid>) -> Result<(), Failure> {
+    async fn let_go(&self, thing: &Thing, circle: &BTreeSet<Uid>) -> Result<(), Failure> {
         let holds = |dependent: &Meta| {
             let blocks = owners(dependent).iter().any(|owner| owner.uid == thing.uid && owner.blocks);
             blocks && dependent.uid().is_none_or(|uid| !circle.contains(uid.as_str()))
@@ -273,7 +281,7 @@ impl Hands {
             "ownerRef [{version}/{}, namespace: {}, name: {}, uid: {}] does not exist in namespace {:?}",
             owner.kind, thing.namespace, owner.name, owner.uid, &*thing.namespace
         );
-        self.teller.warn(thing.reference(), "OwnerRefInvalidNamespace", &message);
+        self.recorder.warn(thing.reference(), "OwnerRefInvalidNamespace", &message);
     }
 }
 

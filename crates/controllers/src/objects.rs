@@ -1,0 +1,99 @@
+//! Objects by UID, found by what they have in common: their owner, their node, their namespace.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Objects, and the ways to find them. What is kept is whatever the controller needs of each: an excerpt, or an `Arc` that others
+/// have too.
+#[derive(Clone, Debug)]
+pub(crate) struct Objects<T, const INDICES: usize> {
+    objects: BTreeMap<Arc<str>, T>,
+    /// For each index, whom it finds under which word.
+    found: [BTreeMap<Arc<str>, BTreeSet<Arc<str>>>; INDICES],
+    words: [fn(&T) -> Option<Arc<str>>; INDICES],
+}
+
+impl<T, const INDICES: usize> Objects<T, INDICES> {
+    /// Nothing yet. Each index finds an object by the word it answers, if any.
+    pub(crate) fn new(words: [fn(&T) -> Option<Arc<str>>; INDICES]) -> Self {
+        Self { objects: BTreeMap::new(), found: std::array::from_fn(|_| BTreeMap::new()), words }
+    }
+
+    /// The object with this UID.
+    pub(crate) fn get(&self, uid: &str) -> Option<&T> {
+        self.objects.get(uid)
+    }
+
+    /// Every object, with its UID.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &T)> {
+        self.objects.iter()
+    }
+
+    /// Those whom the index of this number finds under `word`.
+    pub(crate) fn under(&self, index: usize, word: &str) -> impl Iterator<Item = (&Arc<str>, &T)> {
+        let uids = self.found.get(index).and_then(|found| found.get(word)).into_iter().flatten();
+        uids.filter_map(|uid| self.objects.get_key_value(uid))
+    }
+
+    /// Takes in an object as it is. Answers what it was before.
+    pub(crate) fn put(&mut self, uid: Arc<str>, object: T) -> Option<T> {
+        let old = self.remove(&uid);
+        for (found, word) in self.found.iter_mut().zip(self.words) {
+            if let Some(word) = word(&object) {
+                found.entry(word).or_default().insert(Arc::clone(&uid));
+            }
+        }
+        self.objects.insert(uid, object);
+        old
+    }
+
+    /// Changes what is known of an object besides what it is found by.
+    pub(crate) fn get_mut(&mut self, uid: &str) -> Option<&mut T> {
+        self.objects.get_mut(uid)
+    }
+
+    /// An object is gone. Answers what it was.
+    pub(crate) fn remove(&mut self, uid: &str) -> Option<T> {
+        let object = self.objects.remove(uid)?;
+        for (found, word) in self.found.iter_mut().zip(self.words) {
+            let Some(word) = word(&object) else { continue };
+            if let Some(uids) = found.get_mut(&word) {
+                uids.remove(uid);
+                if uids.is_empty() {
+                    found.remove(&word);
+                }
+            }
+        }
+        Some(object)
+    }
+
+    /// Who is here and not in a list of everything.
+    pub(crate) fn missing_from(&self, listed: &BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
+        self.objects.keys().filter(|uid| !listed.contains(*uid)).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_found_by_what_they_have_in_common() {
+        let words: [fn(&(&'static str, &'static str)) -> Option<Arc<str>>; 2] =
+            [|it| Some(it.0.into()), |it| (!it.1.is_empty()).then(|| it.1.into())];
+        let mut objects = Objects::new(words);
+        objects.put("1".into(), ("ns", "owner"));
+        objects.put("2".into(), ("ns", ""));
+        objects.put("3".into(), ("other", "owner"));
+        let under = |objects: &Objects<_, 2>, index, word: &str| -> Vec<String> {
+            objects.under(index, word).map(|(uid, _)| uid.to_string()).collect()
+        };
+        assert_eq!(under(&objects, 0, "ns"), ["1", "2"]);
+        assert_eq!(under(&objects, 1, "owner"), ["1", "3"]);
+        assert_eq!(objects.put("1".into(), ("ns", "second")), Some(("ns", "owner")));
+        assert_eq!((under(&objects, 1, "owner"), under(&objects, 1, "second")), (vec!["3".into()], vec!["1".into()]));
+        objects.remove("2");
+        assert_eq!(under(&objects, 0, "ns"), ["1"]);
+        assert_eq!(objects.missing_from(&BTreeSet::from(["3".into()])), ["1".into()]);
+    }
+}
