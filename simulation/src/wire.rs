@@ -89,6 +89,9 @@ impl tower::Service<Request<ClientBody>> for Wire {
     }
 }
 
+/// How long something is under way.
+type Way = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// An answer that may be cut off.
 pub struct CutBody {
     body: server::Body,
@@ -96,7 +99,7 @@ pub struct CutBody {
     life: Life,
     is_watch: bool,
     /// What was sent and is not here yet.
-    coming: Option<(Frame<Bytes>, Pin<Box<dyn Future<Output = ()> + Send>>)>,
+    coming: Option<(Frame<Bytes>, Way)>,
 }
 
 impl http_body::Body for CutBody {
@@ -119,7 +122,7 @@ impl http_body::Body for CutBody {
                     let way = Box::pin(async move { life.seam("api.watch.frame", "-").await });
                     self.coming = Some((frame, way));
                 }
-                other => return other,
+                other @ (Poll::Ready(_) | Poll::Pending) => return other,
             }
         }
         let Some((_, way)) = &mut self.coming else { return Poll::Pending };
