@@ -38,6 +38,9 @@ pub(crate) enum BusError {
     /// This is no D-Bus, or one we do not speak.
     #[error("the system bus says something that cannot be read: {0}")]
     Odd(&'static str),
+    /// What it says brought a mistake of ours to light.
+    #[error("the talk with the system bus broke: {0}")]
+    Broke(supervision::Panic),
 }
 
 /// What is asked of whom.

@@ -31,7 +31,8 @@ pub(crate) fn listen(needed: Duration) -> mpsc::UnboundedReceiver<Announcement> 
     let thread = std::thread::Builder::new().name("logind".to_owned()).spawn(move || {
         let mut complained = false;
         while !told.is_closed() {
-            match follow(needed, &told) {
+            let heard = supervision::catch_blocking("logind", || follow(needed, &told));
+            match heard.unwrap_or_else(|panic| Err(BusError::Broke(panic))) {
                 Ok(()) => return info!("there is no system bus; a shutdown of the machine is told by SIGPWR alone"),
                 Err(error) if !complained => {
                     complained = true;

@@ -58,6 +58,7 @@ impl Machine {
             images_kept: config.images_kept,
             pod_pids_max: config.pod_pids_max,
             allowed_sysctls: config.allowed_sysctls.clone(),
+            traffic: Arc::new(node::NoTraffic),
             static_pods: Some(dir.join("manifests")),
             version: VERSION.to_owned(),
             api_port,

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
     if let Some(code) = runtime::shim::run_if_asked() {
         return code;
     }
+    supervision::count_panics();
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Server(args) => server_command::run(&args).map(|()| ExitCode::SUCCESS),

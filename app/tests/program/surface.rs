@@ -1,20 +1,25 @@
 //! Everything that the shipped server announces in its own OpenAPI, asked by chance over HTTPS: nothing breaks it.
 //!
-//! Chance is the same every time, and another with `SEED`; `ASK_SECONDS` says for how long it is asked.
+//! Chance is the same every time, and another with `SEED`; `ASK_SECONDS` says for how long it is asked. What chance would find
+//! too rarely is asked for one by one: sizes around every limit, depths, every verb of every subresource, odd streams.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
 
 #[path = "../../../crates/server/tests/api/surface/chance.rs"]
 mod chance;
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt as _;
-use kube::client::Body;
-use serde_json::Value;
+use kube::client::{Body, ConfigExt as _};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 use chance::{ACCEPTS, Dice, Operation, complaint};
 
@@ -35,8 +40,16 @@ impl Drop for Server {
     }
 }
 
+/// The program as it ships, as for every test of the whole: what a panic does is another thing in another build.
+fn program() -> PathBuf {
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/bin/adieu");
+    let program = std::env::var_os("ADIEU").map_or(shipped, PathBuf::from);
+    assert!(program.exists(), "{} is missing; run scripts/build", program.display());
+    program
+}
+
 fn start(dir: &Path) -> Server {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_adieu"));
+    let mut command = Command::new(program());
     command.args(["server", "--api", "127.0.0.1:0", "--data-dir"]).arg(dir).stdin(Stdio::null());
     let log = std::fs::File::create(dir.join("stderr")).unwrap();
     let mut server = Server(command.stdout(Stdio::piped()).stderr(log).spawn().unwrap());
@@ -126,9 +139,211 @@ async fn nothing_that_can_be_asked_over_https_breaks_the_program() {
     println!("{done} of {asked} done");
     assert!(problems.is_empty(), "{}", problems.join("\n"));
     assert!(done > 0, "chance asked for nothing that could be done: {asked}");
+    is_whole(&mut server, &client, dir.path()).await;
+}
+
+/// The process lives, answers, and nothing in it has panicked.
+async fn is_whole(server: &mut Server, client: &kube::Client, dir: &Path) {
     assert!(server.0.try_wait().unwrap().is_none(), "it still runs");
-    assert_eq!(read(&client, "/version").await["major"], "1");
+    assert_eq!(read(client, "/version").await["major"], "1");
+    let page = client.request_text(http::Request::get("/metrics").body(Vec::new()).unwrap()).await.unwrap();
+    assert!(page.contains("# TYPE adieu_panics_total counter"));
+    let panics: Vec<&str> = page.lines().filter(|line| line.starts_with("adieu_panics_total")).collect();
     let mut log = String::new();
-    std::fs::File::open(dir.path().join("stderr")).unwrap().read_to_string(&mut log).unwrap();
-    assert!(!log.contains("panicked"), "{log}");
+    std::fs::File::open(dir.join("stderr")).unwrap().read_to_string(&mut log).unwrap();
+    assert!(panics.is_empty() && !log.contains("panicked"), "{panics:?} {log}");
+}
+
+/// Somebody who says over TLS what no library lets them say.
+struct Rude {
+    connector: TlsConnector,
+    address: String,
+}
+
+/// Asks for an upgrade, as streams need it.
+const UPGRADES: [&str; 3] = [
+    "",
+    "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n",
+    "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+     Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n",
+];
+
+impl Rude {
+    async fn new(dir: &Path) -> Self {
+        let kubeconfig = kube::config::Kubeconfig::read_from(dir.join("admin.kubeconfig")).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
+        let mut tls = config.rustls_client_config().unwrap();
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let address = config.cluster_url.authority().unwrap().to_string();
+        Self { connector: TlsConnector::from(Arc::new(tls)), address }
+    }
+
+    /// Sends a request and checks that it is answered: with a code of HTTP, and never because something broke. Answers the code.
+    async fn says(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> u16 {
+        let shown = format!("{method} {:.100} of {} bytes, {} of body", path, path.len(), body.len());
+        let head = format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{headers}Content-Length: {}\r\n\r\n", body.len());
+        let answered = tokio::time::timeout(PATIENCE, self.converse(&head, body)).await;
+        let (code, text) = answered.unwrap_or_else(|_| panic!("no answer: {shown}"));
+        let code = code.unwrap_or_else(|| panic!("no answer of HTTP but {text:?}: {shown}"));
+        // There is no node: whoever asks for one in words that can be read is told so.
+        let is_known = text.contains("cannot reach node");
+        assert!(code < 500 || code == 504 || is_known, "{code} {text}: {shown}");
+        code
+    }
+
+    async fn converse(&self, head: &str, body: &[u8]) -> (Option<u16>, String) {
+        let stream = TcpStream::connect(&self.address).await.unwrap();
+        let name = ServerName::try_from("127.0.0.1").unwrap();
+        let (mut read, mut write) = tokio::io::split(self.connector.connect(name, stream).await.unwrap());
+        let saying = async {
+            // Whoever is refused early is not listened to any more.
+            if write.write_all(head.as_bytes()).await.is_ok() && write.write_all(body).await.is_ok() {
+                let _ = write.flush().await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let hearing = async {
+            let mut heard = Vec::new();
+            let mut buffer = [0; 16 * 1024];
+            while !is_complete(&heard, head.starts_with("HEAD "))
+                && let Ok(count @ 1..) = read.read(&mut buffer).await
+            {
+                heard.extend_from_slice(&buffer[..count]);
+            }
+            heard
+        };
+        let heard = tokio::select! {
+            heard = hearing => heard,
+            () = saying => Vec::new(),
+        };
+        let text = String::from_utf8_lossy(&heard).into_owned();
+        let code = text.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+        (code, text)
+    }
+}
+
+/// Whether a whole answer is there: its head, and as much as that says; of one without a length, its head is enough.
+fn is_complete(heard: &[u8], has_no_body: bool) -> bool {
+    let Some(end) = heard.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
+    let (head, body) = (String::from_utf8_lossy(&heard[..end]).to_ascii_lowercase(), &heard[end + 4..]);
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.trim().parse().ok());
+    has_no_body || length.is_none_or(|length: usize| body.len() >= length)
+}
+
+/// A pod on a node that is not there, so that whatever is asked of it goes as far as it can.
+async fn place_pod(client: &kube::Client) {
+    let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "placed" },
+        "spec": { "nodeName": "away", "containers": [{ "name": "app", "image": "busybox" }] } });
+    let path = "/api/v1/namespaces/default/pods";
+    let send = |method: &str, path: String, body: &Value| {
+        let request = http::Request::builder().method(method).uri(path).header("content-type", "application/json");
+        client.request::<Value>(request.body(body.to_string().into_bytes()).unwrap())
+    };
+    let mut pod = send("POST", path.to_owned(), &pod).await.unwrap();
+    let running = json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } });
+    pod["status"] = json!({ "phase": "Running", "containerStatuses": [{
+        "name": "app", "image": "busybox", "imageID": "", "ready": true, "restartCount": 0, "state": running }] });
+    send("PUT", format!("{path}/placed/status"), &pod).await.unwrap();
+}
+
+/// [SE-90] Bodies, headers, URLs and queries around every limit, depths beyond what is taken, every verb of every subresource,
+/// and odd words for streams are answers of HTTP.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_too_large_too_deep_or_too_odd_breaks_the_program() {
+    const POD: &str = "/api/v1/namespaces/default/pods/placed";
+    const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = start(dir.path());
+    let client = client(dir.path()).await;
+    place_pod(&client).await;
+    let rude = Rude::new(dir.path()).await;
+
+    for length in [60_000, 65_534, 65_535, 65_536, 100_000, 1 << 20] {
+        let code = rude.says("GET", &format!("/{}", "a".repeat(length - 1)), "", b"").await;
+        assert_eq!(matches!(code, 414 | 431), length > 65_534, "{code} for a URL of {length}");
+    }
+    for length in [1 << 10, 16 << 10, 64 << 10, 300 << 10, 1 << 20] {
+        let code = rude.says("GET", "/version", &format!("X-Long: {}\r\n", "a".repeat(length)), b"").await;
+        assert!(matches!(code, 200 | 431), "{code} for a header of {length}");
+    }
+    for count in [90, 100, 101, 5_000] {
+        let headers: String = (0..count).map(|number| format!("X-{number}: a\r\n")).collect();
+        let code = rude.says("GET", "/version", &headers, b"").await;
+        assert!(matches!(code, 200 | 431), "{code} for {count} headers");
+    }
+    const BODY_MAX: usize = 3 << 20;
+    for length in [BODY_MAX - 1, BODY_MAX, BODY_MAX + 1, BODY_MAX + (1 << 20)] {
+        for media in ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"] {
+            let code = rude.says("POST", CONFIG_MAPS, &format!("Content-Type: {media}\r\n"), &vec![b'['; length]).await;
+            assert!(matches!(code, 400 | 413 | 415), "{code} for {length} of {media}");
+        }
+    }
+    for depth in [63, 64, 127, 128, 129, 1_000, 100_000] {
+        for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+            let deep = format!("{}1{}", open.repeat(depth), close.repeat(depth));
+            let object = format!("{{\"metadata\":{{\"name\":\"deep\"}},\"data\":{deep}}}");
+            for (method, path, media) in [
+                ("POST", CONFIG_MAPS.to_owned(), "application/json"),
+                ("POST", CONFIG_MAPS.to_owned(), "application/yaml"),
+                ("PUT", format!("{POD}/status"), "application/json"),
+                ("PATCH", POD.to_owned(), "application/merge-patch+json"),
+                ("PATCH", POD.to_owned(), "application/strategic-merge-patch+json"),
+                ("PATCH", POD.to_owned(), "application/json-patch+json"),
+                ("PATCH", format!("{POD}?fieldManager=a"), "application/apply-patch+yaml"),
+                ("DELETE", format!("{CONFIG_MAPS}/absent"), "application/json"),
+            ] {
+                let code = rude.says(method, &path, &format!("Content-Type: {media}\r\n"), object.as_bytes()).await;
+                assert!(matches!(code, 200..=499), "{code} for {depth} levels of {media}");
+            }
+        }
+    }
+
+    let verbs = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"];
+    let subresources = [
+        "status",
+        "log",
+        "exec",
+        "attach",
+        "portforward",
+        "binding",
+        "eviction",
+        "ephemeralcontainers",
+        "resize",
+        "scale",
+        "finalize",
+        "token",
+        "nonsense",
+        "log/log",
+        "%2e%2e",
+    ];
+    for method in verbs {
+        for subresource in subresources {
+            for body in ["", "{}"] {
+                let code = rude.says(method, &format!("{POD}/{subresource}"), UPGRADES[0], body.as_bytes()).await;
+                assert!(code >= 200, "{code} for {method} of {subresource}");
+            }
+        }
+    }
+
+    let of_logs = ["sinceTime", "tailLines", "limitBytes", "stream", "container"];
+    let of_streams: [(&str, &[&str]); 4] = [
+        ("log", &of_logs),
+        ("exec", &["command", "container", "tty"]),
+        ("attach", &["container", "stdin"]),
+        ("portforward", &["ports"]),
+    ];
+    for (subresource, names) in of_streams {
+        for name in names {
+            for word in [",", "%", "%2C", "+", "%C3%A4", "=", "9"] {
+                for bytes in [1, 30_000, 65_000] {
+                    let value = word.repeat((bytes / word.len()).max(1));
+                    for upgrade in UPGRADES.iter().take(if subresource == "log" { 1 } else { 3 }) {
+                        let path = format!("{POD}/{subresource}?command=a&{name}={value}");
+                        rude.says("GET", &path, upgrade, b"").await;
+                    }
+                }
+            }
+        }
+    }
+    is_whole(&mut server, &client, dir.path()).await;
 }

@@ -324,6 +324,12 @@ impl Status {
         Self::new(500, "StorageReadError", text).about(kind, name)
     }
 
+    /// 414: what is asked for does not fit into the address that it has to be passed on with.
+    pub fn uri_too_long(limit: usize) -> Self {
+        let message = format!("the request URI is too long: what it asks for has to fit into {limit} bytes");
+        Self::new(414, "URITooLong", message)
+    }
+
     /// 504: the asked-for revision lies in the future.
     pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
         let message = format!("Timeout: Too large resource version: {asked}, current: {current}");

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -56,7 +57,11 @@ impl Recorder {
         host: Option<String>,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, events) = mpsc::channel(BACKLOG);
-        (Self { queue, component, host }, store(client, events))
+        let storing =
+            supervision::keep_on("events", (client, events, Memory::default()), |(client, events, memory)| {
+                store(client, events, memory).boxed()
+            });
+        (Self { queue, component, host }, storing)
     }
 
     /// Tells people something about an object.
@@ -174,13 +179,12 @@ impl Memory {
     }
 }
 
-async fn store(client: kube::Client, mut events: mpsc::Receiver<Event>) {
-    let mut memory = Memory::default();
+async fn store(client: &kube::Client, events: &mut mpsc::Receiver<Event>, memory: &mut Memory) {
     while let Some(event) = events.recv().await {
         let mut retry = RETRY_LEAST;
         let mut refusals = 0;
         // One at a time: whoever reads them later reads them in the order in which things happened.
-        while let Err(error) = memory.store(&client, &event).await {
+        while let Err(error) = memory.store(client, &event).await {
             refusals += u32::from(matches!(error, kube::Error::Api(_)));
             if !is_worth_another_try(&error) || refusals >= REFUSALS_MOST {
                 debug!(%error, reason = event.reason, "an event could not be stored");

@@ -87,6 +87,9 @@ const NAMED_MOST: usize = 1000;
 /// How long one watch request may last; the server ends it and we resume.
 const WATCH_SECONDS: u32 = 280;
 
+/// What panics here are counted as. Whoever breaks begins with a list.
+const PART: &str = "follow";
+
 /// Follows `api`, restricted by a field selector, until the receiver is dropped.
 pub async fn follow<K>(api: Api<K>, field_selector: Option<String>, out: mpsc::Sender<Sight<K>>)
 where
@@ -99,7 +102,8 @@ where
         watch = watch.fields(selector);
     }
     let request = Request::new(api.resource_url());
-    follow_source(Whole { client: api.into_client(), request, list, watch, of: PhantomData }, out).await;
+    let source = Whole { client: api.into_client(), request, list, watch, of: PhantomData };
+    supervision::keep(PART, || follow_source(&source, &out)).await;
 }
 
 /// Follows all of `api`, and says how far, until the receiver is dropped.
@@ -108,7 +112,8 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let (request, list, watch) = (Request::new(api.resource_url()), ListParams::default(), watch_params());
-    follow_source(Whole { client: api.into_client(), request, list, watch, of: PhantomData }, out).await;
+    let source = Whole { client: api.into_client(), request, list, watch, of: PhantomData };
+    supervision::keep(PART, || follow_source(&source, &out)).await;
 }
 
 /// Follows what `api` says about its objects, their metadata without annotations and managed fields, until the receiver is
@@ -119,7 +124,8 @@ where
     K::DynamicType: Send + Sync,
 {
     let request = Request::new(api.resource_url());
-    follow_source(Metadata { client: api.into_client(), request, of: PhantomData }, out).await;
+    let source = Metadata { client: api.into_client(), request, of: PhantomData };
+    supervision::keep(PART, || follow_source(&source, &out)).await;
 }
 
 /// What `api` has, as far as it can be read.
@@ -299,7 +305,7 @@ impl Named {
     }
 }
 
-async fn follow_source<T: ResourceExt + Clone, M: Message<T>>(source: impl Source<T>, out: mpsc::Sender<M>) {
+async fn follow_source<T: ResourceExt + Clone, M: Message<T>>(source: &impl Source<T>, out: &mpsc::Sender<M>) {
     let mut named = Named { kind: source.kind(), keys: HashSet::new() };
     let mut pause = RETRY;
     while !out.is_closed() {
@@ -315,10 +321,10 @@ async fn follow_source<T: ResourceExt + Clone, M: Message<T>>(source: impl Sourc
         pause = RETRY;
         list.unreadable.iter().for_each(|unreadable| named.tell(unreadable));
         let mut revision = list.metadata.resource_version.clone().unwrap_or_default();
-        if !tell(&out, Change::Listed(list.items, revision.parse().ok())).await {
+        if !tell(out, Change::Listed(list.items, revision.parse().ok())).await {
             return;
         }
-        while let Resume::From(next) = watch_once(&source, revision, &mut named, &out).await {
+        while let Resume::From(next) = watch_once(source, revision, &mut named, out).await {
             revision = next;
         }
     }

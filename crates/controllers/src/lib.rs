@@ -22,10 +22,9 @@ mod tolerations;
 #[cfg(test)]
 mod woken;
 
-use std::time::Duration;
-
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Api;
+use supervision::within;
 use tokio::task::JoinSet;
 
 use feed::Feed;
@@ -38,36 +37,30 @@ pub use settings::Settings;
 const PODS: &str = "pods";
 const NODES: &str = "nodes";
 
-/// The pause before everything begins anew.
-const RESTART: Duration = Duration::from_secs(1);
-
-/// Runs every controller but the scheduler until it is dropped.
+/// Runs every controller but the scheduler until it is dropped. Panics if one of them does: they share what they hear, and whoever
+/// runs this starts them again together. Nothing is remembered but pace, so that costs a list.
 pub async fn run(clients: Clients, settings: Settings) {
-    loop {
-        run_once(&clients, settings).await;
-        // Nothing is remembered but pace, so whoever breaks costs a list. A helper that keeps parts of the program running can
-        // take the place of this loop.
-        tracing::error!("a controller ended; all of them begin anew");
-        tokio::time::sleep(RESTART).await;
-    }
-}
-
-/// Runs them until one ends, which none does by itself.
-async fn run_once(clients: &Clients, settings: Settings) {
     let mut tasks = JoinSet::new();
     let mut pods = Feed::new(PODS, Api::<PodView>::all(clients.read()));
     let mut nodes = Feed::new(NODES, Api::<Node>::all(clients.read()));
-    tasks.spawn(pod_gc::run(clients, settings, &mut pods, &mut nodes));
-    let evicting = taint_eviction::run(clients, settings, &mut pods, &mut nodes, &mut tasks);
-    tasks.spawn(evicting);
-    let counting = disruption::run(clients, settings, &mut pods, &mut tasks);
-    tasks.spawn(counting);
-    let watching = nodes::run(clients, settings, &mut nodes, &mut tasks);
-    tasks.spawn(watching);
-    tasks.spawn(garbage::run(clients.clone(), settings));
+    tasks.spawn(within("pod-gc", pod_gc::run(&clients, settings, &mut pods, &mut nodes)));
+    let evicting = taint_eviction::run(&clients, settings, &mut pods, &mut nodes, &mut tasks);
+    tasks.spawn(within("taint-eviction", evicting));
+    let counting = disruption::run(&clients, settings, &mut pods, &mut tasks);
+    tasks.spawn(within("disruption", counting));
+    let watching = nodes::run(&clients, settings, &mut nodes, &mut tasks);
+    tasks.spawn(within("nodes", watching));
+    tasks.spawn(supervision::keep("garbage", move || garbage::run(clients.clone(), settings)));
     pods.start(&mut tasks);
     nodes.start(&mut tasks);
-    if let Some(Err(error)) = tasks.join_next().await {
-        tracing::error!(%error, "a controller broke");
+    until_one_breaks(tasks).await;
+}
+
+/// Waits for parts that begin anew together.
+async fn until_one_breaks(mut tasks: JoinSet<()>) {
+    while let Some(ended) = tasks.join_next().await {
+        if let Some(payload) = ended.err().and_then(|error| error.try_into_panic().ok()) {
+            std::panic::resume_unwind(payload);
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! The loop of one pod: wait, decide, remember, act.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lifecycle::{Effect, Input, Moment, PodStatus, PodWorker, Probe, Wake, Wall};
 use runtime_api::Runtime;
+use supervision::{Backoff, Panic};
 use timeline::{Appended, Clock, Journal, JournalError, Record};
 use tokio::sync::{mpsc, watch};
-use tracing::{Instrument, info, info_span, trace};
+use tracing::{Instrument, error, info, info_span, trace};
 
 use crate::flaws::{self, Flaw};
 use crate::hands::Hands;
@@ -22,6 +24,9 @@ pub struct Progress {
     /// When it must be gone, once it is leaving.
     pub deadline: Option<Moment>,
 }
+
+/// So many facts may wait while a driver rests.
+const WAITING_MAX: usize = 512;
 
 /// So many steps are kept of a life before it is folded, once its pod is calm.
 const FOLD_AFTER: usize = 200;
@@ -39,7 +44,16 @@ pub struct Memory {
 pub struct Driver<R: Runtime> {
     uid: String,
     worker: PodWorker,
+    /// The worker as the journal knows it, which is where its life goes on when the driver breaks.
+    remembered: PodWorker,
     inbox: mpsc::Receiver<Input>,
+    /// Facts that come before those in the inbox.
+    first: VecDeque<Input>,
+    /// The fact that is being told to the worker.
+    in_hand: Option<Input>,
+    /// The fact that the driver broke on the last time it broke.
+    suspect: Option<Input>,
+    backoff: Backoff,
     journal: Journal,
     memory: Memory,
     hands: Hands<R>,
@@ -62,32 +76,70 @@ impl<R: Runtime> Driver<R> {
             deadline: worker.deadline(),
         });
         let clock = hands.clock();
-        (Self { uid, worker, inbox, journal, memory, hands, progress, clock }, seen)
+        let driver = Self {
+            uid,
+            remembered: worker.clone(),
+            worker,
+            inbox,
+            first: VecDeque::new(),
+            in_hand: None,
+            suspect: None,
+            backoff: Backoff::default(),
+            journal,
+            memory,
+            hands,
+            progress,
+            clock,
+        };
+        (driver, seen)
     }
 
     /// Drives the pod to the end of its life. Ends early only if the journal can no longer be written: without a
     /// memory the node must not act.
-    pub async fn run(self) -> Result<(), Arc<JournalError>> {
+    ///
+    /// A panic does not end it: the worker is what the journal knows of it, and is told what the runtime has, as after a
+    /// restart of the node. It rests ever longer before that if it breaks again and again.
+    pub async fn run(mut self) -> Result<(), Arc<JournalError>> {
         let span = info_span!("pod", uid = %self.uid);
-        self.drive().instrument(span).await
+        let mut broke = None;
+        async {
+            loop {
+                match supervision::catch("driver", self.drive(broke)).await {
+                    Ok(ended) => return ended,
+                    Err(panic) => broke = Some(panic),
+                }
+            }
+        }
+        .instrument(span)
+        .await
     }
 
-    async fn drive(mut self) -> Result<(), Arc<JournalError>> {
+    async fn drive(&mut self, broke: Option<Panic>) -> Result<(), Arc<JournalError>> {
+        if let Some(panic) = broke {
+            self.begin_again(&panic).await;
+        }
         loop {
-            let Some((now, input)) = next(&self.clock, &mut self.inbox, self.worker.next_wake()).await else {
-                return Ok(());
+            let next = match self.first.pop_front() {
+                Some(input) => Some((self.clock.now(), input)),
+                None => next(&self.clock, &mut self.inbox, self.worker.next_wake()).await,
             };
+            let Some((now, input)) = next else { return Ok(()) };
             let Some(input) = self.hands.in_order(input) else { continue };
             trace!(?input, "told");
-            let before = self.worker.clone();
+            self.in_hand = Some(input.clone());
+            #[cfg(test)]
+            tests::pass(tests::Point::Told, &self.uid, &input);
+            let was_terminating = self.worker.is_terminating();
             let effects = self.worker.handle(now, input.clone());
             let mut unwritten = None;
-            if self.worker != before || !effects.is_empty() {
+            if self.worker != self.remembered || !effects.is_empty() {
                 unwritten = self.remember(now, &input, &effects).await?;
             }
+            #[cfg(test)]
+            tests::pass(tests::Point::Remembered, &self.uid, &input);
             self.hands.attend(&input, &self.worker);
             // Before anybody can see it elsewhere: whoever comes because this pod is over finds its room free.
-            self.tell(now, before.is_terminating());
+            self.tell(now, was_terminating);
             self.hands.tell_people(&effects, unwritten);
             for effect in effects {
                 if effect == Effect::Finish {
@@ -98,6 +150,50 @@ impl<R: Runtime> Driver<R> {
             // After acting, so that whoever hears "at rest" finds the last status already handed in.
             let at_rest = self.worker.is_at_rest();
             self.progress.send_if_modified(|p| std::mem::replace(&mut p.at_rest, at_rest) != at_rest);
+            self.in_hand = None;
+        }
+    }
+
+    /// Goes back to what the journal knows, and asks the runtime what has happened since.
+    async fn begin_again(&mut self, panic: &Panic) {
+        self.worker = self.remembered.clone();
+        let left = self.worker.deadline().map(|deadline| deadline.since(self.clock.now()));
+        let wait = rest(self.backoff.after_panic(Instant::now()), left);
+        let in_a_row = self.backoff.in_a_row();
+        error!(%panic, in_a_row, ?wait, input = ?self.in_hand, "the pod's driver broke; it begins again");
+        self.hands.tell_broken(format!("the node broke on this pod, {in_a_row} times in a row; its log says how"));
+        let retried = self.in_hand.take().filter(is_told_once);
+        if retried.is_some() && retried == self.suspect {
+            error!(input = ?self.suspect, "the driver broke on the same fact again, which is left out");
+            self.suspect = None;
+        } else if let Some(input) = retried {
+            self.suspect = Some(input.clone());
+            self.first.push_front(input);
+        }
+        self.rest(wait).await;
+        self.hands.drop_all().await;
+        let report = self.hands.report().await;
+        // Who leaves is told so first, lest it start what it was about to start.
+        let at = usize::from(self.first.front().is_some_and(asks_to_leave));
+        self.first.insert(at, Input::AgentRestarted { report });
+    }
+
+    /// Waits, but not when the pod is asked to leave: its time runs. Facts are taken meanwhile, so that nobody waits with them.
+    async fn rest(&mut self, wait: Duration) {
+        let over = tokio::time::sleep(wait);
+        tokio::pin!(over);
+        while self.first.len() < WAITING_MAX {
+            tokio::select! {
+                () = &mut over => return,
+                input = self.inbox.recv() => {
+                    let Some(input) = input else { return };
+                    let is_urgent = asks_to_leave(&input);
+                    self.first.push_back(input);
+                    if is_urgent {
+                        return;
+                    }
+                }
+            }
         }
     }
 
@@ -115,6 +211,7 @@ impl<R: Runtime> Driver<R> {
         let record =
             Record::Step { uid: self.uid.clone(), at: now, wall, input: input.clone(), effects: effects.to_vec() };
         let mut written = self.journal.append(record);
+        self.remembered.clone_from(&self.worker);
         // A container that crashes for months would be remembered crash by crash.
         if self.memory.steps >= FOLD_AFTER
             && let Some(calm) = self.worker.calm()
@@ -146,7 +243,7 @@ impl<R: Runtime> Driver<R> {
         });
     }
 
-    async fn finish(mut self) -> Result<(), Arc<JournalError>> {
+    async fn finish(&mut self) -> Result<(), Arc<JournalError>> {
         // First the memory, then the files: files that a crash leaves behind are swept at the next start.
         self.journal.append(Record::Forgotten { uid: self.uid.clone() }).await?;
         self.hands.let_go().await;
@@ -154,6 +251,20 @@ impl<R: Runtime> Driver<R> {
         info!("gone");
         Ok(())
     }
+}
+
+/// How long a driver rests that broke: never beyond the pod's deadline, if that is still to come.
+fn rest(backoff: Duration, left: Option<Duration>) -> Duration {
+    left.filter(|left| !left.is_zero()).map_or(backoff, |left| backoff.min(left))
+}
+
+/// Whether nobody else tells it again: of time and of what the runtime has the driver hears by itself.
+fn is_told_once(input: &Input) -> bool {
+    !matches!(input, Input::TimePassed | Input::AgentRestarted { .. })
+}
+
+fn asks_to_leave(input: &Input) -> bool {
+    matches!(input, Input::DeleteRequested { .. } | Input::KillRequested { .. })
 }
 
 /// The next thing to tell the worker: whatever comes first of a fact and the moment it asked for. `None` when nobody
@@ -200,3 +311,6 @@ fn acts_on_the_world(effect: &Effect) -> bool {
         | Effect::Finish => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! Performs what a worker asks for. Every effect is started here and its result comes back as an input.
 
+mod breaking;
 mod resizing;
 mod telling;
 
@@ -10,14 +11,16 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{LifecycleHandler, Pod};
 use lifecycle::{
     ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, KillOutcome,
-    Moment, PodWorker, Signal, TrafficNews, Wall,
+    Moment, PodWorker, Signal, Wall,
 };
 use runtime_api::{ContainerId, DurableHooks as _, Image, PodUid, Runtime, RuntimeError, SandboxSpec, Started};
+use supervision::Panic;
 use timeline::{Appended, Clock};
 use tokio::sync::{Mutex, Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::warn;
 
+use self::breaking::{PART, asked, caught};
 use self::telling::{Teller, Voice};
 use crate::events::Recorder;
 use crate::files::Files;
@@ -30,6 +33,7 @@ use crate::probing;
 use crate::publisher::{Flush, Publisher, SharedFacts};
 use crate::services::Services;
 use crate::sysctls::AllowedSysctls;
+use crate::traffic::{Traffic, TrafficReporter, TrafficRequest};
 use crate::translate::container::{ConfigError, Lookups, RunFacts, container_spec};
 use crate::translate::non_root::may_run_as;
 use crate::translate::pod_spec::hook_of;
@@ -75,6 +79,8 @@ pub struct Tools<R: Runtime> {
     pub pod_pids_max: Option<u64>,
     /// Which kernel parameters pods may set beside the safe ones.
     pub allowed_sysctls: AllowedSysctls,
+    /// Who steers the traffic of pods.
+    pub traffic: Arc<dyn Traffic>,
 }
 
 impl<R: Runtime> Tools<R> {
@@ -89,6 +95,9 @@ pub struct Hands<R: Runtime> {
     body: Arc<Body<R>>,
     publisher: Publisher,
     teller: Teller,
+    /// What goes on for as long as the pod has hands.
+    keepers: JoinSet<()>,
+    /// What is being done for the worker.
     tasks: JoinSet<()>,
     pulls: BTreeMap<ContainerName, AbortHandle>,
     /// Starts under way. None of them outlives its sandbox.
@@ -134,8 +143,8 @@ impl<R: Runtime> Hands<R> {
             inbox.clone(),
             tools.clock.clone(),
         );
-        let mut tasks = JoinSet::new();
-        tasks.spawn(publishing);
+        let mut keepers = JoinSet::new();
+        keepers.spawn(publishing);
         let (teller, voice, untold) = Teller::new();
         let body = Arc::new(Body {
             tools,
@@ -152,14 +161,15 @@ impl<R: Runtime> Hands<R> {
             voice,
         });
         let (resizing, flush) = (body.clone(), publisher.flush());
-        tasks.spawn(async move { resizing.keep_resources(flush).await });
+        keepers.spawn(async move { supervision::keep("resources", || resizing.keep_resources(flush.clone())).await });
         // Ends when it has said what it was given: nobody has to wait for that, and nobody cuts it short.
         tokio::spawn(telling::tell_all(body.clone(), untold));
         Self {
             body,
             publisher,
             teller,
-            tasks,
+            keepers,
+            tasks: JoinSet::new(),
             pulls: BTreeMap::new(),
             starts: JoinSet::new(),
             own_hooks: BTreeMap::new(),
@@ -223,15 +233,11 @@ impl<R: Runtime> Hands<R> {
             }
             // Told in their own order, and by the driver.
             Effect::Emit(_) | Effect::Finish => {}
-            // Nobody steers traffic yet: whoever asks is told so, and the rules go on without.
-            Effect::CutTraffic { .. } | Effect::AwaitSettled | Effect::WatchConnections => {
-                let news = TrafficNews::Failed { message: "this node does not steer traffic yet".to_owned() };
-                self.tasks.spawn(async move { body.tell(Input::Traffic(news)).await });
-            }
-            Effect::NotifyDrain { .. } => {
-                warn!("the program is not told of its drain: this node does not steer traffic yet")
-            }
-            Effect::RestoreTraffic => warn!("traffic is not restored: this node does not steer it yet"),
+            Effect::CutTraffic { how } => self.steer(TrafficRequest::Cut(how)),
+            Effect::AwaitSettled => self.steer(TrafficRequest::AwaitSettled),
+            Effect::WatchConnections => self.steer(TrafficRequest::WatchConnections),
+            Effect::NotifyDrain { until } => self.steer(TrafficRequest::NotifyDrain { until }),
+            Effect::RestoreTraffic => self.steer(TrafficRequest::Restore),
             Effect::KillAnswered { ticket, outcome } => {
                 // Whoever asked before a restart is not there to be told.
                 if let Some(waiter) = lock(&body.tools.waiters).remove(&ticket) {
@@ -239,6 +245,12 @@ impl<R: Runtime> Hands<R> {
                 }
             }
         }
+    }
+
+    /// Leaves it to whoever steers traffic.
+    fn steer(&mut self, request: TrafficRequest) {
+        let reporter = TrafficReporter::new(self.body.inbox.clone());
+        self.tasks.spawn(self.body.tools.traffic.perform(self.body.pod(), request, reporter));
     }
 
     /// Tells people what the worker has to say, once `unwritten` is on disk.
@@ -319,6 +331,7 @@ impl<R: Runtime> Hands<R> {
 
     /// The pod is over: ends what still runs on its behalf and forgets what was kept for it.
     pub async fn let_go(&mut self) {
+        self.keepers.shutdown().await;
         self.probes.clear();
         self.starts.shutdown().await;
         self.tasks.shutdown().await;
@@ -398,9 +411,10 @@ impl<R: Runtime> Hands<R> {
                 task.abort();
                 return body.hook_finished(instance, kind, HookOutcome::Cancelled).await;
             }
+            let id = container_id(&instance);
             let asked = match body.tools.runtime.durable_hooks() {
                 Some(_) if flaws::has(Flaw::LeavesHookRunning) => false,
-                Some(hooks) => hooks.cancel_hook(&body.uid, &container_id(&instance), hook_name(kind)).await.is_ok(),
+                Some(hooks) => caught(hooks.cancel_hook(&body.uid, &id, hook_name(kind))).await.is_ok(),
                 None => false,
             };
             if !asked {
@@ -439,7 +453,8 @@ impl<R: Runtime> Body<R> {
     async fn pull(&self, container: ContainerName, edition: u32) {
         // A pod that waits for a volume has use for no image yet. Nobody is late who ends all that at once.
         let _ = self.has_volumes.subscribe().wait_for(|made| *made).await;
-        let input = match self.obtain(&container).await {
+        let obtained = supervision::catch(PART, self.obtain(&container)).await;
+        let input = match obtained.unwrap_or_else(|panic| Err(("ErrImagePull", panic.to_string()))) {
             Ok(Image { stop_signal, .. }) => {
                 let stop_signal = stop_signal.filter(|_| !flaws::has(Flaw::ForgetsImageSignal));
                 Input::ImageReady { container, edition, stop_signal: stop_signal.map(Signal) }
@@ -500,8 +515,12 @@ impl<R: Runtime> Body<R> {
             ..sandbox_spec(&granted, &self.tools.machine.resolv_conf)
         };
         let run_facts = self.run_facts();
-        let (sandbox, volumes) =
-            tokio::join!(self.tools.runtime.create_sandbox(&spec), self.make_volumes(&pod, &run_facts));
+        let making =
+            async { tokio::join!(self.tools.runtime.create_sandbox(&spec), self.make_volumes(&pod, &run_facts)) };
+        let (sandbox, volumes) = match supervision::catch(PART, making).await {
+            Ok(made) => made,
+            Err(panic) => return self.tell(Input::SandboxFailed { message: panic.to_string() }).await,
+        };
         if let Err(error) = volumes {
             return self.tell(Input::VolumeFailed { message: words(&error) }).await;
         }
@@ -524,7 +543,9 @@ impl<R: Runtime> Body<R> {
 
     async fn start(&self, instance: Instance) {
         let asked = instance.clone();
-        let input = match self.try_start(&instance).await {
+        let started = supervision::catch(PART, self.try_start(&instance)).await;
+        let broken = |panic: Panic| Err(NotStarted::Refused("CreateContainerError", panic.to_string()));
+        let input = match started.unwrap_or_else(broken) {
             Ok(wall) => Input::Started { instance, wall },
             Err(NotStarted::Refused(reason, message)) => {
                 lock(&self.facts).know_refusal(&instance, self.tools.clock.wall_now());
@@ -649,7 +670,7 @@ impl<R: Runtime> Body<R> {
 
     async fn signal(&self, instance: Instance, signal: Signal) {
         let delivery = loop {
-            match self.tools.runtime.stop(&self.uid, &container_id(&instance), signal.0).await {
+            match caught(self.tools.runtime.stop(&self.uid, &container_id(&instance), signal.0)).await {
                 Ok(runtime_api::Delivery::Delivered) => break Delivery::Delivered,
                 Ok(runtime_api::Delivery::DeliveredBefore { boot_ms }) => {
                     break Delivery::DeliveredBefore { at: Moment::from_millis(boot_ms) };
@@ -666,7 +687,7 @@ impl<R: Runtime> Body<R> {
     }
 
     async fn kill(&self, instance: Instance) {
-        match self.tools.runtime.kill(&self.uid, &container_id(&instance)).await {
+        match caught(self.tools.runtime.kill(&self.uid, &container_id(&instance))).await {
             Ok(()) => {}
             // There is nobody left to kill; whoever reaps tells how it ended.
             Err(RuntimeError::NoSandbox { .. } | RuntimeError::NoContainer { .. }) => {}
@@ -679,7 +700,7 @@ impl<R: Runtime> Body<R> {
     }
 
     async fn remove_sandbox(&self) {
-        let input = match self.tools.runtime.remove_sandbox(&self.uid).await {
+        let input = match caught(self.tools.runtime.remove_sandbox(&self.uid)).await {
             Ok(()) => Input::SandboxRemoved,
             Err(error) => Input::SandboxRemovalFailed { message: words(&error) },
         };
@@ -704,7 +725,8 @@ impl<R: Runtime> Body<R> {
         let id = container_id(&instance);
         let asked = match self.tools.runtime.durable_hooks() {
             Some(hooks) => {
-                hooks.run_hook(&self.uid, &id, hook_name(kind), &command).await.map_err(|error| words(&error))
+                let asking = hooks.run_hook(&self.uid, &id, hook_name(kind), &command);
+                caught(asking).await.map_err(|error| words(&error))
             }
             None => Err("this container runtime cannot run hooks".to_owned()),
         };
@@ -719,7 +741,7 @@ impl<R: Runtime> Body<R> {
         let pod_ip = lock(&self.facts).pod_ip.clone().unwrap_or_else(|| self.tools.host_ip.clone());
         let outcome = match handler.and_then(|h| h.http_get).zip(container) {
             None => HookOutcome::Failed { message: "invalid handler".to_owned() },
-            Some((get, container)) => match probing::hook_request(&get, &container, &pod_ip).await {
+            Some((get, container)) => match asked(probing::hook_request(&get, &container, &pod_ip)).await {
                 Ok(remark) => {
                     if let Some(message) = remark {
                         self.emit(None, EventKind::Warning, "LifecycleHTTPFallback", message);

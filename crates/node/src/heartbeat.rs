@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use client::Sight;
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{
@@ -113,7 +114,11 @@ impl HealthBoard {
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (health, changes) = watch::channel(Health::default());
         let (shown_told, shown) = watch::channel(Health::default());
-        (Self { health, shown }, show(client, config, recorder, changes, shown_told))
+        let state = (client, config, recorder, changes, shown_told);
+        let showing = supervision::keep_on("node-status", state, |(client, config, recorder, changes, shown)| {
+            show(client, config, recorder, changes, shown).boxed()
+        });
+        (Self { health, shown }, showing)
     }
 
     /// How the node fares.
@@ -141,11 +146,11 @@ impl HealthBoard {
 }
 
 async fn show(
-    client: kube::Client,
-    config: NodeConfig,
-    recorder: Recorder,
-    mut changes: watch::Receiver<Health>,
-    shown: watch::Sender<Health>,
+    client: &kube::Client,
+    config: &NodeConfig,
+    recorder: &Recorder,
+    changes: &mut watch::Receiver<Health>,
+    shown: &watch::Sender<Health>,
 ) {
     // Somebody who has not heard of us for a while says so; they hear of us as soon as we hear of that.
     let (told, mut sights) = mpsc::channel(4);
@@ -167,7 +172,7 @@ async fn show(
         report_at = Instant::now() + REPORT;
         loop {
             let health = *changes.borrow_and_update();
-            match publish(&client, &config, &recorder, health).await {
+            match publish(client, config, recorder, health).await {
                 Ok(_) => {
                     shown.send_replace(health);
                     break;
@@ -224,8 +229,10 @@ fn is_unknown(node: &ApiNode) -> bool {
 pub async fn keep_alive(client: kube::Client, config: NodeConfig, node: ApiNode) {
     let api: Api<Lease> = Api::namespaced(client, LEASE_NAMESPACE);
     loop {
-        if let Err(error) = renew(&api, &config, &node).await {
-            warn!(%error, "the node's lease could not be renewed");
+        match supervision::catch("heartbeat", renew(&api, &config, &node)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(%error, "the node's lease could not be renewed"),
+            Err(panic) => warn!(%panic, "the renewal of the node's lease broke"),
         }
         tokio::time::sleep(RENEW).await;
     }

@@ -28,6 +28,7 @@ pub mod services;
 pub mod statics;
 pub mod streams;
 pub mod sysctls;
+pub mod traffic;
 pub mod translate;
 pub mod usage;
 pub mod volumes;
@@ -37,6 +38,7 @@ pub use machine::Machine;
 pub use memory::Memory;
 pub use node::{Node, NodeConfig, NodeError};
 pub use pods::{FLUSH, Farewell};
+pub use traffic::{NoTraffic, Traffic};
 
 use jiff::Timestamp;
 use timeline::Clock;

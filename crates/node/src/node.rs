@@ -27,6 +27,7 @@ use crate::room::Room;
 use crate::services::Services;
 use crate::statics::Folder;
 use crate::sysctls::AllowedSysctls;
+use crate::traffic::Traffic;
 use crate::volumes::Watches;
 
 /// What a node needs to know of itself.
@@ -48,6 +49,8 @@ pub struct NodeConfig {
     pub pod_pids_max: Option<u64>,
     /// Which kernel parameters pods may set beside the safe ones.
     pub allowed_sysctls: AllowedSysctls,
+    /// Who steers the traffic of pods; [`NoTraffic`](crate::NoTraffic) if nobody does.
+    pub traffic: Arc<dyn Traffic>,
     /// Where manifests of static pods are kept.
     pub static_pods: Option<PathBuf>,
     /// `v1.36.4+adieu.…`, as the API server reports it too.
@@ -141,6 +144,7 @@ impl<R: Runtime> Node<R> {
             host_ip: config.address.to_string(),
             pod_pids_max: config.pod_pids_max,
             allowed_sysctls: config.allowed_sysctls.clone(),
+            traffic: config.traffic.clone(),
         });
         let directory = Directory::new(Mutex::default());
         let mode = if config.takes_on_pods { Mode::Open } else { Mode::Closed };
@@ -240,7 +244,8 @@ impl<R: Runtime> Node<R> {
         match (&mut self.pods).await {
             Ok(Err(error)) => error,
             Ok(Ok(())) => std::future::pending().await,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+            // It goes on whatever breaks in it, and is aborted only by `stop`, which nobody waits beside.
+            Err(_) => std::future::pending().await,
         }
     }
 

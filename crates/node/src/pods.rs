@@ -45,6 +45,9 @@ use crate::translate::status::Facts;
 /// How long a pod that could not be taken on waits for the next try.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
+/// How long the table rests after a panic.
+const BREATH: Duration = Duration::from_millis(100);
+
 /// How many facts may wait for one driver.
 const INBOX: usize = 1024;
 
@@ -194,7 +197,20 @@ impl<R: Runtime> Pods<R> {
     }
 
     /// Routes facts until the node stops (all senders gone) or the journal fails.
+    ///
+    /// A fact that it breaks on is left out: the table is whole between any two, and every other pod goes on.
     pub async fn run(mut self, mut ears: Ears) -> Result<(), Arc<JournalError>> {
+        loop {
+            match supervision::catch("pods", self.route_all(&mut ears)).await {
+                Ok(ended) => return ended,
+                Err(panic) => error!(%panic, "the table of pods broke on a fact, which is left out"),
+            }
+            // Whatever it is, it does not take a whole processor.
+            tokio::time::sleep(BREATH).await;
+        }
+    }
+
+    async fn route_all(&mut self, ears: &mut Ears) -> Result<(), Arc<JournalError>> {
         loop {
             // What is rare comes first, so that nothing of it waits behind a stream that never ends.
             tokio::select! {
@@ -291,9 +307,10 @@ impl<R: Runtime> Pods<R> {
                 }
                 result
             }
+            // It begins again by itself, whatever breaks; and nobody aborts it.
             Err(error) => {
-                error!(%error, "a pod's driver broke");
-                std::panic::resume_unwind(error.into_panic())
+                error!(%error, "a pod's driver is gone");
+                Ok(())
             }
         }
     }

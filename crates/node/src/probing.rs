@@ -156,7 +156,8 @@ impl<R: Runtime> Watch<R> {
     }
 
     async fn ask(&self) -> Attempt {
-        attempt(&self.action, self.timing.timeout, |command| self.exec(command)).await
+        let asking = attempt(&self.action, self.timing.timeout, |command| self.exec(command));
+        supervision::catch("probe", asking).await.unwrap_or_else(|panic| Attempt::Error(panic.to_string()))
     }
 
     async fn exec(&self, command: Vec<String>) -> Result<ExecAnswer, String> {

@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use lifecycle::{Input, PodStatus};
@@ -81,7 +82,11 @@ impl Publisher {
         let (stored_told, stored) = watch::channel(0);
         let written = SharedWritten::default();
         let writer = Writer::new(client, node, facts, written.clone(), clock);
-        (Self { wanted, stored, written }, run(writer, inbox, wanted_seen, stored_told))
+        let state = (writer, inbox, wanted_seen, stored_told, Done::default());
+        let running = supervision::keep_on("publisher", state, |(writer, inbox, wanted, stored, done)| {
+            run(writer, inbox, wanted, stored, done).boxed()
+        });
+        (Self { wanted, stored, written }, running)
     }
 
     /// Let others see `status`.
@@ -152,30 +157,45 @@ impl Flush {
     }
 }
 
+/// What was done of what was asked for.
+#[derive(Default)]
+struct Done {
+    deletes: u64,
+    overwritten: u64,
+    /// It is under way, and nobody waits for the next change before it is done.
+    is_due: bool,
+}
+
 async fn run(
-    mut writer: Writer,
-    inbox: mpsc::Sender<Input>,
-    mut wanted: watch::Receiver<Wanted>,
-    stored: watch::Sender<u64>,
+    writer: &mut Writer,
+    inbox: &mpsc::Sender<Input>,
+    wanted: &mut watch::Receiver<Wanted>,
+    stored: &watch::Sender<u64>,
+    done: &mut Done,
 ) {
-    let (mut deletes_done, mut overwritten) = (0, 0);
+    // It broke over what it was asked for last: that is still to be done.
+    if done.is_due {
+        wanted.mark_changed();
+        writer.last = None;
+    }
     let mut retry = RETRY_LEAST;
     let mut repair_at = Instant::now();
     loop {
-        let is_due = overwritten != wanted.borrow().overwritten;
+        let is_due = done.overwritten != wanted.borrow().overwritten;
         tokio::select! {
             changed = wanted.changed() => if changed.is_err() { return },
             () = tokio::time::sleep_until(repair_at), if is_due => {}
         }
+        done.is_due = true;
         let mut no_later_than = None;
         loop {
             let want = wanted.borrow_and_update().clone();
-            if overwritten != want.overwritten && Instant::now() >= repair_at {
-                (overwritten, repair_at) = (want.overwritten, Instant::now() + REPAIR);
+            if done.overwritten != want.overwritten && Instant::now() >= repair_at {
+                (done.overwritten, repair_at) = (want.overwritten, Instant::now() + REPAIR);
                 writer.last = None;
             }
             let is_late = no_later_than.is_some_and(|at| Instant::now() >= at);
-            let can_wait = want.deletes == deletes_done && !is_late;
+            let can_wait = want.deletes == done.deletes && !is_late;
             match writer.write(want.status.as_ref(), can_wait).await {
                 Ok(Outcome::Stored) => {}
                 Ok(Outcome::CanWait) => {
@@ -197,11 +217,12 @@ async fn run(
                 }
             }
             retry = RETRY_LEAST;
-            if want.deletes > deletes_done {
-                deletes_done = want.deletes;
-                let answer = match writer.delete().await {
-                    Ok(()) => Input::ObjectDeleted,
-                    Err(error) => Input::ObjectDeleteFailed { message: error.to_string() },
+            if want.deletes > done.deletes {
+                done.deletes = want.deletes;
+                let answer = match supervision::catch("publisher", writer.delete()).await {
+                    Ok(Ok(())) => Input::ObjectDeleted,
+                    Ok(Err(error)) => Input::ObjectDeleteFailed { message: error.to_string() },
+                    Err(panic) => Input::ObjectDeleteFailed { message: panic.to_string() },
                 };
                 let failed = matches!(answer, Input::ObjectDeleteFailed { .. });
                 if !(failed && flaws::has(Flaw::DropsDeleteFailure)) {
@@ -210,6 +231,7 @@ async fn run(
                 }
             }
             stored.send_replace(want.version);
+            done.is_due = false;
             break;
         }
     }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use client::Sight;
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::Api;
 use serde::{Deserialize, Serialize};
@@ -113,7 +114,11 @@ impl Services {
         let (out, sights) = mpsc::channel(BACKLOG);
         let following = client::follow(Api::<Service>::all(client), None, out);
         let keeping = async move {
-            tokio::join!(following, keep(sights, told, &file, &files));
+            let state = (sights, told, file, files);
+            let keeping = supervision::keep_on("services", state, |(sights, told, file, files)| {
+                keep(sights, told, file, files).boxed()
+            });
+            tokio::join!(following, keeping);
         };
         (Self { known, remembered }, keeping)
     }
@@ -154,8 +159,8 @@ fn variables(known: &Known, namespace: &str, linked: bool) -> BTreeMap<String, S
 }
 
 async fn keep(
-    mut sights: mpsc::Receiver<Sight<Service>>,
-    told: watch::Sender<Option<Known>>,
+    sights: &mut mpsc::Receiver<Sight<Service>>,
+    told: &watch::Sender<Option<Known>>,
     file: &Path,
     files: &Files,
 ) {

@@ -102,7 +102,14 @@ impl http_body::Body for Body {
         match &mut self.0 {
             Inner::Whole(bytes) => Poll::Ready(bytes.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b)))),
             Inner::Items(items) => Poll::Ready(items.next_frame().map(|frame| Ok(Frame::data(frame)))),
-            Inner::Stream(body) => body.as_mut().poll_frame(cx),
+            // A watch that breaks ends, and not the connection with all its others.
+            Inner::Stream(body) => match supervision::catch_blocking("answer", || body.as_mut().poll_frame(cx)) {
+                Ok(polled) => polled,
+                Err(panic) => {
+                    self.0 = Inner::Whole(None);
+                    Poll::Ready(Some(Err(panic.into())))
+                }
+            },
         }
     }
 
@@ -133,5 +140,26 @@ where
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Status::too_large(LIMIT)),
         Err(error) => Err(Status::bad_request(format!("cannot read the body of the request: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_stream_that_panics_ends_with_an_error_and_not_with_its_connection() {
+        let mut left = 1;
+        let frames = futures::stream::poll_fn(move |_| {
+            assert!(left > 0, "nothing is left");
+            left -= 1;
+            Poll::Ready(Some(Ok::<_, BoxError>(Frame::data(Bytes::from("first")))))
+        });
+        let mut body = Body::stream(http_body_util::StreamBody::new(frames));
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "first");
+        assert_eq!(body.frame().await.unwrap().unwrap_err().to_string(), "nothing is left");
+        assert!(body.frame().await.is_none());
     }
 }

@@ -126,10 +126,17 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Does this until it ends, or until `stop`.
-fn background(work: impl Future<Output = ()> + Send + 'static, stop: &CancellationToken) {
-    let stop = stop.clone();
-    tokio::spawn(async move { stop.run_until_cancelled(work).await });
+/// Starts one part of the server's own work, which goes on until it is told to stop, whatever breaks in it.
+fn background<F>(
+    part: &'static str,
+    state: &Arc<State>,
+    stop: &CancellationToken,
+    work: impl Fn(Arc<State>, CancellationToken) -> F + Send + 'static,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (state, stop) = (Arc::clone(state), stop.clone());
+    tokio::spawn(supervision::keep(part, move || work(Arc::clone(&state), stop.clone())));
 }
 
 impl Server {
@@ -138,13 +145,13 @@ impl Server {
         let state = Arc::new(State::new(config));
         bootstrap::run(&state).await.map_err(ServerError::Bootstrap)?;
         let stop = CancellationToken::new();
-        tokio::spawn(namespaces::keep(Arc::clone(&state), stop.clone()));
-        background(events::expire(Arc::clone(&state)), &stop);
-        tokio::spawn(quotas::keep(Arc::clone(&state), stop.clone()));
-        background(rbac::aggregate::keep(Arc::clone(&state)), &stop);
-        background(own_service::keep(Arc::clone(&state)), &stop);
-        background(account_secrets::keep(Arc::clone(&state)), &stop);
-        tokio::spawn(protection::keep(Arc::clone(&state), stop.clone()));
+        background("namespaces", &state, &stop, namespaces::keep);
+        background("events", &state, &stop, events::expire);
+        background("quotas", &state, &stop, quotas::keep);
+        background("rbac", &state, &stop, rbac::aggregate::keep);
+        background("own-service", &state, &stop, own_service::keep);
+        background("account-secrets", &state, &stop, account_secrets::keep);
+        background("protection", &state, &stop, protection::keep);
         Ok(Self { state, _background: Arc::new(stop.drop_guard()) })
     }
 

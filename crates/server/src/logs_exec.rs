@@ -30,6 +30,10 @@ use crate::state::State;
 const LINGER: Duration = Duration::from_secs(10);
 /// Longest refusal of a node that is passed on.
 const REFUSAL_MAX: usize = 64 * 1024;
+/// Longest address that HTTP libraries take, ours among them.
+const URI_MAX: usize = u16::MAX as usize - 1;
+/// So much is repeated of a value that cannot be read.
+const SHOWN_MAX: usize = 64;
 
 /// `pods/log`.
 pub(crate) async fn log(state: &State, request: &Request) -> Result<Response<Body>, Status> {
@@ -45,12 +49,9 @@ pub(crate) async fn log(state: &State, request: &Request) -> Result<Response<Bod
     }
     check_has_logs(&pod, container, request.query.flag("previous"))?;
     let names = ["follow", "previous", "timestamps", "sinceSeconds", "sinceTime", "tailLines", "limitBytes", "stream"];
-    let passed =
-        request.query.pairs().iter().filter(|(name, value)| names.contains(&name.as_str()) && !value.is_empty());
-    let uri = uri(
-        &["containerLogs", &request.namespace, &request.name, container],
-        passed.map(|(n, v)| (n.as_str(), v.as_str())),
-    );
+    let written = request.query.written();
+    let passed = written.filter(|(name, value)| names.contains(&name.as_str()) && !value.is_empty());
+    let uri = uri(&["containerLogs", &request.namespace, &request.name, container], passed)?;
     let asked =
         http::Request::get(uri).header(header::HOST, node).body(Empty::<bytes::Bytes>::new()).map_err(unbuildable)?;
     let answer = node::ask(state, node, asked).await.map_err(unreachable)?;
@@ -74,15 +75,14 @@ pub(crate) async fn stream(state: &State, request: &Request, parts: &mut Parts) 
     }
     let uri = match subresource {
         "portforward" => {
-            let ports = request.query.pairs().iter().filter(|(name, _)| name == "ports");
-            uri(&["portForward", &request.namespace, &request.name], ports.map(|(_, port)| ("port", port.as_str())))
+            let ports = request.query.written().filter(|(name, _)| name == "ports");
+            uri(&["portForward", &request.namespace, &request.name], ports.map(|(_, port)| ("port", port)))?
         }
         _ => {
             let container = container(&pod, request)?;
             check_runs(&pod, subresource)?;
             let parameters = stream_parameters(subresource, &request.query)?;
-            let parameters = parameters.iter().map(|(name, value)| (*name, value.as_str()));
-            uri(&[subresource, &request.namespace, &request.name, container], parameters)
+            uri(&[subresource, &request.namespace, &request.name, container], parameters.into_iter())?
         }
     };
     let Some(upgrade) = parts.extensions.remove::<OnUpgrade>() else {
@@ -245,18 +245,24 @@ fn check_log_options(query: &Query) -> Result<(), Status> {
             causes.push(Cause::invalid(name, value, &format!("must be greater than or equal to {least}")));
         }
     }
+    if let Some(text) = query.get("sinceTime")
+        && text.parse::<jiff::Timestamp>().is_err()
+    {
+        let shown: String = text.chars().take(SHOWN_MAX).collect();
+        return Err(Status::bad_request(format!(
+            "sinceTime: cannot read {shown:?} as a time like 2006-01-02T15:04:05Z"
+        )));
+    }
     if query.get("sinceSeconds").is_some() && query.get("sinceTime").is_some() {
         causes.push(Cause::forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified"));
     }
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid_of("PodLogOptions", "", "", causes)) }
 }
 
-/// The node's names for what the client calls stdin, stdout, stderr and tty.
-fn stream_parameters(subresource: &str, query: &Query) -> Result<Vec<(&'static str, String)>, Status> {
-    let mut parameters = Vec::new();
-    for command in query.all("command") {
-        parameters.push(("command", command.to_owned()));
-    }
+/// The node's names for what the client calls stdin, stdout, stderr and tty; values as they are written in a URI.
+fn stream_parameters<'a>(subresource: &str, query: &'a Query) -> Result<Vec<(&'static str, &'a str)>, Status> {
+    let commands = query.written().filter(|(name, _)| name == "command");
+    let mut parameters: Vec<_> = commands.map(|(_, command)| ("command", command)).collect();
     if subresource == "exec" && parameters.is_empty() {
         return Err(Status::bad_request("you must specify at least 1 command for execution"));
     }
@@ -267,13 +273,15 @@ fn stream_parameters(subresource: &str, query: &Query) -> Result<Vec<(&'static s
         let wanted = query.flag(asked) || (!mentioned && matches!(asked, "stdout" | "stderr"));
         // A terminal has one output.
         if wanted && !(asked == "stderr" && tty) {
-            parameters.push((told, "1".to_owned()));
+            parameters.push((told, "1"));
         }
     }
     Ok(parameters)
 }
 
-fn uri<'a>(path: &[&str], parameters: impl Iterator<Item = (&'a str, &'a str)>) -> http::Uri {
+/// Where to ask the node. The values are sent on as the client wrote them: what could be sent to us is hardly ever too long to be
+/// sent to a node, and what is we say.
+fn uri<'a, N: AsRef<str>>(path: &[&str], parameters: impl Iterator<Item = (N, &'a str)>) -> Result<http::Uri, Status> {
     let mut text = String::new();
     for part in path {
         text.push('/');
@@ -281,9 +289,12 @@ fn uri<'a>(path: &[&str], parameters: impl Iterator<Item = (&'a str, &'a str)>) 
     }
     for (at, (name, value)) in parameters.enumerate() {
         text.push(if at == 0 { '?' } else { '&' });
-        let _ = write!(text, "{}={}", query::encode(name), query::encode(value));
+        let _ = write!(text, "{}={value}", name.as_ref());
     }
-    text.parse().expect("encoded paths and parameters make a URI")
+    if text.len() > URI_MAX {
+        return Err(Status::uri_too_long(URI_MAX));
+    }
+    text.parse().map_err(|error| Status::bad_request(format!("the node cannot be asked this: {error}")))
 }
 
 /// The headers that carry an upgrade and its protocol, in either direction.

@@ -116,6 +116,10 @@ pub(crate) fn page(state: &State) -> String {
         head(&mut out, "apiserver_audit_error_total", "counter", "Requests that could not be written down.");
         line(&mut out, "apiserver_audit_error_total", "plugin=\"log\"", lost);
     }
+    head(&mut out, "adieu_panics_total", "counter", "Panics by the part of the program that broke and went on.");
+    for (part, count) in supervision::counts() {
+        line(&mut out, "adieu_panics_total", &format!("part=\"{part}\""), count);
+    }
     process(&mut out);
     out
 }

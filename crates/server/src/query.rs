@@ -6,43 +6,51 @@ use api::Status;
 
 /// The decoded parameters of a request, in order. Unknown ones are simply never asked for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Query(Vec<(String, String)>);
+pub(crate) struct Query {
+    pairs: Vec<(String, String)>,
+    /// What the client wrote.
+    raw: String,
+}
 
 impl Query {
     pub(crate) fn parse(raw: Option<&str>) -> Self {
-        let pairs = raw.unwrap_or_default().split('&').filter(|part| !part.is_empty());
-        Self(
-            pairs
-                .map(|part| {
-                    let (name, value) = part.split_once('=').unwrap_or((part, ""));
-                    (decode(name, true), decode(value, true))
-                })
-                .collect(),
-        )
+        let raw = raw.unwrap_or_default();
+        let pairs = split(raw).map(|(name, value)| (decode(name, true), decode(value, true))).collect();
+        Self { pairs, raw: raw.to_owned() }
     }
 
     pub(crate) fn pairs(&self) -> &[(String, String)] {
-        &self.0
+        &self.pairs
+    }
+
+    /// The parameters as the client wrote them, each by its decoded name: values that are sent on like this are read as they
+    /// were meant, and are no longer than they came.
+    pub(crate) fn written(&self) -> impl Iterator<Item = (String, &str)> {
+        split(&self.raw).map(|(name, value)| (decode(name, true), value))
     }
 
     /// The first value of `name`; an empty value counts as absent.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+        self.pairs
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+            .filter(|value| !value.is_empty())
     }
 
     /// Sets `name`, whatever it was before.
     pub(crate) fn put(&mut self, name: &str, value: String) {
-        self.0.retain(|(key, _)| key != name);
-        self.0.push((name.to_owned(), value));
+        self.pairs.retain(|(key, _)| key != name);
+        self.pairs.push((name.to_owned(), value));
     }
 
     pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+        self.pairs.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
     /// Upstream's reading of a boolean: present counts as true unless it is `false` or `0`.
     pub(crate) fn flag(&self, name: &str) -> bool {
-        match self.0.iter().find(|(key, _)| key == name) {
+        match self.pairs.iter().find(|(key, _)| key == name) {
             Some((_, value)) => !matches!(value.to_ascii_lowercase().as_str(), "false" | "0"),
             None => false,
         }
@@ -55,6 +63,10 @@ impl Query {
         })?;
         Ok(Some(parsed))
     }
+}
+
+fn split(raw: &str) -> impl Iterator<Item = (&str, &str)> {
+    raw.split('&').filter(|part| !part.is_empty()).map(|part| part.split_once('=').unwrap_or((part, "")))
 }
 
 /// A duration as Go writes it: `30s`, `1m30s`, `500ms`. Never longer than a day.

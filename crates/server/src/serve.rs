@@ -65,7 +65,10 @@ pub(crate) async fn serve(
                 Ok((stream, peer)) => {
                     // A token of its own: a thousand connections that wake together would wait for each other at one.
                     let (service, acceptor, stopping) = (service.clone(), acceptor.clone(), stopping.child_token());
-                    connections.spawn(connection(service, acceptor, stream, peer, stopping));
+                    connections.spawn(supervision::within(
+                        "connection",
+                        connection(service, acceptor, stream, peer, stopping),
+                    ));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a connection");

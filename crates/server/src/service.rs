@@ -1,7 +1,6 @@
 //! The whole API as one `tower` service: who asks, may they, what for, and the answer.
 
 use std::convert::Infallible;
-use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +10,6 @@ use std::time::{Duration, Instant};
 use api::Status;
 use api::selector::FieldSelector;
 use bytes::Bytes;
-use futures::FutureExt as _;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
@@ -38,6 +36,10 @@ use crate::{
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// One that changes something, within this.
 const WRITE_LIMIT: Duration = Duration::from_secs(34);
+/// What a client is told of a panic.
+const BROKEN: &str = "the server broke on this request";
+/// What panics of requests are counted as.
+const PART: &str = "api";
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// The API as a service over `http` types, for any request body. Made by [`crate::Server::service`].
@@ -76,7 +78,7 @@ where
             let agent = HeaderValue::from_static(concat!("adieu/", env!("CARGO_PKG_VERSION")));
             request.headers_mut().entry(header::USER_AGENT).or_insert(agent);
         }
-        Box::pin(async move { Ok(answer(&state, request).await) })
+        Box::pin(async move { Ok(supervision::catch(PART, answer(&state, request)).await.unwrap_or_else(broken)) })
     }
 }
 
@@ -96,7 +98,7 @@ where
     let id = random::uid();
     let pending = audit.map(|audit| Pending::new(audit, &id, Record::of(&request)));
     let record = pending.as_ref().map(|pending| &pending.record);
-    let outcome = AssertUnwindSafe(dispatch(state, request, record)).catch_unwind().await;
+    let outcome = supervision::catch(PART, dispatch(state, request, record)).await;
     let mut response = match outcome {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => {
@@ -104,9 +106,9 @@ where
             tracing::debug!(%method, path, code = status.code, reason = status.reason, "request refused");
             respond::status(&status)
         }
-        Err(_panic) => {
+        Err(panic) => {
             tracing::error!(%method, path, "the handler of a request panicked");
-            respond::status(&Status::internal("the server broke on this request"))
+            broken(panic)
         }
     };
     let ours = response.extensions().get::<proxy::Verbatim>().is_none();
@@ -132,6 +134,11 @@ where
     }
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     response
+}
+
+/// The answer to a request that something broke on. What the panic said is for the log alone.
+fn broken(_panic: supervision::Panic) -> Response<Body> {
+    respond::status(&Status::internal(BROKEN))
 }
 
 /// The answer to a HEAD. HTTP/1 leaves a body out by itself; in HTTP/2 it would break the stream.
@@ -253,13 +260,13 @@ async fn finished(
     seat: Option<OwnedSemaphorePermit>,
 ) -> Result<Response<Body>, Status> {
     let work = tokio::spawn(async move {
-        let answer = warned(request.kind, route(&state, &request).await);
+        let answer = supervision::catch(PART, async { warned(request.kind, route(&state, &request).await) }).await;
         drop(seat);
         answer
     });
     match work.await {
-        Ok(answer) => answer,
-        Err(broken) => std::panic::resume_unwind(broken.into_panic()),
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) | Err(_) => Err(Status::internal(BROKEN)),
     }
 }
 

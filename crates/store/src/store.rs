@@ -79,7 +79,7 @@ impl Store {
         let runtime = runtime.expect("a runtime without timers and sockets asks the system for nothing");
         let serving = std::thread::Builder::new()
             .name("store".to_owned())
-            .spawn(move || runtime.block_on(serving))
+            .spawn(move || supervision::or_abort("store", "the store's writer", || runtime.block_on(serving)))
             .expect("a thread can be started while the process starts");
         let closing = Closing { view: Arc::clone(&view), serving: Some(serving) };
         Self { requests, view, _closing: Arc::new(closing) }

@@ -61,7 +61,7 @@ enum Copying {
 impl Copying {
     fn end(self) -> io::Result<(File, usize)> {
         match self {
-            Self::ByThread(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Self::ByThread(thread) => thread.join().unwrap_or_else(|_| Err(io::Error::other("the copy broke"))),
             Self::Done(copied) => copied,
         }
     }
@@ -93,7 +93,8 @@ impl Compaction {
         let over = Arc::new(AtomicBool::new(false));
         let is_over = Arc::clone(&over);
         let copy_all = move || {
-            let copied = copy(&path, &old, &needed);
+            let copied = supervision::catch_blocking("journal-copy", || copy(&path, &old, &needed));
+            let copied = copied.unwrap_or_else(|panic| Err(io::Error::other(panic)));
             is_over.store(true, Ordering::Release);
             done();
             copied

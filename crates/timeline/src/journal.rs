@@ -107,7 +107,7 @@ impl Journal {
         let runtime = runtime.map_err(|source| JournalError::Io { doing: "serve", path: path.to_owned(), source })?;
         let thread = std::thread::Builder::new()
             .name("journal".to_owned())
-            .spawn(move || runtime.block_on(serving))
+            .spawn(move || supervision::or_abort("journal", "the journal's writer", || runtime.block_on(serving)))
             .expect("a thread can be started while the process starts");
         journal.thread = Some(thread);
         Ok((Self { writer: Arc::new(journal) }, lives))

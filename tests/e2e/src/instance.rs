@@ -272,6 +272,11 @@ impl Instance {
         Ok(fs::read_to_string(self.dir.path().join("instance"))?.trim().to_owned())
     }
 
+    /// Its process, if it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().and_then(Child::id)
+    }
+
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("admin.kubeconfig")

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt as _;
 use lifecycle::Event;
 use runtime_api::Runtime;
 use timeline::Appended;
@@ -50,7 +51,11 @@ impl Teller {
 }
 
 /// Ends when the teller is gone and all is said.
-pub(super) async fn tell_all<R: Runtime>(body: Arc<Body<R>>, Untold(mut words): Untold) {
+pub(super) async fn tell_all<R: Runtime>(body: Arc<Body<R>>, untold: Untold) {
+    supervision::keep_on("telling", (body, untold), |(body, untold)| tell_on(body, untold).boxed()).await;
+}
+
+async fn tell_on<R: Runtime>(body: &Body<R>, Untold(words): &mut Untold) {
     while let Some(words) = words.recv().await {
         let (events, unwritten) = match words {
             Words::Step(events, unwritten) => (events, unwritten),

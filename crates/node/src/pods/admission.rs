@@ -46,7 +46,11 @@ impl Line {
     pub(super) async fn freed(&mut self) -> String {
         match self.freed.join_next().await {
             Some(Ok(uid)) => uid,
-            Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
+            // Whoever it was that is not watched any more: all are watched anew, and somebody may have gone.
+            Some(Err(_)) => {
+                (self.freed, self.watched) = (JoinSet::new(), BTreeSet::new());
+                String::new()
+            }
             None => std::future::pending().await,
         }
     }
@@ -104,6 +108,7 @@ impl<R: Runtime> Pods<R> {
     pub(super) async fn room_freed(&mut self, freed: &str) {
         self.line.watched.remove(freed);
         self.look_for_room().await;
+        self.watch_over_room();
     }
 
     /// There is more room than before, as somebody left or needs less.

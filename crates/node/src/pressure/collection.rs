@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use lifecycle::EventKind;
 use runtime_api::Runtime;
 use runtime_api::image::Prune;
@@ -81,7 +82,11 @@ impl<R: Runtime> Collector<R> {
     }
 
     /// Looks until the node stops.
-    pub async fn run(mut self) {
+    pub async fn run(self) {
+        supervision::keep_on("image-collection", self, |collector| collector.collect().boxed()).await;
+    }
+
+    async fn collect(&mut self) {
         loop {
             self.make_room().await;
             // An end of the wait is a reason to look, whichever it is.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use api::amounts::Amounts;
 use api::quantity::Quantity;
 use file_tree::disk_usage;
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use lifecycle::Pressure;
 use runtime_api::{ContainerStored, Runtime};
@@ -48,7 +49,11 @@ impl<R: Runtime> StorageLimits<R> {
     }
 
     /// Looks until the node stops.
-    pub async fn run(mut self) {
+    pub async fn run(self) {
+        supervision::keep_on("storage-limits", self, |limits| limits.watch().boxed()).await;
+    }
+
+    async fn watch(&mut self) {
         let mut wait = LOOK_EVERY;
         loop {
             tokio::time::sleep(wait).await;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::eviction::offender_words;
 use lifecycle::{EventKind, KillOutcome, Moment, Pressure};
@@ -73,7 +74,11 @@ impl<R: Runtime> Monitor<R> {
     }
 
     /// Looks until the node stops.
-    pub async fn run(mut self) {
+    pub async fn run(self) {
+        supervision::keep_on("pressure", self, |monitor| monitor.watch().boxed()).await;
+    }
+
+    async fn watch(&mut self) {
         if self.config.thresholds.is_empty() {
             return;
         }

@@ -12,6 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Event, EventKind};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
@@ -115,7 +116,18 @@ impl Folder {
     }
 
     /// Tells what the files ask for whenever that changes, until nobody listens.
-    pub async fn follow(mut self, out: mpsc::Sender<Wanted>) {
+    pub async fn follow(self, out: mpsc::Sender<Wanted>) {
+        supervision::keep_on("static-pods", (self, out, false), |(folder, out, broke)| {
+            // What it broke on may have come with other changes, which nobody would tell of again.
+            if std::mem::replace(broke, true) {
+                folder.scan();
+            }
+            folder.follow_on(out).boxed()
+        })
+        .await;
+    }
+
+    async fn follow_on(&mut self, out: &mpsc::Sender<Wanted>) {
         loop {
             let changes = tokio::select! {
                 changes = self.changes() => changes,

@@ -22,6 +22,7 @@ use super::query::{self, LogOptions, Pairs};
 use super::spdy::exec::SpdyChannels;
 use super::websocket::WebSocketChannels;
 use super::{ContainerRef, Containers, StreamError, exec, forward, logs, ports, spdy, tunnel, websocket};
+use crate::hands::lock;
 
 /// What goes on with a connection once HTTP is done with it.
 type Session = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
@@ -55,7 +56,7 @@ where
         debug!(%error, "connection to the node API broke off");
         return;
     }
-    let session = session.lock().expect("no request panics while it holds the lock").take();
+    let session = lock(&session).take();
     if let Some(session) = session
         && let Err(error) = session.await
     {
@@ -205,7 +206,7 @@ fn upgrade(request: &mut Request) -> Result<OnUpgrade, StreamError> {
 
 impl<C> Api<C> {
     fn then(&self, session: impl Future<Output = io::Result<()>> + Send + 'static) {
-        *self.session.lock().expect("no request panics while it holds the lock") = Some(Box::pin(session));
+        *lock(&self.session) = Some(Box::pin(session));
     }
 }
 

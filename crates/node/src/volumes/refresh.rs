@@ -1,8 +1,9 @@
 //! Keeps volumes as the API says, for as long as the pod runs: told by watches, never by a clock but a token's own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use tracing::warn;
@@ -19,22 +20,30 @@ const TOKEN_LOOKS: i64 = 10;
 
 /// Rewrites volumes of the pod in `dir` whenever something they are made of changes; at once if nobody has looked at
 /// `changes` since they were made. Ends with its task; returns if the pod has no such volume.
-pub async fn keep_fresh(
-    means: Means,
-    facts: SharedFacts,
-    run: RunFacts,
-    dir: PathBuf,
-    mut changes: Changes,
-    stale: bool,
+pub async fn keep_fresh(means: Means, facts: SharedFacts, run: RunFacts, dir: PathBuf, changes: Changes, stale: bool) {
+    let state = (means, facts, run, dir, changes, stale);
+    supervision::keep_on("volumes", state, |(means, facts, run, dir, changes, due)| {
+        keep_fresh_on(means, facts, run, dir, changes, due).boxed()
+    })
+    .await;
+}
+
+/// What is `due` when it ends by a panic is due when it is started again.
+async fn keep_fresh_on(
+    means: &Means,
+    facts: &SharedFacts,
+    run: &RunFacts,
+    dir: &Path,
+    changes: &mut Changes,
+    due: &mut bool,
 ) {
-    let pod = lock(&facts).pod.clone();
+    let pod = lock(facts).pod.clone();
     let renew = token_life(&pod);
     if changes.is_empty() && renew.is_none() {
         return;
     }
-    let mut due = stale;
     loop {
-        if !due {
+        if !*due {
             let renewal = async {
                 match renew {
                     Some(after) => tokio::time::sleep(after).await,
@@ -47,26 +56,27 @@ pub async fn keep_fresh(
                 () = renewal => {}
             }
         }
-        due = false;
+        *due = true;
         let seen = changes.pod();
         let pod = seen.as_deref().unwrap_or(&pod);
-        let reader = Reader { means: &means, pod, facts: &run, written: Some(&dir) };
+        let reader = Reader { means, pod, facts: run, written: Some(dir) };
         for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
             let path = dir.join(&volume.name);
             let written = match reader.payload(volume).await {
-                Ok(Some(payload)) => super::write(&means, &volume.name, payload, path).await,
+                Ok(Some(payload)) => super::write(means, &volume.name, payload, path).await,
                 Ok(None) => Ok(()),
                 Err(error) => Err(error),
             };
             // What the volume held stays: programs rather run on with old files than without any.
             if let Err(error) = written {
                 // A leaving pod keeps the files it has; what they were made of may be gone, or no longer this node's to read.
-                if lock(&facts).pod.metadata.deletion_timestamp.is_some() || is_gone(&means.client, pod).await {
+                if lock(facts).pod.metadata.deletion_timestamp.is_some() || is_gone(&means.client, pod).await {
                     return;
                 }
                 warn!(volume = volume.name, error = words(&error), "a volume could not be brought up to date");
             }
         }
+        *due = false;
     }
 }
 

@@ -74,7 +74,7 @@ pub(super) struct ExecAnswer {
 impl Link {
     /// Connects to the shim of a pod and waits for its hello. `hear` is called with all it tells unasked, and with
     /// `None` when it is gone.
-    pub(super) async fn connect(pod: &Path, hear: impl Fn(Option<Told>) + Send + 'static) -> io::Result<Self> {
+    pub(super) async fn connect(pod: &Path, hear: impl Fn(Option<Told>) + Send + Sync + 'static) -> io::Result<Self> {
         let socket = open_socket()?;
         at_socket(pod, |address| rustix::net::connect(&socket, address))?;
         wire::widen(&socket);
@@ -92,10 +92,16 @@ impl Link {
         let reader = tokio::spawn({
             let connection = connection.clone();
             async move {
-                while let Ok(Some((told, fds))) = connection.next().await {
-                    if let Some(told) = connection.dispatch(told, fds) {
-                        hear(Some(told));
+                let hearing = async {
+                    while let Ok(Some((told, fds))) = connection.next().await {
+                        if let Some(told) = connection.dispatch(told, fds) {
+                            hear(Some(told));
+                        }
                     }
+                };
+                // However it ends, whoever waits for the shim is told, and it is asked anew what there is.
+                if let Err(panic) = supervision::catch("shim-link", hearing).await {
+                    tracing::error!(%panic, "what a shim told broke the connection to it");
                 }
                 connection.close();
                 closing.send_replace(true);

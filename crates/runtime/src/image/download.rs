@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::digest::{Digest, digest_of_hasher};
-use super::error::ImageError;
+use super::error::{ImageError, caught};
 
 /// How long the beginning of a download is kept for whoever pulls the same layer again.
 pub(super) const KEPT: Duration = Duration::from_hours(24);
@@ -117,14 +117,14 @@ impl Writer {
         let (tell, told) = oneshot::channel();
         let done = tokio::task::spawn_blocking(move || {
             let _guard = guard;
-            write(download, length_max, waiting, tell)
+            caught(|| write(download, length_max, waiting, tell))
         });
         match told.await {
             Ok(length) => Ok((Self { pieces, done }, length)),
             // The thread ended before it could tell: its error says why.
-            Err(_) => match done.await.expect("writing does not panic") {
+            Err(_) => match ended(done).await {
                 Err(error) => Err(error),
-                Ok(_) => unreachable!("it ends well only after it was told to"),
+                Ok(_) => Err(ImageError::Broke { source: "a download ended before it began".into() }),
             },
         }
     }
@@ -142,8 +142,12 @@ impl Writer {
     /// Waits until everything is written.
     pub(super) async fn finish(self) -> Result<Written, ImageError> {
         drop(self.pieces);
-        self.done.await.expect("writing does not panic")
+        ended(self.done).await
     }
+}
+
+async fn ended(done: JoinHandle<Result<Written, ImageError>>) -> Result<Written, ImageError> {
+    done.await.unwrap_or_else(|gone| Err(ImageError::Broke { source: gone.into() }))
 }
 
 fn write(

@@ -55,6 +55,14 @@ pub enum ImageError {
     /// Reading or writing below the store failed.
     #[error("cannot {doing} {}", path.display())]
     Store { doing: &'static str, path: PathBuf, source: io::Error },
+    /// A mistake of ours, which this image or the disk has brought to light.
+    #[error("the work on the image broke")]
+    Broke { source: Box<dyn std::error::Error + Send + Sync> },
+}
+
+/// Does work on images that may bring a mistake of ours to light: then only that work ends.
+pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, ImageError>) -> Result<T, ImageError> {
+    supervision::catch_blocking("images", work).unwrap_or_else(|panic| Err(ImageError::Broke { source: panic.into() }))
 }
 
 impl ImageError {
@@ -92,6 +100,7 @@ impl From<ImageError> for RuntimeError {
             | ImageError::InUse { .. }
             | ImageError::Uses { .. }
             | ImageError::Input { .. }
+            | ImageError::Broke { .. }
             | ImageError::Store { .. } => Self::System { doing: "cannot use the image".into(), source: error.into() },
         }
     }

@@ -37,7 +37,7 @@ impl Ingest {
                 }
             }
         }
-        unreachable!("a directory does not hold four thousand million entries")
+        Err(ImageError::store("create", dir.join("ingest"))(std::io::ErrorKind::AlreadyExists.into()))
     }
 
     /// Removes what those left behind who did not live to clean up.

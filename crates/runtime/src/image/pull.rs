@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::config::Document as Configuration;
 use super::digest::Digest;
-use super::error::ImageError;
+use super::error::{ImageError, caught};
 use super::ingest::{Ingest, SharedIngest};
 use super::manifest::{self, DOCUMENT_BYTES_MAX, digest_of, json, platform_here, verify};
 use super::registry::Patience;
@@ -485,5 +485,6 @@ impl Inner {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
 ) -> Result<T, ImageError> {
-    tokio::task::spawn_blocking(work).await.expect("work on images does not panic")
+    let done = tokio::task::spawn_blocking(|| caught(work)).await;
+    done.unwrap_or_else(|gone| Err(ImageError::Broke { source: gone.into() }))
 }

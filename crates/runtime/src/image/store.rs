@@ -123,7 +123,12 @@ impl ImageStore {
 
     /// The configuration document of an image, as it was written.
     pub fn configuration(&self, name: &str) -> Result<Vec<u8>, ImageError> {
-        let id = self.find(name)?.image.id.parse::<Digest>().expect("ids of images are digests");
+        let id = self
+            .find(name)?
+            .image
+            .id
+            .parse::<Digest>()
+            .map_err(|error| ImageError::Broken { why: error.to_string() })?;
         let path = blob_path(self.dir(), id);
         fs::read(&path).map_err(ImageError::store("read", path))
     }
@@ -245,7 +250,10 @@ impl ImageStore {
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(missing.len());
         std::thread::scope(|scope| {
             let started: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-            started.into_iter().try_for_each(|worker| worker.join().expect("unpacking does not panic"))
+            started.into_iter().try_for_each(|worker| match worker.join() {
+                Ok(unpacked) => unpacked,
+                Err(_) => Err(ImageError::Broke { source: "a layer could not be unpacked".into() }),
+            })
         })
     }
 

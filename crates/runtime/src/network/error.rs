@@ -43,6 +43,9 @@ pub enum NetworkError {
     /// The kernel refused a request.
     #[error("cannot {doing}")]
     Kernel { doing: String, source: io::Error },
+    /// The kernel refused packet rules.
+    #[error("cannot {doing}")]
+    Rules { doing: &'static str, source: nft::Error },
     /// A setting that routing depends on cannot be made.
     #[error("cannot set {setting}; set it by hand, or run where /proc/sys can be written")]
     Setting { setting: String, source: io::Error },

@@ -23,6 +23,8 @@ use super::error::{NetworkError, errno, kernel, settled};
 pub(super) const PROTOCOL: RouteProtocol = RouteProtocol::Other(173);
 /// The loopback link has this number in every namespace.
 pub(super) const LOOPBACK: u32 = 1;
+/// What the names of the links of all instances begin with.
+pub(super) const LINK_PREFIX: &str = "ad";
 const MTU_WITHOUT_UPLINK: u32 = 1500;
 /// The kernel looks at changes of links once a second at the latest.
 const SETTLING_MAX: Duration = Duration::from_secs(2);
@@ -42,7 +44,7 @@ impl Names {
         let digest = Sha256::digest(instance.as_bytes());
         // Group 0 is everyone's.
         let group = u32::from_be_bytes([digest[2], digest[3], digest[4], digest[5]]).max(1);
-        Self { prefix: format!("ad{:02x}{:02x}", digest[0], digest[1]), group }
+        Self { prefix: format!("{LINK_PREFIX}{:02x}{:02x}", digest[0], digest[1]), group }
     }
 
     /// The host-side link of a pod: the prefix and its address in hexadecimal, 14 of the 15 characters there are.

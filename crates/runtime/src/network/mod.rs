@@ -1,7 +1,7 @@
 //! The pod network: every pod has an address of its own, routed point to point, with no bridge in between.
 //!
-//! Links, addresses, routes, the way out and host ports are made over netlink; no other program is called. What is not
-//! here: where services lead; what pods send to one is refused.
+//! Links, addresses, routes, the way out and host ports are made over netlink; no other program is called. Packet rules that
+//! another program changes are written again. What is not here: where services lead; what pods send to one is refused.
 //!
 //! Requests to the kernel are answered in the thread that makes them, and some take tens of milliseconds under a lock
 //! that the whole machine shares. So the network has a thread of its own, and nobody else ever waits for that lock.
@@ -11,17 +11,18 @@ mod cidr;
 mod error;
 mod host;
 mod masquerade;
-mod nft;
 mod pod;
 mod ports;
 mod services;
 pub(crate) mod sockets;
+mod tables;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use nft::{Family, Table};
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_route::route::{RouteMessage, RouteProtocol, RouteScope};
 use tokio::runtime::{Handle, Runtime};
@@ -34,6 +35,7 @@ use self::error::{kernel, settled};
 use self::host::{Link, Names};
 use self::pod::Wiring;
 use self::ports::Published;
+use self::tables::Tables;
 use crate::contract::{HostPort, PodUid};
 
 /// A namespace takes its links along when it ends, usually within a tenth of this. A link that is still there
@@ -54,6 +56,7 @@ struct Inner {
     mtu: u32,
     host: rtnetlink::Handle,
     book: Mutex<AddressBook>,
+    tables: Arc<Tables>,
     /// Held while the table of host ports is written.
     published: Mutex<Published>,
     /// How many changes of the book are known to be on disk.
@@ -78,9 +81,18 @@ impl Network {
             crate::shim::records::make_dir(&dir).map_err(create)?;
             let book = AddressBook::open(&dir.join("addresses"), pod_cidr, Instant::now())?;
             let mtu = host::prepare(&host, &names, pod_cidr).await?;
-            if let Err(error) = masquerade::set_up(&names.prefix, pod_cidr) {
+            let tables = Arc::new(Tables::new());
+            match tables.watch() {
+                Ok(watching) => drop(tokio::spawn(watching)),
+                Err(error) => {
+                    let error: &dyn std::error::Error = &error;
+                    tracing::warn!(error, "packet rules that other programs change stay so until a restart");
+                }
+            }
+            if let Err(error) = tables.write(masquerade::spec(table(names.prefix.clone()), pod_cidr)) {
                 // Pods reach each other and the node all the same.
-                tracing::warn!(%error, "no address translation in this kernel: pods do not reach the outside");
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(error, "no address translation in this kernel: pods do not reach the outside");
             }
             let inner = Arc::new(Inner {
                 names,
@@ -88,6 +100,7 @@ impl Network {
                 mtu,
                 host,
                 book: Mutex::new(book),
+                tables,
                 published: Mutex::default(),
                 synced: tokio::sync::Mutex::new(0),
                 reapers: Mutex::new(JoinSet::new()),
@@ -150,6 +163,11 @@ impl Network {
     /// The pods that have any.
     pub fn holders(&self) -> Vec<PodUid> {
         self.inner.book().pods()
+    }
+
+    /// How often packet rules were written again because another program had changed them.
+    pub fn rule_repairs(&self) -> u64 {
+        self.inner.tables.repairs()
     }
 
     /// What the names of all host-side links of this instance begin with.
@@ -231,21 +249,21 @@ impl Inner {
     }
 
     fn write_ports(&self, published: &Published) -> Result<(), NetworkError> {
-        ports::write(&self.ports_table(), self.range.node_address(), published)
-            .map_err(|source| NetworkError::Kernel { doing: "write the rules of host ports".to_owned(), source })
-    }
-
-    fn ports_table(&self) -> String {
-        format!("{}-ports", self.names.prefix)
+        let table = table(format!("{}-ports", self.names.prefix));
+        let written = match published.is_empty() {
+            true => self.tables.remove(&table),
+            false => self.tables.write(ports::spec(table, self.range.node_address(), published)),
+        };
+        written.map_err(rules("write the rules of host ports"))
     }
 
     fn refuse_services(&self, range: PodCidr) -> Result<(), NetworkError> {
-        services::refuse(&self.services_table(), self.range, range)
-            .map_err(|source| NetworkError::Kernel { doing: "refuse addresses of services".to_owned(), source })
+        let written = self.tables.write(services::spec(self.services_table(), self.range, range));
+        written.map_err(rules("refuse addresses of services"))
     }
 
-    fn services_table(&self) -> String {
-        format!("{}-services", self.names.prefix)
+    fn services_table(&self) -> Table {
+        table(format!("{}-services", self.names.prefix))
     }
 
     fn published(&self) -> MutexGuard<'_, Published> {
@@ -255,12 +273,10 @@ impl Inner {
     async fn tear_down(&self) -> Result<(), NetworkError> {
         self.reapers().abort_all();
         let mut failures = host::remove(&self.host, &self.names, self.range).await;
-        if let Err(source) = masquerade::remove(&self.names.prefix) {
-            failures.push(NetworkError::Kernel { doing: "remove the address translation".to_owned(), source });
-        }
-        if let Err(source) = services::remove(&self.services_table()) {
-            failures.push(NetworkError::Kernel { doing: "remove the rules of services".to_owned(), source });
-        }
+        let masquerade = self.tables.remove(&table(self.names.prefix.clone()));
+        failures.extend(masquerade.map_err(rules("remove the address translation")).err());
+        let services = self.tables.remove(&self.services_table());
+        failures.extend(services.map_err(rules("remove the rules of services")).err());
         failures.extend(self.write_ports(&Published::new()).err());
         let pods = self.book().pods();
         failures.extend(pods.iter().filter_map(|pod| self.book().release(pod, Instant::now()).err()));
@@ -345,6 +361,16 @@ fn v4(address: IpAddr) -> Result<Ipv4Addr, NetworkError> {
         IpAddr::V4(address) => Ok(address),
         IpAddr::V6(address) => Err(NetworkError::NotRouted { address: address.into() }),
     }
+}
+
+/// A table of this instance: of IPv4, as everything here.
+fn table(name: String) -> Table {
+    Table::new(Family::Ip, name)
+}
+
+/// Names what rules were for.
+fn rules(doing: &'static str) -> impl FnOnce(nft::Error) -> NetworkError {
+    move |source| NetworkError::Rules { doing, source }
 }
 
 /// Any route to the address through that link, whoever made it.

@@ -2,43 +2,45 @@
 //!
 //! ```text
 //! table ip adXXXX-ports {
+//!     map any { protocol . port : address . port }            ports at every address of the node
+//!     map at  { address . protocol . port : address . port }  ports at one address
+//!     set own { address . address }                           each pod, twice
 //!     chain guard { type filter hook prerouting priority raw;  iifname "ad*" ip daddr 127.0.0.0/8 drop }
-//!     chain in    { type nat hook prerouting priority dstnat;  fib daddr type local tcp dport 8080 dnat to POD:80 }
+//!     chain in    { type nat hook prerouting priority dstnat;
+//!         dnat to ip daddr . l4proto . dport map @at
+//!         fib daddr type local dnat to l4proto . dport map @any
+//!     }
 //!     chain here  { type nat hook output priority dstnat;      the same, for what this machine itself sends }
 //!     chain back  { type nat hook postrouting priority srcnat;
-//!         ip saddr 127.0.0.0/8 oifname "ad*" snat to NODE         a pod cannot answer to 127.0.0.1
-//!         ip saddr POD ip daddr POD snat to NODE                  nor to itself, by way of the node
+//!         ip saddr 127.0.0.0/8 oifname "ad*" snat to NODE      a pod cannot answer to 127.0.0.1
+//!         ip saddr . ip daddr @own snat to NODE                nor to itself, by way of the node
 //!     }
 //! }
 //! ```
 //!
-//! Few pods have any, so the table is written anew, in one batch, whenever one comes or goes; connections that are open
-//! stay open. What stands in it follows from the records of pods, so a restart writes the same again.
+//! A packet is looked up once, however many ports there are. Few pods have any, so the table is written anew, in one batch,
+//! whenever one comes or goes; connections that are open stay open. What stands in it follows from the records of pods, so a
+//! restart writes the same again.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
-use super::error::NetworkError;
-use super::masquerade::POST_ROUTING;
-use super::nft::{
-    Batch, DESTINATION_AT, EQUAL, INPUT_NAME, LINK_PREFIX, NETWORK_HEADER, OUTPUT_NAME, Place, REGISTER,
-    SECOND_REGISTER, SOURCE_AT, TRANSPORT_HEADER, address_in, compare, expression, immediate, meta, number, payload_is,
+use nft::{
+    Chain, ChainKind, Element, Family, Field, Hook, Relation, Rule, Set, Side, Table, TableSpec, Verdict, concatenated,
 };
+
+use super::error::NetworkError;
+use super::host::LINK_PREFIX;
+use super::masquerade::SOURCE_NAT_PRIORITY;
 use crate::contract::{HostPort, PodUid, Protocol};
 
-const GUARD: Place = Place("filter", 0, -300);
-const INCOMING: Place = Place("nat", 0, -100);
-const LOCAL: Place = Place("nat", 3, -100);
-const PROTOCOL: u32 = 16;
-const DESTINATION_PORT_AT: u32 = 2;
-const LOOPBACK: (Ipv4Addr, u8) = (Ipv4Addr::new(127, 0, 0, 0), 8);
-const SOURCE_NAT: u32 = 0;
-const DESTINATION_NAT: u32 = 1;
-const IPV4: u32 = 2;
-/// The kernel's word for an address of this machine.
-const LOCAL_ADDRESS: u32 = 2;
-const DROP: u32 = 0;
+const RAW_PRIORITY: i32 = -300;
+const DESTINATION_NAT_PRIORITY: i32 = -100;
+const LOOPBACK: (IpAddr, u8) = (IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8);
+const ANY: &str = "any";
+const AT: &str = "at";
+const OWN: &str = "own";
 
 /// The ports of every pod that has any.
 pub(super) type Published = BTreeMap<PodUid, (Ipv4Addr, Vec<HostPort>)>;
@@ -71,61 +73,69 @@ fn is_listening(port: &HostPort) -> bool {
     tried.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
 }
 
-/// Replaces the table by one for these ports, at once; by none if there are none.
-pub(super) fn write(table: &str, node: Ipv4Addr, published: &Published) -> io::Result<()> {
-    let mut batch = Batch::replacing(table);
-    if published.is_empty() {
-        return batch.commit();
+/// The table for these ports.
+pub(super) fn spec(table: Table, node: Ipv4Addr, published: &Published) -> TableSpec {
+    let drop_loopback = Rule::new()
+        .input_name_begins(Relation::Equal, LINK_PREFIX)
+        .address_in(Side::Destination, Relation::Equal, LOOPBACK.0, LOOPBACK.1)
+        .verdict(Verdict::Drop);
+    let to_pods = [
+        Rule::new().load_destination(Family::Ip).destination_from_map(Family::Ip, AT),
+        Rule::new().destination_is_local().load_protocol_and_port().destination_from_map(Family::Ip, ANY),
+    ];
+    let from_node = [
+        Rule::new()
+            .address_in(Side::Source, Relation::Equal, LOOPBACK.0, LOOPBACK.1)
+            .output_name_begins(Relation::Equal, LINK_PREFIX)
+            .source_nat(node.into()),
+        Rule::new().addresses_in_set(Family::Ip, OWN).source_nat(node.into()),
+    ];
+    let nat = |name, hook, priority, rules: &[Rule]| (Chain::at(name, ChainKind::Nat, hook, priority), rules.to_vec());
+    let guard = Chain::at("guard", ChainKind::Filter, Hook::Prerouting, RAW_PRIORITY);
+    TableSpec {
+        chains: vec![
+            (guard, vec![drop_loopback]),
+            nat("in", Hook::Prerouting, DESTINATION_NAT_PRIORITY, &to_pods),
+            nat("here", Hook::Output, DESTINATION_NAT_PRIORITY, &to_pods),
+            nat("back", Hook::Postrouting, SOURCE_NAT_PRIORITY, &from_node),
+        ],
+        sets: sets(published),
+        ..TableSpec::new(table)
     }
-    batch.table(table);
-    for (chain, place) in [("guard", &GUARD), ("in", &INCOMING), ("here", &LOCAL), ("back", &POST_ROUTING)] {
-        batch.chain(table, chain, place);
-    }
-    let loopback = |at| address_in(at, EQUAL, LOOPBACK.0, LOOPBACK.1);
-    let drop = expression("immediate", &[number(1, 0), super::nft::verdict(DROP)].concat());
-    let from_pods = meta(INPUT_NAME, EQUAL, LINK_PREFIX.as_bytes());
-    batch.rule(table, "guard", &[from_pods, loopback(DESTINATION_AT), drop]);
-    let to_node = [immediate(REGISTER, &node.octets()), translate(SOURCE_NAT, false)].concat();
-    let to_pods = meta(OUTPUT_NAME, EQUAL, LINK_PREFIX.as_bytes());
-    batch.rule(table, "back", &[loopback(SOURCE_AT), to_pods, to_node.clone()]);
+}
+
+fn sets(published: &Published) -> Vec<(Set, Vec<Element>)> {
+    // By their keys: of two for the same port, the first has it.
+    let (mut any, mut at, mut own) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
     for (address, ports) in published.values() {
-        let is_pod = |at| payload_is(NETWORK_HEADER, at, &address.octets());
-        batch.rule(table, "back", &[is_pod(SOURCE_AT), is_pod(DESTINATION_AT), to_node.clone()]);
+        let address = address.octets();
+        own.entry(concatenated(&[&address, &address])).or_insert(None);
         for port in ports {
-            let rule = [
-                to_this_machine(port.host_ip),
-                meta(PROTOCOL, EQUAL, &[port.protocol.number()]),
-                payload_is(TRANSPORT_HEADER, DESTINATION_PORT_AT, &port.host_port.to_be_bytes()),
-                immediate(REGISTER, &address.octets()),
-                immediate(SECOND_REGISTER, &port.container_port.to_be_bytes()),
-                translate(DESTINATION_NAT, true),
-            ];
-            batch.rule(table, "in", &rule);
-            batch.rule(table, "here", &rule);
+            let (protocol, number) = ([port.protocol.number()], port.host_port.to_be_bytes());
+            let pod = concatenated(&[&address, &port.container_port.to_be_bytes()]);
+            match port.host_ip {
+                IpAddr::V4(host) if host.is_unspecified() => {
+                    any.entry(concatenated(&[&protocol, &number])).or_insert(Some(pod));
+                }
+                IpAddr::V4(host) => {
+                    at.entry(concatenated(&[&host.octets(), &protocol, &number])).or_insert(Some(pod));
+                }
+                // Refused when it is asked for: this table sees no such packet.
+                IpAddr::V6(_) => {}
+            }
         }
     }
-    batch.commit()
-}
-
-/// Looks whether a packet is for this machine: for the address that was asked for, or any.
-fn to_this_machine(address: IpAddr) -> Vec<u8> {
-    // Those of the other kind are refused when they are asked for: this table sees none of their packets.
-    if let IpAddr::V4(address) = address
-        && !address.is_unspecified()
-    {
-        return payload_is(NETWORK_HEADER, DESTINATION_AT, &address.octets());
-    }
-    const KIND_OF_ADDRESS: u32 = 3;
-    const OF_DESTINATION: u32 = 2;
-    let look = [number(1, REGISTER), number(2, KIND_OF_ADDRESS), number(3, OF_DESTINATION)].concat();
-    [expression("fib", &look), compare(EQUAL, &LOCAL_ADDRESS.to_ne_bytes())].concat()
-}
-
-/// Changes an address to the one in the first register, and the port to the one in the second.
-fn translate(kind: u32, with_port: bool) -> Vec<u8> {
-    let mut data = [number(1, kind), number(2, IPV4), number(3, REGISTER)].concat();
-    if with_port {
-        data.extend(number(5, SECOND_REGISTER));
-    }
-    expression("nat", &data)
+    let elements = |found: BTreeMap<Vec<u8>, Option<Vec<u8>>>| {
+        let element = |(key, value): (Vec<u8>, Option<_>)| match value {
+            Some(value) => Element::value(key, value),
+            None => Element::key(key),
+        };
+        found.into_iter().map(element).collect::<Vec<_>>()
+    };
+    let pod = [Field::Ipv4Address, Field::Port];
+    vec![
+        (Set::map(ANY, &[Field::Protocol, Field::Port], &pod), elements(any)),
+        (Set::map(AT, &[Field::Ipv4Address, Field::Protocol, Field::Port], &pod), elements(at)),
+        (Set::of(OWN, &[Field::Ipv4Address, Field::Ipv4Address]), elements(own)),
+    ]
 }

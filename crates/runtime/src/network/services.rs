@@ -14,47 +14,21 @@
 //! pods send. Whoever has services lead somewhere changes the destination before a packet is routed, and it is none of theirs
 //! by then. Ahead of other filters, which may drop in silence.
 
-use std::io;
+use nft::{Chain, ChainKind, Direction, Family, Hook, RejectWith, Relation, Rule, Side, Table, TableSpec};
 
 use super::cidr::PodCidr;
-use super::nft::{
-    Batch, DESTINATION_AT, EQUAL, LINK_PREFIX, NOT_EQUAL, OUTPUT_NAME, Place, REGISTER, SOURCE_AT, address_in, compare,
-    expression, meta, number, octet,
-};
+use super::host::LINK_PREFIX;
 
-const CHAIN: &str = "refuse";
-const FORWARDED: Place = Place("filter", 2, -10);
-const BY_ICMP: u32 = 0;
-const PORT_UNREACHABLE: u8 = 3;
-const CT_DIRECTION: u32 = 1;
-const ORIGINAL: u8 = 0;
-
-/// Replaces this instance's table by one that refuses what `pods` send to `services`, at once.
-pub(super) fn refuse(table: &str, pods: PodCidr, services: PodCidr) -> io::Result<()> {
-    let within = |at, range: PodCidr| address_in(at, EQUAL, range.network(), range.prefix_length());
-    let mut batch = Batch::replacing(table);
-    batch.table(table);
-    batch.chain(table, CHAIN, &FORWARDED);
-    let rule = [
-        within(SOURCE_AT, pods),
-        within(DESTINATION_AT, services),
+/// The table that refuses what `pods` send to `services`.
+pub(super) fn spec(table: Table, pods: PodCidr, services: PodCidr) -> TableSpec {
+    let refused = Rule::new()
+        .address_in(Side::Source, Relation::Equal, pods.network().into(), pods.prefix_length())
+        .address_in(Side::Destination, Relation::Equal, services.network().into(), services.prefix_length())
         // Whoever has such an address elsewhere and asks a pod is answered.
-        first_way(),
+        .direction_is(Direction::Original)
         // Who is here has the address: a pod of another instance.
-        meta(OUTPUT_NAME, NOT_EQUAL, LINK_PREFIX.as_bytes()),
-        expression("reject", &[number(1, BY_ICMP), octet(2, PORT_UNREACHABLE)].concat()),
-    ];
-    batch.rule(table, CHAIN, &rule);
-    batch.commit()
-}
-
-/// Whether a packet goes the way of the first of its connection, and is no answer.
-fn first_way() -> Vec<u8> {
-    let load = [number(1, REGISTER), number(2, CT_DIRECTION)].concat();
-    [expression("ct", &load), compare(EQUAL, &[ORIGINAL])].concat()
-}
-
-/// Removes this instance's table, if it is there.
-pub(super) fn remove(table: &str) -> io::Result<()> {
-    Batch::replacing(table).commit()
+        .output_name_begins(Relation::NotEqual, LINK_PREFIX)
+        .reject(RejectWith::PortUnreachable(Family::Ip));
+    let chain = Chain::at("refuse", ChainKind::Filter, Hook::Forward, -10);
+    TableSpec { chains: vec![(chain, vec![refused])], ..TableSpec::new(table) }
 }

@@ -4,7 +4,7 @@ use super::child::{Asker, Child, Container, Phase, Role};
 use super::first_of_pod;
 use super::hook_output::HookOutput;
 use super::logs::{Log, Pump};
-use super::protocol::{Answer, Ask, Request, Told};
+use super::protocol::{Answer, Request, Told};
 use super::records::{self, StartedRecord, directory_name};
 use super::serve::Shim;
 use super::tether::Tether;
@@ -20,9 +20,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 impl Shim {
     /// Does what is asked; descriptors that came along are for an exec.
-    pub(super) fn handle(&mut self, client: u64, ask: Ask, fds: Vec<OwnedFd>) {
-        let asker = Asker { client, number: ask.number };
-        match ask.request {
+    pub(super) fn handle(&mut self, asker: Asker, request: Request, fds: Vec<OwnedFd>) {
+        match request {
             Request::Start { id } => self.start(asker, &id),
             Request::Signal { id, signal, dated } => {
                 let answer = self.signal(&id, signal);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SocketFlags;
@@ -24,6 +26,9 @@ const SETTLING: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// How long nothing must have happened before memory is given back.
 const QUIET: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// How long the loop rests after a step that broke.
+const BREATH: Duration = Duration::from_millis(100);
 
 const KILL: u8 = 9;
 
@@ -101,30 +106,14 @@ impl Shim {
     pub(super) fn serve(mut self) -> Result<(), SetupError> {
         loop {
             for waker in self.wait()? {
-                match waker {
-                    Waker::Listener => self.accept(),
-                    Waker::Signals => self.collect(),
-                    Waker::Client(client) => self.hear(client),
-                    Waker::Progress(pid) => self.progress(pid),
-                    Waker::Oom(id) => self.expect_oom(&id),
-                    // Places stay as they are until the outputs are settled below.
-                    Waker::HookOutput(hook) => {
-                        self.hook_outputs[hook].read();
-                    }
-                    Waker::Tether(asker) => self.tether_pulled(asker),
-                    Waker::Output(id, stream) => {
-                        if let Some(container) = self.containers.get_mut(&id) {
-                            container.pump(stream);
-                        }
-                    }
-                }
+                self.go_on_after(|shim| shim.attend(waker));
             }
-            self.tell_detached();
-            self.settle_ooms();
-            self.settle_hooks();
-            self.settle_ended();
-            self.settle_hook_outputs();
-            self.settle_tethers();
+            self.go_on_after(Self::tell_detached);
+            self.go_on_after(Self::settle_ooms);
+            self.go_on_after(Self::settle_hooks);
+            self.go_on_after(Self::settle_ended);
+            self.go_on_after(Self::settle_hook_outputs);
+            self.go_on_after(Self::settle_tethers);
             if self.closing && self.containers.is_empty() && self.unrecorded_hooks.is_empty() {
                 if self.children.is_empty() {
                     return Ok(());
@@ -133,6 +122,45 @@ impl Shim {
                     let _ = signal::send(&first.pidfd, KILL);
                 }
             }
+        }
+    }
+
+    fn attend(&mut self, waker: Waker) {
+        match waker {
+            Waker::Listener => self.accept(),
+            Waker::Signals => self.collect(),
+            Waker::Client(client) => self.hear(client),
+            Waker::Progress(pid) => self.progress(pid),
+            Waker::Oom(id) => self.expect_oom(&id),
+            // Places stay as they are until the outputs are settled.
+            Waker::HookOutput(hook) => {
+                if let Some(output) = self.hook_outputs.get_mut(hook) {
+                    output.read();
+                }
+            }
+            Waker::Tether(asker) => self.tether_pulled(asker),
+            Waker::Output(id, stream) => {
+                if let Some(container) = self.containers.get_mut(&id) {
+                    container.pump(stream);
+                }
+            }
+        }
+    }
+
+    /// Takes a step, and goes on whatever breaks in it: with the shim its pod would be lost. True if nothing broke.
+    fn go_on_after(&mut self, step: impl FnOnce(&mut Self)) -> bool {
+        let is_whole = catch_unwind(AssertUnwindSafe(|| step(self))).is_ok();
+        if !is_whole {
+            // What woke us may still be there; it does not take a whole processor.
+            std::thread::sleep(BREATH);
+        }
+        is_whole
+    }
+
+    /// Does what somebody asked for; who asks for something that we break on is told so.
+    fn answer_after(&mut self, asker: Asker, step: impl FnOnce(&mut Self)) {
+        if !self.go_on_after(step) {
+            self.answer(asker, Answer::Refused { message: "the pod's shim broke on this request".to_owned() });
         }
     }
 
@@ -202,7 +230,10 @@ impl Shim {
     fn hear(&mut self, client: u64) {
         while let Some(socket) = self.clients.get(&client) {
             match wire::receive::<Ask>(socket) {
-                Ok(Received::Message(ask, fds)) => self.handle(client, ask, fds),
+                Ok(Received::Message(ask, fds)) => {
+                    let asker = Asker { client, number: ask.number };
+                    self.answer_after(asker, |shim| shim.handle(asker, ask.request, fds));
+                }
                 Ok(Received::Nothing) => return,
                 Ok(Received::Closed) | Err(_) => {
                     self.clients.remove(&client);

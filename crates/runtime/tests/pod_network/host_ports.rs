@@ -209,3 +209,95 @@ fn what_a_pod_sends_to_the_nodes_loopback_is_dropped() {
         network.tear_down().await.unwrap();
     });
 }
+
+/// Far more than the usual send buffer of a socket holds rules for. They are written in one piece: none leads nowhere meanwhile.
+#[test]
+fn a_thousand_host_ports_on_one_node_lead_to_their_pods() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = outside();
+        let network = open(dir.path()).await;
+        let (a, b) = (PodNamespace::new(), PodNamespace::new());
+        let at_a = attach(&network, &pod("a"), a.path()).await;
+        let at_b = attach(&network, &pod("b"), b.path()).await;
+        a.run(move || serve("a", at_a));
+        b.run(move || serve("b", at_b));
+        let ports = |range: std::ops::Range<u16>| range.map(tcp).collect::<Vec<_>>();
+        network.publish(&pod("a"), &ports(10_000..10_500)).await.unwrap();
+        let here: Vec<_> = (10_500..11_000).map(|port| HostPort { host_ip: UPLINK.into(), ..tcp(port) }).collect();
+        network.publish(&pod("b"), &here).await.unwrap();
+        let ways = [(10_000, "a"), (10_250, "a"), (10_499, "a"), (10_500, "b"), (10_999, "b")];
+        let reached = |port, name: &str| {
+            assert_eq!(outside.run(move || call(UPLINK, port)), Ok(format!("{name} 192.0.2.2")), "{port}");
+        };
+        ways.iter().for_each(|(port, name)| reached(*port, name));
+        assert_eq!(outside.run(|| call(UPLINK, 11_000)), Err(std::io::ErrorKind::ConnectionRefused));
+        // All of them are back after somebody took them away.
+        nft(&["flush", "ruleset"]);
+        restored(&network, 1).await;
+        ways.iter().for_each(|(port, name)| reached(*port, name));
+        // So they are after a restart; and the ports of one pod go without those of the other.
+        drop(network);
+        let network = open(dir.path()).await;
+        let all = vec![(pod("a"), ports(10_000..10_500)), (pod("b"), here)];
+        network.republish(all).await.unwrap();
+        ways.iter().for_each(|(port, name)| reached(*port, name));
+        network.release(&pod("a")).await.unwrap();
+        assert_eq!(outside.run(|| call(UPLINK, 10_000)), Err(std::io::ErrorKind::ConnectionRefused));
+        reached(10_999, "b");
+        network.tear_down().await.unwrap();
+        assert_eq!(tables(), "");
+    });
+}
+
+/// One port among many: the way is open again, and the others were not touched.
+#[test]
+fn a_host_port_that_another_program_removes_is_back_without_a_restart() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = outside();
+        let network = open(dir.path()).await;
+        let a = PodNamespace::new();
+        let at_a = attach(&network, &pod("a"), a.path()).await;
+        a.run(move || serve("a", at_a));
+        network.publish(&pod("a"), &[tcp(8080), tcp(8081)]).await.unwrap();
+        let reached = |port| outside.run(move || call(UPLINK, port));
+        assert_eq!(reached(8080), Ok("a 192.0.2.2".to_owned()));
+        let table = format!("{}-ports", network.link_prefix());
+        let edits: [&[&str]; 4] = [
+            &["delete", "element", "ip", &table, "any", "{ tcp . 8080 }"],
+            &["flush", "chain", "ip", &table, "in"],
+            &["flush", "map", "ip", &table, "any"],
+            &["delete", "table", "ip", &table],
+        ];
+        for (before, edit) in (0..).zip(edits) {
+            assert_eq!(network.rule_repairs(), before);
+            nft(edit);
+            restored(&network, before + 1).await;
+            for port in [8080, 8081] {
+                assert_eq!(reached(port), Ok("a 192.0.2.2".to_owned()), "{edit:?}");
+            }
+        }
+        network.tear_down().await.unwrap();
+    });
+}
+
+/// Runs the `nft` program, as an administrator or a firewall would.
+fn nft(arguments: &[&str]) {
+    let output = std::process::Command::new("nft").args(arguments).output().unwrap();
+    assert!(output.status.success(), "nft {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Waits until rules were written again that often, and all tables are there.
+async fn restored(network: &Network, repairs: u64) {
+    let start = std::time::Instant::now();
+    while network.rule_repairs() < repairs || !tables().contains("-ports") {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "not within {PATIENCE:?}: {} repairs, {}",
+            network.rule_repairs(),
+            tables()
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

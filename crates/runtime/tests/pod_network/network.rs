@@ -486,3 +486,145 @@ fn what_pods_send_to_services_is_refused_at_once_and_what_the_machine_sends_is_n
         assert_eq!(tables(), "");
     });
 }
+
+/// Runs the `nft` program, as an administrator or a firewall would.
+fn nft(arguments: &[&str]) {
+    let output = std::process::Command::new("nft").args(arguments).output().unwrap();
+    assert!(output.status.success(), "nft {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// All tables, by their names: the kernel has them in the order in which they were made.
+fn ruleset() -> String {
+    let output = std::process::Command::new("nft").args(["list", "ruleset"]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let mut tables: Vec<_> = text.split_inclusive("\n}\n").collect();
+    tables.sort_unstable();
+    tables.concat()
+}
+
+/// A machine beyond an uplink that shows pods under which address they come.
+fn outside(at: Ipv4Addr) -> PodNamespace {
+    let outside = PodNamespace::new();
+    ip(&["link", "add", "uplink", "type", "veth", "peer", "name", "far"]);
+    let thread: u32 = outside.run(|| rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+    ip(&["link", "set", "far", "netns", &thread.to_string()]);
+    ip(&["addr", "add", "192.0.2.1/24", "dev", "uplink"]);
+    ip(&["link", "set", "uplink", "up"]);
+    outside.run(move || {
+        ip(&["addr", "add", &format!("{at}/24"), "dev", "far"]);
+        ip(&["link", "set", "far", "up"]);
+        serve(at);
+    });
+    outside
+}
+
+/// A reload of a firewall takes away everybody's rules, an administrator one of them: whatever it is, it is back without a
+/// restart.
+#[test]
+fn packet_rules_that_another_program_removes_are_written_again_without_a_restart() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let far = Ipv4Addr::new(192, 0, 2, 2);
+        let _outside = outside(far);
+        let network = open(dir.path()).await;
+        network.refuse_services("10.87.0.0/16".parse().unwrap()).await.unwrap();
+        let a = PodNamespace::new();
+        attach(&network, &pod("a"), a.path()).await;
+        assert_eq!(a.run(move || call(far)).unwrap(), "192.0.2.1");
+        let table = network.link_prefix().to_owned();
+        let (table, services) = (table.as_str(), format!("{table}-services"));
+        let whole = ruleset();
+        assert!(whole.contains("masquerade") && whole.contains("reject"), "{whole}");
+        nft(&["add", "table", "ip", "firewall"]);
+        let with_firewall = ruleset();
+        nft(&["delete", "table", "ip", "firewall"]);
+        assert_eq!(network.rule_repairs(), 0, "other tables are other people's");
+
+        nft(&["add", "table", "ip6", table]);
+        nft(&["delete", "table", "ip6", table]);
+        let edits: [&[&str]; 8] = [
+            &["flush", "ruleset"],
+            &["delete", "table", "ip", table],
+            &["delete", "table", "ip", &services],
+            &["flush", "chain", "ip", table, "outgoing"],
+            &["flush", "table", "ip", &services],
+            &["insert", "rule", "ip", table, "outgoing", "counter", "accept"],
+            &["add", "chain", "ip", &services, "another"],
+            &["flush", "ruleset"],
+        ];
+        for (number, edit) in edits.iter().enumerate() {
+            let repairs = network.rule_repairs();
+            nft(edit);
+            eventually("the rules are whole again", || network.rule_repairs() > repairs && ruleset() == whole).await;
+            if number == 0 {
+                assert_eq!(network.rule_repairs(), 2, "each table once, and none for tables of others");
+            }
+        }
+        assert_eq!(a.run(move || call(far)).unwrap(), "192.0.2.1", "pods reach the outside under the node's address");
+
+        // A firewall that is reloaded in one piece, from a ruleset that was saved when ours was another.
+        let saved = dir.path().join("saved");
+        let stale = with_firewall.replace("10.86.0.0/16", "10.85.0.0/16");
+        std::fs::write(&saved, format!("flush ruleset\n{stale}")).unwrap();
+        nft(&["-f", saved.to_str().unwrap()]);
+        eventually("rules that were saved are replaced by current ones", || ruleset() == with_firewall).await;
+        nft(&["delete", "table", "ip", "firewall"]);
+
+        network.tear_down().await.unwrap();
+        nft(&["add", "table", "ip", table]);
+        nft(&["flush", "ruleset"]);
+        assert_eq!(ruleset(), "", "what was given up is not kept");
+    });
+}
+
+/// Two programs that each want the last word would keep the machine busy for ever.
+#[test]
+fn packet_rules_under_a_burst_of_edits_are_written_again_seldom_and_in_the_end() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let network = open(dir.path()).await;
+        let whole = ruleset();
+        let table = nft::Table::new(nft::Family::Ip, network.link_prefix());
+        let mut stranger = nft::Nftables::open().unwrap();
+        let start = Instant::now();
+        let mut edits = 0;
+        while edits < 2000 {
+            let mut batch = nft::Batch::new();
+            batch.add_rule(&table, "outgoing", &nft::Rule::new());
+            stranger.commit(batch).unwrap();
+            edits += 1;
+            if edits % 20 == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        eventually("the rules are whole again", || ruleset() == whole).await;
+        // After 10 ms, then twice as long each time, up to a second.
+        let (mut waited, mut most) = (Duration::from_millis(10), 1);
+        while waited < start.elapsed() {
+            waited += Duration::from_millis(10 << most.min(7)).min(Duration::from_secs(1));
+            most += 1;
+        }
+        let repairs = network.rule_repairs();
+        assert!((1..=most).contains(&repairs), "{repairs} repairs for {edits} edits within {:?}", start.elapsed());
+        network.tear_down().await.unwrap();
+    });
+}
+
+/// The tables have the names of the instance: whoever is left of a former run must not take them back.
+#[test]
+fn packet_rules_are_left_to_a_later_run_of_the_same_instance() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let former = open(dir.path()).await;
+        let later = open(dir.path()).await;
+        let whole = ruleset();
+        for _ in 0..3 {
+            let repairs = later.rule_repairs();
+            nft(&["flush", "ruleset"]);
+            eventually("the later one repairs", || later.rule_repairs() > repairs && ruleset() == whole).await;
+        }
+        assert_eq!(former.rule_repairs(), 0);
+        later.tear_down().await.unwrap();
+        assert_eq!(ruleset(), "");
+    });
+}

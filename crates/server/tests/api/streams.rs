@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use http::{Method, Request, Response};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
@@ -142,6 +142,75 @@ async fn a_handler_that_breaks_answers_500_and_the_server_goes_on() {
     api.get(&format!("{PODS}/p")).await.expect(200);
 }
 
+/// [SE-90] What is longer when it is encoded than a URI may be is passed on as it was written.
+#[tokio::test]
+async fn queries_of_commas_reach_the_node_as_they_came() {
+    let asked = Asked::default();
+    let api = Api::with_nodes(node(Arc::clone(&asked))).await;
+    running(&api, "p", &["app"]).await;
+    let commas = ",".repeat(30_000);
+    assert_eq!(api.get(&format!("{PODS}/p/log?stream={commas}")).await.code, 200);
+    for path in ["exec?command", "attach?stdout=true&command", "portforward?ports"] {
+        let status = api.send(Method::POST, &format!("{PODS}/p/{path}={commas}"), &[], "").await.expect(400);
+        assert_eq!(status["message"], "Upgrade request required");
+    }
+    assert_eq!(*asked.lock().unwrap(), [format!("GET /containerLogs/default/p/app?stream={commas} ")]);
+}
+
+/// [SE-90] A time that cannot be read is refused here, in few words.
+#[tokio::test]
+async fn a_long_since_time_is_refused_in_few_words() {
+    let asked = Asked::default();
+    let api = Api::with_nodes(node(Arc::clone(&asked))).await;
+    running(&api, "p", &["app"]).await;
+    for time in ["yesterday".to_owned(), ":".repeat(30_000), "%C3%A4".repeat(10_000)] {
+        let status = api.get(&format!("{PODS}/p/log?sinceTime={time}")).await.expect(400);
+        let message = status["message"].as_str().unwrap();
+        assert!(message.starts_with("sinceTime: cannot read") && message.len() < 300, "{message}");
+    }
+    assert_eq!(api.get(&format!("{PODS}/p/log?sinceTime=2026-01-01T00:00:00Z")).await.code, 200);
+    assert_eq!(*asked.lock().unwrap(), ["GET /containerLogs/default/p/app?sinceTime=2026-01-01T00:00:00Z "]);
+}
+
+/// [SE-90] What fits into a URI on its way to us reaches the node; what does not fit into one to the node is 414.
+#[tokio::test]
+async fn an_exec_as_long_as_a_uri_reaches_the_node_or_is_414() {
+    const URI_MAX: usize = 65_534;
+    let asked = Asked::default();
+    let api = Api::with_nodes(node(Arc::clone(&asked))).await;
+    running(&api, "p", &["app"]).await;
+    let tls = Tls::serve(&api).await;
+    let exec = |uri: String| {
+        let tls = &tls;
+        async move {
+            let stream = connect(tls, Some(tls.admin()), b"http/1.1").await;
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+            tokio::spawn(connection.with_upgrades());
+            let request = Request::post(uri)
+                .header("host", "localhost")
+                .header("connection", "Upgrade")
+                .header("upgrade", "SPDY/3.1")
+                .header("x-stream-protocol-version", "v4.channel.k8s.io")
+                .body(Full::<Bytes>::default())
+                .unwrap();
+            let response = sender.send_request(request).await.unwrap();
+            let code = response.status().as_u16();
+            let text = if code == 101 { Bytes::new() } else { response.collect().await.unwrap().to_bytes() };
+            (code, text)
+        }
+    };
+    let filled = |start: String| start.clone() + &",".repeat(URI_MAX - start.len());
+    let uri = filled(format!("{PODS}/p/exec?stdout=true&stderr=true&container=app&command="));
+    assert_eq!(exec(uri).await.0, 101);
+    assert!(asked.lock().unwrap()[0].len() > 65_000);
+    // Nobody says which streams, and no container: the node has to be told more than we were.
+    running(&api, "q", &["a-container-with-a-long-name"]).await;
+    let (code, text) = exec(filled(format!("{PODS}/q/exec?command="))).await;
+    let status: Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!((code, &status["reason"], &status["code"]), (414, &json!("URITooLong"), &json!(414)));
+    assert_eq!(asked.lock().unwrap().len(), 1);
+}
+
 #[tokio::test]
 async fn exec_needs_a_command_a_node_a_living_pod_and_an_upgrade() {
     let api = Api::with_nodes(node(Asked::default())).await;
@@ -196,7 +265,7 @@ async fn exec_carries_bytes_both_ways_over_tls() {
     assert_eq!(rest, b"", "the node closed after us");
     assert_eq!(
         *asked.lock().unwrap(),
-        ["POST /exec/default/p/app?command=sh&command=-c&command=echo%20a&input=1&output=1&tty=1 SPDY/3.1"]
+        ["POST /exec/default/p/app?command=sh&command=-c&command=echo+a&input=1&output=1&tty=1 SPDY/3.1"]
     );
 }
 

@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use api::bounds::{DEPTH_MAX, SIZE_MAX, depth};
 use crate::common::*;
+use api::bounds::{DEPTH_MAX, SIZE_MAX, depth};
 use serde_json::{Value, json};
 use store::{Change, Expect, Key, Refusal, Revision, Step, Store, TransactError, Window, WriteError};
 use tempfile::TempDir;

@@ -7,6 +7,7 @@ mod debug;
 mod images;
 mod kubectl;
 mod nested;
+mod panics;
 mod proxy;
 mod python;
 mod refusals;

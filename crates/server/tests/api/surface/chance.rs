@@ -90,7 +90,8 @@ impl Dice {
     /// Something that nobody asked for.
     fn odd(&mut self) -> Value {
         let mut deep = json!([]);
-        for _ in 0..40 {
+        // Two levels each: some are deeper than is taken.
+        for _ in 0..*self.pick(&[40, 63, 64, 65, 400]) {
             deep = json!({ "a": [deep] });
         }
         let values = [json!(null), json!([]), json!({}), json!("odd"), json!(7), json!(true), json!([null]), deep];
@@ -177,7 +178,11 @@ impl Dice {
                     _ => &["a", "", "%25"],
                 },
             };
-            let value = *self.pick(known);
+            let value = match !self.tame && self.once_in(50) {
+                // Each is longer when it is encoded than a URI may be.
+                true => self.pick(&[",", "%2C", "%25", "+", "%C3%A4"]).repeat(9_000),
+                false => (*self.pick(known)).to_owned(),
+            };
             watches |= name == "watch";
             path.push_str(&format!("{separator}{name}={value}"));
             separator = '&';

@@ -1,0 +1,481 @@
+//! A driver that breaks begins again from what the journal knows, and its pod lives and leaves as if nothing had happened.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use futures::future::pending;
+use k8s_openapi::api::core::v1::Pod;
+use lifecycle::{ContainerName, DeleteSighting, Exit, Instance, KillCause};
+use runtime_api::image::{Keyring, Origin, Prune, Pulled, Removed};
+use runtime_api::{
+    ContainerId, ContainerReport, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage, Containers, Delivery,
+    ExecSession, ExecSpec, Image, Images, PodReport, PodUid, Resources, RuntimeError, RuntimeEvent, Sandbox,
+    SandboxSpec, Sandboxes, Started, Statistics, Streams, Unsupported,
+};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::sync::Notify;
+
+use super::*;
+use crate::events::Recorder;
+use crate::files::Files;
+use crate::hands::{Tools, lock};
+use crate::heartbeat::HealthBoard;
+use crate::machine::Machine;
+use crate::manifest::Manifests;
+use crate::node::NodeConfig;
+use crate::pressure::{EvictionConfig, ImageCollection};
+use crate::services::Services;
+use crate::sysctls::AllowedSysctls;
+use crate::translate::pod_spec::pod_spec;
+use crate::translate::status::Facts;
+use crate::volumes::Watches;
+
+/// Where a driver may be made to break.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Point {
+    /// Before the worker is told.
+    Told,
+    /// When the step is in the journal, and nothing is done about it yet.
+    Remembered,
+}
+
+/// Which facts are meant.
+type Which = fn(&Input) -> bool;
+
+struct Mine {
+    uid: String,
+    at: Point,
+    on: Which,
+    times: usize,
+}
+
+static MINES: Mutex<Vec<Mine>> = Mutex::new(Vec::new());
+
+/// Breaks the driver of a pod at `at`, so many times, on facts like these.
+fn mine(uid: &str, at: Point, times: usize, on: Which) {
+    lock(&MINES).push(Mine { uid: uid.to_owned(), at, on, times });
+}
+
+/// Steps on a mine, if there is one.
+pub(super) fn pass(at: Point, uid: &str, input: &Input) {
+    let mut mines = lock(&MINES);
+    let met = mines.iter_mut().find(|mine| mine.uid == uid && mine.at == at && mine.times > 0 && (mine.on)(input));
+    if let Some(mine) = met {
+        mine.times -= 1;
+        drop(mines);
+        panic!("a mine: {input:?}");
+    }
+}
+
+/// A runtime that keeps what it was asked for, and breaks once where it is told to.
+#[derive(Default)]
+struct Scripted {
+    asked: Mutex<Vec<String>>,
+    news: Notify,
+    breaks_on: Mutex<BTreeSet<&'static str>>,
+    sandbox: Mutex<Option<SandboxSpec>>,
+    running: Mutex<Vec<ContainerReport>>,
+}
+
+type Answer<T> = Result<T, RuntimeError>;
+
+fn none<T>() -> Answer<T> {
+    Err(RuntimeError::NoSandbox { pod: "scripted".to_owned() })
+}
+
+impl Scripted {
+    fn note(&self, what: &'static str, detail: &str) {
+        lock(&self.asked).push(format!("{what} {detail}").trim_end().to_owned());
+        self.news.notify_waiters();
+        let breaks = lock(&self.breaks_on).remove(what);
+        assert!(!breaks, "the runtime breaks on {what}");
+    }
+
+    /// Waits until it was asked for `what` so many times.
+    async fn was_asked(&self, what: &str, times: usize) {
+        let waiting = tokio::time::timeout(PATIENCE, self.asking(what, times));
+        waiting.await.unwrap_or_else(|_| panic!("{what} was not asked for: {:?}", lock(&self.asked)));
+    }
+
+    async fn asking(&self, what: &str, times: usize) {
+        loop {
+            let news = self.news.notified();
+            tokio::pin!(news);
+            news.as_mut().enable();
+            if lock(&self.asked).iter().filter(|asked| *asked == what).count() >= times {
+                return;
+            }
+            news.await;
+        }
+    }
+
+    fn image() -> Image {
+        Image { id: "sha256:1".to_owned(), names: vec![], size_bytes: 1, stop_signal: None, user: None, env: [].into() }
+    }
+}
+
+impl Sandboxes for Scripted {
+    fn events(&self) -> Option<mpsc::UnboundedReceiver<RuntimeEvent>> {
+        None
+    }
+    async fn inventory(&self) -> Answer<Vec<PodReport>> {
+        self.note("inventory", "");
+        let containers = lock(&self.running).clone();
+        let of = |spec| PodReport { spec, alive: true, sandbox: Sandbox { ips: vec![] }, containers, hooks: vec![] };
+        Ok(lock(&self.sandbox).clone().map(of).into_iter().collect())
+    }
+    async fn create_sandbox(&self, spec: &SandboxSpec) -> Answer<Sandbox> {
+        self.note("sandbox", "");
+        *lock(&self.sandbox) = Some(spec.clone());
+        Ok(Sandbox { ips: vec![] })
+    }
+    async fn set_pod_resources(&self, _: &PodUid, _: &Resources) -> Answer<()> {
+        Ok(())
+    }
+    async fn remove_sandbox(&self, _: &PodUid) -> Answer<()> {
+        self.note("remove", "");
+        *lock(&self.sandbox) = None;
+        Ok(())
+    }
+    async fn forget_logs(&self, _: &PodUid) -> Answer<()> {
+        Ok(())
+    }
+    async fn tidied(&self) {}
+    async fn tear_down(&self) -> Answer<()> {
+        Ok(())
+    }
+}
+
+impl Containers for Scripted {
+    async fn start_container(&self, _: &PodUid, spec: &ContainerSpec) -> Answer<Started> {
+        let ContainerId { name, attempt } = &spec.id;
+        self.note("start", &format!("{name}.{attempt}"));
+        let run = ContainerReport {
+            id: spec.id.clone(),
+            image_id: "sha256:1".to_owned(),
+            resources: Resources::default(),
+            started_wall_ms: 1,
+            exit: None,
+        };
+        lock(&self.running).push(run);
+        Ok(Started { wall_ms: 1, warnings: vec![] })
+    }
+    async fn set_resources(&self, _: &PodUid, _: &ContainerId, _: &Resources) -> Answer<Vec<String>> {
+        Ok(vec![])
+    }
+    async fn stop(&self, _: &PodUid, _: &ContainerId, signal: u8) -> Answer<Delivery> {
+        self.note("signal", &signal.to_string());
+        Ok(Delivery::Delivered)
+    }
+    async fn kill(&self, _: &PodUid, _: &ContainerId) -> Answer<()> {
+        self.note("kill", "");
+        Ok(())
+    }
+    fn log_path(&self, _: &PodUid, _: &ContainerId) -> PathBuf {
+        PathBuf::new()
+    }
+    async fn termination_message(&self, _: &PodUid, _: &ContainerId) -> Option<String> {
+        None
+    }
+}
+
+impl Images for Scripted {
+    async fn ensure_image(&self, _: &str) -> Answer<Image> {
+        Ok(Self::image())
+    }
+    async fn find_image(&self, _: &str) -> Answer<(Image, Origin)> {
+        self.note("image", "");
+        Ok((Self::image(), Origin::Archive))
+    }
+    async fn pull_image(&self, _: &str, _: &Keyring) -> Answer<Pulled> {
+        none()
+    }
+    async fn prune_images(&self, _: Prune) -> Answer<Removed> {
+        none()
+    }
+    async fn images(&self) -> Answer<Vec<Image>> {
+        none()
+    }
+}
+
+impl Streams for Scripted {
+    async fn exec(&self, _: &PodUid, _: &ContainerId, _: &ExecSpec) -> Answer<ExecSession> {
+        none()
+    }
+    async fn attach(&self, _: &PodUid, _: &ContainerId, _: &ExecSpec) -> Answer<ExecSession> {
+        none()
+    }
+    async fn connect(&self, _: &PodUid, _: u16) -> Answer<OwnedFd> {
+        none()
+    }
+    fn resize(&self, _: &ExecSession, _: u16, _: u16) -> Answer<()> {
+        none()
+    }
+}
+
+impl Statistics for Scripted {
+    async fn stats(&self, _: &PodUid) -> Answer<Vec<ContainerStats>> {
+        none()
+    }
+    async fn usage(&self, _: &PodUid) -> Answer<Vec<ContainerUsage>> {
+        none()
+    }
+    async fn stored(&self, _: &PodUid) -> Answer<Vec<ContainerStored>> {
+        none()
+    }
+}
+
+impl Runtime for Scripted {
+    type Signals = Unsupported;
+    type DurableHooks = Unsupported;
+    type ConnectionCounts = Unsupported;
+
+    fn signals(&self) -> Option<&Unsupported> {
+        None
+    }
+    fn durable_hooks(&self) -> Option<&Unsupported> {
+        None
+    }
+    fn connection_counts(&self) -> Option<&Unsupported> {
+        None
+    }
+}
+
+/// An API where nothing is, which takes every write, and tells what events it was given.
+fn api(events: mpsc::UnboundedSender<String>) -> kube::Client {
+    let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let events = events.clone();
+        async move {
+            if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+                pending::<()>().await;
+            }
+            let path = request.uri().path().to_owned();
+            let method = request.method().clone();
+            let sent = request.into_body().collect_bytes().await.unwrap();
+            let sent: serde_json::Value = serde_json::from_slice(&sent).unwrap_or_default();
+            let (code, answer) = match (method.as_str(), path.ends_with("/events")) {
+                ("POST", true) => {
+                    let _ = events.send(sent["reason"].as_str().unwrap_or_default().to_owned());
+                    (201, sent)
+                }
+                ("GET", _) => (200, json!({ "metadata": { "resourceVersion": "1" }, "items": [] })),
+                _ => (
+                    404,
+                    json!({ "kind": "Status", "status": "Failure", "code": 404, "message": "none", "reason": "NotFound" }),
+                ),
+            };
+            let answer = http::Response::builder().status(code).body(axum::body::Body::from(answer.to_string()));
+            Ok::<_, std::io::Error>(answer.unwrap())
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// One pod with its driver.
+struct Stage {
+    runtime: Arc<Scripted>,
+    inbox: mpsc::Sender<Input>,
+    progress: watch::Receiver<Progress>,
+    events: mpsc::UnboundedReceiver<String>,
+    driver: tokio::task::JoinHandle<Result<(), Arc<JournalError>>>,
+    _helpers: tokio::task::JoinSet<()>,
+    _dir: TempDir,
+}
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_secs(60);
+
+impl Stage {
+    async fn set(uid: &str, runtime: Scripted) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (events_told, events) = mpsc::unbounded_channel();
+        let (runtime, client) = (Arc::new(runtime), api(events_told));
+        let mut helpers = tokio::task::JoinSet::new();
+        let (recorder, recording) = Recorder::start(client.clone(), "n1".to_owned());
+        helpers.spawn(recording);
+        let (health, _) = HealthBoard::start(client.clone(), config(dir.path()), recorder.clone());
+        let file = dir.path().join("services.json");
+        let (services, following) = Services::start(client.clone(), file, Files::Threads).await;
+        helpers.spawn(following);
+        let tools = Arc::new(Tools {
+            runtime: runtime.clone(),
+            client: client.clone(),
+            recorder,
+            health,
+            services,
+            images_given: Notify::new(),
+            waiters: Mutex::default(),
+            watches: Watches::new(client),
+            manifests: Manifests::open(dir.path(), in_memory(dir.path()), Files::Threads).await.unwrap(),
+            clock: Clock::of_machine(),
+            machine: Machine::read().unwrap(),
+            files: Files::Threads,
+            node_name: "n1".to_owned(),
+            host_ip: "192.0.2.1".to_owned(),
+            pod_pids_max: None,
+            allowed_sysctls: AllowedSysctls::default(),
+        });
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": { "name": "p", "namespace": "default", "uid": uid },
+            "spec": { "terminationGracePeriodSeconds": GRACE.as_secs(),
+                "containers": [{ "name": "app", "image": "busybox", "imagePullPolicy": "IfNotPresent" }] },
+        }))
+        .unwrap();
+        let (journal, _) = Journal::open(&dir.path().join("journal"), "boot").await.unwrap();
+        let worker = PodWorker::new(pod_spec(&pod).unwrap());
+        let facts = Arc::new(Mutex::new(Facts { pod, ..Facts::default() }));
+        let (inbox, told) = mpsc::channel(16);
+        let hands = Hands::new(tools, facts, inbox.clone());
+        let (driver, progress) = Driver::new(uid.to_owned(), worker, told, (journal, Memory::default()), hands);
+        let driver = tokio::spawn(driver.run());
+        Self { runtime, inbox, progress, events, driver, _helpers: helpers, _dir: dir }
+    }
+
+    async fn tell(&self, input: Input) {
+        self.inbox.send(input).await.unwrap();
+    }
+
+    /// The pod is asked to leave, and its container hears it.
+    async fn leaves(mut self) {
+        self.tell(Input::DeleteRequested { grace: GRACE, sighting: DeleteSighting::Live }).await;
+        self.runtime.was_asked("signal 15", 1).await;
+        let deadline = self.progress.borrow().deadline.unwrap();
+        assert!(deadline.since(Clock::of_machine().now()) <= GRACE);
+        self.runtime.running.lock().unwrap().clear();
+        let exit = Exit { code: 0, signal: None, oom: false, wall: Wall(2), seen: true };
+        self.tell(Input::Exited { instance: app(), exit }).await;
+        self.runtime.was_asked("remove", 1).await;
+        self.progress.wait_for(|progress| progress.at_rest).await.unwrap();
+        self.driver.abort();
+    }
+
+    /// People were told that the node broke.
+    async fn people_know(&mut self) {
+        let told = async { while self.events.recv().await.unwrap() != "FailedSync" {} };
+        tokio::time::timeout(PATIENCE, told).await.expect("people are told");
+    }
+}
+
+fn app() -> Instance {
+    Instance { name: ContainerName("app".to_owned()), attempt: 0 }
+}
+
+/// What is meant to be in memory is on disk here: nothing is mounted.
+fn in_memory(dir: &Path) -> crate::memory::Memory {
+    crate::memory::Memory::of_dir(&dir.join("memory")).unwrap()
+}
+
+fn config(dir: &Path) -> NodeConfig {
+    NodeConfig {
+        name: "n1".to_owned(),
+        address: [192, 0, 2, 1].into(),
+        data_dir: dir.to_owned(),
+        images: dir.to_owned(),
+        eviction: EvictionConfig::default(),
+        images_kept: ImageCollection::default(),
+        pod_pids_max: None,
+        allowed_sysctls: AllowedSysctls::default(),
+        static_pods: None,
+        version: "v1".to_owned(),
+        api_port: None,
+        joins_later: false,
+        clock: Clock::of_machine(),
+        machine: Machine::read().unwrap(),
+        memory: in_memory(dir),
+        files: Files::Threads,
+        takes_on_pods: true,
+    }
+}
+
+#[tokio::test]
+async fn a_driver_that_breaks_at_any_step_brings_its_pod_up_and_lets_it_leave() {
+    // What a calm life is told, in its order; the driver breaks at each step, before it is decided and after it is remembered.
+    let facts: [(&str, Which); 6] = [
+        ("begin", |input| matches!(input, Input::Begin)),
+        ("image", |input| matches!(input, Input::ImageReady { .. })),
+        ("sandbox", |input| matches!(input, Input::SandboxReady)),
+        ("started", |input| matches!(input, Input::Started { .. })),
+        ("delete", |input| matches!(input, Input::DeleteRequested { .. })),
+        ("exit", |input| matches!(input, Input::Exited { .. })),
+    ];
+    for (name, on) in facts {
+        for at in [Point::Told, Point::Remembered] {
+            let uid = format!("{name}-{at:?}");
+            mine(&uid, at, 1, on);
+            let stage = Stage::set(&uid, Scripted::default()).await;
+            stage.tell(Input::Begin).await;
+            stage.runtime.was_asked("start app.0", 1).await;
+            stage.leaves().await;
+            assert!(lock(&MINES).iter().all(|mine| mine.uid != uid || mine.times == 0), "{uid} broke");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_fact_that_breaks_the_driver_twice_is_left_out_and_people_are_told() {
+    let uid = "poisoned";
+    mine(uid, Point::Told, 2, |input| matches!(input, Input::GenerationSeen { .. }));
+    let mut stage = Stage::set(uid, Scripted::default()).await;
+    stage.tell(Input::Begin).await;
+    stage.tell(Input::GenerationSeen { generation: 7 }).await;
+    stage.people_know().await;
+    stage.runtime.was_asked("inventory", 2).await;
+    stage.runtime.was_asked("start app.0", 1).await;
+    stage.leaves().await;
+}
+
+#[tokio::test]
+async fn a_request_to_leave_cuts_the_rest_of_a_driver_short() {
+    let uid = "hurried";
+    mine(uid, Point::Told, 8, |input| matches!(input, Input::AgentRestarted { .. } | Input::GenerationSeen { .. }));
+    let stage = Stage::set(uid, Scripted::default()).await;
+    stage.tell(Input::Begin).await;
+    stage.runtime.was_asked("start app.0", 1).await;
+    stage.tell(Input::GenerationSeen { generation: 7 }).await;
+    let (begun, mut backoff) = (Instant::now(), Backoff::default());
+    let rests: Duration = (0..8).map(|_| backoff.after_panic(begun)).sum();
+    for asked in 1..=8 {
+        stage.runtime.was_asked("inventory", asked).await;
+        stage.tell(Input::KillRequested { cause: KillCause::Preempted, grace: None }).await;
+    }
+    stage.leaves().await;
+    assert!(begun.elapsed() < rests, "it did not rest for {rests:?}");
+}
+
+#[tokio::test]
+async fn an_effect_that_breaks_is_a_failure_that_the_rules_try_again() {
+    let breaks_on = Mutex::new(BTreeSet::from(["sandbox", "signal", "remove"]));
+    let stage = Stage::set("effects", Scripted { breaks_on, ..Scripted::default() }).await;
+    stage.tell(Input::Begin).await;
+    stage.runtime.was_asked("sandbox", 2).await;
+    stage.runtime.was_asked("start app.0", 1).await;
+    let runtime = stage.runtime.clone();
+    stage.leaves().await;
+    runtime.was_asked("remove", 2).await;
+}
+
+#[tokio::test]
+async fn an_image_or_a_start_that_breaks_is_told_as_the_containers_trouble() {
+    for (breaks, reason) in [("image", "ErrImagePull"), ("start", "CreateContainerError")] {
+        let breaks_on = Mutex::new(BTreeSet::from([breaks]));
+        let mut stage = Stage::set(breaks, Scripted { breaks_on, ..Scripted::default() }).await;
+        stage.tell(Input::Begin).await;
+        let told = stage.progress.wait_for(|progress| format!("{:?}", progress.status).contains(reason));
+        tokio::time::timeout(PATIENCE, told).await.expect("it is told").unwrap();
+        stage.driver.abort();
+    }
+}
+
+#[test]
+fn a_driver_never_rests_beyond_a_deadline_that_is_still_to_come() {
+    let seconds = Duration::from_secs;
+    assert_eq!(rest(seconds(30), None), seconds(30));
+    assert_eq!(rest(seconds(30), Some(seconds(3))), seconds(3));
+    assert_eq!(rest(seconds(2), Some(seconds(3))), seconds(2));
+    assert_eq!(rest(seconds(30), Some(Duration::ZERO)), seconds(30), "it is over: there is nothing to hurry for");
+}

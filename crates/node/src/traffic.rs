@@ -1,0 +1,100 @@
+//! The seam to whoever steers the traffic of pods.
+//!
+//! The rules of life say when new connections are kept away from a pod, when that is evident, and how long those that are open
+//! are waited for. This is how their asks reach whoever can do it, and how the news comes back. What is not here: anything that
+//! steers. Where nothing does, [`NoTraffic`] says so, and the rules go on without.
+
+use std::fmt;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Pod;
+use lifecycle::{Cut, Input, Moment, TrafficNews};
+use tokio::sync::mpsc;
+use tracing::warn;
+
+/// What a worker asks about the traffic of its pod.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TrafficRequest {
+    /// Keep new connections away. Answered by `CutDone`, and by further evidence (acknowledgements) as it comes.
+    Cut(Cut),
+    /// Tell when no connection waits to be accepted. Answered by `Settled`.
+    AwaitSettled,
+    /// Tell the application that its connections are waited for, and until when. Not answered.
+    NotifyDrain {
+        /// When they are waited for no longer.
+        until: Moment,
+    },
+    /// Tell how many connections are open, now and whenever that changes. Answered by `Connections`.
+    WatchConnections,
+    /// Let new connections come again. Not answered.
+    Restore,
+}
+
+/// Who steers the traffic of this node's pods.
+pub trait Traffic: fmt::Debug + Send + Sync {
+    /// Begins to do what the worker of `pod` asks. The future goes on for as long as there may be news, and is dropped when
+    /// the pod is gone. What was asked for may be asked again after a restart.
+    fn perform(&self, pod: Pod, request: TrafficRequest, reporter: TrafficReporter) -> BoxFuture<'static, ()>;
+}
+
+/// Tells a worker the news of its pod's traffic.
+#[derive(Clone, Debug)]
+pub struct TrafficReporter(mpsc::Sender<Input>);
+
+impl TrafficReporter {
+    pub(crate) fn new(inbox: mpsc::Sender<Input>) -> Self {
+        Self(inbox)
+    }
+
+    /// Tells it. A worker that is gone needs none.
+    pub async fn report(&self, news: TrafficNews) {
+        let _ = self.0.send(Input::Traffic(news)).await;
+    }
+}
+
+/// Nobody steers traffic: whoever asks is told so at once.
+#[derive(Clone, Copy, Debug)]
+pub struct NoTraffic;
+
+impl Traffic for NoTraffic {
+    fn perform(&self, _: Pod, request: TrafficRequest, reporter: TrafficReporter) -> BoxFuture<'static, ()> {
+        match request {
+            TrafficRequest::Cut(_) | TrafficRequest::AwaitSettled | TrafficRequest::WatchConnections => {
+                let news = TrafficNews::Failed { message: "this node does not steer traffic yet".to_owned() };
+                async move { reporter.report(news).await }.boxed()
+            }
+            TrafficRequest::NotifyDrain { .. } => {
+                warn!("the program is not told of its drain: this node does not steer traffic yet");
+                futures::future::ready(()).boxed()
+            }
+            TrafficRequest::Restore => {
+                warn!("traffic is not restored: this node does not steer it yet");
+                futures::future::ready(()).boxed()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn traffic_that_nobody_steers_is_told_as_failed_where_an_answer_is_waited_for() {
+        let until = Moment::from_millis(1);
+        for (request, is_answered) in [
+            (TrafficRequest::Cut(Cut::Divert), true),
+            (TrafficRequest::AwaitSettled, true),
+            (TrafficRequest::WatchConnections, true),
+            (TrafficRequest::NotifyDrain { until }, false),
+            (TrafficRequest::Restore, false),
+        ] {
+            let (told, mut inbox) = mpsc::channel(1);
+            NoTraffic.perform(Pod::default(), request.clone(), TrafficReporter::new(told)).await;
+            let news = inbox.recv().await;
+            let failed = matches!(&news, Some(Input::Traffic(TrafficNews::Failed { .. })));
+            assert_eq!((failed, news.is_some()), (is_answered, is_answered), "{request:?}: {news:?}");
+        }
+    }
+}

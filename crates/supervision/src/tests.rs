@@ -1,0 +1,88 @@
+//! What is caught, what is counted, and how long whatever broke rests.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use futures::FutureExt as _;
+use tokio::sync::mpsc;
+
+use super::*;
+
+#[tokio::test]
+async fn work_that_panics_answers_what_the_panic_said() {
+    let nothing: Option<u8> = None;
+    let broken = catch("test-words", async { nothing.expect("there is something") }).await;
+    assert_eq!(broken.unwrap_err().message, "there is something");
+    assert_eq!(catch("test-words", async { 7 }).await, Ok(7));
+}
+
+#[tokio::test]
+async fn panics_are_counted_once_by_the_part_they_happen_in() {
+    count_panics();
+    count_panics();
+    let of = |part: &str| counts().iter().find(|(name, _)| *name == part).map_or(0, |(_, count)| *count);
+    for _ in 0..3 {
+        let broken = catch("test-counted", async {
+            tokio::task::yield_now().await;
+            panic!("counted")
+        })
+        .await;
+        assert_eq!(broken, Err::<(), _>(Panic { message: "counted".to_owned() }));
+    }
+    assert_eq!(of("test-counted"), 3);
+    assert_eq!(of("test-silent"), 0);
+}
+
+#[tokio::test]
+async fn work_that_breaks_is_started_again_until_it_ends_by_itself() {
+    let tries = Arc::new(AtomicU32::new(0));
+    let counted = tries.clone();
+    keep("test-kept", move || {
+        let tries = counted.clone();
+        async move {
+            assert!(tries.fetch_add(1, Ordering::Relaxed) > 1, "not yet");
+        }
+    })
+    .await;
+    assert_eq!(tries.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn work_with_a_channel_loses_only_the_message_it_broke_on() {
+    let (tell, told) = mpsc::channel(8);
+    for number in [1, 13, 2] {
+        tell.send(number).await.unwrap();
+    }
+    drop(tell);
+    let (seen, mut heard) = mpsc::unbounded_channel();
+    keep_on("test-channel", (told, seen), |(told, seen)| {
+        async move {
+            while let Some(number) = told.recv().await {
+                assert_ne!(number, 13, "unlucky");
+                seen.send(number).unwrap();
+            }
+        }
+        .boxed()
+    })
+    .await;
+    assert_eq!((heard.recv().await, heard.recv().await, heard.recv().await), (Some(1), Some(2), None));
+}
+
+#[test]
+fn rests_double_up_to_half_a_minute_and_begin_anew_after_a_calm_time() {
+    let mut backoff = Backoff::default();
+    let mut now = Instant::now();
+    let mut rests = Vec::new();
+    for _ in 0..40 {
+        let wait = backoff.after_panic(now);
+        rests.push(wait);
+        now += wait;
+    }
+    assert_eq!(rests[..4], [100, 200, 400, 800].map(Duration::from_millis));
+    assert!(rests.is_sorted());
+    assert_eq!(rests[39], Duration::from_secs(30));
+    assert_eq!(backoff.in_a_row(), 40);
+    assert_eq!(backoff.after_panic(now + Duration::from_secs(120)), Duration::from_millis(100));
+}
