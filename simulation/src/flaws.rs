@@ -1,24 +1,24 @@
-//! Bugs planted in the agent: each must be caught, and says by which law.
+//! Bugs planted in the agent: each must be caught, and says by which laws.
 
 pub use node::flaws::Flaw;
 
 use crate::laws::Law;
 
-/// Every flaw, with a law that it breaks.
-pub const ALL: [(Flaw, Law); 15] = [
-    (Flaw::ActsBeforeRecord, Law::NobodyIsStoppedUnasked),
-    (Flaw::AsksNobody, Law::AllEndsWell),
-    (Flaw::DeletesWithoutStatus, Law::ExitsAreShown),
-    (Flaw::DropsHeldExit, Law::AllEndsWell),
-    (Flaw::StartsThoughLeaving, Law::NoStartAfterTheAsk),
-    (Flaw::DropsExitOfLeaving, Law::AllEndsWell),
-    (Flaw::IgnoresPriority, Law::CriticalLast),
-    (Flaw::StaticsAtOnce, Law::StaticsDoNotOverlap),
-    (Flaw::FoundIsOver, Law::KillAtTheDeadline),
-    (Flaw::GivesUpOnStatus, Law::ExitsAreShown),
-    (Flaw::DropsDeleteFailure, Law::AllEndsWell),
-    (Flaw::KeepsNoManifest, Law::NobodyIsStoppedUnasked),
-    (Flaw::SkipsListed, Law::AllEndsWell),
-    (Flaw::ForgetsImageSignal, Law::RightSignal),
-    (Flaw::LeavesHookRunning, Law::HookBeforeSignal),
+/// Every flaw, with the laws that it breaks: one of them at least.
+pub const ALL: [(Flaw, &[Law]); 15] = [
+    (Flaw::ActsBeforeRecord, &[Law::NobodyIsStoppedUnasked]),
+    (Flaw::AsksNobody, &[Law::StatusIsTrue]),
+    (Flaw::DeletesWithoutStatus, &[Law::ExitsAreShown]),
+    (Flaw::DropsHeldExit, &[Law::AllEndsWell, Law::GoneAtOnce]),
+    (Flaw::HearsOneDeletion, &[Law::NobodyOutlivesItsDeadline]),
+    (Flaw::DropsExitOfLeaving, &[Law::AllEndsWell, Law::GoneAtOnce]),
+    (Flaw::IgnoresPriority, &[Law::CriticalLast]),
+    (Flaw::StaticsAtOnce, &[Law::StaticsDoNotOverlap]),
+    (Flaw::FoundIsOver, &[Law::KillAtTheDeadline]),
+    (Flaw::GivesUpOnStatus, &[Law::ExitsAreShown, Law::AllEndsWell]),
+    (Flaw::DropsDeleteFailure, &[Law::AllEndsWell]),
+    (Flaw::KeepsNoManifest, &[Law::NobodyIsStoppedUnasked]),
+    (Flaw::SkipsListed, &[Law::AllEndsWell, Law::NobodyOutlivesItsDeadline]),
+    (Flaw::ForgetsImageSignal, &[Law::RightSignal]),
+    (Flaw::LeavesHookRunning, &[Law::HookEndsWithItsTime]),
 ];

@@ -21,6 +21,8 @@ pub enum Law {
     NobodyOutlivesItsDeadline,
     /// G3.
     HookBeforeSignal,
+    /// G3.
+    HookEndsWithItsTime,
     /// G4.
     SignalOnce,
     /// G4.
@@ -57,11 +59,12 @@ pub enum Law {
 
 impl Law {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::KillAtTheDeadline,
         Self::NoticeBeforeKill,
         Self::NobodyOutlivesItsDeadline,
         Self::HookBeforeSignal,
+        Self::HookEndsWithItsTime,
         Self::SignalOnce,
         Self::RightSignal,
         Self::GoneAfterTheLastExit,
@@ -92,6 +95,7 @@ impl Law {
             Self::NoticeBeforeKill => "KILL comes never sooner than two seconds after the stop signal (G2)",
             Self::NobodyOutlivesItsDeadline => "who ignores its stop signal is killed at the deadline (G2)",
             Self::HookBeforeSignal => "preStop runs first (G3)",
+            Self::HookEndsWithItsTime => "a hook that overruns is ended before the stop signal (G3)",
             Self::SignalOnce => "the stop signal is sent once (G4)",
             Self::RightSignal => "the stop signal is the one that was asked for (G4)",
             Self::GoneAfterTheLastExit => "the object is removed only when every container is dead (G5)",
@@ -374,6 +378,17 @@ impl Fold<'_> {
             }
             What::Kill(run) => self.kill(at, who, run),
             What::Exit(run, code) => {
+                let limit = 100 + slack(self.scenario, 10);
+                let facts = self.run(who, run);
+                let leaks = matches!(facts.pre_stop, Some((_, None)));
+                if leaks && facts.signal.is_some_and(|(signal, _)| at > signal + limit) {
+                    self.breaks(
+                        Law::HookEndsWithItsTime,
+                        at,
+                        who,
+                        format!("the hook of {run} ends with its container"),
+                    );
+                }
                 self.run(who, run).exit = Some((at, *code));
                 self.pods.entry(who.to_owned()).or_default().last_exit = Some(at);
             }

@@ -433,11 +433,15 @@ impl Scenario {
     pub fn of_seed(seed: u64) -> Self {
         let mut dice = crate::dice::dice(seed, "scenario", "", 0);
         let (profile, _) = dice.pick(&PROFILES);
-        let shuts_down = dice.once_in(12);
+        let shuts_down = dice.once_in(9);
         let statics = if dice.once_in(5) { 1 } else { 0 };
         let mut pods = Vec::new();
-        for at in 0..1 + dice.below(3) {
+        for at in 0..1 + dice.below(3) + u64::from(shuts_down) {
             pods.push(a_pod(&mut dice, &format!("p{at}"), false));
+        }
+        if shuts_down {
+            // Somebody who goes last, and somebody who does not.
+            (pods[0].critical, pods[1].critical) = (true, false);
         }
         for at in 0..statics {
             pods.push(a_pod(&mut dice, &format!("s{at}"), true));
@@ -450,7 +454,7 @@ impl Scenario {
                 let later = begun + 200 + dice.below(4000);
                 let deed = if dice.once_in(2) { Deed::Edit(pod.name.clone()) } else { Deed::Remove(pod.name.clone()) };
                 acts.push(Act { at: later, deed });
-            } else if !dice.once_in(5) {
+            } else if !dice.once_in(if shuts_down { 2 } else { 5 }) {
                 let later = begun + dice.below(4000);
                 let grace = dice.pick(&[None, None, None, Some(0), Some(1), Some(2), Some(6)]);
                 acts.push(Act { at: later, deed: Deed::Delete(pod.name.clone(), grace) });
@@ -478,7 +482,7 @@ fn a_pod(dice: &mut Dice, name: &str, is_static: bool) -> PodPlan {
     let mut containers = Vec::new();
     if dice.once_in(5) {
         let mut init = ContainerPlan::new("init", Role::Init);
-        init.script = Script::Itself(dice.below(800), 0);
+        init.script = Script::Itself(dice.pick(&[0, 3, 30, 200, 700]), 0);
         containers.push(init);
     }
     if dice.once_in(4) {
@@ -490,7 +494,7 @@ fn a_pod(dice: &mut Dice, name: &str, is_static: bool) -> PodPlan {
         let mut main = ContainerPlan::new(if at == 0 { "app" } else { "aux" }, Role::Main);
         main.script = match dice.below(8) {
             0 | 1 => Script::Deaf,
-            2 => Script::Itself(dice.below(3000), u8::try_from(dice.below(2)).unwrap_or(0)),
+            2 => Script::Itself(dice.pick(&[0, 2, 20, 300, 2000]), u8::try_from(dice.below(2)).unwrap_or(0)),
             _ => Script::Term(dice.below(3000)),
         };
         match dice.below(9) {
@@ -540,6 +544,7 @@ fn a_crash(dice: &mut Dice, pods: &[PodPlan]) -> Crash {
         ("journal.write", "-", 30),
         ("journal.written", "-", 30),
         ("store.commit", "-", 80),
+        ("api.watch.frame", "-", 30),
         ("files.replace", "-", 6),
         ("api.patch", pod.as_str(), 6),
         ("api.patch.answered", pod.as_str(), 6),

@@ -84,7 +84,7 @@ impl tower::Service<Request<ClientBody>> for Wire {
             life.machine.note(&who, words(&format!("-> {}", answer.status().as_u16())));
             let cut = (lossy && place == "api.watch" && chance.once_in(2)).then(|| chance.below(3000));
             let cut = cut.map(|ms| Box::pin(tokio::time::sleep(Duration::from_millis(ms))));
-            Ok(answer.map(|body| CutBody { body, cut, life, is_watch: place == "api.watch" }))
+            Ok(answer.map(|body| CutBody { body, cut, life, is_watch: place == "api.watch", coming: None }))
         })
     }
 }
@@ -95,6 +95,8 @@ pub struct CutBody {
     cut: Option<Pin<Box<Sleep>>>,
     life: Life,
     is_watch: bool,
+    /// What was sent and is not here yet.
+    coming: Option<(Frame<Bytes>, Pin<Box<dyn Future<Output = ()> + Send>>)>,
 }
 
 impl http_body::Body for CutBody {
@@ -107,13 +109,27 @@ impl http_body::Body for CutBody {
         {
             return Poll::Ready(Some(Err("the watch is cut".into())));
         }
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        if self.is_watch
-            && let Poll::Ready(Some(Ok(frame))) = &frame
-            && let Some(data) = frame.data_ref()
-        {
+        if !self.is_watch {
+            return Pin::new(&mut self.body).poll_frame(context);
+        }
+        if self.coming.is_none() {
+            match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    let life = self.life.clone();
+                    let way = Box::pin(async move { life.seam("api.watch.frame", "-").await });
+                    self.coming = Some((frame, way));
+                }
+                other => return other,
+            }
+        }
+        let Some((_, way)) = &mut self.coming else { return Poll::Pending };
+        if way.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        let frame = self.coming.take().map(|(frame, _)| frame);
+        if let Some(data) = frame.as_ref().and_then(Frame::data_ref) {
             crate::witness::heard(&self.life, data);
         }
-        frame
+        Poll::Ready(frame.map(Ok))
     }
 }

@@ -230,6 +230,7 @@ fn config(machine: &Machine, pause: timeline::Pause) -> NodeConfig {
             resolv_conf: "/dev/null".into(),
         },
         files: Files::InLine(pause),
+        traffic: std::sync::Arc::new(node::NoTraffic),
         takes_on_pods: true,
     }
 }

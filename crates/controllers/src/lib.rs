@@ -22,6 +22,8 @@ mod tolerations;
 #[cfg(test)]
 mod woken;
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Api;
 use supervision::within;
@@ -37,9 +39,21 @@ pub use settings::Settings;
 const PODS: &str = "pods";
 const NODES: &str = "nodes";
 
+/// The pause before everything begins anew.
+const RESTART: Duration = Duration::from_secs(1);
+
 /// Runs every controller but the scheduler until it is dropped. Panics if one of them does: they share what they hear, and whoever
 /// runs this starts them again together. Nothing is remembered but pace, so that costs a list.
 pub async fn run(clients: Clients, settings: Settings) {
+    loop {
+        run_once(clients.clone(), settings).await;
+        tracing::error!("a controller ended; all of them begin anew");
+        tokio::time::sleep(RESTART).await;
+    }
+}
+
+/// Runs them until one ends, which none does by itself.
+async fn run_once(clients: Clients, settings: Settings) {
     let mut tasks = JoinSet::new();
     let mut pods = Feed::new(PODS, Api::<PodView>::all(clients.read()));
     let mut nodes = Feed::new(NODES, Api::<Node>::all(clients.read()));
@@ -53,14 +67,13 @@ pub async fn run(clients: Clients, settings: Settings) {
     tasks.spawn(supervision::keep("garbage", move || garbage::run(clients.clone(), settings)));
     pods.start(&mut tasks);
     nodes.start(&mut tasks);
-    until_one_breaks(tasks).await;
+    until_one_ends(tasks).await;
 }
 
-/// Waits for parts that begin anew together.
-async fn until_one_breaks(mut tasks: JoinSet<()>) {
-    while let Some(ended) = tasks.join_next().await {
-        if let Some(payload) = ended.err().and_then(|error| error.try_into_panic().ok()) {
-            std::panic::resume_unwind(payload);
-        }
+/// Waits for the first of some parts that begin anew together; its panic is ours.
+async fn until_one_ends(mut tasks: JoinSet<()>) {
+    let ended = tasks.join_next().await;
+    if let Some(payload) = ended.and_then(|ended| ended.err()?.try_into_panic().ok()) {
+        std::panic::resume_unwind(payload);
     }
 }

@@ -13,8 +13,8 @@ pub enum Flaw {
     DeletesWithoutStatus,
     /// An exit that overtakes the news of its start is forgotten.
     DropsHeldExit,
-    /// A start goes on although its pod is to leave.
-    StartsThoughLeaving,
+    /// A second, shorter deletion is not passed on.
+    HearsOneDeletion,
     /// Exits of pods that are leaving are not passed on.
     DropsExitOfLeaving,
     /// In a shutdown everybody counts the same.

@@ -630,7 +630,7 @@ impl<R: Runtime> Body<R> {
         &self,
         spec: &runtime_api::ContainerSpec,
     ) -> Result<Result<Started, RuntimeError>, NotStarted> {
-        if *self.leaving.borrow() && !flaws::has(Flaw::StartsThoughLeaving) {
+        if *self.leaving.borrow() {
             return Err(NotStarted::Refused("CreateContainerError", "the pod is leaving".to_owned()));
         }
         Ok(self.tools.runtime.start_container(&self.uid, spec).await)

@@ -413,7 +413,8 @@ impl<R: Runtime> Pods<R> {
             warn!(uid, %error, "a changed manifest cannot be kept; after a restart it counts as changed again");
         }
         let Some(deletion) = deletion else { return self.resize(&uid).await };
-        if handle.told == Some((grace, deletion)) {
+        let hears = handle.told.is_none() || !flaws::has(Flaw::HearsOneDeletion);
+        if handle.told == Some((grace, deletion)) || !hears {
             return;
         }
         handle.told = Some((grace, deletion));

@@ -23,13 +23,13 @@ use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use tracing::{debug, info};
+use tracing::{debug, error, info};
 
 use crate::feed::Feed;
 use crate::pod::PodView;
 use crate::pod_deletion::{Deletion, PodId, delete_pod, unless_gone};
 use crate::settings::Settings;
-use crate::{NODES, PODS, until_one_breaks};
+use crate::{NODES, PODS, RESTART, until_one_ends};
 use controller::{Action, Answer, Input, Scheduler};
 use plan::Victim;
 use world::Uid;
@@ -43,6 +43,14 @@ const AT_ONCE: usize = 1;
 
 /// Schedules until it is dropped. Panics if any part of it does: whoever runs this starts it again.
 pub async fn run(client: kube::Client, settings: Settings) {
+    loop {
+        run_once(&client, settings).await;
+        error!("the scheduler ended; it begins anew");
+        tokio::time::sleep(RESTART).await;
+    }
+}
+
+async fn run_once(client: &kube::Client, settings: Settings) {
     let mut tasks = JoinSet::new();
     let mut pods = Feed::new(PODS, Api::<PodView>::all(client.clone()));
     let mut nodes = Feed::new(NODES, Api::<Node>::all(client.clone()));
@@ -56,7 +64,7 @@ pub async fn run(client: kube::Client, settings: Settings) {
     let limits = Limits { at_once: AT_ONCE, ..Limits::default() };
     let effects = SchedulerEffects { client: client.clone(), recorder };
     tasks.spawn(frame::run("scheduler", Scheduler::default(), effects, sources, limits, settings.clock));
-    until_one_breaks(tasks).await;
+    until_one_ends(tasks).await;
 }
 
 struct SchedulerEffects {

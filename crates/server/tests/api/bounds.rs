@@ -4,7 +4,7 @@ use api::bounds::{DEPTH_MAX, SIZE_MAX, depth};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Answer, Api, configmap, pod};
+use crate::harness::{Answer, Api, Row, configmap, pod};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -312,7 +312,7 @@ async fn server_over_damaged_objects_serves_the_rest_and_deletes_them() {
         "]".repeat(levels)
     );
     let mistyped = br#"{"metadata":{"name":"typed","namespace":"default","uid":"u"},"spec":"none","status":[]}"#;
-    let rows: [((&str, &str, &str), &[u8]); 12] = [
+    let rows: [Row<'_>; 12] = [
         (("configmaps", "default", "deep"), deep.as_bytes()),
         (("configmaps", "default", "text"), b"no JSON"),
         (("configmaps", "default", "list"), b"[]"),

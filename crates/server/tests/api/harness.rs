@@ -23,6 +23,9 @@ pub struct Api {
     _dir: TempDir,
 }
 
+/// Collection, namespace, name, and whatever is stored there.
+pub type Row<'a> = ((&'a str, &'a str, &'a str), &'a [u8]);
+
 /// One answer, read whole.
 pub struct Answer {
     pub code: u16,
@@ -75,8 +78,8 @@ impl Api {
         Self { server, store, _dir }
     }
 
-    /// The same, with these rows in the log besides: collection, namespace, name and whatever is stored there.
-    pub async fn restart_with_rows(self, rows: &[((&str, &str, &str), &[u8])]) -> Self {
+    /// The same, with these rows in the log besides.
+    pub async fn restart_with_rows(self, rows: &[Row<'_>]) -> Self {
         let Self { server, store, _dir } = self;
         let path = _dir.path().join("store");
         drop((server, store));

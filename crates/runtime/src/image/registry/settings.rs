@@ -225,7 +225,7 @@ mod tests {
             "configs:\n  \"r.io\":\n    auth: {username: u, password: hunter2}\n    tls: {ca_file: /ca.pem, insecure_skip_verify: true}\n",
         )
         .unwrap();
-        assert_eq!(settings.credential("r.io").unwrap().username, "u");
+        assert_eq!(settings.credential("r.io").unwrap().basic(), "Basic dTpodW50ZXIy", "u:hunter2");
         assert!(settings.credential("other.io").is_none());
         assert!(settings.tls("r.io").insecure_skip_verify);
         assert_eq!(settings.tls("other.io"), TlsSettings::default());
