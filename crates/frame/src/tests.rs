@@ -229,7 +229,7 @@ async fn last_fact_of_every_key_is_acted_on_whatever_happens_meanwhile() {
                 failing: u32::try_from(dice.roll(3)).unwrap(),
                 panics: dice.roll(4) == 0,
                 writes: (dice.roll(3) == 0).then_some(value),
-                then: vec![key],
+                then: if dice.roll(4) == 0 { vec![key] } else { Vec::new() },
                 ..Fact::default()
             };
             last.insert(key, value);
@@ -267,6 +267,17 @@ async fn failing_key_is_retried_later_each_time_and_success_resets_its_pause() {
     stage.tell(1, failing(2));
     pass(200).await;
     assert_eq!(begun()[5..], [10_000, 10_100]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn success_resets_the_pause_of_a_key_that_was_woken_meanwhile() {
+    let stage = Stage::start(Limits::default());
+    stage.tell(1, Fact { value: 1, takes: MS(50), failing: 3, ..Fact::default() });
+    // It fails at 50, 200 and 450, and succeeds at 900.
+    pass(870).await;
+    stage.tell(1, Fact { value: 2, failing: 1, ..Fact::default() });
+    pass(5_000).await;
+    assert_eq!(stage.log.times(|line| *line == Line::Begun(1, 2)), [900, 1_000]);
 }
 
 #[tokio::test(start_paused = true)]
