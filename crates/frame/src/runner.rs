@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tracing::{debug, error, trace, warn};
 
 use crate::queue::{Ended, Queue};
-use crate::source::{News, Source};
+use crate::source::{Source, SourceUpdate};
 use crate::{Applied, Clock, Controller, Effects, Limits, Outcome, Plan};
 
 /// How much is taken in between two plans: whoever talks without a pause must not keep others from being seen to.
@@ -20,7 +20,7 @@ const TAKEN_IN_MAX: usize = 1024;
 const FAILURES_TOLD: u32 = 5;
 
 /// What a source says, with its number and its name; nothing, if it has ended.
-type Told<I> = (usize, &'static str, Option<News<I>>);
+type NumberedUpdate<I> = (usize, &'static str, Option<SourceUpdate<I>>);
 
 /// Something was to be done, and this came of it.
 struct Pass<C: Controller> {
@@ -45,7 +45,7 @@ pub async fn run<C: Controller, E: Effects<C>>(
     clock: Clock,
 ) {
     let unlisted: BTreeSet<usize> = (0..sources.len()).collect();
-    let mut told: SelectAll<BoxStream<'static, Told<C::Input>>> = SelectAll::new();
+    let mut told: SelectAll<BoxStream<'static, NumberedUpdate<C::Input>>> = SelectAll::new();
     for (number, Source { name, news }) in sources.into_iter().enumerate() {
         // The end of a source is told as well.
         let news = news.map(Some).chain(futures::stream::iter([None]));
@@ -105,8 +105,8 @@ struct Runner<C: Controller, E> {
 
 impl<C: Controller, E: Effects<C>> Runner<C, E> {
     /// Answers whether there is more to come.
-    fn take_in(&mut self, told: Option<Told<C::Input>>) -> bool {
-        let Some((number, source, Some(News { input, listed, revision }))) = told else { return false };
+    fn take_in(&mut self, told: Option<NumberedUpdate<C::Input>>) -> bool {
+        let Some((number, source, Some(SourceUpdate { input, listed, revision }))) = told else { return false };
         if listed {
             self.unlisted.remove(&number);
         }

@@ -2,7 +2,7 @@
 //! stored roles ([`crate::rbac`]).
 
 use api::Status;
-use api::rbac::Asked;
+use api::rbac::RequestedAccess;
 
 use crate::identity::Identity;
 use crate::node_rules;
@@ -90,9 +90,9 @@ pub(crate) fn decide(state: &State, identity: &Identity, attributes: &Attributes
         return Decision { allowed: true, reason: String::new() };
     }
     let (asked, namespace) = match attributes.target {
-        Target::Path(path) => (Asked::Path(path), ""),
+        Target::Path(path) => (RequestedAccess::Path(path), ""),
         Target::Resource { group, resource, subresource, namespace, name } => {
-            (Asked::Resource { group, resource, subresource, name }, namespace)
+            (RequestedAccess::Resource { group, resource, subresource, name }, namespace)
         }
     };
     let verdict = rbac::judge(state, identity, attributes.verb, asked, namespace);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use frame::{Applied, Backoff, Controller, Effects, Limits, News, Now, Plan, Source};
+use frame::{Applied, Backoff, Controller, Effects, Limits, Now, Plan, Source, SourceUpdate};
 use futures::future::BoxFuture;
 use store::{Change, Object, Store, Watch, WatchEnd};
 use tokio_util::sync::CancellationToken;
@@ -36,7 +36,7 @@ pub(crate) fn source<I: Send + 'static>(
         };
         match watch.next().await {
             Some(change) => {
-                let news = News::changed(input(Seen::One(change)), Some(watch.progress().0));
+                let news = SourceUpdate::changed(input(Seen::One(change)), Some(watch.progress().0));
                 Some((news, ((store, Some(watch)), input)))
             }
             None if watch.end() == Some(WatchEnd::Closed) => None,
@@ -47,11 +47,11 @@ pub(crate) fn source<I: Send + 'static>(
 }
 
 /// A step of [`source`]: what it says, and how it goes on.
-type Step<I, F> = (News<I>, ((Store, Option<Watch>), F));
+type Step<I, F> = (SourceUpdate<I>, ((Store, Option<Watch>), F));
 
 fn list<I, F: Fn(Seen) -> I>(store: Store, collection: &str, namespace: &str, input: F) -> Step<I, F> {
     let (page, watch) = store.list_and_watch(collection, namespace);
-    let news = News::listed(input(Seen::All(page.items)), Some(page.revision.0));
+    let news = SourceUpdate::listed(input(Seen::All(page.items)), Some(page.revision.0));
     (news, ((store, Some(watch)), input))
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::{DeleteOptions, Status};
-use frame::{Applied, Controller, Effects, News, Now, Outcome, Plan, Source};
+use frame::{Applied, Controller, Effects, Now, Outcome, Plan, Source, SourceUpdate};
 use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -21,7 +21,7 @@ const BATCH: usize = 1000;
 /// Removes old events until `stop`.
 pub(crate) async fn expire(state: Arc<State>, stop: CancellationToken) {
     // Nothing that happens brings a deadline forward: what comes later goes later.
-    let start = stream::iter([News::listed((), None)]).chain(stream::pending());
+    let start = stream::iter([SourceUpdate::listed((), None)]).chain(stream::pending());
     let sources = vec![Source::new("events", start)];
     background::run("event-expiry", stop, Expiry::default(), Remove(state), sources).await;
 }

@@ -250,11 +250,11 @@ fn pods_join_and_avoid_each_other() {
     assert_eq!(place(&[labelled(with("podAffinity"), "web")], &nodes), "n1", "the first of a group begins");
     let alone = "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules.";
     assert_eq!(place(&[there(), with("podAntiAffinity")], &nodes[1..]), alone);
-    let mut jealous = with("podAntiAffinity");
-    jealous.metadata.uid = Some("j".to_owned());
+    let mut with_anti_affinity = with("podAntiAffinity");
+    with_anti_affinity.metadata.uid = Some("j".to_owned());
     let newcomer = labelled(pod("x", json!({ "containers": [] })), "web");
     let refused = "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules.";
-    assert_eq!(place(&[on(jealous, "n2"), newcomer], &nodes[1..]), refused);
+    assert_eq!(place(&[on(with_anti_affinity, "n2"), newcomer], &nodes[1..]), refused);
 }
 
 fn names(placements: &[Placement]) -> Vec<&str> {

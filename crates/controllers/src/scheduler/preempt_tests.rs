@@ -204,7 +204,10 @@ fn not_only_room_is_made() {
     let labelled: Node = serde_json::from_value::<Node>(labelled).unwrap();
     let term = json!({ "labelSelector": { "matchLabels": { "app": "x" } }, "topologyKey": "host" });
     let avoids: Value = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } });
-    let mut jealous = on("n", pod("a", 1, "1"));
-    jealous.spec.affinity = serde_json::from_value(avoids).unwrap();
-    assert_eq!(decided(vec![jealous, on("n", pod("b", 0, "1")), pod("x", 9, "1")], &[labelled]), "x -> n after a");
+    let mut with_anti_affinity = on("n", pod("a", 1, "1"));
+    with_anti_affinity.spec.affinity = serde_json::from_value(avoids).unwrap();
+    assert_eq!(
+        decided(vec![with_anti_affinity, on("n", pod("b", 0, "1")), pod("x", 9, "1")], &[labelled]),
+        "x -> n after a"
+    );
 }

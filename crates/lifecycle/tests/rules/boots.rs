@@ -2,7 +2,7 @@
 
 use lifecycle::{
     ContainerName, ContainerState, DeleteSighting, Effect, Exit, Hook, Input, Instance, Moment, PodPhase, PodWorker,
-    RuntimeReport, Verdict, Wall,
+    RuntimeReport, TerminationVerdict, Wall,
 };
 use testkit::{HookScript, Script::IgnoresTerm, given_pod, secs};
 
@@ -156,7 +156,7 @@ fn a_run_that_died_unheard_is_not_judged_by_the_run_before() {
         assert_eq!(pod.status().phase, PodPhase::Running, "not before its sandbox is seen to be gone");
         tell(&mut pod, [(BOOTED + 3, Input::SandboxRemoved)]);
         let status = pod.status();
-        assert_eq!((status.phase, status.verdict), (PodPhase::Failed, Some(Verdict::Lost)));
+        assert_eq!((status.phase, status.verdict), (PodPhase::Failed, Some(TerminationVerdict::Lost)));
         let ContainerState::Terminated(ended) = &status.containers[0].state else { panic!("it ended") };
         assert_eq!((ended.attempt, ended.reason.as_str()), (1, "ContainerStatusUnknown"));
     }

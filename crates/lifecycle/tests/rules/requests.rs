@@ -3,7 +3,7 @@
 
 use lifecycle::{
     Admission, ContainerState, DeleteSighting, Effect, Hook, Input, KillCause, KillOutcome, Moment, PodPhase,
-    PodWorker, RestartPolicy, Source, Succession, Verdict,
+    PodWorker, RestartPolicy, Source, Succession, TerminationVerdict,
 };
 use testkit::{Dice, HookScript, Laws, Script, Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
 
@@ -647,31 +647,35 @@ fn a_completed_static_pod_ends_with_its_manifest() {
 #[test]
 fn every_end_has_its_verdict() {
     let quick = || given_pod().container("app", exits_on_term(secs(3)));
-    quick().when_deleted(secs(30)).told().then_verdict(Verdict::Clean);
-    quick().when_deleted(secs(30)).deleted_at(secs(1), secs(10)).told().then_verdict(Verdict::Hurried);
-    quick().when_deleted(secs(30)).deleted_at(secs(1), secs(60)).told().then_verdict(Verdict::Clean);
-    quick().pre_stop(Hook::Exec, HookScript::NeverEnds).when_deleted(secs(5)).told().then_verdict(Verdict::Forced);
+    quick().when_deleted(secs(30)).told().then_verdict(TerminationVerdict::Clean);
+    quick().when_deleted(secs(30)).deleted_at(secs(1), secs(10)).told().then_verdict(TerminationVerdict::Hurried);
+    quick().when_deleted(secs(30)).deleted_at(secs(1), secs(60)).told().then_verdict(TerminationVerdict::Clean);
+    quick()
+        .pre_stop(Hook::Exec, HookScript::NeverEnds)
+        .when_deleted(secs(5))
+        .told()
+        .then_verdict(TerminationVerdict::Forced);
     given_pod()
         .container("app", exits_on_term(secs(1)))
         .pre_stop(Hook::Exec, HookScript::NeverEnds)
         .when_deleted(secs(5))
         .told()
-        .then_verdict(Verdict::Hurried);
+        .then_verdict(TerminationVerdict::Hurried);
     given_pod()
         .sidecar("proxy", exits_on_term(secs(1)))
         .container("app", Script::ExitsByItself { after: secs(6), code: 0 })
         .pre_stop_sleep(millis(4_500))
         .when_deleted(secs(5))
         .told()
-        .then_verdict(Verdict::Hurried);
-    given_pod().container("app", IgnoresTerm).when_deleted(secs(5)).told().then_verdict(Verdict::Forced);
-    quick().when_forced().told().then_verdict(Verdict::Forced);
+        .then_verdict(TerminationVerdict::Hurried);
+    given_pod().container("app", IgnoresTerm).when_deleted(secs(5)).told().then_verdict(TerminationVerdict::Forced);
+    quick().when_forced().told().then_verdict(TerminationVerdict::Forced);
     quick()
         .when_deleted(secs(30))
         .agent_away(secs(1), secs(2))
         .sandbox_lost_at(millis(1_500))
         .told()
-        .then_verdict(Verdict::Lost);
+        .then_verdict(TerminationVerdict::Lost);
 }
 
 fn instance(name: &str) -> lifecycle::Instance {

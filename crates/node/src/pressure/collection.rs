@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use super::signals;
 use super::threshold::Reading;
-use crate::hands::{Tools, words};
+use crate::effects::{Tools, error_chain};
 
 /// How long to wait for the next look if no container is given an image.
 const LOOK_AT_LEAST: Duration = Duration::from_secs(300);
@@ -59,7 +59,7 @@ impl ImageCollection {
                 removed.bytes
             }
             Err(error) => {
-                warn!(error = words(&error), "images cannot be removed to make room");
+                warn!(error = error_chain(&error), "images cannot be removed to make room");
                 0
             }
         }

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::monitor::Eviction;
-use crate::hands::{Tools, lock, words};
+use crate::effects::{Tools, error_chain, lock};
 use crate::pods::{Directory, PodEntry};
 use crate::statics::is_static;
 
@@ -102,7 +102,7 @@ impl<R: Runtime> StorageLimits<R> {
         let walked = self.tools.files.run("files.measure", walk);
         let containers = match limits.total {
             Some(_) => self.tools.runtime.stored(&entry.uid).await.unwrap_or_else(|error| {
-                warn!(uid = entry.uid.0, error = words(&error), "what a pod stores is not known");
+                warn!(uid = entry.uid.0, error = error_chain(&error), "what a pod stores is not known");
                 Vec::new()
             }),
             None => Vec::new(),

@@ -19,27 +19,27 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// What those are told who got none.
 const AGAIN_AFTER_SECONDS: u32 = 1;
 
-pub(crate) struct Seats {
+pub(crate) struct InflightLimits {
     readers: Arc<Semaphore>,
     writers: Arc<Semaphore>,
 }
 
-impl Default for Seats {
+impl Default for InflightLimits {
     fn default() -> Self {
         Self { readers: Arc::new(Semaphore::new(READERS)), writers: Arc::new(Semaphore::new(WRITERS)) }
     }
 }
 
-impl Seats {
+impl InflightLimits {
     /// A seat for as long as it is held, or none if none is needed. 429 if none becomes free in time.
     pub(crate) async fn take(&self, identity: &Identity, verb: Verb) -> Result<Option<OwnedSemaphorePermit>, Status> {
-        let seats = match verb {
+        let inflight = match verb {
             Verb::Watch => return Ok(None),
             _ if is_exempt(identity) => return Ok(None),
             Verb::Get | Verb::List => &self.readers,
             Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => &self.writers,
         };
-        match tokio::time::timeout(PATIENCE, Arc::clone(seats).acquire_owned()).await {
+        match tokio::time::timeout(PATIENCE, Arc::clone(inflight).acquire_owned()).await {
             Ok(seat) => Ok(seat.ok()),
             Err(_) => {
                 let text = "Too many requests, please try again later.";
@@ -62,20 +62,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_flood_is_told_to_come_again_and_does_not_stop_those_who_look_after_the_cluster() {
-        let seats = Seats::default();
+        let inflight = InflightLimits::default();
         let bob = Identity::new("bob", &[]);
         let mut held = Vec::new();
         for _ in 0..WRITERS {
-            held.push(seats.take(&bob, Verb::Create).await.unwrap().unwrap());
+            held.push(inflight.take(&bob, Verb::Create).await.unwrap().unwrap());
         }
-        let refused = seats.take(&bob, Verb::Delete).await.unwrap_err();
+        let refused = inflight.take(&bob, Verb::Delete).await.unwrap_err();
         assert_eq!((refused.code, refused.reason, refused.retry_after()), (429, "TooManyRequests", Some(1)));
-        assert!(seats.take(&bob, Verb::Get).await.unwrap().is_some(), "readers have seats of their own");
-        assert!(seats.take(&bob, Verb::Watch).await.unwrap().is_none());
+        assert!(inflight.take(&bob, Verb::Get).await.unwrap().is_some(), "readers have seats of their own");
+        assert!(inflight.take(&bob, Verb::Watch).await.unwrap().is_none());
         for free in [Identity::admin(), Identity::node("n1"), Identity::new("system:kube-scheduler", &[])] {
-            assert!(seats.take(&free, Verb::Create).await.unwrap().is_none());
+            assert!(inflight.take(&free, Verb::Create).await.unwrap().is_none());
         }
         held.pop();
-        assert!(seats.take(&bob, Verb::Delete).await.unwrap().is_some());
+        assert!(inflight.take(&bob, Verb::Delete).await.unwrap().is_some());
     }
 }

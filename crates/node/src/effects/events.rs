@@ -11,11 +11,11 @@ use runtime_api::Runtime;
 use timeline::Appended;
 use tokio::sync::mpsc;
 
-use super::{Body, lock};
+use super::{PodContext, lock};
 use crate::images;
 use crate::translate::find_container;
 
-enum Words {
+enum QueuedEvents {
     /// The events of one step, and its record if that is not on disk yet.
     Step(Vec<Event>, Option<Appended>),
     /// What was noticed besides.
@@ -23,44 +23,44 @@ enum Words {
 }
 
 /// Takes what people are to be told.
-pub(super) struct Teller {
-    queue: mpsc::UnboundedSender<Words>,
+pub(super) struct EventRecorder {
+    queue: mpsc::UnboundedSender<QueuedEvents>,
 }
 
 /// A way to say something in its turn, for as long as there is a teller.
-pub(super) struct Voice(mpsc::WeakUnboundedSender<Words>);
+pub(super) struct EventQueue(mpsc::WeakUnboundedSender<QueuedEvents>);
 
 /// What nobody was told yet.
-pub(super) struct Untold(mpsc::UnboundedReceiver<Words>);
+pub(super) struct PendingEvents(mpsc::UnboundedReceiver<QueuedEvents>);
 
-impl Teller {
-    pub(super) fn new() -> (Self, Voice, Untold) {
+impl EventRecorder {
+    pub(super) fn new() -> (Self, EventQueue, PendingEvents) {
         // The journal bounds it: no record stays off the disk for longer than a moment.
         let (queue, words) = mpsc::unbounded_channel();
-        let voice = Voice(queue.downgrade());
-        (Self { queue }, voice, Untold(words))
+        let event_queue = EventQueue(queue.downgrade());
+        (Self { queue }, event_queue, PendingEvents(words))
     }
 
     /// Tells people these events, behind all before them.
     pub(super) fn tell(&self, events: Vec<Event>, unwritten: Option<Appended>) {
         if !events.is_empty() {
             // It ends before us only when the journal cannot be written any more.
-            let _ = self.queue.send(Words::Step(events, unwritten));
+            let _ = self.queue.send(QueuedEvents::Step(events, unwritten));
         }
     }
 }
 
 /// Ends when the teller is gone and all is said.
-pub(super) async fn tell_all<R: Runtime>(body: Arc<Body<R>>, untold: Untold) {
-    supervision::keep_on("telling", (body, untold), |(body, untold)| tell_on(body, untold).boxed()).await;
+pub(super) async fn record_all<R: Runtime>(context: Arc<PodContext<R>>, pending: PendingEvents) {
+    supervision::keep_on("telling", (context, pending), |(context, pending)| tell_on(context, pending).boxed()).await;
 }
 
-async fn tell_on<R: Runtime>(body: &Body<R>, Untold(words): &mut Untold) {
+async fn tell_on<R: Runtime>(context: &PodContext<R>, PendingEvents(words): &mut PendingEvents) {
     while let Some(words) = words.recv().await {
         let (events, unwritten) = match words {
-            Words::Step(events, unwritten) => (events, unwritten),
-            Words::Aside(event) => {
-                body.tools.recorder.record(&lock(&body.facts).pod, event);
+            QueuedEvents::Step(events, unwritten) => (events, unwritten),
+            QueuedEvents::Aside(event) => {
+                context.tools.recorder.record(&lock(&context.facts).pod, event);
                 continue;
             }
         };
@@ -71,25 +71,25 @@ async fn tell_on<R: Runtime>(body: &Body<R>, Untold(words): &mut Untold) {
             return;
         }
         for event in events {
-            body.told_by_the_rules(event);
+            context.record_lifecycle_event(event);
         }
     }
 }
 
-impl<R: Runtime> Body<R> {
+impl<R: Runtime> PodContext<R> {
     /// Tells people something that the rules do not know of, behind all that they were told to say before it.
     pub(super) fn say(&self, event: Event) {
-        let untold = match self.voice.0.upgrade() {
-            Some(queue) => queue.send(Words::Aside(event)).err().map(|refused| refused.0),
-            None => Some(Words::Aside(event)),
+        let pending = match self.event_queue.0.upgrade() {
+            Some(queue) => queue.send(QueuedEvents::Aside(event)).err().map(|refused| refused.0),
+            None => Some(QueuedEvents::Aside(event)),
         };
         // The pod's worker has gone, and with it all that would come before.
-        if let Some(Words::Aside(event)) = untold {
+        if let Some(QueuedEvents::Aside(event)) = pending {
             self.tools.recorder.record(&lock(&self.facts).pod, event);
         }
     }
 
-    fn told_by_the_rules(&self, mut event: Event) {
+    fn record_lifecycle_event(&self, mut event: Event) {
         let pod = &lock(&self.facts).pod;
         let container = event.container.as_ref().and_then(|name| find_container(pod, &name.0));
         if let Some(image) = container.as_ref().and_then(|container| container.image.as_deref()) {

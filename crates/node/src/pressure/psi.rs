@@ -24,17 +24,17 @@ const TRIGGER: &[u8] = b"some 100000 2000000\0";
 
 /// Tells when somebody has waited for memory.
 #[derive(Debug)]
-pub struct Stalls {
+pub struct MemoryPressureTrigger {
     file: AsyncFd<OwnedFd>,
 }
 
-impl Stalls {
+impl MemoryPressureTrigger {
     /// Asks the kernel to tell. Fails where it does not count.
-    pub fn of_the_machine() -> io::Result<Self> {
-        Self::told_by(Path::new(SOURCE))
+    pub fn of_whole_machine() -> io::Result<Self> {
+        Self::on_file(Path::new(SOURCE))
     }
 
-    fn told_by(path: &Path) -> io::Result<Self> {
+    fn on_file(path: &Path) -> io::Result<Self> {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let mut file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
         file.write_all(TRIGGER)?;
@@ -58,9 +58,9 @@ mod tests {
     use super::*;
 
     /// A control group with next to no memory, of whichever kind the machine has.
-    struct Narrow(std::path::PathBuf);
+    struct SmallCgroup(std::path::PathBuf);
 
-    impl Narrow {
+    impl SmallCgroup {
         fn new() -> Self {
             let name = format!("adieu-stall-{}", std::process::id());
             let (root, limit) = match Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
@@ -81,7 +81,7 @@ mod tests {
         }
     }
 
-    impl Drop for Narrow {
+    impl Drop for SmallCgroup {
         fn drop(&mut self) {
             while std::fs::remove_dir(&self.0).is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy) {
                 std::thread::yield_now();
@@ -91,17 +91,17 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_for_memory_is_heard_of() {
-        let stalls = match Stalls::of_the_machine() {
-            Ok(stalls) => stalls,
+        let memory_trigger = match MemoryPressureTrigger::of_whole_machine() {
+            Ok(memory_trigger) => memory_trigger,
             Err(error) => return eprintln!("SKIPPED: this kernel does not count who waits for memory: {error}"),
         };
         // Beside the test itself, which is on a disk. Nobody has read the file, so each page is the reader's to pay for:
         // pages that the writer has paid for are read for nothing.
         let file = tempfile::NamedTempFile::new_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
         file.as_file().set_len(64 << 20).unwrap();
-        let narrow = Narrow::new();
+        let narrow = SmallCgroup::new();
         let mut children: Vec<Child> = (0..4).map(|_| narrow.thrash(file.path())).collect();
-        let heard = tokio::time::timeout(Duration::from_secs(60), stalls.next()).await;
+        let heard = tokio::time::timeout(Duration::from_secs(60), memory_trigger.next()).await;
         for child in &mut children {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -111,6 +111,6 @@ mod tests {
 
     #[tokio::test]
     async fn a_kernel_that_does_not_count_is_an_error() {
-        assert!(Stalls::told_by(Path::new("/proc/no/pressure")).is_err());
+        assert!(MemoryPressureTrigger::on_file(Path::new("/proc/no/pressure")).is_err());
     }
 }

@@ -6,20 +6,20 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// A slot per key that those who want the same thing take turns at. A slot lives as long as someone holds it.
 #[derive(Debug)]
-pub(super) struct Turns<K, T> {
+pub(super) struct SingleFlight<K, T> {
     slots: Mutex<HashMap<K, Weak<Slot<T>>>>,
 }
 
 /// Whoever has it locked does the work; what they leave in it saves the next one the same work.
 pub(super) type Slot<T> = tokio::sync::Mutex<T>;
 
-impl<K, T> Default for Turns<K, T> {
+impl<K, T> Default for SingleFlight<K, T> {
     fn default() -> Self {
         Self { slots: Mutex::default() }
     }
 }
 
-impl<K: Eq + Hash, T: Default> Turns<K, T> {
+impl<K: Eq + Hash, T: Default> SingleFlight<K, T> {
     /// The slot of `key`, shared with everyone who holds it.
     pub(super) fn of(&self, key: K) -> Arc<Slot<T>> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,11 +12,11 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 /// The file system, mounted.
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct MemoryVolumes {
     dir: PathBuf,
 }
 
-impl Memory {
+impl MemoryVolumes {
     /// Mounts it at `dir`, unless an earlier agent has.
     pub fn open(dir: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;

@@ -56,30 +56,30 @@ pub(crate) fn write(out: &mut Vec<u8>, event: Event, kind: &Kind, api_version: &
 
 /// The lines of what changed last.
 #[derive(Default)]
-pub(crate) struct SharedLines(Mutex<Kept>);
+pub(crate) struct WatchEventCache(Mutex<CachedEvents>);
 
 #[derive(Default)]
-struct Kept {
+struct CachedEvents {
     /// Oldest first.
-    lines: VecDeque<Line>,
+    lines: VecDeque<CachedEvent>,
     bytes: usize,
 }
 
-struct Line {
+struct CachedEvent {
     revision: u64,
     event: Event,
     kind: &'static Kind,
     bytes: Bytes,
 }
 
-impl Line {
+impl CachedEvent {
     /// A revision belongs to one object of a kind; the kind says under which of its names it is shown.
     fn is_of(&self, event: Event, kind: &'static Kind, object: &Object) -> bool {
         self.revision == object.revision.0 && self.event == event && std::ptr::eq(self.kind, kind)
     }
 }
 
-impl SharedLines {
+impl WatchEventCache {
     /// The line of a stored object: the one that is kept, or a new one.
     pub(crate) fn line(&self, event: Event, kind: &'static Kind, api_version: &str, object: &Object) -> Bytes {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +91,7 @@ impl SharedLines {
         write(&mut line, event, kind, api_version, object);
         let bytes = Bytes::from(line);
         kept.bytes += bytes.len();
-        kept.lines.push_back(Line { revision: object.revision.0, event, kind, bytes: bytes.clone() });
+        kept.lines.push_back(CachedEvent { revision: object.revision.0, event, kind, bytes: bytes.clone() });
         while kept.lines.len() > KEPT || (kept.bytes > KEPT_BYTES && kept.lines.len() > 1) {
             let gone = kept.lines.pop_front().map_or(0, |line| line.bytes.len());
             kept.bytes -= gone;

@@ -10,7 +10,7 @@ use crate::streams::last_lines;
 use crate::translate::find_container;
 
 /// The last words of a run that ended so; `None` if it left none.
-pub(crate) async fn last_words<R: Runtime>(
+pub(crate) async fn termination_message<R: Runtime>(
     runtime: &R,
     pod: &Pod,
     id: &ContainerId,
