@@ -74,7 +74,7 @@ impl Control {
                     // Someone who says nothing must not keep others from being heard.
                     Ok((stream, _)) => drop(askers.spawn(hear(stream, down.clone(), reporter.clone()))),
                     Err(error) => {
-                        warn!(%error, "cannot hear who asks");
+                        warn!(%error, "cannot read a control request");
                         tokio::time::sleep(PATIENCE).await;
                     }
                 }

@@ -1,4 +1,4 @@
-//! The little of D-Bus that is needed to hear of a shutdown: a connection to the system bus, calls, signals, descriptors.
+//! The part of D-Bus needed to be notified of a shutdown: a connection to the system bus, calls, signals, descriptors.
 //!
 //! Written by hand because it is four calls and two signals: a client library brings a hundred crates for them.
 

@@ -37,7 +37,7 @@ pub(crate) fn listen(needed: Duration) -> mpsc::UnboundedReceiver<Announcement> 
                 Err(error) if !complained => {
                     complained = true;
                     let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                    warn!(%error, source, "logind cannot be heard; trying again");
+                    warn!(%error, source, "cannot reach logind; retrying");
                 }
                 Err(_) => {}
             }
@@ -45,7 +45,7 @@ pub(crate) fn listen(needed: Duration) -> mpsc::UnboundedReceiver<Announcement> 
         }
     });
     if let Err(error) = thread {
-        warn!(%error, "logind cannot be listened to");
+        warn!(%error, "cannot watch logind");
     }
     announcements
 }

@@ -6,7 +6,7 @@ use lifecycle::{DeleteSighting, Input, KillCause, Moment};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// By when a pod was promised to be left alone, and from when a user's shorter wish counts.
+/// The deadline before which a pod must not be killed, and the request from which a user's shorter grace counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PromisedDeadline {
     asked_at: Moment,

@@ -123,7 +123,7 @@ pub fn about_node(name: &str) -> ObjectReference {
     }
 }
 
-/// An event that was stored, by what it says.
+/// The events stored so far, so that a repeated one is counted instead of stored again.
 #[derive(Default)]
 struct SeenEvents {
     said: HashMap<String, (String, i32)>,

@@ -23,7 +23,7 @@ use tracing::{debug, warn};
 
 use crate::lenient::{List, Unreadable, WatchLine, read_line, read_list};
 
-/// What a reader is told.
+/// One update of a list and watch.
 #[derive(Debug)]
 pub enum WatchUpdate<K> {
     /// Everything there is, found by listing.
@@ -194,7 +194,7 @@ fn is_cut_off(error: &io::Error) -> bool {
     error.to_string().contains("unexpected EOF during chunk")
 }
 
-/// The objects themselves.
+/// Lists and watches whole objects.
 struct WholeObjects<K> {
     client: kube::Client,
     request: Request,
@@ -220,7 +220,7 @@ where
     }
 }
 
-/// Their metadata.
+/// Lists and watches metadata only.
 struct Metadata<K> {
     client: kube::Client,
     request: Request,

@@ -1,11 +1,11 @@
-//! Metadata as far as loops that look after many objects need it.
+//! Object metadata without annotations and managed fields, for controllers that hold many objects.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::{Deserialize, Deserializer};
 
-/// What is read; everything else is skipped without being taken apart.
+/// The fields that are read. The others are skipped without being parsed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct TrimmedMetadata {

@@ -1,8 +1,8 @@
-//! A living pod between two events, put down in one piece, so that nobody has to remember how it came to be so.
+//! The whole state of a worker as one value, which replaces the inputs that led to it.
 //!
-//! Only a worker that waits for no answer can be put down: sandbox and images are there, no hook runs, nobody is on the way
-//! out. A container that crashes for years is calm between any two of its runs, and a pod that is leaving will not leave
-//! for long. Whoever is made of what was put down is equal to whoever put it down.
+//! Only a worker that waits for no answer has a snapshot: sandbox and images are there, no hook runs, and the pod is not terminating.
+//! A container that crashes for years has one between any two runs. A worker made from a snapshot is equal to the one it was taken
+//! from.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -14,7 +14,7 @@ use crate::phase::{Phase, Sandbox};
 use crate::restart::BackOff;
 use crate::{ContainerSpec, Moment, PodSpec, PodWorker, Routes, Signal, Terminated, Waiting, Wall};
 
-/// All that a worker knows of a calm pod beyond what the pod asked for at first.
+/// What a worker knows of a pod beyond the pod's first spec.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PodSnapshot {
     /// When it was begun.
@@ -33,7 +33,7 @@ pub struct PodSnapshot {
     pub containers: Vec<ContainerSnapshot>,
 }
 
-/// A container of a calm pod.
+/// One container in a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ContainerSnapshot {
     /// What it asks for.
@@ -56,7 +56,7 @@ pub struct ContainerSnapshot {
     pub before: Option<Terminated>,
 }
 
-/// Where the run of a calm container stands.
+/// The state of a container's latest run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RunSnapshot {
     /// Not asked for yet.
@@ -70,7 +70,7 @@ pub enum RunSnapshot {
 }
 
 impl PodWorker {
-    /// What is to be remembered of the pod, if it is calm.
+    /// The snapshot, if the worker waits for no answer.
     pub fn snapshot(&self) -> Option<PodSnapshot> {
         let Phase::Living { sandbox: Sandbox::Ready } = &self.phase else { return None };
         if self.is_blind() || self.detour != Detour::None || !self.waiters.is_empty() {
@@ -87,7 +87,7 @@ impl PodWorker {
         })
     }
 
-    /// The worker of a pod that asked for `spec` and was calm when this was put down.
+    /// The worker of a pod with this first spec, restored from a snapshot.
     pub fn remembered(spec: PodSpec, snapshot: PodSnapshot) -> Self {
         let PodSnapshot { began_at, active_before, active_deadline, initialized, routes, generation, containers } =
             snapshot;

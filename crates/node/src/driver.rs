@@ -28,10 +28,10 @@ pub struct Progress {
 /// So many facts may wait while a driver rests.
 const WAITING_MAX: usize = 512;
 
-/// So many steps are kept of a life before it is folded, once its pod is calm.
+/// How many steps are kept before they are folded into a snapshot, once the worker has one.
 const FOLD_AFTER: usize = 200;
 
-/// What the journal holds of a pod.
+/// What the journal holds of one pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PodJournal {
     /// When its first step was, if there was one.

@@ -1,4 +1,4 @@
-//! Performs what a worker asks for. Every effect is started here and its result comes back as an input.
+//! Executes the effects of a pod worker. Every effect is started here, and its result comes back as an input.
 
 mod breaking;
 mod events;
@@ -45,15 +45,15 @@ use crate::volumes::{self, Changes, Prepared, VolumeError, Watches};
 /// How long to wait before asking the runtime again what it could not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
-/// What every pod's hands share.
+/// What the effect executors of all pods share.
 pub struct Tools<R: Runtime> {
-    /// Who really does it.
+    /// The container runtime.
     pub runtime: Arc<R>,
     /// The API, as this node.
     pub client: kube::Client,
-    /// Who tells people.
+    /// Records events in the API.
     pub recorder: Recorder,
-    /// How the node fares.
+    /// The node's health.
     pub health: HealthBoard,
     /// What containers are told of the services around them.
     pub services: Services,
@@ -90,7 +90,7 @@ impl<R: Runtime> Tools<R> {
     }
 }
 
-/// Hands for one pod.
+/// Executes the effects of one pod.
 pub struct EffectExecutor<R: Runtime> {
     context: Arc<PodContext<R>>,
     publisher: Publisher,
@@ -109,7 +109,7 @@ pub struct EffectExecutor<R: Runtime> {
     refreshing: Option<AbortHandle>,
 }
 
-/// What a task needs to do its part.
+/// What the tasks of one pod share.
 struct PodContext<R: Runtime> {
     tools: Arc<Tools<R>>,
     uid: PodUid,
@@ -133,7 +133,7 @@ struct PodContext<R: Runtime> {
 }
 
 impl<R: Runtime> EffectExecutor<R> {
-    /// Hands for the pod of `facts`; results go to `inbox`.
+    /// An executor for the pod of `facts`; results go to `inbox`.
     pub fn new(tools: Arc<Tools<R>>, facts: SharedFacts, inbox: mpsc::Sender<Input>) -> Self {
         let uid = PodUid(lock(&facts).pod.metadata.uid.clone().unwrap_or_default());
         let (publisher, publishing) = Publisher::start(
@@ -178,7 +178,7 @@ impl<R: Runtime> EffectExecutor<R> {
         }
     }
 
-    /// Starts to do what the worker asked for.
+    /// Starts one effect.
     pub fn perform(&mut self, effect: Effect, worker: &PodWorker) {
         while self.tasks.try_join_next().is_some() || self.starts.try_join_next().is_some() {}
         let context = self.context.clone();
@@ -253,7 +253,7 @@ impl<R: Runtime> EffectExecutor<R> {
         self.tasks.spawn(self.context.tools.traffic.perform(self.context.pod(), request, reporter));
     }
 
-    /// Tells people what the worker has to say, once `unwritten` is on disk.
+    /// Records the events of a step, once `unwritten` is on disk.
     pub fn record_events(&self, effects: &[Effect], unwritten: Option<Appended>) {
         let events = effects
             .iter()

@@ -1,5 +1,5 @@
-//! How much a node has to give, how much each pod asks for, and who gives way to a pod that the node cannot do without.
-//! Pure; who is here and who is leaving is [`crate::pods`]' to know.
+//! The resources of a node, the requests of pods, and the choice of pods that a critical pod preempts.
+//! Pure; [`crate::pods`] knows which pods are here and which are leaving.
 
 use std::collections::BTreeMap;
 
@@ -11,23 +11,23 @@ use lifecycle::eviction::CRITICAL;
 
 use crate::statics::is_static;
 
-/// What is counted, in the order in which people are told of it.
+/// The counted resources, in the order in which a shortage is reported.
 const NAMES: [&str; 4] = ["pods", "cpu", "memory", "ephemeral-storage"];
 
-/// A static pod matters as much as the class `system-node-critical`, whatever it says of itself.
+/// The least priority of a static pod: that of the class `system-node-critical`.
 const STATIC: i32 = CRITICAL + 1000;
 
-/// So much of each resource: pods, thousandths of CPUs, bytes of memory and of disk.
+/// Amounts of each resource: pods, milli-CPUs, bytes of memory and of disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct NodeResources([i64; NAMES.len()]);
 
 impl NodeResources {
-    /// What a node with this capacity has to give.
+    /// The amounts of a node's capacity.
     pub fn of_node(capacity: &BTreeMap<String, ApiQuantity>) -> Self {
         Self::read(|name| capacity.get(name)?.0.parse().ok())
     }
 
-    /// What a pod asks for: itself, as one pod, and the requests of its containers.
+    /// The requests of a pod: one pod, and the requests of its containers.
     pub fn of_pod(pod: &Pod) -> Self {
         let spec = pod.spec.as_ref().and_then(|spec| serde_json::to_value(spec).ok()).unwrap_or_default();
         let asked = Amounts::requested_by(&spec);
@@ -41,13 +41,13 @@ impl NodeResources {
         Self(NAMES.map(|name| amount(name).map_or(0, |amount| whole(name, amount))))
     }
 
-    /// Both together.
+    /// The sum.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at].saturating_add(other.0[at])))
     }
 
-    /// What is left of it without `other`, never less than nothing.
+    /// The difference, never below 0.
     #[must_use]
     fn without(self, other: Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at].saturating_sub(other.0[at]).max(0)))
@@ -57,19 +57,19 @@ impl NodeResources {
         self.0.iter().all(|amount| *amount == 0)
     }
 
-    /// How much of this node is missing for `asked` beside what is `used`. Of what is not asked for nothing is missing.
+    /// What this capacity lacks for `asked` beside what is `used`. A resource that is not requested is never short.
     pub fn missing(self, used: Self, asked: Self) -> ResourceShortage {
         let short = used.plus(asked).without(self);
         let amounts = Self(std::array::from_fn(|at| if asked.0[at] > 0 { short.0[at] } else { 0 }));
         ResourceShortage { capacity: self, used, asked, amounts }
     }
 
-    /// Whether it is no more than `other` of anything.
+    /// Whether no amount exceeds that of `other`.
     pub fn is_within(self, other: Self) -> bool {
         self.0.iter().zip(&other.0).all(|(own, other)| own <= other)
     }
 
-    /// How far this goes towards what is missing: nothing is left to be wished for at 0.
+    /// How far these amounts are from what is missing; 0 if they cover it.
     fn distance(self, missing: Self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "only the order counts")]
         let part = |(has, wants): (&i64, &i64)| match *wants {
@@ -80,7 +80,7 @@ impl NodeResources {
     }
 }
 
-/// What a node lacks for a pod.
+/// The resources that a node lacks for a pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResourceShortage {
     capacity: NodeResources,
@@ -90,12 +90,12 @@ pub struct ResourceShortage {
 }
 
 impl ResourceShortage {
-    /// The pod has its place.
+    /// The pod fits.
     pub fn is_nothing(&self) -> bool {
         self.amounts.is_nothing()
     }
 
-    /// Reason and message for a pod that is turned away: the first of what is missing.
+    /// Reason and message for a rejected pod: the first missing resource.
     pub fn reason_and_message(&self) -> (String, String) {
         let at = self.amounts.0.iter().position(|amount| *amount > 0).unwrap_or(0);
         let of = |resources: NodeResources| resources.0[at];
@@ -110,30 +110,30 @@ impl ResourceShortage {
     }
 }
 
-/// How much a pod matters to its node.
+/// The priority of a pod on its node.
 pub fn importance(pod: &Pod) -> i32 {
     let own = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
     if is_static(pod) { own.max(STATIC) } else { own }
 }
 
-/// Whether the node makes room for a pod of this importance.
+/// Whether a pod of this priority may preempt others on its node.
 pub fn is_critical(importance: i32) -> bool {
     importance >= CRITICAL
 }
 
-/// How much was promised to a pod; the first are the first to give way.
+/// The QoS class of a pod; the first are preempted first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum QosClass {
-    /// Nothing.
+    /// No requests and no limits.
     BestEffort,
-    /// Something.
+    /// Some requests or limits.
     Burstable,
-    /// All that it may use.
+    /// Requests equal to limits.
     Guaranteed,
 }
 
 impl QosClass {
-    /// What the API says that was promised to a pod.
+    /// The class in a pod's status.
     pub fn of(pod: &Pod) -> Self {
         match pod.status.as_ref().and_then(|status| status.qos_class.as_deref()) {
             Some("Guaranteed") => Self::Guaranteed,
@@ -143,19 +143,19 @@ impl QosClass {
     }
 }
 
-/// A pod that could give way.
+/// A pod that could be preempted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PreemptionCandidate {
     /// Its UID.
     pub uid: String,
-    /// What was promised to it.
+    /// Its QoS class.
     pub qos_class: QosClass,
-    /// What its leaving gives back.
+    /// Its requests, which its end frees.
     pub asks: NodeResources,
 }
 
-/// Who gives way so that nothing is missing any more: as few as possible of those to whom most was promised, and of equals
-/// those who come nearest to what is missing, the smallest first. `None` if not even all together are enough.
+/// The pods to preempt so that nothing is missing: as few as possible of the higher QoS classes, and within a class those whose
+/// requests come nearest to what is missing, the smallest first. `None` if all together are not enough.
 pub fn victims(missing: &ResourceShortage, candidates: Vec<PreemptionCandidate>) -> Option<Vec<PreemptionCandidate>> {
     let mut rest = candidates;
     let mut chosen: Vec<PreemptionCandidate> = Vec::new();

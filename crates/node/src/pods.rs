@@ -1,4 +1,4 @@
-//! Who gets a driver: every pod bound to this node or asked for by a file, every life the journal remembers, nobody else.
+//! The table of pod drivers: one for every pod bound to this node or defined by a manifest, and for every pod in the journal.
 //!
 //! One task owns the table of drivers and routes facts to them. It does nothing for a pod itself but keep its manifest,
 //! and waits for a driver only if a thousand facts already wait there, so one slow pod does not hold up the others.
@@ -112,13 +112,13 @@ struct Handle {
     full_name: Option<String>,
     /// No file asks for this static pod any more.
     unwanted: bool,
-    /// What it asks of the node.
+    /// Its resource requests.
     asks: NodeResources,
-    /// How much it matters to the node.
+    /// Its priority on the node.
     importance: i32,
-    /// It was told to leave so that a critical pod can come.
+    /// It was preempted by a critical pod.
     preempted: bool,
-    /// People were told that it waits for room.
+    /// The event about its waiting was recorded.
     waiting_recorded: bool,
     /// Whether it may be on this node.
     placed: Placed,
@@ -150,13 +150,13 @@ pub struct Pods<R: Runtime> {
     chores: JoinSet<()>,
     /// The ticket of the next one who waits for a kill to be over.
     next_ticket: u64,
-    /// Who waits for room.
+    /// The pods that wait for resources.
     admission_queue: AdmissionQueue,
     /// Who waits to know whether it may be here, and whether it may.
     placing: JoinSet<(String, bool)>,
 }
 
-/// What the table of drivers hears from.
+/// The inputs of the table of drivers.
 pub struct PodInputs {
     /// The pods of this node in the API.
     pub updates: mpsc::Receiver<WatchUpdate<Pod>>,
@@ -164,7 +164,7 @@ pub struct PodInputs {
     pub files: mpsc::Receiver<ManifestPods>,
     /// The runtime.
     pub events: mpsc::UnboundedReceiver<RuntimeEvent>,
-    /// Who has to go because the node is short of something.
+    /// Evictions by node pressure.
     pub evictions: mpsc::Receiver<Eviction>,
     /// The node's owner.
     pub commands: mpsc::Receiver<Command>,
@@ -469,7 +469,7 @@ impl<R: Runtime> Pods<R> {
             self.refuse(pod, &format!("its manifest cannot be kept: {error}"));
             return false;
         }
-        info!(uid, pod = name, "a pod is taken on");
+        info!(uid, pod = name, "pod accepted");
         drop(self.journal.append(Record::Adopted {
             uid: uid.to_owned(),
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
@@ -489,7 +489,7 @@ impl<R: Runtime> Pods<R> {
 
     /// A pod that cannot be taken on is told so and tried again: nothing waits in silence.
     fn refuse(&mut self, pod: &Pod, why: &str) {
-        warn!(pod = pod.metadata.name, why, "a pod cannot be taken on; trying again");
+        warn!(pod = pod.metadata.name, why, "pod cannot be accepted; retrying");
         self.tools
             .recorder
             .record(pod, Event::pod_warning("FailedSync", format!("the node cannot take on the pod: {why}")));

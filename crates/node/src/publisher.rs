@@ -24,7 +24,7 @@ use crate::translate::status::{Facts, api_status, is_over};
 /// What the node knows of one pod beside its worker, shared by its driver and its publisher.
 pub type SharedFacts = Arc<Mutex<Facts>>;
 
-/// What should be true in the API.
+/// The status that the API should have.
 #[derive(Clone, Default)]
 struct DesiredStatus {
     status: Option<PodStatus>,
@@ -137,7 +137,7 @@ impl Flush {
                 && !written.coming.as_ref().is_some_and(stands)
         };
         if is_overwritten {
-            debug!(pod = pod.metadata.name, "somebody else has written the pod's status");
+            debug!(pod = pod.metadata.name, "another client changed the pod's status");
             self.overwritten();
         }
     }

@@ -94,7 +94,7 @@ fn host(address: &str) -> String {
     }
 }
 
-/// Services by namespace and name.
+/// The known services by namespace and name.
 type ServiceTable = BTreeMap<(String, String), Entry>;
 
 /// A view of all services; cheap to clone.

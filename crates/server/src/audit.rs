@@ -180,7 +180,7 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// Who asks, and as whom.
+/// The caller, and the user it impersonates.
 pub(crate) struct Caller {
     pub(crate) user: Identity,
     pub(crate) acts_as: Option<Identity>,

@@ -1,7 +1,7 @@
-//! How many requests are worked on at once. Whoever finds no seat waits a little, then is told to come again.
+//! Limits on requests in flight. A request over the limit waits a little, then gets 429.
 //!
-//! Watches and streams need no seat: they mostly wait. Administrators, nodes and our own controllers need none either: they are
-//! what a flood of others must not stop.
+//! Watches and streams are not counted: they mostly wait. Administrators, nodes and our own controllers are exempt, so that a flood
+//! of other requests cannot stop them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::request::Verb;
 
 const READERS: usize = 400;
 const WRITERS: usize = 200;
-/// How long a request may wait for a seat.
+/// How long a request may wait for a permit.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// What those are told who got none.
+/// `Retry-After` of a refused request.
 const AGAIN_AFTER_SECONDS: u32 = 1;
 
 pub(crate) struct InflightLimits {
@@ -31,7 +31,7 @@ impl Default for InflightLimits {
 }
 
 impl InflightLimits {
-    /// A seat for as long as it is held, or none if none is needed. 429 if none becomes free in time.
+    /// A permit to be held during the request, or `None` for an exempt one. 429 if none becomes free in time.
     pub(crate) async fn take(&self, identity: &Identity, verb: Verb) -> Result<Option<OwnedSemaphorePermit>, Status> {
         let inflight = match verb {
             Verb::Watch => return Ok(None),

@@ -34,7 +34,7 @@ struct Histogram {
     seconds: f64,
 }
 
-/// What a request was, in words that are ours.
+/// The metric labels of a request: a fixed vocabulary.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct RequestLabels {
     pub(crate) verb: &'static str,

@@ -117,7 +117,7 @@ impl FinalizerController {
             self.due.extend(touched.into_iter().filter(|key| self.leaving.contains(key)));
             let Some(key) = self.due.pop_first() else { break };
             if let Err(error) = reconcile(&self.state, &mut self.users, &key).await {
-                tracing::warn!(%error, object = %key, "cannot change who protects this");
+                tracing::warn!(%error, object = %key, "cannot change the protection finalizer");
                 failed.insert(key);
             }
         }

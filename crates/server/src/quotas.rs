@@ -23,7 +23,7 @@ use crate::state::core_kind;
 use ledger::Ledger;
 pub(crate) use status::keep;
 
-/// Where everyone is counted who wants into a namespace with quotas: a desk for each.
+/// The usage of every namespace with quotas.
 #[derive(Default)]
 pub(crate) struct Quotas(Mutex<HashMap<Arc<str>, Arc<Mutex<NamespaceQuotas>>>>);
 
@@ -31,12 +31,12 @@ pub(crate) struct Quotas(Mutex<HashMap<Arc<str>, Arc<Mutex<NamespaceQuotas>>>>);
 struct NamespaceQuotas {
     /// What stored objects cost, by collection.
     ledgers: HashMap<&'static str, Ledger>,
-    /// Who is let in and not stored yet.
+    /// Objects admitted and not yet stored.
     held: BTreeMap<u64, (Key, Arc<Cost>)>,
     next: u64,
 }
 
-/// A place that is held for one object until this is dropped.
+/// Quota reserved for one object until this is dropped.
 pub(crate) struct Reservation {
     namespace_quotas: Arc<Mutex<NamespaceQuotas>>,
     number: u64,

@@ -244,7 +244,7 @@ impl Stream {
     }
 }
 
-/// How changes become lines.
+/// Encodes changes as the events of one watch.
 struct EventEncoder {
     shared: Arc<WatchEventCache>,
     kind: &'static Kind,
@@ -257,7 +257,7 @@ struct EventEncoder {
 }
 
 impl EventEncoder {
-    /// The line for a change, or nothing if this watcher does not see it.
+    /// The encoded event of a change, or `None` if this watch does not select it.
     fn change(&mut self, change: &Change) -> Option<Bytes> {
         match change {
             Change::Added(object) => self.selection.takes(object).then(|| self.line(Event::Added, object)),

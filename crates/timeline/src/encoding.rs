@@ -1,4 +1,4 @@
-//! How each word of the workers' vocabulary is written. A tag once used is never given to another word.
+//! The binary encoding of inputs, effects and specs. A tag is never reused for another variant.
 
 use lifecycle::{
     ANY_EDITION, BarrierMode, BestEvidence, ContainerName, ContainerReport, ContainerSnapshot, ContainerSpec, Cut,

@@ -1,7 +1,7 @@
-//! What people are told of the steps of a pod's life: in order, and no step twice.
+//! Records the events of one pod in order, and each step's once.
 //!
-//! A worker that is rebuilt after a crash says again what it does not remember to have said. So nothing is told before it is
-//! written down; what was written down and not told when the agent died is in the journal only.
+//! A worker rebuilt after a crash emits the events of unwritten steps again. So an event is recorded only after its step is in the
+//! journal. An event that was journalled and not recorded when the agent died stays in the journal only.
 
 use std::sync::Arc;
 
@@ -18,19 +18,19 @@ use crate::translate::find_container;
 enum QueuedEvents {
     /// The events of one step, and its record if that is not on disk yet.
     Step(Vec<Event>, Option<Appended>),
-    /// What was noticed besides.
+    /// An event that is not part of a step.
     Aside(Event),
 }
 
-/// Takes what people are to be told.
+/// Takes the events of a pod's steps.
 pub(super) struct EventRecorder {
     queue: mpsc::UnboundedSender<QueuedEvents>,
 }
 
-/// A way to say something in its turn, for as long as there is a teller.
+/// Adds events to the queue for as long as its recorder exists.
 pub(super) struct EventQueue(mpsc::WeakUnboundedSender<QueuedEvents>);
 
-/// What nobody was told yet.
+/// Events that are queued and not yet recorded.
 pub(super) struct PendingEvents(mpsc::UnboundedReceiver<QueuedEvents>);
 
 impl EventRecorder {
@@ -41,7 +41,7 @@ impl EventRecorder {
         (Self { queue }, event_queue, PendingEvents(words))
     }
 
-    /// Tells people these events, behind all before them.
+    /// Queues these events behind all earlier ones.
     pub(super) fn tell(&self, events: Vec<Event>, unwritten: Option<Appended>) {
         if !events.is_empty() {
             // It ends before us only when the journal cannot be written any more.
@@ -50,7 +50,7 @@ impl EventRecorder {
     }
 }
 
-/// Ends when the teller is gone and all is said.
+/// Records queued events; ends when the recorder is gone and the queue is empty.
 pub(super) async fn record_all<R: Runtime>(context: Arc<PodContext<R>>, pending: PendingEvents) {
     supervision::keep_on("telling", (context, pending), |(context, pending)| tell_on(context, pending).boxed()).await;
 }
@@ -77,7 +77,7 @@ async fn tell_on<R: Runtime>(context: &PodContext<R>, PendingEvents(words): &mut
 }
 
 impl<R: Runtime> PodContext<R> {
-    /// Tells people something that the rules do not know of, behind all that they were told to say before it.
+    /// Records an event that does not come from the rules, behind all queued ones.
     pub(super) fn say(&self, event: Event) {
         let pending = match self.event_queue.0.upgrade() {
             Some(queue) => queue.send(QueuedEvents::Aside(event)).err().map(|refused| refused.0),

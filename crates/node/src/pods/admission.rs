@@ -1,9 +1,9 @@
-//! Whether there is room for a pod: it begins, waits until somebody who is leaving is gone, or is turned away. For a pod
-//! that the node cannot do without others have to give way (node-termination 9.6).
+//! Admission by resources: a pod begins, waits until terminating pods are gone, or is rejected. A critical pod preempts others
+//! (node-termination 9.6).
 //!
-//! Whoever waits has a driver that was not begun, and holds its place in the line: nobody who comes later and matters no
-//! more is given what it waits for. Nothing of this needs to be remembered: after a restart the API, or a file, asks for it
-//! again, and those who give way go on leaving.
+//! A waiting pod has a driver that was not begun, and keeps its position in the queue: a later pod of no higher priority does not get
+//! the resources it waits for. Nothing of this is stored: after a restart the API or a manifest asks for the pod again, and preempted
+//! pods continue to terminate.
 
 use std::collections::BTreeSet;
 
@@ -17,17 +17,17 @@ use super::{Handle, Mode, Pods};
 use crate::effects::lock;
 use crate::node_resources::{self, NodeResources, PreemptionCandidate, QosClass, ResourceShortage};
 
-/// Who waits for room, and who may give it.
+/// The pods that wait for resources.
 pub(super) struct AdmissionQueue {
     /// What the node has to give.
     capacity: NodeResources,
-    /// Who waits: the most important first, of equals who came first.
+    /// Waiting pods by priority, then by arrival.
     waiting: Vec<String>,
-    /// Whose change of resources waits for room.
+    /// Pods whose resize waits for resources.
     pub(super) deferred: BTreeSet<String>,
-    /// One task for each pod that has room while somebody waits; it ends when the pod needs its room no more.
+    /// While pods wait: one task for each pod that holds resources, which ends when the pod needs them no more.
     freed: JoinSet<String>,
-    /// Whose tasks those are.
+    /// The pods of these tasks.
     watched: BTreeSet<String>,
 }
 
@@ -42,7 +42,7 @@ impl AdmissionQueue {
         }
     }
 
-    /// Somebody needs its room no more. Never if nobody waits for that.
+    /// The next pod that frees its resources. Pending for ever if no pod waits.
     pub(super) async fn freed(&mut self) -> String {
         match self.freed.join_next().await {
             Some(Ok(uid)) => uid,
@@ -60,24 +60,24 @@ impl AdmissionQueue {
         self.capacity
     }
 
-    /// Who waits before this pod.
+    /// The pods that wait before this one.
     fn ahead(&self, uid: &str) -> Vec<String> {
         self.waiting.iter().take_while(|other| *other != uid).cloned().collect()
     }
 }
 
-/// What becomes of a pod that wants to begin.
+/// The decision about a pod that wants to begin.
 enum AdmissionDecision {
     Begins,
-    /// When those who leave are gone, there is room.
+    /// It fits when the terminating pods are gone.
     Waits(ResourceShortage),
-    /// And with these gone, too.
+    /// It fits when these are preempted, too.
     Displaces(ResourceShortage, Vec<PreemptionCandidate>),
     TurnedAway(ResourceShortage),
 }
 
 impl<R: Runtime> Pods<R> {
-    /// Begins a pod that has not begun, if there is room for it.
+    /// Begins a pod that has not begun, if it fits.
     pub(super) async fn check_resources(&mut self, uid: &str) {
         if !self.admission_queue.waiting.iter().any(|waiting| waiting == uid) {
             self.enqueue(uid);
@@ -86,7 +86,7 @@ impl<R: Runtime> Pods<R> {
         self.watch_for_freed_resources();
     }
 
-    /// The node does not go down after all: whoever waited, and was not turned away meanwhile, waits again.
+    /// The shutdown was called off: pods that waited and were not rejected meanwhile wait again.
     pub(super) async fn recheck_waiting_pods(&mut self) {
         // One of whom it is not known yet whether it may be here comes by itself when it is.
         let may_come = |handle: &Handle| waits(handle) && handle.placed != Placed::Asked;
@@ -104,14 +104,14 @@ impl<R: Runtime> Pods<R> {
         self.admission_queue.waiting.insert(at.unwrap_or(self.admission_queue.waiting.len()), uid.to_owned());
     }
 
-    /// Somebody needs its room no more: those who wait look again, in their order.
+    /// A pod freed its resources: decides again about the waiting pods, in their order.
     pub(super) async fn resources_freed(&mut self, freed: &str) {
         self.admission_queue.watched.remove(freed);
         self.retry_waiting_pods().await;
         self.watch_for_freed_resources();
     }
 
-    /// There is more room than before, as somebody left or needs less.
+    /// Resources were freed, by an ended or resized pod: decides again about the waiting pods.
     pub(super) async fn retry_waiting_pods(&mut self) {
         for uid in self.admission_queue.waiting.clone() {
             self.settle(&uid).await;
@@ -119,7 +119,7 @@ impl<R: Runtime> Pods<R> {
         self.resize_deferred().await;
     }
 
-    /// Decides about one who waits.
+    /// Decides about one waiting pod.
     async fn settle(&mut self, uid: &str) {
         if self.mode != Mode::Open || !self.drivers.get(uid).is_some_and(waits) {
             return self.admission_queue.waiting.retain(|waiting| waiting != uid);
@@ -130,14 +130,14 @@ impl<R: Runtime> Pods<R> {
             AdmissionDecision::Begins => Input::Begin,
             AdmissionDecision::TurnedAway(missing) => {
                 let (reason, message) = missing.reason_and_message();
-                info!(uid, message, "a pod is turned away");
+                info!(uid, message, "pod rejected");
                 Input::Rejected { reason, message }
             }
             AdmissionDecision::Waits(missing) => return self.report_waiting(uid, &missing),
             AdmissionDecision::Displaces(missing, victims) => {
                 self.report_waiting(uid, &missing);
                 for victim in victims {
-                    info!(uid = victim.uid, critical = uid, "a pod gives way to a critical one");
+                    info!(uid = victim.uid, critical = uid, "preempting a pod for a critical one");
                     let Some(handle) = self.drivers.get_mut(&victim.uid) else { continue };
                     handle.preempted = true;
                     let kill = Input::KillRequested { cause: KillCause::Preempted, grace: None };
@@ -186,16 +186,16 @@ impl<R: Runtime> Pods<R> {
             .map_or(AdmissionDecision::TurnedAway(for_good), |victims| AdmissionDecision::Displaces(missing, victims))
     }
 
-    /// People are told once what a pod waits for.
+    /// Records once what a pod waits for.
     fn report_waiting(&mut self, uid: &str, missing: &ResourceShortage) {
         let Some(handle) = self.drivers.get_mut(uid).filter(|handle| !handle.waiting_recorded) else { return };
         handle.waiting_recorded = true;
         let message = format!("Waiting until others have left: {}", missing.reason_and_message().1);
-        debug!(uid, message, "a pod waits for room");
+        debug!(uid, message, "pod waits for resources");
         self.tools.recorder.record(&lock(&handle.entry.facts).pod, Event::pod_normal("WaitingForRoom", message));
     }
 
-    /// While somebody waits, everybody who leaves is noticed.
+    /// While pods wait, watches for pods that free their resources.
     pub(super) fn watch_for_freed_resources(&mut self) {
         if self.admission_queue.waiting.is_empty() && self.admission_queue.deferred.is_empty() {
             self.admission_queue.freed.abort_all();
@@ -215,7 +215,7 @@ impl<R: Runtime> Pods<R> {
     }
 }
 
-/// Whether a pod takes room: it has begun, and something of it may still run. What was never begun but only has to go
+/// Whether a pod holds resources: it has begun, and something of it may still run. What was never begun but only has to go
 /// may have left something running, too.
 pub(super) fn holds_resources(handle: &Handle) -> bool {
     (handle.begun || is_leaving(handle)) && !handle.entry.progress.borrow().has_freed_resources()
@@ -232,7 +232,7 @@ pub(super) fn is_leaving(handle: &Handle) -> bool {
 }
 
 impl crate::driver::Progress {
-    /// No process of the pod remains, and none will come: others may have its room.
+    /// No process of the pod remains, and none will start: its resources are free.
     pub(super) fn has_freed_resources(&self) -> bool {
         // A phase that somebody else has written says nothing of what still runs.
         let runs = |container: &ContainerStatus| matches!(container.state, ContainerState::Running { .. });

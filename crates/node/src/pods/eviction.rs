@@ -33,7 +33,7 @@ impl<R: Runtime> Pods<R> {
         let Some(message) = self.tools.allowed_sysctls.refusal(pod) else { return };
         let Some(handle) = self.drivers.get_mut(uid) else { return };
         handle.begun = true;
-        info!(uid, message, "a pod is turned away");
+        info!(uid, message, "pod rejected");
         let _ = handle.inbox.send(Input::Rejected { reason: FORBIDDEN.to_owned(), message }).await;
     }
 

@@ -64,7 +64,7 @@ impl<R: Runtime> Pods<R> {
             let pod = lock(&handle.entry.facts).pod.clone();
             return self.admit(&uid, &pod).await;
         }
-        info!(uid, "a pod is turned away: it wants another node");
+        info!(uid, "pod rejected: node affinity does not match");
         handle.begun = true;
         let (reason, message) = ("NodeAffinity".to_owned(), format!("Predicate NodeAffinity failed: {NOT_WANTED}"));
         let _ = handle.inbox.send(Input::Rejected { reason, message }).await;

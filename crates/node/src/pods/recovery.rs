@@ -37,7 +37,7 @@ impl<R: Runtime> Pods<R> {
             self.resume(life, report, rebooted, false).await;
         }
         for (uid, report) in reports {
-            warn!(uid, "a sandbox that nobody remembers is ended");
+            warn!(uid, "ending an orphan sandbox");
             let life = unknown_life(&report, boot_id, self.tools.clock.now());
             drop(self.journal.append(Record::Adopted {
                 uid,
@@ -108,7 +108,7 @@ impl<R: Runtime> Pods<R> {
                 facts.termination_messages.insert(instance(&container.id), words);
             }
         }
-        info!(uid, pod = life.name, steps = life.steps.len(), "a pod's life goes on");
+        info!(uid, pod = life.name, steps = life.steps.len(), "pod recovered from the journal");
         let had_begun = worker.has_begun();
         let begun = orphan || had_begun;
         let is_static = statics::is_static(&facts.pod);

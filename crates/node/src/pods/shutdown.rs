@@ -29,7 +29,7 @@ const DELETE: Duration = Duration::from_secs(2);
 const ENDLESS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const CRITICAL: i32 = lifecycle::eviction::CRITICAL;
 
-/// How much time pods have when the node goes down.
+/// How much time pods have when the node shuts down.
 #[derive(Clone, Debug)]
 pub enum ShutdownGrace {
     /// All that they ask for.
@@ -259,7 +259,7 @@ impl<R: Runtime> Pods<R> {
     pub(super) async fn turn_away(&mut self, uid: &str) {
         let Some(handle) = self.drivers.get_mut(uid) else { return };
         handle.begun = true;
-        info!(uid, "a pod is turned away: the node is going down");
+        info!(uid, "pod rejected: the node is shutting down");
         let (reason, message) = (REJECTION.0.to_owned(), REJECTION.1.to_owned());
         let _ = handle.inbox.send(Input::Rejected { reason, message }).await;
     }

@@ -48,7 +48,7 @@ impl<R: Runtime> Pods<R> {
         if let Some(handle) = self.drivers.get_mut(uid)
             && !handle.unwanted
         {
-            info!(uid, name, "a static pod is not wanted any more");
+            info!(uid, name, "static pod manifest removed; ending the pod");
             handle.unwanted = true;
             let cause = KillCause::ConfigRemoved;
             let _ = handle.inbox.send(Input::KillRequested { cause, grace: None }).await;

@@ -54,7 +54,7 @@ impl ImageCollection {
         match runtime.prune_images(Prune::Free { bytes, unused_for: self.unused_for }).await {
             Ok(removed) => {
                 if !removed.images.is_empty() {
-                    info!(images = ?removed.names, bytes = removed.bytes, "images nobody uses made room");
+                    info!(images = ?removed.names, bytes = removed.bytes, "unused images removed");
                 }
                 removed.bytes
             }

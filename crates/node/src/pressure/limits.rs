@@ -102,7 +102,7 @@ impl<R: Runtime> StorageLimits<R> {
         let walked = self.tools.files.run("files.measure", walk);
         let containers = match limits.total {
             Some(_) => self.tools.runtime.stored(&entry.uid).await.unwrap_or_else(|error| {
-                warn!(uid = entry.uid.0, error = error_chain(&error), "what a pod stores is not known");
+                warn!(uid = entry.uid.0, error = error_chain(&error), "cannot read the storage use of a pod");
                 Vec::new()
             }),
             None => Vec::new(),

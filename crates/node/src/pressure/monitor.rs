@@ -89,7 +89,7 @@ impl<R: Runtime> Monitor<R> {
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
                 told = next(memory_trigger.as_ref()) => if let Err(error) = told {
-                    warn!(%error, "the kernel no longer tells who waits for memory; it is only looked at");
+                    warn!(%error, "the PSI memory trigger failed; memory is only polled");
                     memory_trigger = None;
                 },
             }
@@ -139,7 +139,7 @@ impl<R: Runtime> Monitor<R> {
             health.pid_pressure = lately(&[Signal::PidAvailable]);
         });
         if changed {
-            info!("what the node is short of has changed");
+            info!("node pressure conditions changed");
         }
     }
 
@@ -182,7 +182,7 @@ impl<R: Runtime> Monitor<R> {
         if chosen.is_none() && self.helpless == Some(threshold.signal) {
             return;
         }
-        warn!(%threshold, available = reading.available, "the node is low on something; a pod has to go");
+        warn!(%threshold, available = reading.available, "node under pressure; evicting a pod");
         let message = format!("Attempting to reclaim {resource}");
         self.tools.recorder.record_own(EventKind::Warning, "EvictionThresholdMet", message);
         let Some(chosen) = chosen else {
@@ -220,7 +220,7 @@ impl<R: Runtime> Monitor<R> {
                 continue;
             }
             let usage = self.tools.runtime.usage(&entry.uid).await.unwrap_or_else(|error| {
-                warn!(uid = entry.uid.0, error = error_chain(&error), "what a pod uses is not known");
+                warn!(uid = entry.uid.0, error = error_chain(&error), "cannot read the usage of a pod");
                 Vec::new()
             });
             let mut containers = of_containers(signal, &pod, &usage);

@@ -1,7 +1,7 @@
-//! The kernel's word that somebody had to wait for memory: told as it happens, where the kernel counts it (PSI).
+//! Memory pressure as the kernel reports it: a trigger on `/proc/pressure/memory` (PSI), where the kernel has it.
 //!
-//! That is later than a look at what is left could have seen it, and sooner than the next look: memory that goes within a
-//! moment is noticed when it is gone, not up to two seconds after.
+//! The monitor also reads the available memory every two seconds. The trigger reports memory that is used up between two of these
+//! readings.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -15,21 +15,21 @@ use tokio::io::unix::AsyncFd;
 
 use crate::streams::registered;
 
-/// Where the kernel tells it for the whole machine.
+/// The pressure file of the whole machine.
 const SOURCE: &str = "/proc/pressure/memory";
 
-/// Told when somebody waited for a twentieth of two seconds, at most once in that time. Shorter windows are for whoever may
-/// take more than its share, which root in a container may not.
+/// Fires when some task waited for 100 ms within a window of two seconds, at most once per window. Shorter windows need
+/// `CAP_SYS_RESOURCE`, which root in a container may lack.
 const TRIGGER: &[u8] = b"some 100000 2000000\0";
 
-/// Tells when somebody has waited for memory.
+/// A PSI trigger for memory.
 #[derive(Debug)]
 pub struct MemoryPressureTrigger {
     file: AsyncFd<OwnedFd>,
 }
 
 impl MemoryPressureTrigger {
-    /// Asks the kernel to tell. Fails where it does not count.
+    /// Registers the trigger. Fails on a kernel without PSI.
     pub fn of_whole_machine() -> io::Result<Self> {
         Self::on_file(Path::new(SOURCE))
     }
@@ -41,7 +41,7 @@ impl MemoryPressureTrigger {
         Ok(Self { file: registered(file.into(), Interest::PRIORITY)? })
     }
 
-    /// Resolves when somebody has waited.
+    /// Resolves when the trigger fires.
     pub async fn next(&self) -> io::Result<()> {
         self.file.ready(Interest::PRIORITY).await?.clear_ready();
         Ok(())
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// A control group with next to no memory, of whichever kind the machine has.
+    /// A cgroup (v1 or v2) with a very small memory limit.
     struct SmallCgroup(std::path::PathBuf);
 
     impl SmallCgroup {

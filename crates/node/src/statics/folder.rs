@@ -36,7 +36,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// The largest manifest that is read.
 const SIZE_MOST: u64 = 10 << 20;
 
-/// All pods that the files ask for, at most one of each name.
+/// The pods of all manifests, at most one of each name.
 #[derive(Debug)]
 pub struct ManifestPods(pub Vec<Pod>);
 
@@ -58,7 +58,7 @@ pub struct Folder {
     open: BTreeSet<String>,
 }
 
-/// What a file asks for, and who came first with that name.
+/// The pod of one manifest, and its arrival among those of the same name.
 #[derive(Debug)]
 struct ManifestEntry {
     arrival: u64,

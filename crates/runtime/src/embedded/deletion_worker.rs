@@ -1,8 +1,7 @@
-//! Deleting what nobody needs any more, by one thread that stands back for all others.
+//! Deletes the files of ended pods in one thread of low priority.
 //!
-//! The files of a pod are a quarter of the work of ending it, and nobody waits for them: their names are free already.
-//! When many pods leave at once, those that are still alive come first: nothing is deleted until no more leave. Only who is
-//! short of room is in a hurry.
+//! Deleting a pod's files is a quarter of the work of ending it, and no client waits for it: the names are free already. While
+//! pods are ending, deletion is postponed, so that it does not slow them down. A caller that needs the space asks it to hurry.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,19 +15,19 @@ use tokio::sync::oneshot;
 
 use file_tree::delete_part;
 
-/// About a tenth of a processor where everybody wants one: enough for fifty pods a second.
+/// About a tenth of a contended processor: enough for fifty pods a second.
 const NICENESS: i32 = 10;
 
-/// It is quiet when nothing was ordered for so long.
+/// Deletion starts when no request came for this long.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Nothing waits longer than this for quiet: a disk must not fill up because pods never cease to leave.
+/// Deletion is postponed by at most this, so that the disk does not fill up while pods keep ending.
 const UNREST_MAX: Duration = Duration::from_secs(1);
 
-/// So many files of one pod, some tens of milliseconds, then it is another's turn: one with millions is in nobody's way.
+/// Files deleted per pod before the next one's turn (some tens of milliseconds), so that millions of files delay no other pod.
 const PART_FILES_MAX: u64 = 4096;
 
-/// What is to be deleted, in the order of asking. The thread ends when this is dropped and it has done its work.
+/// Handle of the deletion thread. The thread ends after this is dropped and the queue is empty.
 #[derive(Debug)]
 pub(super) struct DeletionWorker {
     orders: mpsc::Sender<DeletionRequest>,
@@ -41,7 +40,7 @@ enum DeletionRequest {
         path: PathBuf,
         done: oneshot::Sender<io::Result<()>>,
     },
-    /// Somebody waits for all that was ordered before.
+    /// Answered when everything requested before is deleted.
     Hurry {
         done: oneshot::Sender<()>,
     },
@@ -52,7 +51,7 @@ impl DeletionWorker {
     pub(super) fn start() -> io::Result<Self> {
         let (orders, queue) = mpsc::channel();
         let (says, own_id) = mpsc::channel();
-        std::thread::Builder::new().name("litter".to_owned()).spawn(move || {
+        std::thread::Builder::new().name("deletions".to_owned()).spawn(move || {
             // Whoever starts it waits for this.
             let _ = says.send(gettid());
             collect(queue);
@@ -71,7 +70,7 @@ impl DeletionWorker {
         }
     }
 
-    /// Waits for nothing to be quiet, but until everything ordered before is deleted, or cannot be.
+    /// Deletes without delay, and returns when everything requested before is deleted or has failed.
     pub(super) async fn hurry(&self) {
         let (done, answer) = oneshot::channel();
         set_niceness(self.thread, 0);
@@ -98,7 +97,7 @@ fn collect(queue: mpsc::Receiver<DeletionRequest>) {
     }
 }
 
-/// What is being deleted, in the order of asking.
+/// Requested deletions, oldest first.
 #[derive(Default)]
 struct DeletionQueue(VecDeque<DeletionRequest>);
 
@@ -107,7 +106,7 @@ impl DeletionQueue {
         self.0.is_empty()
     }
 
-    /// Deletes part of everything. Whoever is in a hurry is told when all before them is done.
+    /// Deletes a part of each. A hurry request is answered when all before it are done.
     fn delete_parts(&mut self) {
         let mut rest = VecDeque::new();
         let mut answered_hurry = false;
@@ -135,7 +134,7 @@ impl DeletionQueue {
 fn set_niceness(thread: Pid, niceness: i32) {
     // A thread that is not let stand back works all the same.
     if let Err(error) = setpriority_process(Some(thread), niceness) {
-        tracing::debug!(error = %error, "deletions run beside everything else");
+        tracing::debug!(error = %error, "the deletion thread keeps its normal priority");
     }
 }
 

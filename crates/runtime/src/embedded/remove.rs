@@ -126,7 +126,7 @@ impl Inner {
         let deleted = self.deletion_worker.delete(path.clone());
         self.in_background(async move {
             if let Err(error) = deleted.await {
-                tracing::warn!(path = %path.display(), error = %error, "cannot delete files that nobody needs any more yet");
+                tracing::warn!(path = %path.display(), error = %error, "cannot delete unneeded files yet");
                 // Nobody waits for this, it may take for ever; the next runtime tries again too.
                 tokio::spawn(delete_later(path));
             }

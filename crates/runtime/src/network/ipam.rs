@@ -1,9 +1,9 @@
-//! Who holds which address: a log of leases and releases that outlives the agent.
+//! IP address management: a durable log of leases and releases.
 //!
-//! Addresses that were never used go first, then the ones released longest ago, so that a late packet for a dead pod
-//! meets nobody for as long as possible. Where all others are in use, that is [`REST`] at the least: whoever asks is told
-//! when to come back. Of whatever was released before the log was opened it counts from there. The log is one JSON line per change; it is written whole again when opened
-//! and when it has grown far beyond what it says.
+//! Addresses that were never used are leased first, then the ones released longest ago, so that a late packet for a dead pod reaches
+//! no other pod. A released address rests for at least [`REST`]; if all free addresses rest, the caller is told until when. An address
+//! released before the log was opened rests from then. The log has one JSON line per change. It is rewritten when opened, and when it
+//! has grown far beyond its content.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
@@ -21,15 +21,15 @@ use crate::contract::PodUid;
 /// Lines that may be appended before the log is written whole again.
 const LINES_MAX: usize = 100_000;
 
-/// How long an address is nobody's at the least: longer than a pod's link may outlive it.
+/// How long a released address rests at least: longer than a pod's link may outlive it.
 pub(super) const REST: Duration = Duration::from_secs(2);
 
-/// What became of a wish for an address.
+/// The answer to a request for an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lease {
-    /// It is the pod's.
+    /// The pod has this address.
     Given(IpAddr),
-    /// All that are free were used a moment ago; the first of them can be had then.
+    /// All free addresses rest; the first is available at `until`.
     Resting { until: Instant },
 }
 

@@ -1,7 +1,6 @@
-//! What a quota says of itself: `status.used`, brought up to date whenever something that it counts changes.
+//! Keeps `status.used` of every quota up to date with the objects it counts.
 //!
-//! One task per namespace that has quotas, and none where there are none. Nothing is decided by what is written here: the
-//! door adds up for itself.
+//! One task per namespace that has quotas. The status is informational: admission adds up the stored objects itself.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -90,7 +89,7 @@ async fn keep_namespace(state: Arc<State>, namespace: Arc<str>) {
             let wake = match write(&state, &namespace, &quotas).await {
                 Ok(wake) => wake,
                 Err(error) => {
-                    tracing::warn!(%error, namespace = &*namespace, "cannot write what a quota has in use");
+                    tracing::warn!(%error, namespace = &*namespace, "cannot write the status of a quota");
                     Some(RETRY_AFTER)
                 }
             };

@@ -296,8 +296,7 @@ async fn a_bad_manifest_changes_nothing() -> Result<()> {
 /// A static pod that nobody remembered does not begin anew while its node goes down: nobody would end it.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_static_pod_begins_while_its_node_goes_down() -> Result<()> {
-    const FORGOTTEN: Expected =
-        Expected { text: "a sandbox that nobody remembers is ended", because: "its journal was removed" };
+    const FORGOTTEN: Expected = Expected { text: "ending an orphan sandbox", because: "its journal was removed" };
     let mut stage = Stage::set().await?;
     stage.put(&stage.manifest("v1"))?;
     stage.runs("v1", 1).await?;

@@ -248,8 +248,7 @@ async fn adieu_down_finishes_what_a_crash_left() -> Result<()> {
 /// pod begin anew.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_nobody_remembers_leaves_before_its_pod_begins_anew() -> Result<()> {
-    const FORGOTTEN: Expected =
-        Expected { text: "a sandbox that nobody remembers is ended", because: "its journal was removed" };
+    const FORGOTTEN: Expected = Expected { text: "ending an orphan sandbox", because: "its journal was removed" };
     let mut instance = Instance::start().await?;
     let shared = Shared::new()?;
     create(&instance, &shared, "forgotten", busybox("forgotten", 30, IGNORES_TERM, &shared)).await?;
@@ -283,8 +282,10 @@ async fn a_long_life_is_folded_and_goes_on() -> Result<()> {
     instance.kill_9().await?;
     instance.up().await?;
     let log = std::fs::read_to_string(instance.log())?;
-    let steps =
-        log.lines().rfind(|line| line.contains("a pod's life goes on")).and_then(|line| line.split("steps=").nth(1));
+    let steps = log
+        .lines()
+        .rfind(|line| line.contains("pod recovered from the journal"))
+        .and_then(|line| line.split("steps=").nth(1));
     let steps: usize = steps.and_then(|rest| rest.split(' ').next()?.parse().ok()).context("it goes on")?;
     ensure!(steps < 200, "{steps} steps are kept");
     assert_eq!(shared.lines("log"), ["up"], "the pod does not notice");
