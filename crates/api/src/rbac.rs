@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_grants_more_than_they_have() {
+    fn rbac_rule_that_exceeds_the_callers_rules_is_not_covered() {
         let own = [
             json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}),
             json!({"verbs": ["update"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a"]}),

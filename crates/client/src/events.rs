@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_words_about_the_same_container_are_the_same_event() {
+    fn event_repeated_about_the_same_container_is_counted() {
         let about = |path: &str| ObjectReference { field_path: Some(path.to_owned()), ..about_node("p") };
         let said = |path: &str, words: &str, at: i64| {
             let now = Timestamp::from_second(at).expect("a time");
@@ -234,7 +234,7 @@ mod tests {
 
     /// A server that is away, and then busy, is told everything in order when it is there; what it refuses is given up.
     #[tokio::test]
-    async fn nothing_is_lost_while_the_server_is_away() {
+    async fn events_recorded_while_the_server_is_away_are_stored_in_order_later() {
         let (stored_told, mut stored) = mpsc::unbounded_channel();
         let calls = Arc::new(AtomicU32::new(0));
         let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_errand_is_retried_from_200_ms_up_to_5_s() {
+    fn failed_request_is_retried_from_200_ms_up_to_5_s() {
         let mut now = Moment::from_millis(0);
         let mut errand = RetriedRequest::asked(now);
         let mut waits = alloc::vec::Vec::new();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_errand_that_nobody_answers_is_run_again() {
+    fn unanswered_request_is_sent_again() {
         let (begin, later) = (Moment::from_millis(1000), Moment::from_millis(121_000));
         let mut errand = RetriedRequest::asked(begin);
         assert!(!errand.take_due(Moment::from_millis(120_999)));

@@ -198,7 +198,7 @@ mod tests {
 
     /// The words are upstream's, the first of what is missing first; what a pod does not ask for it cannot lack.
     #[test]
-    fn a_pod_that_does_not_fit_is_told_what_the_node_lacks() {
+    fn shortage_message_names_the_first_missing_resource() {
         let node = resources(3, 2000, 4096);
         let words = |used, asked| {
             let missing = node.missing(used, asked);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_promised_least_gives_way_and_no_more_than_needed() {
+    fn preemption_takes_the_lowest_qos_class_first_and_no_more_than_needed() {
         use QosClass::{BestEffort, Burstable, Guaranteed};
         let all = [
             candidate("nothing", BestEffort, 0, 0),

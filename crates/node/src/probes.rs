@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_asked_before_the_initial_delay() {
+    async fn probe_waits_for_its_initial_delay() {
         let delay = Duration::from_millis(60);
         let before = tokio::time::Instant::now();
         told(Probe::Startup, ProbeTiming { initial_delay: delay, ..timing(1, 1) }, vec![Attempt::Success]).await;

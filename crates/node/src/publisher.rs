@@ -534,7 +534,7 @@ mod tests {
 
     /// Conditions of others, and what only they write, leave ours as it is.
     #[test]
-    fn what_we_said_stands_until_somebody_says_otherwise() {
+    fn own_status_stands_until_another_client_changes_it() {
         let condition = |kind: &str, status: &str| PodCondition {
             type_: kind.into(),
             status: status.into(),
@@ -567,7 +567,7 @@ mod tests {
 
     /// What waits for company, and what does not.
     #[test]
-    fn whatever_somebody_may_wait_for_is_pressing() {
+    fn status_change_that_clients_wait_for_is_written_at_once() {
         let condition = |kind: &str, status: &str| PodCondition {
             type_: kind.into(),
             status: status.into(),

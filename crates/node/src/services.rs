@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_known_is_remembered() {
+    async fn known_services_are_read_back_from_their_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("services.json");
         assert_eq!(recall(&Files::Threads, &file).await, None);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_is_taken_in() {
+    fn service_changes_update_the_service_table() {
         let mut known = listed(vec![service("n", "a", "10.0.0.1", https(1))]);
         assert!(!see(&mut known, WatchUpdate::Changed(service("n", "a", "10.0.0.1", https(1)))));
         assert!(see(&mut known, WatchUpdate::Changed(service("n", "b", "10.0.0.2", https(2)))));

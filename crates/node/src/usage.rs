@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_spent_on_nothing_does_not_count() {
+    fn idle_cpu_time_does_not_count_as_usage() {
         let tick = 1_000_000_000 / TICKS_PER_SECOND;
         let text = "cpu  10 20 30 1000 2000 4 5 600 7 8\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
         assert_eq!(processor_nanos(text), Some(69 * tick));

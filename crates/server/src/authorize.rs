@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn our_own_parts_may_do_their_work_by_their_roles() {
+    async fn built_in_components_are_authorized_by_their_roles() {
         let (state, _dir) = fresh().await;
         let scheduler = Identity::new("system:kube-scheduler", &[]);
         assert!(authorize(&state, &scheduler, &on("create", "pods", "binding", "default", "x")).is_ok());

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_flood_is_told_to_come_again_and_does_not_stop_those_who_look_after_the_cluster() {
+    async fn request_flood_gets_429_and_leaves_system_identities_unlimited() {
         let inflight = InflightLimits::default();
         let bob = Identity::new("bob", &[]);
         let mut held = Vec::new();

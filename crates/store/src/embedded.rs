@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn within_a_group_each_request_sees_the_ones_before_it() {
+    fn grouped_write_sees_the_writes_before_it() {
         let directory = tempfile::tempdir().unwrap();
         let (mut log, view) = open(&directory.path().join("store"));
         let key = Key::new("pods", "default", "a");

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_too_early_or_much_too_late_is_told() {
+    fn story_line_outside_its_time_window_is_an_error() {
         let asked = RequestWindow { from: 10.0, to: 10.5 };
         assert!(came(11.999, asked, 2.0, 1.0).is_ok() && came(13.4, asked, 2.0, 1.0).is_ok());
         assert!(came(11.9, asked, 2.0, 1.0).is_err() && came(13.6, asked, 2.0, 1.0).is_err());

@@ -117,7 +117,7 @@ mod tests {
     use crate::FieldSelector;
 
     #[test]
-    fn only_what_is_asked_for_is_read() {
+    fn excerpt_reads_only_the_selected_fields() {
         let pod = json!({
             "kind": "Pod",
             "metadata": {"labels": {"a": "b", "c": "d"}, "name": "x", "ownerReferences": [{"name": "y"}]},

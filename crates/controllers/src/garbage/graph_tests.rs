@@ -93,7 +93,7 @@ fn an_owner_is_where_the_reference_says_or_it_is_not_taken_for_granted() {
 }
 
 #[test]
-fn those_that_wait_for_each_other_go_when_nothing_else_holds_any_of_them() {
+fn owner_cycle_is_collected_when_nothing_else_holds_it() {
     let mut graph = Graph::default();
     for (uid, owner) in [("a", "c!"), ("b", "a!"), ("c", "b!")] {
         graph.put(thing(uid, &[owner], Leaving::AfterDependents));

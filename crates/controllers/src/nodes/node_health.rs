@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_given_up_while_everybody_is_silent() {
+    fn no_node_is_given_up_while_all_are_silent() {
         let now = Instant::now();
         let mut health = NodeHealth::new(GRACE);
         health.node_seen(now, &node("a", 1, "Unknown", 1, Some(UNREACHABLE)));

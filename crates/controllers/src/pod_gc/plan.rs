@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_ended_pods_the_evicted_and_then_the_oldest_go() {
+    fn ended_pods_over_the_limit_are_collected_evicted_first_then_oldest() {
         let now = Instant::now();
         let mut gc = PodGc::new(Settings { ended_max: 2, ..Settings::default() });
         let ended = |uid: &str, created: &str, reason: &str| {

@@ -221,7 +221,7 @@ mod tests {
 
     /// A pod that is being bound has its room, until that fails.
     #[test]
-    fn scheduler_gives_a_room_back_that_a_failed_binding_took() {
+    fn scheduler_frees_the_resources_of_a_failed_binding() {
         let Watched { controller: mut scheduler, now, .. } = Watched::new(Scheduler::default());
         scheduler.observe(now, Input::Nodes(WatchUpdate::Listed(vec![node("n0", 1, "True")])));
         scheduler.observe(now, Input::Pods(WatchUpdate::Listed(vec![pod("p0", 1, 1, None), pod("p1", 1, 1, None)])));

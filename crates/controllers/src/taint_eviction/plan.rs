@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_tolerate_leaves_at_once_and_once() {
+    fn pod_without_toleration_is_evicted_at_once_and_once() {
         let mut stage = Stage::default();
         stage.pod_seen(at(0), &pod("a", json!([])));
         let other = json!([{ "key": "other", "operator": "Exists" }]);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_after_the_taint_has_its_whole_time() {
+    fn pod_bound_after_the_taint_has_its_whole_toleration() {
         let mut stage = Stage::default();
         stage.node_seen(at(10), node(unreachable(10)));
         stage.pod_seen(at(200), &bound_at("late", for_seconds(300), 200));
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_already_or_is_gone_is_not_ended() {
+    fn pod_already_terminating_or_gone_is_not_evicted() {
         let mut stage = Stage::default();
         stage.node_seen(at(0), node(unreachable(0)));
         let mut leaving = Arc::unwrap_or_clone(pod("a", for_seconds(5)));

@@ -37,7 +37,7 @@ fn a_delete_that_is_never_answered_is_asked_for_again() {
 
 /// So are the sandbox, the image and the start of a pod that comes up.
 #[test]
-fn nothing_that_a_pod_needs_is_waited_for_in_vain() {
+fn unanswered_sandbox_image_and_start_are_asked_for_again() {
     given_pod()
         .container("app", exits_on_term(secs(1)))
         .unanswered_at_first("create sandbox")

@@ -429,7 +429,7 @@ fn a_cancelled_sleep_is_not_slept() {
 
 /// [NT-123]: last words are cut to a share of what a pod may say; files and logs are read from their ends.
 #[test]
-fn last_words_are_cut() {
+fn termination_message_is_cut() {
     assert_eq!(message::share(1), 12_288);
     assert_eq!(message::share(48), 256);
     assert_eq!(message::share(0), 12_288);

@@ -93,7 +93,7 @@ fn a_pod_that_only_the_runtime_knows_is_stopped_and_forgotten() {
 
 /// [NT-8]: nothing but a kill changes anything about it, and its end is noticed.
 #[test]
-fn nothing_but_a_kill_moves_a_pod_that_only_the_runtime_knows() {
+fn pod_known_only_to_the_runtime_changes_only_by_a_kill() {
     let mut pod = CheckedWorker::new(known_by_the_runtime());
     pod.tell(0, Input::AgentRestarted { report: activity() });
     let image = Input::ImageReady { container: ContainerName("app".into()), edition: 0, stop_signal: None };
@@ -268,7 +268,7 @@ fn a_sandbox_that_dies_under_a_leaving_pod_is_only_removed() {
 
 /// A phase that somebody else wrote while the sandbox was being removed is not contradicted: ours was not told yet.
 #[test]
-fn whoever_calls_a_pod_over_first_is_right() {
+fn terminal_phase_written_by_others_first_is_kept() {
     let mut pod = CheckedWorker::new(given_pod().container("app", IgnoresTerm).spec());
     let image = Input::ImageReady { container: ContainerName("app".into()), edition: 0, stop_signal: None };
     for input in [Input::Begin, Input::SandboxReady, image] {

@@ -352,7 +352,7 @@ fn a_stuck_sandbox_hides_nothing() {
 
 /// What keeps a pod is shown for as long as it does, and no longer; a pod that nothing keeps says nothing of it.
 #[test]
-fn what_keeps_a_pod_is_shown_while_it_does() {
+fn blocked_condition_is_shown_while_a_step_blocks_the_pod() {
     let seen = |status: &lifecycle::PodStatus| {
         let blocked = status.blocked.clone()?;
         Some((blocked.holds, blocked.reason.unwrap_or_default(), blocked.message.unwrap_or_default()))
@@ -454,7 +454,7 @@ fn a_failed_final_delete_is_tried_again() {
 
 /// [NT-113]: without a probe, Ready stays while the container runs.
 #[test]
-fn terminating_alone_does_not_unready() {
+fn termination_alone_does_not_unset_ready() {
     given_pod()
         .container("app", exits_on_term(secs(10)))
         .when_deleted(secs(30))

@@ -286,7 +286,7 @@ fn a_completed_pod_stays_succeeded_through_a_shutdown() {
 
 /// Words that people read: signals by their names, verdicts and releases by theirs.
 #[test]
-fn words_are_the_ones_people_know() {
+fn signal_verdict_and_release_names_are_the_known_ones() {
     let names: Vec<String> =
         [1, 15, 31, 32, 33, 34, 35, 64, 0].into_iter().map(|number| lifecycle::Signal(number).to_string()).collect();
     let expected =

@@ -21,7 +21,7 @@ fn asks(drain: DrainSpec) -> Given {
 
 /// [TR-14]: new connections go elsewhere before the hook runs, and the hook before the stop signal.
 #[test]
-fn nothing_is_disturbed_before_its_traffic_goes_elsewhere() {
+fn traffic_is_diverted_before_the_hook_and_the_stop_signal() {
     served(SHARED).pre_stop(Hook::Exec, HookScript::Takes(secs(2))).when_deleted(secs(30)).with_events().then_timeline(
         "
              0.000  delete requested, grace 30s
@@ -419,7 +419,7 @@ fn a_last_endpoint_decides_again_when_its_world_changes() {
 
 /// Nobody is held for the sake of a main container that is gone: what is left has no traffic.
 #[test]
-fn nobody_is_held_once_the_mains_are_gone() {
+fn barrier_opens_once_the_main_containers_are_gone() {
     let mains_end = |routes| {
         given_pod()
             .sidecar("proxy", exits_on_term(secs(1)))
@@ -559,7 +559,7 @@ fn a_connection_that_never_ends_is_waited_for_until_the_budget_is_spent() {
 
 /// [TR-50]: an empty room costs nothing; one that fills up again within half a second is not empty.
 #[test]
-fn an_empty_room_leaves_at_once() {
+fn pod_without_open_connections_leaves_at_once() {
     room(Some(0), DrainSpec::default()).when_deleted(secs(1860)).told().then_at(millis(508), "TERM to app");
     room(Some(0), DrainSpec::default())
         .when_deleted(secs(1860))

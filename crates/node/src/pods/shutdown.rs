@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_being_deleted_is_not_deleted_again() {
+    fn controlled_pod_already_being_deleted_is_not_deleted_by_a_shutdown() {
         let owner = OwnerReference { controller: Some(true), ..OwnerReference::default() };
         let metadata = ObjectMeta { owner_references: Some(vec![owner]), ..ObjectMeta::default() };
         let mut pod = Pod { metadata, ..Pod::default() };

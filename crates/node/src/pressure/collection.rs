@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn between_the_marks_nothing_goes() {
+    fn image_collection_between_its_thresholds_removes_nothing() {
         let config = ImageCollection::default();
         let full = |percent: u64| Reading { available: 1000 - percent * 10, capacity: 1000 };
         assert_eq!(config.needed(full(84)), None);

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_memory_is_heard_of() {
+    async fn psi_trigger_fires_when_a_cgroup_waits_for_memory() {
         let memory_trigger = match MemoryPressureTrigger::of_whole_machine() {
             Ok(memory_trigger) => memory_trigger,
             Err(error) => return eprintln!("SKIPPED: this kernel does not count who waits for memory: {error}"),

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_has_something_left_of_everything() {
+    fn pressure_signals_of_this_machine_are_read() {
         let readings = read(Path::new("/proc/.."), Path::new("/"));
         for signal in [Signal::MemoryAvailable, Signal::NodefsAvailable, Signal::PidAvailable] {
             let reading = readings[&signal];

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn eviction_threshold_mistakes_are_named() {
         for (text, expected) in [
             ("memory.available", ThresholdError::Form("memory.available".to_owned())),
             ("memory.available<many", ThresholdError::Form("memory.available<many".to_owned())),

@@ -447,7 +447,7 @@ mod tests {
 
     /// A new agent finds neither the file nor the log of a pod whose sandbox is gone; what was told stays.
     #[test]
-    fn last_words_outlive_the_sandbox_and_the_agent() {
+    fn termination_message_outlives_the_sandbox_and_the_agent() {
         let over = running(gone()).status();
         let mut facts = facts();
         let message = |status: &ApiStatus| {

@@ -112,7 +112,7 @@ async fn both_outputs_and_the_exit_code_arrive() {
 }
 
 #[tokio::test]
-async fn a_success_says_so() {
+async fn exec_success_is_reported_as_a_status() {
     let said = Client::open(V4, "command=true&stderr=true").await.listen().await;
     assert_eq!(said.status(), serde_json::json!({ "metadata": {}, "status": "Success" }));
     assert_eq!(said.first.as_deref(), Some(&[2][..]), "without stdout the first message is on stderr");

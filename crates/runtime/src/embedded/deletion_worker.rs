@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_deleted_is_gone_and_what_cannot_be_says_why() {
+    async fn deletion_removes_the_tree_or_returns_the_error() {
         let dir = tempfile::tempdir().unwrap();
         let top = dir.path().join("top");
         fs::create_dir_all(top.join("a/b")).unwrap();
@@ -170,7 +170,7 @@ mod tests {
 
     /// Who is in a hurry waits for all that was ordered before, and for nothing that came later.
     #[test]
-    fn what_is_small_does_not_wait_for_what_is_large() {
+    fn small_deletion_does_not_wait_for_a_large_one() {
         let dir = tempfile::tempdir().unwrap();
         let [large, small, late] = ["large", "small", "late"].map(|name| dir.path().join(name));
         for (path, files) in [(&large, 2 * PART_FILES_MAX + 1), (&small, 1), (&late, 1)] {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_in_a_hurry_finds_everything_deleted() {
+    async fn hurry_waits_until_every_ordered_deletion_is_done() {
         let dir = tempfile::tempdir().unwrap();
         let deletion_worker = DeletionWorker::start().unwrap();
         let paths: Vec<_> = (0..5).map(|n| dir.path().join(n.to_string())).collect();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_ordered_is_done_although_nobody_waits_or_orders_more() {
+    async fn ordered_deletion_is_done_without_a_waiter() {
         let dir = tempfile::tempdir().unwrap();
         let (first, last) = (dir.path().join("first"), dir.path().join("last"));
         fs::create_dir_all(first.join("a")).unwrap();

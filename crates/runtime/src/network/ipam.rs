@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_changes_nothing() {
+    fn ipam_restart_changes_no_lease() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("addresses");
         let mut ipam = open(&path, small()).unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_addresses_can_be_held() {
+    fn ipv4_and_ipv6_leases_are_kept() {
         let line = LeaseRecord::Lease { address: "fd00::ff".parse().unwrap(), pod: pod("a") };
         let read: LeaseRecord = serde_json::from_slice(&encode(&line)).unwrap();
         let mut state = State::new(small());

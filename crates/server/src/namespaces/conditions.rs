@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_named_with_its_deadline_and_its_finalizers() {
+    fn namespace_conditions_name_remaining_objects_deadlines_and_finalizers() {
         let pod = |deadline: &str, finalizers: &[&str]| RemainingObject {
             finalizers: finalizers.iter().map(ToString::to_string).collect(),
             deadline: Some(at(deadline)),

@@ -133,7 +133,7 @@ async fn answers_come_back_as_they_are_with_links_that_lead_back_here() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_reached_says_why() {
+async fn unreachable_proxy_target_says_why() {
     let api = with_backend(&RecordedRequests::default()).await;
     let message = async |path: &str, code: u16| api.get(path).await.expect(code)["message"].clone();
     assert_eq!(message("/api/v1/nodes/none/proxy/", 404).await, "nodes \"none\" not found");
@@ -225,7 +225,7 @@ async fn http2(tls: &Tls) -> Sender2 {
 /// Half an answer is no answer: whoever waits for the rest when the server stops is told that it does not come, and nobody holds
 /// the server up.
 #[tokio::test]
-async fn what_is_cut_off_by_the_servers_end_ends_as_an_error() {
+async fn proxied_response_cut_off_by_server_shutdown_ends_as_an_error() {
     let api = with_backend(&RecordedRequests::default()).await;
     let mut tls = Tls::serve(&api).await;
     let mut sender = http2(&tls).await;

@@ -178,7 +178,7 @@ fn last_of(life: &Life) -> i64 {
 /// Kills a process as it enters the nth of every kind of call that it makes on the new file or on the folder, for n from
 /// one until it makes no nth; what it was told to be durable must be there, and what is over must stay over.
 #[tokio::test]
-async fn no_step_of_a_compaction_is_a_bad_one_to_be_killed_at() {
+async fn compaction_killed_at_any_step_loses_nothing() {
     // How often each can be hit: calls are counted by thread, every copy is made by a new one, and the folder is opened and
     // synced once by whoever opens the journal. What a kill leaves of a file does not depend on whether it was synced.
     for (call, on_folder, least) in [

@@ -147,7 +147,7 @@ impl PodSlot {
 
 /// [NT-144] [NT-146] No pod is lost, none stays, none starts twice, none is left behind.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_dies_every_second_loses_nobody() -> Result<()> {
+async fn node_killed_every_second_loses_no_pod() -> Result<()> {
     let (places, time) = size()?;
     let mut dice = Dice::seeded()?;
     let mut instance = Instance::start().await?;

@@ -45,7 +45,7 @@ async fn storm(instance: &mut Instance, dice: &mut Dice, wishes: Vec<(String, Ap
 /// [NT-144] [NT-146] [NT-147] Whatever moment the agent dies at: every container starts once, every hook runs once,
 /// every stop signal is sent once, and nothing is left in the end.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_moment_is_a_bad_one_to_be_killed_at() -> Result<()> {
+async fn agent_killed_at_any_moment_recovers() -> Result<()> {
     let mut dice = Dice::seeded()?;
     let mut instance = Instance::start().await?;
     let shared = Shared::new()?;

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 
 /// [NT-123] [NT-128]
 #[tokio::test(flavor = "multi_thread")]
-async fn last_words_are_kept_and_limited() -> Result<()> {
+async fn termination_messages_are_kept_and_limited() -> Result<()> {
     let instance = Instance::start().await?;
     let client = instance.client().await?;
-    what_containers_leave_for_people_to_read(&client).await?;
-    what_containers_say_together_is_limited(&client).await?;
+    termination_messages_of_containers_are_shown(&client).await?;
+    termination_messages_share_one_limit(&client).await?;
     complaints::ensure_none(&instance, &[])
 }
 
@@ -46,7 +46,7 @@ fn says(name: &str, policy: &str, script: &str) -> Value {
 }
 
 /// The file; without one, the end of the log of a container that failed, if that is asked for.
-async fn what_containers_leave_for_people_to_read(client: &kube::Client) -> Result<()> {
+async fn termination_messages_of_containers_are_shown(client: &kube::Client) -> Result<()> {
     let (file, log) = ("File", "FallbackToLogsOnError");
     let mut not_root = says("not-root", file, "echo from 1000 > /dev/my-words; exit 1");
     not_root["terminationMessagePath"] = "/dev/my-words".into();
@@ -79,7 +79,7 @@ async fn what_containers_leave_for_people_to_read(client: &kube::Client) -> Resu
 }
 
 /// 4096 bytes each, 12 KiB together.
-async fn what_containers_say_together_is_limited(client: &kube::Client) -> Result<()> {
+async fn termination_messages_share_one_limit(client: &kube::Client) -> Result<()> {
     let script = "seq 1000000 1001000 > /dev/termination-log; exit 1";
     let all: String = (1_000_000..=1_001_000).map(|n| format!("{n}\n")).collect();
     let end = &all[all.len() - 4096..];

@@ -8,7 +8,7 @@ use e2e::story::{DEAF, POLITE, RequestWindow};
 use k8s_openapi::api::core::v1::Pod;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readiness_is_told_to_the_end_and_liveness_is_not_asked() -> Result<()> {
+async fn readiness_is_probed_during_termination_and_liveness_is_not() -> Result<()> {
     let stage = &Stage::set().await?;
     let stories = stories![stage;
         readiness_can_be_lost_during_termination, readiness_of_a_sidecar_can_be_lost_during_termination,
