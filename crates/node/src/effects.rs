@@ -3,6 +3,7 @@
 mod breaking;
 mod events;
 mod resizing;
+mod run_names;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use lifecycle::{
     ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, KillOutcome,
     Moment, PodWorker, Signal, Wall,
 };
-use runtime_api::{ContainerId, DurableHooks as _, Image, PodUid, Runtime, RuntimeError, SandboxSpec, Started};
+use runtime_api::{DurableHooks as _, Image, PodUid, Runtime, RuntimeError, SandboxSpec, Started};
 use supervision::Panic;
 use timeline::{Appended, Clock};
 use tokio::sync::{Mutex, Notify, mpsc, oneshot, watch};
@@ -22,6 +23,7 @@ use tracing::warn;
 
 use self::breaking::{PART, asked, caught};
 use self::events::{EventQueue, EventRecorder};
+pub use self::run_names::{container_id, hook_name, instance};
 use crate::events::Recorder;
 use crate::files::Files;
 use crate::flaws::{self, Flaw};
@@ -767,24 +769,6 @@ enum NotStarted {
 impl From<(&'static str, String)> for NotStarted {
     fn from((reason, message): (&'static str, String)) -> Self {
         Self::Refused(reason, message)
-    }
-}
-
-/// The runtime's name for a run.
-pub fn container_id(instance: &Instance) -> ContainerId {
-    ContainerId { name: instance.name.0.clone(), attempt: instance.attempt }
-}
-
-/// The rules' name for a run.
-pub fn instance(id: &ContainerId) -> Instance {
-    Instance { name: ContainerName(id.name.clone()), attempt: id.attempt }
-}
-
-/// The name a hook has in the runtime.
-pub fn hook_name(kind: HookKind) -> &'static str {
-    match kind {
-        HookKind::PreStop => "preStop",
-        HookKind::PostStart => "postStart",
     }
 }
 
