@@ -25,7 +25,23 @@ pub struct Scenario {
     pub acts: Vec<Act>,
     /// Where the agent dies.
     pub crashes: Vec<Crash>,
+    /// Which step of all drivers together breaks; only with the feature `flaws`.
+    pub stumble: Option<u64>,
 }
+
+/// Ten shapes of pods, for those who try every place at which something may go wrong.
+pub const SHAPES: [&str; 10] = [
+    "pod p0 grace=2 app=term-300; delete p0 @1000",
+    "pod p0 grace=1 app=deaf; delete p0 @1000",
+    "pod p0 grace=3 app=term-200,pre-700; delete p0 @1000",
+    "pod p0 grace=1 app=term-200,prenever; delete p0 @1000",
+    "pod p0 grace=3 app=term-200,presleep-1; delete p0 @1000",
+    "pod p0 grace=2 init:init=self-200-0 side:side=term-50 app=term-100,quit; delete p0 @1000",
+    "pod p0 grace=2 restart=failure app=self-300-1,post-100; delete p0 @2000",
+    "pod p0 grace=2 map app=term-100,start-200,pull-300,ready-200; delete p0 @400",
+    "pod p0 grace=5 app=deaf; delete p0 @800; delete p0 @1200 grace=1",
+    "static s0 grace=1 app=term-100; edit s0 @1000; remove s0 @3000",
+];
 
 /// How slow what is, and what gets lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -213,7 +229,8 @@ impl fmt::Display for Scenario {
         write!(f, "seed {}; profile {profile}", self.seed)?;
         self.pods.iter().try_for_each(|pod| write!(f, "; {pod}"))?;
         self.acts.iter().try_for_each(|act| write!(f, "; {act}"))?;
-        self.crashes.iter().try_for_each(|crash| write!(f, "; crash {} down={}", crash.seam, crash.down_ms))
+        self.crashes.iter().try_for_each(|crash| write!(f, "; crash {} down={}", crash.seam, crash.down_ms))?;
+        self.stumble.map_or(Ok(()), |step| write!(f, "; stumble {step}"))
     }
 }
 
@@ -302,8 +319,8 @@ impl FromStr for Scenario {
     type Err = NotAScenario;
 
     fn from_str(text: &str) -> Result<Self, NotAScenario> {
-        let mut scenario =
-            Self { seed: 0, profile: Profile::Even, pods: Vec::new(), acts: Vec::new(), crashes: Vec::new() };
+        let (pods, acts, crashes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut scenario = Self { seed: 0, profile: Profile::Even, pods, acts, crashes, stumble: None };
         for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
             let bad = || NotAScenario(part.to_owned());
             let words: Vec<&str> = part.split_whitespace().collect();
@@ -312,6 +329,7 @@ impl FromStr for Scenario {
                 ["profile", name] => {
                     scenario.profile = PROFILES.iter().find(|(_, known)| known == name).ok_or_else(bad)?.0;
                 }
+                ["stumble", step] => scenario.stumble = Some(step.parse().map_err(|_| bad())?),
                 ["pod" | "static", rest @ ..] => scenario.pods.push(pod(words[0] == "static", rest).ok_or_else(bad)?),
                 ["crash", seam, rest @ ..] => {
                     let down = rest.first().and_then(|word| word.strip_prefix("down="));
@@ -469,7 +487,7 @@ impl Scenario {
         }
         acts.sort_by_key(|act| act.at);
         let crashes = (0..dice.below(3)).map(|_| a_crash(&mut dice, &pods)).collect();
-        Self { seed, profile, pods, acts, crashes }
+        Self { seed, profile, pods, acts, crashes, stumble: None }
     }
 
     /// The plan of a pod.

@@ -53,6 +53,7 @@ fn candidates(scenario: &Scenario) -> Vec<Scenario> {
         }
     }
     add(&|it| it.profile = Profile::Fast);
+    add(&|it| it.stumble = None);
     for pod in 0..scenario.pods.len() {
         let containers = &scenario.pods[pod].containers;
         for at in 0..containers.len().min(if containers.len() > 1 { usize::MAX } else { 0 }) {

@@ -57,20 +57,21 @@ enum End {
 pub fn play(scenario: &Scenario, flaw: Option<Flaw>) -> Outcome {
     let scenario = scenario.clone();
     let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(move || {
-        plant(flaw);
+        plant(flaw, scenario.stumble);
         play_here(scenario)
     });
     thread.expect("a thread can be started").join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 #[cfg(feature = "flaws")]
-fn plant(flaw: Option<Flaw>) {
+fn plant(flaw: Option<Flaw>, stumble: Option<u64>) {
+    node::flaws::stumble_at(stumble.unwrap_or(0));
     node::flaws::plant(flaw);
 }
 
 #[cfg(not(feature = "flaws"))]
-fn plant(flaw: Option<Flaw>) {
-    assert!(flaw.is_none(), "bugs can be planted with the feature `flaws` only");
+fn plant(flaw: Option<Flaw>, stumble: Option<u64>) {
+    assert!(flaw.is_none() && stumble.is_none(), "bugs can be planted with the feature `flaws` only");
 }
 
 fn play_here(scenario: Scenario) -> Outcome {

@@ -5,8 +5,9 @@
 use std::path::Path;
 
 use simulation::flaws;
-use simulation::scenario::Scenario;
-use simulation::sweep::play_all;
+use simulation::player::Player;
+use simulation::scenario::{SHAPES, Scenario};
+use simulation::sweep::{play_all, report};
 
 #[test]
 fn planted_flaw_breaks_its_law_within_a_thousand_seeds() {
@@ -25,4 +26,30 @@ fn planted_flaw_breaks_its_law_within_a_thousand_seeds() {
         }
     }
     assert!(unseen.is_empty(), "these broke no law: {unseen:?}");
+}
+
+/// A driver that panics begins again from the journal, and nobody notices but those who read the log.
+#[test]
+fn driver_may_break_at_every_step_of_ten_pod_shapes() {
+    let program = Path::new(env!("CARGO_BIN_EXE_simulate"));
+    let mut player = Player::start(program).unwrap();
+    let (mut steps, mut broken) = (0, Vec::new());
+    for shape in SHAPES {
+        let shape: Scenario = format!("profile even; {shape}").parse().unwrap();
+        let steady = player.play(&shape, None).unwrap().trace;
+        let mut unseen = 0;
+        for step in 1.. {
+            let told = player.play(&Scenario { stumble: Some(step), ..shape.clone() }, None).unwrap();
+            // Either nobody saw it, or nobody took so many steps.
+            unseen = if told.trace == steady { unseen + 1 } else { 0 };
+            if unseen == 4 {
+                break;
+            }
+            steps += 1;
+            broken.extend((!told.broken.is_empty()).then_some(told));
+        }
+    }
+    assert!(steps > 150, "{steps} steps");
+    let first = broken.first().map(|told| report(program, told, None));
+    assert!(first.is_none(), "{} of {steps} steps\n{}", broken.len(), first.unwrap_or_default());
 }

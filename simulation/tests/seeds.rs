@@ -5,26 +5,12 @@
 use std::path::Path;
 
 use simulation::player::Player;
-use simulation::scenario::Scenario;
+use simulation::scenario::{SHAPES, Scenario};
 use simulation::sweep::{broken, crash_points, report};
 
 fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_simulate"))
 }
-
-/// The shapes whose every seam is a place to die at.
-const SHAPES: [&str; 10] = [
-    "pod p0 grace=2 app=term-300; delete p0 @1000",
-    "pod p0 grace=1 app=deaf; delete p0 @1000",
-    "pod p0 grace=3 app=term-200,pre-700; delete p0 @1000",
-    "pod p0 grace=1 app=term-200,prenever; delete p0 @1000",
-    "pod p0 grace=3 app=term-200,presleep-1; delete p0 @1000",
-    "pod p0 grace=2 init:init=self-200-0 side:side=term-50 app=term-100,quit; delete p0 @1000",
-    "pod p0 grace=2 restart=failure app=self-300-1,post-100; delete p0 @2000",
-    "pod p0 grace=2 map app=term-100,start-200,pull-300,ready-200; delete p0 @400",
-    "pod p0 grace=5 app=deaf; delete p0 @800; delete p0 @1200 grace=1",
-    "static s0 grace=1 app=term-100; edit s0 @1000; remove s0 @3000",
-];
 
 #[test]
 fn scenario_reads_back_as_it_was_written() {

@@ -8,10 +8,20 @@ use anyhow::{Context, Result};
 /// Every Rust file below `root` that is ours, with its text; paths are relative to `root`.
 pub(crate) fn rust_files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut files = Vec::new();
-    for top in ["app", "bench", "crates", "tests", "xtask"] {
+    for top in ["app", "bench", "crates", "simulation", "tests", "xtask"] {
         collect(root, &root.join(top), "rs", &mut files)?;
     }
     files.sort();
+    Ok(files)
+}
+
+/// Every `Cargo.toml` of a crate of ours, with its path below `root`.
+pub(crate) fn manifests(root: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let mut files = Vec::new();
+    for top in ["app", "bench", "crates", "model", "simulation", "tests", "xtask"] {
+        collect(root, &root.join(top), "toml", &mut files)?;
+    }
+    files.retain(|(path, _)| path.ends_with("Cargo.toml"));
     Ok(files)
 }
 

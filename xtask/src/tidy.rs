@@ -35,9 +35,25 @@ pub(crate) fn run(root: &Path) -> Result<()> {
         }
     }
     complaints.extend(scenarios::check(root)?);
+    complaints.extend(planted_flaws(root)?);
     ensure!(complaints.is_empty(), "the tree is untidy:\n  {}", complaints.join("\n  "));
     println!("tidy: {} files, {} tests, GUARANTEES.md names only tests that exist", sources.len(), tests.len());
     Ok(())
+}
+
+/// Bugs are planted for the simulation alone: no other crate may ask for them, and none by default.
+fn planted_flaws(root: &Path) -> Result<Vec<String>> {
+    let mut complaints = Vec::new();
+    for (path, text) in sources::manifests(root)? {
+        let asks = |line: &str| line.contains("flaws\"") && !line.trim_start().starts_with('#');
+        let allowed = path.ends_with("simulation/Cargo.toml");
+        for line in text.lines().filter(|line| asks(line)) {
+            if !allowed || line.trim_start().starts_with("default") {
+                complaints.push(format!("{} asks for planted flaws: {}", path.display(), line.trim()));
+            }
+        }
+    }
+    Ok(complaints)
 }
 
 /// Links to files that are not there.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lifecycle::{Effect, Input, Moment, PodStatus, PodWorker, Probe, Wake, Wall};
 use runtime_api::Runtime;
@@ -129,6 +129,7 @@ impl<R: Runtime> Driver<R> {
             self.in_hand = Some(input.clone());
             #[cfg(test)]
             tests::pass(tests::Point::Told, &self.uid, &input);
+            flaws::stumble();
             let was_terminating = self.worker.is_terminating();
             let effects = self.worker.handle(now, input.clone());
             let mut unwritten = None;
@@ -137,6 +138,7 @@ impl<R: Runtime> Driver<R> {
             }
             #[cfg(test)]
             tests::pass(tests::Point::Remembered, &self.uid, &input);
+            flaws::stumble();
             self.executor.attend(&input, &self.worker);
             // Before anybody can see it elsewhere: whoever comes because this pod is over finds its room free.
             self.tell(now, was_terminating);
@@ -158,7 +160,7 @@ impl<R: Runtime> Driver<R> {
     async fn begin_again(&mut self, panic: &Panic) {
         self.worker = self.remembered.clone();
         let left = self.worker.deadline().map(|deadline| deadline.since(self.clock.now()));
-        let wait = rest(self.backoff.after_panic(Instant::now()), left);
+        let wait = rest(self.backoff.after_panic(tokio::time::Instant::now().into_std()), left);
         let in_a_row = self.backoff.in_a_row();
         error!(%panic, in_a_row, ?wait, input = ?self.in_hand, "the pod's driver broke; it begins again");
         self.executor.tell_broken(format!("the node broke on this pod, {in_a_row} times in a row; its log says how"));

@@ -59,3 +59,27 @@ pub(crate) fn has(flaw: Flaw) -> bool {
 pub(crate) const fn has(_: Flaw) -> bool {
     false
 }
+
+#[cfg(feature = "flaws")]
+thread_local! {
+    /// How many steps drivers have taken, and at which one of them breaks.
+    static STUMBLE: std::cell::Cell<(u64, u64)> = const { std::cell::Cell::new((0, 0)) };
+}
+
+/// Lets the driver break that takes this step of all that drivers of this thread take from now on; none for 0.
+#[cfg(feature = "flaws")]
+pub fn stumble_at(step: u64) {
+    STUMBLE.set((0, step));
+}
+
+/// A driver takes a step, and breaks if it was planted so.
+#[cfg(feature = "flaws")]
+pub(crate) fn stumble() {
+    let (steps, at) = STUMBLE.get();
+    STUMBLE.set((steps + 1, at));
+    assert!(steps + 1 != at, "a driver breaks, as it was planted");
+}
+
+/// A driver takes a step.
+#[cfg(not(feature = "flaws"))]
+pub(crate) const fn stumble() {}

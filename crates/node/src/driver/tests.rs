@@ -439,7 +439,7 @@ async fn a_request_to_leave_cuts_the_rest_of_a_driver_short() {
     stage.tell(Input::Begin).await;
     stage.runtime.was_asked("start app.0", 1).await;
     stage.tell(Input::GenerationSeen { generation: 7 }).await;
-    let (begun, mut backoff) = (Instant::now(), Backoff::default());
+    let (begun, mut backoff) = (tokio::time::Instant::now().into_std(), Backoff::default());
     let rests: Duration = (0..8).map(|_| backoff.after_panic(begun)).sum();
     for asked in 1..=8 {
         stage.runtime.was_asked("inventory", asked).await;
