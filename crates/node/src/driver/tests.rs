@@ -319,6 +319,7 @@ impl Stage {
             host_ip: "192.0.2.1".to_owned(),
             pod_pids_max: None,
             allowed_sysctls: AllowedSysctls::default(),
+            traffic: std::sync::Arc::new(crate::NoTraffic),
         });
         let pod: Pod = serde_json::from_value(json!({
             "metadata": { "name": "p", "namespace": "default", "uid": uid },
@@ -388,6 +389,7 @@ fn config(dir: &Path) -> NodeConfig {
         machine: Machine::read().unwrap(),
         memory: in_memory(dir),
         files: Files::Threads,
+        traffic: std::sync::Arc::new(crate::NoTraffic),
         takes_on_pods: true,
     }
 }
