@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn objects_are_found_by_what_they_have_in_common() {
-        let words: [fn(&(&'static str, &'static str)) -> Option<Arc<str>>; 2] =
+        let words: [Index<(&'static str, &'static str)>; 2] =
             [|it| Some(it.0.into()), |it| (!it.1.is_empty()).then(|| it.1.into())];
         let mut objects = Objects::new(words);
         objects.put("1".into(), ("ns", "owner"));

@@ -113,7 +113,7 @@ fn disruption_asks_workloads_it_does_not_follow_before_it_counts() {
     let [question @ Action::Ask { owner, .. }] = &asked[..] else { panic!("{asked:?}") };
     assert_eq!(owner.uid, "r0", "once for both pods");
     let answer = Outcome::Done(Answer::Replicas(Ok(5)));
-    assert_eq!(controller.ended(now, &key, question.clone(), answer), [key.clone()]);
+    assert_eq!(controller.ended(now, &key, question.clone(), answer), std::slice::from_ref(&key));
     let counted = controller.plan(&key, now).actions;
     let [Action::Count { status: Some(status), .. }] = &counted[..] else { panic!("{counted:?}") };
     assert_eq!(status.expected_pods, Some(5));
