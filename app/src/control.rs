@@ -26,11 +26,11 @@ const ANSWER: Duration = Duration::from_secs(10);
 const DONE: &str = "done";
 
 /// Someone who asked this instance to go down and waits to hear how it goes.
-pub(crate) struct Asker {
+pub(crate) struct ShutdownRequester {
     stream: UnixStream,
 }
 
-impl Asker {
+impl ShutdownRequester {
     /// Tells one line. An asker who left is not waited for.
     pub(crate) async fn tell(&mut self, line: &str) {
         let _ = self.stream.write_all(format!("{line}\n").as_bytes()).await;
@@ -74,7 +74,7 @@ impl Control {
                     // Someone who says nothing must not keep others from being heard.
                     Ok((stream, _)) => drop(askers.spawn(hear(stream, down.clone(), reporter.clone()))),
                     Err(error) => {
-                        warn!(%error, "cannot hear who asks");
+                        warn!(%error, "cannot read a control request");
                         tokio::time::sleep(PATIENCE).await;
                     }
                 }
@@ -91,13 +91,13 @@ impl Drop for Control {
     }
 }
 
-async fn hear(stream: UnixStream, down: mpsc::Sender<Asker>, reporter: Arc<Reporter>) {
+async fn hear(stream: UnixStream, down: mpsc::Sender<ShutdownRequester>, reporter: Arc<Reporter>) {
     let mut reader = AsyncReader::new(stream);
     let mut word = String::new();
     if !matches!(tokio::time::timeout(PATIENCE, reader.read_line(&mut word)).await, Ok(Ok(_))) {
         return;
     }
-    let mut asker = Asker { stream: reader.into_inner() };
+    let mut asker = ShutdownRequester { stream: reader.into_inner() };
     match word.trim() {
         // Only the first is answered; the others hear from the end itself.
         DOWN => drop(down.send(asker).await),
@@ -111,13 +111,13 @@ async fn hear(stream: UnixStream, down: mpsc::Sender<Asker>, reporter: Arc<Repor
 
 /// A socket that is listened to.
 pub(crate) struct Answering {
-    asked_down: mpsc::Receiver<Asker>,
+    asked_down: mpsc::Receiver<ShutdownRequester>,
     _tasks: JoinSet<()>,
 }
 
 impl Answering {
     /// Waits until someone asks for the end.
-    pub(crate) async fn asked_down(&mut self) -> Asker {
+    pub(crate) async fn asked_down(&mut self) -> ShutdownRequester {
         match self.asked_down.recv().await {
             Some(asker) => asker,
             None => std::future::pending().await,

@@ -56,8 +56,8 @@ impl ControlPlane {
     /// Starts every controller.
     pub(crate) fn start_controllers(&mut self, settings: ::controllers::Settings) {
         let scheduler = self.client_as(Identity::new("system:kube-scheduler", &[]));
-        self.controllers
-            .spawn(supervision::keep("scheduler", move || ::controllers::scheduler::run(scheduler.clone(), settings)));
+        let schedule = move || ::controllers::scheduler::run(scheduler.clone(), settings);
+        self.controllers.spawn(supervision::keep("scheduler", schedule));
         let read = self.client_as(Identity::new("system:kube-controller-manager", &[]));
         let server = self.server.clone();
         let act = move |account: &str| {
@@ -65,7 +65,8 @@ impl ControlPlane {
             kube::Client::new(server.service_as(identity), "default")
         };
         let clients = ::controllers::Clients::new(read, act);
-        self.controllers.spawn(supervision::keep("controllers", move || ::controllers::run(clients.clone(), settings)));
+        let run = move || ::controllers::run(clients.clone(), settings);
+        self.controllers.spawn(supervision::keep("controllers", run));
     }
 
     /// A client of our own server, over memory, that speaks as `identity`: put where no header can forge it.

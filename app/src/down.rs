@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 use anyhow::{Context, Result};
 use cli::DownArgs;
-use node::Farewell;
+use node::ShutdownGrace;
 use runtime::verbs::*;
 use tokio::sync::mpsc;
 
 use crate::config::Config;
-use crate::control::{self, Asker};
+use crate::control::{self, ShutdownRequester};
 use crate::instance::{Instance, RETRY, require_root};
 use crate::machine::Machine;
 use crate::membership::Membership;
@@ -81,7 +81,7 @@ async fn end_aloud(machine: &Machine) -> Result<()> {
 }
 
 /// Ends everything for someone who asked over the control socket.
-pub(crate) async fn end_everything(machine: &Machine, mut asker: Asker) -> Result<()> {
+pub(crate) async fn end_everything(machine: &Machine, mut asker: ShutdownRequester) -> Result<()> {
     let (told, mut lines) = mpsc::unbounded_channel::<String>();
     let telling = async {
         while let Some(line) = lines.recv().await {
@@ -105,7 +105,7 @@ async fn end(machine: &Machine, mut tell: impl FnMut(String)) -> Result<()> {
     let mut before = None;
     let left = machine
         .node
-        .shut_down_pods(Farewell::FullGrace, |leaving| {
+        .shut_down_pods(ShutdownGrace::FullGrace, |leaving| {
             if before.replace(leaving.len()) != Some(leaving.len()) {
                 tell(match leaving {
                     [] => "every pod has left".to_owned(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use crate::bus::{Bus, BusError, Call, Message, of_the_bus};
+use crate::dbus::{Call, DbusError, Message, SystemBus, bus_call};
 
 const NAME: &str = "org.freedesktop.login1";
 const PATH: &str = "/org/freedesktop/login1";
@@ -32,12 +32,12 @@ pub(crate) fn listen(needed: Duration) -> mpsc::UnboundedReceiver<Announcement> 
         let mut complained = false;
         while !told.is_closed() {
             let heard = supervision::catch_blocking("logind", || follow(needed, &told));
-            match heard.unwrap_or_else(|panic| Err(BusError::Broke(panic))) {
+            match heard.unwrap_or_else(|panic| Err(DbusError::Broke(panic))) {
                 Ok(()) => return info!("there is no system bus; a shutdown of the machine is told by SIGPWR alone"),
                 Err(error) if !complained => {
                     complained = true;
                     let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                    warn!(%error, source, "logind cannot be heard; trying again");
+                    warn!(%error, source, "cannot reach logind; retrying");
                 }
                 Err(_) => {}
             }
@@ -45,18 +45,18 @@ pub(crate) fn listen(needed: Duration) -> mpsc::UnboundedReceiver<Announcement> 
         }
     });
     if let Err(error) = thread {
-        warn!(%error, "logind cannot be listened to");
+        warn!(%error, "cannot watch logind");
     }
     announcements
 }
 
 /// Listens until the connection breaks. `Ok` if there is nothing to connect to.
-fn follow(needed: Duration, told: &mpsc::UnboundedSender<Announcement>) -> Result<(), BusError> {
-    let Some(mut bus) = Bus::system()? else { return Ok(()) };
+fn follow(needed: Duration, told: &mpsc::UnboundedSender<Announcement>) -> Result<(), DbusError> {
+    let Some(mut bus) = SystemBus::system()? else { return Ok(()) };
     let announced = format!("type='signal',sender='{NAME}',interface='{MANAGER}',member='PrepareForShutdown'");
     let moved = format!("type='signal',sender='org.freedesktop.DBus',member='NameOwnerChanged',arg0='{NAME}'");
     for rule in [&announced, &moved] {
-        bus.call(&of_the_bus("AddMatch", &[rule]))?;
+        bus.call(&bus_call("AddMatch", &[rule]))?;
     }
     let mut lock = Some(inhibit(&mut bus, needed)?);
     let mut owner = owner(&mut bus)?;
@@ -87,15 +87,15 @@ fn follow(needed: Duration, told: &mpsc::UnboundedSender<Announcement>) -> Resul
 }
 
 /// The unique name of logind, which the bus gives and nobody can forge.
-fn owner(bus: &mut Bus) -> Result<String, BusError> {
-    Ok(bus.call(&of_the_bus("GetNameOwner", &[NAME]))?.words().pop().unwrap_or_default())
+fn owner(bus: &mut SystemBus) -> Result<String, DbusError> {
+    Ok(bus.call(&bus_call("GetNameOwner", &[NAME]))?.words().pop().unwrap_or_default())
 }
 
 /// Asks logind to wait for us.
-fn inhibit(bus: &mut Bus, needed: Duration) -> Result<OwnedFd, BusError> {
+fn inhibit(bus: &mut SystemBus, needed: Duration) -> Result<OwnedFd, DbusError> {
     let words = ["shutdown", "adieu", "pods leave within their grace", "delay"];
     let mut answer = bus.call(&Call { to: NAME, path: PATH, interface: MANAGER, member: "Inhibit", words: &words })?;
-    let lock = answer.descriptors.pop().ok_or(BusError::Odd("logind gave no lock"))?;
+    let lock = answer.descriptors.pop().ok_or(DbusError::Odd("logind gave no lock"))?;
     let waits = waits_at_most(bus)?;
     if waits < needed {
         warn!(
@@ -109,8 +109,8 @@ fn inhibit(bus: &mut Bus, needed: Duration) -> Result<OwnedFd, BusError> {
     Ok(lock)
 }
 
-fn waits_at_most(bus: &mut Bus) -> Result<Duration, BusError> {
+fn waits_at_most(bus: &mut SystemBus) -> Result<Duration, DbusError> {
     let (interface, words) = ("org.freedesktop.DBus.Properties", [MANAGER, "InhibitDelayMaxUSec"]);
     let answer: Message = bus.call(&Call { to: NAME, path: PATH, interface, member: "Get", words: &words })?;
-    answer.number_within().map(Duration::from_micros).ok_or(BusError::Odd("no number"))
+    answer.number_within().map(Duration::from_micros).ok_or(DbusError::Odd("no number"))
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use node::{Files, Memory, Node, NodeConfig};
+use node::{Files, MemoryVolumes, Node, NodeConfig};
 use runtime::embedded::{Embedded, EmbeddedConfig};
 use timeline::Clock;
 
@@ -48,7 +48,8 @@ impl Machine {
         .context("cannot start the container runtime")?;
         let runtime = Arc::new(runtime);
         let data_dir = dir.join("node");
-        let memory = Memory::open(&data_dir.join("memory")).context("cannot mount the memory that volumes are in")?;
+        let memory =
+            MemoryVolumes::open(&data_dir.join("memory")).context("cannot mount the memory that volumes are in")?;
         let settings = NodeConfig {
             name: config.node_name.clone(),
             address: config.node_address(),

@@ -1,9 +1,9 @@
 //! `adieu`: read the command line, wire the crates, shut ourselves down well.
 
-mod bus;
 mod config;
 mod control;
 mod control_plane;
+mod dbus;
 mod down;
 mod endpoint;
 mod instance;

@@ -81,7 +81,7 @@ async fn serve(config: Config, instance: Instance, membership: Membership, liste
     let port = listener.local_addr()?.port();
     let tls = membership.keys.endpoint_config().context("cannot use the node's certificate")?;
     let control = Control::open(&instance.dir).context("cannot open the control socket")?;
-    speak_of_the_certificate(&membership);
+    warn_before_certificate_expiry(&membership);
     let starting = Machine::start(&config, &instance, membership.client()?, Some(port));
     let mut machine = config.remember_during(&instance.dir, starting).await?;
     let streams = tokio::spawn(streams::listen(listener, tls, machine.node.containers()));
@@ -108,7 +108,7 @@ async fn serve(config: Config, instance: Instance, membership: Membership, liste
     outcome
 }
 
-fn speak_of_the_certificate(membership: &Membership) {
+fn warn_before_certificate_expiry(membership: &Membership) {
     let days = (membership.valid_until - Timestamp::now().as_second()) / (24 * 60 * 60);
     if days < SPEAK_UP_DAYS {
         let node = &membership.node;

@@ -29,7 +29,7 @@ fn say(words: &str) {
     let Some(socket) = env::var_os("NOTIFY_SOCKET") else { return };
     // Nobody is served worse because nobody hears it.
     if let Err(error) = send(socket.as_bytes(), words) {
-        warn!(%error, "cannot tell the service manager how we are");
+        warn!(%error, "cannot notify the service manager");
     }
 }
 

@@ -180,7 +180,7 @@ mod tests {
 
     /// A pod that leaves with its node was not deleted by anybody; nor was one whose manifest is gone.
     #[test]
-    fn whoever_the_node_sends_away_is_leaving() {
+    fn pod_that_its_node_ends_is_shown_as_leaving() {
         let pod =
             |name: &str| json!({ "metadata": { "namespace": "a", "name": name }, "status": { "phase": "Running" } });
         let at = Timestamp::UNIX_EPOCH;
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_ended_is_held_by_its_finalizers() {
+    fn ended_pod_is_shown_as_held_by_its_finalizers() {
         let held = |grace: u64, name: &str, finalizers: &[&str]| {
             let metadata = json!({ "namespace": "a", "name": name, "deletionTimestamp": "1970-01-01T00:00:09Z",
                 "deletionGracePeriodSeconds": grace, "finalizers": finalizers });

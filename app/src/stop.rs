@@ -6,13 +6,13 @@ use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use node::Farewell;
+use node::ShutdownGrace;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tracing::{info, warn};
 
 use crate::config::Config;
-use crate::control::{Answering, Asker};
+use crate::control::{Answering, ShutdownRequester};
 use crate::logind::Announcement;
 use crate::machine::Machine;
 use crate::{down, logind, notify};
@@ -25,7 +25,7 @@ enum Stop {
     /// A signal: leave the pods running.
     Signal,
     /// `adieu down`: end them first.
-    Down(Asker),
+    Down(ShutdownRequester),
     /// The machine goes down: end them within the time it can wait.
     Power,
     /// The same, said by logind, which waits for as long as this is held.
@@ -46,7 +46,7 @@ pub(crate) async fn when_told(
     signals: &mut Signals,
 ) -> Result<()> {
     let mut logind = config.shutdown.as_ref().map(|budgets| logind::listen(budgets.total(node::FLUSH)));
-    let farewell = config.shutdown.clone().map(Farewell::Within);
+    let shutdown_grace = config.shutdown.clone().map(ShutdownGrace::Within);
     let stop = loop {
         let stop = tokio::select! {
             stop = signals.told() => stop,
@@ -55,20 +55,20 @@ pub(crate) async fn when_told(
             error = machine.node.failed() => return Err(anyhow::Error::new(error).context("the node cannot go on")),
         };
         let Stop::Announced(lock) = stop else { break stop };
-        match with_the_machine(machine, farewell.clone(), signals, &mut logind, lock).await? {
+        match shut_down_with_machine(machine, shutdown_grace.clone(), signals, &mut logind, lock).await? {
             Outlook::GoesDown => return Ok(()),
             Outlook::StaysUp => {}
         }
     };
     match stop {
-        Stop::Power if farewell.is_none() => {
+        Stop::Power if shutdown_grace.is_none() => {
             warn!("the machine goes down, and no time is set aside for pods; stopping without them");
             Ok(())
         }
         Stop::Power => {
-            tell_the_end(&farewell);
+            report_shutdown_deadline(&shutdown_grace);
             tokio::select! {
-                outcome = power_off(machine, farewell) => outcome,
+                outcome = power_off(machine, shutdown_grace) => outcome,
                 () = signals.heard() => {
                     warn!("stopping before every pod has left");
                     Ok(())
@@ -101,9 +101,9 @@ async fn announced(logind: &mut Option<UnboundedReceiver<Announcement>>) -> Opti
 }
 
 /// Lets the pods leave while logind waits, then the machine go down; unless that is called off, before or after.
-async fn with_the_machine(
+async fn shut_down_with_machine(
     machine: &Machine,
-    farewell: Option<Farewell>,
+    shutdown_grace: Option<ShutdownGrace>,
     signals: &mut Signals,
     logind: &mut Option<UnboundedReceiver<Announcement>>,
     lock: Option<OwnedFd>,
@@ -112,7 +112,7 @@ async fn with_the_machine(
     notify::status("the machine goes down; pods leave");
     let mut locks = Vec::from_iter(lock);
     let mut told_to_stop = false;
-    let mut leaving = pin!(power_off(machine, farewell.clone()));
+    let mut leaving = pin!(power_off(machine, shutdown_grace.clone()));
     loop {
         tokio::select! {
             outcome = &mut leaving => {
@@ -122,7 +122,7 @@ async fn with_the_machine(
             // Only says what logind has said already.
             _ = signals.term.recv(), if !told_to_stop => {
                 told_to_stop = true;
-                tell_the_end(&farewell);
+                report_shutdown_deadline(&shutdown_grace);
             }
             _ = signals.interrupt.recv() => {
                 warn!("stopping before every pod has left");
@@ -181,17 +181,17 @@ async fn next(logind: &mut Option<UnboundedReceiver<Announcement>>) -> Announcem
 }
 
 /// Tells whoever started us that we end, and how long that may take.
-fn tell_the_end(farewell: &Option<Farewell>) {
-    if let Some(Farewell::Within(budgets)) = farewell {
+fn report_shutdown_deadline(shutdown_grace: &Option<ShutdownGrace>) {
+    if let Some(ShutdownGrace::Within(budgets)) = shutdown_grace {
         notify::stopping("the machine goes down; pods leave", budgets.total(node::FLUSH));
     }
 }
 
 /// Ends every pod in the order and the time that a shutdown of the machine leaves.
-async fn power_off(machine: &Machine, farewell: Option<Farewell>) -> Result<()> {
-    let Some(farewell) = farewell else { return Ok(()) };
+async fn power_off(machine: &Machine, shutdown_grace: Option<ShutdownGrace>) -> Result<()> {
+    let Some(shutdown_grace) = shutdown_grace else { return Ok(()) };
     info!("the machine goes down; pods leave");
-    let left = machine.node.shut_down_pods(farewell, |leaving| info!(?leaving, "pods are leaving")).await;
+    let left = machine.node.shut_down_pods(shutdown_grace, |leaving| info!(?leaving, "pods are leaving")).await;
     left.context("the node stopped before its pods had left")
 }
 

@@ -7,8 +7,8 @@ use lifecycle::{
 };
 
 use crate::passage::{barrier_is_open, drain_is_over};
-use crate::process::{Asked, HookLife, Life, Process};
-use crate::promise::Promise;
+use crate::process::{HookLife, Life, Process, SignalAsked};
+use crate::promised_deadline::PromisedDeadline;
 use crate::step::Index;
 use crate::traffic::Siblings;
 use crate::world::{Object, Sandbox, World, position};
@@ -132,8 +132,8 @@ impl Broken {
 const NOTICE: Duration = Duration::from_secs(2);
 
 /// A container starts, really.
-pub fn judge_start(broken: &mut Broken, world: &World, promise: Option<Promise>, index: Index) {
-    let given_up = |promise: Promise| world.now >= promise.deadline + NOTICE;
+pub fn judge_start(broken: &mut Broken, world: &World, promise: Option<PromisedDeadline>, index: Index) {
+    let given_up = |promise: PromisedDeadline| world.now >= promise.deadline + NOTICE;
     broken.demand(Law::NoStart, !world.process(index).asked_too_late);
     broken.demand(Law::NoStart, !world.clearing || promise.is_none_or(given_up));
 }
@@ -151,7 +151,7 @@ pub fn judge_telling(broken: &mut Broken, world: &World, changed: bool, worker: 
 }
 
 /// An ask is looked at before it is carried out.
-pub fn judge_ask(broken: &mut Broken, spec: &PodSpec, world: &World, promise: Option<Promise>, ask: &Effect) {
+pub fn judge_ask(broken: &mut Broken, spec: &PodSpec, world: &World, promise: Option<PromisedDeadline>, ask: &Effect) {
     let now = world.now;
     let spent = |index: Index| due(world, promise, index).is_some_and(|deadline| now >= deadline);
     #[allow(clippy::wildcard_enum_match_arm, reason = "laws speak of the asks they name")]
@@ -167,7 +167,7 @@ pub fn judge_ask(broken: &mut Broken, spec: &PodSpec, world: &World, promise: Op
         Effect::SendSignal { instance, .. } => {
             let index = position(spec, &instance.name.0);
             let process = world.process(index);
-            broken.demand(Law::SignalOnce, matches!(process.signal, Asked::No | Asked::Doubtful));
+            broken.demand(Law::SignalOnce, matches!(process.signal, SignalAsked::No | SignalAsked::Doubtful));
             let in_hook = process.life == Life::Running
                 && match (process.pre_stop, spec.containers[usize::from(index)].pre_stop) {
                     (HookLife::Running(_), _) => true,
@@ -219,7 +219,7 @@ pub fn judge_state(
     broken: &mut Broken,
     spec: &PodSpec,
     world: &World,
-    promise: Option<Promise>,
+    promise: Option<PromisedDeadline>,
     before: Option<Moment>,
     worker: &PodWorker,
 ) {
@@ -244,7 +244,7 @@ pub fn judge_state(
     }
     for index in (0..).take(world.processes.len()) {
         let waits = promise.is_none() || world.clearing || may_wait(spec, world, promise, index);
-        broken.demand(Law::NoIdleWait, waits || world.process(index).signal != Asked::No);
+        broken.demand(Law::NoIdleWait, waits || world.process(index).signal != SignalAsked::No);
     }
     let traffic = &world.traffic;
     let taken = traffic.in_force && spec.drain.last_endpoint != LastEndpoint::Reject;
@@ -257,7 +257,7 @@ pub fn judge_status(
     broken: &mut Broken,
     spec: &PodSpec,
     world: &World,
-    promise: Option<Promise>,
+    promise: Option<PromisedDeadline>,
     worker: &PodWorker,
     status: &PodStatus,
 ) {
@@ -306,13 +306,13 @@ fn is_told(process: &Process) -> bool {
 }
 
 /// When a container's time is over: its own, or its pod's if that is sooner.
-fn due(world: &World, promise: Option<Promise>, index: Index) -> Option<Moment> {
+fn due(world: &World, promise: Option<PromisedDeadline>, index: Index) -> Option<Moment> {
     let own = world.process(index).own_deadline;
     own.into_iter().chain(promise.map(|promise| promise.deadline)).min()
 }
 
 /// Whether a container of a leaving pod has a reason not to have its stop signal yet, as far as its worker can know.
-fn may_wait(spec: &PodSpec, world: &World, promise: Option<Promise>, index: Index) -> bool {
+fn may_wait(spec: &PodSpec, world: &World, promise: Option<PromisedDeadline>, index: Index) -> bool {
     let (process, container) = (world.process(index), &spec.containers[usize::from(index)]);
     let in_hook = container.pre_stop.is_some() && !matches!(process.pre_stop, HookLife::Ended(_, true));
     let is_known_dead =

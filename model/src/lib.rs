@@ -27,7 +27,7 @@ pub mod laws;
 pub mod model;
 pub mod passage;
 pub mod process;
-pub mod promise;
+pub mod promised_deadline;
 pub mod step;
 pub mod traffic;
 pub mod worker;

@@ -10,11 +10,11 @@ use crate::bounds::Bounds;
 use crate::laws::{Broken, Law, judge_ask, judge_start, judge_state, judge_status, judge_telling};
 use crate::passage::{barrier_is_open, drain_is_over};
 use crate::process::{HookLife, Image, Life};
-use crate::promise::Promise;
-use crate::step::{How, Step, What};
+use crate::promised_deadline::PromisedDeadline;
+use crate::step::{Hearing, Step, StepKind};
 use crate::traffic::Reach;
 use crate::worker::{Make, Worker};
-use crate::world::{News, Object, Outcome, SHRUNK_GRACE, Sandbox, World};
+use crate::world::{Object, Outcome, RunEvent, SHRUNK_GRACE, Sandbox, World};
 
 /// A pod, the bounds of what may happen to it, and a worker to look after it.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub struct State<W> {
     /// What may still happen.
     pub left: Bounds,
     /// The deadline as it should be.
-    pub promise: Option<Promise>,
+    pub promise: Option<PromisedDeadline>,
     /// The status that others could see last; it follows from the worker.
     pub shown: u64,
     /// Laws broken on the way here.
@@ -66,97 +66,99 @@ impl<W: Worker> PodModel<W> {
     /// The state in which every container runs, reached in the quickest way.
     fn come_up(&self, state: &mut State<W>) {
         while let Some(what) = self.next_on_the_way_up(&state.world) {
-            *state = self.step(state, Step { what, how: How::Told }).expect("coming up is always possible");
+            *state = self.step(state, Step { what, how: Hearing::Told }).expect("coming up is always possible");
         }
         while !state.world.news.is_empty() {
-            *state = self.step(state, Step { what: What::Arrives(0), how: How::Told }).expect("there is news");
+            *state = self.step(state, Step { what: StepKind::Arrives(0), how: Hearing::Told }).expect("there is news");
         }
     }
 
-    fn next_on_the_way_up(&self, world: &World) -> Option<What> {
+    fn next_on_the_way_up(&self, world: &World) -> Option<StepKind> {
         if world.sandbox == Sandbox::Making {
-            return Some(What::SandboxMade);
+            return Some(StepKind::SandboxMade);
         }
         (0..).zip(world.processes.iter().zip(&self.spec.containers)).find_map(|(index, (process, container))| {
             match (process.image, process.life, process.post_start) {
-                (Image::Pulling, _, _) => Some(What::Pulled(index)),
-                (_, Life::Starting, _) => Some(What::Starts(index)),
-                (_, Life::Running, HookLife::Running(_)) => Some(What::HookEnds(index, HookKind::PostStart, true)),
-                (_, Life::Running, _) if container.role == Role::Init => Some(What::Exits(index, 0)),
+                (Image::Pulling, _, _) => Some(StepKind::Pulled(index)),
+                (_, Life::Starting, _) => Some(StepKind::Starts(index)),
+                (_, Life::Running, HookLife::Running(_)) => Some(StepKind::HookEnds(index, HookKind::PostStart, true)),
+                (_, Life::Running, _) if container.role == Role::Init => Some(StepKind::Exits(index, 0)),
                 _ => None,
             }
         })
     }
 
     /// What may happen next, apart from what becomes of the news.
-    fn happenings(&self, state: &State<W>) -> Vec<What> {
+    fn happenings(&self, state: &State<W>) -> Vec<StepKind> {
         let State { world, left, .. } = state;
         let mut all = Vec::new();
-        let mut may = |possible: bool, what: What| {
+        let mut may = |possible: bool, what: StepKind| {
             if possible {
                 all.push(what);
             }
         };
         let refusal = left.refusals > 0;
         let shrinkable = matches!(world.object, Object::Leaving { grace, .. } if grace > SHRUNK_GRACE);
-        may(left.deletes > 0 && world.object == Object::Stays, What::Delete);
-        may(left.shrinks > 0 && shrinkable, What::Shrink);
-        may(left.forces > 0 && world.object != Object::Gone, What::Force);
-        may(left.shutdowns > 0 && world.agent, What::Shutdown);
-        may(left.evictions > 0 && world.agent, What::Evict);
+        may(left.deletes > 0 && world.object == Object::Stays, StepKind::Delete);
+        may(left.shrinks > 0 && shrinkable, StepKind::Shrink);
+        may(left.forces > 0 && world.object != Object::Gone, StepKind::Force);
+        may(left.shutdowns > 0 && world.agent, StepKind::Shutdown);
+        may(left.evictions > 0 && world.agent, StepKind::Evict);
         // A pod of a file, one that nobody claims, one that others call over: each is asked to leave in its own way.
         let dismissed = left.dismissals > 0 && world.agent;
         let rests = state.worker.inner().is_at_rest();
-        may(dismissed && world.object == Object::Stays, What::ConfigRemoved);
-        may(dismissed && world.object == Object::Stays && !rests, What::Orphaned);
-        may(dismissed && state.promise.is_none(), What::Declared);
-        may(dismissed && state.promise.is_none(), What::Rejected);
-        may(!world.agent && left.reboots > 0, What::Reboot);
-        may(world.sandbox == Sandbox::Making, What::SandboxMade);
-        may(world.sandbox == Sandbox::Making && refusal && world.agent, What::SandboxRefused);
-        may(world.sandbox == Sandbox::Going, What::Removed);
-        may(world.sandbox == Sandbox::Going && refusal && world.agent, What::RemovalRefused);
-        may(world.deleting, What::ObjectDeleted);
-        may(world.deleting && refusal && world.agent, What::DeleteRefused);
-        may(world.agent && world.object != world.heard, What::Looks);
-        may(world.agent && left.crashes > 0, What::Crash);
-        may(!world.agent && left.losses > 0 && world.sandbox == Sandbox::There, What::SandboxLost);
-        may(!world.agent, What::Returns);
+        may(dismissed && world.object == Object::Stays, StepKind::ConfigRemoved);
+        may(dismissed && world.object == Object::Stays && !rests, StepKind::Orphaned);
+        may(dismissed && state.promise.is_none(), StepKind::Declared);
+        may(dismissed && state.promise.is_none(), StepKind::Rejected);
+        may(!world.agent && left.reboots > 0, StepKind::Reboot);
+        may(world.sandbox == Sandbox::Making, StepKind::SandboxMade);
+        may(world.sandbox == Sandbox::Making && refusal && world.agent, StepKind::SandboxRefused);
+        may(world.sandbox == Sandbox::Going, StepKind::Removed);
+        may(world.sandbox == Sandbox::Going && refusal && world.agent, StepKind::RemovalRefused);
+        may(world.deleting, StepKind::ObjectDeleted);
+        may(world.deleting && refusal && world.agent, StepKind::DeleteRefused);
+        may(world.agent && world.object != world.heard, StepKind::Looks);
+        may(world.agent && left.crashes > 0, StepKind::Crash);
+        may(!world.agent && left.losses > 0 && world.sandbox == Sandbox::There, StepKind::SandboxLost);
+        may(!world.agent, StepKind::Returns);
         if world.agent {
             world.traffic.answers(refusal, left.traffic > 0).into_iter().for_each(|answer| may(true, answer));
         }
         for arrived in (0..).take(world.news.len()) {
-            may(true, What::Arrives(arrived));
+            may(true, StepKind::Arrives(arrived));
         }
         for (index, (process, container)) in (0..).zip(world.processes.iter().zip(&self.spec.containers)) {
             let running = process.life == Life::Running;
-            may(process.image == Image::Pulling && world.agent, What::Pulled(index));
-            may(process.image == Image::Pulling && world.agent && refusal, What::PullRefused(index));
+            may(process.image == Image::Pulling && world.agent, StepKind::Pulled(index));
+            may(process.image == Image::Pulling && world.agent && refusal, StepKind::PullRefused(index));
             // Whoever removes a sandbox may come too late for a start that is under way in it.
             let in_sandbox = matches!(world.sandbox, Sandbox::There | Sandbox::Going);
-            may(process.life == Life::Starting && in_sandbox, What::Starts(index));
+            may(process.life == Life::Starting && in_sandbox, StepKind::Starts(index));
             let dies = world.agent && left.losses > 0 && world.sandbox == Sandbox::There;
-            may(process.life == Life::Starting && dies, What::SandboxDies(index));
-            may(process.life == Life::Starting && world.agent && refusal, What::StartRefused(index));
+            may(process.life == Life::Starting && dies, StepKind::SandboxDies(index));
+            may(process.life == Life::Starting && world.agent && refusal, StepKind::StartRefused(index));
             let living = state.promise.is_none() && world.agent && process.own_deadline.is_none();
-            may(running && process.start_told && left.probes > 0 && living, What::ProbeFails(index));
+            may(running && process.start_told && left.probes > 0 && living, StepKind::ProbeFails(index));
             match (running, process.killed, process.signalled_at) {
-                (true, true, _) => may(true, What::Exits(index, 137)),
-                (true, false, Some(_)) => may(true, What::Exits(index, 0)),
+                (true, true, _) => may(true, StepKind::Exits(index, 137)),
+                (true, false, Some(_)) => may(true, StepKind::Exits(index, 0)),
                 (true, false, None) => {
                     let init = container.role == Role::Init;
-                    may(init || left.exits > 0, What::Exits(index, 0));
-                    may(left.exits > 0, What::Exits(index, 1));
+                    may(init || left.exits > 0, StepKind::Exits(index, 0));
+                    may(left.exits > 0, StepKind::Exits(index, 1));
                 }
                 (false, _, _) => {}
             }
             for (kind, hook) in [(HookKind::PreStop, container.pre_stop), (HookKind::PostStart, container.post_start)] {
                 let HookLife::Running(since) = process.hook(kind) else { continue };
                 match hook {
-                    Some(Hook::Sleep(length)) => may(world.now >= since + length, What::HookEnds(index, kind, true)),
+                    Some(Hook::Sleep(length)) => {
+                        may(world.now >= since + length, StepKind::HookEnds(index, kind, true))
+                    }
                     Some(Hook::Exec | Hook::ExecSleep(_) | Hook::HttpGet) | None => {
-                        may(true, What::HookEnds(index, kind, true));
-                        may(left.hook_failures > 0, What::HookEnds(index, kind, false));
+                        may(true, StepKind::HookEnds(index, kind, true));
+                        may(left.hook_failures > 0, StepKind::HookEnds(index, kind, false));
                     }
                 }
             }
@@ -168,11 +170,11 @@ impl<W: Worker> PodModel<W> {
             None => LONG_LIFE,
         };
         let due = self.next_due(state);
-        may(due.is_some_and(|due| due <= horizon && moves(due) && (world.agent || due > world.now)), What::Wake);
+        may(due.is_some_and(|due| due <= horizon && moves(due) && (world.agent || due > world.now)), StepKind::Wake);
         let later = world.now + SECOND;
         // A busy agent comes late to what is due.
         let may_pass = |due: Moment| due > later || (left.late > 0 && world.agent);
-        may(left.pauses > 0 && later <= horizon && due.is_some_and(may_pass) && moves(later), What::Pause);
+        may(left.pauses > 0 && later <= horizon && due.is_some_and(may_pass) && moves(later), StepKind::Pause);
         all
     }
 
@@ -185,57 +187,61 @@ impl<W: Worker> PodModel<W> {
     /// Where a step leads, if it is possible.
     pub fn step(&self, from: &State<W>, Step { what, how }: Step) -> Option<State<W>> {
         let mut state = from.clone();
-        let overslept = what == What::Pause && self.next_due(from).is_some_and(|due| due <= from.world.now + SECOND);
+        let overslept =
+            what == StepKind::Pause && self.next_due(from).is_some_and(|due| due <= from.world.now + SECOND);
         state.pay(what, how, overslept);
         #[allow(clippy::wildcard_enum_match_arm, reason = "everything else simply happens")]
         match what {
-            What::Starts(index) => judge_start(&mut state.broken, &from.world, from.promise, index),
-            What::Crash => {
+            StepKind::Starts(index) => judge_start(&mut state.broken, &from.world, from.promise, index),
+            StepKind::Crash => {
                 state.crash(&self.spec);
                 return Some(state);
             }
-            What::Returns => {
+            StepKind::Returns => {
                 let report = state.world.agent_returns(&self.spec);
                 if std::mem::take(&mut state.world.rebooted) {
                     // The clock goes on as it was: what a boot does to moments is told by scenarios.
                     state.tell(&self.spec, Input::Rebooted { was: from.world.now }, None);
                 }
                 state.tell(&self.spec, Input::AgentRestarted { report }, cut(how));
-                return (!matches!(how, How::Cut(_)) || !state.world.agent).then_some(state);
+                return (!matches!(how, Hearing::Cut(_)) || !state.world.agent).then_some(state);
             }
-            What::Pause => state.pass_to(from.world.now + SECOND),
-            What::Wake => {
+            StepKind::Pause => state.pass_to(from.world.now + SECOND),
+            StepKind::Wake => {
                 let due = self.next_due(from)?;
                 state.pass_to(due.max(from.world.now));
                 if from.worker.inner().next_wake().is_none_or(|wake| wake.at > state.world.now) {
                     // A sleep ended; its end is a step of its own.
-                    return matches!(how, How::Told | How::Unheard).then_some(state);
+                    return matches!(how, Hearing::Told | Hearing::Unheard).then_some(state);
                 }
             }
             _ => {}
         }
-        let outcome = state.world.happen(&self.spec, what, how == How::Lost);
+        let outcome = state.world.happen(&self.spec, what, how == Hearing::Lost);
         match (outcome, how) {
-            (Outcome::Silence, How::Lost) => return None,
-            (Outcome::Silence, _) | (_, How::Unheard | How::Lost) => {}
-            (Outcome::News(news), How::Late) => state.world.send(news),
-            (Outcome::Input(_), How::Late | How::Twice) => return None,
-            (Outcome::News(news), How::Told | How::Twice | How::Cut(_)) => {
-                if how == How::Twice {
+            (Outcome::Silence, Hearing::Lost) => return None,
+            (Outcome::Silence, _) | (_, Hearing::Unheard | Hearing::Lost) => {}
+            (Outcome::News(news), Hearing::Late) => state.world.send(news),
+            (Outcome::Input(_), Hearing::Late | Hearing::Twice) => return None,
+            (Outcome::News(news), Hearing::Told | Hearing::Twice | Hearing::Cut(_)) => {
+                if how == Hearing::Twice {
                     state.world.send(news);
                 }
                 let input = state.world.told(&self.spec, news);
                 state.tell(&self.spec, input, cut(how));
             }
-            (Outcome::Input(input), How::Told | How::Cut(_)) => {
-                if matches!(what, What::Delete | What::Shrink | What::Force | What::Looks | What::ObjectDeleted) {
+            (Outcome::Input(input), Hearing::Told | Hearing::Cut(_)) => {
+                if matches!(
+                    what,
+                    StepKind::Delete | StepKind::Shrink | StepKind::Force | StepKind::Looks | StepKind::ObjectDeleted
+                ) {
                     state.world.heard = state.world.object;
                 }
                 state.tell(&self.spec, input, cut(how));
             }
         }
         // An agent that had nothing left to do when it was to die did not die of it.
-        (!matches!(how, How::Cut(_)) || !state.world.agent).then_some(state)
+        (!matches!(how, Hearing::Cut(_)) || !state.world.agent).then_some(state)
     }
 
     /// Whether a life goes on from here, if it is not over. A pod that somebody deleted needs nobody's good will for that:
@@ -246,8 +252,10 @@ impl<W: Worker> PodModel<W> {
             return true;
         }
         let deleted = state.world.object != Object::Stays;
-        let how = |what: What| if state.world.agent || what == What::Returns { How::Told } else { How::Unheard };
-        let leads_on = |what: What| {
+        let how = |what: StepKind| {
+            if state.world.agent || what == StepKind::Returns { Hearing::Told } else { Hearing::Unheard }
+        };
+        let leads_on = |what: StepKind| {
             let next = self.step(state, Step { what, how: how(what) });
             next.is_some_and(|next| next != *state)
         };
@@ -262,60 +270,65 @@ impl<W: Worker> PodModel<W> {
 
 /// Whether it happens sooner or later, whatever the pod's processes and those around it do: time passes, news arrives, an
 /// agent that died comes back, a killed process dies, the sandbox and the object go when that is asked for.
-fn is_inevitable(what: What) -> bool {
+fn is_inevitable(what: StepKind) -> bool {
     #[allow(clippy::wildcard_enum_match_arm, reason = "nothing else is")]
     match what {
-        What::Wake | What::Arrives(_) | What::Looks | What::Returns | What::Removed | What::ObjectDeleted => true,
-        What::Exits(_, code) => code == 137,
+        StepKind::Wake
+        | StepKind::Arrives(_)
+        | StepKind::Looks
+        | StepKind::Returns
+        | StepKind::Removed
+        | StepKind::ObjectDeleted => true,
+        StepKind::Exits(_, code) => code == 137,
         _ => false,
     }
 }
 
 /// Whether the worker may never hear of it, although its agent lives. Exits are not lost: whoever reaps writes them
 /// down before anybody is told, and tells them again.
-fn is_losable(world: &World, what: What) -> bool {
+fn is_losable(world: &World, what: StepKind) -> bool {
     match what {
-        What::Arrives(at) => !matches!(world.news[usize::from(at)], News::Exited(..)),
-        What::Delete
-        | What::Shrink
-        | What::Force
-        | What::SandboxMade
-        | What::SandboxRefused
-        | What::Pulled(_)
-        | What::PullRefused(_)
-        | What::Starts(_)
-        | What::StartRefused(_)
-        | What::HookEnds(..)
-        | What::Removed
-        | What::RemovalRefused
-        | What::ObjectDeleted
-        | What::DeleteRefused
-        | What::CutDone
-        | What::CutRefused
-        | What::Acked
-        | What::Quiet
-        | What::Settled
-        | What::Drained => true,
-        What::Exits(..)
-        | What::Shutdown
-        | What::Evict
-        | What::ProbeFails(_)
-        | What::Connected
-        | What::AppDone
-        | What::Rerouted(_)
-        | What::Reached(_)
-        | What::ConfigRemoved
-        | What::Orphaned
-        | What::Declared
-        | What::Rejected
-        | What::Reboot
-        | What::Looks
-        | What::Wake
-        | What::Pause
-        | What::Crash
-        | What::SandboxLost
-        | What::SandboxDies(_)
-        | What::Returns => false,
+        StepKind::Arrives(at) => !matches!(world.news[usize::from(at)], RunEvent::Exited(..)),
+        StepKind::Delete
+        | StepKind::Shrink
+        | StepKind::Force
+        | StepKind::SandboxMade
+        | StepKind::SandboxRefused
+        | StepKind::Pulled(_)
+        | StepKind::PullRefused(_)
+        | StepKind::Starts(_)
+        | StepKind::StartRefused(_)
+        | StepKind::HookEnds(..)
+        | StepKind::Removed
+        | StepKind::RemovalRefused
+        | StepKind::ObjectDeleted
+        | StepKind::DeleteRefused
+        | StepKind::CutDone
+        | StepKind::CutRefused
+        | StepKind::Acked
+        | StepKind::Quiet
+        | StepKind::Settled
+        | StepKind::Drained => true,
+        StepKind::Exits(..)
+        | StepKind::Shutdown
+        | StepKind::Evict
+        | StepKind::ProbeFails(_)
+        | StepKind::Connected
+        | StepKind::AppDone
+        | StepKind::Rerouted(_)
+        | StepKind::Reached(_)
+        | StepKind::ConfigRemoved
+        | StepKind::Orphaned
+        | StepKind::Declared
+        | StepKind::Rejected
+        | StepKind::Reboot
+        | StepKind::Looks
+        | StepKind::Wake
+        | StepKind::Pause
+        | StepKind::Crash
+        | StepKind::SandboxLost
+        | StepKind::SandboxDies(_)
+        | StepKind::Returns => false,
     }
 }
 
@@ -326,10 +339,10 @@ fn fingerprint(status: &PodStatus) -> u64 {
     hasher.finish()
 }
 
-fn cut(how: How) -> Option<u8> {
+fn cut(how: Hearing) -> Option<u8> {
     match how {
-        How::Cut(performed) => Some(performed),
-        How::Told | How::Late | How::Twice | How::Lost | How::Unheard => None,
+        Hearing::Cut(performed) => Some(performed),
+        Hearing::Told | Hearing::Late | Hearing::Twice | Hearing::Lost | Hearing::Unheard => None,
     }
 }
 
@@ -348,7 +361,7 @@ impl<W: Worker> State<W> {
         let (now, deadline) = (self.world.now, self.worker.inner().deadline());
         let finished = self.worker.inner().is_finished();
         let before = self.promise;
-        self.promise = Promise::after(before, now, &input, spec.grace);
+        self.promise = PromisedDeadline::after(before, now, &input, spec.grace);
         let boots = matches!(input, Input::Rebooted { .. });
         let again = matches!(input, Input::AgentRestarted { .. });
         let asks = self.worker.handle(now, input);
@@ -356,7 +369,7 @@ impl<W: Worker> State<W> {
             self.world.traffic.guarded = self.world.traffic.reach.is_some() && self.world.serves(spec);
         }
         if self.promise.is_none() && self.worker.inner().is_terminating() {
-            self.promise = Some(Promise::of_completion(now, spec.grace));
+            self.promise = Some(PromisedDeadline::of_completion(now, spec.grace));
         }
         // Nobody wakes a worker that does not ask for it.
         let looks_up_by = |until| self.worker.inner().next_wake().is_some_and(|wake| wake.at <= until && now < until);
@@ -402,59 +415,63 @@ impl<W: Worker> State<W> {
         }
     }
 
-    fn pay(&mut self, what: What, how: How, overslept: bool) {
+    fn pay(&mut self, what: StepKind, how: Hearing, overslept: bool) {
         let left = &mut self.left;
         let spent: Option<&mut u8> = match what {
-            What::Delete => Some(&mut left.deletes),
-            What::Shrink => Some(&mut left.shrinks),
-            What::Force => Some(&mut left.forces),
-            What::Shutdown => Some(&mut left.shutdowns),
-            What::Evict => Some(&mut left.evictions),
-            What::SandboxRefused
-            | What::PullRefused(_)
-            | What::StartRefused(_)
-            | What::RemovalRefused
-            | What::DeleteRefused
-            | What::CutRefused => Some(&mut left.refusals),
-            What::Quiet | What::Connected | What::AppDone | What::Rerouted(_) | What::Reached(_) => {
-                Some(&mut left.traffic)
+            StepKind::Delete => Some(&mut left.deletes),
+            StepKind::Shrink => Some(&mut left.shrinks),
+            StepKind::Force => Some(&mut left.forces),
+            StepKind::Shutdown => Some(&mut left.shutdowns),
+            StepKind::Evict => Some(&mut left.evictions),
+            StepKind::SandboxRefused
+            | StepKind::PullRefused(_)
+            | StepKind::StartRefused(_)
+            | StepKind::RemovalRefused
+            | StepKind::DeleteRefused
+            | StepKind::CutRefused => Some(&mut left.refusals),
+            StepKind::Quiet
+            | StepKind::Connected
+            | StepKind::AppDone
+            | StepKind::Rerouted(_)
+            | StepKind::Reached(_) => Some(&mut left.traffic),
+            StepKind::ConfigRemoved | StepKind::Orphaned | StepKind::Declared | StepKind::Rejected => {
+                Some(&mut left.dismissals)
             }
-            What::ConfigRemoved | What::Orphaned | What::Declared | What::Rejected => Some(&mut left.dismissals),
-            What::Reboot => Some(&mut left.reboots),
-            What::Exits(index, _) if self.world.process(index).signalled_at.is_none() => Some(&mut left.exits),
-            What::HookEnds(_, _, false) => Some(&mut left.hook_failures),
-            What::ProbeFails(_) => Some(&mut left.probes),
-            What::Crash => Some(&mut left.crashes),
-            What::SandboxLost | What::SandboxDies(_) => Some(&mut left.losses),
-            What::Pause => Some(&mut left.pauses),
-            What::SandboxMade
-            | What::Pulled(_)
-            | What::Starts(_)
-            | What::Exits(..)
-            | What::HookEnds(..)
-            | What::Removed
-            | What::ObjectDeleted
-            | What::CutDone
-            | What::Acked
-            | What::Settled
-            | What::Drained
-            | What::Arrives(_)
-            | What::Looks
-            | What::Wake
-            | What::Returns => None,
+            StepKind::Reboot => Some(&mut left.reboots),
+            StepKind::Exits(index, _) if self.world.process(index).signalled_at.is_none() => Some(&mut left.exits),
+            StepKind::HookEnds(_, _, false) => Some(&mut left.hook_failures),
+            StepKind::ProbeFails(_) => Some(&mut left.probes),
+            StepKind::Crash => Some(&mut left.crashes),
+            StepKind::SandboxLost | StepKind::SandboxDies(_) => Some(&mut left.losses),
+            StepKind::Pause => Some(&mut left.pauses),
+            StepKind::SandboxMade
+            | StepKind::Pulled(_)
+            | StepKind::Starts(_)
+            | StepKind::Exits(..)
+            | StepKind::HookEnds(..)
+            | StepKind::Removed
+            | StepKind::ObjectDeleted
+            | StepKind::CutDone
+            | StepKind::Acked
+            | StepKind::Settled
+            | StepKind::Drained
+            | StepKind::Arrives(_)
+            | StepKind::Looks
+            | StepKind::Wake
+            | StepKind::Returns => None,
         };
         if let Some(spent) = spent {
             // An init container's exit is free.
             *spent = spent.saturating_sub(1);
         }
-        if how == How::Lost {
+        if how == Hearing::Lost {
             self.left.lost = self.left.lost.saturating_sub(1);
         }
-        if let How::Cut(_) = how {
+        if let Hearing::Cut(_) = how {
             self.left.crashes = self.left.crashes.saturating_sub(1);
         }
-        let waits = matches!(what, What::Wake | What::Pause) && self.world.is_pressed();
-        if matches!(how, How::Late | How::Twice) || waits || overslept {
+        let waits = matches!(what, StepKind::Wake | StepKind::Pause) && self.world.is_pressed();
+        if matches!(how, Hearing::Late | Hearing::Twice) || waits || overslept {
             self.left.late = self.left.late.saturating_sub(1);
         }
     }
@@ -492,28 +509,28 @@ impl<W: Worker> Model for PodModel<W> {
         let finished = state.worker.inner().is_finished() && state.world.forgotten;
         for what in self.happenings(state) {
             // The end is the end; only late news may still come.
-            if finished && !matches!(what, What::Arrives(_)) {
+            if finished && !matches!(what, StepKind::Arrives(_)) {
                 continue;
             }
             let mut add = |how| steps.push(Step { what, how });
-            if !state.world.agent && what != What::Returns {
-                add(How::Unheard);
+            if !state.world.agent && what != StepKind::Returns {
+                add(Hearing::Unheard);
                 continue;
             }
-            add(How::Told);
-            let is_news = matches!(what, What::Starts(_) | What::Exits(..) | What::HookEnds(..));
+            add(Hearing::Told);
+            let is_news = matches!(what, StepKind::Starts(_) | StepKind::Exits(..) | StepKind::HookEnds(..));
             if is_news && state.left.late > 0 {
-                add(How::Late);
+                add(Hearing::Late);
             }
-            if (is_news || matches!(what, What::Arrives(_))) && state.left.late > 0 {
-                add(How::Twice);
+            if (is_news || matches!(what, StepKind::Arrives(_))) && state.left.late > 0 {
+                add(Hearing::Twice);
             }
             if state.left.lost > 0 && is_losable(&state.world, what) {
-                add(How::Lost);
+                add(Hearing::Lost);
             }
-            let is_quiet = matches!(what, What::Crash | What::Pause);
+            let is_quiet = matches!(what, StepKind::Crash | StepKind::Pause);
             if state.left.crashes > 0 && !is_quiet {
-                CUTS.into_iter().for_each(|performed| add(How::Cut(performed)));
+                CUTS.into_iter().for_each(|performed| add(Hearing::Cut(performed)));
             }
         }
     }

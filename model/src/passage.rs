@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lifecycle::{LastEndpoint, Moment, PodSpec};
 
-use crate::promise::Promise;
+use crate::promised_deadline::PromisedDeadline;
 use crate::traffic::{Connections, Reach, Siblings, Traffic};
 use crate::world::{Object, World};
 
@@ -17,7 +17,7 @@ const SETTLE_CAP: Duration = Duration::from_secs(1);
 const EMPTY_FOR: Duration = Duration::from_millis(500);
 
 /// Whether new connections hold nothing back: they go elsewhere, or their time is over.
-pub fn barrier_is_open(spec: &PodSpec, world: &World, promise: Option<Promise>) -> bool {
+pub fn barrier_is_open(spec: &PodSpec, world: &World, promise: Option<PromisedDeadline>) -> bool {
     let traffic = &world.traffic;
     let (Some(promise), Traffic { guarded: true, opened_at: None, .. }) = (promise, traffic) else { return true };
     let nobody_comes = traffic.reach == Some(Reach::Nobody);
@@ -36,7 +36,7 @@ pub fn barrier_is_open(spec: &PodSpec, world: &World, promise: Option<Promise>) 
 }
 
 /// Whether open connections hold nothing back.
-pub fn drain_is_over(spec: &PodSpec, world: &World, promise: Option<Promise>) -> bool {
+pub fn drain_is_over(spec: &PodSpec, world: &World, promise: Option<PromisedDeadline>) -> bool {
     let traffic = &world.traffic;
     let waits = traffic.guarded && !traffic.drained;
     let (Some(promise), true, Some(budget)) = (promise, waits, spec.drain.budget) else { return true };
@@ -50,6 +50,6 @@ pub fn drain_is_over(spec: &PodSpec, world: &World, promise: Option<Promise>) ->
 }
 
 /// When hooks must have begun at the latest.
-fn latest(spec: &PodSpec, promise: Promise) -> Moment {
+fn latest(spec: &PodSpec, promise: PromisedDeadline) -> Moment {
     promise.latest(spec.drain.reserve.unwrap_or(RESERVE))
 }

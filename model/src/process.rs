@@ -21,7 +21,7 @@ pub struct Process {
     /// Its postStart hook.
     pub post_start: HookLife,
     /// What was asked and answered of its stop signal.
-    pub signal: Asked,
+    pub signal: SignalAsked,
     /// When the stop signal reached it.
     pub signalled_at: Option<Moment>,
     /// When it was last asked for, while the worker does not know what became of that.
@@ -98,7 +98,7 @@ pub enum Ending {
 
 /// What the worker can know of a signal it asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Asked {
+pub enum SignalAsked {
     /// Never asked.
     No,
     /// Asked, the answer is on its way.
@@ -123,7 +123,7 @@ impl Process {
         image: Image::Unasked,
         pre_stop: HookLife::Idle,
         post_start: HookLife::Idle,
-        signal: Asked::No,
+        signal: SignalAsked::No,
         signalled_at: None,
         asked_at: None,
         noticed_at: None,

@@ -11,15 +11,15 @@ pub type Index = u8;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
     /// What happens.
-    pub what: What,
+    pub what: StepKind,
     /// What the worker hears of it.
-    pub how: How,
+    pub how: Hearing,
 }
 
 /// What happens.
 #[allow(missing_docs, reason = "a variant's sentence names its fields")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum StepKind {
     /// Somebody deletes the pod.
     Delete,
     /// Somebody deletes it again, with a shorter grace.
@@ -106,7 +106,7 @@ pub enum What {
 
 /// What the worker hears of a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum How {
+pub enum Hearing {
     /// It is told at once, and what it asks for is done.
     Told,
     /// It will be told later.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lifecycle::{BestEvidence, Cut, Effect, Input, Moment, Routes, TrafficNews};
 
-use crate::step::What;
+use crate::step::StepKind;
 
 /// How many proxies must let go.
 pub const PROXIES: u8 = 2;
@@ -48,7 +48,7 @@ pub struct Traffic {
     /// They are being kept away, whatever the worker asked for since and nobody lived to do.
     pub in_force: bool,
     /// In which way.
-    pub how: Option<Way>,
+    pub how: Option<CutKind>,
     /// Since when, if not since the request itself.
     pub cutting_since: Option<Moment>,
     /// They are kept away.
@@ -71,7 +71,7 @@ pub struct Traffic {
 
 /// How connections are kept away; [`lifecycle::Cut`], hashed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Way {
+pub enum CutKind {
     /// Sent to a sibling.
     Divert,
     /// Off every list, and no more.
@@ -80,7 +80,7 @@ pub enum Way {
     Refuse,
 }
 
-impl From<Cut> for Way {
+impl From<Cut> for CutKind {
     fn from(how: Cut) -> Self {
         match how {
             Cut::Divert => Self::Divert,
@@ -90,12 +90,12 @@ impl From<Cut> for Way {
     }
 }
 
-impl From<Way> for Cut {
-    fn from(way: Way) -> Self {
+impl From<CutKind> for Cut {
+    fn from(way: CutKind) -> Self {
         match way {
-            Way::Divert => Self::Divert,
-            Way::Withdraw => Self::Withdraw,
-            Way::Refuse => Self::Refuse,
+            CutKind::Divert => Self::Divert,
+            CutKind::Withdraw => Self::Withdraw,
+            CutKind::Refuse => Self::Refuse,
         }
     }
 }
@@ -151,7 +151,7 @@ impl Traffic {
         #[allow(clippy::wildcard_enum_match_arm, reason = "the rest is not about traffic")]
         match effect {
             Effect::CutTraffic { how } => {
-                let way = Some(Way::from(*how));
+                let way = Some(CutKind::from(*how));
                 if self.cutting && self.how != way {
                     // What was known of the other way says nothing of this one.
                     (self.cut, self.settled, self.settling_since) = (Answer::Unasked, Answer::Unasked, None);
@@ -194,86 +194,89 @@ impl Traffic {
     }
 
     /// What may be answered next; `more` says that something nobody asked for may happen as well.
-    pub fn answers(&self, refusal: bool, more: bool) -> Vec<What> {
+    pub fn answers(&self, refusal: bool, more: bool) -> Vec<StepKind> {
         let mut all = Vec::new();
-        let mut may = |possible: bool, what: What| {
+        let mut may = |possible: bool, what: StepKind| {
             if possible {
                 all.push(what);
             }
         };
         let waits = self.guarded && self.opened_at.is_none();
         let counted = self.connections != Connections::Uncounted;
-        may(self.cut == Answer::Asked, What::CutDone);
-        may(self.cut == Answer::Asked && refusal, What::CutRefused);
+        may(self.cut == Answer::Asked, StepKind::CutDone);
+        may(self.cut == Answer::Asked && refusal, StepKind::CutRefused);
         let asked = self.cutting && self.in_force;
-        may(asked && self.reach == Some(Reach::Acks) && self.acks < PROXIES, What::Acked);
-        may(self.cutting && more && waits && !self.quiet, What::Quiet);
-        may(self.settled == Answer::Asked, What::Settled);
+        may(asked && self.reach == Some(Reach::Acks) && self.acks < PROXIES, StepKind::Acked);
+        may(self.cutting && more && waits && !self.quiet, StepKind::Quiet);
+        may(self.settled == Answer::Asked, StepKind::Settled);
         // Who is connected to a pod that waits for nobody makes no difference.
         let counts = !self.drained;
-        may(counts && matches!(self.connections, Connections::Counting | Connections::Open), What::Drained);
+        may(counts && matches!(self.connections, Connections::Counting | Connections::Open), StepKind::Drained);
         let empty = matches!(self.connections, Connections::Counting | Connections::Empty(_));
-        may(counts && more && empty, What::Connected);
-        may(counts && more && counted && !self.app_done, What::AppDone);
+        may(counts && more && empty, StepKind::Connected);
+        may(counts && more && counted && !self.app_done, StepKind::AppDone);
         // Also after the release: nothing may be taken from the last one as long as it serves.
         for siblings in [Siblings::There, Siblings::Coming, Siblings::None] {
-            may(more && self.reach.is_some() && self.guarded && siblings != self.siblings, What::Rerouted(siblings));
+            may(
+                more && self.reach.is_some() && self.guarded && siblings != self.siblings,
+                StepKind::Rerouted(siblings),
+            );
         }
         for reach in [Reach::Divert, Reach::Acks, Reach::Nobody] {
             let other = self.reach.is_some_and(|known| known != reach);
-            may(more && other && waits, What::Reached(reach));
+            may(more && other && waits, StepKind::Reached(reach));
         }
         all
     }
 
     /// One of them is given. `lost` says that the worker will not hear of it.
-    pub fn answer(&mut self, now: Moment, what: What, lost: bool) -> Option<Input> {
+    pub fn answer(&mut self, now: Moment, what: StepKind, lost: bool) -> Option<Input> {
         let told = if lost { Answer::Lost } else { Answer::Told };
         #[allow(clippy::wildcard_enum_match_arm, reason = "the rest is not about traffic")]
         let news = match what {
-            What::CutDone => {
+            StepKind::CutDone => {
                 self.cut = told;
                 TrafficNews::CutDone { how: self.how.map_or(Cut::Withdraw, Cut::from), revision: 1 }
             }
-            What::CutRefused => {
+            StepKind::CutRefused => {
                 self.cut = Answer::Lost;
                 TrafficNews::Failed { message: String::new() }
             }
-            What::Acked => {
+            StepKind::Acked => {
                 self.acks += u8::from(!lost);
                 TrafficNews::Acked { acked: self.acks.into(), required: PROXIES.into() }
             }
-            What::Quiet => {
+            StepKind::Quiet => {
                 self.quiet |= !lost;
                 TrafficNews::Quiet
             }
-            What::Settled => {
+            StepKind::Settled => {
                 self.settled = told;
                 TrafficNews::Settled
             }
-            What::Drained => {
+            StepKind::Drained => {
                 if !lost {
                     self.connections = Connections::Empty(now);
                 }
                 TrafficNews::Connections { open: 0 }
             }
-            What::Connected => {
+            StepKind::Connected => {
                 if !lost {
                     self.connections = Connections::Open;
                 }
                 TrafficNews::Connections { open: 1 }
             }
-            What::AppDone => {
+            StepKind::AppDone => {
                 self.app_done |= !lost;
                 TrafficNews::AppDone
             }
-            What::Rerouted(siblings) => {
+            StepKind::Rerouted(siblings) => {
                 if !lost {
                     self.siblings = siblings;
                 }
                 TrafficNews::Routed(Self { siblings, ..*self }.routes())
             }
-            What::Reached(reach) => {
+            StepKind::Reached(reach) => {
                 self.reach = Some(reach);
                 TrafficNews::Routed(self.routes())
             }
@@ -299,7 +302,7 @@ impl Traffic {
         let settled =
             self.settled == Answer::Told || self.settling_since.is_some_and(|since| now >= since + settle_cap);
         // Only what the node itself does tells where connections go; a pod off the lists may still get some.
-        let local = matches!(self.how, Some(Way::Divert | Way::Refuse)) && self.cut == Answer::Told;
+        let local = matches!(self.how, Some(CutKind::Divert | CutKind::Refuse)) && self.cut == Answer::Told;
         let cut = local || self.acks == PROXIES;
         self.quiet || (cut && settled)
     }

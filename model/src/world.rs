@@ -7,8 +7,8 @@ use lifecycle::{
     RuntimeReport,
 };
 
-use crate::process::{Asked, Ending, HookLife, Image, Life, Process, WALL, exit};
-use crate::step::{Index, What};
+use crate::process::{Ending, HookLife, Image, Life, Process, SignalAsked, WALL, exit};
+use crate::step::{Index, StepKind};
 use crate::traffic::{Reach, Traffic};
 
 /// The grace of the first deletion.
@@ -36,7 +36,7 @@ pub struct World {
     /// The final DELETE is on its way.
     pub deleting: bool,
     /// News on its way, in no order.
-    pub news: Vec<News>,
+    pub news: Vec<RunEvent>,
     /// The pod's traffic.
     pub traffic: Traffic,
     /// The worker asked for the sandbox of a leaving pod to be removed, and with it for whoever may still start.
@@ -76,7 +76,7 @@ pub enum Object {
 
 /// Something that happened in a run of a container, and that the worker will be told.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum News {
+pub enum RunEvent {
     /// It runs.
     Started(Index, u32),
     /// It ended.
@@ -84,12 +84,12 @@ pub enum News {
     /// Its hook ended.
     HookEnded(Index, u32, HookKind, Ending),
     /// Its stop signal was dealt with.
-    SignalAnswered(Index, u32, u8, Took),
+    SignalAnswered(Index, u32, u8, SignalTaken),
 }
 
 /// Who took a signal, and when.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Took {
+pub enum SignalTaken {
     /// Nobody was left to take it.
     Nobody,
     /// Whom it was for.
@@ -101,7 +101,7 @@ pub enum Took {
 /// What comes of something that happened.
 pub enum Outcome {
     /// The agent would learn it from the runtime, perhaps late.
-    News(News),
+    News(RunEvent),
     /// The agent knows at once, if it is there.
     Input(Input),
     /// Nobody is told.
@@ -167,7 +167,7 @@ impl World {
                 process.unanswered = true;
                 // Asked again because nobody answered: this time somebody does.
                 if process.life == Life::Running {
-                    self.send(News::Started(index, instance.attempt));
+                    self.send(RunEvent::Started(index, instance.attempt));
                 }
             }
             Effect::RunHook { instance, kind } => {
@@ -180,22 +180,22 @@ impl World {
                     && let HookLife::Running(_) = process.hook(*kind)
                 {
                     *process.hook_mut(*kind) = HookLife::Ended(Ending::Cancelled, false);
-                    self.send(News::HookEnded(index, instance.attempt, *kind, Ending::Cancelled));
+                    self.send(RunEvent::HookEnded(index, instance.attempt, *kind, Ending::Cancelled));
                 }
             }
             Effect::SendSignal { instance, signal } => {
                 if let Some((index, process)) = self.run_of(spec, instance) {
                     let took = match (process.life, process.signalled_at) {
-                        (Life::Running, Some(then)) => Took::Before(then),
-                        (Life::Running, None) => Took::Now,
-                        (Life::Absent | Life::Starting | Life::Exited(_) | Life::Lost, _) => Took::Nobody,
+                        (Life::Running, Some(then)) => SignalTaken::Before(then),
+                        (Life::Running, None) => SignalTaken::Now,
+                        (Life::Absent | Life::Starting | Life::Exited(_) | Life::Lost, _) => SignalTaken::Nobody,
                     };
-                    process.signal = Asked::Yes;
-                    if took != Took::Nobody {
+                    process.signal = SignalAsked::Yes;
+                    if took != SignalTaken::Nobody {
                         process.signalled_at = process.signalled_at.or(Some(now));
                         process.asked_at = Some(now);
                     }
-                    self.send(News::SignalAnswered(index, instance.attempt, signal.0, took));
+                    self.send(RunEvent::SignalAnswered(index, instance.attempt, signal.0, took));
                 }
             }
             Effect::KillContainer { instance } => {
@@ -215,136 +215,136 @@ impl World {
         if let Effect::SendSignal { instance, .. } = effect
             && let Some((_, process)) = self.run_of(spec, instance)
         {
-            process.signal = Asked::Doubtful;
+            process.signal = SignalAsked::Doubtful;
         }
     }
 
     /// Something happens. Time, crashes and returns are the model's to play; `lost` says that the worker will not hear
     /// of it.
-    pub fn happen(&mut self, spec: &PodSpec, what: What, lost: bool) -> Outcome {
+    pub fn happen(&mut self, spec: &PodSpec, what: StepKind, lost: bool) -> Outcome {
         let message = String::new;
         let instance = |index: Index, process: &Process| Instance {
             name: spec.containers[usize::from(index)].name.clone(),
             attempt: process.attempt,
         };
         Outcome::Input(match what {
-            What::Delete => {
+            StepKind::Delete => {
                 let (asked_at, grace) = (self.now, DELETE_GRACE);
                 self.object = Object::Leaving { asked_at, grace };
                 Input::DeleteRequested { grace, sighting: DeleteSighting::Live }
             }
-            What::Shrink => {
+            StepKind::Shrink => {
                 let grace = SHRUNK_GRACE;
                 if let Object::Leaving { grace: kept, .. } = &mut self.object {
                     *kept = grace;
                 }
                 Input::DeleteRequested { grace, sighting: DeleteSighting::Live }
             }
-            What::Force => {
+            StepKind::Force => {
                 self.object = Object::Gone;
                 Input::ObjectGone
             }
-            What::Shutdown => Input::KillRequested { cause: KillCause::NodeShutdown, grace: Some(SHUTDOWN_GRACE) },
-            What::Evict => {
+            StepKind::Shutdown => Input::KillRequested { cause: KillCause::NodeShutdown, grace: Some(SHUTDOWN_GRACE) },
+            StepKind::Evict => {
                 let cause = KillCause::Evicted { message: message() };
                 Input::KillRequested { cause, grace: Some(Duration::ZERO) }
             }
-            What::ConfigRemoved => {
+            StepKind::ConfigRemoved => {
                 // A pod of a file has no object of its own.
                 (self.object, self.heard) = (Object::Gone, Object::Gone);
                 Input::KillRequested { cause: KillCause::ConfigRemoved, grace: None }
             }
-            What::Orphaned => {
+            StepKind::Orphaned => {
                 (self.object, self.heard) = (Object::Gone, Object::Gone);
                 Input::KillRequested { cause: KillCause::Orphaned, grace: None }
             }
-            What::Declared => {
+            StepKind::Declared => {
                 self.declared = true;
                 Input::TerminalPhaseSeen { succeeded: false }
             }
-            What::Rejected => Input::Rejected { reason: "OutOfcpu".into(), message: message() },
-            What::Reboot => {
+            StepKind::Rejected => Input::Rejected { reason: "OutOfcpu".into(), message: message() },
+            StepKind::Reboot => {
                 self.lose_processes();
                 (self.sandbox, self.rebooted) = (Sandbox::Absent, true);
                 return Outcome::Silence;
             }
-            What::SandboxMade => {
+            StepKind::SandboxMade => {
                 self.sandbox = Sandbox::There;
                 Input::SandboxReady
             }
-            What::SandboxRefused => {
+            StepKind::SandboxRefused => {
                 self.sandbox = Sandbox::Absent;
                 Input::SandboxFailed { message: message() }
             }
-            What::Pulled(index) => {
+            StepKind::Pulled(index) => {
                 self.process_mut(index).image = Image::There;
                 let container = spec.containers[usize::from(index)].name.clone();
                 Input::ImageReady { container, edition: 0, stop_signal: None }
             }
-            What::PullRefused(index) => {
+            StepKind::PullRefused(index) => {
                 self.process_mut(index).image = Image::Unasked;
                 let container = spec.containers[usize::from(index)].name.clone();
                 Input::ImageFailed { container, edition: 0, reason: "ErrImagePull".into(), message: message() }
             }
-            What::Starts(index) => {
+            StepKind::Starts(index) => {
                 let process = self.process_mut(index);
                 process.life = Life::Running;
-                return Outcome::News(News::Started(index, process.attempt));
+                return Outcome::News(RunEvent::Started(index, process.attempt));
             }
-            What::StartRefused(index) => {
+            StepKind::StartRefused(index) => {
                 let process = self.process_mut(index);
                 process.life = Life::Absent;
                 process.unanswered &= lost;
                 let instance = instance(index, process);
                 Input::StartFailed { instance, reason: "StartError".into(), message: message() }
             }
-            What::Exits(index, code) => return self.exits(index, code),
-            What::HookEnds(index, kind, well) => {
+            StepKind::Exits(index, code) => return self.exits(index, code),
+            StepKind::HookEnds(index, kind, well) => {
                 let ending = if well { Ending::Well } else { Ending::Failed };
                 let process = self.process_mut(index);
                 *process.hook_mut(kind) = HookLife::Ended(ending, false);
-                return Outcome::News(News::HookEnded(index, process.attempt, kind, ending));
+                return Outcome::News(RunEvent::HookEnded(index, process.attempt, kind, ending));
             }
-            What::ProbeFails(index) => {
+            StepKind::ProbeFails(index) => {
                 let deadline = self.now + spec.grace;
                 let process = self.process_mut(index);
                 process.own_deadline = process.own_deadline.or(Some(deadline));
                 let instance = instance(index, process);
                 Input::ProbeChanged { instance, probe: Probe::Liveness, passing: false }
             }
-            What::Removed => {
+            StepKind::Removed => {
                 self.lose_processes();
                 self.sandbox = Sandbox::Absent;
                 Input::SandboxRemoved
             }
-            What::RemovalRefused => {
+            StepKind::RemovalRefused => {
                 self.sandbox = Sandbox::There;
                 Input::SandboxRemovalFailed { message: message() }
             }
-            What::ObjectDeleted => {
+            StepKind::ObjectDeleted => {
                 self.deleting = false;
                 self.object = Object::Gone;
                 Input::ObjectDeleted
             }
-            What::DeleteRefused => {
+            StepKind::DeleteRefused => {
                 self.deleting = false;
                 Input::ObjectDeleteFailed { message: message() }
             }
-            What::CutDone
-            | What::CutRefused
-            | What::Acked
-            | What::Quiet
-            | What::Settled
-            | What::Drained
-            | What::Connected
-            | What::AppDone
-            | What::Rerouted(_)
-            | What::Reached(_) => {
+            StepKind::CutDone
+            | StepKind::CutRefused
+            | StepKind::Acked
+            | StepKind::Quiet
+            | StepKind::Settled
+            | StepKind::Drained
+            | StepKind::Connected
+            | StepKind::AppDone
+            | StepKind::Rerouted(_)
+            | StepKind::Reached(_) => {
                 let news = self.traffic.answer(self.now, what, lost);
                 return news.map_or(Outcome::Silence, Outcome::Input);
             }
-            What::Arrives(at) => return Outcome::News(self.news.remove(usize::from(at))),
-            What::Looks => match self.object {
+            StepKind::Arrives(at) => return Outcome::News(self.news.remove(usize::from(at))),
+            StepKind::Looks => match self.object {
                 Object::Gone => Input::ObjectGone,
                 Object::Leaving { asked_at, grace } => {
                     // Stored times are whole seconds, so whoever finds one adds a second.
@@ -353,19 +353,19 @@ impl World {
                 }
                 Object::Stays => return Outcome::Silence,
             },
-            What::SandboxLost => {
+            StepKind::SandboxLost => {
                 self.lose_processes();
                 self.sandbox = Sandbox::Absent;
                 return Outcome::Silence;
             }
-            What::SandboxDies(index) => {
+            StepKind::SandboxDies(index) => {
                 let instance = instance(index, self.process(index));
                 self.lose_processes();
                 self.sandbox = Sandbox::Absent;
                 Input::SandboxLost { instance }
             }
-            What::Wake => Input::TimePassed,
-            What::Pause | What::Crash | What::Returns => return Outcome::Silence,
+            StepKind::Wake => Input::TimePassed,
+            StepKind::Pause | StepKind::Crash | StepKind::Returns => return Outcome::Silence,
         })
     }
 
@@ -386,8 +386,8 @@ impl World {
                     (_, life @ (HookLife::Idle | HookLife::Alone(_) | HookLife::Ended(_, true))) => life,
                 };
             }
-            if process.signal == Asked::Yes {
-                process.signal = Asked::Doubtful;
+            if process.signal == SignalAsked::Yes {
+                process.signal = SignalAsked::Doubtful;
             }
             process.asked_at = None;
         }
@@ -436,19 +436,19 @@ impl World {
     }
 
     /// The worker is told.
-    pub fn told(&mut self, spec: &PodSpec, news: News) -> Input {
+    pub fn told(&mut self, spec: &PodSpec, news: RunEvent) -> Input {
         let instance =
             |index: Index, attempt| Instance { name: spec.containers[usize::from(index)].name.clone(), attempt };
         match news {
-            News::Started(index, attempt) => {
+            RunEvent::Started(index, attempt) => {
                 self.run(index, attempt, |process| (process.start_told, process.unanswered) = (true, false));
                 Input::Started { instance: instance(index, attempt), wall: WALL }
             }
-            News::Exited(index, attempt, code) => {
+            RunEvent::Exited(index, attempt, code) => {
                 self.run(index, attempt, |process| (process.exit_told, process.unanswered) = (true, false));
                 Input::Exited { instance: instance(index, attempt), exit: exit(code) }
             }
-            News::HookEnded(index, attempt, kind, ending) => {
+            RunEvent::HookEnded(index, attempt, kind, ending) => {
                 let own_deadline = self.now + spec.grace;
                 self.run(index, attempt, |process| {
                     if let HookLife::Ended(_, told) = process.hook_mut(kind) {
@@ -460,18 +460,18 @@ impl World {
                 });
                 Input::HookFinished { instance: instance(index, attempt), kind, outcome: ending.outcome() }
             }
-            News::SignalAnswered(index, attempt, signal, took) => {
+            RunEvent::SignalAnswered(index, attempt, signal, took) => {
                 let now = self.now;
                 self.run(index, attempt, |process| {
-                    if took == Took::Now && !process.killed && process.signal != Asked::Answered {
+                    if took == SignalTaken::Now && !process.killed && process.signal != SignalAsked::Answered {
                         process.noticed_at = Some(now);
                     }
-                    (process.signal, process.asked_at) = (Asked::Answered, None);
+                    (process.signal, process.asked_at) = (SignalAsked::Answered, None);
                 });
                 let delivery = match took {
-                    Took::Nobody => Delivery::AlreadyGone,
-                    Took::Now => Delivery::Delivered,
-                    Took::Before(at) => Delivery::DeliveredBefore { at },
+                    SignalTaken::Nobody => Delivery::AlreadyGone,
+                    SignalTaken::Now => Delivery::Delivered,
+                    SignalTaken::Before(at) => Delivery::DeliveredBefore { at },
                 };
                 Input::SignalAnswered {
                     instance: instance(index, attempt),
@@ -483,7 +483,7 @@ impl World {
     }
 
     /// News sets out.
-    pub fn send(&mut self, news: News) {
+    pub fn send(&mut self, news: RunEvent) {
         // In no order: the same news in another order is the same state.
         let at = self.news.partition_point(|other| *other < news);
         self.news.insert(at, news);
@@ -523,13 +523,13 @@ impl World {
             if let HookLife::Running(_) = process.hook(kind) {
                 // It dies with its container, and whoever waits for it is told so, a little too late.
                 *process.hook_mut(kind) = HookLife::Ended(Ending::Failed, false);
-                died.push(News::HookEnded(index, attempt, kind, Ending::Failed));
+                died.push(RunEvent::HookEnded(index, attempt, kind, Ending::Failed));
             }
         }
         if self.agent {
             died.into_iter().for_each(|news| self.send(news));
         }
-        Outcome::News(News::Exited(index, attempt, code))
+        Outcome::News(RunEvent::Exited(index, attempt, code))
     }
 
     fn lose_processes(&mut self) {

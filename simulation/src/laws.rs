@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::machine::plan_name;
 use crate::scenario::{ContainerPlan, Deed, HookPlan, PodPlan, Profile, Restart, Role, Scenario, Script};
-use crate::trace::{Line, Run, Shown, What};
+use crate::trace::{Run, Shown, TraceEvent, TraceLine};
 
 /// What must hold.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -231,7 +231,7 @@ struct Fold<'a> {
 }
 
 /// Every law that a trace breaks.
-pub fn check(scenario: &Scenario, trace: &[Line]) -> Vec<Broken> {
+pub fn check(scenario: &Scenario, trace: &[TraceLine]) -> Vec<Broken> {
     let mut fold = Fold {
         scenario,
         pods: BTreeMap::new(),
@@ -319,24 +319,24 @@ impl Fold<'_> {
         init_failed || self.earliest(who, run).is_some()
     }
 
-    fn take(&mut self, line: &Line) {
+    fn take(&mut self, line: &TraceLine) {
         let (at, who) = (line.at, line.who.as_str());
         match &line.what {
-            What::Life(number) => {
+            TraceEvent::Life(number) => {
                 (self.life, self.life_begun) = (*number, at);
                 self.served = false;
                 self.there = self.pods.iter().filter_map(|(who, pod)| Some((who.clone(), pod.object?))).collect();
                 self.pods.values_mut().for_each(|pod| (pod.seen_in_life, pod.heard) = (false, None));
             }
-            What::Crash(_) => self.end_life(at),
-            What::User(_) => self.user(at, who, line),
-            What::Request(_) => self.served = true,
-            What::Heard => _ = self.pods.entry(who.to_owned()).or_default().heard.get_or_insert(at),
-            What::NodeFailed(why) => self.breaks(Law::TheNodeWorks, at, who, why.clone()),
-            What::Api(_) | What::ApiGone if who.starts_with("mirror:") => {}
-            What::Api(shown) => self.shown(at, who, shown),
-            What::ApiGone => self.gone(at, who),
-            What::Sandbox => {
+            TraceEvent::Crash(_) => self.end_life(at),
+            TraceEvent::User(_) => self.user(at, who, line),
+            TraceEvent::Request(_) => self.served = true,
+            TraceEvent::Heard => _ = self.pods.entry(who.to_owned()).or_default().heard.get_or_insert(at),
+            TraceEvent::NodeFailed(why) => self.breaks(Law::TheNodeWorks, at, who, why.clone()),
+            TraceEvent::Api(_) | TraceEvent::ApiGone if who.starts_with("mirror:") => {}
+            TraceEvent::Api(shown) => self.shown(at, who, shown),
+            TraceEvent::ApiGone => self.gone(at, who),
+            TraceEvent::Sandbox => {
                 let is_static = self.plan(who).is_some_and(|plan| plan.is_static);
                 let other =
                     self.pods.iter().find(|(it, pod)| pod.sandbox && plan_name(it) == plan_name(who) && *it != who);
@@ -346,32 +346,32 @@ impl Fold<'_> {
                 }
                 self.pods.entry(who.to_owned()).or_default().sandbox = true;
             }
-            What::SandboxGone { alive } => {
+            TraceEvent::SandboxGone { alive } => {
                 if *alive > 0 {
                     self.breaks(Law::RemovedWhenEmpty, at, who, format!("{alive} were alive"));
                 }
                 self.pods.entry(who.to_owned()).or_default().sandbox = false;
             }
-            What::ShutDown => {
+            TraceEvent::ShutDown => {
                 let alive = self.pods.iter().find(|(_, pod)| pod.runs.values().any(RunFacts::is_alive));
                 if let Some((other, _)) = alive {
                     let other = other.clone();
                     self.breaks(Law::AllEndsWell, at, &other, "it runs after the shutdown");
                 }
             }
-            What::StartAsked(run) => self.start_asked(at, who, run),
-            What::Started(run) => self.started(at, who, run),
-            What::Refused(run) => self.run(who, run).refused = true,
-            What::Hook(run, hook) if hook == "preStop" => self.run(who, run).pre_stop = Some((at, None)),
-            What::HookEnd(run, hook, _) | What::HookCancelled(run, hook) if hook == "preStop" => {
+            TraceEvent::StartAsked(run) => self.start_asked(at, who, run),
+            TraceEvent::Started(run) => self.started(at, who, run),
+            TraceEvent::Refused(run) => self.run(who, run).refused = true,
+            TraceEvent::Hook(run, hook) if hook == "preStop" => self.run(who, run).pre_stop = Some((at, None)),
+            TraceEvent::HookEnd(run, hook, _) | TraceEvent::HookCancelled(run, hook) if hook == "preStop" => {
                 if let Some((_, end)) = &mut self.run(who, run).pre_stop {
                     *end = Some(at);
                 }
             }
-            What::HookEnd(run, _, false) => self.run(who, run).post_failed = true,
-            What::Hook(..) | What::HookEnd(..) | What::HookCancelled(..) => {}
-            What::Signal(run, number) => self.signal(at, who, run, *number),
-            What::SignalAgain(run, _) => {
+            TraceEvent::HookEnd(run, _, false) => self.run(who, run).post_failed = true,
+            TraceEvent::Hook(..) | TraceEvent::HookEnd(..) | TraceEvent::HookCancelled(..) => {}
+            TraceEvent::Signal(run, number) => self.signal(at, who, run, *number),
+            TraceEvent::SignalAgain(run, _) => {
                 // A driver that broke asks again, as another agent would.
                 let life = self.life;
                 let same = self.run(who, run).signal.is_some_and(|(_, asked)| asked == life);
@@ -379,8 +379,8 @@ impl Fold<'_> {
                     self.breaks(Law::SignalOnce, at, who, format!("{run} was asked twice by one agent"));
                 }
             }
-            What::Kill(run) => self.kill(at, who, run),
-            What::Exit(run, code) => {
+            TraceEvent::Kill(run) => self.kill(at, who, run),
+            TraceEvent::Exit(run, code) => {
                 let limit = 100 + slack(self.scenario, 10);
                 let facts = self.run(who, run);
                 let leaks = matches!(facts.pre_stop, Some((_, None)));
@@ -398,8 +398,8 @@ impl Fold<'_> {
         }
     }
 
-    fn user(&mut self, at: u64, who: &str, line: &Line) {
-        let What::User(words) = &line.what else { return };
+    fn user(&mut self, at: u64, who: &str, line: &TraceLine) {
+        let TraceEvent::User(words) = &line.what else { return };
         if words.starts_with("shutdown") {
             self.shutdown.get_or_insert(at);
         } else if words.starts_with("edit") || words.starts_with("remove") {

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::clock::{BOOT_MS, now_ms, wall_of_ms};
 use crate::dice::dice;
 use crate::scenario::{ContainerPlan, HookPlan, Scenario, Script};
-use crate::trace::{Line, Run, What};
+use crate::trace::{Run, TraceEvent, TraceLine};
 
 /// The machine, and who plays on it.
 pub struct Machine {
@@ -43,7 +43,7 @@ pub struct Life {
 #[derive(Default)]
 struct Inner {
     life: u64,
-    trace: Vec<Line>,
+    trace: Vec<TraceLine>,
     sandboxes: BTreeMap<String, Pod>,
     /// What happens by itself, by time and by turn.
     agenda: BTreeMap<(u64, u64), Due>,
@@ -110,7 +110,7 @@ impl Machine {
         inner.advance(now_ms());
         let (told, events) = mpsc::unbounded_channel();
         inner.events = Some(told);
-        inner.note("-", What::Life(number));
+        inner.note("-", TraceEvent::Life(number));
         let life = Life { machine: Arc::clone(self), number, crash: Arc::default(), agenda: Arc::default() };
         (life, events)
     }
@@ -120,17 +120,17 @@ impl Machine {
         let mut inner = self.lock();
         inner.events = None;
         if let Some(seam) = inner.crashed_at.take() {
-            inner.note("-", What::Crash(seam));
+            inner.note("-", TraceEvent::Crash(seam));
         }
     }
 
     /// Adds to the trace.
-    pub fn note(&self, who: &str, what: What) {
+    pub fn note(&self, who: &str, what: TraceEvent) {
         self.lock().note(who, what);
     }
 
     /// Everything that happened.
-    pub fn trace(&self) -> Vec<Line> {
+    pub fn trace(&self) -> Vec<TraceLine> {
         self.lock().trace.clone()
     }
 
@@ -266,7 +266,7 @@ impl Life {
                 let plan = plan_name(&spec.name).to_owned();
                 let (containers, hooks) = (BTreeMap::new(), BTreeMap::new());
                 inner.sandboxes.insert(spec.uid.0.clone(), Pod { spec: spec.clone(), plan, containers, hooks });
-                inner.note(&label, What::Sandbox);
+                inner.note(&label, TraceEvent::Sandbox);
             }
         });
         Self::alive(made).await;
@@ -277,13 +277,13 @@ impl Life {
         let answer = self.with(|inner, scenario| {
             let plan = inner.sandboxes.get(&uid.0)?.plan.clone();
             let label = inner.label(&uid.0, &plan);
-            inner.note(&label, What::StartAsked(run(id)));
+            inner.note(&label, TraceEvent::StartAsked(run(id)));
             let plan_of = scenario.plan(&plan)?.containers.iter().find(|plan| plan.name == id.name)?;
             let refused = inner.refusals.entry((plan, id.name.clone())).or_default();
             let refuses = *refused < plan_of.refusals;
             if refuses {
                 *refused += 1;
-                inner.note(&label, What::Refused(run(id)));
+                inner.note(&label, TraceEvent::Refused(run(id)));
             }
             Some(refuses)
         });
@@ -309,7 +309,7 @@ impl Life {
                 killed: false,
             };
             pod.containers.insert(id.clone(), container);
-            inner.note(&label, What::Started(run(id)));
+            inner.note(&label, TraceEvent::Started(run(id)));
             if let Script::Itself(after, code) = plan.script {
                 inner.due(now + after, Due::Exit { uid: uid.0.clone(), id: id.clone(), code, signal: None });
             }
@@ -328,11 +328,11 @@ impl Life {
             let Some(container) = pod.containers.get_mut(id).filter(|it| it.exit.is_none()) else { return Sent::Gone };
             if let Some(before) = container.signals.get(&number) {
                 let before = BOOT_MS + *before;
-                inner.note(&label, What::SignalAgain(run(id), number));
+                inner.note(&label, TraceEvent::SignalAgain(run(id), number));
                 return Sent::Before(before);
             }
             container.signals.insert(number, now);
-            inner.note(&label, What::Signal(run(id), number));
+            inner.note(&label, TraceEvent::Signal(run(id), number));
             let ends = match plan.map(|plan| plan.script) {
                 Some(Script::Term(after)) => Some((after, 0)),
                 Some(Script::Itself(..)) => Some((0, 143)),
@@ -357,7 +357,7 @@ impl Life {
             };
             if !container.killed {
                 container.killed = true;
-                inner.note(&label, What::Kill(run(id)));
+                inner.note(&label, TraceEvent::Kill(run(id)));
                 inner.due(now + 1, Due::Exit { uid: uid.0.clone(), id: id.clone(), code: 137, signal: Some(9) });
             }
             true
@@ -381,7 +381,7 @@ impl Life {
             let plan = scenario.plan(&pod.plan).and_then(|plan| plan.containers.iter().find(|it| it.name == id.name));
             let plan = plan.and_then(|plan| if hook == "preStop" { plan.pre_stop } else { plan.post_start });
             pod.hooks.insert(key, None);
-            inner.note(&label, What::Hook(run(id), hook.to_owned()));
+            inner.note(&label, TraceEvent::Hook(run(id), hook.to_owned()));
             let (after, code) = match plan {
                 Some(HookPlan::Takes(after)) => (after, 0),
                 Some(HookPlan::Fails(after)) => (after, 1),
@@ -412,7 +412,7 @@ impl Life {
                 inner.exit(&uid.0, id, 137, Some(9), now_ms());
             }
             inner.sandboxes.remove(&uid.0);
-            inner.note(&label, What::SandboxGone { alive: alive.len() });
+            inner.note(&label, TraceEvent::SandboxGone { alive: alive.len() });
         });
         Self::alive(answer).await;
     }
@@ -472,12 +472,12 @@ impl Pod {
 }
 
 impl Inner {
-    fn note(&mut self, who: &str, what: What) {
+    fn note(&mut self, who: &str, what: TraceEvent) {
         self.note_at(now_ms(), who, what);
     }
 
-    fn note_at(&mut self, at: u64, who: &str, what: What) {
-        self.trace.push(Line { at, who: who.to_owned(), what });
+    fn note_at(&mut self, at: u64, who: &str, what: TraceEvent) {
+        self.trace.push(TraceLine { at, who: who.to_owned(), what });
     }
 
     fn label(&mut self, uid: &str, name: &str) -> String {
@@ -518,7 +518,7 @@ impl Inner {
         let open = pod.hooks.iter().filter(|((of, _), outcome)| of == id && outcome.is_none());
         let open: Vec<String> = open.map(|((_, hook), _)| hook.clone()).collect();
         let label = self.labels.get(uid).cloned().unwrap_or_default();
-        self.note_at(at, &label, What::Exit(run(id), code));
+        self.note_at(at, &label, TraceEvent::Exit(run(id), code));
         for hook in open {
             self.end_hook_at(uid, id, &hook, HookRecord::Cancelled, at);
         }
@@ -535,9 +535,9 @@ impl Inner {
         *open = Some(outcome.clone());
         let label = self.labels.get(uid).cloned().unwrap_or_default();
         let what = match &outcome {
-            HookRecord::Cancelled => What::HookCancelled(run(id), hook.to_owned()),
-            HookRecord::Exited { code, .. } => What::HookEnd(run(id), hook.to_owned(), *code == 0),
-            HookRecord::Failed { .. } => What::HookEnd(run(id), hook.to_owned(), false),
+            HookRecord::Cancelled => TraceEvent::HookCancelled(run(id), hook.to_owned()),
+            HookRecord::Exited { code, .. } => TraceEvent::HookEnd(run(id), hook.to_owned(), *code == 0),
+            HookRecord::Failed { .. } => TraceEvent::HookEnd(run(id), hook.to_owned(), false),
         };
         self.note_at(at, &label, what);
         let hook = hook.to_owned();

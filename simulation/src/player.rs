@@ -23,7 +23,7 @@ const STORY_SECONDS_MAX: u32 = 60;
 
 /// How a story went, as it is told between processes.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct StoryResult {
     /// The story.
     pub scenario: Scenario,
     /// What happened, line by line.
@@ -52,7 +52,7 @@ impl Player {
     }
 
     /// Plays a story, with this bug in the agent.
-    pub fn play(&mut self, scenario: &Scenario, flaw: Option<Flaw>) -> io::Result<Told> {
+    pub fn play(&mut self, scenario: &Scenario, flaw: Option<Flaw>) -> io::Result<StoryResult> {
         let flaw = flaw.map_or("-".to_owned(), |flaw| format!("{flaw:?}"));
         writeln!(self.orders, "{flaw} {scenario}")?;
         self.orders.flush()?;
@@ -74,7 +74,7 @@ impl Player {
             broken.push(Broken { law: Law::TheNodeWorks, at: 0, who: "-".to_owned(), how: how.to_owned() });
         }
         let seams = list(&told["seams"]).iter().map(text).collect();
-        Ok(Told { scenario: scenario.clone(), trace: text(&told["trace"]), seams, broken })
+        Ok(StoryResult { scenario: scenario.clone(), trace: text(&told["trace"]), seams, broken })
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::flaws::Flaw;
 use crate::laws::Law;
-use crate::player::{Player, Told};
+use crate::player::{Player, StoryResult};
 use crate::scenario::{Crash, Scenario};
 use crate::shrink::shrink;
 
@@ -16,7 +16,7 @@ pub fn play_all<T: Send>(
     program: &Path,
     scenarios: &[Scenario],
     flaw: Option<Flaw>,
-    keep: impl Fn(Told) -> (Option<T>, bool) + Sync,
+    keep: impl Fn(StoryResult) -> (Option<T>, bool) + Sync,
 ) -> Vec<T> {
     let (next, enough) = (AtomicUsize::new(0), AtomicBool::new(false));
     let kept = Mutex::new(Vec::new());
@@ -46,7 +46,7 @@ pub fn play_all<T: Send>(
 }
 
 /// The stories among these that break a law.
-pub fn broken(program: &Path, scenarios: &[Scenario]) -> Vec<Told> {
+pub fn broken(program: &Path, scenarios: &[Scenario]) -> Vec<StoryResult> {
     play_all(program, scenarios, None, |told| ((!told.broken.is_empty()).then_some(told), false))
 }
 
@@ -65,7 +65,7 @@ pub fn crash_points(program: &Path, scenario: &Scenario, down_ms: u64) -> Vec<Sc
 }
 
 /// What a person needs to know of a story that broke a law: the law, the smallest story, its trace, and how to see it again.
-pub fn report(program: &Path, told: &Told, flaw: Option<Flaw>) -> String {
+pub fn report(program: &Path, told: &StoryResult, flaw: Option<Flaw>) -> String {
     let Some(first) = told.broken.first() else { return "no law was broken".to_owned() };
     let mut player = Player::start(program).expect("the program is there");
     let mut laws = |scenario: &Scenario| -> Vec<Law> {

@@ -4,13 +4,13 @@ use std::fmt;
 
 /// One thing that happened.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Line {
+pub struct TraceLine {
     /// Milliseconds since the world began.
     pub at: u64,
     /// To whom: a pod, or `-`.
     pub who: String,
     /// What.
-    pub what: What,
+    pub what: TraceEvent,
 }
 
 /// One run of a container.
@@ -47,7 +47,7 @@ pub struct Shown {
 
 /// What can happen.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum What {
+pub enum TraceEvent {
     /// An agent starts, by its number.
     Life(u64),
     /// The agent dies at this seam.
@@ -92,27 +92,27 @@ pub enum What {
     NodeFailed(String),
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for TraceLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>6}.{:03}  {:<4} ", self.at / 1000, self.at % 1000, self.who)?;
         match &self.what {
-            What::Life(number) => write!(f, "agent {number} starts"),
-            What::Crash(seam) => write!(f, "agent dies at {seam}"),
-            What::User(act) => write!(f, "user: {act}"),
-            What::Sandbox => f.write_str("sandbox made"),
-            What::SandboxGone { alive: 0 } => f.write_str("sandbox removed"),
-            What::SandboxGone { alive } => write!(f, "sandbox removed with {alive} alive"),
-            What::StartAsked(run) => write!(f, "{run} is to start"),
-            What::Started(run) => write!(f, "{run} started"),
-            What::Refused(run) => write!(f, "{run} cannot be started"),
-            What::Hook(run, hook) => write!(f, "{run} {hook} begins"),
-            What::HookEnd(run, hook, well) => write!(f, "{run} {hook} {}", if *well { "ends" } else { "fails" }),
-            What::HookCancelled(run, hook) => write!(f, "{run} {hook} is cut off"),
-            What::Signal(run, number) => write!(f, "{run} gets signal {number}"),
-            What::SignalAgain(run, number) => write!(f, "{run} had signal {number} already"),
-            What::Kill(run) => write!(f, "{run} is killed"),
-            What::Exit(run, code) => write!(f, "{run} exited with {code}"),
-            What::Api(shown) => {
+            TraceEvent::Life(number) => write!(f, "agent {number} starts"),
+            TraceEvent::Crash(seam) => write!(f, "agent dies at {seam}"),
+            TraceEvent::User(act) => write!(f, "user: {act}"),
+            TraceEvent::Sandbox => f.write_str("sandbox made"),
+            TraceEvent::SandboxGone { alive: 0 } => f.write_str("sandbox removed"),
+            TraceEvent::SandboxGone { alive } => write!(f, "sandbox removed with {alive} alive"),
+            TraceEvent::StartAsked(run) => write!(f, "{run} is to start"),
+            TraceEvent::Started(run) => write!(f, "{run} started"),
+            TraceEvent::Refused(run) => write!(f, "{run} cannot be started"),
+            TraceEvent::Hook(run, hook) => write!(f, "{run} {hook} begins"),
+            TraceEvent::HookEnd(run, hook, well) => write!(f, "{run} {hook} {}", if *well { "ends" } else { "fails" }),
+            TraceEvent::HookCancelled(run, hook) => write!(f, "{run} {hook} is cut off"),
+            TraceEvent::Signal(run, number) => write!(f, "{run} gets signal {number}"),
+            TraceEvent::SignalAgain(run, number) => write!(f, "{run} had signal {number} already"),
+            TraceEvent::Kill(run) => write!(f, "{run} is killed"),
+            TraceEvent::Exit(run, code) => write!(f, "{run} exited with {code}"),
+            TraceEvent::Api(shown) => {
                 write!(f, "api: {}{}", shown.phase, if shown.ready { ", ready" } else { "" })?;
                 if let Some((at, grace)) = shown.deletion {
                     write!(f, ", to be gone at {}.{:03} (grace {grace} s)", at / 1000, at % 1000)?;
@@ -121,20 +121,20 @@ impl fmt::Display for Line {
                 shown.ended.iter().try_for_each(|(run, code)| write!(f, ", {run} ended with {code}"))?;
                 write!(f, " @{}", shown.revision)
             }
-            What::ApiGone => f.write_str("api: gone"),
-            What::Heard => f.write_str("the node hears that it is to go"),
-            What::Request(words) => write!(f, "request {words}"),
-            What::ShutDown => f.write_str("every pod has left; the node may go down"),
-            What::NodeFailed(why) => write!(f, "the node failed: {why}"),
+            TraceEvent::ApiGone => f.write_str("api: gone"),
+            TraceEvent::Heard => f.write_str("the node hears that it is to go"),
+            TraceEvent::Request(words) => write!(f, "request {words}"),
+            TraceEvent::ShutDown => f.write_str("every pod has left; the node may go down"),
+            TraceEvent::NodeFailed(why) => write!(f, "the node failed: {why}"),
         }
     }
 }
 
 /// All of it, or what concerns one pod.
-pub fn render(trace: &[Line], who: Option<&str>) -> String {
-    let shown = |line: &&Line| {
-        who.is_none_or(|who| line.who == who || matches!(line.what, What::Life(_) | What::Crash(_)))
-            && (who.is_none() || !matches!(line.what, What::Request(_)))
+pub fn render(trace: &[TraceLine], who: Option<&str>) -> String {
+    let shown = |line: &&TraceLine| {
+        who.is_none_or(|who| line.who == who || matches!(line.what, TraceEvent::Life(_) | TraceEvent::Crash(_)))
+            && (who.is_none() || !matches!(line.what, TraceEvent::Request(_)))
     };
     trace.iter().filter(shown).map(|line| format!("{line}\n")).collect()
 }

@@ -13,7 +13,7 @@ use tokio::time::Sleep;
 
 use crate::machine::Life;
 use crate::scenario::Profile;
-use crate::trace::What;
+use crate::trace::TraceEvent;
 
 /// The node's way to the API.
 #[derive(Clone)]
@@ -65,7 +65,7 @@ impl tower::Service<Request<ClientBody>> for Wire {
             let lossy = life.machine.scenario.profile == Profile::Lossy && !is_event;
             let mut chance = life.chance(place, &who);
             let (loses_request, loses_answer) = (lossy && chance.once_in(12), lossy && chance.once_in(12));
-            let words = |end: &str| What::Request(format!("{} {path} {end}", place.trim_start_matches("api.")));
+            let words = |end: &str| TraceEvent::Request(format!("{} {path} {end}", place.trim_start_matches("api.")));
             if loses_request {
                 life.machine.note(&who, words("is lost"));
                 return Err("the request is lost".into());

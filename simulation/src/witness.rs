@@ -5,7 +5,7 @@ use store::{Change, Object, Store};
 
 use crate::clock::ms_of_wall;
 use crate::machine::Life;
-use crate::trace::{Run, Shown, What};
+use crate::trace::{Run, Shown, TraceEvent};
 
 /// Notes every change of a pod from now on, and what is there already.
 pub async fn watch(life: Life, store: Store) {
@@ -18,7 +18,7 @@ pub async fn watch(life: Life, store: Store) {
             Change::Added(object) | Change::Modified { after: object, .. } => note(&life, &object),
             Change::Deleted { last, .. } => {
                 let value = last.value();
-                life.machine.note(&label(&life, &value), What::ApiGone);
+                life.machine.note(&label(&life, &value), TraceEvent::ApiGone);
             }
         }
     }
@@ -26,7 +26,7 @@ pub async fn watch(life: Life, store: Store) {
 
 fn note(life: &Life, object: &Object) {
     let value = object.value();
-    life.machine.note(&label(life, &value), What::Api(shown(&value, object.revision.0)));
+    life.machine.note(&label(life, &value), TraceEvent::Api(shown(&value, object.revision.0)));
 }
 
 /// A mirror goes by the UID of the pod that it shows.
@@ -80,7 +80,7 @@ pub fn heard(life: &Life, frame: &[u8]) {
         let Ok(event) = serde_json::from_slice::<Value>(line) else { continue };
         let object = &event["object"];
         if object["kind"] == "Pod" && object["metadata"]["deletionTimestamp"].is_string() {
-            life.machine.note(&label(life, object), What::Heard);
+            life.machine.note(&label(life, object), TraceEvent::Heard);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DeleteParams, PostParams};
 use node::pressure::{EvictionConfig, ImageCollection};
-use node::{Farewell, Files, Memory, Node, NodeConfig};
+use node::{Files, MemoryVolumes, Node, NodeConfig, ShutdownGrace};
 use serde_json::{Value, json};
 use server::{Identity, NoNodes, Server, ServerConfig, TokenKey};
 use store::{Store, Window};
@@ -18,7 +18,7 @@ use crate::laws::{self, Broken};
 use crate::machine::{Life, Machine};
 use crate::runtime::FakeRuntime;
 use crate::scenario::{Act, ContainerPlan, Deed, HookPlan, PodPlan, Restart, Role, Scenario};
-use crate::trace::{Line, What};
+use crate::trace::{TraceEvent, TraceLine};
 use crate::wire::Wire;
 use crate::{clock, stand_in, witness};
 
@@ -35,7 +35,7 @@ pub struct Outcome {
     /// The story.
     pub scenario: Scenario,
     /// What happened.
-    pub trace: Vec<Line>,
+    pub trace: Vec<TraceLine>,
     /// Every seam that was passed.
     pub seams: Vec<String>,
     /// The laws that were broken.
@@ -141,7 +141,7 @@ async fn live(life: Life, events: tokio::sync::mpsc::UnboundedReceiver<runtime_a
     let opened = Store::open_in_line(&machine.disk.join("store"), window, Arc::clone(&pause));
     let (store, serving) = match opened {
         Ok(opened) => opened,
-        Err(error) => return machine.note("-", What::NodeFailed(format!("store: {error}"))),
+        Err(error) => return machine.note("-", TraceEvent::NodeFailed(format!("store: {error}"))),
     };
     tokio::spawn(serving);
     tokio::spawn(witness::watch(life.clone(), store.clone()));
@@ -156,7 +156,7 @@ async fn live(life: Life, events: tokio::sync::mpsc::UnboundedReceiver<runtime_a
     .await;
     let server = match server {
         Ok(server) => server,
-        Err(error) => return machine.note("-", What::NodeFailed(format!("server: {error}"))),
+        Err(error) => return machine.note("-", TraceEvent::NodeFailed(format!("server: {error}"))),
     };
     let wire = Wire { api: server.service_as(Identity::node(NODE)), life: life.clone() };
     let client = kube::Client::new(wire, "default");
@@ -164,7 +164,7 @@ async fn live(life: Life, events: tokio::sync::mpsc::UnboundedReceiver<runtime_a
     let runtime = Arc::new(FakeRuntime::new(life.clone(), events));
     let mut node = match Node::start(config(&machine, pause), runtime, client).await {
         Ok(node) => node,
-        Err(error) => return machine.note("-", What::NodeFailed(node_words(&error))),
+        Err(error) => return machine.note("-", TraceEvent::NodeFailed(node_words(&error))),
     };
     let users = act(&life, &admin, &node);
     let story = async {
@@ -180,7 +180,7 @@ async fn live(life: Life, events: tokio::sync::mpsc::UnboundedReceiver<runtime_a
         // Nothing of the node may have ended by itself.
         let failed = tokio::time::timeout(Duration::from_millis(1), node.failed()).await;
         if let Ok(error) = failed {
-            machine.note("-", What::NodeFailed(error.to_string()));
+            machine.note("-", TraceEvent::NodeFailed(error.to_string()));
         }
     }
 }
@@ -207,7 +207,7 @@ fn config(machine: &Machine, pause: timeline::Pause) -> NodeConfig {
     NodeConfig {
         name: NODE.to_owned(),
         address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
-        memory: Memory::of_dir(&machine.disk.join("memory")).expect("a folder in memory"),
+        memory: MemoryVolumes::of_dir(&machine.disk.join("memory")).expect("a folder in memory"),
         images: data_dir.clone(),
         data_dir,
         eviction: EvictionConfig { thresholds: Vec::new(), most_grace: None, linger: Duration::ZERO },
@@ -253,7 +253,7 @@ async fn perform(machine: &Machine, admin: &kube::Client, node: &Node<FakeRuntim
         Deed::Create(pod) | Deed::Delete(pod, _) | Deed::Edit(pod) | Deed::Remove(pod) => pod.as_str(),
         Deed::ShutDown => "-",
     };
-    machine.note(who, What::User(act.to_string()));
+    machine.note(who, TraceEvent::User(act.to_string()));
     let plan = machine.scenario.plan(who);
     let file = machine.disk.join("manifests").join(format!("{who}.json"));
     match (&act.deed, plan) {
@@ -271,7 +271,7 @@ async fn perform(machine: &Machine, admin: &kube::Client, node: &Node<FakeRuntim
             match pods.create(&PostParams::default(), &pod).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
-                Err(error) => machine.note(who, What::NodeFailed(format!("create: {error}"))),
+                Err(error) => machine.note(who, TraceEvent::NodeFailed(format!("create: {error}"))),
             }
         }
         (Deed::Delete(name, grace), _) => {
@@ -280,14 +280,14 @@ async fn perform(machine: &Machine, admin: &kube::Client, node: &Node<FakeRuntim
             match pods.delete(name, &params).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(error) => machine.note(who, What::NodeFailed(format!("delete: {error}"))),
+                Err(error) => machine.note(who, TraceEvent::NodeFailed(format!("delete: {error}"))),
             }
         }
         (Deed::Edit(_), Some(plan)) => write_manifest(&file, plan, true),
         (Deed::Remove(_), _) => drop(std::fs::remove_file(&file)),
         (Deed::ShutDown, _) => {
-            if node.shut_down_pods(Farewell::FullGrace, |_| {}).await.is_ok() {
-                machine.note("-", What::ShutDown);
+            if node.shut_down_pods(ShutdownGrace::FullGrace, |_| {}).await.is_ok() {
+                machine.note("-", TraceEvent::ShutDown);
             }
         }
         (Deed::Create(_) | Deed::Edit(_), None) => {}

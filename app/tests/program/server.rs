@@ -175,7 +175,7 @@ async fn fill(admin: kube::Client, prefix: String, told: mpsc::UnboundedSender<S
 /// However often the server dies while many want in at once, there are never more than there is room for, and nobody is
 /// missing who was told to be in.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_crash_lets_anybody_past_a_quota() {
+async fn quota_is_never_exceeded_across_server_crashes() {
     const ROOM: usize = 24;
     let dir = tempfile::tempdir().unwrap();
     let mut server = start(dir.path());
@@ -259,7 +259,7 @@ except ssl.SSLError as error:
 "#;
 
 #[test]
-fn nobody_speaks_an_old_tls() {
+fn tls_before_1_2_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let _server = start(dir.path());
     let kubeconfig = kube::config::Kubeconfig::read_from(dir.path().join("admin.kubeconfig")).unwrap();

@@ -101,7 +101,7 @@ async fn ask(client: &kube::Client, dice: &Mutex<Dice>, operations: &[Operation]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_that_can_be_asked_over_https_breaks_the_program() {
+async fn random_https_requests_never_break_the_server_program() {
     let dir = tempfile::tempdir().unwrap();
     let mut server = start(dir.path());
     let client = client(dir.path()).await;
@@ -249,7 +249,7 @@ async fn place_pod(client: &kube::Client) {
 /// [SE-90] Bodies, headers, URLs and queries around every limit, depths beyond what is taken, every verb of every subresource,
 /// and odd words for streams are answers of HTTP.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_too_large_too_deep_or_too_odd_breaks_the_program() {
+async fn oversized_deep_or_malformed_input_never_breaks_the_server_program() {
     const POD: &str = "/api/v1/namespaces/default/pods/placed";
     const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
     let dir = tempfile::tempdir().unwrap();

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_comes_to_what_it_can_use_at_once() {
+    fn pod_requests_are_the_peak_of_init_and_main_containers() {
         let container = |cpu: &str| json!({ "resources": { "requests": { "cpu": cpu } } });
         let mut sidecar = container("100m");
         sidecar["restartPolicy"] = json!("Always");

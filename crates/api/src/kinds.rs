@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_built_as_the_wire_spells_them() {
+    fn kind_names_are_built_as_the_api_spells_them() {
         let lease = find("coordination.k8s.io", "v1", "leases").expect("leases are served");
         assert_eq!(lease.api_version(), "coordination.k8s.io/v1");
         assert_eq!(lease.list_kind(), "LeaseList");

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_read_back_and_empty_removes() {
+    fn metadata_setters_read_back_and_an_empty_value_removes_the_field() {
         let mut object = json!({});
         let at = time::parse("2026-11-15T18:00:44.9Z").unwrap();
         set_name(&mut object, "a");

@@ -9,7 +9,7 @@ pub const NOT_WANTED: &str = "node(s) didn't match Pod's node affinity/selector"
 
 /// A node, as far as pods may ask for it.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct NodeLabels<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its labels.
@@ -22,7 +22,7 @@ pub fn is_particular(spec: &PodSpec) -> bool {
 }
 
 /// Whether a node is among those that a pod with this selector and affinity must be on.
-pub fn wants(selector: &BTreeMap<String, String>, affinity: Option<&Affinity>, place: Place<'_>) -> bool {
+pub fn wants(selector: &BTreeMap<String, String>, affinity: Option<&Affinity>, place: NodeLabels<'_>) -> bool {
     let selected = selector.iter().all(|(key, value)| place.labels.get(key) == Some(value));
     selected && required(affinity).is_none_or(|terms| terms.iter().any(|term| meets(term, place)))
 }
@@ -33,7 +33,7 @@ fn required(affinity: Option<&Affinity>) -> Option<&[NodeSelectorTerm]> {
 }
 
 /// Whether a node meets a term. One without any requirement fits nobody.
-pub fn meets(term: &NodeSelectorTerm, place: Place<'_>) -> bool {
+pub fn meets(term: &NodeSelectorTerm, place: NodeLabels<'_>) -> bool {
     let expressions = term.match_expressions.iter().flatten();
     let fields = term.match_fields.iter().flatten();
     if expressions.clone().next().is_none() && fields.clone().next().is_none() {
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn a_pod_wants_nodes_by_selector_and_by_affinity() {
         let labels = BTreeMap::from([("disk".to_owned(), "ssd".to_owned()), ("cores".to_owned(), "8".to_owned())]);
-        let place = Place { name: "n1", labels: &labels };
+        let place = NodeLabels { name: "n1", labels: &labels };
         let wants = |spec: serde_json::Value| {
             let spec: PodSpec = serde_json::from_value(spec).expect("a spec");
             (is_particular(&spec), wants(&spec.node_selector.unwrap_or_default(), spec.affinity.as_ref(), place))

@@ -65,7 +65,7 @@ fn created(kind: &'static Kind, object: &Value) -> Option<Value> {
 }
 
 #[test]
-fn whatever_a_kind_allows_is_decoded_judged_and_shown() {
+fn random_object_of_any_kind_is_decoded_validated_and_printed() {
     for_many(|dice| {
         let kind = arbitrary::kind(dice);
         let sent = arbitrary::object(dice, kind);
@@ -97,7 +97,7 @@ fn whatever_a_kind_allows_is_decoded_judged_and_shown() {
 }
 
 #[test]
-fn no_bytes_break_a_decoder() {
+fn random_bytes_never_break_a_decoder() {
     let types = [None, Some("application/yaml"), Some("application/vnd.kubernetes.protobuf"), Some("text/plain")];
     for_many(|dice| {
         let kind = arbitrary::kind(dice);

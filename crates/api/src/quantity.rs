@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_number_has_one_spelling() {
+    fn quantity_has_one_canonical_spelling() {
         for (sent, stored) in [
             ("1000m", "1"),
             ("0.5", "500m"),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_round_up() {
+    fn quantity_rounds_up() {
         let q = |s: &str| s.parse::<Quantity>().unwrap();
         assert_eq!((q("1500m").ceil(), q("1Gi").ceil(), q("100u").milli_ceil()), (2, 1 << 30, 1));
         assert!(q("1") == q("1000m") && q("1Ki") > q("1k"));

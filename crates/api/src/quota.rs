@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_has_its_price() {
+    fn quota_cost_is_computed_for_every_kind() {
         assert_eq!(plain(&cost("configmaps", json!({}))), "configmaps=1,count/configmaps=1");
         assert_eq!(plain(&cost("pods", pod("200m"))), "count/pods=1,cpu=200m,pods=1,requests.cpu=200m");
         let mut ended = pod("200m");
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_said_as_upstream_says_it() {
+    fn exceeded_quota_message_is_the_one_of_upstream() {
         let quota = quota(json!({ "hard": { "pods": "2", "requests.cpu": "1", "limits.cpu": "5" } }));
         let mut used = Amounts::default();
         used.add(cost("pods", pod("600m")).at(Timestamp::UNIX_EPOCH));

@@ -10,7 +10,7 @@ use crate::rules::value::{list, word};
 
 /// What is to be done, and to what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked<'a> {
+pub enum RequestedAccess<'a> {
     /// Something that is not an object.
     Path(&'a str),
     /// Objects, or something below one.
@@ -31,15 +31,15 @@ fn has(rule: &Value, key: &str, wanted: &str) -> bool {
 }
 
 /// Whether `rule` allows `verb` on what is asked.
-pub fn grants(rule: &Value, verb: &str, asked: Asked<'_>) -> bool {
+pub fn grants(rule: &Value, verb: &str, asked: RequestedAccess<'_>) -> bool {
     if !has(rule, "verbs", verb) {
         return false;
     }
     match asked {
-        Asked::Path(path) => {
+        RequestedAccess::Path(path) => {
             list(rule, "nonResourceURLs").iter().filter_map(Value::as_str).any(|url| url_takes(url, path))
         }
-        Asked::Resource { group, resource, subresource, name } => {
+        RequestedAccess::Resource { group, resource, subresource, name } => {
             let names = list(rule, "resourceNames");
             has(rule, "apiGroups", group)
                 && list(rule, "resources")
@@ -136,8 +136,8 @@ mod tests {
 
     use super::*;
 
-    fn on<'a>(resource: &'a str, subresource: &'a str, name: &'a str) -> Asked<'a> {
-        Asked::Resource { group: "", resource, subresource, name }
+    fn on<'a>(resource: &'a str, subresource: &'a str, name: &'a str) -> RequestedAccess<'a> {
+        RequestedAccess::Resource { group: "", resource, subresource, name }
     }
 
     #[test]
@@ -149,8 +149,11 @@ mod tests {
         assert!(grants(&named, "get", on("pods", "log", "x")) && !grants(&named, "get", on("pods", "", "y")));
         assert!(!grants(&named, "list", on("pods", "", "")));
         let paths = json!({"verbs": ["get"], "nonResourceURLs": ["/healthz", "/healthz/*"]});
-        assert!(grants(&paths, "get", Asked::Path("/healthz/x")) && !grants(&paths, "get", Asked::Path("/healthzz")));
-        assert!(!grants(&paths, "get", on("pods", "", "")) && !grants(&rule, "get", Asked::Path("/pods")));
+        assert!(
+            grants(&paths, "get", RequestedAccess::Path("/healthz/x"))
+                && !grants(&paths, "get", RequestedAccess::Path("/healthzz"))
+        );
+        assert!(!grants(&paths, "get", on("pods", "", "")) && !grants(&rule, "get", RequestedAccess::Path("/pods")));
     }
 
     #[test]
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_grants_more_than_they_have() {
+    fn rbac_rule_that_exceeds_the_callers_rules_is_not_covered() {
         let own = [
             json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}),
             json!({"verbs": ["update"], "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["a"]}),

@@ -11,6 +11,7 @@ mod checked;
 mod command;
 mod documents;
 mod draw;
+mod duration_text;
 mod ender;
 mod image;
 mod located;
@@ -26,7 +27,6 @@ mod shell;
 mod story;
 mod traffic;
 mod verdict;
-mod words;
 mod workload;
 mod world;
 
@@ -46,7 +46,7 @@ use manifest::{Manifests, PlannedPod};
 use mistakes::Mistakes;
 use story::{Cast, Story};
 use traffic::Traffic;
-use verdict::Verdict;
+use verdict::PlanVerdict;
 use world::Part;
 
 pub use options::{AppOption, HookOption};
@@ -125,7 +125,7 @@ pub(crate) struct Plan<'a> {
     /// The delete finds the pod at a moment that takes explaining.
     from_the_start: bool,
     bars: Vec<Bar>,
-    verdict: Verdict,
+    verdict: PlanVerdict,
     warnings: Vec<Warning>,
 }
 

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn elsewhere_every_step_is_told_once() {
+    fn pull_progress_without_a_terminal_prints_each_step_once() {
         let steps = [
             vec![LayerState::Present, LayerState::Waiting],
             vec![LayerState::Present, LayerState::Downloading { done_bytes: 1 }],
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_terminal_lines_are_drawn_over() {
+    fn pull_progress_on_a_terminal_redraws_its_lines() {
         let drawn = told(
             Screen::Terminal,
             &[

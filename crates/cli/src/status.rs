@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn people_see_who_is_leaving_and_for_how_long() {
+    fn status_shows_leaving_pods_and_their_time_left() {
         let pods = vec![
             pod("a", "Running", None),
             pod("b", "Running", Some("2026-01-01T02:03:24Z")),
@@ -197,7 +197,7 @@ adieu is up for 2 h 3 min (process 7, v1)
     }
 
     #[test]
-    fn who_is_only_kept_by_finalizers_has_no_grace_to_speak_of() {
+    fn status_of_a_pod_held_by_finalizers_shows_no_grace() {
         let mut pods = vec![pod("a", "Failed", Some("2026-01-01T02:00:00Z")); 2];
         pods[0].held_by = vec!["x.io/one".to_owned()];
         pods[1].held_by = ["x.io/one", "x.io/two"].map(str::to_owned).to_vec();
@@ -209,7 +209,7 @@ adieu is up for 2 h 3 min (process 7, v1)
 
     /// Programs read one kind of answer, whoever gives it.
     #[test]
-    fn nobody_answers_in_the_words_that_were_asked_for() {
+    fn status_of_an_absent_instance_keeps_the_output_format() {
         let said = |output| {
             let mut out = Vec::new();
             show_absent("adieu is down on /d", output, &mut out).expect("memory");
@@ -225,7 +225,7 @@ adieu is up for 2 h 3 min (process 7, v1)
     }
 
     #[test]
-    fn a_crowd_that_leaves_is_counted() {
+    fn status_counts_many_leaving_pods() {
         let pods = (0..12).map(|number| pod(&format!("p{number}"), "Running", Some("2026-01-01T02:03:24Z"))).collect();
         let text = shown(&status(pods));
         assert!(

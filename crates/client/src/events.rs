@@ -58,8 +58,8 @@ impl Recorder {
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, events) = mpsc::channel(BACKLOG);
         let storing =
-            supervision::keep_on("events", (client, events, Memory::default()), |(client, events, memory)| {
-                store(client, events, memory).boxed()
+            supervision::keep_on("events", (client, events, SeenEvents::default()), |(client, events, seen)| {
+                store(client, events, seen).boxed()
             });
         (Self { queue, component, host }, storing)
     }
@@ -123,13 +123,13 @@ pub fn about_node(name: &str) -> ObjectReference {
     }
 }
 
-/// An event that was stored, by what it says.
+/// The events stored so far, so that a repeated one is counted instead of stored again.
 #[derive(Default)]
-struct Memory {
+struct SeenEvents {
     said: HashMap<String, (String, i32)>,
 }
 
-impl Memory {
+impl SeenEvents {
     /// The same thing about the same object is the same event.
     fn key(event: &Event) -> String {
         let about = &event.involved_object;
@@ -179,12 +179,12 @@ impl Memory {
     }
 }
 
-async fn store(client: &kube::Client, events: &mut mpsc::Receiver<Event>, memory: &mut Memory) {
+async fn store(client: &kube::Client, events: &mut mpsc::Receiver<Event>, seen: &mut SeenEvents) {
     while let Some(event) = events.recv().await {
         let mut retry = RETRY_LEAST;
         let mut refusals = 0;
         // One at a time: whoever reads them later reads them in the order in which things happened.
-        while let Err(error) = memory.store(client, &event).await {
+        while let Err(error) = seen.store(client, &event).await {
             refusals += u32::from(matches!(error, kube::Error::Api(_)));
             if !is_worth_another_try(&error) || refusals >= REFUSALS_MOST {
                 debug!(%error, reason = event.reason, "an event could not be stored");
@@ -221,11 +221,11 @@ mod tests {
     }
 
     #[test]
-    fn the_same_words_about_the_same_container_are_the_same_event() {
+    fn event_repeated_about_the_same_container_is_counted() {
         let about = |path: &str| ObjectReference { field_path: Some(path.to_owned()), ..about_node("p") };
         let said = |path: &str, words: &str, at: i64| {
             let now = Timestamp::from_second(at).expect("a time");
-            Memory::key(&recorder().event(about(path), Grade::Normal, "Killing", words.into(), now))
+            SeenEvents::key(&recorder().event(about(path), Grade::Normal, "Killing", words.into(), now))
         };
         assert_eq!(said("a", "x", 1), said("a", "x", 2));
         assert_ne!(said("a", "x", 1), said("b", "x", 1));
@@ -234,7 +234,7 @@ mod tests {
 
     /// A server that is away, and then busy, is told everything in order when it is there; what it refuses is given up.
     #[tokio::test]
-    async fn nothing_is_lost_while_the_server_is_away() {
+    async fn events_recorded_while_the_server_is_away_are_stored_in_order_later() {
         let (stored_told, mut stored) = mpsc::unbounded_channel();
         let calls = Arc::new(AtomicU32::new(0));
         let server = tower::service_fn(move |request: http::Request<kube::client::Body>| {

@@ -21,11 +21,11 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
-use crate::lenient::{Line, List, Unreadable, read_line, read_list};
+use crate::lenient::{List, Unreadable, WatchLine, read_line, read_list};
 
-/// What a reader is told.
+/// One update of a list and watch.
 #[derive(Debug)]
-pub enum Sight<K> {
+pub enum WatchUpdate<K> {
     /// Everything there is, found by listing.
     Listed(Vec<K>),
     /// Added or modified, seen as it happened.
@@ -52,7 +52,7 @@ trait Message<T>: Sized {
     fn of(change: Change<T>) -> Option<Self>;
 }
 
-impl<T> Message<T> for Sight<T> {
+impl<T> Message<T> for WatchUpdate<T> {
     fn of(change: Change<T>) -> Option<Self> {
         match change {
             Change::Listed(all, _) => Some(Self::Listed(all)),
@@ -91,7 +91,7 @@ const WATCH_SECONDS: u32 = 280;
 const PART: &str = "follow";
 
 /// Follows `api`, restricted by a field selector, until the receiver is dropped.
-pub async fn follow<K>(api: Api<K>, field_selector: Option<String>, out: mpsc::Sender<Sight<K>>)
+pub async fn follow<K>(api: Api<K>, field_selector: Option<String>, out: mpsc::Sender<WatchUpdate<K>>)
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -102,7 +102,7 @@ where
         watch = watch.fields(selector);
     }
     let request = Request::new(api.resource_url());
-    let source = Whole { client: api.into_client(), request, list, watch, of: PhantomData };
+    let source = WholeObjects { client: api.into_client(), request, list, watch, of: PhantomData };
     supervision::keep(PART, || follow_source(&source, &out)).await;
 }
 
@@ -112,7 +112,7 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let (request, list, watch) = (Request::new(api.resource_url()), ListParams::default(), watch_params());
-    let source = Whole { client: api.into_client(), request, list, watch, of: PhantomData };
+    let source = WholeObjects { client: api.into_client(), request, list, watch, of: PhantomData };
     supervision::keep(PART, || follow_source(&source, &out)).await;
 }
 
@@ -149,7 +149,7 @@ trait Source<T: Clone> {
     /// What the log calls them: the path that is asked for.
     fn kind(&self) -> String;
     async fn list(&self) -> kube::Result<List<T>>;
-    async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'static, kube::Result<Line<T>>>>;
+    async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'static, kube::Result<WatchLine<T>>>>;
 }
 
 /// Asks for a list.
@@ -161,7 +161,7 @@ async fn list<T: DeserializeOwned>(client: &kube::Client, request: http::Request
 async fn watch<T: DeserializeOwned + Send + 'static>(
     client: &kube::Client,
     mut request: http::Request<Vec<u8>>,
-) -> kube::Result<BoxStream<'static, kube::Result<Line<T>>>> {
+) -> kube::Result<BoxStream<'static, kube::Result<WatchLine<T>>>> {
     // A stream that is compressed event by event is not one that our client can unpack.
     let encoding = request.headers_mut().entry(http::header::ACCEPT_ENCODING);
     encoding.or_insert(http::HeaderValue::from_static("identity"));
@@ -170,7 +170,7 @@ async fn watch<T: DeserializeOwned + Send + 'static>(
 }
 
 /// What came, if anything did: the end of a stream may cut a line off.
-fn read<T: DeserializeOwned>(line: io::Result<String>) -> Option<kube::Result<Line<T>>> {
+fn read<T: DeserializeOwned>(line: io::Result<String>) -> Option<kube::Result<WatchLine<T>>> {
     match line {
         Ok(line) => match read_line(&line) {
             Err(error) if error.is_eof() => None,
@@ -194,8 +194,8 @@ fn is_cut_off(error: &io::Error) -> bool {
     error.to_string().contains("unexpected EOF during chunk")
 }
 
-/// The objects themselves.
-struct Whole<K> {
+/// Lists and watches whole objects.
+struct WholeObjects<K> {
     client: kube::Client,
     request: Request,
     list: ListParams,
@@ -203,7 +203,7 @@ struct Whole<K> {
     of: PhantomData<fn() -> K>,
 }
 
-impl<K> Source<K> for Whole<K>
+impl<K> Source<K> for WholeObjects<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -215,12 +215,12 @@ where
         list(&self.client, self.request.list(&self.list).map_err(kube::Error::BuildRequest)?).await
     }
 
-    async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'static, kube::Result<Line<K>>>> {
+    async fn watch(&self, revision: &str) -> kube::Result<BoxStream<'static, kube::Result<WatchLine<K>>>> {
         watch(&self.client, self.request.watch(&self.watch, revision).map_err(kube::Error::BuildRequest)?).await
     }
 }
 
-/// Their metadata.
+/// Lists and watches metadata only.
 struct Metadata<K> {
     client: kube::Client,
     request: Request,
@@ -230,7 +230,7 @@ struct Metadata<K> {
 /// An object of which only this is read.
 #[derive(Deserialize, Clone)]
 struct Partial {
-    #[serde(deserialize_with = "crate::lean_metadata")]
+    #[serde(deserialize_with = "crate::trimmed_metadata")]
     metadata: ObjectMeta,
 }
 
@@ -253,19 +253,19 @@ where
     async fn watch(
         &self,
         revision: &str,
-    ) -> kube::Result<BoxStream<'static, kube::Result<Line<PartialObjectMeta<K>>>>> {
+    ) -> kube::Result<BoxStream<'static, kube::Result<WatchLine<PartialObjectMeta<K>>>>> {
         let request = self.request.watch_metadata(&watch_params(), revision).map_err(kube::Error::BuildRequest)?;
         let lines = watch::<Partial>(&self.client, request).await?;
         Ok(lines.map(|line| line.map(whole_line)).boxed())
     }
 }
 
-fn whole_line<K: Resource + Clone>(line: Line<Partial>) -> Line<PartialObjectMeta<K>> {
+fn whole_line<K: Resource + Clone>(line: WatchLine<Partial>) -> WatchLine<PartialObjectMeta<K>> {
     match line {
-        Line::Event(event) => Line::Event(whole_event(event)),
-        Line::Unreadable(unreadable) => Line::Unreadable(unreadable),
-        Line::Removed(unreadable, last) => {
-            Line::Removed(unreadable, last.map(|last| last.metadata.into_response_partial()))
+        WatchLine::Event(event) => WatchLine::Event(whole_event(event)),
+        WatchLine::Unreadable(unreadable) => WatchLine::Unreadable(unreadable),
+        WatchLine::Removed(unreadable, last) => {
+            WatchLine::Removed(unreadable, last.map(|last| last.metadata.into_response_partial()))
         }
     }
 }
@@ -359,28 +359,30 @@ async fn watch_once<T: ResourceExt + Clone, M: Message<T>>(
         };
         let change = match item {
             None => return Resume::From(revision),
-            Some(Ok(Line::Event(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => Change::Changed(object),
-            Some(Ok(Line::Event(WatchEvent::Deleted(object)) | Line::Removed(_, Some(object)))) => {
+            Some(Ok(WatchLine::Event(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
+                Change::Changed(object)
+            }
+            Some(Ok(WatchLine::Event(WatchEvent::Deleted(object)) | WatchLine::Removed(_, Some(object)))) => {
                 Change::Removed(object)
             }
-            Some(Ok(Line::Unreadable(unreadable))) => {
+            Some(Ok(WatchLine::Unreadable(unreadable))) => {
                 named.tell(&unreadable);
                 revision = unreadable.identity.resource_version.unwrap_or(revision);
                 continue;
             }
-            Some(Ok(Line::Removed(unreadable, None))) => {
+            Some(Ok(WatchLine::Removed(unreadable, None))) => {
                 named.forget(&unreadable);
                 revision = unreadable.identity.resource_version.unwrap_or(revision);
                 continue;
             }
-            Some(Ok(Line::Event(WatchEvent::Bookmark(mark)))) => {
+            Some(Ok(WatchLine::Event(WatchEvent::Bookmark(mark)))) => {
                 revision = mark.metadata.resource_version;
                 match revision.parse().ok().map(Change::Reached) {
                     Some(reached) => reached,
                     None => continue,
                 }
             }
-            Some(Ok(Line::Event(WatchEvent::Error(status)))) => {
+            Some(Ok(WatchLine::Event(WatchEvent::Error(status)))) => {
                 debug!(code = status.code, message = %status.message, "the watch cannot go on");
                 return Resume::ByListing;
             }

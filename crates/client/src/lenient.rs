@@ -22,7 +22,7 @@ pub(crate) struct List<T> {
 
 /// One line of a watch.
 #[derive(Debug)]
-pub(crate) enum Line<T> {
+pub(crate) enum WatchLine<T> {
     Event(WatchEvent<T>),
     /// An object was added or changed into something that cannot be read.
     Unreadable(Unreadable),
@@ -106,9 +106,9 @@ fn identity(object: &str) -> Identity {
 }
 
 /// Reads a line of a watch. Fails only if it is no event, or one of an object without metadata.
-pub(crate) fn read_line<T: DeserializeOwned>(line: &str) -> Result<Line<T>, Error> {
+pub(crate) fn read_line<T: DeserializeOwned>(line: &str) -> Result<WatchLine<T>, Error> {
     let error = match serde_json::from_str(line) {
-        Ok(event) => return Ok(Line::Event(event)),
+        Ok(event) => return Ok(WatchLine::Event(event)),
         Err(error) => error,
     };
     let Ok(NamedEvent { r#type, object: Named { metadata: identity } }) = serde_json::from_str(line) else {
@@ -118,10 +118,10 @@ pub(crate) fn read_line<T: DeserializeOwned>(line: &str) -> Result<Line<T>, Erro
         return Err(error);
     }
     match &*r#type {
-        "ADDED" | "MODIFIED" => Ok(Line::Unreadable(Unreadable { identity, error })),
+        "ADDED" | "MODIFIED" => Ok(WatchLine::Unreadable(Unreadable { identity, error })),
         "DELETED" => {
             let object = identity.to_object();
-            Ok(Line::Removed(Unreadable { identity, error }, object))
+            Ok(WatchLine::Removed(Unreadable { identity, error }, object))
         }
         _ => Err(error),
     }
@@ -225,16 +225,18 @@ mod tests {
         let line = |r#type: &str, object: &str| format!(r#"{{"type":"{type}","object":{object}}}"#);
         assert!(matches!(
             read_line::<Pod>(&line("ADDED", &pod("a", 1))).unwrap(),
-            Line::Event(WatchEvent::Added(pod)) if pod.name_any() == "a"
+            WatchLine::Event(WatchEvent::Added(pod)) if pod.name_any() == "a"
         ));
         for r#type in ["ADDED", "MODIFIED"] {
             for deep in [pod("a", 127), pod("a", 90_000)] {
-                let Line::Unreadable(read) = read_line::<Pod>(&line(r#type, &deep)).unwrap() else { panic!("{deep}") };
+                let WatchLine::Unreadable(read) = read_line::<Pod>(&line(r#type, &deep)).unwrap() else {
+                    panic!("{deep}")
+                };
                 assert_eq!(read.identity.key(), "n/a");
                 assert_eq!(read.identity.resource_version.as_deref(), Some("7"));
             }
         }
-        let Line::Removed(_, Some(gone)) = read_line::<Pod>(&line("DELETED", &pod("a", 127))).unwrap() else {
+        let WatchLine::Removed(_, Some(gone)) = read_line::<Pod>(&line("DELETED", &pod("a", 127))).unwrap() else {
             panic!()
         };
         assert_eq!((gone.name_any(), gone.resource_version().as_deref()), ("a".to_owned(), Some("7")));

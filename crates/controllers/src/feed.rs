@@ -3,8 +3,8 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use client::{Change, Sight, follow_changes};
-use frame::{News, Source};
+use client::{Change, WatchUpdate, follow_changes};
+use frame::{Source, SourceUpdate};
 use kube::api::Api;
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -33,7 +33,7 @@ where
     /// A source for one more reader, who calls what it is told `input`.
     pub(crate) fn source<I: Send + 'static>(
         &mut self,
-        input: impl Fn(Sight<Arc<K>>) -> I + Send + 'static,
+        input: impl Fn(WatchUpdate<Arc<K>>) -> I + Send + 'static,
     ) -> Source<I> {
         let (out, told) = mpsc::channel(QUEUE);
         self.readers.push(out);
@@ -72,19 +72,19 @@ where
 pub(crate) fn to_news<T, I>(
     change: Change<T>,
     revision: impl Fn(&T) -> Option<u64>,
-    input: &impl Fn(Sight<T>) -> I,
-) -> News<I> {
+    input: &impl Fn(WatchUpdate<T>) -> I,
+) -> SourceUpdate<I> {
     match change {
-        Change::Listed(all, revision) => News::listed(input(Sight::Listed(all)), revision),
+        Change::Listed(all, revision) => SourceUpdate::listed(input(WatchUpdate::Listed(all)), revision),
         Change::Changed(one) => {
             let revision = revision(&one);
-            News::changed(input(Sight::Changed(one)), revision)
+            SourceUpdate::changed(input(WatchUpdate::Changed(one)), revision)
         }
         Change::Removed(one) => {
             let revision = revision(&one);
-            News::changed(input(Sight::Removed(one)), revision)
+            SourceUpdate::changed(input(WatchUpdate::Removed(one)), revision)
         }
-        Change::Reached(revision) => News::reached(revision),
+        Change::Reached(revision) => SourceUpdate::reached(revision),
     }
 }
 

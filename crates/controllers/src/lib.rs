@@ -42,32 +42,38 @@ const NODES: &str = "nodes";
 /// The pause before everything begins anew.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// Runs every controller but the scheduler until it is dropped.
+/// Runs every controller but the scheduler until it is dropped. Panics if one of them does: they share what they hear, and whoever
+/// runs this starts them again together. Nothing is remembered but pace, so that costs a list.
 pub async fn run(clients: Clients, settings: Settings) {
     loop {
-        run_once(&clients, settings).await;
-        // They share what they hear, so they begin anew together. Nothing is remembered but pace: that costs a list.
+        run_once(clients.clone(), settings).await;
         tracing::error!("a controller ended; all of them begin anew");
         tokio::time::sleep(RESTART).await;
     }
 }
 
 /// Runs them until one ends, which none does by itself.
-async fn run_once(clients: &Clients, settings: Settings) {
+async fn run_once(clients: Clients, settings: Settings) {
     let mut tasks = JoinSet::new();
     let mut pods = Feed::new(PODS, Api::<PodView>::all(clients.read()));
     let mut nodes = Feed::new(NODES, Api::<Node>::all(clients.read()));
-    tasks.spawn(within("pod-gc", pod_gc::run(clients, settings, &mut pods, &mut nodes)));
-    let evicting = taint_eviction::run(clients, settings, &mut pods, &mut nodes, &mut tasks);
+    tasks.spawn(within("pod-gc", pod_gc::run(&clients, settings, &mut pods, &mut nodes)));
+    let evicting = taint_eviction::run(&clients, settings, &mut pods, &mut nodes, &mut tasks);
     tasks.spawn(within("taint-eviction", evicting));
-    let counting = disruption::run(clients, settings, &mut pods, &mut tasks);
+    let counting = disruption::run(&clients, settings, &mut pods, &mut tasks);
     tasks.spawn(within("disruption", counting));
-    let watching = nodes::run(clients, settings, &mut nodes, &mut tasks);
+    let watching = nodes::run(&clients, settings, &mut nodes, &mut tasks);
     tasks.spawn(within("nodes", watching));
-    tasks.spawn(within("garbage", garbage::run(clients.clone(), settings)));
+    tasks.spawn(supervision::keep("garbage", move || garbage::run(clients.clone(), settings)));
     pods.start(&mut tasks);
     nodes.start(&mut tasks);
-    if let Some(Err(error)) = tasks.join_next().await {
-        tracing::error!(%error, "a controller broke");
+    until_one_ends(tasks).await;
+}
+
+/// Waits for the first of some parts that begin anew together; its panic is ours.
+async fn until_one_ends(mut tasks: JoinSet<()>) {
+    let ended = tasks.join_next().await;
+    if let Some(payload) = ended.and_then(|ended| ended.err()?.try_into_panic().ok()) {
+        std::panic::resume_unwind(payload);
     }
 }

@@ -3,6 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// The word by which an object is found, if by any.
+type Index<T> = fn(&T) -> Option<Arc<str>>;
+
 /// Objects, and the ways to find them. What is kept is whatever the controller needs of each: an excerpt, or an `Arc` that others
 /// have too.
 #[derive(Clone, Debug)]
@@ -10,12 +13,12 @@ pub(crate) struct Objects<T, const INDICES: usize> {
     objects: BTreeMap<Arc<str>, T>,
     /// For each index, whom it finds under which word.
     found: [BTreeMap<Arc<str>, BTreeSet<Arc<str>>>; INDICES],
-    words: [fn(&T) -> Option<Arc<str>>; INDICES],
+    words: [Index<T>; INDICES],
 }
 
 impl<T, const INDICES: usize> Objects<T, INDICES> {
     /// Nothing yet. Each index finds an object by the word it answers, if any.
-    pub(crate) fn new(words: [fn(&T) -> Option<Arc<str>>; INDICES]) -> Self {
+    pub(crate) fn new(words: [Index<T>; INDICES]) -> Self {
         Self { objects: BTreeMap::new(), found: std::array::from_fn(|_| BTreeMap::new()), words }
     }
 
@@ -79,7 +82,7 @@ mod tests {
 
     #[test]
     fn objects_are_found_by_what_they_have_in_common() {
-        let words: [fn(&(&'static str, &'static str)) -> Option<Arc<str>>; 2] =
+        let words: [Index<(&'static str, &'static str)>; 2] =
             [|it| Some(it.0.into()), |it| (!it.1.is_empty()).then(|| it.1.into())];
         let mut objects = Objects::new(words);
         objects.put("1".into(), ("ns", "owner"));

@@ -14,7 +14,7 @@ use serde::Deserialize;
 #[derive(Deserialize, Clone, Debug, Default)]
 pub(crate) struct PodView {
     /// Without annotations and managed fields.
-    #[serde(deserialize_with = "client::lean_metadata")]
+    #[serde(deserialize_with = "client::trimmed_metadata")]
     pub(crate) metadata: ObjectMeta,
     #[serde(default)]
     pub(crate) spec: SpecView,

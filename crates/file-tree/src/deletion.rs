@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_deeper_than_any_stack_or_path_is_deleted() {
+    fn directory_tree_deeper_than_stack_and_path_limits_is_deleted() {
         let dir = tempfile::tempdir().unwrap();
         let top = dir.path().join("top");
         fs::create_dir(&top).unwrap();

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_deeper_than_any_path_is_counted() {
+    fn disk_usage_counts_directories_deeper_than_the_path_limit() {
         const DEPTH: u64 = 6000;
         let dir = tempfile::tempdir().unwrap();
         let mut here = open(CWD, dir.path()).unwrap();

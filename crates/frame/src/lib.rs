@@ -27,7 +27,7 @@ use tokio::time::Instant;
 pub use clock::{Clock, Now};
 pub use queue::{Backoff, Rank};
 pub use runner::run;
-pub use source::{News, Source};
+pub use source::{Source, SourceUpdate};
 
 /// What one controller knows, and what follows from it.
 pub trait Controller: Send + 'static {

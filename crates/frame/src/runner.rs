@@ -1,7 +1,6 @@
 //! The one loop of every controller.
 
 use std::collections::BTreeSet;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures::stream::{BoxStream, SelectAll};
@@ -11,7 +10,7 @@ use tokio::time::Instant;
 use tracing::{debug, error, trace, warn};
 
 use crate::queue::{Ended, Queue};
-use crate::source::{News, Source};
+use crate::source::{Source, SourceUpdate};
 use crate::{Applied, Clock, Controller, Effects, Limits, Outcome, Plan};
 
 /// How much is taken in between two plans: whoever talks without a pause must not keep others from being seen to.
@@ -21,7 +20,7 @@ const TAKEN_IN_MAX: usize = 1024;
 const FAILURES_TOLD: u32 = 5;
 
 /// What a source says, with its number and its name; nothing, if it has ended.
-type Told<I> = (usize, &'static str, Option<News<I>>);
+type NumberedUpdate<I> = (usize, &'static str, Option<SourceUpdate<I>>);
 
 /// Something was to be done, and this came of it.
 struct Pass<C: Controller> {
@@ -46,7 +45,7 @@ pub async fn run<C: Controller, E: Effects<C>>(
     clock: Clock,
 ) {
     let unlisted: BTreeSet<usize> = (0..sources.len()).collect();
-    let mut told: SelectAll<BoxStream<'static, Told<C::Input>>> = SelectAll::new();
+    let mut told: SelectAll<BoxStream<'static, NumberedUpdate<C::Input>>> = SelectAll::new();
     for (number, Source { name, news }) in sources.into_iter().enumerate() {
         // The end of a source is told as well.
         let news = news.map(Some).chain(futures::stream::iter([None]));
@@ -106,8 +105,8 @@ struct Runner<C: Controller, E> {
 
 impl<C: Controller, E: Effects<C>> Runner<C, E> {
     /// Answers whether there is more to come.
-    fn take_in(&mut self, told: Option<Told<C::Input>>) -> bool {
-        let Some((number, source, Some(News { input, listed, revision }))) = told else { return false };
+    fn take_in(&mut self, told: Option<NumberedUpdate<C::Input>>) -> bool {
+        let Some((number, source, Some(SourceUpdate { input, listed, revision }))) = told else { return false };
         if listed {
             self.unlisted.remove(&number);
         }
@@ -134,11 +133,14 @@ impl<C: Controller, E: Effects<C>> Runner<C, E> {
         let now = self.clock.now();
         while self.running.len() < self.limits.at_once {
             let Some(key) = self.queue.next(now.instant) else { return };
-            let planned = std::panic::catch_unwind(AssertUnwindSafe(|| self.controller.plan(&key, now)));
-            let Ok(Plan { actions, wake }) = planned else {
-                self.failed(&key, "the plan panicked");
-                self.queue.ended(&key, Ended::Badly, &[], now.instant);
-                continue;
+            let planned = supervision::catch_blocking(self.name, || self.controller.plan(&key, now));
+            let Plan { actions, wake } = match planned {
+                Ok(plan) => plan,
+                Err(panic) => {
+                    self.failed(&key, &in_words(&panic));
+                    self.queue.ended(&key, Ended::Badly, &[], now.instant);
+                    continue;
+                }
             };
             trace!(controller = self.name, ?key, actions = actions.len(), wake = wake.map(|wake| wake.why), "planned");
             let wake = wake.map(|wake| wake.at);
@@ -147,13 +149,13 @@ impl<C: Controller, E: Effects<C>> Runner<C, E> {
                 continue;
             }
             self.controller.begun(now, &key, &actions);
-            let (effects, longest) = (Arc::clone(&self.effects), self.limits.action_max);
+            let (name, effects, longest) = (self.name, Arc::clone(&self.effects), self.limits.action_max);
             self.running.spawn(async move {
                 let mut pass = Pass { key, outcomes: Vec::new(), wrote: Vec::new(), failure: None, wake };
                 for action in actions {
                     let outcome = match pass.failure {
                         Some(_) => Outcome::NotTried,
-                        None => apply::<C, E>(&effects, &action, &mut pass, longest).await,
+                        None => apply::<C, E>(name, &effects, &action, &mut pass, longest).await,
                     };
                     pass.outcomes.push((action, outcome));
                 }
@@ -195,20 +197,21 @@ impl<C: Controller, E: Effects<C>> Runner<C, E> {
 
 /// Does one action; whatever it comes to is an answer.
 async fn apply<C: Controller, E: Effects<C>>(
+    name: &'static str,
     effects: &E,
     action: &C::Action,
     pass: &mut Pass<C>,
     longest: std::time::Duration,
 ) -> Outcome<C::Answer> {
-    // Panics are caught here and around `plan`; a helper for the whole program can take their place.
-    let doing = AssertUnwindSafe(async { effects.apply(&pass.key, action).await }).catch_unwind();
+    // It may break before it has made its future.
+    let doing = supervision::catch(name, async { effects.apply(&pass.key, action).await });
     let failure = match tokio::time::timeout(longest, doing).await {
         Ok(Ok(Ok(Applied { answer, wrote }))) => {
             pass.wrote.extend(wrote);
             return Outcome::Done(answer);
         }
         Ok(Ok(Err(error))) => in_words(&error),
-        Ok(Err(_)) => "it panicked".to_owned(),
+        Ok(Err(panic)) => in_words(&panic),
         Err(_) => format!("it took longer than {longest:?}"),
     };
     pass.failure = Some(failure);

@@ -5,7 +5,7 @@ use futures::stream::BoxStream;
 
 /// What a source says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct News<I> {
+pub struct SourceUpdate<I> {
     /// The fact, if there is one besides the revision.
     pub input: Option<I>,
     /// The source has said what there is.
@@ -14,7 +14,7 @@ pub struct News<I> {
     pub revision: Option<u64>,
 }
 
-impl<I> News<I> {
+impl<I> SourceUpdate<I> {
     /// Something that happened.
     pub fn changed(input: I, revision: Option<u64>) -> Self {
         Self { input: Some(input), listed: false, revision }
@@ -35,12 +35,12 @@ impl<I> News<I> {
 pub struct Source<I> {
     /// What actions call it that write there.
     pub(crate) name: &'static str,
-    pub(crate) news: BoxStream<'static, News<I>>,
+    pub(crate) news: BoxStream<'static, SourceUpdate<I>>,
 }
 
 impl<I> Source<I> {
     /// A source called `name`.
-    pub fn new(name: &'static str, news: impl futures::Stream<Item = News<I>> + Send + 'static) -> Self {
+    pub fn new(name: &'static str, news: impl futures::Stream<Item = SourceUpdate<I>> + Send + 'static) -> Self {
         Self { name, news: news.boxed() }
     }
 }

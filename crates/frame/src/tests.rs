@@ -34,7 +34,7 @@ struct Fact {
 
 /// What happened to a key, and when.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Line {
+enum LogLine {
     Planned(u32, u64),
     Begun(u32, u64),
     Done(u32, u64),
@@ -42,19 +42,19 @@ enum Line {
 }
 
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<(Duration, Line)>>>);
+struct Log(Arc<Mutex<Vec<(Duration, LogLine)>>>);
 
 impl Log {
-    fn add(&self, since: Instant, line: Line) {
+    fn add(&self, since: Instant, line: LogLine) {
         self.0.lock().unwrap().push((since.elapsed(), line));
     }
 
-    fn lines(&self) -> Vec<(Duration, Line)> {
+    fn lines(&self) -> Vec<(Duration, LogLine)> {
         self.0.lock().unwrap().clone()
     }
 
     /// When this happened.
-    fn times(&self, wanted: impl Fn(&Line) -> bool) -> Vec<u64> {
+    fn times(&self, wanted: impl Fn(&LogLine) -> bool) -> Vec<u64> {
         let lines = self.lines();
         let wanted = lines.iter().filter(|(_, line)| wanted(line));
         wanted.map(|(at, _)| u64::try_from(at.as_millis()).unwrap()).collect()
@@ -81,7 +81,7 @@ impl Controller for Scripted {
 
     fn plan(&self, key: &u32, now: Now) -> Plan<(u32, Fact)> {
         let fact = self.facts[key].clone();
-        self.log.add(self.since, Line::Planned(*key, fact.value));
+        self.log.add(self.since, LogLine::Planned(*key, fact.value));
         assert!(fact.value != u64::MAX, "a plan that panics");
         if let Some(due) = fact.due.map(|due| self.since + due).filter(|due| *due > now.instant) {
             return Plan::wait(due, "the script says so");
@@ -97,18 +97,18 @@ impl Controller for Scripted {
     }
 
     fn begun(&mut self, _: Now, key: &u32, actions: &[(u32, Fact)]) {
-        self.log.add(self.since, Line::Begun(*key, actions[0].1.value));
+        self.log.add(self.since, LogLine::Begun(*key, actions[0].1.value));
     }
 
     fn ended(&mut self, _: Now, key: &u32, (_, fact): (u32, Fact), outcome: Outcome<()>) -> Vec<u32> {
         match outcome {
             Outcome::Done(()) => {
-                self.log.add(self.since, Line::Done(*key, fact.value));
+                self.log.add(self.since, LogLine::Done(*key, fact.value));
                 self.done.insert(*key, fact.value);
                 fact.then
             }
             Outcome::Failed => {
-                self.log.add(self.since, Line::Failed(*key));
+                self.log.add(self.since, LogLine::Failed(*key));
                 let known = self.facts.get_mut(key).unwrap();
                 known.failing = known.failing.saturating_sub(1);
                 Vec::new()
@@ -154,7 +154,7 @@ impl Effects<Scripted> for Scene {
 
 /// A controller that runs, and the end of its one source.
 struct Stage {
-    told: mpsc::UnboundedSender<News<(u32, Fact)>>,
+    told: mpsc::UnboundedSender<SourceUpdate<(u32, Fact)>>,
     log: Log,
     scene: Scene,
     task: tokio::task::JoinHandle<()>,
@@ -175,13 +175,13 @@ impl Stage {
         let task = tokio::spawn(run("scripted", controller, scene.clone(), sources, limits, Clock::system()));
         let stage = Self { told, log, scene, task };
         if listed {
-            stage.told.send(News { input: None, listed: true, revision: None }).unwrap();
+            stage.told.send(SourceUpdate { input: None, listed: true, revision: None }).unwrap();
         }
         stage
     }
 
     fn tell(&self, key: u32, fact: Fact) {
-        self.told.send(News::changed((key, fact), None)).unwrap();
+        self.told.send(SourceUpdate::changed((key, fact), None)).unwrap();
     }
 }
 
@@ -208,8 +208,8 @@ async fn key_that_is_woken_often_is_planned_once() {
         stage.tell(7, Fact { value, ..Fact::default() });
     }
     pass(1).await;
-    assert_eq!(stage.log.times(|line| matches!(line, Line::Planned(..))).len(), 1);
-    assert_eq!(stage.log.lines().last().unwrap().1, Line::Done(7, 100));
+    assert_eq!(stage.log.times(|line| matches!(line, LogLine::Planned(..))).len(), 1);
+    assert_eq!(stage.log.lines().last().unwrap().1, LogLine::Done(7, 100));
 }
 
 /// For any order of facts, failures and durations: what was told last is what is done in the end, no key is seen to beside
@@ -229,7 +229,7 @@ async fn last_fact_of_every_key_is_acted_on_whatever_happens_meanwhile() {
                 failing: u32::try_from(dice.roll(3)).unwrap(),
                 panics: dice.roll(4) == 0,
                 writes: (dice.roll(3) == 0).then_some(value),
-                then: vec![key],
+                then: if dice.roll(4) == 0 { vec![key] } else { Vec::new() },
                 ..Fact::default()
             };
             last.insert(key, value);
@@ -238,13 +238,13 @@ async fn last_fact_of_every_key_is_acted_on_whatever_happens_meanwhile() {
                 pass(dice.roll(50)).await;
             }
             if dice.roll(5) == 0 {
-                stage.told.send(News::reached(value)).unwrap();
+                stage.told.send(SourceUpdate::reached(value)).unwrap();
             }
         }
         pass(60_000).await;
         let mut done = BTreeMap::new();
         for (_, line) in stage.log.lines() {
-            if let Line::Done(key, value) = line {
+            if let LogLine::Done(key, value) = line {
                 done.insert(key, value);
             }
         }
@@ -261,7 +261,7 @@ async fn failing_key_is_retried_later_each_time_and_success_resets_its_pause() {
     let failing = |value| Fact { value, failing: 4, ..Fact::default() };
     stage.tell(1, failing(1));
     pass(10_000).await;
-    let begun = || stage.log.times(|line| matches!(line, Line::Begun(..)));
+    let begun = || stage.log.times(|line| matches!(line, LogLine::Begun(..)));
     // Timers of tokio are a millisecond coarse.
     assert_eq!(begun(), [0, 100, 300, 700, 1500]);
     stage.tell(1, failing(2));
@@ -270,12 +270,23 @@ async fn failing_key_is_retried_later_each_time_and_success_resets_its_pause() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn success_resets_the_pause_of_a_key_that_was_woken_meanwhile() {
+    let stage = Stage::start(Limits::default());
+    stage.tell(1, Fact { value: 1, takes: MS(50), failing: 3, ..Fact::default() });
+    // It fails at 50, 200 and 450, and succeeds at 900.
+    pass(870).await;
+    stage.tell(1, Fact { value: 2, failing: 1, ..Fact::default() });
+    pass(5_000).await;
+    assert_eq!(stage.log.times(|line| *line == LogLine::Begun(1, 2)), [900, 1_000]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn pause_never_grows_beyond_its_longest() {
     let backoff = Backoff { first: MS(100), most: MS(1000) };
     let stage = Stage::start(Limits { backoff, ..Limits::default() });
     stage.tell(1, Fact { value: 1, failing: u32::MAX, ..Fact::default() });
     pass(5_600).await;
-    let begun = stage.log.times(|line| matches!(line, Line::Begun(..)));
+    let begun = stage.log.times(|line| matches!(line, LogLine::Begun(..)));
     assert_eq!(begun, [0, 100, 300, 700, 1500, 2500, 3500, 4500, 5500]);
     assert_eq!(Backoff::default().pause(u32::MAX), Duration::from_secs(60));
 }
@@ -288,7 +299,7 @@ async fn news_bring_a_retry_forward_to_a_quarter_of_its_pause() {
     pass(1_510).await;
     stage.tell(1, Fact { value: 2, ..Fact::default() });
     pass(5_000).await;
-    assert_eq!(stage.log.times(|line| matches!(line, Line::Done(..))), [1_900]);
+    assert_eq!(stage.log.times(|line| matches!(line, LogLine::Done(..))), [1_900]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -298,12 +309,12 @@ async fn panic_of_a_plan_or_an_effect_costs_one_pass_of_one_key() {
     stage.tell(2, Fact { value: u64::MAX, ..Fact::default() });
     stage.tell(3, Fact { value: 3, ..Fact::default() });
     pass(150).await;
-    assert_eq!(stage.log.times(|line| *line == Line::Done(3, 3)), [0]);
-    assert_eq!(stage.log.times(|line| *line == Line::Done(1, 1)), [100]);
-    assert_eq!(stage.log.times(|line| *line == Line::Planned(2, u64::MAX)), [0, 100]);
+    assert_eq!(stage.log.times(|line| *line == LogLine::Done(3, 3)), [0]);
+    assert_eq!(stage.log.times(|line| *line == LogLine::Done(1, 1)), [100]);
+    assert_eq!(stage.log.times(|line| *line == LogLine::Planned(2, u64::MAX)), [0, 100]);
     stage.tell(2, Fact { value: 4, ..Fact::default() });
     pass(5_000).await;
-    assert_eq!(stage.log.times(|line| *line == Line::Done(2, 4)).len(), 1);
+    assert_eq!(stage.log.times(|line| *line == LogLine::Done(2, 4)).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -312,9 +323,9 @@ async fn key_is_planned_at_its_deadline_and_not_before() {
     stage.tell(1, Fact { value: 1, due: Some(MS(30_000)), ..Fact::default() });
     stage.tell(2, Fact { value: 2, due: Some(MS(10_000)), ..Fact::default() });
     pass(60_000).await;
-    assert_eq!(stage.log.times(|line| *line == Line::Done(2, 2)), [10_000]);
-    assert_eq!(stage.log.times(|line| *line == Line::Done(1, 1)), [30_000]);
-    assert_eq!(stage.log.times(|line| matches!(line, Line::Planned(..))), [0, 0, 10_000, 30_000], "nothing polls");
+    assert_eq!(stage.log.times(|line| *line == LogLine::Done(2, 2)), [10_000]);
+    assert_eq!(stage.log.times(|line| *line == LogLine::Done(1, 1)), [30_000]);
+    assert_eq!(stage.log.times(|line| matches!(line, LogLine::Planned(..))), [0, 0, 10_000, 30_000], "nothing polls");
 }
 
 #[tokio::test(start_paused = true)]
@@ -324,7 +335,7 @@ async fn deadline_that_is_moved_counts_from_the_newest_fact() {
     pass(5_000).await;
     stage.tell(1, Fact { value: 1, due: Some(MS(20_000)), ..Fact::default() });
     pass(60_000).await;
-    assert_eq!(stage.log.times(|line| matches!(line, Line::Done(..))), [20_000]);
+    assert_eq!(stage.log.times(|line| matches!(line, LogLine::Done(..))), [20_000]);
 }
 
 /// What a key wrote is shown before it is planned again: no expectations.
@@ -336,16 +347,16 @@ async fn key_that_wrote_is_planned_again_when_its_source_shows_the_write() {
     stage.tell(1, Fact { value: 2, ..Fact::default() });
     stage.tell(2, Fact { value: 2, ..Fact::default() });
     pass(100).await;
-    stage.told.send(News::reached(49)).unwrap();
+    stage.told.send(SourceUpdate::reached(49)).unwrap();
     pass(100).await;
-    stage.told.send(News::reached(50)).unwrap();
+    stage.told.send(SourceUpdate::reached(50)).unwrap();
     pass(100).await;
-    assert_eq!(stage.log.times(|line| *line == Line::Begun(1, 2)), [300]);
-    assert_eq!(stage.log.times(|line| *line == Line::Begun(2, 2)), [100], "nobody else waits for it");
+    assert_eq!(stage.log.times(|line| *line == LogLine::Begun(1, 2)), [300]);
+    assert_eq!(stage.log.times(|line| *line == LogLine::Begun(2, 2)), [100], "nobody else waits for it");
     // A write that was shown before it was answered holds nobody.
     stage.tell(1, Fact { value: 3, writes: Some(50), then: vec![1], ..Fact::default() });
     pass(100).await;
-    assert_eq!(stage.log.times(|line| *line == Line::Planned(1, 3)), [400, 400]);
+    assert_eq!(stage.log.times(|line| *line == LogLine::Planned(1, 3)), [400, 400]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -356,7 +367,7 @@ async fn key_whose_write_is_never_shown_goes_on_after_a_while() {
     stage.tell(1, Fact { value: 2, ..Fact::default() });
     pass(20_000).await;
     let longest = u64::try_from(HOLD_MAX.as_millis()).unwrap();
-    assert_eq!(stage.log.times(|line| *line == Line::Begun(1, 2)), [longest]);
+    assert_eq!(stage.log.times(|line| *line == LogLine::Begun(1, 2)), [longest]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -364,15 +375,15 @@ async fn plans_wait_for_the_first_lists_but_not_for_ever() {
     let stage = Stage::with(Limits { first_lists: Some(MS(5_000)), ..Limits::default() }, false);
     stage.tell(1, Fact { value: 1, ..Fact::default() });
     pass(10_000).await;
-    assert_eq!(stage.log.times(|line| matches!(line, Line::Planned(..))), [5_000]);
+    assert_eq!(stage.log.times(|line| matches!(line, LogLine::Planned(..))), [5_000]);
 
     let stage = Stage::with(Limits::default(), false);
     stage.tell(1, Fact { value: 1, ..Fact::default() });
     pass(10_000).await;
     assert_eq!(stage.log.lines(), []);
-    stage.told.send(News::listed((2, Fact::default()), None)).unwrap();
+    stage.told.send(SourceUpdate::listed((2, Fact::default()), None)).unwrap();
     pass(1).await;
-    assert_eq!(stage.log.times(|line| *line == Line::Begun(1, 1)), [10_000]);
+    assert_eq!(stage.log.times(|line| *line == LogLine::Begun(1, 1)), [10_000]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -384,7 +395,7 @@ async fn lowest_rank_comes_first_and_equals_in_the_order_in_which_they_came() {
     pass(1_000).await;
     let lines = stage.log.lines().into_iter();
     let order: Vec<u32> =
-        lines.filter_map(|(_, line)| if let Line::Begun(key, _) = line { Some(key) } else { None }).collect();
+        lines.filter_map(|(_, line)| if let LogLine::Begun(key, _) = line { Some(key) } else { None }).collect();
     assert_eq!(order, [4, 9, 2, 1, 3]);
 }
 
@@ -394,12 +405,12 @@ async fn effect_that_hangs_is_given_up_and_tried_again() {
     stage.tell(1, Fact { value: 1, takes: MS(100_000), ..Fact::default() });
     stage.tell(2, Fact { value: 2, ..Fact::default() });
     pass(1_050).await;
-    assert_eq!(stage.log.times(|line| *line == Line::Failed(1)), [1_000]);
-    assert_eq!(stage.log.times(|line| *line == Line::Done(2, 2)), [1_000]);
+    assert_eq!(stage.log.times(|line| *line == LogLine::Failed(1)), [1_000]);
+    assert_eq!(stage.log.times(|line| *line == LogLine::Done(2, 2)), [1_000]);
     stage.scene.active.lock().unwrap().clear();
     stage.tell(1, Fact { value: 3, ..Fact::default() });
     pass(1_000).await;
-    assert_eq!(stage.log.times(|line| *line == Line::Done(1, 3)).len(), 1);
+    assert_eq!(stage.log.times(|line| *line == LogLine::Done(1, 3)).len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -409,7 +420,7 @@ async fn retries_of_all_keys_together_are_spread() {
         stage.tell(key, Fact { value: 1, failing: 1, ..Fact::default() });
     }
     pass(60_000).await;
-    let done = stage.log.times(|line| matches!(line, Line::Done(..)));
+    let done = stage.log.times(|line| matches!(line, LogLine::Done(..)));
     assert_eq!(done.len(), 300);
     let first = done.iter().filter(|at| **at <= 200).count();
     assert!(first <= usize::try_from(RETRIES_AT_ONCE + 2).unwrap(), "{first} at once");

@@ -101,7 +101,7 @@ struct Draining {
 }
 
 /// What a barrier needs to know of the pod it stands before.
-pub(crate) struct Around<'a> {
+pub(crate) struct BarrierContext<'a> {
     pub(crate) now: Moment,
     pub(crate) budget: GraceBudget,
     pub(crate) drain: &'a DrainSpec,
@@ -111,7 +111,7 @@ pub(crate) struct Around<'a> {
     pub(crate) forced: bool,
 }
 
-impl Around<'_> {
+impl BarrierContext<'_> {
     /// What is kept back for hooks and the stop signal (traffic-and-rollouts 3.3).
     fn reserve(&self) -> Duration {
         let grace = self.budget.grace();
@@ -203,7 +203,7 @@ impl Barrier {
     }
 
     /// The pod was asked to leave.
-    pub(crate) fn begin(around: &Around<'_>, out: &mut Vec<Effect>) -> Self {
+    pub(crate) fn begin(around: &BarrierContext<'_>, out: &mut Vec<Effect>) -> Self {
         let mut barrier = Self::none();
         if around.serves() {
             barrier.enter(around, None, out);
@@ -226,7 +226,7 @@ impl Barrier {
     }
 
     /// Begins with what the pod's traffic calls for; `since` is when, if not with the request.
-    fn enter(&mut self, around: &Around<'_>, since: Option<Moment>, out: &mut Vec<Effect>) {
+    fn enter(&mut self, around: &BarrierContext<'_>, since: Option<Moment>, out: &mut Vec<Effect>) {
         match around.decision() {
             Decision::Release(reason) => self.release(around, reason, out),
             Decision::Cut(how) => self.cut(how, since, out),
@@ -306,7 +306,7 @@ impl Barrier {
     }
 
     /// Goes as far as time and evidence allow.
-    pub(crate) fn advance(&mut self, around: &Around<'_>, out: &mut Vec<Effect>) {
+    pub(crate) fn advance(&mut self, around: &BarrierContext<'_>, out: &mut Vec<Effect>) {
         if around.forced && !self.is_open() {
             if self.released.is_none() {
                 self.release(around, Release::Forced, out);
@@ -355,7 +355,7 @@ impl Barrier {
 
     /// A pod that was released and still serves gets its connections back when nobody else can take them any more, and
     /// loses them again when somebody can.
-    fn mind_the_last(&mut self, around: &Around<'_>, out: &mut Vec<Effect>) {
+    fn mind_the_last(&mut self, around: &BarrierContext<'_>, out: &mut Vec<Effect>) {
         if self.released.is_none() || !around.serves() {
             return;
         }
@@ -369,7 +369,7 @@ impl Barrier {
         }
     }
 
-    fn release(&mut self, around: &Around<'_>, reason: Release, out: &mut Vec<Effect>) {
+    fn release(&mut self, around: &BarrierContext<'_>, reason: Release, out: &mut Vec<Effect>) {
         let after = around.budget.age(around.now);
         let (acked, failure) = match &self.step {
             Step::Cutting(cutting) => (cutting.acked, cutting.failure.as_deref()),
@@ -400,7 +400,7 @@ impl Barrier {
     }
 
     /// Waits for those who are connected, if the pod has a budget for that.
-    fn wait_for_connections(&mut self, around: &Around<'_>, out: &mut Vec<Effect>) {
+    fn wait_for_connections(&mut self, around: &BarrierContext<'_>, out: &mut Vec<Effect>) {
         let until = around.drain_until(around.now);
         if until <= around.now {
             return;
@@ -441,7 +441,7 @@ impl Barrier {
     }
 
     /// When there is something to do about it.
-    pub(crate) fn wakes(&self, around: &Around<'_>, wakes: &mut Soonest) {
+    pub(crate) fn wakes(&self, around: &BarrierContext<'_>, wakes: &mut Soonest) {
         match &self.step {
             Step::Open => {}
             Step::Holding => wakes.consider(around.hold_until(), || WakeReason::ReplacementWait),
@@ -502,7 +502,7 @@ impl Barrier {
 
 impl Cutting {
     /// What releases the pod, if anything does yet.
-    fn advance(&mut self, around: &Around<'_>, out: &mut Vec<Effect>) -> Option<Release> {
+    fn advance(&mut self, around: &BarrierContext<'_>, out: &mut Vec<Effect>) -> Option<Release> {
         let evidence = self.evidence(around);
         if evidence.is_some() && self.settle == Settle::Unasked {
             out.push(Effect::AwaitSettled);
@@ -525,7 +525,7 @@ impl Cutting {
 
     /// How the pod is reached has changed: new connections are kept away in the way that fits by now. What was known of
     /// the other way is no evidence for this one. True if it was.
-    fn follow(&mut self, around: &Around<'_>, out: &mut Vec<Effect>) -> bool {
+    fn follow(&mut self, around: &BarrierContext<'_>, out: &mut Vec<Effect>) -> bool {
         let how = match around.routes.last {
             true => Cut::Refuse,
             false => around.how_to_cut(),
@@ -540,7 +540,7 @@ impl Cutting {
 
     /// The best there is of what counts for this pod. Only a cut that sends or turns new connections away on the node
     /// itself tells where they go; one that merely takes the pod off the lists does not.
-    fn evidence(&self, around: &Around<'_>) -> Option<Release> {
+    fn evidence(&self, around: &BarrierContext<'_>) -> Option<Release> {
         let local = || matches!(self.how, Cut::Divert | Cut::Refuse).then_some(Release::LocalCut);
         let (cut, acks) = match (around.drain.barrier, around.routes.best) {
             _ if self.how == Cut::Refuse => (local(), true),
@@ -555,7 +555,7 @@ impl Cutting {
     }
 
     /// Whether silence counts: it needs no empty queues, for who waits in one is not silent.
-    fn counts_quiet(&self, around: &Around<'_>) -> bool {
+    fn counts_quiet(&self, around: &BarrierContext<'_>) -> bool {
         match around.drain.barrier {
             BarrierMode::Auto | BarrierMode::Quiet | BarrierMode::Off => true,
             BarrierMode::Local | BarrierMode::Acks => self.how == Cut::Refuse,

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_before_the_boot_counts_from_when_it_was_asked() {
+    fn grace_budget_from_before_a_boot_counts_from_its_request() {
         // Found five seconds after the boot; asked for thirteen seconds before it.
         let budget = GraceBudget::found(at(5), secs(12), secs(30));
         assert_eq!((budget.grace(), budget.age(at(6))), (secs(30), secs(19)));

@@ -16,7 +16,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::image::{Image, Wanted};
+use crate::image::{Image, WantedImage};
 use crate::reboot::Shift;
 use crate::restart::BackOff;
 use crate::stop::Stop;
@@ -268,7 +268,7 @@ impl Container {
     pub(crate) fn pull_another_image(&mut self, now: Moment, out: &mut Vec<Effect>) {
         self.image.give_up(&self.spec.name, out);
         self.edition = self.edition.saturating_add(1);
-        self.image.pull(Wanted { container: &self.spec.name, edition: self.edition }, now, out);
+        self.image.pull(WantedImage { container: &self.spec.name, edition: self.edition }, now, out);
     }
 
     /// Asks for the next run.

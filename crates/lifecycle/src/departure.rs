@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::PodPhase::{Failed, Succeeded};
 use crate::phase::Phase;
 use crate::reboot::Shift;
-use crate::restart::Errand;
+use crate::restart::RetriedRequest;
 use crate::termination::{Object, Termination, terminal_phase};
 use crate::wake::Soonest;
 use crate::{Effect, Event, Input, KillCause, Moment, PodWorker, SeenContainer, TrafficNews, WakeReason};
@@ -264,7 +264,7 @@ fn departed(now: Moment, termination: Termination, out: &mut Vec<Effect>) -> Pha
         Object::Stays => Phase::Resting { termination },
         Object::Leaving => {
             out.push(Effect::DeleteObject);
-            Phase::Deleting { termination, delete: Errand::asked(now) }
+            Phase::Deleting { termination, delete: RetriedRequest::asked(now) }
         }
         Object::Gone => {
             out.push(Effect::Finish);

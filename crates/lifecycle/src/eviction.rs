@@ -52,11 +52,11 @@ impl Pressure {
 }
 
 /// `Threshold quantity: …` for the detail of a pressure, if both are known.
-pub fn threshold_words(threshold: &str, available: &str) -> String {
+pub fn threshold_message(threshold: &str, available: &str) -> String {
     format!("Threshold quantity: {threshold}, available: {available}. ")
 }
 
 /// `Container … was using …` for the detail of a pressure.
-pub fn offender_words(container: &str, used: &str, request: &str, resource: &str) -> String {
+pub fn offender_message(container: &str, used: &str, request: &str, resource: &str) -> String {
     format!("Container {container} was using {used}, request is {request}, has larger consumption of {resource}. ")
 }

@@ -55,12 +55,12 @@ impl PullFailure {
 
 /// Which image of which container.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct WantedImage<'a> {
     pub(crate) container: &'a ContainerName,
     pub(crate) edition: u32,
 }
 
-impl Wanted<'_> {
+impl WantedImage<'_> {
     fn pull(self) -> Effect {
         Effect::PullImage { container: self.container.clone(), edition: self.edition }
     }
@@ -71,7 +71,7 @@ impl Image {
     pub(crate) const PATIENCE: Duration = Duration::from_secs(3600);
 
     /// Asks for the image.
-    pub(crate) fn pull(&mut self, wanted: Wanted<'_>, now: Moment, out: &mut Vec<Effect>) {
+    pub(crate) fn pull(&mut self, wanted: WantedImage<'_>, now: Moment, out: &mut Vec<Effect>) {
         *self = Self::Pulling { failed: None, until: now + Self::PATIENCE };
         out.push(wanted.pull());
     }
@@ -123,7 +123,7 @@ impl Image {
     }
 
     /// Does what time has made due.
-    pub(crate) fn advance(&mut self, wanted: Wanted<'_>, now: Moment, out: &mut Vec<Effect>) {
+    pub(crate) fn advance(&mut self, wanted: WantedImage<'_>, now: Moment, out: &mut Vec<Effect>) {
         let container = wanted.container;
         if let Self::Pulling { until, .. } = self
             && now >= *until
@@ -150,7 +150,7 @@ impl Image {
     }
 
     /// The agent that pulled is gone.
-    pub(crate) fn reattach(&self, wanted: Wanted<'_>, out: &mut Vec<Effect>) {
+    pub(crate) fn reattach(&self, wanted: WantedImage<'_>, out: &mut Vec<Effect>) {
         match self {
             Self::Pulling { .. } => out.push(wanted.pull()),
             Self::Unwanted | Self::Ready { .. } | Self::Failed(_) => {}

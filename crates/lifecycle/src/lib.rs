@@ -23,7 +23,6 @@ pub mod wake;
 pub mod worker;
 
 mod barrier;
-mod calm;
 mod container;
 mod departure;
 mod detour;
@@ -34,13 +33,13 @@ mod phase;
 mod reattach;
 mod reboot;
 mod restart;
+mod snapshot;
 mod stop;
 mod termination;
 mod view;
 mod waiter;
 
 pub use budget::{GraceBudget, LEAST_GRACE};
-pub use calm::{Calm, CalmContainer, CalmRun};
 pub use effect::{Effect, Event, EventKind, KillOutcome};
 pub use eviction::Pressure;
 pub use image::{ANY_EDITION, BACK_OFF_PULLING};
@@ -48,12 +47,15 @@ pub use input::{
     ContainerReport, DeleteSighting, Delivery, Exit, HookKind, HookOutcome, HookReport, Input, KillCause, Probe,
     RuntimeReport, SeenContainer, SpecChange,
 };
-pub use shutdown::{Leaver, PriorityBudget, Shutdown, ShutdownBudgets, ShutdownStep};
+pub use shutdown::{LeavingPod, PriorityBudget, Shutdown, ShutdownBudgets, ShutdownStep};
+pub use snapshot::{ContainerSnapshot, PodSnapshot, RunSnapshot};
 pub use spec::{
     ContainerName, ContainerSpec, Hook, Instance, PodIdentity, PodSpec, ProbeSpec, Readiness, RestartPolicy, Role,
     Signal,
 };
-pub use status::{Condition, ContainerState, ContainerStatus, PodPhase, PodStatus, Terminated, Verdict, Waiting};
+pub use status::{
+    Condition, ContainerState, ContainerStatus, PodPhase, PodStatus, Terminated, TerminationVerdict, Waiting,
+};
 pub use stop::LEAST_NOTICE;
 pub use succession::{Admission, Source, Succession};
 pub use time::{Moment, Wall};

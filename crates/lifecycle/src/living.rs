@@ -10,10 +10,10 @@ use core::time::Duration;
 
 use crate::budget::LEAST_GRACE;
 use crate::container::{Asked, Container, EndedRun, Run};
-use crate::image::Wanted;
+use crate::image::WantedImage;
 use crate::phase::{Phase, Sandbox};
 use crate::reboot::Shift;
-use crate::restart::{ERROR_SHOWN, Errand};
+use crate::restart::{ERROR_SHOWN, RetriedRequest};
 use crate::stop::Gate;
 use crate::termination::{Termination, terminal_phase};
 use crate::wake::Soonest;
@@ -33,9 +33,9 @@ impl PodWorker {
         }
         out.push(Effect::CreateSandbox);
         for container in &mut self.containers {
-            container.image.pull(Wanted { container: &container.spec.name, edition: container.edition }, now, out);
+            container.image.pull(WantedImage { container: &container.spec.name, edition: container.edition }, now, out);
         }
-        self.phase = Phase::Living { sandbox: Sandbox::Asked(Errand::asked(now)) };
+        self.phase = Phase::Living { sandbox: Sandbox::Asked(RetriedRequest::asked(now)) };
     }
 
     /// A living pod is told something.
@@ -136,7 +136,11 @@ impl PodWorker {
         self.give_up_detour_of_the_last(out);
         let gate = if self.detour.holds(now) { Gate::Shut } else { Gate::Open { without_sleep: false } };
         for container in &mut self.containers {
-            container.image.advance(Wanted { container: &container.spec.name, edition: container.edition }, now, out);
+            container.image.advance(
+                WantedImage { container: &container.spec.name, edition: container.edition },
+                now,
+                out,
+            );
             container.advance_post_start(now);
             container.leave_gate(now, None, gate, out);
             container.advance_stop(now, None, true, out);
@@ -206,7 +210,7 @@ impl PodWorker {
                 if self.named(&spec.name).is_none() {
                     let mut container = Container::new(spec);
                     container.image.pull(
-                        Wanted { container: &container.spec.name, edition: container.edition },
+                        WantedImage { container: &container.spec.name, edition: container.edition },
                         now,
                         out,
                     );
@@ -380,7 +384,7 @@ impl PodWorker {
     /// What remained of a lost sandbox is gone: a new one may be made.
     fn sandbox_replaced(&mut self, now: Moment, out: &mut Vec<Effect>) {
         if let Phase::Living { sandbox: sandbox @ Sandbox::Replacing(_) } = &mut self.phase {
-            *sandbox = Sandbox::Asked(Errand::asked(now));
+            *sandbox = Sandbox::Asked(RetriedRequest::asked(now));
             out.push(Effect::CreateSandbox);
         }
     }

@@ -12,7 +12,7 @@
 //!
 //! There is no way back: a pod that was asked to leave never lives again.
 
-use crate::restart::Errand;
+use crate::restart::RetriedRequest;
 use crate::termination::Termination;
 use crate::wake::Soonest;
 use crate::{Moment, WakeReason};
@@ -27,11 +27,11 @@ pub(crate) enum Phase {
     /// Nothing starts any more and everything running is on its way out. Left when nothing can be alive.
     Ending { termination: Termination, sandbox: Sandbox },
     /// No process remains; the sandbox is being removed. Left when it is gone.
-    Clearing { termination: Termination, removal: Errand },
+    Clearing { termination: Termination, removal: RetriedRequest },
     /// The node's work is done and the API object stays. Left when somebody deletes the object.
     Resting { termination: Termination },
     /// The final DELETE was asked. Left when the object is gone.
-    Deleting { termination: Termination, delete: Errand },
+    Deleting { termination: Termination, delete: RetriedRequest },
     /// The life is over. Never left.
     Gone { termination: Termination },
 }
@@ -42,11 +42,11 @@ pub(crate) enum Sandbox {
     /// Nobody asked for it.
     Unasked,
     /// `CreateSandbox` was asked, or will be once the errand is due.
-    Asked(Errand),
+    Asked(RetriedRequest),
     /// It was seen to exist.
     Ready,
     /// It was lost under a living pod; what remains of it is being removed, so that a new one can be made.
-    Replacing(Errand),
+    Replacing(RetriedRequest),
 }
 
 impl Sandbox {

@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 
 use crate::budget::LEAST_GRACE;
 use crate::container::{Asked, Container, EndedRun, LOST_STARTING, Run};
-use crate::image::Wanted;
+use crate::image::WantedImage;
 use crate::phase::{Phase, Sandbox};
-use crate::restart::Errand;
+use crate::restart::RetriedRequest;
 use crate::termination::Termination;
 use crate::{
     Effect, Event, EventKind, HookKind, HookReport, Instance, Moment, PodWorker, Role, RuntimeReport, SeenContainer,
@@ -43,7 +43,7 @@ impl PodWorker {
             return;
         }
         for container in &mut self.containers {
-            container.image.reattach(Wanted { container: &container.spec.name, edition: container.edition }, out);
+            container.image.reattach(WantedImage { container: &container.spec.name, edition: container.edition }, out);
         }
         self.reattach_detour(out);
         let Phase::Living { sandbox } = &mut self.phase else { return };
@@ -54,7 +54,7 @@ impl PodWorker {
                 out.push(Effect::CreateSandbox);
             }
             (Sandbox::Ready, false) => {
-                *sandbox = Sandbox::Replacing(Errand::asked(now));
+                *sandbox = Sandbox::Replacing(RetriedRequest::asked(now));
                 self.start_over(out);
             }
             (Sandbox::Replacing(errand), _) => {
@@ -93,7 +93,7 @@ impl PodWorker {
     /// started waits as after a start that failed.
     pub(crate) fn sandbox_lost(&mut self, now: Moment, out: &mut Vec<Effect>) {
         let Phase::Living { sandbox: sandbox @ Sandbox::Ready } = &mut self.phase else { return };
-        *sandbox = Sandbox::Replacing(Errand::asked(now));
+        *sandbox = Sandbox::Replacing(RetriedRequest::asked(now));
         let (policy, gone) = (self.restart, RuntimeReport::default());
         for container in &mut self.containers {
             let was_asked = matches!(container.run, Run::Asked(_));

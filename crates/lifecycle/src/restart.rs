@@ -44,7 +44,7 @@ impl BackOff {
 
 /// Something asked for until it is done: 200 ms after the first failure, doubling to 5 s; and again if nobody answers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Errand {
+pub(crate) struct RetriedRequest {
     failures: u32,
     next: Next,
 }
@@ -58,7 +58,7 @@ enum Next {
     Try { at: Moment },
 }
 
-impl Errand {
+impl RetriedRequest {
     const FIRST: Duration = Duration::from_millis(200);
     const MOST: Duration = Duration::from_secs(5);
     /// How long an answer is waited for. Whoever is asked has shorter limits of its own and answers that they were
@@ -137,9 +137,9 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_errand_is_retried_from_200_ms_up_to_5_s() {
+    fn failed_request_is_retried_from_200_ms_up_to_5_s() {
         let mut now = Moment::from_millis(0);
-        let mut errand = Errand::asked(now);
+        let mut errand = RetriedRequest::asked(now);
         let mut waits = alloc::vec::Vec::new();
         for _ in 0..7 {
             errand.failed(now);
@@ -153,11 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn an_errand_that_nobody_answers_is_run_again() {
+    fn unanswered_request_is_sent_again() {
         let (begin, later) = (Moment::from_millis(1000), Moment::from_millis(121_000));
-        let mut errand = Errand::asked(begin);
+        let mut errand = RetriedRequest::asked(begin);
         assert!(!errand.take_due(Moment::from_millis(120_999)));
         assert!(errand.take_due(later) && !errand.take_due(later));
-        assert_eq!(errand.due_at(), later + Errand::PATIENCE);
+        assert_eq!(errand.due_at(), later + RetriedRequest::PATIENCE);
     }
 }

@@ -71,7 +71,7 @@ impl ShutdownBudgets {
 
 /// A pod that has to leave.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Leaver {
+pub struct LeavingPod {
     /// Its UID.
     pub uid: String,
     /// Its priority.
@@ -107,7 +107,7 @@ pub struct Shutdown {
     budgets: ShutdownBudgets,
     flush: Duration,
     /// Those who have not left, by group.
-    groups: Vec<Vec<Leaver>>,
+    groups: Vec<Vec<LeavingPod>>,
     /// When the last KILL of those groups that had their turn is sent at the latest.
     last_kill: Moment,
     stage: Stage,
@@ -138,9 +138,9 @@ impl Shutdown {
         now: Moment,
         budgets: ShutdownBudgets,
         flush: Duration,
-        pods: Vec<Leaver>,
+        pods: Vec<LeavingPod>,
     ) -> (Self, Vec<ShutdownStep>) {
-        let mut groups: Vec<Vec<Leaver>> = budgets.0.iter().map(|_| Vec::new()).collect();
+        let mut groups: Vec<Vec<LeavingPod>> = budgets.0.iter().map(|_| Vec::new()).collect();
         for pod in pods {
             groups[budgets.group_of(pod.priority)].push(pod);
         }

@@ -34,12 +34,12 @@ pub struct PodStatus {
     /// The newest generation of the object that was taken in.
     pub observed_generation: Option<i64>,
     /// How well it left, once no process remains.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<TerminationVerdict>,
 }
 
 /// How well a pod left.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Verdict {
+pub enum TerminationVerdict {
     /// Everything it asked for was given, and everyone left by themselves.
     Clean,
     /// Everyone left by themselves, but something was cut short: the grace, a hook, an order, a drain.
@@ -50,7 +50,7 @@ pub enum Verdict {
     Lost,
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for TerminationVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Clean => "clean",

@@ -16,7 +16,7 @@ use core::time::Duration;
 
 use crate::container::{Container, HookRun, Run};
 use crate::reboot::Shift;
-use crate::restart::Errand;
+use crate::restart::RetriedRequest;
 use crate::wake::Soonest;
 use crate::{
     ContainerName, Delivery, Effect, Event, Hook, HookKind, HookOutcome, HookReport, Instance, Moment, Signal,
@@ -132,7 +132,7 @@ impl Stop {
     /// A KILL could not be sent: another follows soon, then less and less soon.
     pub(crate) fn kill_failed(&mut self, now: Moment) -> bool {
         let Step::Killed { again_at, failures } = &mut self.step else { return false };
-        *again_at = now + Errand::delay_after(*failures);
+        *again_at = now + RetriedRequest::delay_after(*failures);
         *failures = failures.saturating_add(1);
         true
     }

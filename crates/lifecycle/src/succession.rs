@@ -30,11 +30,11 @@ pub enum Admission {
 /// Every full name (`name_namespace`) that a static pod of this node has or waits for.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Succession {
-    lines: BTreeMap<String, Line>,
+    lines: BTreeMap<String, NameQueue>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-struct Line {
+struct NameQueue {
     running: Option<Running>,
     /// In the order of their arrival.
     waiting: VecDeque<String>,

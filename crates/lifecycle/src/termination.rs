@@ -9,12 +9,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::barrier::{Around, Barrier};
+use crate::barrier::{Barrier, BarrierContext};
 use crate::budget::LEAST_GRACE;
 use crate::container::{Container, Run};
 use crate::phase::{Phase, Sandbox};
 use crate::reboot::Shift;
-use crate::restart::Errand;
+use crate::restart::RetriedRequest;
 use crate::stop::{Gate, LEAST_NOTICE, Pace};
 use crate::wake::Soonest;
 use crate::{
@@ -236,8 +236,8 @@ fn around<'a>(
     drain: &'a DrainSpec,
     routes: Routes,
     containers: &'a [Container],
-) -> Around<'a> {
-    Around { now, budget: termination.budget, drain, routes, containers, forced: termination.forced }
+) -> BarrierContext<'a> {
+    BarrierContext { now, budget: termination.budget, drain, routes, containers, forced: termination.forced }
 }
 
 impl PodWorker {
@@ -394,7 +394,7 @@ impl PodWorker {
         if (!being_made || now >= deadline) && !self.containers.iter().any(holds) {
             let Phase::Ending { termination, .. } = core::mem::replace(&mut self.phase, Phase::New) else { return };
             out.push(Effect::RemoveSandbox);
-            self.phase = Phase::Clearing { termination, removal: Errand::asked(now) };
+            self.phase = Phase::Clearing { termination, removal: RetriedRequest::asked(now) };
         }
     }
 

@@ -14,7 +14,7 @@ use crate::stop::Pace;
 use crate::termination::{Cause, PREEMPTED, Termination};
 use crate::{
     Condition, ContainerState, ContainerStatus, KillCause, PodPhase, PodStatus, PodWorker, RestartPolicy, Role,
-    Terminated, Verdict, Waiting,
+    Terminated, TerminationVerdict, Waiting,
 };
 
 const SHUTDOWN: &str = "Pod was terminated in response to imminent node shutdown.";
@@ -62,17 +62,17 @@ impl PodWorker {
         self.stage() == Stage::Over
     }
 
-    fn verdict(&self, leaving: &Termination) -> Verdict {
+    fn verdict(&self, leaving: &Termination) -> TerminationVerdict {
         let lost = |container: &Container| container.is_lost() || container.may_be_alive();
         if self.containers.iter().any(lost) {
-            Verdict::Lost
+            TerminationVerdict::Lost
         } else if leaving.forced {
-            Verdict::Forced
+            TerminationVerdict::Forced
         } else {
             match leaving.pace {
-                Pace::OnTime => Verdict::Clean,
-                Pace::Hurried => Verdict::Hurried,
-                Pace::Killed => Verdict::Forced,
+                Pace::OnTime => TerminationVerdict::Clean,
+                Pace::Hurried => TerminationVerdict::Hurried,
+                Pace::Killed => TerminationVerdict::Forced,
             }
         }
     }

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_wakes_at_once_the_first_gives_the_reason() {
+    fn earliest_wake_gives_the_reason_and_ties_keep_the_first() {
         let mut wakes = Soonest::default();
         wakes.consider(Moment::from_millis(9), || WakeReason::Overdue);
         wakes.consider(Moment::from_millis(5), || WakeReason::GraceSpent);

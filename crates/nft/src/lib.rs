@@ -4,7 +4,7 @@
 //! them. [`Nftables::commit`] sends it in one piece, and the kernel makes all of the changes or none of them: when the call
 //! returns, packets meet the new rules. [`Nftables`] lists what is there, too, and a [`Monitor`] tells what anybody changes.
 //!
-//! ```no_run
+//! ```text
 //! use nft::{Batch, Family, Nftables, Table};
 //!
 //! let mut nftables = Nftables::open()?;

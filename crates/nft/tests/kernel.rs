@@ -169,7 +169,7 @@ fn rules_of_both_families_are_taken() {
 }
 
 #[test]
-fn what_is_listed_is_what_was_written() {
+fn nft_ruleset_read_back_equals_the_one_written() {
     in_a_namespace(|mut nftables| {
         assert!(nftables.tables().unwrap().is_empty());
         write(&mut nftables, &proxy());

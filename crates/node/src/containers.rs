@@ -11,7 +11,7 @@ use timeline::Clock;
 use tokio::sync::watch;
 
 use crate::driver::Progress;
-use crate::hands::lock;
+use crate::effects::lock;
 use crate::pods::{Directory, PodEntry};
 use crate::publisher::SharedFacts;
 use crate::streams::{ContainerRef, Containers, LogSource, StreamError};

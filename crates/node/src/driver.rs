@@ -11,8 +11,8 @@ use timeline::{Appended, Clock, Journal, JournalError, Record};
 use tokio::sync::{mpsc, watch};
 use tracing::{Instrument, error, info, info_span, trace};
 
+use crate::effects::EffectExecutor;
 use crate::flaws::{self, Flaw};
-use crate::hands::Hands;
 
 /// What a pod's driver tells whoever watches over it.
 #[derive(Clone, Debug)]
@@ -28,12 +28,12 @@ pub struct Progress {
 /// So many facts may wait while a driver rests.
 const WAITING_MAX: usize = 512;
 
-/// So many steps are kept of a life before it is folded, once its pod is calm.
+/// How many steps are kept before they are folded into a snapshot, once the worker has one.
 const FOLD_AFTER: usize = 200;
 
-/// What the journal holds of a pod.
+/// What the journal holds of one pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Memory {
+pub struct PodJournal {
     /// When its first step was, if there was one.
     pub start: Option<Wall>,
     /// How many there are since its last fold.
@@ -55,8 +55,8 @@ pub struct Driver<R: Runtime> {
     suspect: Option<Input>,
     backoff: Backoff,
     journal: Journal,
-    memory: Memory,
-    hands: Hands<R>,
+    pod_journal: PodJournal,
+    executor: EffectExecutor<R>,
     progress: watch::Sender<Progress>,
     clock: Clock,
 }
@@ -67,15 +67,15 @@ impl<R: Runtime> Driver<R> {
         uid: String,
         worker: PodWorker,
         inbox: mpsc::Receiver<Input>,
-        (journal, memory): (Journal, Memory),
-        hands: Hands<R>,
+        (journal, pod_journal): (Journal, PodJournal),
+        executor: EffectExecutor<R>,
     ) -> (Self, watch::Receiver<Progress>) {
         let (progress, seen) = watch::channel(Progress {
             status: worker.status(),
             at_rest: worker.is_at_rest(),
             deadline: worker.deadline(),
         });
-        let clock = hands.clock();
+        let clock = executor.clock();
         let driver = Self {
             uid,
             remembered: worker.clone(),
@@ -86,8 +86,8 @@ impl<R: Runtime> Driver<R> {
             suspect: None,
             backoff: Backoff::default(),
             journal,
-            memory,
-            hands,
+            pod_journal,
+            executor,
             progress,
             clock,
         };
@@ -124,7 +124,7 @@ impl<R: Runtime> Driver<R> {
                 None => next(&self.clock, &mut self.inbox, self.worker.next_wake()).await,
             };
             let Some((now, input)) = next else { return Ok(()) };
-            let Some(input) = self.hands.in_order(input) else { continue };
+            let Some(input) = self.executor.in_order(input) else { continue };
             trace!(?input, "told");
             self.in_hand = Some(input.clone());
             #[cfg(test)]
@@ -139,15 +139,15 @@ impl<R: Runtime> Driver<R> {
             #[cfg(test)]
             tests::pass(tests::Point::Remembered, &self.uid, &input);
             flaws::stumble();
-            self.hands.attend(&input, &self.worker);
+            self.executor.attend(&input, &self.worker);
             // Before anybody can see it elsewhere: whoever comes because this pod is over finds its room free.
             self.tell(now, was_terminating);
-            self.hands.tell_people(&effects, unwritten);
+            self.executor.record_events(&effects, unwritten);
             for effect in effects {
                 if effect == Effect::Finish {
                     return self.finish().await;
                 }
-                self.hands.perform(effect, &self.worker);
+                self.executor.perform(effect, &self.worker);
             }
             // After acting, so that whoever hears "at rest" finds the last status already handed in.
             let at_rest = self.worker.is_at_rest();
@@ -163,7 +163,7 @@ impl<R: Runtime> Driver<R> {
         let wait = rest(self.backoff.after_panic(tokio::time::Instant::now().into_std()), left);
         let in_a_row = self.backoff.in_a_row();
         error!(%panic, in_a_row, ?wait, input = ?self.in_hand, "the pod's driver broke; it begins again");
-        self.hands.tell_broken(format!("the node broke on this pod, {in_a_row} times in a row; its log says how"));
+        self.executor.tell_broken(format!("the node broke on this pod, {in_a_row} times in a row; its log says how"));
         let retried = self.in_hand.take().filter(is_told_once);
         if retried.is_some() && retried == self.suspect {
             error!(input = ?self.suspect, "the driver broke on the same fact again, which is left out");
@@ -173,8 +173,8 @@ impl<R: Runtime> Driver<R> {
             self.first.push_front(input);
         }
         self.rest(wait).await;
-        self.hands.drop_all().await;
-        let report = self.hands.report().await;
+        self.executor.drop_all().await;
+        let report = self.executor.report().await;
         // Who leaves is told so first, lest it start what it was about to start.
         let at = usize::from(self.first.front().is_some_and(asks_to_leave));
         self.first.insert(at, Input::AgentRestarted { report });
@@ -208,19 +208,19 @@ impl<R: Runtime> Driver<R> {
         effects: &[Effect],
     ) -> Result<Option<Appended>, Arc<JournalError>> {
         let wall = self.clock.wall_now();
-        let start = *self.memory.start.get_or_insert(wall);
-        self.memory.steps += 1;
+        let start = *self.pod_journal.start.get_or_insert(wall);
+        self.pod_journal.steps += 1;
         let record =
             Record::Step { uid: self.uid.clone(), at: now, wall, input: input.clone(), effects: effects.to_vec() };
         let mut written = self.journal.append(record);
         self.remembered.clone_from(&self.worker);
         // A container that crashes for months would be remembered crash by crash.
-        if self.memory.steps >= FOLD_AFTER
-            && let Some(calm) = self.worker.calm()
+        if self.pod_journal.steps >= FOLD_AFTER
+            && let Some(snapshot) = self.worker.snapshot()
         {
             let uid = self.uid.clone();
-            written = self.journal.append(Record::Folded { uid, at: now, wall, start, calm });
-            self.memory.steps = 0;
+            written = self.journal.append(Record::Folded { uid, at: now, wall, start, snapshot });
+            self.pod_journal.steps = 0;
         }
         // Whether it has come up is asked once: were that forgotten, a container that serves could be killed for an answer
         // that it need not give any more.
@@ -248,7 +248,7 @@ impl<R: Runtime> Driver<R> {
     async fn finish(&mut self) -> Result<(), Arc<JournalError>> {
         // First the memory, then the files: files that a crash leaves behind are swept at the next start.
         self.journal.append(Record::Forgotten { uid: self.uid.clone() }).await?;
-        self.hands.let_go().await;
+        self.executor.let_go().await;
         self.progress.send_modify(|p| p.at_rest = true);
         info!("gone");
         Ok(())

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::pin;
 use std::time::Duration;
 
-use client::Sight;
+use client::WatchUpdate;
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -153,7 +153,7 @@ async fn show(
     shown: &watch::Sender<Health>,
 ) {
     // Somebody who has not heard of us for a while says so; they hear of us as soon as we hear of that.
-    let (told, mut sights) = mpsc::channel(4);
+    let (told, mut updates) = mpsc::channel(4);
     let own = format!("metadata.name={}", config.name);
     let mut following = pin!(client::follow(Api::<ApiNode>::all(client.clone()), Some(own), told));
     let mut report_at = Instant::now() + REPORT;
@@ -161,10 +161,10 @@ async fn show(
         tokio::select! {
             () = &mut following => return,
             changed = changes.changed() => if changed.is_err() { return },
-            sight = sights.recv() => match sight {
-                Some(Sight::Listed(nodes)) if nodes.iter().any(is_unknown) => {}
-                Some(Sight::Changed(node)) if is_unknown(&node) => {}
-                Some(Sight::Listed(_) | Sight::Changed(_) | Sight::Removed(_)) => continue,
+            update = updates.recv() => match update {
+                Some(WatchUpdate::Listed(nodes)) if nodes.iter().any(is_unknown) => {}
+                Some(WatchUpdate::Changed(node)) if is_unknown(&node) => {}
+                Some(WatchUpdate::Listed(_) | WatchUpdate::Changed(_) | WatchUpdate::Removed(_)) => continue,
                 None => return,
             },
             () = tokio::time::sleep_until(report_at) => {}

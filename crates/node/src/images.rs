@@ -9,7 +9,7 @@ use runtime_api::image::{Credential, ImageName, Keyring, Origin};
 use runtime_api::{Image, Runtime, RuntimeError};
 use tokio::time::Instant;
 
-use crate::hands::words;
+use crate::effects::error_chain;
 
 /// When the registry is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,8 +67,8 @@ fn allowed(origin: &Origin, credentials: &[Credential]) -> bool {
 pub type NoImage = (&'static str, String);
 
 /// Tells people about the image of a container.
-pub trait Tell: Fn(EventKind, &str, String) + Send + Sync {}
-impl<F: Fn(EventKind, &str, String) + Send + Sync> Tell for F {}
+pub trait EmitImageEvent: Fn(EventKind, &str, String) + Send + Sync {}
+impl<F: Fn(EventKind, &str, String) + Send + Sync> EmitImageEvent for F {}
 
 /// Makes the image present as the policy says.
 pub async fn obtain<R: Runtime>(
@@ -77,7 +77,7 @@ pub async fn obtain<R: Runtime>(
     pod: &Pod,
     name: &str,
     policy: PullPolicy,
-    tell: &impl Tell,
+    tell: &impl EmitImageEvent,
 ) -> Result<Image, NoImage> {
     let parsed: ImageName = match name.parse() {
         Ok(parsed) => parsed,
@@ -95,7 +95,7 @@ pub async fn obtain<R: Runtime>(
         Ok(found) => Some(found),
         Err(RuntimeError::ImageAbsent { .. }) => None,
         Err(error) => {
-            let message = format!("Failed to inspect image {name:?}: {}", words(&error));
+            let message = format!("Failed to inspect image {name:?}: {}", error_chain(&error));
             tell(EventKind::Warning, "InspectFailed", message.clone());
             return Err(("ImageInspectError", message));
         }
@@ -124,7 +124,12 @@ pub async fn obtain<R: Runtime>(
     }
 }
 
-async fn pull<R: Runtime>(runtime: &R, name: &str, keys: &Keyring, tell: &impl Tell) -> Result<Image, NoImage> {
+async fn pull<R: Runtime>(
+    runtime: &R,
+    name: &str,
+    keys: &Keyring,
+    tell: &impl EmitImageEvent,
+) -> Result<Image, NoImage> {
     tell(EventKind::Normal, "Pulling", format!("Pulling image {name:?}"));
     let begun = Instant::now();
     match runtime.pull_image(name, keys).await {
@@ -138,7 +143,7 @@ async fn pull<R: Runtime>(runtime: &R, name: &str, keys: &Keyring, tell: &impl T
             Ok(pulled.image)
         }
         Err(error) => {
-            let message = words(&error);
+            let message = error_chain(&error);
             tell(EventKind::Warning, "Failed", format!("Failed to pull image {name:?}: {message}"));
             Err(("ErrImagePull", message))
         }
@@ -146,7 +151,7 @@ async fn pull<R: Runtime>(runtime: &R, name: &str, keys: &Keyring, tell: &impl T
 }
 
 /// What the pod's pull secrets hold; its service account's are among them since it was admitted.
-async fn keyring(client: &kube::Client, pod: &Pod, tell: &impl Tell) -> Keyring {
+async fn keyring(client: &kube::Client, pod: &Pod, tell: &impl EmitImageEvent) -> Keyring {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let mut keys = Keyring::default();

@@ -2,32 +2,32 @@
 //!
 //! The node decides nothing about a pod's life. It listens (the API's watch, the runtime's exits, the
 //! clock), tells the pod's [`lifecycle::PodWorker`], writes down what was said ([`timeline::Journal`]) and
-//! acts. Reading order: [`driver`] (the loop), [`hands`] (what it does), [`pods`] (who gets a driver),
+//! acts. Reading order: [`driver`] (the loop), [`executor`] (what it does), [`pods`] (who gets a driver),
 //! [`publisher`] (what others see), [`translate`] (between the API's words and the rules').
 
 pub mod containers;
 pub mod driver;
+pub mod effects;
 pub mod events;
 pub mod files;
 pub mod flaws;
-pub mod hands;
 pub mod heartbeat;
 pub mod images;
-mod last_words;
 pub mod machine;
 pub mod manifest;
-pub mod memory;
+pub mod memory_volumes;
 pub mod node;
+pub mod node_resources;
 pub mod pods;
 pub mod pressure;
 pub mod probes;
 pub mod probing;
 pub mod publisher;
-pub mod room;
 pub mod services;
 pub mod statics;
 pub mod streams;
 pub mod sysctls;
+mod termination_message;
 pub mod traffic;
 pub mod translate;
 pub mod usage;
@@ -35,9 +35,9 @@ pub mod volumes;
 
 pub use files::Files;
 pub use machine::Machine;
-pub use memory::Memory;
+pub use memory_volumes::MemoryVolumes;
 pub use node::{Node, NodeConfig, NodeError};
-pub use pods::{FLUSH, Farewell};
+pub use pods::{FLUSH, ShutdownGrace};
 pub use traffic::{NoTraffic, Traffic};
 
 use jiff::Timestamp;

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_is_known() {
+    fn host_machine_facts_are_read() {
         let machine = Machine::read().expect("it is running");
         assert!(machine.memory_kib > 0 && machine.cpus > 0 && machine.disk_kib(Path::new("/")) > 0, "{machine:?}");
         assert!(!machine.boot_id.is_empty() && !machine.kernel_version.is_empty(), "{machine:?}");

@@ -6,19 +6,19 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::files::Files;
-use crate::memory::Memory;
+use crate::memory_volumes::MemoryVolumes;
 
 /// The folder of everything the node keeps for its pods.
 #[derive(Clone, Debug)]
 pub struct Manifests {
     dir: PathBuf,
-    memory: Memory,
+    memory: MemoryVolumes,
     files: Files,
 }
 
 impl Manifests {
     /// What is kept below `dir`, which is made if missing; what must reach no disk is kept in `memory`.
-    pub async fn open(dir: &Path, memory: Memory, files: Files) -> io::Result<Self> {
+    pub async fn open(dir: &Path, memory: MemoryVolumes, files: Files) -> io::Result<Self> {
         let pods = dir.join("pods");
         files.make_dir(&pods).await?;
         file_tree::spread_below(&pods);

@@ -14,16 +14,16 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::containers::NodeContainers;
+use crate::effects::Tools;
 use crate::events::Recorder;
 use crate::files::Files;
-use crate::hands::Tools;
 use crate::heartbeat::{self, HealthBoard};
 use crate::machine::Machine;
 use crate::manifest::Manifests;
-use crate::memory::Memory;
-use crate::pods::{Command, Directory, Ears, Farewell, Mode, Pods, ShutdownNews};
+use crate::memory_volumes::MemoryVolumes;
+use crate::node_resources::NodeResources;
+use crate::pods::{Command, Directory, Mode, PodInputs, Pods, ShutdownGrace, ShutdownNews};
 use crate::pressure::{Collector, EvictionConfig, ImageCollection, Monitor, StorageLimits};
-use crate::room::Room;
 use crate::services::Services;
 use crate::statics::Folder;
 use crate::sysctls::AllowedSysctls;
@@ -64,7 +64,7 @@ pub struct NodeConfig {
     /// The machine it is on.
     pub machine: Machine,
     /// Where it keeps what must reach no disk.
-    pub memory: Memory,
+    pub memory: MemoryVolumes,
     /// Who waits for its disk.
     pub files: Files,
     /// False when the node only ends what it already has (`adieu down` without a running instance).
@@ -148,7 +148,7 @@ impl<R: Runtime> Node<R> {
         });
         let directory = Directory::new(Mutex::default());
         let mode = if config.takes_on_pods { Mode::Open } else { Mode::Closed };
-        let capacity = Room::of_node(&heartbeat::allocatable(&config));
+        let capacity = NodeResources::of_node(&heartbeat::allocatable(&config));
         let mut pods = Pods::new(tools.clone(), journal, directory.clone(), mode, capacity);
         pods.recover(lives, &boot_id).await.map_err(NodeError::Inventory)?;
         let (file_told, files) = mpsc::channel(1);
@@ -177,9 +177,9 @@ impl<R: Runtime> Node<R> {
             let _ = joined_told.send(true);
             tokio::join!(showing, heartbeat::keep_alive(keeping, known, object));
         });
-        let (sight_told, sights) = mpsc::channel(256);
+        let (update_sender, updates) = mpsc::channel(256);
         let selector = format!("spec.nodeName={}", config.name);
-        helpers.spawn(client::follow(Api::<Pod>::all(client.clone()), Some(selector), sight_told));
+        helpers.spawn(client::follow(Api::<Pod>::all(client.clone()), Some(selector), update_sender));
         let (evictions_told, evictions) = mpsc::channel(1);
         let disks = (config.data_dir.clone(), config.images.clone());
         if config.takes_on_pods {
@@ -190,7 +190,7 @@ impl<R: Runtime> Node<R> {
         let monitor = Monitor::new(tools, directory.clone(), limits, disks, evictions_told);
         helpers.spawn(monitor.run());
         let (commands, command_told) = mpsc::channel(1);
-        let pods = tokio::spawn(pods.run(Ears { sights, files, events, evictions, commands: command_told }));
+        let pods = tokio::spawn(pods.run(PodInputs { updates, files, events, evictions, commands: command_told }));
         let containers = Arc::new(NodeContainers::new(runtime, directory, config.name, clock));
         Ok(Self { commands, containers, manifests, pods, helpers, joined })
     }
@@ -210,11 +210,11 @@ impl<R: Runtime> Node<R> {
     /// `progress` is told the names of the pods still leaving, each time that changes.
     pub async fn shut_down_pods(
         &self,
-        farewell: Farewell,
+        shutdown_grace: ShutdownGrace,
         mut progress: impl FnMut(&[String]),
     ) -> Result<(), NodeError> {
         let (news, mut told) = mpsc::unbounded_channel();
-        self.commands.send(Command::ShutDown { farewell, news }).await.map_err(|_| NodeError::Stopped)?;
+        self.commands.send(Command::ShutDown { shutdown_grace, news }).await.map_err(|_| NodeError::Stopped)?;
         while let Some(news) = told.recv().await {
             match news {
                 ShutdownNews::Leaving(names) => progress(&names),

@@ -1,4 +1,4 @@
-//! Who gets a driver: every pod bound to this node or asked for by a file, every life the journal remembers, nobody else.
+//! The table of pod drivers: one for every pod bound to this node or defined by a manifest, and for every pod in the journal.
 //!
 //! One task owns the table of drivers and routes facts to them. It does nothing for a pod itself but keep its manifest,
 //! and waits for a driver only if a thousand facts already wait there, so one slow pod does not hold up the others.
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use client::Sight;
+use client::WatchUpdate;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{DeleteSighting, Event, Input, PodPhase, PodWorker, Succession};
@@ -26,18 +26,18 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
-use self::admission::Line;
+use self::admission::AdmissionQueue;
 use self::orphans::Orphans;
 use self::placement::Placed;
-pub use self::shutdown::{FLUSH, Farewell, ShutdownNews};
-use crate::driver::{Driver, Memory, Progress};
+pub use self::shutdown::{FLUSH, ShutdownGrace, ShutdownNews};
+use crate::driver::{Driver, PodJournal, Progress};
+use crate::effects::{EffectExecutor, Tools, instance, lock};
 use crate::flaws::{self, Flaw};
-use crate::hands::{Hands, Tools, instance, lock};
-use crate::last_words::last_words;
+use crate::node_resources::{self, NodeResources};
 use crate::pressure::Eviction;
 use crate::publisher::{Flush, SharedFacts};
-use crate::room::{self, Room};
-use crate::statics::{Wanted, is_mirror, is_static};
+use crate::statics::{ManifestPods, is_mirror, is_static};
+use crate::termination_message::termination_message;
 use crate::translate::pod_spec::{pod_spec, seconds, spec_changes};
 use crate::translate::report::{api_exit, hook_kind, hook_outcome};
 use crate::translate::status::Facts;
@@ -75,7 +75,7 @@ pub enum Command {
     /// End every pod; new ones are turned away. How that goes is told to `news`.
     ShutDown {
         /// How much time they have.
-        farewell: Farewell,
+        shutdown_grace: ShutdownGrace,
         /// Whoever wants to know.
         news: mpsc::UnboundedSender<ShutdownNews>,
     },
@@ -112,14 +112,14 @@ struct Handle {
     full_name: Option<String>,
     /// No file asks for this static pod any more.
     unwanted: bool,
-    /// What it asks of the node.
-    asks: Room,
-    /// How much it matters to the node.
+    /// Its resource requests.
+    asks: NodeResources,
+    /// Its priority on the node.
     importance: i32,
-    /// It was told to leave so that a critical pod can come.
-    gives_way: bool,
-    /// People were told that it waits for room.
-    told_to_wait: bool,
+    /// It was preempted by a critical pod.
+    preempted: bool,
+    /// The event about its waiting was recorded.
+    waiting_recorded: bool,
     /// Whether it may be on this node.
     placed: Placed,
 }
@@ -150,21 +150,21 @@ pub struct Pods<R: Runtime> {
     chores: JoinSet<()>,
     /// The ticket of the next one who waits for a kill to be over.
     next_ticket: u64,
-    /// Who waits for room.
-    line: Line,
+    /// The pods that wait for resources.
+    admission_queue: AdmissionQueue,
     /// Who waits to know whether it may be here, and whether it may.
     placing: JoinSet<(String, bool)>,
 }
 
-/// What the table of drivers hears from.
-pub struct Ears {
+/// The inputs of the table of drivers.
+pub struct PodInputs {
     /// The pods of this node in the API.
-    pub sights: mpsc::Receiver<Sight<Pod>>,
+    pub updates: mpsc::Receiver<WatchUpdate<Pod>>,
     /// The pods that files ask for.
-    pub files: mpsc::Receiver<Wanted>,
+    pub files: mpsc::Receiver<ManifestPods>,
     /// The runtime.
     pub events: mpsc::UnboundedReceiver<RuntimeEvent>,
-    /// Who has to go because the node is short of something.
+    /// Evictions by node pressure.
     pub evictions: mpsc::Receiver<Eviction>,
     /// The node's owner.
     pub commands: mpsc::Receiver<Command>,
@@ -172,7 +172,13 @@ pub struct Ears {
 
 impl<R: Runtime> Pods<R> {
     /// A table without drivers, on a node that has so much to give.
-    pub fn new(tools: Arc<Tools<R>>, journal: Journal, directory: Directory, mode: Mode, capacity: Room) -> Self {
+    pub fn new(
+        tools: Arc<Tools<R>>,
+        journal: Journal,
+        directory: Directory,
+        mode: Mode,
+        capacity: NodeResources,
+    ) -> Self {
         // Those of an earlier start are still in the journal.
         let next_ticket = u64::try_from(tools.clock.wall_now().0).unwrap_or(0);
         Self {
@@ -191,7 +197,7 @@ impl<R: Runtime> Pods<R> {
             mirrors: BTreeMap::new(),
             chores: JoinSet::new(),
             next_ticket,
-            line: Line::new(capacity),
+            admission_queue: AdmissionQueue::new(capacity),
             placing: JoinSet::new(),
         }
     }
@@ -199,9 +205,9 @@ impl<R: Runtime> Pods<R> {
     /// Routes facts until the node stops (all senders gone) or the journal fails.
     ///
     /// A fact that it breaks on is left out: the table is whole between any two, and every other pod goes on.
-    pub async fn run(mut self, mut ears: Ears) -> Result<(), Arc<JournalError>> {
+    pub async fn run(mut self, mut inputs: PodInputs) -> Result<(), Arc<JournalError>> {
         loop {
-            match supervision::catch("pods", self.route_all(&mut ears)).await {
+            match supervision::catch("pods", self.route_all(&mut inputs)).await {
                 Ok(ended) => return ended,
                 Err(panic) => error!(%panic, "the table of pods broke on a fact, which is left out"),
             }
@@ -210,27 +216,27 @@ impl<R: Runtime> Pods<R> {
         }
     }
 
-    async fn route_all(&mut self, ears: &mut Ears) -> Result<(), Arc<JournalError>> {
+    async fn route_all(&mut self, inputs: &mut PodInputs) -> Result<(), Arc<JournalError>> {
         loop {
             // What is rare comes first, so that nothing of it waits behind a stream that never ends.
             tokio::select! {
                 biased;
-                command = ears.commands.recv() => match command {
-                    Some(Command::ShutDown { farewell, news }) => self.shut_down(farewell, news).await,
+                command = inputs.commands.recv() => match command {
+                    Some(Command::ShutDown { shutdown_grace, news }) => self.shut_down(shutdown_grace, news).await,
                     Some(Command::CallOff { resumed }) => self.call_off(resumed).await,
                     // The node's owner is gone: stop looking after pods, and leave them as they are.
                     None => return Ok(()),
                 },
                 event = shutdown::next(&mut self.stopping, &self.tools.clock) => self.stopping_event(event).await,
-                Some(eviction) = ears.evictions.recv() => self.evict(eviction).await,
-                Some(wanted) = ears.files.recv() => self.want(wanted).await,
+                Some(eviction) = inputs.evictions.recv() => self.evict(eviction).await,
+                Some(wanted) = inputs.files.recv() => self.want(wanted).await,
                 Some(Ok(pod)) = self.later.join_next() => self.try_again(pod).await,
                 Some(Ok((uid, is_wanted))) = self.placing.join_next() => self.placed(uid, is_wanted).await,
                 Some(_) = self.chores.join_next() => {}
-                freed = self.line.freed() => self.room_freed(&freed).await,
+                freed = self.admission_queue.freed() => self.resources_freed(&freed).await,
                 Some(ended) = self.running.join_next() => self.ended(ended).await?,
-                Some(event) = ears.events.recv() => self.route(event).await,
-                Some(sight) = ears.sights.recv() => self.see(sight).await,
+                Some(event) = inputs.events.recv() => self.route(event).await,
+                Some(update) = inputs.updates.recv() => self.see(update).await,
             }
         }
     }
@@ -247,20 +253,21 @@ impl<R: Runtime> Pods<R> {
         mut facts: Facts,
         begun: bool,
         first: Vec<Input>,
-        memory: Memory,
+        pod_journal: PodJournal,
     ) {
         let (inbox, told) = mpsc::channel(INBOX);
         for input in first {
             inbox.try_send(input).expect("a new inbox has room for the first few facts");
         }
         let full_name = statics::line_of(&facts.pod);
-        let (asks, importance) = (Room::of_pod(&facts.pod), room::importance(&facts.pod));
+        let (asks, importance) = (NodeResources::of_pod(&facts.pod), node_resources::importance(&facts.pod));
         let generation = worker.status().observed_generation.or(facts.pod.metadata.generation);
         facts.grant(&facts.pod.clone());
         let facts = Arc::new(Mutex::new(facts));
-        let hands = Hands::new(self.tools.clone(), facts.clone(), inbox.clone());
-        let (flush, granted) = (hands.flush(), hands.granted());
-        let (driver, progress) = Driver::new(uid.to_owned(), worker, told, (self.journal.clone(), memory), hands);
+        let executor = EffectExecutor::new(self.tools.clone(), facts.clone(), inbox.clone());
+        let (flush, granted) = (executor.flush(), executor.granted());
+        let (driver, progress) =
+            Driver::new(uid.to_owned(), worker, told, (self.journal.clone(), pod_journal), executor);
         let entry = PodEntry { uid: PodUid(uid.to_owned()), facts, progress, flush, granted };
         lock(&self.directory).insert(uid.to_owned(), entry.clone());
         let handle = Handle {
@@ -274,8 +281,8 @@ impl<R: Runtime> Pods<R> {
             unwanted: false,
             asks,
             importance,
-            gives_way: false,
-            told_to_wait: false,
+            preempted: false,
+            waiting_recorded: false,
             placed: Placed::default(),
         };
         self.drivers.insert(uid.to_owned(), handle);
@@ -315,9 +322,9 @@ impl<R: Runtime> Pods<R> {
         }
     }
 
-    async fn see(&mut self, sight: Sight<Pod>) {
-        match sight {
-            Sight::Listed(pods) => {
+    async fn see(&mut self, update: WatchUpdate<Pod>) {
+        match update {
+            WatchUpdate::Listed(pods) => {
                 let (mirrors, pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(is_mirror);
                 self.mirrors_listed(mirrors);
                 let listed: BTreeSet<String> = pods.iter().filter_map(|p| p.metadata.uid.clone()).collect();
@@ -340,9 +347,9 @@ impl<R: Runtime> Pods<R> {
                     self.changed(pod, false).await;
                 }
             }
-            Sight::Changed(pod) if is_mirror(&pod) => self.mirror_changed(pod),
-            Sight::Changed(pod) => self.changed(pod, true).await,
-            Sight::Removed(pod) => {
+            WatchUpdate::Changed(pod) if is_mirror(&pod) => self.mirror_changed(pod),
+            WatchUpdate::Changed(pod) => self.changed(pod, true).await,
+            WatchUpdate::Removed(pod) => {
                 self.name_freed(&pod);
                 let uid = pod.metadata.uid.unwrap_or_default();
                 self.finished.remove(&uid);
@@ -429,12 +436,12 @@ impl<R: Runtime> Pods<R> {
             _ if begun(self) => {}
             Mode::ShuttingDown => self.turn_away(uid).await,
             Mode::Open => {
-                if self.looks_around(uid, pod) {
+                if self.check_affinity(uid, pod) {
                     return;
                 }
-                self.spare_the_node(uid, pod).await;
+                self.check_pressure(uid, pod).await;
                 if !begun(self) {
-                    self.seek_room(uid).await;
+                    self.check_resources(uid).await;
                 }
             }
             // It is ended at once, like everybody who was here before.
@@ -462,7 +469,7 @@ impl<R: Runtime> Pods<R> {
             self.refuse(pod, &format!("its manifest cannot be kept: {error}"));
             return false;
         }
-        info!(uid, pod = name, "a pod is taken on");
+        info!(uid, pod = name, "pod accepted");
         drop(self.journal.append(Record::Adopted {
             uid: uid.to_owned(),
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
@@ -476,13 +483,13 @@ impl<R: Runtime> Pods<R> {
             start: Some(self.tools.clock.wall_now()),
             ..Facts::default()
         };
-        self.begin(uid, PodWorker::new(spec), facts, false, Vec::new(), Memory::default());
+        self.begin(uid, PodWorker::new(spec), facts, false, Vec::new(), PodJournal::default());
         true
     }
 
     /// A pod that cannot be taken on is told so and tried again: nothing waits in silence.
     fn refuse(&mut self, pod: &Pod, why: &str) {
-        warn!(pod = pod.metadata.name, why, "a pod cannot be taken on; trying again");
+        warn!(pod = pod.metadata.name, why, "pod cannot be accepted; retrying");
         self.tools
             .recorder
             .record(pod, Event::pod_warning("FailedSync", format!("the node cannot take on the pod: {why}")));
@@ -502,9 +509,10 @@ impl<R: Runtime> Pods<R> {
                         return;
                     }
                     let manifest = lock(&handle.entry.facts).pod.clone();
-                    if let Some(text) = last_words(&*self.tools.runtime, &manifest, &id, &exit, &self.tools.files).await
+                    if let Some(text) =
+                        termination_message(&*self.tools.runtime, &manifest, &id, &exit, &self.tools.files).await
                     {
-                        lock(&handle.entry.facts).last_words.insert(instance.clone(), text);
+                        lock(&handle.entry.facts).termination_messages.insert(instance.clone(), text);
                     }
                 }
                 (pod, Input::Exited { instance, exit: api_exit(exit) })

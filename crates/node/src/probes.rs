@@ -4,8 +4,8 @@
 //! asks once. What an answer means for the container is decided elsewhere, by `lifecycle`.
 
 mod grpc;
+mod messages;
 mod tls;
-mod words;
 
 use std::future::Future;
 use std::time::Duration;
@@ -216,24 +216,24 @@ where
             ProbeAction::HttpGet(get) => match http_get(get, "kube-probe/1.36").await {
                 Ok(status) if status.is_success() || status.is_redirection() => Attempt::Success,
                 Ok(status) => Attempt::Failure(format!("HTTP probe failed with statuscode: {}", status.as_u16())),
-                Err(error) => Attempt::Failure(words::unanswered(get, &error)),
+                Err(error) => Attempt::Failure(messages::unanswered(get, &error)),
             },
             ProbeAction::TcpSocket { host, port } => match TcpStream::connect((host.as_str(), *port)).await {
                 Ok(_) => Attempt::Success,
-                Err(error) => Attempt::Failure(words::no_connection(host, *port, &error)),
+                Err(error) => Attempt::Failure(messages::no_connection(host, *port, &error)),
             },
             ProbeAction::Grpc(asked) => match grpc::check(asked).await {
                 Ok(Health::Serving) => Attempt::Success,
                 Ok(health @ (Health::NotServing | Health::ServiceUnknown | Health::Unknown)) => {
                     Attempt::Failure(format!("service unhealthy (responded with \"{health}\")"))
                 }
-                Err(error) => Attempt::Failure(words::chain(&error)),
+                Err(error) => Attempt::Failure(messages::chain(&error)),
             },
         }
     };
     match tokio::time::timeout(timeout, asked).await {
         Ok(attempt) => attempt,
-        Err(_) => Attempt::Failure(words::out_of_time(action, timeout)),
+        Err(_) => Attempt::Failure(messages::out_of_time(action, timeout)),
     }
 }
 
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_asked_before_the_initial_delay() {
+    async fn probe_waits_for_its_initial_delay() {
         let delay = Duration::from_millis(60);
         let before = tokio::time::Instant::now();
         told(Probe::Startup, ProbeTiming { initial_delay: delay, ..timing(1, 1) }, vec![Attempt::Success]).await;

@@ -24,9 +24,9 @@ use crate::translate::status::{Facts, api_status, is_over};
 /// What the node knows of one pod beside its worker, shared by its driver and its publisher.
 pub type SharedFacts = Arc<Mutex<Facts>>;
 
-/// What should be true in the API.
+/// The status that the API should have.
 #[derive(Clone, Default)]
-struct Wanted {
+struct DesiredStatus {
     status: Option<PodStatus>,
     /// Counts the requests to delete; the worker asks again after a failure.
     deletes: u64,
@@ -39,7 +39,7 @@ struct Wanted {
 /// The handle a driver holds.
 #[derive(Debug)]
 pub struct Publisher {
-    wanted: watch::Sender<Wanted>,
+    wanted: watch::Sender<DesiredStatus>,
     stored: watch::Receiver<u64>,
     written: SharedWritten,
 }
@@ -56,7 +56,7 @@ struct Written {
 
 type SharedWritten = Arc<Mutex<Written>>;
 
-impl std::fmt::Debug for Wanted {
+impl std::fmt::Debug for DesiredStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Wanted").field("deletes", &self.deletes).field("version", &self.version).finish()
     }
@@ -78,7 +78,7 @@ impl Publisher {
         inbox: mpsc::Sender<Input>,
         clock: Clock,
     ) -> (Self, impl Future<Output = ()> + Send) {
-        let (wanted, wanted_seen) = watch::channel(Wanted::default());
+        let (wanted, wanted_seen) = watch::channel(DesiredStatus::default());
         let (stored_told, stored) = watch::channel(0);
         let written = SharedWritten::default();
         let writer = Writer::new(client, node, facts, written.clone(), clock);
@@ -114,7 +114,7 @@ impl Publisher {
 /// Waits for a publisher to catch up, or tells it that there is more to say than the worker knows.
 #[derive(Clone, Debug)]
 pub struct Flush {
-    wanted: watch::Sender<Wanted>,
+    wanted: watch::Sender<DesiredStatus>,
     stored: watch::Receiver<u64>,
     written: SharedWritten,
 }
@@ -128,7 +128,7 @@ impl Flush {
     /// The object was seen like this. If somebody else has written what is ours to say, we say it again.
     pub fn seen(&self, pod: &Pod) {
         let is_overwritten = {
-            let written = crate::hands::lock(&self.written);
+            let written = crate::effects::lock(&self.written);
             let (Some(version), Some(status)) = (number(&pod.metadata.resource_version), &pod.status) else { return };
             let stands = |ours: &ApiStatus| stands(ours, status);
             // What is older than our word says nothing of it.
@@ -137,7 +137,7 @@ impl Flush {
                 && !written.coming.as_ref().is_some_and(stands)
         };
         if is_overwritten {
-            debug!(pod = pod.metadata.name, "somebody else has written the pod's status");
+            debug!(pod = pod.metadata.name, "another client changed the pod's status");
             self.overwritten();
         }
     }
@@ -169,7 +169,7 @@ struct Done {
 async fn run(
     writer: &mut Writer,
     inbox: &mpsc::Sender<Input>,
-    wanted: &mut watch::Receiver<Wanted>,
+    wanted: &mut watch::Receiver<DesiredStatus>,
     stored: &watch::Sender<u64>,
     done: &mut Done,
 ) {
@@ -282,7 +282,7 @@ const CONFLICTS_MOST: u32 = 5;
 
 impl Writer {
     fn new(client: kube::Client, node: String, facts: SharedFacts, written: SharedWritten, clock: Clock) -> Self {
-        let pod = crate::hands::lock(&facts).pod.clone();
+        let pod = crate::effects::lock(&facts).pod.clone();
         let is_static = statics::is_static(&pod);
         let meta = pod.metadata;
         let api = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
@@ -304,12 +304,12 @@ impl Writer {
                 self.last = Some(stored.status.unwrap_or_default());
             }
             let new = {
-                let facts = crate::hands::lock(&self.facts);
+                let facts = crate::effects::lock(&self.facts);
                 api_status(status, &facts, self.last.as_ref(), self.clock.wall_now())
             };
             if self.last.as_ref() == Some(&new) {
                 // What an earlier agent stored is our word, too.
-                let mut written = crate::hands::lock(&self.written);
+                let mut written = crate::effects::lock(&self.written);
                 if written.version.is_none() {
                     *written = Written { version: number(&self.version), status: Some(new), coming: None };
                 }
@@ -318,14 +318,14 @@ impl Writer {
             if can_wait && self.last.as_ref().is_some_and(|last| pressing(last) == pressing(&new)) {
                 return Ok(Outcome::CanWait);
             }
-            crate::hands::lock(&self.written).coming = Some(new.clone());
+            crate::effects::lock(&self.written).coming = Some(new.clone());
             let guard = self.guard(&new);
             let mut patch = patch(&self.uid, guard.as_deref(), &new);
             take_back(&mut patch, self.last.as_ref(), &new, self.is_static);
             match self.store(patch).await {
                 Ok(stored) => {
                     let version = number(&stored.metadata.resource_version);
-                    *crate::hands::lock(&self.written) = Written { version, status: Some(new.clone()), coming: None };
+                    *crate::effects::lock(&self.written) = Written { version, status: Some(new.clone()), coming: None };
                     (self.last, self.version) = (Some(new), stored.metadata.resource_version);
                     return Ok(Outcome::Stored);
                 }
@@ -369,7 +369,7 @@ impl Writer {
         if !says_it_first {
             return None;
         }
-        let facts = crate::hands::lock(&self.facts);
+        let facts = crate::effects::lock(&self.facts);
         let seen = &facts.pod.metadata.resource_version;
         // The later one will do as well if the pod was not over by then.
         let is_later = number(seen) > number(&self.version) && !facts.pod.status.as_ref().is_some_and(is_over);
@@ -378,7 +378,7 @@ impl Writer {
 
     /// Sees to it that there is a mirror to write to. False if the API has no place for one.
     async fn reflect(&mut self) -> kube::Result<bool> {
-        let pod = crate::hands::lock(&self.facts).pod.clone();
+        let pod = crate::effects::lock(&self.facts).pod.clone();
         // Until there is one, ours is the UID of the pod itself.
         let had_one = pod.metadata.uid.as_ref() != Some(&self.uid);
         let Some(mirror) = mirror::ensure(&self.client, &pod, &self.node, had_one).await? else { return Ok(false) };
@@ -534,7 +534,7 @@ mod tests {
 
     /// Conditions of others, and what only they write, leave ours as it is.
     #[test]
-    fn what_we_said_stands_until_somebody_says_otherwise() {
+    fn own_status_stands_until_another_client_changes_it() {
         let condition = |kind: &str, status: &str| PodCondition {
             type_: kind.into(),
             status: status.into(),
@@ -567,7 +567,7 @@ mod tests {
 
     /// What waits for company, and what does not.
     #[test]
-    fn whatever_somebody_may_wait_for_is_pressing() {
+    fn status_change_that_clients_wait_for_is_written_at_once() {
         let condition = |kind: &str, status: &str| PodCondition {
             type_: kind.into(),
             status: status.into(),

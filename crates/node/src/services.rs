@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use client::Sight;
+use client::WatchUpdate;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::Api;
@@ -94,16 +94,16 @@ fn host(address: &str) -> String {
     }
 }
 
-/// Services by namespace and name.
-type Known = BTreeMap<(String, String), Entry>;
+/// The known services by namespace and name.
+type ServiceTable = BTreeMap<(String, String), Entry>;
 
 /// A view of all services; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Services {
     /// Nothing before the first list.
-    known: watch::Receiver<Option<Known>>,
+    known: watch::Receiver<Option<ServiceTable>>,
     /// What an earlier agent knew.
-    remembered: Option<Known>,
+    remembered: Option<ServiceTable>,
 }
 
 impl Services {
@@ -111,12 +111,12 @@ impl Services {
     pub async fn start(client: kube::Client, file: PathBuf, files: Files) -> (Self, impl Future<Output = ()> + Send) {
         let remembered = recall(&files, &file).await;
         let (told, known) = watch::channel(None);
-        let (out, sights) = mpsc::channel(BACKLOG);
+        let (out, updates) = mpsc::channel(BACKLOG);
         let following = client::follow(Api::<Service>::all(client), None, out);
         let keeping = async move {
-            let state = (sights, told, file, files);
-            let keeping = supervision::keep_on("services", state, |(sights, told, file, files)| {
-                keep(sights, told, file, files).boxed()
+            let state = (updates, told, file, files);
+            let keeping = supervision::keep_on("services", state, |(updates, told, file, files)| {
+                keep(updates, told, file, files).boxed()
             });
             tokio::join!(following, keeping);
         };
@@ -143,7 +143,7 @@ impl Services {
     }
 }
 
-fn variables(known: &Known, namespace: &str, linked: bool) -> BTreeMap<String, String> {
+fn variables(known: &ServiceTable, namespace: &str, linked: bool) -> BTreeMap<String, String> {
     let (default, api) = API_SERVICE;
     let of_api = known.get(&(default.to_owned(), api.to_owned())).map(|entry| (api, entry));
     let first = (namespace.to_owned(), String::new());
@@ -159,13 +159,13 @@ fn variables(known: &Known, namespace: &str, linked: bool) -> BTreeMap<String, S
 }
 
 async fn keep(
-    sights: &mut mpsc::Receiver<Sight<Service>>,
-    told: &watch::Sender<Option<Known>>,
+    updates: &mut mpsc::Receiver<WatchUpdate<Service>>,
+    told: &watch::Sender<Option<ServiceTable>>,
     file: &Path,
     files: &Files,
 ) {
-    while let Some(sight) = sights.recv().await {
-        if told.send_if_modified(|known| see(known, sight)) {
+    while let Some(update) = updates.recv().await {
+        if told.send_if_modified(|known| see(known, update)) {
             let known = told.borrow().clone().unwrap_or_default();
             if let Err(error) = remember(files, file, known).await {
                 warn!(%error, "services cannot be remembered; pods that start while the API is away may not know them");
@@ -174,37 +174,37 @@ async fn keep(
     }
 }
 
-async fn remember(files: &Files, file: &Path, known: Known) -> std::io::Result<()> {
+async fn remember(files: &Files, file: &Path, known: ServiceTable) -> std::io::Result<()> {
     let text = serde_json::to_vec(&known.into_iter().collect::<Vec<_>>())?;
     files.replace(file, file.with_extension("new"), text, false).await
 }
 
 /// What was remembered; nothing if that cannot be read.
-async fn recall(files: &Files, file: &Path) -> Option<Known> {
+async fn recall(files: &Files, file: &Path) -> Option<ServiceTable> {
     let text = files.read(file).await.ok()?;
     let known: Vec<_> = serde_json::from_slice(&text).ok()?;
     Some(known.into_iter().collect())
 }
 
 /// Takes in what was seen; says whether that changed anything.
-fn see(known: &mut Option<Known>, sight: Sight<Service>) -> bool {
+fn see(known: &mut Option<ServiceTable>, update: WatchUpdate<Service>) -> bool {
     let key = |service: &Service| {
         let meta = &service.metadata;
         (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
     };
-    match sight {
-        Sight::Listed(all) => {
+    match update {
+        WatchUpdate::Listed(all) => {
             let listed = all.iter().filter_map(|service| Some((key(service), Entry::of(service)?))).collect();
             known.replace(listed) != *known
         }
-        Sight::Changed(service) => {
+        WatchUpdate::Changed(service) => {
             let known = known.get_or_insert_default();
             match Entry::of(&service) {
                 Some(entry) => known.insert(key(&service), entry.clone()) != Some(entry),
                 None => known.remove(&key(&service)).is_some(),
             }
         }
-        Sight::Removed(service) => known.as_mut().is_some_and(|known| known.remove(&key(&service)).is_some()),
+        WatchUpdate::Removed(service) => known.as_mut().is_some_and(|known| known.remove(&key(&service)).is_some()),
     }
 }
 
@@ -220,9 +220,9 @@ mod tests {
         serde_json::from_value(json!({ "metadata": { "namespace": namespace, "name": name }, "spec": spec })).unwrap()
     }
 
-    fn listed(services: Vec<Service>) -> Option<Known> {
+    fn listed(services: Vec<Service>) -> Option<ServiceTable> {
         let mut known = None;
-        assert!(see(&mut known, Sight::Listed(services)));
+        assert!(see(&mut known, WatchUpdate::Listed(services)));
         known
     }
 
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_known_is_remembered() {
+    async fn known_services_are_read_back_from_their_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("services.json");
         assert_eq!(recall(&Files::Threads, &file).await, None);
@@ -303,12 +303,12 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_is_taken_in() {
+    fn service_changes_update_the_service_table() {
         let mut known = listed(vec![service("n", "a", "10.0.0.1", https(1))]);
-        assert!(!see(&mut known, Sight::Changed(service("n", "a", "10.0.0.1", https(1)))));
-        assert!(see(&mut known, Sight::Changed(service("n", "b", "10.0.0.2", https(2)))));
-        assert!(see(&mut known, Sight::Changed(service("n", "a", "None", https(1)))), "it became headless");
-        assert!(see(&mut known, Sight::Removed(service("n", "b", "10.0.0.2", https(2)))));
-        assert_eq!(known, Some(Known::new()));
+        assert!(!see(&mut known, WatchUpdate::Changed(service("n", "a", "10.0.0.1", https(1)))));
+        assert!(see(&mut known, WatchUpdate::Changed(service("n", "b", "10.0.0.2", https(2)))));
+        assert!(see(&mut known, WatchUpdate::Changed(service("n", "a", "None", https(1)))), "it became headless");
+        assert!(see(&mut known, WatchUpdate::Removed(service("n", "b", "10.0.0.2", https(2)))));
+        assert_eq!(known, Some(ServiceTable::new()));
     }
 }

@@ -151,7 +151,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_touches_others_is_forbidden_unless_the_owner_allows_it() {
+    fn unsafe_sysctl_is_forbidden_unless_allowed() {
         let none = AllowedSysctls::default();
         let some = AllowedSysctls::new(["kernel.msg*", " net.core.somaxconn", ""]).expect("both are namespaced");
         let (net, ipc, own) = (json!({ "hostNetwork": true }), json!({ "hostIPC": true }), json!({}));

@@ -14,9 +14,9 @@ use timeline::Clock;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::hands::lock;
+use crate::effects::lock;
 use crate::pods::{Directory, PodEntry};
-use crate::pressure::signals::memory_of_the_machine;
+use crate::pressure::signals::machine_memory;
 
 /// The shortest time over which something is called its use.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -29,12 +29,12 @@ const TICKS_PER_SECOND: u64 = 100;
 /// Looks at a node, and remembers its latest two looks. Held while it looks, so that those who ask at once share the answer.
 #[derive(Default)]
 pub struct Usage {
-    latest: Mutex<Option<(Look, Look)>>,
+    latest: Mutex<Option<(UsageSample, UsageSample)>>,
 }
 
 /// Everything as it was at one moment.
 #[derive(Clone, Debug)]
-struct Look {
+struct UsageSample {
     at: Instant,
     wall: Timestamp,
     machine: Used,
@@ -75,16 +75,21 @@ impl Usage {
 }
 
 /// The second look of a pair.
-async fn follow<R: Runtime>(before: Look, runtime: &R, directory: &Directory, clock: &Clock) -> (Look, Look) {
+async fn follow<R: Runtime>(
+    before: UsageSample,
+    runtime: &R,
+    directory: &Directory,
+    clock: &Clock,
+) -> (UsageSample, UsageSample) {
     tokio::time::sleep(SHORTEST.saturating_sub(before.at.elapsed())).await;
     (before, look(runtime, directory, clock).await)
 }
 
-async fn look<R: Runtime>(runtime: &R, directory: &Directory, clock: &Clock) -> Look {
+async fn look<R: Runtime>(runtime: &R, directory: &Directory, clock: &Clock) -> UsageSample {
     let uids: Vec<PodUid> = lock(directory).values().map(|entry| entry.uid.clone()).collect();
     let (at, wall) = (Instant::now(), crate::timestamp(clock));
     let cpu_nanos = fs::read_to_string("/proc/stat").ok().and_then(|text| processor_nanos(&text)).unwrap_or(0);
-    let memory = memory_of_the_machine().map_or(0, |reading| reading.capacity.saturating_sub(reading.available));
+    let memory = machine_memory().map_or(0, |reading| reading.capacity.saturating_sub(reading.available));
     let mut containers = BTreeMap::new();
     for uid in uids {
         // A pod that has no sandbox uses nothing.
@@ -92,7 +97,7 @@ async fn look<R: Runtime>(runtime: &R, directory: &Directory, clock: &Clock) -> 
             containers.insert((uid.clone(), of.id), Used { cpu_nanos: of.cpu_nanos, memory: of.memory_bytes });
         }
     }
-    Look { at, wall, machine: Used { cpu_nanos, memory }, containers }
+    UsageSample { at, wall, machine: Used { cpu_nanos, memory }, containers }
 }
 
 /// Processor time that was spent on something since the machine was booted.
@@ -105,13 +110,13 @@ fn processor_nanos(stat: &str) -> Option<u64> {
     Some(busy.saturating_mul(1_000_000_000 / TICKS_PER_SECOND))
 }
 
-impl Look {
+impl UsageSample {
     fn knows_no_more_than(&self, other: &Self) -> bool {
         self.containers.keys().all(|key| other.containers.contains_key(key))
     }
 }
 
-fn tell(node: &str, before: &Look, after: &Look, pods: &[PodEntry]) -> Value {
+fn tell(node: &str, before: &UsageSample, after: &UsageSample, pods: &[PodEntry]) -> Value {
     let window = after.at.duration_since(before.at);
     let time = after.wall.to_string();
     let usage = |before: &Used, after: &Used| {
@@ -153,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_spent_on_nothing_does_not_count() {
+    fn idle_cpu_time_does_not_count_as_usage() {
         let tick = 1_000_000_000 / TICKS_PER_SECOND;
         let text = "cpu  10 20 30 1000 2000 4 5 600 7 8\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
         assert_eq!(processor_nanos(text), Some(69 * tick));
@@ -163,7 +168,7 @@ mod tests {
     #[test]
     fn use_is_a_difference_over_the_time_that_passed() {
         let begin = Instant::now();
-        let look = |seconds: u64, cpu_nanos: u64| Look {
+        let look = |seconds: u64, cpu_nanos: u64| UsageSample {
             at: begin + Duration::from_secs(seconds),
             wall: Timestamp::UNIX_EPOCH,
             machine: Used { cpu_nanos, memory: 4096 },

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_signal_is_refused() {
+    fn unknown_signal_name_is_refused() {
         for name in ["", "0", "65", "SIG", "NOPE", "SIGRTMIN+31", "SIGRTMAX-31", "RTMIN-1", "-1"] {
             assert_eq!(signal_from_name(name), None, "{name}");
         }

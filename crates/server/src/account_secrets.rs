@@ -11,8 +11,9 @@ use frame::{Applied, Controller, Effects, Now, Plan};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use store::{Change, Key, Object};
+use tokio_util::sync::CancellationToken;
 
-use crate::background::{Seen, limits, source};
+use crate::background::{Seen, run, source};
 use crate::request::key;
 use crate::state::{State, core_kind};
 use crate::tokens::{self, Grant, ISSUER};
@@ -37,14 +38,13 @@ pub(crate) fn admit(state: &State, kind: &Kind, secret: &Value) -> Result<(), St
     Err(Status::invalid(kind, api::meta::name(secret), vec![cause]))
 }
 
-/// Keeps these secrets as they should be.
-pub(crate) async fn keep(state: Arc<State>) {
+/// Keeps these secrets as they should be until `stop`.
+pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
     let sources = vec![
         source(&state.store, "serviceaccounts", "", Input::Accounts),
         source(&state.store, "secrets", "", Input::Secrets),
     ];
-    let clock = frame::Clock::system();
-    frame::run("tokens-controller", AccountSecrets::default(), Fill(state), sources, limits(), clock).await;
+    run("tokens-controller", stop, AccountSecrets::default(), Fill(state), sources).await;
 }
 
 /// What of accounts and secrets is told.

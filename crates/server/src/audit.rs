@@ -147,7 +147,7 @@ pub(crate) struct Record {
     method: Method,
     agent: String,
     sources: Vec<String>,
-    pub(crate) who: OnceLock<Who>,
+    pub(crate) caller: OnceLock<Caller>,
     pub(crate) allowed: AtomicBool,
 }
 
@@ -180,8 +180,8 @@ impl Drop for Pending<'_> {
     }
 }
 
-/// Who asks, and as whom.
-pub(crate) struct Who {
+/// The caller, and the user it impersonates.
+pub(crate) struct Caller {
     pub(crate) user: Identity,
     pub(crate) acts_as: Option<Identity>,
 }
@@ -203,7 +203,7 @@ impl Record {
             method: request.method().clone(),
             agent: cut(&text(request.headers(), header::USER_AGENT)),
             sources: peer.into_iter().collect(),
-            who: OnceLock::new(),
+            caller: OnceLock::new(),
             allowed: AtomicBool::new(false),
         }
     }
@@ -236,9 +236,9 @@ impl Record {
             let said = words.into_iter().filter(|(_, word)| !word.is_empty());
             event["objectRef"] = said.map(|(name, word)| (name.to_owned(), json!(cut(word)))).collect();
         }
-        if let Some(who) = self.who.get() {
-            event["user"] = user(&who.user);
-            if let Some(acts_as) = &who.acts_as {
+        if let Some(caller) = self.caller.get() {
+            event["user"] = user(&caller.user);
+            if let Some(acts_as) = &caller.acts_as {
                 event["impersonatedUser"] = user(acts_as);
             }
             let decision = if self.allowed.load(Ordering::Relaxed) { "allow" } else { "forbid" };

@@ -9,7 +9,7 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use jiff::Timestamp;
 
-use crate::audit::{Record, Who};
+use crate::audit::{Caller, Record};
 use crate::authorize::{Attributes, Target, authorize};
 use crate::identity::Identity;
 use crate::query;
@@ -40,7 +40,7 @@ pub(crate) fn authenticate(state: &State, parts: &mut Parts, record: Option<&Rec
     let acts_as = impersonate(state, identity, &parts.headers);
     let other = acts_as.as_ref().ok().filter(|acts_as| **acts_as != user).cloned();
     // The first word counts, and there is only this one.
-    let _ = record.who.set(Who { user, acts_as: other });
+    let _ = record.caller.set(Caller { user, acts_as: other });
     acts_as
 }
 

@@ -2,7 +2,7 @@
 //! stored roles ([`crate::rbac`]).
 
 use api::Status;
-use api::rbac::Asked;
+use api::rbac::RequestedAccess;
 
 use crate::identity::Identity;
 use crate::node_rules;
@@ -90,9 +90,9 @@ pub(crate) fn decide(state: &State, identity: &Identity, attributes: &Attributes
         return Decision { allowed: true, reason: String::new() };
     }
     let (asked, namespace) = match attributes.target {
-        Target::Path(path) => (Asked::Path(path), ""),
+        Target::Path(path) => (RequestedAccess::Path(path), ""),
         Target::Resource { group, resource, subresource, namespace, name } => {
-            (Asked::Resource { group, resource, subresource, name }, namespace)
+            (RequestedAccess::Resource { group, resource, subresource, name }, namespace)
         }
     };
     let verdict = rbac::judge(state, identity, attributes.verb, asked, namespace);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn our_own_parts_may_do_their_work_by_their_roles() {
+    async fn built_in_components_are_authorized_by_their_roles() {
         let (state, _dir) = fresh().await;
         let scheduler = Identity::new("system:kube-scheduler", &[]);
         assert!(authorize(&state, &scheduler, &on("create", "pods", "binding", "default", "x")).is_ok());

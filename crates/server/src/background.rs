@@ -5,18 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use frame::{Applied, Backoff, Controller, Effects, Limits, News, Now, Plan, Source};
+use frame::{Applied, Backoff, Controller, Effects, Limits, Now, Plan, Source, SourceUpdate};
 use futures::future::BoxFuture;
 use store::{Change, Object, Store, Watch, WatchEnd};
+use tokio_util::sync::CancellationToken;
 
 /// The longest pause after a failure, which only a store that takes no writes can cause.
 const RETRY_MOST: Duration = Duration::from_secs(1);
-
-/// One thing after the other: whatever is written here is little.
-pub(crate) fn limits() -> Limits {
-    let backoff = Backoff { most: RETRY_MOST, ..Backoff::default() };
-    Limits { at_once: 1, backoff, ..Limits::default() }
-}
 
 /// What a watch of the store says.
 #[derive(Debug)]
@@ -41,7 +36,7 @@ pub(crate) fn source<I: Send + 'static>(
         };
         match watch.next().await {
             Some(change) => {
-                let news = News::changed(input(Seen::One(change)), Some(watch.progress().0));
+                let news = SourceUpdate::changed(input(Seen::One(change)), Some(watch.progress().0));
                 Some((news, ((store, Some(watch)), input)))
             }
             None if watch.end() == Some(WatchEnd::Closed) => None,
@@ -52,22 +47,38 @@ pub(crate) fn source<I: Send + 'static>(
 }
 
 /// A step of [`source`]: what it says, and how it goes on.
-type Step<I, F> = (News<I>, ((Store, Option<Watch>), F));
+type Step<I, F> = (SourceUpdate<I>, ((Store, Option<Watch>), F));
 
 fn list<I, F: Fn(Seen) -> I>(store: Store, collection: &str, namespace: &str, input: F) -> Step<I, F> {
     let (page, watch) = store.list_and_watch(collection, namespace);
-    let news = News::listed(input(Seen::All(page.items)), Some(page.revision.0));
+    let news = SourceUpdate::listed(input(Seen::All(page.items)), Some(page.revision.0));
     (news, ((store, Some(watch)), input))
 }
 
 /// Puts a few objects right that belong together whenever any of them changes, and at the start.
 pub(crate) async fn keep_right(
     name: &'static str,
+    stop: CancellationToken,
     sources: Vec<Source<()>>,
     restore: impl Fn() -> BoxFuture<'static, Result<(), Status>> + Send + Sync + 'static,
 ) {
     let restore = Restore(Box::new(restore));
-    frame::run(name, Together, restore, sources, limits(), frame::Clock::system()).await;
+    run(name, stop, Together, restore, sources).await;
+}
+
+/// Runs a controller of the server until `stop`.
+pub(crate) async fn run<C: Controller, E: Effects<C>>(
+    name: &'static str,
+    stop: CancellationToken,
+    controller: C,
+    effects: E,
+    sources: Vec<Source<C::Input>>,
+) {
+    // One thing after the other: whatever is written here is little.
+    let backoff = Backoff { most: RETRY_MOST, ..Backoff::default() };
+    let limits = Limits { at_once: 1, backoff, ..Limits::default() };
+    let running = frame::run(name, controller, effects, sources, limits, frame::Clock::system());
+    stop.run_until_cancelled(running).await;
 }
 
 /// Whatever changes concerns all of them.

@@ -26,7 +26,7 @@ pub(crate) async fn run(state: &State) -> Result<(), Status> {
 fn survive(outcome: Result<(), Status>) -> Result<(), Status> {
     match outcome {
         Err(status) if status.code < 500 || status.reason == "StorageReadError" => {
-            tracing::warn!(%status, "an object that every cluster has cannot be made; starting without it");
+            tracing::warn!(%status, "cannot create a built-in object; starting without it");
             Ok(())
         }
         outcome => outcome,

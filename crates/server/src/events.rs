@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use api::{DeleteOptions, Status};
-use frame::{Applied, Controller, Effects, News, Now, Outcome, Plan, Source};
+use frame::{Applied, Controller, Effects, Now, Outcome, Plan, Source, SourceUpdate};
 use futures::{StreamExt as _, stream};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
-use crate::background::limits;
-use crate::delete;
 use crate::state::{State, core_kind};
+use crate::{background, delete};
 
 const LIFE: SignedDuration = SignedDuration::from_hours(1);
 /// Those whose hour is over within this time go together.
@@ -18,12 +18,12 @@ const TOGETHER: SignedDuration = SignedDuration::from_secs(60);
 /// Most events removed in one go, so that a flood does not hold up other writers.
 const BATCH: usize = 1000;
 
-/// Removes old events.
-pub(crate) async fn expire(state: Arc<State>) {
+/// Removes old events until `stop`.
+pub(crate) async fn expire(state: Arc<State>, stop: CancellationToken) {
     // Nothing that happens brings a deadline forward: what comes later goes later.
-    let start = stream::iter([News::listed((), None)]).chain(stream::pending());
+    let start = stream::iter([SourceUpdate::listed((), None)]).chain(stream::pending());
     let sources = vec![Source::new("events", start)];
-    frame::run("event-expiry", Expiry::default(), Remove(state), sources, limits(), frame::Clock::system()).await;
+    background::run("event-expiry", stop, Expiry::default(), Remove(state), sources).await;
 }
 
 /// When the next look is due; at once, at first.

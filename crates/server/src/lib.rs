@@ -31,7 +31,7 @@ mod events;
 mod get;
 mod health;
 mod identity;
-mod lines;
+mod inflight;
 mod list;
 mod logs_exec;
 mod metrics;
@@ -54,7 +54,6 @@ mod request;
 mod respond;
 mod reviews;
 mod scale;
-mod seats;
 mod serve;
 mod service;
 mod socket;
@@ -64,13 +63,12 @@ mod tokens;
 mod update;
 mod usage;
 mod watch;
+mod watch_event_cache;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -141,22 +139,6 @@ fn background<F>(
     tokio::spawn(supervision::keep(part, move || work(Arc::clone(&state), stop.clone())));
 }
 
-/// The same work, which ends wherever it is when it is told to stop.
-fn until_stopped<F>(
-    work: impl Fn(Arc<State>) -> F + Send + 'static,
-) -> impl Fn(Arc<State>, CancellationToken) -> BoxFuture<'static, ()> + Send + 'static
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    move |state, stop| {
-        let work = work(state);
-        async move {
-            stop.run_until_cancelled(work).await;
-        }
-        .boxed()
-    }
-}
-
 impl Server {
     /// Makes the objects that must exist at start and begins to look after them.
     pub async fn new(config: ServerConfig) -> Result<Self, ServerError> {
@@ -164,11 +146,11 @@ impl Server {
         bootstrap::run(&state).await.map_err(ServerError::Bootstrap)?;
         let stop = CancellationToken::new();
         background("namespaces", &state, &stop, namespaces::keep);
-        background("events", &state, &stop, until_stopped(events::expire));
+        background("events", &state, &stop, events::expire);
         background("quotas", &state, &stop, quotas::keep);
-        background("rbac", &state, &stop, until_stopped(rbac::aggregate::keep));
-        background("own-service", &state, &stop, until_stopped(own_service::keep));
-        background("account-secrets", &state, &stop, until_stopped(account_secrets::keep));
+        background("rbac", &state, &stop, rbac::aggregate::keep);
+        background("own-service", &state, &stop, own_service::keep);
+        background("account-secrets", &state, &stop, account_secrets::keep);
         background("protection", &state, &stop, protection::keep);
         Ok(Self { state, _background: Arc::new(stop.drop_guard()) })
     }

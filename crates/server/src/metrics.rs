@@ -34,9 +34,9 @@ struct Histogram {
     seconds: f64,
 }
 
-/// What a request was, in words that are ours.
+/// The metric labels of a request: a fixed vocabulary.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct What {
+pub(crate) struct RequestLabels {
     pub(crate) verb: &'static str,
     pub(crate) resource: &'static str,
     pub(crate) group: &'static str,
@@ -53,8 +53,8 @@ impl Drop for OpenWatch {
 
 impl Metrics {
     /// Counts one answered request. A watch's time says nothing, so only its beginning is counted.
-    pub(crate) fn answered(&self, what: What, code: u16, took: Duration) {
-        let What { verb, resource, group } = what;
+    pub(crate) fn answered(&self, what: RequestLabels, code: u16, took: Duration) {
+        let RequestLabels { verb, resource, group } = what;
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         *requests.entry((verb, resource, group, code)).or_default() += 1;
         drop(requests);

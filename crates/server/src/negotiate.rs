@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_we_cannot_write_is_406() {
+    fn accept_header_without_a_supported_type_is_406() {
         assert_eq!(accept("application/cbor").for_objects().unwrap_err().code, 406);
         assert_eq!(accept("application/json;q=0").for_objects().unwrap_err().code, 406);
         assert!(accept("application/json;as=Table;v=v1;g=meta.k8s.io").plain().is_err());

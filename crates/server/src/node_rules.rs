@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use api::rbac::Asked;
+use api::rbac::RequestedAccess;
 use api::selector::FieldSelector;
 use api::{Kind, Status};
 use futures::FutureExt as _;
@@ -235,7 +235,7 @@ pub(crate) fn check_token(
         token.is_object() && token["audience"].as_str().unwrap_or_default() == audience
     });
     // Others by a role: the audience is its resource, the account its name.
-    let asked = Asked::Resource { group: "", resource: audience, subresource: "", name: &request.name };
+    let asked = RequestedAccess::Resource { group: "", resource: audience, subresource: "", name: &request.name };
     let verb = "request-serviceaccounts-token-audience";
     if is_named || rbac::judge(state, &request.identity, verb, asked, &request.namespace).allowed.is_some() {
         return Ok(());

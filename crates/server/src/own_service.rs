@@ -10,6 +10,7 @@ use futures::FutureExt as _;
 use serde_json::{Value, json};
 use store::Object;
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use crate::background::{keep_right, source};
 use crate::bootstrap::{is_stored, known, make};
@@ -19,8 +20,8 @@ use crate::{admission, change};
 
 const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
-/// Keeps the service and its endpoints as they should be.
-pub(crate) async fn keep(state: Arc<State>) {
+/// Keeps the service and its endpoints as they should be until `stop`.
+pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
     let watch = |kind: &Kind, namespace| source(&state.store, kind.collection(), namespace, |_| ());
     let sources = vec![
         // Of every namespace: the service that goes may be the one that has our address.
@@ -33,7 +34,7 @@ pub(crate) async fn keep(state: Arc<State>) {
         let (state, told) = (Arc::clone(&state), Arc::clone(&told));
         async move { restore(&state, &mut *told.lock().await).await }.boxed()
     };
-    keep_right("kubernetes-service", sources, restore).await;
+    keep_right("kubernetes-service", stop, sources, restore).await;
 }
 
 /// Puts back what is missing or different. `told` is who has our address, so that a person is told once.

@@ -24,8 +24,12 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Lets go of what nobody uses until `stop`.
 pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
     while !stop.is_cancelled() {
-        let mut keeper =
-            Keeper { state: Arc::clone(&state), leaving: BTreeSet::new(), due: BTreeSet::new(), users: None };
+        let mut keeper = FinalizerController {
+            state: Arc::clone(&state),
+            leaving: BTreeSet::new(),
+            due: BTreeSet::new(),
+            users: None,
+        };
         let watch = |plural: &str| state.store.list_and_watch(core_kind(plural).collection(), "");
         let ((claims, mut claims_after), (volumes, mut volumes_after)) =
             (watch("persistentvolumeclaims"), watch("persistentvolumes"));
@@ -67,7 +71,7 @@ fn protection(key: &Key) -> (&'static Kind, &'static str) {
     }
 }
 
-struct Keeper {
+struct FinalizerController {
     state: Arc<State>,
     /// Deleted, and still protected.
     leaving: BTreeSet<Key>,
@@ -77,7 +81,7 @@ struct Keeper {
     users: Option<Users>,
 }
 
-impl Keeper {
+impl FinalizerController {
     fn changed(&mut self, change: &Change) {
         match change {
             Change::Added(object) | Change::Modified { after: object, .. } => self.seen(object),
@@ -112,8 +116,8 @@ impl Keeper {
             let touched = self.users.as_mut().map(Users::take_touched).unwrap_or_default();
             self.due.extend(touched.into_iter().filter(|key| self.leaving.contains(key)));
             let Some(key) = self.due.pop_first() else { break };
-            if let Err(error) = look_after(&self.state, &mut self.users, &key).await {
-                tracing::warn!(%error, object = %key, "cannot change who protects this");
+            if let Err(error) = reconcile(&self.state, &mut self.users, &key).await {
+                tracing::warn!(%error, object = %key, "cannot change the protection finalizer");
                 failed.insert(key);
             }
         }
@@ -125,7 +129,7 @@ impl Keeper {
     }
 }
 
-async fn look_after(state: &State, users: &mut Option<Users>, key: &Key) -> Result<(), Status> {
+async fn reconcile(state: &State, users: &mut Option<Users>, key: &Key) -> Result<(), Status> {
     let (kind, finalizer) = protection(key);
     let Some(object) = state.store.get(key) else { return Ok(()) };
     if api::meta::deletion_timestamp(&object.value()).is_some() && is_used(state, users, &object) {

@@ -21,7 +21,7 @@ use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use tokio_util::sync::CancellationToken;
 
-use crate::authorize::{Attributes, Target as Asked, authorize};
+use crate::authorize::{Attributes, Target as ProxyTarget, authorize};
 use crate::body::{Body, BoxError};
 use crate::identity::Identity;
 use crate::logs_exec::join;
@@ -104,7 +104,7 @@ where
     let verb = verb(&parts.method)?;
     // A right to one object names it as the path does, with scheme and port.
     let may = |verb: &str| {
-        let asked = Asked::Resource {
+        let asked = ProxyTarget::Resource {
             group: "",
             resource: &address.resource,
             subresource: "proxy",

@@ -5,8 +5,8 @@
 //! moment on, as held while it is being stored and as stored afterwards. One process has the store, so the one desk of a namespace
 //! sees everybody who wants into it.
 
-mod keeper;
 mod ledger;
+mod status;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,36 +20,36 @@ use crate::policies::Arrival;
 use crate::request::key;
 use crate::state::core_kind;
 
-pub(crate) use keeper::keep;
 use ledger::Ledger;
+pub(crate) use status::keep;
 
-/// Where everyone is counted who wants into a namespace with quotas: a desk for each.
+/// The usage of every namespace with quotas.
 #[derive(Default)]
-pub(crate) struct Quotas(Mutex<HashMap<Arc<str>, Arc<Mutex<Desk>>>>);
+pub(crate) struct Quotas(Mutex<HashMap<Arc<str>, Arc<Mutex<NamespaceQuotas>>>>);
 
 #[derive(Default)]
-struct Desk {
+struct NamespaceQuotas {
     /// What stored objects cost, by collection.
     ledgers: HashMap<&'static str, Ledger>,
-    /// Who is let in and not stored yet.
+    /// Objects admitted and not yet stored.
     held: BTreeMap<u64, (Key, Arc<Cost>)>,
     next: u64,
 }
 
-/// A place that is held for one object until this is dropped.
+/// Quota reserved for one object until this is dropped.
 pub(crate) struct Reservation {
-    desk: Arc<Mutex<Desk>>,
+    namespace_quotas: Arc<Mutex<NamespaceQuotas>>,
     number: u64,
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        open(&self.desk).held.remove(&self.number);
+        open(&self.namespace_quotas).held.remove(&self.number);
     }
 }
 
-fn open<T>(desk: &Mutex<T>) -> MutexGuard<'_, T> {
-    desk.lock().unwrap_or_else(PoisonError::into_inner)
+fn open<T>(namespace_quotas: &Mutex<T>) -> MutexGuard<'_, T> {
+    namespace_quotas.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The quotas of `namespace`.
@@ -89,37 +89,37 @@ impl Quotas {
         if let Some(old) = old {
             more.subtract(Cost::of(kind, old).at(now));
         }
-        let shared = self.desk(namespace);
-        let mut desk = open(&shared);
+        let shared = self.namespace_quotas(namespace);
+        let mut namespace_quotas = open(&shared);
         for quota in &all {
             if kind.collection() == "pods" {
                 quota.check_said(new)?;
             }
-            let used = desk.used(store, namespace, kind.collection(), quota, now, true).0;
+            let used = namespace_quotas.used(store, namespace, kind.collection(), quota, now, true).0;
             quota.check(&used, &more)?;
         }
-        desk.next += 1;
-        let number = desk.next;
-        desk.held.insert(number, (key(kind, namespace, api::meta::name(new)), cost));
-        drop(desk);
-        Ok(Some(Reservation { desk: shared, number }))
+        namespace_quotas.next += 1;
+        let number = namespace_quotas.next;
+        namespace_quotas.held.insert(number, (key(kind, namespace, api::meta::name(new)), cost));
+        drop(namespace_quotas);
+        Ok(Some(Reservation { namespace_quotas: shared, number }))
     }
 
-    fn desk(&self, namespace: &str) -> Arc<Mutex<Desk>> {
+    fn namespace_quotas(&self, namespace: &str) -> Arc<Mutex<NamespaceQuotas>> {
         let mut desks = open(&self.0);
         match desks.get(namespace) {
-            Some(desk) => Arc::clone(desk),
+            Some(namespace_quotas) => Arc::clone(namespace_quotas),
             None => Arc::clone(desks.entry(namespace.into()).or_default()),
         }
     }
 
     /// What `quota` has in use of what is stored, and when that changes by itself.
     fn reckon(&self, store: &Store, namespace: &str, quota: &Quota, now: Timestamp) -> (Amounts, Option<Timestamp>) {
-        let shared = self.desk(namespace);
-        let mut desk = open(&shared);
+        let shared = self.namespace_quotas(namespace);
+        let mut namespace_quotas = open(&shared);
         let (mut total, mut wake) = (Amounts::default(), None);
         for collection in quota.kinds() {
-            let (used, until) = desk.used(store, namespace, collection, quota, now, false);
+            let (used, until) = namespace_quotas.used(store, namespace, collection, quota, now, false);
             total.add(&used);
             wake = wake.into_iter().chain(until).min();
         }
@@ -129,16 +129,16 @@ impl Quotas {
     /// Forgets a namespace that has no quotas any more.
     fn forget(&self, namespace: &str) {
         let mut desks = open(&self.0);
-        let Some(desk) = desks.get(namespace) else { return };
-        open(desk).ledgers.clear();
+        let Some(namespace_quotas) = desks.get(namespace) else { return };
+        open(namespace_quotas).ledgers.clear();
         // Whoever holds a place there, or is about to, must be seen by those who come later.
-        if Arc::strong_count(desk) == 1 {
+        if Arc::strong_count(namespace_quotas) == 1 {
             desks.remove(namespace);
         }
     }
 }
 
-impl Desk {
+impl NamespaceQuotas {
     /// What the objects of `collection` take of `quota`, and when one of them takes less by itself; with those that are
     /// `held`, or without.
     fn used(

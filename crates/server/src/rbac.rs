@@ -9,7 +9,7 @@ mod policy;
 #[cfg(test)]
 mod properties;
 
-use api::rbac::{self, Asked};
+use api::rbac::{self, RequestedAccess};
 use serde_json::Value;
 
 use crate::bootstrap::known;
@@ -23,7 +23,7 @@ pub(crate) use policy::bootstrap;
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Why something is allowed, or what was missing when it is not.
-pub(crate) struct Verdict {
+pub(crate) struct RbacDecision {
     /// The binding that allows it, as upstream words it.
     pub(crate) allowed: Option<String>,
     /// Roles that are bound but do not exist.
@@ -31,9 +31,15 @@ pub(crate) struct Verdict {
 }
 
 /// Looks for a binding that lets `identity` do `verb` on `asked` in `namespace` (empty: the whole cluster).
-pub(crate) fn judge(state: &State, identity: &Identity, verb: &str, asked: Asked<'_>, namespace: &str) -> Verdict {
-    let mut verdict = Verdict { allowed: None, missing: Vec::new() };
-    let namespace = if matches!(asked, Asked::Path(_)) { "" } else { namespace };
+pub(crate) fn judge(
+    state: &State,
+    identity: &Identity,
+    verb: &str,
+    asked: RequestedAccess<'_>,
+    namespace: &str,
+) -> RbacDecision {
+    let mut verdict = RbacDecision { allowed: None, missing: Vec::new() };
+    let namespace = if matches!(asked, RequestedAccess::Path(_)) { "" } else { namespace };
     visit(state, identity, namespace, &mut verdict.missing, &mut |binding, rule| {
         if rbac::grants(rule, verb, asked) {
             verdict.allowed = Some(binding());

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_table_lacks_is_404_and_what_it_forbids_is_405() {
+    fn unknown_resource_is_404_and_unsupported_verb_is_405() {
         let code = |path: &str, verb| resource(path).resolve(verb).map(|_| ()).map_err(|status| status.code);
         assert_eq!(code("/api/v1/namespaces/a/pods", Verb::List), Ok(()));
         assert_eq!(code("/api/v1/widgets", Verb::List), Err(404));

@@ -88,7 +88,7 @@ pub(crate) async fn serve(
 }
 
 /// Answers somebody who speaks something else than TLS: who speaks HTTP is told so, as upstream tells, and others are let go.
-async fn told_to_use_tls(mut stream: TcpStream) -> io::Result<()> {
+async fn refuse_plain_http(mut stream: TcpStream) -> io::Result<()> {
     let mut said = Vec::with_capacity(HEARD_MAX);
     while said.len() < 5 && stream.read_buf(&mut said).await? > 0 {}
     let speaks_http = METHODS.iter().any(|method| said.starts_with(method));
@@ -115,7 +115,7 @@ async fn connection(
         stream.peek(&mut first).await?;
         match first {
             [TLS] => acceptor.accept(stream).await.map(Some),
-            _ => told_to_use_tls(stream).await.map(|()| None),
+            _ => refuse_plain_http(stream).await.map(|()| None),
         }
     };
     let handshake = tokio::select! {

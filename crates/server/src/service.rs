@@ -20,7 +20,7 @@ use crate::authenticate::authenticate;
 use crate::authorize::{Attributes, Target, authorize};
 use crate::body::{self, Body, BoxError};
 use crate::identity::Identity;
-use crate::metrics::{self, What};
+use crate::metrics::{self, RequestLabels};
 use crate::negotiate::{Accept, Media};
 use crate::proxy::Peer;
 use crate::query::{self, Query};
@@ -152,13 +152,16 @@ fn without_body(mut response: Response<Body>) -> Response<Body> {
 }
 
 /// What a request is, in the words of the table of kinds.
-fn what<B>(request: &http::Request<B>) -> What {
+fn what<B>(request: &http::Request<B>) -> RequestLabels {
     let (Address::Resource(address), query) = Address::of(request.uri()) else {
-        return What { verb: if request.method() == Method::GET { "GET" } else { "other" }, ..What::default() };
+        return RequestLabels {
+            verb: if request.method() == Method::GET { "GET" } else { "other" },
+            ..RequestLabels::default()
+        };
     };
     let verb = address.verb(request.method(), &query);
     let kind = api::find(&address.group, &address.version, &address.resource);
-    What {
+    RequestLabels {
         verb: verb.map_or("other", Verb::as_str),
         resource: kind.map_or("", |kind| kind.plural),
         group: kind.map_or("", |kind| kind.group),
@@ -210,7 +213,7 @@ where
             let limit = time_limit(verb, &query)?;
             if usage::is_asked(&address) {
                 let answer = async {
-                    let _seat = state.seats.take(&identity, verb).await?;
+                    let _seat = state.inflight.take(&identity, verb).await?;
                     usage::answer(state, &address, verb, &query).await
                 };
                 return tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| Err(too_late()));
@@ -222,7 +225,7 @@ where
                 let body = if has_body { body::read(sent).await? } else { Bytes::new() };
                 let request = Request::new(&parts, address, verb, query, identity, body)?;
                 let streams = takes_over || request.subresource_name() == Some("log");
-                let seat = if streams { None } else { state.seats.take(&request.identity, verb).await? };
+                let seat = if streams { None } else { state.inflight.take(&request.identity, verb).await? };
                 match takes_over {
                     true => logs_exec::stream(state, &request, &mut parts).await,
                     false if has_body => finished(Arc::clone(state), request, seat).await,

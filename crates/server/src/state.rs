@@ -10,13 +10,13 @@ use tokio::sync::Notify;
 
 use crate::ServerConfig;
 use crate::audit::AuditLog;
-use crate::lines::SharedLines;
+use crate::inflight::InflightLimits;
 use crate::metrics::Metrics;
 use crate::node::NodeDialer;
 use crate::node_rules::NodeNeeds;
 use crate::quotas::Quotas;
-use crate::seats::Seats;
 use crate::tokens::TokenKey;
+use crate::watch_event_cache::WatchEventCache;
 
 /// The server's shared parts. Handlers borrow it; background tasks hold it.
 pub(crate) struct State {
@@ -38,13 +38,13 @@ pub(crate) struct State {
     /// Where requests are written down, if they are.
     pub(crate) audit: OnceLock<AuditLog>,
     /// What changed last, as watches send it.
-    pub(crate) lines: Arc<SharedLines>,
+    pub(crate) watch_events: Arc<WatchEventCache>,
     /// Which node needs which secrets and configmaps.
     pub(crate) node_needs: NodeNeeds,
     /// Who is let into namespaces with quotas.
     pub(crate) quotas: Quotas,
     /// How many requests are worked on at once.
-    pub(crate) seats: Seats,
+    pub(crate) inflight: InflightLimits,
 }
 
 impl State {
@@ -61,10 +61,10 @@ impl State {
             token_key: config.token_key,
             metrics: Metrics::default(),
             audit: OnceLock::new(),
-            lines: Arc::default(),
+            watch_events: Arc::default(),
             node_needs: NodeNeeds::default(),
             quotas: Quotas::default(),
-            seats: Seats::default(),
+            inflight: InflightLimits::default(),
         }
     }
 }

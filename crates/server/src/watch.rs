@@ -1,6 +1,6 @@
 //! Watches: one line of JSON per change, on an answer that stays open.
 //!
-//! A line is the event's type around the stored object's own bytes, made once for everybody ([`crate::lines`]); only a
+//! A line is the event's type around the stored object's own bytes, made once for everybody ([`crate::watch_event_cache`]); only a
 //! synthetic event (an object that stops matching) or another form (table, metadata) is built anew. A watch that finds
 //! several changes sends them together.
 
@@ -22,7 +22,6 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::body::Body;
 use crate::encoding;
-use crate::lines::{self, Event, SharedLines};
 use crate::list::{self, Selection};
 use crate::metrics::OpenWatch;
 use crate::negotiate::{Form, Media};
@@ -31,6 +30,7 @@ use crate::request::Request;
 use crate::respond;
 use crate::state::State;
 use crate::table::{self, Include};
+use crate::watch_event_cache::{self, Event, WatchEventCache};
 
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// Watches without a limit of their own live once to twice this long.
@@ -81,8 +81,8 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
     let (next_bookmark, deadline) = (now + BOOKMARK_EVERY, now + life);
     // In a box: it is handed from frame to frame.
     let stream = Box::new(Stream {
-        lines: Lines {
-            shared: Arc::clone(&state.lines),
+        lines: EventEncoder {
+            shared: Arc::clone(&state.watch_events),
             kind: request.kind,
             api_version: request.kind.api_version(),
             form,
@@ -144,7 +144,7 @@ struct Initial {
 
 /// One open watch.
 struct Stream {
-    lines: Lines,
+    lines: EventEncoder,
     initial: Initial,
     watch: store::Watch,
     bookmarks: bool,
@@ -175,10 +175,10 @@ impl Stream {
                         return Some(frame);
                     }
                 }
-                () = self.stopping.as_mut() => return self.last_words(),
+                () = self.stopping.as_mut() => return self.final_bookmark(),
                 () = self.wake.as_mut() => {
                     if Instant::now() >= self.deadline {
-                        return self.last_words();
+                        return self.final_bookmark();
                     }
                     self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
                     self.wake.as_mut().reset(self.next_bookmark.min(self.deadline));
@@ -238,15 +238,15 @@ impl Stream {
     }
 
     /// A last bookmark spares the client from reading again what it has seen.
-    fn last_words(&mut self) -> Option<Bytes> {
+    fn final_bookmark(&mut self) -> Option<Bytes> {
         self.ended = true;
         self.bookmarks.then(|| self.lines.bookmark(self.watch.progress(), false))
     }
 }
 
-/// How changes become lines.
-struct Lines {
-    shared: Arc<SharedLines>,
+/// Encodes changes as the events of one watch.
+struct EventEncoder {
+    shared: Arc<WatchEventCache>,
     kind: &'static Kind,
     api_version: String,
     form: Form,
@@ -256,8 +256,8 @@ struct Lines {
     first: bool,
 }
 
-impl Lines {
-    /// The line for a change, or nothing if this watcher does not see it.
+impl EventEncoder {
+    /// The encoded event of a change, or `None` if this watch does not select it.
     fn change(&mut self, change: &Change) -> Option<Bytes> {
         match change {
             Change::Added(object) => self.selection.takes(object).then(|| self.line(Event::Added, object)),
@@ -291,7 +291,7 @@ impl Lines {
     /// Appends one event about a stored object.
     fn write(&mut self, out: &mut Vec<u8>, event: Event, object: &Object) {
         if self.shows_stored_bytes() {
-            lines::write(out, event, self.kind, &self.api_version, object);
+            watch_event_cache::write(out, event, self.kind, &self.api_version, object);
         } else {
             self.write_made(out, event, &object.value());
         }
@@ -306,7 +306,7 @@ impl Lines {
 
     /// Appends one event about a value that is not stored like this.
     fn write_made(&mut self, out: &mut Vec<u8>, event: Event, value: &Value) {
-        lines::open(out, event);
+        watch_event_cache::open(out, event);
         match self.form {
             Form::Object | Form::Discovery { .. } => {
                 let json = respond::to_bytes(self.kind.to_shown(value).as_ref().unwrap_or(value));
@@ -318,7 +318,7 @@ impl Lines {
             }
             Form::Partial => table::write_partial(out, value),
         }
-        lines::close(out);
+        watch_event_cache::close(out);
     }
 
     /// A promise that everything up to `revision` was sent; `initial` says that this was the state at the start.

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_reached_long_ago_is_told_and_forgotten_step_by_step() {
+    fn revision_older_than_an_age_is_found_and_older_marks_are_dropped() {
         let (start, age) = (Instant::now(), Duration::from_secs(300));
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let mut ages = Ages::default();

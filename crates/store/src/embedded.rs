@@ -231,14 +231,14 @@ struct Group<'a> {
 }
 
 /// The part of the group's changes that a request made, or why it made none.
-type Verdict = Result<std::ops::Range<usize>, TransactError>;
+type RequestOutcome = Result<std::ops::Range<usize>, TransactError>;
 
 impl<'a> Group<'a> {
     fn new(view: &'a View, next: Revision) -> Self {
         Self { view, next, staged: HashMap::new(), changes: Vec::new(), values: Vec::new() }
     }
 
-    fn judge(&mut self, expects: &[(Key, Expect)], steps: Vec<Step>) -> Verdict {
+    fn judge(&mut self, expects: &[(Key, Expect)], steps: Vec<Step>) -> RequestOutcome {
         for (key, expect) in expects {
             let stored = self.stored(key);
             let holds = match expect {
@@ -326,7 +326,7 @@ fn size_at(object: &Object, revision: Revision) -> usize {
     object.json.len() + digits(revision).saturating_sub(digits(object.revision))
 }
 
-fn answer_all(verdicts: Vec<(oneshot::Sender<Answer>, Verdict)>, changes: &[Change]) {
+fn answer_all(verdicts: Vec<(oneshot::Sender<Answer>, RequestOutcome)>, changes: &[Change]) {
     for (answer, verdict) in verdicts {
         let _ = answer.send(match verdict {
             Ok(range) => Ok(changes[range].to_vec()),
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn within_a_group_each_request_sees_the_ones_before_it() {
+    fn grouped_write_sees_the_writes_before_it() {
         let directory = tempfile::tempdir().unwrap();
         let (mut log, view) = open(&directory.path().join("store"));
         let key = Key::new("pods", "default", "a");

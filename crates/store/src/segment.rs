@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_write_left_is_taken_back_before_the_next() {
+    fn failed_write_is_truncated_before_the_next_append() {
         let mut segment = Segment::new(tempfile::tempfile().unwrap(), 0, Chain::default());
         segment.append(&mut frame(b"one")).unwrap();
         // The write arrives, but its answer does not: what a sync that fails at the very end looks like.

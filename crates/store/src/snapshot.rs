@@ -17,7 +17,7 @@ const FRAME: usize = 256 << 10;
 
 /// Everything that is readable at one revision: what was true where history begins, and every change since.
 #[derive(Debug)]
-pub(crate) struct Everything {
+pub(crate) struct FullSnapshot {
     pub(crate) revision: Revision,
     pub(crate) floor: Revision,
     /// As of `floor`.
@@ -28,8 +28,8 @@ pub(crate) struct Everything {
 
 /// Writes the snapshot that segments from `number` on continue, then removes what it replaces. Answers its size; gives up
 /// when `stop` is set.
-pub(crate) fn write(directory: &Path, number: u64, everything: Everything, stop: &AtomicBool) -> io::Result<u64> {
-    let Everything { revision, floor, objects, changes } = everything;
+pub(crate) fn write(directory: &Path, number: u64, everything: FullSnapshot, stop: &AtomicBool) -> io::Result<u64> {
+    let FullSnapshot { revision, floor, objects, changes } = everything;
     let head = Head { holds: Holds::Snapshot, number, revision, floor };
     let (_, size) = directory::make(directory, Holds::Snapshot, number, |file| {
         let mut frames = Writer { file, chain: Chain::default(), size: 0 };

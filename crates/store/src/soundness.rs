@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_shown_can_be_parsed() {
+    fn damaged_stored_object_is_shown_as_valid_json() {
         let sound = |json: &str| assert_eq!(examine(&key(), Revision(7), json.to_owned().into()).0, json);
         sound(r#"{"metadata":{}}"#);
         sound(&nested(2));

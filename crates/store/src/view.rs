@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::age::Ages;
-use crate::snapshot::Everything;
+use crate::snapshot::FullSnapshot;
 use crate::{Change, HistoryError, Key, Object, Page, Revision, Window};
 
 /// How many changes a watch takes over at a time; also how many a stalled reader can keep alive.
@@ -85,12 +85,12 @@ pub(crate) struct Lagged;
 
 /// Something is visible that the watches of some collections were not woken for.
 #[must_use = "its watches sleep"]
-pub(crate) struct News {
+pub(crate) struct PendingWakes {
     of: Vec<watch::Sender<Revision>>,
     revision: Revision,
 }
 
-impl News {
+impl PendingWakes {
     pub(crate) fn wake(self) {
         for news in self.of {
             news.send_replace(self.revision);
@@ -219,7 +219,7 @@ impl View {
     }
 
     /// Makes one committed group visible, in order. Its watches are still to be woken.
-    pub(crate) fn apply(&self, changes: &[Change]) -> News {
+    pub(crate) fn apply(&self, changes: &[Change]) -> PendingWakes {
         let mut state = self.write();
         let mut woken: Vec<watch::Sender<Revision>> = Vec::new();
         for change in changes {
@@ -235,7 +235,7 @@ impl View {
         let (revision, kept) = (state.revision, state.window.age);
         state.ages.note(revision, Instant::now(), kept);
         drop(state);
-        News { of: woken, revision }
+        PendingWakes { of: woken, revision }
     }
 
     /// Takes over a change that was made visible in an earlier life, when nobody watches.
@@ -257,7 +257,7 @@ impl View {
     }
 
     /// All there is to know, as of now.
-    pub(crate) fn everything(&self) -> Everything {
+    pub(crate) fn everything(&self) -> FullSnapshot {
         let state = self.read();
         let objects = state.collections.values().flat_map(|collection| collection.as_of("", state.floor)).collect();
         let mut next: BTreeMap<&str, usize> = BTreeMap::new();
@@ -266,7 +266,7 @@ impl View {
             *at += 1;
             state.collections[name].history[*at - 1].clone()
         });
-        Everything { revision: state.revision, floor: state.floor, objects, changes: changes.collect() }
+        FullSnapshot { revision: state.revision, floor: state.floor, objects, changes: changes.collect() }
     }
 
     /// Ends every watch once it has read what there is.

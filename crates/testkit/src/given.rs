@@ -233,7 +233,7 @@ impl Given {
     }
 
     fn when(self, input: Input) -> When {
-        let turns = vec![Turn { at: Duration::ZERO, what: What::Told(input) }];
+        let turns = vec![Turn { at: Duration::ZERO, what: OutsideEvent::Told(input) }];
         When { given: self, turns, from_the_start: false, with_events: false, crash: None }
     }
 
@@ -272,12 +272,12 @@ pub(crate) struct Crash {
 #[derive(Clone, Debug)]
 pub(crate) struct Turn {
     pub(crate) at: Duration,
-    pub(crate) what: What,
+    pub(crate) what: OutsideEvent,
 }
 
 /// What may happen to a pod from outside.
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum OutsideEvent {
     /// The worker is told something.
     Told(Input),
     /// The agent dies and comes back so much later.
@@ -323,12 +323,12 @@ impl When {
     /// The worker is told something else.
     #[must_use]
     pub fn told_at(self, at: Duration, input: Input) -> Self {
-        self.turn(at, What::Told(input))
+        self.turn(at, OutsideEvent::Told(input))
     }
     /// The agent dies, and comes back at another time. The runtime goes on without it.
     #[must_use]
     pub fn agent_away(self, from: Duration, to: Duration) -> Self {
-        self.turn(from, What::AgentDies { back_after: to - from })
+        self.turn(from, OutsideEvent::AgentDies { back_after: to - from })
     }
     /// The agent writes down that it is about to do this (in the words of the timeline), and dies instead; nothing
     /// after it is done either. It comes back so much later.
@@ -347,12 +347,12 @@ impl When {
     /// and a removal fails.
     #[must_use]
     pub fn runtime_away(self, from: Duration, to: Duration) -> Self {
-        self.turn(from, What::Runtime { answers: false }).turn(to, What::Runtime { answers: true })
+        self.turn(from, OutsideEvent::Runtime { answers: false }).turn(to, OutsideEvent::Runtime { answers: true })
     }
     /// The sandbox and everything in it vanish; only an agent that comes back notices.
     #[must_use]
     pub fn sandbox_lost_at(self, at: Duration) -> Self {
-        self.turn(at, What::SandboxLost)
+        self.turn(at, OutsideEvent::SandboxLost)
     }
     /// The timeline is told from `Begin` on.
     #[must_use]
@@ -386,7 +386,7 @@ impl When {
         self.crash.take_if(|crash| crash.text == text)
     }
 
-    fn turn(mut self, at: Duration, what: What) -> Self {
+    fn turn(mut self, at: Duration, what: OutsideEvent) -> Self {
         self.turns.push(Turn { at, what });
         self
     }

@@ -14,7 +14,7 @@ pub mod laws;
 pub mod rows;
 pub mod script;
 pub mod story;
-pub mod words;
+pub mod timeline_text;
 pub mod world;
 
 pub use dice::Dice;

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use lifecycle::{
     ContainerState, ContainerStatus, DeleteSighting, Effect, Event, Input, Moment, PodPhase, PodStatus, PodWorker,
-    SpecChange, Terminated, TrafficNews, Verdict,
+    SpecChange, Terminated, TerminationVerdict, TrafficNews,
 };
 
-use crate::given::{What, When};
+use crate::given::{OutsideEvent, When};
 use crate::golden;
 use crate::laws::Laws;
-use crate::words;
+use crate::timeline_text;
 use crate::world::{Happening, World};
 
 /// The moment a story begins on the machine's clock. Not zero, so that nothing works by luck.
@@ -24,14 +24,14 @@ const LINES_MOST: usize = 3_000;
 /// A story that has happened.
 #[derive(Debug)]
 pub struct Story {
-    lines: Vec<Line>,
+    lines: Vec<TimelineLine>,
     events: Vec<Event>,
     statuses: Vec<(Duration, PodStatus)>,
     worker: PodWorker,
 }
 
 #[derive(Clone, Debug)]
-struct Line {
+struct TimelineLine {
     at: Duration,
     text: String,
     asked: bool,
@@ -51,7 +51,7 @@ struct Telling {
     /// `Finish` was asked for, by an agent that lived to do it.
     over: bool,
     shown: bool,
-    story: Vec<Line>,
+    story: Vec<TimelineLine>,
     events: Vec<Event>,
     statuses: Vec<(Duration, PodStatus)>,
 }
@@ -132,7 +132,7 @@ impl Story {
 
     /// How well the pod left.
     #[track_caller]
-    pub fn then_verdict(self, verdict: Verdict) -> Self {
+    pub fn then_verdict(self, verdict: TerminationVerdict) -> Self {
         assert_eq!(self.status().verdict, Some(verdict), "in\n{}", self.timeline());
         self
     }
@@ -281,7 +281,7 @@ impl Telling {
             Happening::Starts(instance) => Some(self.world.starts(instance)),
             Happening::Exits(instance, code, signal) => self.world.exits(instance, code, signal),
             Happening::HookEnds(instance, kind, outcome) => self.world.hook_ends(&instance, kind, outcome),
-            Happening::Turn(What::Told(input)) => {
+            Happening::Turn(OutsideEvent::Told(input)) => {
                 if let Input::Traffic(TrafficNews::Connections { open }) = input {
                     self.world.connected(open);
                 }
@@ -290,16 +290,16 @@ impl Telling {
                 }
                 Some(input)
             }
-            Happening::Turn(What::AgentDies { back_after }) => {
+            Happening::Turn(OutsideEvent::AgentDies { back_after }) => {
                 self.agent_dies(back_after);
                 None
             }
-            Happening::Turn(What::SandboxLost) => {
+            Happening::Turn(OutsideEvent::SandboxLost) => {
                 self.world.lose_sandbox();
                 self.note("sandbox vanishes", false, true);
                 None
             }
-            Happening::Turn(What::Runtime { answers }) => {
+            Happening::Turn(OutsideEvent::Runtime { answers }) => {
                 self.note(if answers { "runtime answers again" } else { "runtime stops answering" }, false, true);
                 self.world.runtime_answers(answers);
                 None
@@ -351,8 +351,8 @@ impl Telling {
         self.journal.push((now, input.clone()));
         let effects = self.worker.handle(now, input.clone());
         self.laws.observe(now, &input, &effects, &self.worker);
-        if let Some(calm) = self.worker.calm() {
-            let again = PodWorker::remembered(self.when.given.spec(), calm);
+        if let Some(snapshot) = self.worker.snapshot() {
+            let again = PodWorker::remembered(self.when.given.spec(), snapshot);
             assert_eq!(again, self.worker, "what is put down of a calm pod is the whole of it");
         }
         self.statuses.push((now - BEGIN, self.worker.status()));
@@ -365,9 +365,9 @@ impl Telling {
         );
         let silent = matches!(input, Input::SignalAnswered { .. });
         let changed = before != self.worker || effects.iter().any(|effect| self.is_told(effect));
-        self.note(&words.unwrap_or_else(|| words::of_input(&input)), false, headline || (changed && !silent));
+        self.note(&words.unwrap_or_else(|| timeline_text::of_input(&input)), false, headline || (changed && !silent));
         for effect in effects {
-            let crash = self.when.dies_over(&words::of_effect(&effect));
+            let crash = self.when.dies_over(&timeline_text::of_effect(&effect));
             if let Some(crash) = crash.as_ref().filter(|crash| !crash.is_done) {
                 self.agent_dies(crash.back_after);
                 return;
@@ -379,7 +379,7 @@ impl Telling {
                 assert!(!self.world.anyone_alive(), "a process outlived its pod");
             }
             let told = self.is_told(&effect);
-            self.note(&words::of_effect(&effect), true, told);
+            self.note(&timeline_text::of_effect(&effect), true, told);
             self.world.perform(&effect);
             self.over |= effect == Effect::Finish;
             if let Some(crash) = crash {
@@ -395,7 +395,7 @@ impl Telling {
 
     fn note(&mut self, text: &str, asked: bool, shown: bool) {
         let at = self.world.now() - BEGIN;
-        self.story.push(Line { at, text: text.into(), asked, shown: shown && self.shown });
+        self.story.push(TimelineLine { at, text: text.into(), asked, shown: shown && self.shown });
     }
 }
 

@@ -11,9 +11,9 @@ use lifecycle::{
     Input, Instance, Moment, RuntimeReport, SeenContainer, Signal, TrafficNews, Wall,
 };
 
-use crate::given::{Actor, Given, What};
+use crate::given::{Actor, Given, OutsideEvent};
 use crate::script::{HookScript, ImageScript, Script};
-use crate::words;
+use crate::timeline_text;
 
 /// How long the kernel takes to end a killed process, and the node to remove a sandbox or an object.
 const SOON: Duration = Duration::from_millis(1);
@@ -51,7 +51,7 @@ pub(crate) enum Happening {
     /// A hook ends.
     HookEnds(Instance, HookKind, HookOutcome),
     /// Something happens to the pod from outside.
-    Turn(What),
+    Turn(OutsideEvent),
     /// The agent comes back.
     AgentBack,
 }
@@ -102,7 +102,7 @@ impl World {
 
     /// Does what the worker asked for.
     pub(crate) fn perform(&mut self, effect: &Effect) {
-        let text = words::of_effect(effect);
+        let text = timeline_text::of_effect(effect);
         if let Some(lost) = self.given.unanswered.iter().position(|lost| *lost == text) {
             self.given.unanswered.remove(lost);
             return;

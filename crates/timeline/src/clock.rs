@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_has_a_name() {
+    fn boot_id_is_read() {
         assert_eq!(boot_id().unwrap().len(), 36);
     }
 }

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_compacted_goes_on_as_before() {
+    fn index_after_compaction_tracks_later_records() {
         let (_, mut index) = needed(&marks("! +a .a +b .b =b .b +c -c"));
         let end = index.parts.last().expect("parts").1.end;
         index.take(Mark::Folded("a".to_owned()), end..end + 10);

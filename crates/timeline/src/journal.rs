@@ -126,7 +126,7 @@ impl Journal {
         let shared = Arc::new(Shared::default());
         let copy = if pause.is_some() { CopyBy::Itself } else { CopyBy::Thread };
         let path = path.to_owned();
-        let keeper = Keeper { path, file, end, index, copy, compaction: None, later: Vec::new(), least: 0 };
+        let keeper = JournalFile { path, file, end, index, copy, compaction: None, later: Vec::new(), least: 0 };
         let serving = Box::pin(Arc::clone(&shared).serve(keeper, pause));
         (Writer { shared, thread: None }, lives, serving)
     }
@@ -245,7 +245,7 @@ enum Next {
 }
 
 /// The file, and what is known of it.
-struct Keeper {
+struct JournalFile {
     path: PathBuf,
     file: File,
     /// How long it is.
@@ -261,7 +261,7 @@ struct Keeper {
     least: usize,
 }
 
-impl Keeper {
+impl JournalFile {
     fn write(&mut self, bytes: &[u8], marks: Vec<(Mark, usize)>) -> io::Result<()> {
         self.file.write_all(bytes)?;
         self.file.sync_data()?;
@@ -346,7 +346,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn serve(self: Arc<Self>, mut keeper: Keeper, pause: Option<Pause>) {
+    async fn serve(self: Arc<Self>, mut keeper: JournalFile, pause: Option<Pause>) {
         while let Some(work) = self.next_work().await {
             if let Work::Write(Group { bytes, marks, up_to }) = work {
                 if let Some(pause) = &pause {

@@ -9,6 +9,7 @@
 
 pub mod clock;
 mod compaction;
+mod encoding;
 mod file;
 mod index;
 pub mod journal;
@@ -16,7 +17,6 @@ pub mod life;
 pub mod record;
 pub mod render;
 mod wire;
-mod words;
 
 pub use clock::{Clock, TimeSource, boot_id};
 pub use journal::{Appended, Journal, JournalError, Pause, Serving};

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use lifecycle::{Calm, Effect, Input, Moment, PodIdentity, PodSpec, PodWorker, Wall};
+use lifecycle::{Effect, Input, Moment, PodIdentity, PodSnapshot, PodSpec, PodWorker, Wall};
 
 use crate::index::{Index, Mark};
 use crate::record::{Entry, Record};
@@ -40,14 +40,14 @@ pub struct Fold {
     /// When the first step was.
     pub start: Wall,
     /// What its worker knew.
-    pub calm: Calm,
+    pub snapshot: PodSnapshot,
 }
 
 impl Life {
     /// The worker as it was when the last of this was written.
     pub fn worker(&self) -> PodWorker {
         let mut worker = match &self.fold {
-            Some(fold) => PodWorker::remembered(self.spec.clone(), fold.calm.clone()),
+            Some(fold) => PodWorker::remembered(self.spec.clone(), fold.snapshot.clone()),
             None => PodWorker::new(self.spec.clone()),
         };
         for (at, _, input, _) in &self.steps {
@@ -99,9 +99,9 @@ impl Lives {
                     life.steps.push((at, wall, input, effects));
                 }
             }
-            Entry::Of(Record::Folded { uid, at, wall, start, calm }) => {
+            Entry::Of(Record::Folded { uid, at, wall, start, snapshot }) => {
                 if let Some(life) = self.life(&uid) {
-                    (life.fold, life.steps) = (Some(Fold { at, wall, start, calm }), Vec::new());
+                    (life.fold, life.steps) = (Some(Fold { at, wall, start, snapshot }), Vec::new());
                 }
             }
             Entry::Of(Record::Forgotten { uid }) => self.forget(&uid),

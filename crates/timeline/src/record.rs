@@ -8,7 +8,7 @@
 //! `check` guards length and version, so that a damaged length is not taken for a record that was never finished; `crc32`
 //! guards them and the payload. All numbers are little-endian.
 
-use lifecycle::{Calm, ContainerName, ContainerSpec, Effect, Input, Moment, PodSpec, Wall};
+use lifecycle::{ContainerName, ContainerSpec, Effect, Input, Moment, PodSnapshot, PodSpec, Wall};
 
 use crate::wire::{Wire, WireError, whole, wire_enum};
 
@@ -63,7 +63,7 @@ pub enum Record {
         /// When the first step was.
         start: Wall,
         /// What its worker knows.
-        calm: Calm,
+        snapshot: PodSnapshot,
     },
     /// Nothing of it needs to be remembered any more.
     Forgotten {
@@ -84,7 +84,7 @@ wire_enum!(Record {
     3 Step { uid, at, wall, input, effects };
     4 Forgotten { uid };
     5 Adopted { uid, namespace, name, spec, at };
-    6 Folded { uid, at, wall, start, calm };
+    6 Folded { uid, at, wall, start, snapshot };
 });
 
 const BOOT: u8 = 1;

@@ -32,15 +32,15 @@ pub fn render(life: &Life) -> String {
 /// The lines of one step: what was told, then what was answered. Times count from `start`.
 pub fn render_step(start: Moment, at: Moment, input: &Input, effects: &[Effect]) -> String {
     let time = Moment::default() + at.since(start);
-    let mut lines = format!("{:>10}  {}\n", time.to_string(), input_words(input));
+    let mut lines = format!("{:>10}  {}\n", time.to_string(), input_text(input));
     for effect in effects {
-        let _ = writeln!(lines, "{:>10}    -> {}", time.to_string(), effect_words(effect));
+        let _ = writeln!(lines, "{:>10}    -> {}", time.to_string(), effect_text(effect));
     }
     lines
 }
 
 /// What the worker was told, as part of a sentence.
-pub fn input_words(input: &Input) -> String {
+pub fn input_text(input: &Input) -> String {
     match input {
         Input::Begin => "taken on".to_owned(),
         Input::ImageReady { container, stop_signal: None, .. } => format!("image of {container} is here"),
@@ -57,9 +57,9 @@ pub fn input_words(input: &Input) -> String {
         Input::StartFailed { instance, reason, message } => {
             format!("{instance} cannot be started, {reason}: {message}")
         }
-        Input::Exited { instance, exit } => format!("{instance} {}", exit_words(exit)),
+        Input::Exited { instance, exit } => format!("{instance} {}", exit_text(exit)),
         Input::HookFinished { instance, kind, outcome } => {
-            format!("{} hook of {instance} {}", hook_word(*kind), outcome_words(outcome))
+            format!("{} hook of {instance} {}", hook_word(*kind), outcome_text(outcome))
         }
         Input::SignalAnswered { instance, signal, delivery: Delivery::Delivered } => {
             format!("{} delivered to {instance}", signal_word(*signal))
@@ -84,13 +84,13 @@ pub fn input_words(input: &Input) -> String {
         Input::ObjectGone => "object is gone, deleted by force".to_owned(),
         Input::KillRequested { cause, grace } => {
             let grace = grace.map(|grace| format!(", grace {}", span(grace))).unwrap_or_default();
-            format!("{}{grace}", cause_words(cause))
+            format!("{}{grace}", cause_text(cause))
         }
         Input::SandboxRemoved => "sandbox is gone".to_owned(),
         Input::SandboxRemovalFailed { message } => format!("sandbox cannot be removed: {message}"),
         Input::ObjectDeleted => "object is deleted".to_owned(),
         Input::ObjectDeleteFailed { message } => format!("object cannot be deleted: {message}"),
-        Input::AgentRestarted { report } => format!("agent came back, {}", report_words(report)),
+        Input::AgentRestarted { report } => format!("agent came back, {}", report_text(report)),
         Input::TimePassed => "time passed".to_owned(),
         Input::SpecChanged { change } => match change {
             SpecChange::Image { container } => format!("{container} is to run another image"),
@@ -107,13 +107,13 @@ pub fn input_words(input: &Input) -> String {
         }
         Input::Rejected { reason, message } => format!("refused by the node, {reason}: {message}"),
         Input::KillAwaited { ticket } => format!("somebody (ticket {ticket}) waits for its end"),
-        Input::Traffic(news) => traffic_words(news),
+        Input::Traffic(news) => traffic_text(news),
         Input::Rebooted { was: _ } => "machine was booted anew".to_owned(),
     }
 }
 
 /// What the worker asked for, as part of a sentence.
-pub fn effect_words(effect: &Effect) -> String {
+pub fn effect_text(effect: &Effect) -> String {
     match effect {
         Effect::PullImage { container, .. } => format!("pull the image of {container}"),
         Effect::CancelPull { container } => format!("stop waiting for the image of {container}"),
@@ -125,7 +125,7 @@ pub fn effect_words(effect: &Effect) -> String {
         Effect::KillContainer { instance } => format!("KILL to {instance}"),
         Effect::RemoveSandbox => "remove the sandbox".to_owned(),
         Effect::PublishStatus => "publish the status".to_owned(),
-        Effect::Emit(event) => event_words(event),
+        Effect::Emit(event) => event_text(event),
         Effect::DeleteObject => "delete the object".to_owned(),
         Effect::Finish => "the end".to_owned(),
         Effect::CutTraffic { how: Cut::Divert } => "send new connections elsewhere".to_owned(),
@@ -152,7 +152,7 @@ fn signal_word(signal: Signal) -> String {
     name.strip_prefix("SIG").map(str::to_owned).unwrap_or(name)
 }
 
-fn exit_words(exit: &Exit) -> String {
+fn exit_text(exit: &Exit) -> String {
     let Exit { code, signal, oom, wall: _, seen } = exit;
     let mut words = match signal {
         Some(signal) => format!("ended by {}, exit code {code}", signal_word(*signal)),
@@ -174,7 +174,7 @@ fn hook_word(kind: HookKind) -> &'static str {
     }
 }
 
-fn outcome_words(outcome: &HookOutcome) -> String {
+fn outcome_text(outcome: &HookOutcome) -> String {
     match outcome {
         HookOutcome::Succeeded => "succeeded".to_owned(),
         HookOutcome::Failed { message } => format!("failed: {message}"),
@@ -190,7 +190,7 @@ fn probe_word(probe: Probe) -> &'static str {
     }
 }
 
-fn cause_words(cause: &KillCause) -> String {
+fn cause_text(cause: &KillCause) -> String {
     match cause {
         KillCause::Evicted { message } => format!("evicted: {message}"),
         KillCause::Preempted => "preempted by a critical pod".to_owned(),
@@ -201,7 +201,7 @@ fn cause_words(cause: &KillCause) -> String {
     }
 }
 
-fn traffic_words(news: &TrafficNews) -> String {
+fn traffic_text(news: &TrafficNews) -> String {
     match news {
         TrafficNews::Routed(Routes { best: BestEvidence::Unrouted, .. }) => "no traffic is routed to it".to_owned(),
         TrafficNews::Routed(Routes { last: true, .. }) => "nobody else can take its traffic".to_owned(),
@@ -219,7 +219,7 @@ fn traffic_words(news: &TrafficNews) -> String {
     }
 }
 
-fn event_words(event: &Event) -> String {
+fn event_text(event: &Event) -> String {
     let Event { container, kind, reason, message } = event;
     let kind = match kind {
         EventKind::Normal => "say",
@@ -229,17 +229,17 @@ fn event_words(event: &Event) -> String {
     format!("{kind}{about}, {reason}: {message}")
 }
 
-fn report_words(report: &RuntimeReport) -> String {
+fn report_text(report: &RuntimeReport) -> String {
     let RuntimeReport { sandbox, containers, hooks } = report;
     let mut words = vec![if *sandbox { "sandbox is there".to_owned() } else { "sandbox is not there".to_owned() }];
     for ContainerReport { instance, seen } in containers {
         words.push(match seen {
             SeenContainer::Running { wall: _ } => format!("{instance} runs"),
-            SeenContainer::Exited { exit } => format!("{instance} {}", exit_words(exit)),
+            SeenContainer::Exited { exit } => format!("{instance} {}", exit_text(exit)),
         });
     }
     for HookReport { instance, kind, outcome } in hooks {
-        let outcome = outcome.as_ref().map_or("runs".to_owned(), outcome_words);
+        let outcome = outcome.as_ref().map_or("runs".to_owned(), outcome_text);
         words.push(format!("{} hook of {instance} {outcome}", hook_word(*kind)));
     }
     words.join(", ")

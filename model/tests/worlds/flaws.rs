@@ -170,7 +170,7 @@ fn a_swallowed_exit_is_caught() {
 }
 
 #[test]
-fn a_worker_that_talks_after_its_end_is_caught() {
+fn worker_that_acts_after_its_end_is_caught() {
     is_caught(Flaw::TalksOn);
 }
 

@@ -69,16 +69,16 @@ fn no_circles(part: usize) {
 }
 
 #[test]
-fn no_life_goes_round_in_circles() {
+fn small_models_first_third_have_no_cycles() {
     no_circles(0);
 }
 
 #[test]
-fn nor_does_the_next_one() {
+fn small_models_second_third_have_no_cycles() {
     no_circles(1);
 }
 
 #[test]
-fn nor_does_the_one_after_that() {
+fn small_models_last_third_have_no_cycles() {
     no_circles(2);
 }

@@ -13,7 +13,7 @@ use crate::pods::SOON;
 
 /// What somebody wants of the API.
 #[derive(Clone)]
-pub enum Wish {
+pub enum ApiCall {
     /// This pod.
     Create(Value),
     /// That it goes.
@@ -36,17 +36,17 @@ impl Caller {
     }
 
     /// Asks until the answer is yes.
-    pub async fn call(mut self, name: String, wish: Wish) -> Result<()> {
+    pub async fn call(mut self, name: String, wish: ApiCall) -> Result<()> {
         let mut asked_before = false;
         loop {
             let life = *self.lives.borrow_and_update();
             match (self.try_once(&name, &wish).await, &wish) {
                 (Ok(()), _) => return Ok(()),
                 // It was done, and the answer was lost.
-                (Err(kube::Error::Api(no)), Wish::Create(_)) if asked_before && no.reason == "AlreadyExists" => {
+                (Err(kube::Error::Api(no)), ApiCall::Create(_)) if asked_before && no.reason == "AlreadyExists" => {
                     return Ok(());
                 }
-                (Err(kube::Error::Api(no)), Wish::Delete | Wish::DeleteWithin(_))
+                (Err(kube::Error::Api(no)), ApiCall::Delete | ApiCall::DeleteWithin(_))
                     if asked_before && no.reason == "NotFound" =>
                 {
                     return Ok(());
@@ -61,16 +61,16 @@ impl Caller {
         }
     }
 
-    async fn try_once(&self, name: &str, wish: &Wish) -> kube::Result<()> {
+    async fn try_once(&self, name: &str, wish: &ApiCall) -> kube::Result<()> {
         let unreachable = |error: anyhow::Error| kube::Error::Service(error.into());
         let pods: Api<Pod> = Api::namespaced(client(&self.kubeconfig).await.map_err(unreachable)?, "default");
         match wish {
-            Wish::Create(manifest) => {
+            ApiCall::Create(manifest) => {
                 let pod = serde_json::from_value(manifest.clone()).map_err(kube::Error::SerdeError)?;
                 pods.create(&PostParams::default(), &pod).await.map(drop)
             }
-            Wish::Delete => pods.delete(name, &DeleteParams::default()).await.map(drop),
-            Wish::DeleteWithin(seconds) => {
+            ApiCall::Delete => pods.delete(name, &DeleteParams::default()).await.map(drop),
+            ApiCall::DeleteWithin(seconds) => {
                 pods.delete(name, &DeleteParams::default().grace_period(*seconds)).await.map(drop)
             }
         }

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_printed_must_be_listed() {
+    fn session_output_must_be_listed_completely() {
         assert!(fits(&["NAME  AGE", "a  …"], "NAME     AGE\na        3s\n"));
         assert!(!fits(&["NAME  AGE"], "NAME     AGE\na        3s\n"));
         assert!(!fits(&["NAME  AGE", "a …", "b …"], "NAME     AGE\na        3s\n"));

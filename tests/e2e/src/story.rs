@@ -208,7 +208,7 @@ impl<'a> Draft<'a> {
 
 /// When somebody asked: the request was made after `from`, and answered before `to`.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct RequestWindow {
     /// Nothing had happened yet.
     pub from: f64,
     /// Everybody knew.
@@ -228,11 +228,11 @@ pub struct Actor<'a> {
 
 impl Actor<'_> {
     /// `kubectl delete pod NAME`, which does not wait for it.
-    pub async fn delete(&mut self, options: &[&str]) -> Result<Asked> {
+    pub async fn delete(&mut self, options: &[&str]) -> Result<RequestWindow> {
         let from = uptime();
         let words = [&["delete", "pod", &self.name, "--wait=false"], options].concat();
         self.stage.kubectl(&words).await?;
-        Ok(Asked { from, to: uptime() })
+        Ok(RequestWindow { from, to: uptime() })
     }
 
     /// Waits until somebody in the pod has said this; answers when it was said.
@@ -319,17 +319,17 @@ impl End {
     }
 
     /// Fails unless the pod stayed for all of these seconds since somebody asked, and not much longer.
-    pub fn stayed(&self, asked: Asked, seconds: f64) -> Result<()> {
+    pub fn stayed(&self, asked: RequestWindow, seconds: f64) -> Result<()> {
         came(self.at, asked, seconds, self.forgiven).context("the pod's end")
     }
 
     /// Fails unless something happened so many seconds after somebody asked, and not much later.
-    pub fn came(&self, at: f64, asked: Asked, seconds: f64) -> Result<()> {
+    pub fn came(&self, at: f64, asked: RequestWindow, seconds: f64) -> Result<()> {
         came(at, asked, seconds, self.forgiven)
     }
 }
 
-fn came(at: f64, asked: Asked, seconds: f64, forgiven: f64) -> Result<()> {
+fn came(at: f64, asked: RequestWindow, seconds: f64, forgiven: f64) -> Result<()> {
     ensure!(at + DIGIT >= asked.from + seconds, "after {:.3} s instead of {seconds}", at - asked.from);
     let late = at - asked.to - seconds;
     ensure!(late <= forgiven, "{late:.3} s later than {seconds} s; {forgiven:.3} s are forgiven");
@@ -347,8 +347,8 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_too_early_or_much_too_late_is_told() {
-        let asked = Asked { from: 10.0, to: 10.5 };
+    fn story_line_outside_its_time_window_is_an_error() {
+        let asked = RequestWindow { from: 10.0, to: 10.5 };
         assert!(came(11.999, asked, 2.0, 1.0).is_ok() && came(13.4, asked, 2.0, 1.0).is_ok());
         assert!(came(11.9, asked, 2.0, 1.0).is_err() && came(13.6, asked, 2.0, 1.0).is_err());
     }

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_a_patch_repeats_are_told() {
+    fn duplicate_keys_of_a_patch_are_reported() {
         let patch = r#"{"data":{"a":"1","a":"2"}}"#;
         let made = json!({"data": {"a": "2"}});
         let message = refuse(PatchType::Merge, patch, &made);

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mistake_has_its_sentence() {
+    fn decode_error_has_one_message_for_each_mistake() {
         let end = "unexpected end of JSON input";
         for (body, said) in [
             ("", end),

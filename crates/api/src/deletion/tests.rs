@@ -69,7 +69,7 @@ fn the_first_delete_marks_and_the_pod_stays() {
 
 /// [AD-5] [AD-6] [AD-9]
 #[test]
-fn without_grace_the_mark_and_the_removal_follow_each_other() {
+fn delete_without_grace_marks_and_removes_in_one_step() {
     let now = ("17:58:21".to_owned(), 0, 2);
     assert_eq!(removed_after(delete(&running(), Some(0), "17:58:21")), now);
     let mut unscheduled = running();
@@ -93,7 +93,7 @@ fn a_finished_pod_with_a_finalizer_stays_without_grace() {
 
 /// [AD-17]
 #[test]
-fn two_ways_to_say_the_policy_are_one_too_many() {
+fn orphan_dependents_and_propagation_policy_together_are_refused() {
     let options = DeleteOptions {
         propagation: Some(Propagation::Background),
         orphan_dependents: Some(true),
@@ -193,7 +193,7 @@ fn a_policy_on_a_repeated_delete_changes_nothing() {
 
 /// [AD-30]
 #[test]
-fn what_a_crash_left_behind_is_finished_by_the_next_delete_or_update() {
+fn half_deleted_pod_is_removed_by_the_next_delete_or_update() {
     let DeleteDecision::MarkThenRemove(left) = delete(&running(), Some(0), "17:58:21") else {
         panic!("grace 0 removes");
     };
@@ -224,7 +224,7 @@ fn a_finalizer_holds_the_pod_until_the_last_one_goes() {
 
 /// [AD-41] [AD-42]
 #[test]
-fn other_kinds_go_at_once_unless_a_finalizer_holds_them() {
+fn object_other_than_a_pod_is_removed_at_once_unless_a_finalizer_holds_it() {
     let config_maps = find("", "v1", "configmaps").unwrap();
     let object = json!({"metadata": {"name": "c", "uid": "u"}});
     let options = DeleteOptions { grace_seconds: Some(30), ..DeleteOptions::default() };
@@ -281,7 +281,7 @@ fn a_bare_pod_waits_for_the_collector_too() {
 
 /// [AD-72]
 #[test]
-fn three_namespaces_may_not_be_deleted() {
+fn system_namespaces_cannot_be_deleted() {
     let namespaces = find("", "v1", "namespaces").unwrap();
     for name in ["default", "kube-system", "kube-public"] {
         let object = json!({"metadata": {"name": name}});

@@ -43,7 +43,7 @@ fn aggregated_names() -> BTreeSet<String> {
 
 /// Wire fact 13 of api-surface.
 #[test]
-fn the_two_halves_agree() {
+fn discovery_forms_agree() {
     assert_eq!(legacy(), aggregated_names());
     assert!(legacy().contains("v1/pods/log") && legacy().contains("coordination.k8s.io/v1/leases"));
 }
@@ -162,7 +162,7 @@ fn schemas_reach_every_field_and_name_nothing_that_is_not_there() {
 }
 
 #[test]
-fn nearly_everything_is_described() {
+fn openapi_describes_nearly_every_field() {
     let (mut all, mut silent) = (0, Vec::new());
     for document in documents() {
         for (name, schema) in document.value["components"]["schemas"].as_object().unwrap() {
@@ -179,7 +179,7 @@ fn nearly_everything_is_described() {
 }
 
 #[test]
-fn the_old_document_speaks_old_words() {
+fn openapi_v2_document_uses_v2_forms() {
     let mut old = OpenApiV2::default();
     documents().iter().for_each(|document| old.add(document));
     let old = old.finish();
@@ -199,7 +199,7 @@ fn the_old_document_speaks_old_words() {
 
 /// What is in no table is described all the same: `kubectl explain podmetrics` finds its way by these.
 #[test]
-fn what_is_used_is_described() {
+fn metrics_api_has_an_openapi_document() {
     let document = document("metrics.k8s.io", "v1beta1");
     let package = "io.k8s.metrics.pkg.apis.metrics.v1beta1";
     for (path, kind) in [

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_list_of_operations_is_a_bad_request() {
+    fn json_patch_that_is_no_list_of_operations_is_a_bad_request() {
         for body in [json!({"a": 1}), json!(["add"])] {
             assert_eq!(patched(json!({}), &body).unwrap_err().code, 400, "{body}");
         }

@@ -141,7 +141,7 @@ fn restricted_says_more_than_the_baseline_and_nothing_twice() {
 }
 
 #[test]
-fn an_older_version_asks_what_it_asked_then() {
+fn pod_security_of_an_older_version_checks_what_it_checked_then() {
     let with = |name: &str| json!({ "securityContext": { "sysctls": [{ "name": name }] } });
     assert_eq!(told(with("net.ipv4.tcp_rmem"), "baseline:v1.31"), "forbidden sysctls (net.ipv4.tcp_rmem)");
     assert_eq!(told(with("net.ipv4.tcp_rmem"), "baseline:v1.99"), "");

@@ -107,7 +107,7 @@ fn delete_options_may_carry_any_version() {
 }
 
 #[test]
-fn what_is_no_envelope_or_no_known_kind_is_a_bad_request() {
+fn protobuf_without_envelope_or_known_kind_is_a_bad_request() {
     let refusal = |body: &[u8]| decode_envelope(body).unwrap_err();
     assert_eq!(refusal(b"{}").code, 400);
     assert!(refusal(b"{}").message.contains("expected prefix [107 56 115 0]"));
@@ -118,7 +118,7 @@ fn what_is_no_envelope_or_no_known_kind_is_a_bad_request() {
 }
 
 #[test]
-fn no_bytes_make_the_reader_panic() {
+fn random_bytes_never_make_the_protobuf_reader_panic() {
     let mut random = Xorshift(0x9e37_79b9_7f4a_7c15);
     let kinds = [("v1", "Pod"), ("v1", "Node"), ("v1", "Event"), ("apps/v1", "Deployment"), ("v1", "DeleteOptions")];
     let captured: Vec<Vec<u8>> = CAPTURED.lines().filter(|line| line.starts_with("6b38")).map(unhex).collect();

@@ -218,7 +218,7 @@ fn access_and_policy_kinds_refuse_what_means_nothing() {
 }
 
 #[test]
-fn an_event_has_two_faces_and_one_body() {
+fn event_is_served_under_two_groups_with_one_stored_form() {
     let new = kind_in("events.k8s.io", "events");
     let sent = json!({"metadata": {"name": "e", "namespace": "n"}, "note": "hello", "reason": "R", "type": "Normal",
         "action": "A", "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "c",

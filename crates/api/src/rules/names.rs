@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_values_and_ports_follow_theirs() {
+    fn label_keys_values_and_port_names_follow_their_rules() {
         for good in ["a", "example.com/A_b.c", "kubernetes.io/metadata.name"] {
             assert_eq!(qualified(good), None, "{good}");
         }

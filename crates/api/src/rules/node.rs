@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_taints_of_people_are_theirs() {
+    fn taints_set_by_users_are_kept() {
         let theirs = json!([{ "key": "dedicated", "effect": "NoSchedule", "value": "x" },
             { "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" },
             { "key": "node.kubernetes.io/unreachable", "effect": "NoExecute" }]);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_pods_to_leave_did_so_at_a_time_that_stays() {
+    fn no_execute_taint_keeps_its_time_added() {
         let evicting = || json!({ "taints": [{ "key": "k", "value": "v", "effect": "NoExecute" }] });
         let first = tainted(node(&[("Ready", "True")], evicting()));
         assert_eq!(first["spec"]["taints"][0]["timeAdded"], crate::time::seconds(at(0)));

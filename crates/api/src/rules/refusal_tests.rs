@@ -111,7 +111,7 @@ fn a_secret_of_a_known_type_holds_what_that_needs() {
 }
 
 #[test]
-fn nothing_said_is_none_of_it() {
+fn null_quantity_reads_as_zero_and_null_argument_as_empty() {
     let made = create(
         "pods",
         pod(|spec| {
@@ -312,7 +312,7 @@ fn a_volume_stays_where_it_is() {
 }
 
 #[test]
-fn who_reports_by_the_newer_group_says_everything() {
+fn event_of_events_k8s_io_needs_every_field() {
     let events = crate::find("events.k8s.io", "v1", "events").unwrap();
     let check = |event: Value| check_sent(events, &event);
     let found = lines(&check(json!({"metadata": {"name": "e", "namespace": "default"}})).unwrap_err());

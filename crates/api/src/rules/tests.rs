@@ -87,7 +87,7 @@ fn a_small_pod_is_filled_in_like_upstream_does() {
 }
 
 #[test]
-fn what_is_stored_survives_being_read_again() {
+fn stored_pod_is_unchanged_by_decoding_and_no_op_update() {
     let pod = create("pods", small_pod());
     let again = decode_object(kind("pods"), None, pod.to_string().as_bytes(), FieldValidation::Strict).unwrap().value;
     assert_eq!(again, pod);
@@ -372,7 +372,7 @@ fn only_a_few_fields_of_a_pod_may_change() {
 }
 
 #[test]
-fn each_endpoint_writes_its_own_half() {
+fn spec_and_status_endpoints_write_their_own_half() {
     let old = create("pods", small_pod());
     let both = |p: &mut Value| {
         p["spec"]["containers"][0]["image"] = json!("busybox:2");
@@ -414,7 +414,7 @@ fn leaving() -> Value {
 
 /// [AD-34]
 #[test]
-fn nobody_joins_the_finalizers_of_a_leaving_object() {
+fn finalizer_cannot_be_added_to_an_object_being_deleted() {
     let old = leaving();
     let error = update("pods", None, &old, |p| p["metadata"]["finalizers"] = json!(["x/y", "a.b/c"])).unwrap_err();
     assert_eq!(
@@ -430,7 +430,7 @@ fn nobody_joins_the_finalizers_of_a_leaving_object() {
 
 /// [AD-35] [AD-36]
 #[test]
-fn there_is_no_undelete() {
+fn deletion_timestamp_cannot_be_removed_by_an_update() {
     let old = leaving();
     let same = update("pods", None, &old, |p| {
         meta::meta_mut(p).remove("deletionTimestamp");
@@ -492,7 +492,7 @@ fn a_namespace_is_labelled_active_and_held() {
 }
 
 #[test]
-fn a_node_offers_what_it_has() {
+fn node_allocatable_defaults_to_capacity() {
     let node =
         create("nodes", json!({"metadata": {"name": "w1"}, "status": {"capacity": {"cpu": "2", "pods": "110"}}}));
     assert_eq!(node["status"]["allocatable"], json!({"cpu": "2", "pods": "110"}));

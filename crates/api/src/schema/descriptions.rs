@@ -5,11 +5,11 @@ use std::io::Read as _;
 
 /// Texts by name: `io.k8s.api.core.v1.PodSpec`, or the same with `.nodeName` behind it.
 pub(crate) struct Descriptions {
-    said: BTreeMap<String, Said>,
+    said: BTreeMap<String, Description>,
 }
 
 /// What is said about one message or field.
-pub(crate) struct Said {
+pub(crate) struct Description {
     /// In words.
     pub(crate) text: String,
     /// Whether a value without the field is refused.
@@ -30,21 +30,21 @@ impl Descriptions {
     }
 
     /// What is said about a message.
-    pub(crate) fn message(&self, name: &str) -> Option<&Said> {
+    pub(crate) fn message(&self, name: &str) -> Option<&Description> {
         self.said.get(name)
     }
 
     /// What is said about a field of a message.
-    pub(crate) fn field(&self, message: &str, field: &str) -> Option<&Said> {
+    pub(crate) fn field(&self, message: &str, field: &str) -> Option<&Description> {
         self.said.get(&format!("{message}.{field}"))
     }
 }
 
-fn record(text: &str) -> Option<(String, Said)> {
+fn record(text: &str) -> Option<(String, Description)> {
     let mut units = text.splitn(3, '\x1f');
     let (name, facts, text) = (units.next()?, units.next()?, units.next()?);
     let width = facts.trim_start_matches('!').to_owned();
-    Some((name.to_owned(), Said { text: text.to_owned(), required: facts.starts_with('!'), width }))
+    Some((name.to_owned(), Description { text: text.to_owned(), required: facts.starts_with('!'), width }))
 }
 
 #[cfg(test)]

@@ -9,14 +9,14 @@ use serde_json::{Map, Value};
 /// The object that `json` says, with nothing in it but what is at `paths` (`spec.nodeName`). Empty if `json` is no JSON.
 pub fn excerpt(json: &[u8], paths: &[&str]) -> Value {
     let paths: Vec<Vec<&str>> = paths.iter().map(|path| path.split('.').collect()).collect();
-    let wanted = Wanted(paths.iter().map(Vec::as_slice).collect());
+    let wanted = WantedPaths(paths.iter().map(Vec::as_slice).collect());
     wanted.deserialize(&mut serde_json::Deserializer::from_slice(json)).unwrap_or_default()
 }
 
 /// Where to go from here.
-struct Wanted<'a>(Vec<&'a [&'a str]>);
+struct WantedPaths<'a>(Vec<&'a [&'a str]>);
 
-impl<'a> Wanted<'a> {
+impl<'a> WantedPaths<'a> {
     fn below(&self, key: &str) -> Self {
         let rest = |path: &&'a [&'a str]| path.split_first().filter(|(first, _)| **first == key).map(|(_, rest)| rest);
         Self(self.0.iter().filter_map(rest).collect())
@@ -27,7 +27,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Wanted<'_> {
+impl<'de> DeserializeSeed<'de> for WantedPaths<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -36,10 +36,10 @@ impl<'de> DeserializeSeed<'de> for Wanted<'_> {
 }
 
 /// The name of a field, if anything at or below it is wanted. Most are not, and are not even copied.
-struct Field<'w, 'a>(&'w Wanted<'a>);
+struct Field<'w, 'a>(&'w WantedPaths<'a>);
 
 impl<'de, 'a> DeserializeSeed<'de> for Field<'_, 'a> {
-    type Value = Option<(String, Wanted<'a>)>;
+    type Value = Option<(String, WantedPaths<'a>)>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
         deserializer.deserialize_str(self)
@@ -47,7 +47,7 @@ impl<'de, 'a> DeserializeSeed<'de> for Field<'_, 'a> {
 }
 
 impl<'a> Visitor<'_> for Field<'_, 'a> {
-    type Value = Option<(String, Wanted<'a>)>;
+    type Value = Option<(String, WantedPaths<'a>)>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("the name of a field")
@@ -60,7 +60,7 @@ impl<'a> Visitor<'_> for Field<'_, 'a> {
 }
 
 /// A path that leads through anything but an object leads nowhere.
-impl<'de> Visitor<'de> for Wanted<'_> {
+impl<'de> Visitor<'de> for WantedPaths<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,7 +117,7 @@ mod tests {
     use crate::FieldSelector;
 
     #[test]
-    fn only_what_is_asked_for_is_read() {
+    fn excerpt_reads_only_the_selected_fields() {
         let pod = json!({
             "kind": "Pod",
             "metadata": {"labels": {"a": "b", "c": "d"}, "name": "x", "ownerReferences": [{"name": "y"}]},

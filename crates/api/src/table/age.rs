@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_table() {
+    fn age_is_printed_as_kubectl_prints_it() {
         for (seconds, shown) in [
             (-2, "<invalid>"),
             (-1, "0s"),

@@ -19,7 +19,7 @@ pub(super) const COLUMNS: [Column; 9] = [
 ];
 
 pub(super) fn cells(pod: &Value, now: Timestamp) -> Vec<Value> {
-    let line = Line::of(pod);
+    let line = PodSummary::of(pod);
     let restarts = match line.last_restart {
         Some(at) if line.restarts > 0 => format!("{} ({} ago)", line.restarts, since(Some(at), now)),
         Some(_) | None => line.restarts.to_string(),
@@ -53,7 +53,7 @@ fn readiness_gates(pod: &Value) -> String {
 }
 
 /// What is found by walking the container statuses.
-struct Line {
+struct PodSummary {
     ready: usize,
     total: usize,
     restarts: i64,
@@ -61,7 +61,7 @@ struct Line {
     reason: String,
 }
 
-impl Line {
+impl PodSummary {
     fn of(pod: &Value) -> Self {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         let sidecars = list(&spec["initContainers"]).iter().filter(|c| is_sidecar(c)).count();

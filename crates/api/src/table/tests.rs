@@ -200,7 +200,7 @@ fn an_event_tells_who_what_and_when() {
 }
 
 #[test]
-fn the_other_kinds_are_short() {
+fn short_tables_of_the_other_kinds_are_printed() {
     let meta = json!({"name": "x", "creationTimestamp": "2026-11-15T17:59:00Z"});
     assert_eq!(
         row("configmaps", &json!({"metadata": meta, "data": {"a": ""}, "binaryData": {"b": ""}})),

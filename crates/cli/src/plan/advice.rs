@@ -16,8 +16,8 @@ use serde::Serialize;
 use super::Plan;
 use super::bars::{Bar, On};
 use super::behaviour::HookRun;
+use super::duration_text::length;
 use super::traffic::Traffic;
-use super::words::length;
 
 /// A grace above this outlives the patience of drains and autoscalers.
 const LONG_GRACE: Duration = Duration::from_secs(600);
@@ -146,7 +146,7 @@ impl About<'_> {
 }
 
 /// What is said: finding, reason, remedy.
-type Said<'a> = (&'a str, &'a str, &'a str);
+type WarningText<'a> = (&'a str, &'a str, &'a str);
 
 impl Advice<'_> {
     fn on_grace(&mut self) {
@@ -198,7 +198,7 @@ impl Advice<'_> {
     }
 
     /// A grace is the manifest's or the command line's.
-    fn about_grace(&mut self, code: &'static str, field: &str, said: Said<'_>) {
+    fn about_grace(&mut self, code: &'static str, field: &str, said: WarningText<'_>) {
         if self.plan.grace_said {
             self.add(code, None, "--grace".to_owned(), None, said);
         } else {
@@ -444,16 +444,23 @@ impl Advice<'_> {
         annotations.get(&format!("adieu.dev/{name}")).map(String::as_str)
     }
 
-    fn pod(&mut self, code: &'static str, field: &str, said: Said<'_>) {
+    fn pod(&mut self, code: &'static str, field: &str, said: WarningText<'_>) {
         self.add(code, None, self.plan.pod.path_of(field), Some(self.plan.pod.line_of(field)), said);
     }
 
-    fn container(&mut self, about: &About<'_>, code: &'static str, field: &str, said: Said<'_>) {
+    fn container(&mut self, about: &About<'_>, code: &'static str, field: &str, said: WarningText<'_>) {
         let (path, line) = (self.plan.pod.path_of(field), self.plan.pod.line_of(field));
         self.add(code, Some(about.container.name.clone()), path, Some(line), said);
     }
 
-    fn add(&mut self, code: &'static str, container: Option<String>, field: String, line: Option<u64>, said: Said<'_>) {
+    fn add(
+        &mut self,
+        code: &'static str,
+        container: Option<String>,
+        field: String,
+        line: Option<u64>,
+        said: WarningText<'_>,
+    ) {
         let (finding, reason, remedy) = (said.0.to_owned(), said.1.to_owned(), said.2.to_owned());
         self.found.push(Warning { code, container, field, line, finding, reason, remedy });
     }

@@ -3,7 +3,7 @@
 use lifecycle::Signal;
 use serde::Serialize;
 
-use super::story::{Fact, HookName, What, written};
+use super::story::{Fact, FactKind, HookName, written};
 
 /// One container's way out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -66,8 +66,9 @@ pub(super) fn of<'a>(names: impl Iterator<Item = &'a str>, facts: &[Fact]) -> Ve
 
 /// When the pod's barrier shut, if it did.
 fn shut(facts: &[Fact]) -> Option<i64> {
-    let shuts =
-        |fact: &&Fact| matches!(fact.what, What::TrafficCut { .. } | What::ServesOn | What::DrainAnnounced { .. });
+    let shuts = |fact: &&Fact| {
+        matches!(fact.what, FactKind::TrafficCut { .. } | FactKind::ServesOn | FactKind::DrainAnnounced { .. })
+    };
     facts.iter().find(shuts).map(|fact| fact.at_millis)
 }
 
@@ -78,37 +79,37 @@ fn bar(name: &str, facts: &[Fact]) -> Bar {
     for fact in own {
         let at = fact.at_millis;
         let next = match &fact.what {
-            What::HookStarted { hook: HookName::PreStop } => Some(On::PreStop),
-            What::WaitsForTurn => Some(On::Turn),
-            What::Signalled { .. } => Some(On::Stopping),
-            What::HookFinished { hook: HookName::PreStop, .. }
-            | What::HookAbandoned { hook: HookName::PreStop, .. } => None,
-            What::Exited { code, by_kill, by_signal, .. } => {
+            FactKind::HookStarted { hook: HookName::PreStop } => Some(On::PreStop),
+            FactKind::WaitsForTurn => Some(On::Turn),
+            FactKind::Signalled { .. } => Some(On::Stopping),
+            FactKind::HookFinished { hook: HookName::PreStop, .. }
+            | FactKind::HookAbandoned { hook: HookName::PreStop, .. } => None,
+            FactKind::Exited { code, by_kill, by_signal, .. } => {
                 bar.end = Some(End { at_millis: at, code: *code, killed: *by_kill, signal: *by_signal });
                 None
             }
-            What::HookStarted { .. }
-            | What::HookFinished { .. }
-            | What::HookAbandoned { .. }
-            | What::Begun
-            | What::Started
-            | What::Ready
-            | What::CannotStart { .. }
-            | What::DeleteRequested { .. }
-            | What::RemovedAtOnce
-            | What::TrafficCut { .. }
-            | What::ServesOn
-            | What::StandInReady
-            | What::BarrierOpened { .. }
-            | What::DrainAnnounced { .. }
-            | What::DrainSignalled { .. }
-            | What::ConnectionsEnded
-            | What::SleepLeftOut
-            | What::GraceSpent
-            | What::NoticeSpent
-            | What::Killed
-            | What::SandboxRemoved
-            | What::Gone => continue,
+            FactKind::HookStarted { .. }
+            | FactKind::HookFinished { .. }
+            | FactKind::HookAbandoned { .. }
+            | FactKind::Begun
+            | FactKind::Started
+            | FactKind::Ready
+            | FactKind::CannotStart { .. }
+            | FactKind::DeleteRequested { .. }
+            | FactKind::RemovedAtOnce
+            | FactKind::TrafficCut { .. }
+            | FactKind::ServesOn
+            | FactKind::StandInReady
+            | FactKind::BarrierOpened { .. }
+            | FactKind::DrainAnnounced { .. }
+            | FactKind::DrainSignalled { .. }
+            | FactKind::ConnectionsEnded
+            | FactKind::SleepLeftOut
+            | FactKind::GraceSpent
+            | FactKind::NoticeSpent
+            | FactKind::Killed
+            | FactKind::SandboxRemoved
+            | FactKind::Gone => continue,
         };
         if let Some((on, from)) = open.take() {
             bar.spans.push(Span { on, from_millis: from, to_millis: at });

@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Pod};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use lifecycle::Signal;
 
-use super::command::{self, Circumstances, Hears};
+use super::command::{self, Circumstances, SignalOutcome};
+use super::duration_text::length;
 use super::options::{AppOption, HookOption};
 use super::pause::{self, Pause};
-use super::words::length;
 use super::{ender, image, shell};
 
 /// A program that says nothing about itself is assumed to need this long after its stop signal.
@@ -70,7 +70,7 @@ pub(super) struct Behaviour {
     /// Its postStart hook.
     pub(super) post_start: HookRun,
     /// How its command takes signals.
-    pub(super) hears: Hears,
+    pub(super) hears: SignalOutcome,
     /// The command line said how it exits.
     pub(super) told: bool,
     /// That it exits at all is only hoped for.
@@ -135,13 +135,14 @@ impl Behaviour {
             && ended.is_none()
             && !matches!(stop_signal(container), Some("SIGKILL" | "SIGSTOP"))
             && may_exit(&hears)
-            && !matches!(hears, Hears::Handles { .. });
+            && !matches!(hears, SignalOutcome::Handles { .. });
         Self {
             exits: exits.unwrap_or(usual.exits),
             code: code.or(if exits.is_some() { Some(0) } else { usual.code }),
-            code_known: code.is_some() || (exits.is_none() && matches!(hears, Hears::Exits { trapped: true, .. })),
+            code_known: code.is_some()
+                || (exits.is_none() && matches!(hears, SignalOutcome::Exits { trapped: true, .. })),
             abandons: exits.is_none() && usual.abandons,
-            unheard: exits.is_none() && matches!(hears, Hears::Exits { trapped: false, .. }),
+            unheard: exits.is_none() && matches!(hears, SignalOutcome::Exits { trapped: false, .. }),
             cannot_start: cannot_start(&hears).filter(|_| exits.is_none()),
             over: over(&hears).filter(|_| exits.is_none()),
             image_signal: image_signal.map(|(_, signal)| signal),
@@ -163,25 +164,29 @@ fn signal_of_image(container: &Container) -> Option<(&'static str, Signal)> {
 }
 
 /// Whether a program may well exit when it is asked to, by whatever.
-fn may_exit(hears: &Hears) -> bool {
+fn may_exit(hears: &SignalOutcome) -> bool {
     matches!(
         hears,
-        Hears::Presumably | Hears::Unknown(_) | Hears::OnceReached | Hears::ShellMaySwallow | Hears::Handles { .. }
+        SignalOutcome::Presumably
+            | SignalOutcome::Unknown(_)
+            | SignalOutcome::OnceReached
+            | SignalOutcome::ShellMaySwallow
+            | SignalOutcome::Handles { .. }
     )
 }
 
 /// The exit code of a program that is over as soon as it has begun.
-fn over(hears: &Hears) -> Option<u8> {
-    let Hears::Over(code) = hears else { return None };
+fn over(hears: &SignalOutcome) -> Option<u8> {
+    let SignalOutcome::Over(code) = hears else { return None };
     Some(*code)
 }
 
 /// Why a container never runs.
-fn cannot_start(hears: &Hears) -> Option<String> {
-    if let Hears::NotInImage(program) = hears {
+fn cannot_start(hears: &SignalOutcome) -> Option<String> {
+    if let SignalOutcome::NotInImage(program) = hears {
         return Some(format!("its image holds no {program}"));
     }
-    (*hears == Hears::NoProgram).then(|| "no program has that name".to_owned())
+    (*hears == SignalOutcome::NoProgram).then(|| "no program has that name".to_owned())
 }
 
 /// How long a container runs that only sleeps and does what takes no time.
@@ -201,7 +206,7 @@ struct Usual {
     words: String,
 }
 
-fn usual(container: &Container, hears: &Hears) -> Usual {
+fn usual(container: &Container, hears: &SignalOutcome) -> Usual {
     let never = |words: String| Usual { exits: Exits::Never, code: None, abandons: false, words };
     let after = |after: Duration, code: u8, words: String| Usual {
         exits: Exits::After(after),
@@ -222,47 +227,49 @@ fn usual(container: &Container, hears: &Hears) -> Usual {
     }
     let usual = format!("exits {} after its stop signal", length(USUAL_EXIT));
     match hears {
-        Hears::Presumably | Hears::ShellMaySwallow => after(USUAL_EXIT, 0, usual),
-        Hears::Unknown(why) => after(USUAL_EXIT, 0, format!("{usual}: {why}")),
-        Hears::OnceReached => after(
+        SignalOutcome::Presumably | SignalOutcome::ShellMaySwallow => after(USUAL_EXIT, 0, usual),
+        SignalOutcome::Unknown(why) => after(USUAL_EXIT, 0, format!("{usual}: {why}")),
+        SignalOutcome::OnceReached => after(
             USUAL_EXIT,
             0,
             format!("{usual}: its script has come to `exec`; before that, its shell hears nothing"),
         ),
-        Hears::Handles { code } => after(
+        SignalOutcome::Handles { code } => after(
             USUAL_EXIT,
             *code,
             format!("exits {} after its stop signal, with {code}: that is what a JVM does", length(USUAL_EXIT)),
         ),
-        Hears::ShellSwallows { all: true, .. } => never("does not react: the stop signal ends at its shell".to_owned()),
-        Hears::ShellRefuses { command: "kill", .. } => {
+        SignalOutcome::ShellSwallows { all: true, .. } => {
+            never("does not react: the stop signal ends at its shell".to_owned())
+        }
+        SignalOutcome::ShellRefuses { command: "kill", .. } => {
             never("does not exit: its trap signals nobody, `kill` does not know the signal by that name".to_owned())
         }
-        Hears::ShellRefuses { .. } => {
+        SignalOutcome::ShellRefuses { .. } => {
             never("does not react: its trap is not set, its shell does not know the signal by that name".to_owned())
         }
-        Hears::RunnerLoses(runner) => Usual {
+        SignalOutcome::RunnerLoses(runner) => Usual {
             exits: Exits::After(Duration::ZERO),
             code: Some(1),
             abandons: true,
             words: format!("exits before its program: {runner} tells a shell, which does not pass it on"),
         },
-        Hears::ShellSwallows { all: false, .. } => {
+        SignalOutcome::ShellSwallows { all: false, .. } => {
             never("does not react: its sh stays in front of the program, as that of Debian and Ubuntu does".to_owned())
         }
-        Hears::NoHandler(program) => never(format!("does not react: {program} handles no signal")),
-        Hears::Ignored => never("does not react: its shell ignores the signal".to_owned()),
-        Hears::TrapGoesOn => never("does not exit: its trap is run, then its shell goes on".to_owned()),
-        Hears::TrapWaits(program) => {
+        SignalOutcome::NoHandler(program) => never(format!("does not react: {program} handles no signal")),
+        SignalOutcome::Ignored => never("does not react: its shell ignores the signal".to_owned()),
+        SignalOutcome::TrapGoesOn => never("does not exit: its trap is run, then its shell goes on".to_owned()),
+        SignalOutcome::TrapWaits(program) => {
             never(format!("does not react: its shell runs the trap only when `{}` is over", brief(program)))
         }
-        Hears::Exits { after: Duration::ZERO, code, .. } => {
+        SignalOutcome::Exits { after: Duration::ZERO, code, .. } => {
             after(Duration::ZERO, *code, "exits at once: its trap does".to_owned())
         }
-        Hears::Exits { after: most, code, trapped: true, held: None } => {
+        SignalOutcome::Exits { after: most, code, trapped: true, held: None } => {
             after(*most, *code, format!("exits up to {} after its stop signal: its trap does", length(*most)))
         }
-        Hears::Exits { after: most, code, trapped: true, held: Some(held) } => after(
+        SignalOutcome::Exits { after: most, code, trapped: true, held: Some(held) } => after(
             *most,
             *code,
             format!(
@@ -271,24 +278,24 @@ fn usual(container: &Container, hears: &Hears) -> Usual {
                 brief(&held.by)
             ),
         ),
-        Hears::Exits { after: most, code, trapped: false, .. } => after(
+        SignalOutcome::Exits { after: most, code, trapped: false, .. } => after(
             *most,
             *code,
             format!("does not react: its shell handles no signal; but its script is over within {}", length(*most)),
         ),
-        Hears::Over(code) => after(Duration::ZERO, *code, "is over by itself: it waits for nothing".to_owned()),
-        Hears::CannotTell(why) => never(format!("does not react: {why}, so the worst is played")),
-        Hears::NoProgram | Hears::NotInImage(_) => {
+        SignalOutcome::Over(code) => after(Duration::ZERO, *code, "is over by itself: it waits for nothing".to_owned()),
+        SignalOutcome::CannotTell(why) => never(format!("does not react: {why}, so the worst is played")),
+        SignalOutcome::NoProgram | SignalOutcome::NotInImage(_) => {
             never(format!("never runs: {}", cannot_start(hears).unwrap_or_default()))
         }
-        Hears::Abandons { after: when, code } => Usual {
+        SignalOutcome::Abandons { after: when, code } => Usual {
             exits: Exits::After(*when),
             code: Some(*code),
             abandons: true,
             words: "exits before what it started: its shell does not wait for it".to_owned(),
         },
-        Hears::Dies => dies(false, "dies of its stop signal: it handles none"),
-        Hears::DiesInFront => {
+        SignalOutcome::Dies => dies(false, "dies of its stop signal: it handles none"),
+        SignalOutcome::DiesInFront => {
             dies(true, "exits at once: the stop signal ends its shell, and the program is killed with it")
         }
     }
@@ -354,7 +361,7 @@ pub(super) fn stop_signal(container: &Container) -> Option<&str> {
 }
 
 /// Only the first process of a namespace is deaf to signals it does not handle.
-fn hears(pod: &Pod, container: &Container) -> Hears {
+fn hears(pod: &Pod, container: &Container) -> SignalOutcome {
     let spec = pod.spec.as_ref();
     let shared = spec.is_some_and(|spec| spec.share_process_namespace == Some(true) || spec.host_pid == Some(true));
     let words = |words: &Option<Vec<String>>| words.clone().unwrap_or_default();
@@ -364,7 +371,7 @@ fn hears(pod: &Pod, container: &Container) -> Hears {
         (None, None) => Signal::TERM.to_string(),
     };
     if matches!(signal.as_str(), "SIGKILL" | "SIGSTOP") {
-        return Hears::Presumably;
+        return SignalOutcome::Presumably;
     }
     let signal = shell::signal_name(&signal);
     let around = Circumstances {

@@ -11,7 +11,7 @@ use super::shell::{self, Answers, End, Held, Kind, Never, Setting, Stands};
 
 /// What becomes of a stop signal that is sent to a container's first process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Hears {
+pub(super) enum SignalOutcome {
     /// Nothing says otherwise.
     Presumably,
     /// What runs is written elsewhere, and nobody looked: in the image, in a script file, in words not understood.
@@ -81,28 +81,28 @@ const INITS: [&str; 3] = ["tini", "catatonit", "docker-init"];
 const HARMLESS: [&str; 4] = ["CHLD", "CONT", "URG", "WINCH"];
 
 /// Reads `command` and `args` of a container.
-pub(super) fn hears(command: &[String], args: &[String], around: Circumstances<'_>) -> Hears {
+pub(super) fn hears(command: &[String], args: &[String], around: Circumstances<'_>) -> SignalOutcome {
     let own;
     let command = match (command, image::command(around.image)) {
         ([], Some(usual)) if args.is_empty() => {
             own = [usual.to_owned()];
             &own[..]
         }
-        ([], None) => return Hears::Unknown("what it runs is in its image, which is not looked into"),
+        ([], None) => return SignalOutcome::Unknown("what it runs is in its image, which is not looked into"),
         (command, _) => command,
     };
     let words: Vec<&str> = command.iter().chain(args).map(String::as_str).collect();
     if splits_badly(if command.is_empty() { args } else { command }) {
-        return Hears::NoProgram;
+        return SignalOutcome::NoProgram;
     }
     if let Some(program) = words.first().filter(|program| image::lacks(around.image, program)) {
-        return Hears::NotInImage(base(program).to_owned());
+        return SignalOutcome::NotInImage(base(program).to_owned());
     }
     words_hear(&words, around)
 }
 
-fn words_hear(words: &[&str], around: Circumstances<'_>) -> Hears {
-    let Some((program, rest)) = words.split_first() else { return Hears::Presumably };
+fn words_hear(words: &[&str], around: Circumstances<'_>) -> SignalOutcome {
+    let Some((program, rest)) = words.split_first() else { return SignalOutcome::Presumably };
     let name = base(program);
     if let Some((_, own)) = BECOMES.iter().find(|(becomes, _)| *becomes == name) {
         return words_hear(rest.get(*own..).unwrap_or_default(), around);
@@ -116,7 +116,7 @@ fn words_hear(words: &[&str], around: Circumstances<'_>) -> Hears {
         let own = rest.iter().take_while(|word| word.starts_with('-')).count();
         let to_all = rest[..own].iter().any(|word| *word == "-g" || word.contains('g') && !word.starts_with("--"));
         return if to_all {
-            Hears::Presumably
+            SignalOutcome::Presumably
         } else {
             words_hear(&rest[own..], Circumstances { first: false, ..around })
         };
@@ -128,34 +128,38 @@ fn words_hear(words: &[&str], around: Circumstances<'_>) -> Hears {
         return match script_of(rest) {
             Some(at) => script_hears(name, rest[at], &rest[at + 1..], around),
             None if rest.iter().any(|word| !word.starts_with('-')) => {
-                Hears::Unknown("its script is in a file, which is not looked into")
+                SignalOutcome::Unknown("its script is in a file, which is not looked into")
             }
             // A shell without a script waits for somebody to type, and ignores the signal as long as nobody does.
             None if around.fed => program_hears(name, around),
             // Where nobody can, it is over.
-            None => Hears::Over(0),
+            None => SignalOutcome::Over(0),
         };
     }
     if name.ends_with(".sh") {
-        return Hears::Unknown("its script is in a file, which is not looked into");
+        return SignalOutcome::Unknown("its script is in a file, which is not looked into");
     }
     match name {
-        name if BRIEF.contains(&name) => Hears::Over(u8::from(name == "false")),
-        "cat" if rest.is_empty() && !around.fed => Hears::Over(0),
+        name if BRIEF.contains(&name) => SignalOutcome::Over(u8::from(name == "false")),
+        "cat" if rest.is_empty() && !around.fed => SignalOutcome::Over(0),
         name if DEAF.contains(&name) => program_hears(name, around),
         // Measured with npm 11: `npm start` runs `sh -c SCRIPT` and passes the signal on to that shell.
-        "npm" if kinds("sh", around.image).contains(&Kind::Dash) => Hears::RunnerLoses(name.to_owned()),
+        "npm" if kinds("sh", around.image).contains(&Kind::Dash) => SignalOutcome::RunnerLoses(name.to_owned()),
         // A JVM ends its threads, runs its shutdown hooks, and says so.
         "java" if matches!(around.signal, "TERM" | "INT" | "HUP") && !rest.contains(&"-Xrs") => {
-            Hears::Handles { code: 128_u8.saturating_add(shell::number_of(around.signal)) }
+            SignalOutcome::Handles { code: 128_u8.saturating_add(shell::number_of(around.signal)) }
         }
-        _ => Hears::Presumably,
+        _ => SignalOutcome::Presumably,
     }
 }
 
 /// A program without a handler.
-fn program_hears(name: &str, around: Circumstances<'_>) -> Hears {
-    if around.first || HARMLESS.contains(&around.signal) { Hears::NoHandler(name.to_owned()) } else { Hears::Dies }
+fn program_hears(name: &str, around: Circumstances<'_>) -> SignalOutcome {
+    if around.first || HARMLESS.contains(&around.signal) {
+        SignalOutcome::NoHandler(name.to_owned())
+    } else {
+        SignalOutcome::Dies
+    }
 }
 
 /// Where the script of `sh -c SCRIPT` stands, however it is spelled.
@@ -199,11 +203,11 @@ fn kinds(name: &str, image: &str) -> Vec<Kind> {
     }
 }
 
-fn script_hears(name: &str, script: &str, arguments: &[&str], around: Circumstances<'_>) -> Hears {
+fn script_hears(name: &str, script: &str, arguments: &[&str], around: Circumstances<'_>) -> SignalOutcome {
     let Some(script) = shell::parse(script) else {
-        return Hears::CannotTell("its script is not understood here");
+        return SignalOutcome::CannotTell("its script is not understood here");
     };
-    let each: Vec<Hears> = kinds(name, around.image)
+    let each: Vec<SignalOutcome> = kinds(name, around.image)
         .into_iter()
         .map(|kind| {
             let setting = Setting {
@@ -219,20 +223,20 @@ fn script_hears(name: &str, script: &str, arguments: &[&str], around: Circumstan
         })
         .collect();
     let differs = each.iter().any(|hears| *hears != each[0]);
-    let mut worst = each.into_iter().max_by_key(Hears::harm).unwrap_or(Hears::Presumably);
-    if let Hears::ShellSwallows { all, .. } | Hears::ShellRefuses { all, .. } = &mut worst {
+    let mut worst = each.into_iter().max_by_key(SignalOutcome::harm).unwrap_or(SignalOutcome::Presumably);
+    if let SignalOutcome::ShellSwallows { all, .. } | SignalOutcome::ShellRefuses { all, .. } = &mut worst {
         *all = !differs;
     }
     worst
 }
 
 /// Every answer to every question that the script leaves open.
-fn in_one_shell(name: &str, script: &shell::Script, setting: Setting<'_>, around: Circumstances<'_>) -> Hears {
+fn in_one_shell(name: &str, script: &shell::Script, setting: Setting<'_>, around: Circumstances<'_>) -> SignalOutcome {
     const MOST: usize = 64;
-    let (mut open, mut ends): (Vec<Answers>, Vec<Hears>) = (vec![Answers::new()], Vec::new());
+    let (mut open, mut ends): (Vec<Answers>, Vec<SignalOutcome>) = (vec![Answers::new()], Vec::new());
     while let Some(answers) = open.pop() {
         if ends.len() == MOST {
-            return Hears::CannotTell("its script can go too many ways");
+            return SignalOutcome::CannotTell("its script can go too many ways");
         }
         let (end, asked) = shell::predict(script, setting, answers.clone());
         for (index, question) in asked.iter().enumerate() {
@@ -244,59 +248,66 @@ fn in_one_shell(name: &str, script: &shell::Script, setting: Setting<'_>, around
         ends.push(heard(name, end, around));
     }
     // A way on which the script is soon over is not the one on which somebody has to end it.
-    let over = |hears: &Hears| matches!(hears, Hears::Over(_));
+    let over = |hears: &SignalOutcome| matches!(hears, SignalOutcome::Over(_));
     if !ends.iter().all(over) {
         ends.retain(|hears| !over(hears));
     }
-    let harms: Vec<u32> = ends.iter().map(Hears::harm).collect();
+    let harms: Vec<u32> = ends.iter().map(SignalOutcome::harm).collect();
     let (least, most) = (harms.iter().min().copied().unwrap_or(0), harms.iter().max().copied().unwrap_or(0));
     match (least < HARM, most >= HARM) {
-        (true, true) => Hears::CannotTell("whether its script ends depends on what does not show in it"),
-        _ => ends.into_iter().max_by_key(Hears::harm).unwrap_or(Hears::Over(0)),
+        (true, true) => SignalOutcome::CannotTell("whether its script ends depends on what does not show in it"),
+        _ => ends.into_iter().max_by_key(SignalOutcome::harm).unwrap_or(SignalOutcome::Over(0)),
     }
 }
 
 /// What the end of a shell comes to for its container.
-fn heard(name: &str, end: End, around: Circumstances<'_>) -> Hears {
+fn heard(name: &str, end: End, around: Circumstances<'_>) -> SignalOutcome {
     match end {
-        End::Became { ignoring: true, .. } => Hears::CannotTell(
+        End::Became { ignoring: true, .. } => SignalOutcome::CannotTell(
             "its program begins with the signal ignored (`trap \'\'`); one that sets a handler of its own hears it, others \
              do not",
         ),
         End::Became { words, said, prepared, abandons, .. } => {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let hears = words_hear(&words, around);
-            if abandons && matches!(hears, Hears::Presumably | Hears::Unknown(_) | Hears::Handles { .. }) {
+            if abandons
+                && matches!(
+                    hears,
+                    SignalOutcome::Presumably | SignalOutcome::Unknown(_) | SignalOutcome::Handles { .. }
+                )
+            {
                 // Others run beside it, whom nobody asks.
-                return Hears::Abandons { after: USUAL_EXIT, code: 0 };
+                return SignalOutcome::Abandons { after: USUAL_EXIT, code: 0 };
             }
-            match (matches!(hears, Hears::Presumably | Hears::Handles { .. }) && prepared, said) {
-                (true, true) if hears != Hears::Presumably => hears,
-                (true, true) => Hears::OnceReached,
+            match (matches!(hears, SignalOutcome::Presumably | SignalOutcome::Handles { .. }) && prepared, said) {
+                (true, true) if hears != SignalOutcome::Presumably => hears,
+                (true, true) => SignalOutcome::OnceReached,
                 // Whoever does not say `exec` leaves it to the shell, and to nothing coming after it.
-                (true, false) => Hears::ShellMaySwallow,
+                (true, false) => SignalOutcome::ShellMaySwallow,
                 (false, _) => hears,
             }
         }
-        End::Exits { after, code, abandons: true, .. } => Hears::Abandons { after, code },
-        End::Exits { after, code, abandons: false, trapped, held } => Hears::Exits { after, code, trapped, held },
-        End::Dies { abandons: true } => Hears::DiesInFront,
-        End::Dies { abandons: false } => Hears::Dies,
-        End::Never(Never::Swallows(stands)) => Hears::ShellSwallows { all: true, stands },
-        End::Never(Never::Refuses(command)) => Hears::ShellRefuses { command, all: true },
+        End::Exits { after, code, abandons: true, .. } => SignalOutcome::Abandons { after, code },
+        End::Exits { after, code, abandons: false, trapped, held } => {
+            SignalOutcome::Exits { after, code, trapped, held }
+        }
+        End::Dies { abandons: true } => SignalOutcome::DiesInFront,
+        End::Dies { abandons: false } => SignalOutcome::Dies,
+        End::Never(Never::Swallows(stands)) => SignalOutcome::ShellSwallows { all: true, stands },
+        End::Never(Never::Refuses(command)) => SignalOutcome::ShellRefuses { command, all: true },
         End::Never(Never::NoHandler) => program_hears(name, around),
-        End::Never(Never::Ignores) => Hears::Ignored,
-        End::Never(Never::TrapGoesOn) => Hears::TrapGoesOn,
-        End::Never(Never::TrapWaits(program)) => Hears::TrapWaits(program),
-        End::Over(code) => Hears::Over(code),
-        End::Unclear(why) => Hears::CannotTell(why),
+        End::Never(Never::Ignores) => SignalOutcome::Ignored,
+        End::Never(Never::TrapGoesOn) => SignalOutcome::TrapGoesOn,
+        End::Never(Never::TrapWaits(program)) => SignalOutcome::TrapWaits(program),
+        End::Over(code) => SignalOutcome::Over(code),
+        End::Unclear(why) => SignalOutcome::CannotTell(why),
     }
 }
 
 /// From here on a program is killed.
 const HARM: u32 = 100;
 
-impl Hears {
+impl SignalOutcome {
     /// How bad it is, to tell the worst of several.
     fn harm(&self) -> u32 {
         match self {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_saphyr::Error as YamlError;
 
 use super::located::Located;
-use super::mistakes::{Mistakes, Place};
+use super::mistakes::{Mistakes, SourceLocation};
 
 const STANDARD_INPUT: &str = "standard input";
 /// What `kubectl` reads from a folder.
@@ -52,8 +52,9 @@ fn source(name: String, read: io::Result<Vec<u8>>, mistakes: &mut Mistakes) -> O
         name if name.contains(',') => "; give -f once for each file",
         _ => "",
     };
-    let cannot =
-        |why: &dyn std::fmt::Display| (Place { file: name.clone(), line: 0 }, format!("cannot be read: {why}{hint}"));
+    let cannot = |why: &dyn std::fmt::Display| {
+        (SourceLocation { file: name.clone(), line: 0 }, format!("cannot be read: {why}{hint}"))
+    };
     let text = match read {
         Ok(bytes) => String::from_utf8(bytes).map_err(|_| cannot(&"it is not UTF-8 text")),
         Err(error) => Err(cannot(&error)),
@@ -72,7 +73,7 @@ fn manifests_in(folder: &Path, mistakes: &mut Mistakes) -> Vec<PathBuf> {
     let is_manifest = |path: &PathBuf| {
         path.extension().and_then(|end| end.to_str()).is_some_and(|end| EXTENSIONS.contains(&end)) && !path.is_dir()
     };
-    let place = Place { file: folder.display().to_string(), line: 0 };
+    let place = SourceLocation { file: folder.display().to_string(), line: 0 };
     let files =
         fs::read_dir(folder).and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>());
     let mut files: Vec<PathBuf> = match files {
@@ -101,7 +102,7 @@ pub(super) fn documents(source: &Source, mistakes: &mut Mistakes) -> Vec<Located
                     true => "; this looks like a template: helm template CHART | adieu plan -f -",
                     false => "",
                 };
-                mistakes.add(Place { file: source.name.clone(), line }, "", sentence(&error) + hint);
+                mistakes.add(SourceLocation { file: source.name.clone(), line }, "", sentence(&error) + hint);
             }
         }
     }

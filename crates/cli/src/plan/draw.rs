@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::Plan;
 use super::bars::{Bar, End, On};
+use super::duration_text::{length, moment};
 use super::paint::{Ink, Paint};
 use super::seen::Seen;
 use super::sentence::{reached, sentence, steering};
-use super::story::{Fact, HookName, What};
-use super::verdict::Word;
-use super::words::{length, moment};
+use super::story::{Fact, FactKind, HookName};
+use super::verdict::VerdictWord;
 
 /// Columns of a terminal that nobody has made wider.
 const SCREEN: usize = 80;
@@ -101,7 +101,7 @@ impl Page {
         let told = told.iter();
         let mut told: Vec<_> = told.filter_map(|fact| Some((fact, sentence(fact, plan)?))).collect();
         // Why nothing else happens to a container whose hook runs.
-        let in_hook = |(fact, _): &(&Fact, _)| matches!(fact.what, What::HookStarted { hook: HookName::PreStop });
+        let in_hook = |(fact, _): &(&Fact, _)| matches!(fact.what, FactKind::HookStarted { hook: HookName::PreStop });
         if let Some(last) = told.iter().rposition(in_hook) {
             let text = "  -- its stop signal comes after its hook".to_owned();
             told.insert(last + 1, (told[last].0, (text, None)));
@@ -168,9 +168,9 @@ impl Page {
 
     fn verdict(&mut self, plan: &Plan<'_>) {
         let ink = match plan.verdict.word {
-            Word::Clean => Ink::Good,
-            Word::Hurried => Ink::Doubtful,
-            Word::Forced => Ink::Bad,
+            VerdictWord::Clean => Ink::Good,
+            VerdictWord::Hurried => Ink::Doubtful,
+            VerdictWord::Forced => Ink::Bad,
         };
         let word = self.paint.ink(ink, plan.verdict.word.text());
         let text = format!("{}{}: {}", plan.verdict.word.text(), plan.verdict.condition(), plan.verdict.because);

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_looked_for_where_it_should_be() {
+    fn missing_field_has_the_line_of_its_nearest_parent() {
         assert_eq!(document().line_of("spec.containers[1].lifecycle.preStop"), 6);
         assert_eq!(document().line_of("metadata.name"), 1);
     }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::checked::{checked, joined};
 use super::documents::{self, Source};
 use super::located::Located;
-use super::mistakes::{Mistakes, Place};
-use super::workload::{self, Stranger, Template};
+use super::mistakes::{Mistakes, SourceLocation};
+use super::workload::{self, OtherObject, Template};
 
 /// Everything that was read.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(super) struct Manifests {
     /// The pods that come of it, in the order of the files.
     pub(super) pods: Vec<PlannedPod>,
     /// The Services, for which pods they send traffic to, and where each is written.
-    pub(super) services: Vec<(Place, Service)>,
+    pub(super) services: Vec<(SourceLocation, Service)>,
     /// What was left alone, in a sentence each.
     pub(super) skipped: Vec<String>,
 }
@@ -37,7 +37,7 @@ pub(super) struct PlannedPod {
     /// Its maker as the API would store it; the pod itself if nobody makes it.
     pub(super) owner: Value,
     /// Where it is written.
-    pub(super) place: Place,
+    pub(super) place: SourceLocation,
     /// The document, for the lines of its fields.
     document: Located,
     /// Where the pod is within the document; empty for a pod.
@@ -106,12 +106,12 @@ impl Reader<'_> {
             let name = document.get("metadata").map_or("", |metadata| metadata.text("name"));
             let place = self.place(document.line);
             let skipped = match workload::stranger(api_version, kind) {
-                Stranger::HasNoPods => format!("{kind} {name} ({place}) has no pods of its own"),
-                Stranger::Unknown => format!(
+                OtherObject::HasNoPods => format!("{kind} {name} ({place}) has no pods of its own"),
+                OtherObject::Unknown => format!(
                     "{kind} {name} ({place}) is of a kind that is not known here ({api_version}); if it makes pods, they \
                      are not planned"
                 ),
-                Stranger::Mistaken { field, message } => {
+                OtherObject::Mistaken { field, message } => {
                     self.mistake(document.line_of(field), field, message);
                     return;
                 }
@@ -163,8 +163,8 @@ impl Reader<'_> {
         self.mistakes.add(place, field, text);
     }
 
-    fn place(&self, line: u64) -> Place {
-        Place { file: self.file.to_owned(), line }
+    fn place(&self, line: u64) -> SourceLocation {
+        SourceLocation { file: self.file.to_owned(), line }
     }
 }
 

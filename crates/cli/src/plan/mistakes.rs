@@ -6,14 +6,14 @@ use serde::Serialize;
 
 /// Where something is written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct SourceLocation {
     /// The file as it was named, or `standard input`.
     pub(super) file: String,
     /// Counted from 1; 0 if nobody knows.
     pub(super) line: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line == 0 { f.write_str(&self.file) } else { write!(f, "{}:{}", self.file, self.line) }
     }
@@ -38,7 +38,7 @@ pub(super) struct Mistake {
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.file.is_empty() {
-            let place = Place { file: self.file.clone(), line: self.line.unwrap_or(0) };
+            let place = SourceLocation { file: self.file.clone(), line: self.line.unwrap_or(0) };
             write!(f, "{place}: ")?;
         }
         if !self.field.is_empty() {
@@ -59,7 +59,7 @@ impl Mistakes {
     }
 
     /// Two ways of looking may find the same thing; it is said once.
-    pub(super) fn add(&mut self, place: Place, field: &str, message: impl Into<String>) {
+    pub(super) fn add(&mut self, place: SourceLocation, field: &str, message: impl Into<String>) {
         let line = Some(place.line).filter(|line| *line > 0);
         let mistake = Mistake { file: place.file, line, field: field.to_owned(), message: message.into() };
         if !self.0.contains(&mistake) {

@@ -9,7 +9,7 @@ use super::bars::Bar;
 use super::mistakes::{Mistake, Mistakes};
 use super::story::Fact;
 use super::traffic::Traffic;
-use super::verdict::Verdict;
+use super::verdict::PlanVerdict;
 
 /// Everything that was planned, or all that is wrong; never both.
 #[derive(Serialize)]
@@ -33,7 +33,7 @@ struct PodReport<'a> {
     traffic: Option<TrafficReport<'a>>,
     grace_seconds: u64,
     assumptions: &'a [String],
-    verdict: &'a Verdict,
+    verdict: &'a PlanVerdict,
     phase: &'static str,
     timeline: &'a [Fact],
     containers: &'a [Bar],

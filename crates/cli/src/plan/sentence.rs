@@ -7,10 +7,10 @@ use lifecycle::Signal;
 
 use super::Plan;
 use super::behaviour::{HookRun, brief};
+use super::duration_text::{about, length};
 use super::paint::Ink;
-use super::story::{Fact, HookName, Story, What};
+use super::story::{Fact, FactKind, HookName, Story};
 use super::traffic::Traffic;
-use super::words::{about, length};
 
 /// Who sends connections to the pod, and who could take them over.
 pub(super) fn reached(traffic: &Traffic) -> String {
@@ -60,19 +60,19 @@ pub(super) fn sentence(fact: &Fact, plan: &Plan<'_>) -> Option<(String, Option<I
     let plain = |text: String| Some((text, None));
     let inked = |text: String, ink: Ink| Some((text, Some(ink)));
     match &fact.what {
-        What::Begun => plain("the node begins to run the pod".to_owned()),
-        What::Started => plain(format!("{name} starts")),
-        What::Ready => plain("everything is Ready".to_owned()),
-        What::CannotStart { why } => inked(format!("{name} cannot start: {why}"), Ink::Bad),
-        What::DeleteRequested { grace_millis } => inked(
+        FactKind::Begun => plain("the node begins to run the pod".to_owned()),
+        FactKind::Started => plain(format!("{name} starts")),
+        FactKind::Ready => plain("everything is Ready".to_owned()),
+        FactKind::CannotStart { why } => inked(format!("{name} cannot start: {why}"), Ink::Bad),
+        FactKind::DeleteRequested { grace_millis } => inked(
             format!("the pod is deleted: it has {} to leave, its grace", length(millis(*grace_millis))),
             Ink::Strong,
         ),
-        What::RemovedAtOnce if plan.story.grace.is_zero() => {
+        FactKind::RemovedAtOnce if plan.story.grace.is_zero() => {
             inked("deleted with grace 0: the object goes at once".to_owned(), Ink::Strong)
         }
-        What::RemovedAtOnce => inked("the pod is deleted: it was over already".to_owned(), Ink::Strong),
-        What::TrafficCut { how } => inked(
+        FactKind::RemovedAtOnce => inked("the pod is deleted: it was over already".to_owned(), Ink::Strong),
+        FactKind::TrafficCut { how } => inked(
             match *how {
                 "divert" => "  -> barrier: send its new connections to other pods",
                 "refuse" => "  -> barrier: refuse new connections",
@@ -81,22 +81,22 @@ pub(super) fn sentence(fact: &Fact, plan: &Plan<'_>) -> Option<(String, Option<I
             .to_owned(),
             Ink::Hook,
         ),
-        What::ServesOn => plain("  -- barrier: it serves on, nobody else can yet".to_owned()),
-        What::StandInReady => plain("its replacement is Ready".to_owned()),
-        What::BarrierOpened { reason, after_millis } => plain(opened(reason, millis(*after_millis))),
-        What::DrainAnnounced { most_millis } => {
+        FactKind::ServesOn => plain("  -- barrier: it serves on, nobody else can yet".to_owned()),
+        FactKind::StandInReady => plain("its replacement is Ready".to_owned()),
+        FactKind::BarrierOpened { reason, after_millis } => plain(opened(reason, millis(*after_millis))),
+        FactKind::DrainAnnounced { most_millis } => {
             inked(format!("  -> wait for its open connections, {} at most", about(millis(*most_millis))), Ink::Hook)
         }
-        What::DrainSignalled { signal } => {
+        FactKind::DrainSignalled { signal } => {
             inked(format!("  -> {signal} to {name}: its connections are waited for"), Ink::Hook)
         }
-        What::ConnectionsEnded => plain("nobody is connected any more".to_owned()),
-        What::SleepLeftOut => plain(format!("  -- the sleep of {name} is left out: its traffic has moved")),
-        What::HookStarted { hook } => {
+        FactKind::ConnectionsEnded => plain("nobody is connected any more".to_owned()),
+        FactKind::SleepLeftOut => plain(format!("  -- the sleep of {name} is left out: its traffic has moved")),
+        FactKind::HookStarted { hook } => {
             let text = plan.pod.pod.spec.as_ref().and_then(|spec| hook_text(spec, name, *hook)).unwrap_or_default();
             inked(format!("  -> run {} hook of {name}: {text}", hook_name(*hook)), Ink::Hook)
         }
-        What::HookFinished { hook, succeeded, took_millis } => {
+        FactKind::HookFinished { hook, succeeded, took_millis } => {
             let hook = hook_name(*hook);
             match succeeded {
                 true => plain(format!("{hook} hook of {name} finished after {}", about(millis(*took_millis)))),
@@ -104,7 +104,7 @@ pub(super) fn sentence(fact: &Fact, plan: &Plan<'_>) -> Option<(String, Option<I
                 false => inked(format!("{hook} hook of {name} fails after {}", about(millis(*took_millis))), Ink::Bad),
             }
         }
-        What::HookAbandoned { hook, after_millis } => inked(
+        FactKind::HookAbandoned { hook, after_millis } => inked(
             format!(
                 "  -> give up {} hook of {name}, unfinished after {}",
                 hook_name(*hook),
@@ -112,30 +112,34 @@ pub(super) fn sentence(fact: &Fact, plan: &Plan<'_>) -> Option<(String, Option<I
             ),
             Ink::Bad,
         ),
-        What::WaitsForTurn => plain(format!("  -- {name} waits: a sidecar outlives what it serves")),
-        What::Signalled { signal, left_millis: 0 } => {
+        FactKind::WaitsForTurn => plain(format!("  -- {name} waits: a sidecar outlives what it serves")),
+        FactKind::Signalled { signal, left_millis: 0 } => {
             inked(format!("  -> {signal} to {name}: its stop signal"), Ink::Bad)
         }
-        What::Signalled { signal, left_millis } => inked(
+        FactKind::Signalled { signal, left_millis } => inked(
             format!("  -> {signal} to {name}: please exit, SIGKILL in {}", about(millis(*left_millis))),
             Ink::Good,
         ),
-        What::GraceSpent if plan.story.grace.is_zero() => {
+        FactKind::GraceSpent if plan.story.grace.is_zero() => {
             inked("the 1s that hooks have even at grace 0 is over".to_owned(), Ink::Doubtful)
         }
-        What::GraceSpent => inked("the grace is spent".to_owned(), Ink::Doubtful),
-        What::NoticeSpent => plain(format!("the 2s that {name} had after its stop signal are over")),
-        What::Killed => inked(format!("  -> SIGKILL to {name}: it did not exit in time"), Ink::Bad),
-        What::Exited { .. } => Some(exited(fact, plan)),
-        What::SandboxRemoved if fact.kubectl.ready.is_empty() => plain("nothing of it is left on the node".to_owned()),
-        What::SandboxRemoved => None,
-        What::Gone => inked(format!("the pod is gone; its last phase was {:?}", plan.story.phase), Ink::Strong),
+        FactKind::GraceSpent => inked("the grace is spent".to_owned(), Ink::Doubtful),
+        FactKind::NoticeSpent => plain(format!("the 2s that {name} had after its stop signal are over")),
+        FactKind::Killed => inked(format!("  -> SIGKILL to {name}: it did not exit in time"), Ink::Bad),
+        FactKind::Exited { .. } => Some(exited(fact, plan)),
+        FactKind::SandboxRemoved if fact.kubectl.ready.is_empty() => {
+            plain("nothing of it is left on the node".to_owned())
+        }
+        FactKind::SandboxRemoved => None,
+        FactKind::Gone => inked(format!("the pod is gone; its last phase was {:?}", plan.story.phase), Ink::Strong),
     }
 }
 
 /// How a program ended, as far as possible in words that say why.
 fn exited(fact: &Fact, plan: &Plan<'_>) -> (String, Option<Ink>) {
-    let What::Exited { code, by_kill, by_signal, after_signal_millis } = &fact.what else { return Default::default() };
+    let FactKind::Exited { code, by_kill, by_signal, after_signal_millis } = &fact.what else {
+        return Default::default();
+    };
     let name = fact.container.as_deref().unwrap_or_default();
     let behaviour = plan.behaviours.get(name);
     let Some(after) = after_signal_millis.map(Duration::from_millis) else {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use lifecycle::{
     ContainerName, ContainerState, ContainerStatus, Cut, DeleteSighting, Effect, HookKind, Input, Instance,
-    LEAST_GRACE, Moment, PodPhase, PodSpec, PodWorker, RestartPolicy, Role, Routes, Signal, TrafficNews, Verdict, Wake,
-    WakeReason,
+    LEAST_GRACE, Moment, PodPhase, PodSpec, PodWorker, RestartPolicy, Role, Routes, Signal, TerminationVerdict,
+    TrafficNews, Wake, WakeReason,
 };
 use serde::{Serialize, Serializer};
 
@@ -33,13 +33,13 @@ pub(super) struct Story {
     /// `status.phase` in the end.
     pub(super) phase: PodPhase,
     /// What the pod's record would say of its end.
-    pub(super) verdict: Option<Verdict>,
+    pub(super) verdict: Option<TerminationVerdict>,
 }
 
 impl Story {
     /// What happened from the delete on.
     pub(super) fn departure(&self) -> &[Fact] {
-        let is_delete = |what: &What| matches!(what, What::DeleteRequested { .. } | What::RemovedAtOnce);
+        let is_delete = |what: &FactKind| matches!(what, FactKind::DeleteRequested { .. } | FactKind::RemovedAtOnce);
         let delete = self.facts.iter().position(|fact| is_delete(&fact.what)).unwrap_or(0);
         &self.facts[delete..]
     }
@@ -61,7 +61,7 @@ pub(super) struct Fact {
     pub(super) container: Option<String>,
     /// What.
     #[serde(flatten)]
-    pub(super) what: What,
+    pub(super) what: FactKind,
     /// What `kubectl get pod` shows from then on.
     pub(super) kubectl: Seen,
 }
@@ -69,7 +69,7 @@ pub(super) struct Fact {
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "what", rename_all = "camelCase", rename_all_fields = "camelCase")]
-pub(super) enum What {
+pub(super) enum FactKind {
     /// The node was told to run the pod.
     Begun,
     /// A container runs.
@@ -140,7 +140,7 @@ pub(super) enum HookName {
 struct Telling {
     world: World,
     worker: PodWorker,
-    facts: Vec<(Moment, Option<String>, What, Seen)>,
+    facts: Vec<(Moment, Option<String>, FactKind, Seen)>,
     hooks_since: BTreeMap<(Instance, HookKind), Moment>,
     signalled: BTreeMap<Instance, Moment>,
     waiting: BTreeSet<Instance>,
@@ -319,7 +319,7 @@ impl Telling {
         self.note_waiting();
         if !self.was_ready && !self.deleted && self.worker.status().ready.holds {
             self.was_ready = true;
-            self.note(None, What::Ready);
+            self.note(None, FactKind::Ready);
         }
     }
 
@@ -327,25 +327,25 @@ impl Telling {
     #[allow(clippy::wildcard_enum_match_arm, reason = "a plan tells what a person asks about, not everything")]
     fn note_input(&mut self, input: &Input) {
         match input {
-            Input::Begin => self.note(None, What::Begun),
+            Input::Begin => self.note(None, FactKind::Begun),
             Input::Started { instance, .. } => {
                 self.living.insert(instance.clone());
-                self.note(Some(instance), What::Started);
+                self.note(Some(instance), FactKind::Started);
             }
             // It is tried again and again; once is enough to know.
             Input::StartFailed { instance, message, .. } if self.failed.insert(instance.name.clone()) => {
-                self.note(Some(instance), What::CannotStart { why: message.clone() });
+                self.note(Some(instance), FactKind::CannotStart { why: message.clone() });
             }
             Input::DeleteRequested { grace, .. } => {
-                self.note(None, What::DeleteRequested { grace_millis: millis(*grace) });
+                self.note(None, FactKind::DeleteRequested { grace_millis: millis(*grace) });
             }
-            Input::ObjectGone => self.note(None, What::RemovedAtOnce),
+            Input::ObjectGone => self.note(None, FactKind::RemovedAtOnce),
             Input::HookFinished { instance, kind, outcome } => {
                 let began = self.hooks_since.remove(&(instance.clone(), *kind));
                 let took_millis = began.map_or(0, |began| millis(self.world.now() - began));
                 let succeeded = matches!(outcome, lifecycle::HookOutcome::Succeeded);
                 if !matches!(outcome, lifecycle::HookOutcome::Cancelled) {
-                    self.note(Some(instance), What::HookFinished { hook: name_of(*kind), succeeded, took_millis });
+                    self.note(Some(instance), FactKind::HookFinished { hook: name_of(*kind), succeeded, took_millis });
                 }
             }
             Input::Exited { instance, exit } => {
@@ -357,7 +357,7 @@ impl Telling {
                 }
                 self.note(
                     Some(instance),
-                    What::Exited {
+                    FactKind::Exited {
                         code: exit.code,
                         by_kill: exit.signal == Some(Signal::KILL),
                         by_signal: exit.signal,
@@ -366,13 +366,13 @@ impl Telling {
                 );
             }
             Input::Traffic(TrafficNews::Routed(Routes { last: false, .. })) if self.deleted => {
-                self.note(None, What::StandInReady);
+                self.note(None, FactKind::StandInReady);
             }
-            Input::Traffic(TrafficNews::Connections { open: 0 }) => self.note(None, What::ConnectionsEnded),
-            Input::SandboxRemoved => self.note(None, What::SandboxRemoved),
+            Input::Traffic(TrafficNews::Connections { open: 0 }) => self.note(None, FactKind::ConnectionsEnded),
+            Input::SandboxRemoved => self.note(None, FactKind::SandboxRemoved),
             Input::ObjectDeleted => {
                 self.gone = true;
-                self.note(None, What::Gone);
+                self.note(None, FactKind::Gone);
             }
             _ => {}
         }
@@ -385,10 +385,10 @@ impl Telling {
         });
         let passed = self.worker.deadline().is_some_and(|deadline| self.world.now() >= deadline);
         if let Some(Wake { reason: WakeReason::FloorSpent(name), .. }) = wake {
-            self.note_named(Some(name.0), What::NoticeSpent);
+            self.note_named(Some(name.0), FactKind::NoticeSpent);
         } else if acts && passed && !self.spent {
             self.spent = true;
-            self.note(None, What::GraceSpent);
+            self.note(None, FactKind::GraceSpent);
         }
     }
 
@@ -407,9 +407,9 @@ impl Telling {
             for effect in effects.iter().filter(|effect| asked(effect)) {
                 self.note_cut(effect);
             }
-            self.note(None, What::BarrierOpened { reason, after_millis });
+            self.note(None, FactKind::BarrierOpened { reason, after_millis });
         } else if reason == "WaitingForReplacement" && !effects.iter().any(asked) {
-            self.note_once(What::ServesOn);
+            self.note_once(FactKind::ServesOn);
         }
         self.opened |= holds;
     }
@@ -421,11 +421,11 @@ impl Telling {
                 Cut::Withdraw => "withdraw",
                 Cut::Refuse => "refuse",
             };
-            self.note_once(What::TrafficCut { how });
+            self.note_once(FactKind::TrafficCut { how });
         }
     }
 
-    fn note_once(&mut self, what: What) {
+    fn note_once(&mut self, what: FactKind) {
         if !self.facts.iter().any(|(_, _, told, _)| *told == what) {
             self.note(None, what);
         }
@@ -438,39 +438,42 @@ impl Telling {
         match effect {
             Effect::CutTraffic { .. } => self.note_cut(effect),
             Effect::NotifyDrain { until } => {
-                self.note(None, What::DrainAnnounced { most_millis: millis(until.since(now)) });
+                self.note(None, FactKind::DrainAnnounced { most_millis: millis(until.since(now)) });
             }
             Effect::SendSignal { instance, signal } if announcing => {
-                self.note(Some(instance), What::DrainSignalled { signal: signal.to_string() });
+                self.note(Some(instance), FactKind::DrainSignalled { signal: signal.to_string() });
             }
             Effect::RunHook { instance, kind } => {
                 if *kind == HookKind::PreStop {
                     self.with_hook.insert(instance.clone());
                 }
                 self.hooks_since.insert((instance.clone(), *kind), now);
-                self.note(Some(instance), What::HookStarted { hook: name_of(*kind) });
+                self.note(Some(instance), FactKind::HookStarted { hook: name_of(*kind) });
             }
             // One whose container is gone has gone with it.
             Effect::CancelHook { instance, .. } if !self.living.contains(instance) => {}
             Effect::CancelHook { instance, kind } => {
                 let began = self.hooks_since.get(&(instance.clone(), *kind)).copied().unwrap_or(now);
-                let what = What::HookAbandoned { hook: name_of(*kind), after_millis: millis(now - began) };
+                let what = FactKind::HookAbandoned { hook: name_of(*kind), after_millis: millis(now - began) };
                 self.note(Some(instance), what);
             }
             Effect::SendSignal { instance, signal } => {
                 self.signalled.insert(instance.clone(), now);
                 let sleeps = self.world.parts().get(&instance.name).is_some_and(|part| part.sleeps);
                 if sleeps && !self.with_hook.contains(instance) {
-                    self.note(Some(instance), What::SleepLeftOut);
+                    self.note(Some(instance), FactKind::SleepLeftOut);
                 }
                 let deadline = self.worker.deadline().unwrap_or(now);
                 let left = match *signal {
                     Signal::KILL => Duration::ZERO,
                     _ => deadline.since(now).max(lifecycle::LEAST_NOTICE),
                 };
-                self.note(Some(instance), What::Signalled { signal: signal.to_string(), left_millis: millis(left) });
+                self.note(
+                    Some(instance),
+                    FactKind::Signalled { signal: signal.to_string(), left_millis: millis(left) },
+                );
             }
-            Effect::KillContainer { instance } => self.note(Some(instance), What::Killed),
+            Effect::KillContainer { instance } => self.note(Some(instance), FactKind::Killed),
             _ => {}
         }
     }
@@ -489,7 +492,7 @@ impl Telling {
             .cloned()
             .collect();
         for instance in waiting {
-            self.note(Some(&instance), What::WaitsForTurn);
+            self.note(Some(&instance), FactKind::WaitsForTurn);
             self.waiting.insert(instance);
         }
     }
@@ -499,11 +502,11 @@ impl Telling {
         self.with_hook.is_empty() && self.signalled.is_empty()
     }
 
-    fn note(&mut self, instance: Option<&Instance>, what: What) {
+    fn note(&mut self, instance: Option<&Instance>, what: FactKind) {
         self.note_named(instance.map(|instance| instance.name.0.clone()), what);
     }
 
-    fn note_named(&mut self, container: Option<String>, what: What) {
+    fn note_named(&mut self, container: Option<String>, what: FactKind) {
         let seen = match self.gone {
             true => Seen::nothing(),
             false => Seen::of(&self.worker.status(), self.deleted),

@@ -113,7 +113,7 @@ pub(super) fn of(
             Some(Replacement::Never) => None,
             None => {
                 let after = ready_after + USUAL_START;
-                let length = super::words::length(after);
+                let length = super::duration_text::length(after);
                 assumed.push(format!("clients keep connecting, and a replacement is Ready {length} after the delete"));
                 Some(after)
             }

@@ -47,7 +47,7 @@ pub(super) fn kinds() -> String {
 }
 
 /// An object that is no workload.
-pub(super) enum Stranger {
+pub(super) enum OtherObject {
     /// A kind that is known, and makes no pods.
     HasNoPods,
     /// A kind of somebody else's.
@@ -67,10 +67,10 @@ const GROUPS: [&str; 6] = ["", "apps", "batch", "policy", "autoscaling", "extens
 const UNSERVED: [(&str, &str); 3] = [("", "Binding"), ("policy", "Eviction"), ("autoscaling", "Scale")];
 
 /// What to make of a kind without a template.
-pub(super) fn stranger(api_version: &str, kind: &str) -> Stranger {
+pub(super) fn stranger(api_version: &str, kind: &str) -> OtherObject {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     if api::by_kind(group, version, kind).is_some() || UNSERVED.contains(&(group, kind)) {
-        return Stranger::HasNoPods;
+        return OtherObject::HasNoPods;
     }
     let known = || api::KINDS.iter().map(|known| (known.kind, known.group, known.api_version()));
     let own = GROUPS.contains(&group) || group.ends_with(".k8s.io");
@@ -79,11 +79,11 @@ pub(super) fn stranger(api_version: &str, kind: &str) -> Stranger {
         && (own || !group.contains('.'))
     {
         let message = format!("there is no {kind} in {api_version:?}; did you mean {right}?");
-        return Stranger::Mistaken { field: "apiVersion", message };
+        return OtherObject::Mistaken { field: "apiVersion", message };
     }
     let close = known().map(|(known, home, right)| (distance(kind, known), known, home, right)).min();
     match close.filter(|(far, ..)| *far <= 2) {
-        Some((_, meant, home, right)) if GROUPS.contains(&group) || group == home => Stranger::Mistaken {
+        Some((_, meant, home, right)) if GROUPS.contains(&group) || group == home => OtherObject::Mistaken {
             field: "kind",
             message: match right == api_version {
                 true => format!("there is no kind {kind:?}; did you mean {meant}?"),
@@ -91,12 +91,12 @@ pub(super) fn stranger(api_version: &str, kind: &str) -> Stranger {
             },
         },
         Some(_) | None if GROUPS.contains(&group) => {
-            Stranger::Mistaken { field: "kind", message: format!("there is no kind {kind:?} in {api_version:?}") }
+            OtherObject::Mistaken { field: "kind", message: format!("there is no kind {kind:?} in {api_version:?}") }
         }
         Some(_) | None if !group.contains('.') => {
-            Stranger::Mistaken { field: "apiVersion", message: format!("there is no group {group:?}") }
+            OtherObject::Mistaken { field: "apiVersion", message: format!("there is no group {group:?}") }
         }
-        Some(_) | None => Stranger::Unknown,
+        Some(_) | None => OtherObject::Unknown,
     }
 }
 

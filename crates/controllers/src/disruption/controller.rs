@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Sight;
+use client::WatchUpdate;
 use frame::{Controller, Now, Outcome, Plan, Wake};
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
@@ -13,7 +13,7 @@ use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use tokio::time::Instant;
 
-use super::known::{Known, PodFacts, Uid, Workload};
+use super::known::{KnownObjects, PodFacts, Uid, Workload};
 use super::plan::{Expected, Selected, needs_scale, plan};
 use crate::pod::PodView;
 
@@ -23,10 +23,10 @@ const ANSWER_LIFE: Duration = Duration::from_secs(10);
 /// What of budgets, pods and workloads is told.
 #[derive(Debug)]
 pub(super) enum Input {
-    Pods(Sight<Arc<PodView>>),
-    Budgets(Sight<Arc<PodDisruptionBudget>>),
+    Pods(WatchUpdate<Arc<PodView>>),
+    Budgets(WatchUpdate<Arc<PodDisruptionBudget>>),
     /// Of one kind, by its plural.
-    Workloads(&'static str, Sight<Arc<DynamicObject>>),
+    Workloads(&'static str, WatchUpdate<Arc<DynamicObject>>),
 }
 
 /// What is planned for.
@@ -72,7 +72,7 @@ type Answers = BTreeMap<String, (Result<i64, String>, Instant)>;
 /// Everything known, and what follows from it.
 #[derive(Default, Debug)]
 pub(super) struct Disruption {
-    known: Known,
+    known: KnownObjects,
     asked: BTreeMap<Uid, Answers>,
     /// Why a budget cannot be counted, as people were told last.
     told: BTreeMap<Uid, String>,
@@ -81,9 +81,9 @@ pub(super) struct Disruption {
 }
 
 impl Disruption {
-    fn budgets(&mut self, sight: Sight<Arc<PodDisruptionBudget>>) {
+    fn budgets(&mut self, sight: WatchUpdate<Arc<PodDisruptionBudget>>) {
         match sight {
-            Sight::Listed(all) => {
+            WatchUpdate::Listed(all) => {
                 let old: Vec<Uid> = self.known.budgets.keys().cloned().collect();
                 old.iter().for_each(|uid| self.known.budget_gone(uid));
                 all.into_iter().for_each(|budget| self.known.budget_seen(budget));
@@ -91,8 +91,8 @@ impl Disruption {
                 self.told.retain(|uid, _| is_there(uid));
                 self.asked.retain(|uid, _| is_there(uid));
             }
-            Sight::Changed(budget) => self.known.budget_seen(budget),
-            Sight::Removed(budget) => {
+            WatchUpdate::Changed(budget) => self.known.budget_seen(budget),
+            WatchUpdate::Removed(budget) => {
                 let uid = budget.uid().unwrap_or_default();
                 self.known.budget_gone(&uid);
                 self.asked.remove(&*uid);
@@ -101,16 +101,16 @@ impl Disruption {
         }
     }
 
-    fn workloads(&mut self, kind: &'static str, sight: Sight<Arc<DynamicObject>>) {
+    fn workloads(&mut self, kind: &'static str, sight: WatchUpdate<Arc<DynamicObject>>) {
         let here = self.by_kind.entry(kind).or_default();
-        let mut seen = |known: &mut Known, object: &DynamicObject| {
+        let mut seen = |known: &mut KnownObjects, object: &DynamicObject| {
             let (uid, namespace) = (object.uid().unwrap_or_default(), object.namespace().unwrap_or_default());
             known.workload(&uid, &namespace, Some(Workload::of(object)));
             here.insert(uid.into(), namespace);
         };
         match sight {
-            Sight::Changed(object) => seen(&mut self.known, &object),
-            Sight::Listed(all) => {
+            WatchUpdate::Changed(object) => seen(&mut self.known, &object),
+            WatchUpdate::Listed(all) => {
                 all.iter().for_each(|object| seen(&mut self.known, object));
                 let listed: Vec<String> = all.iter().filter_map(|object| object.uid()).collect();
                 here.retain(|uid, namespace| {
@@ -121,7 +121,7 @@ impl Disruption {
                     stays
                 });
             }
-            Sight::Removed(object) => {
+            WatchUpdate::Removed(object) => {
                 let (uid, namespace) = (object.uid().unwrap_or_default(), object.namespace().unwrap_or_default());
                 here.remove(&*uid);
                 self.known.workload(&uid, &namespace, None);
@@ -199,15 +199,15 @@ impl Controller for Disruption {
     fn observe(&mut self, _: Now, input: Input) -> Vec<Key> {
         let mut pods: Vec<Uid> = Vec::new();
         match input {
-            Input::Pods(Sight::Listed(all)) => {
+            Input::Pods(WatchUpdate::Listed(all)) => {
                 self.known.all_pods(&all);
                 pods.extend(all.iter().filter_map(|pod| pod.uid().map(Uid::from)));
             }
-            Input::Pods(Sight::Changed(pod)) => {
+            Input::Pods(WatchUpdate::Changed(pod)) => {
                 self.known.pod_seen(&pod);
                 pods.extend(pod.uid().map(Uid::from));
             }
-            Input::Pods(Sight::Removed(pod)) => self.known.pod_gone(&pod.uid().unwrap_or_default()),
+            Input::Pods(WatchUpdate::Removed(pod)) => self.known.pod_gone(&pod.uid().unwrap_or_default()),
             Input::Budgets(sight) => self.budgets(sight),
             Input::Workloads(kind, sight) => self.workloads(kind, sight),
         }

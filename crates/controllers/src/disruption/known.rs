@@ -95,7 +95,7 @@ const BY_NAMESPACE: usize = 0;
 
 /// Everything known, and which budgets deserve a look because of it.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct KnownObjects {
     pub(super) budgets: BTreeMap<Uid, Budget>,
     pods: Objects<PodFacts, 1>,
     pub(super) workloads: BTreeMap<Uid, Workload>,
@@ -103,7 +103,7 @@ pub(super) struct Known {
     dirty: BTreeSet<Uid>,
 }
 
-impl Default for Known {
+impl Default for KnownObjects {
     fn default() -> Self {
         Self {
             budgets: BTreeMap::new(),
@@ -114,7 +114,7 @@ impl Default for Known {
     }
 }
 
-impl Known {
+impl KnownObjects {
     /// The budgets that are to be counted because of what was told since.
     pub(super) fn take_dirty(&mut self) -> BTreeSet<Uid> {
         std::mem::take(&mut self.dirty)

@@ -31,7 +31,7 @@ pub(super) enum Expected {
 
 /// What came of it.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Verdict {
+pub(super) struct BudgetDecision {
     pub(super) status: PodDisruptionBudgetStatus,
     /// When to look again although nothing changes: an eviction may turn out to have failed.
     pub(super) again_at: Option<Timestamp>,
@@ -51,7 +51,7 @@ pub(super) fn plan(
     pods: &[Selected<'_>],
     expected: &Expected,
     now: Timestamp,
-) -> Verdict {
+) -> BudgetDecision {
     let old = budget.status.clone().unwrap_or_default();
     let generation = budget.metadata.generation;
     let (disrupted, again_at, not_deleted) = under_way(&old, pods, now);
@@ -84,7 +84,7 @@ pub(super) fn plan(
         observed_generation: generation,
         ..status
     };
-    Verdict { status, again_at, not_deleted }
+    BudgetDecision { status, again_at, not_deleted }
 }
 
 /// Evictions that are still believed in, until when the first of them is, and those that have failed.

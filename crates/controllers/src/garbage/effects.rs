@@ -13,7 +13,7 @@ use serde_json::json;
 use tracing::{debug, info};
 
 use super::graph::{Collection, Graph, Leaving, Need, Owner, Standing, Thing, Uid};
-use super::plan::{Plan, Verdict, plan};
+use super::plan::{GarbageDecision, Plan, plan};
 use super::resources::ResourceId;
 use crate::events::EventRecorder;
 
@@ -28,7 +28,7 @@ pub(super) const FOREGROUND: &str = "foregroundDeletion";
 pub(super) const ORPHAN: &str = "orphan";
 
 /// Everything a reference says: group, kind, namespace, name, UID. One with a typing error says nothing about others.
-type Place = (String, String, Arc<str>, String, Uid);
+type ObjectKey = (String, String, Arc<str>, String, Uid);
 type Meta = PartialObjectMeta<DynamicObject>;
 
 /// Why something could not be done now; it is tried again later.
@@ -47,7 +47,7 @@ pub(super) struct GarbageEffects {
     client: kube::Client,
     resources: Vec<ResourceId>,
     recorder: EventRecorder,
-    absent: Mutex<BTreeSet<Place>>,
+    absent: Mutex<BTreeSet<ObjectKey>>,
     told: Mutex<BTreeSet<(Uid, Uid)>>,
 }
 
@@ -80,8 +80,8 @@ impl GarbageEffects {
         for owner in owners(&live) {
             let seen = known.iter().find(|(named, _)| *named == owner).map(|(_, standing)| *standing);
             let verdict = match seen.unwrap_or(Standing::Unknown) {
-                Standing::Solid => Verdict::Solid,
-                Standing::Waiting => Verdict::Waiting,
+                Standing::Solid => GarbageDecision::Solid,
+                Standing::Waiting => GarbageDecision::Waiting,
                 Standing::Unknown => self.verdict(thing, &owner).await?,
                 Standing::Elsewhere => {
                     self.tell_invalid(thing, &owner);
@@ -137,35 +137,35 @@ impl GarbageEffects {
     }
 
     /// How an owner really stands.
-    async fn verdict(&self, thing: &Thing, owner: &Owner) -> kube::Result<Verdict> {
+    async fn verdict(&self, thing: &Thing, owner: &Owner) -> kube::Result<GarbageDecision> {
         let Some(resource) = self.resources.iter().find(|resource| resource.is(&owner.group, &owner.kind)) else {
             debug!(kind = owner.kind, group = owner.group, "an owner of a kind that is not served");
-            return Ok(Verdict::Unknowable);
+            return Ok(GarbageDecision::Unknowable);
         };
         let namespaced = resource.0.namespaced;
         if namespaced && thing.namespace.is_empty() {
             self.tell_invalid(thing, owner);
-            return Ok(Verdict::Unknowable);
+            return Ok(GarbageDecision::Unknowable);
         }
         let namespace = if namespaced { Arc::clone(&thing.namespace) } else { "".into() };
         let (group, kind) = (owner.group.clone(), owner.kind.clone());
         let place = (group, kind, Arc::clone(&namespace), owner.name.clone(), owner.uid.clone());
         if self.absent.lock().unwrap_or_else(PoisonError::into_inner).contains(&place) {
-            return Ok(Verdict::Absent);
+            return Ok(GarbageDecision::Absent);
         }
         let found = resource.objects(&self.client, &namespace).get_metadata_opt(&owner.name).await?;
         match found.filter(|found| found.uid().as_deref() == Some(&*owner.uid)) {
-            Some(found) if leaving(&found) == Leaving::AfterDependents => Ok(Verdict::Waiting),
-            Some(_) => Ok(Verdict::Solid),
+            Some(found) if leaving(&found) == Leaving::AfterDependents => Ok(GarbageDecision::Waiting),
+            Some(_) => Ok(GarbageDecision::Solid),
             None => {
                 self.remember_absent(place);
-                Ok(Verdict::Absent)
+                Ok(GarbageDecision::Absent)
             }
         }
     }
 
     /// A UID never comes back, so what is gone stays gone.
-    fn remember_absent(&self, place: Place) {
+    fn remember_absent(&self, place: ObjectKey) {
         let mut absent = self.absent.lock().unwrap_or_else(PoisonError::into_inner);
         if absent.len() >= ABSENT_MAX {
             absent.clear();

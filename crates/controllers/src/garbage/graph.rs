@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use client::Sight;
+use client::WatchUpdate;
 use frame::{Controller, Now, Plan};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DynamicObject, PartialObjectMeta};
@@ -250,19 +250,21 @@ pub(super) struct Collection {
 }
 
 impl Controller for Graph {
-    type Input = (ResourceId, Sight<PartialObjectMeta<DynamicObject>>);
+    type Input = (ResourceId, WatchUpdate<PartialObjectMeta<DynamicObject>>);
     type Key = Uid;
     type Action = Collection;
     type Answer = ();
 
     fn observe(&mut self, _: Now, (resource, sight): Self::Input) -> Vec<Uid> {
         let look = match sight {
-            Sight::Listed(all) => {
+            WatchUpdate::Listed(all) => {
                 let things = all.iter().filter_map(|object| to_thing(&resource, object)).collect();
                 self.replace(resource, things)
             }
-            Sight::Changed(object) => to_thing(&resource, &object).map(|thing| self.put(thing)).unwrap_or_default(),
-            Sight::Removed(object) => self.remove(object.metadata.uid.as_deref().unwrap_or_default()),
+            WatchUpdate::Changed(object) => {
+                to_thing(&resource, &object).map(|thing| self.put(thing)).unwrap_or_default()
+            }
+            WatchUpdate::Removed(object) => self.remove(object.metadata.uid.as_deref().unwrap_or_default()),
         };
         look.into_iter().collect()
     }

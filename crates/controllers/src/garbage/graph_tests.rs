@@ -93,7 +93,7 @@ fn an_owner_is_where_the_reference_says_or_it_is_not_taken_for_granted() {
 }
 
 #[test]
-fn those_that_wait_for_each_other_go_when_nothing_else_holds_any_of_them() {
+fn owner_cycle_is_collected_when_nothing_else_holds_it() {
     let mut graph = Graph::default();
     for (uid, owner) in [("a", "c!"), ("b", "a!"), ("c", "b!")] {
         graph.put(thing(uid, &[owner], Leaving::AfterDependents));
@@ -146,18 +146,18 @@ fn graph_wakes_everything_that_needs_something_and_a_restart_finds_the_same() {
         for _ in 0..40 {
             let name = dice.pick(&NAMES);
             let sight = match (dice.roll(3), stored.remove(name)) {
-                (0, Some(old)) => Sight::Removed(old),
+                (0, Some(old)) => WatchUpdate::Removed(old),
                 _ => {
                     let object = object(name, &mut dice);
                     stored.insert(name, object.clone());
-                    Sight::Changed(object)
+                    WatchUpdate::Changed(object)
                 }
             };
             watched.tell((resource("Kind"), sight), NAMES.map(Uid::from), seed);
         }
         needy += watched.pending();
         let mut fresh = Graph::default();
-        fresh.observe(watched.now, (resource("Kind"), Sight::Listed(stored.into_values().collect())));
+        fresh.observe(watched.now, (resource("Kind"), WatchUpdate::Listed(stored.into_values().collect())));
         for name in NAMES {
             assert_eq!(fresh.need(name), watched.controller.need(name), "seed {seed}: {name}");
         }

@@ -4,7 +4,7 @@ use super::graph::Uid;
 
 /// How an owner that a thing names really stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Verdict {
+pub(super) enum GarbageDecision {
     /// There, and not waiting for its dependents.
     Solid,
     /// There, and waiting for its dependents to go.
@@ -29,31 +29,31 @@ pub(super) enum Plan {
 }
 
 /// Decides over one thing.
-pub(super) fn plan(owners: &[(Uid, Verdict)], has_dependents: bool) -> Plan {
-    let any = |verdict: Verdict| owners.iter().any(|(_, found)| *found == verdict);
+pub(super) fn plan(owners: &[(Uid, GarbageDecision)], has_dependents: bool) -> Plan {
+    let any = |verdict: GarbageDecision| owners.iter().any(|(_, found)| *found == verdict);
     // What cannot be judged is never collected.
-    if owners.is_empty() || any(Verdict::Unknowable) {
+    if owners.is_empty() || any(GarbageDecision::Unknowable) {
         return Plan::Keep;
     }
-    if any(Verdict::Solid) {
-        let others = owners.iter().filter(|(_, verdict)| *verdict != Verdict::Solid);
+    if any(GarbageDecision::Solid) {
+        let others = owners.iter().filter(|(_, verdict)| *verdict != GarbageDecision::Solid);
         let others: Vec<Uid> = others.map(|(uid, _)| uid.clone()).collect();
         return if others.is_empty() { Plan::Keep } else { Plan::Forget(others) };
     }
-    if any(Verdict::Waiting) && has_dependents { Plan::DeleteAfterDependents } else { Plan::Delete }
+    if any(GarbageDecision::Waiting) && has_dependents { Plan::DeleteAfterDependents } else { Plan::Delete }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn owners(verdicts: &[Verdict]) -> Vec<(Uid, Verdict)> {
+    fn owners(verdicts: &[GarbageDecision]) -> Vec<(Uid, GarbageDecision)> {
         verdicts.iter().enumerate().map(|(at, verdict)| (Uid::from(at.to_string()), *verdict)).collect()
     }
 
     #[test]
     fn a_thing_goes_when_no_owner_is_left_and_stays_with_the_one_that_is() {
-        use Verdict::{Absent, Solid, Unknowable, Waiting};
+        use GarbageDecision::{Absent, Solid, Unknowable, Waiting};
         assert_eq!(plan(&[], true), Plan::Keep);
         assert_eq!(plan(&owners(&[Solid]), true), Plan::Keep);
         assert_eq!(plan(&owners(&[Solid, Absent, Waiting]), true), Plan::Forget(vec!["1".into(), "2".into()]));

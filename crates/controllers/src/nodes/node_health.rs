@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Sight;
+use client::WatchUpdate;
 use frame::{Controller, Now, Outcome, Plan, Wake};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -39,9 +39,9 @@ pub(super) type Name = Arc<str>;
 /// What of nodes is told.
 #[derive(Debug)]
 pub(super) enum Input {
-    Nodes(Sight<Arc<Node>>),
+    Nodes(WatchUpdate<Arc<Node>>),
     /// Of `kube-node-lease`, each called like its node.
-    Leases(Sight<Arc<Lease>>),
+    Leases(WatchUpdate<Arc<Lease>>),
 }
 
 /// What is to be done about a node. Doing it again does no harm.
@@ -64,7 +64,7 @@ enum Ready {
 }
 
 #[derive(Clone, Debug)]
-struct Known {
+struct KnownNode {
     version: u64,
     zone: String,
     ready: Ready,
@@ -82,7 +82,7 @@ struct Known {
 #[derive(Clone, Debug)]
 pub(super) struct NodeHealth {
     grace: Duration,
-    nodes: BTreeMap<Name, Known>,
+    nodes: BTreeMap<Name, KnownNode>,
     /// When a node of a zone was given up last.
     gave_up: BTreeMap<String, Instant>,
 }
@@ -124,7 +124,7 @@ impl NodeHealth {
         let label = |key: &str| node.labels().get(key).map(String::as_str).unwrap_or_default();
         let zone = format!("{}/{}", label("topology.kubernetes.io/region"), label("topology.kubernetes.io/zone"));
         let taints = (has(NOT_READY), has(UNREACHABLE));
-        let fresh = Known { version, zone, ready, heartbeat, taints, heard: now, renewed: None, pods_told: false };
+        let fresh = KnownNode { version, zone, ready, heartbeat, taints, heard: now, renewed: None, pods_told: false };
         match self.nodes.get_mut(&name) {
             // What was on its way when it was listed.
             Some(known) if known.version > version => Vec::new(),
@@ -134,7 +134,7 @@ impl NodeHealth {
                 let spoke = ready != Ready::Unknown && (heartbeat != known.heartbeat || ready != known.ready);
                 let heard = if spoke { now } else { known.heard };
                 let pods_told = known.pods_told && ready == Ready::Unknown;
-                *known = Known { heard, pods_told, renewed: known.renewed, ..fresh };
+                *known = KnownNode { heard, pods_told, renewed: known.renewed, ..fresh };
                 if same { vec![name] } else { self.everybody() }
             }
             None => {
@@ -171,7 +171,7 @@ impl NodeHealth {
         }
     }
 
-    fn silent_at(&self, known: &Known) -> Instant {
+    fn silent_at(&self, known: &KnownNode) -> Instant {
         known.heard + self.grace + if known.ready == Ready::NeverSaid { STARTUP } else { Duration::ZERO }
     }
 
@@ -209,21 +209,21 @@ impl Controller for NodeHealth {
     fn observe(&mut self, now: Now, input: Input) -> Vec<Name> {
         let now = now.instant;
         match input {
-            Input::Nodes(Sight::Listed(all)) => self.all_nodes(now, &all),
-            Input::Nodes(Sight::Changed(node)) => self.node_seen(now, &node),
-            Input::Nodes(Sight::Removed(node)) => {
+            Input::Nodes(WatchUpdate::Listed(all)) => self.all_nodes(now, &all),
+            Input::Nodes(WatchUpdate::Changed(node)) => self.node_seen(now, &node),
+            Input::Nodes(WatchUpdate::Removed(node)) => {
                 self.nodes.remove(&*node.name_any());
                 self.everybody()
             }
-            Input::Leases(Sight::Listed(all)) => {
+            Input::Leases(WatchUpdate::Listed(all)) => {
                 all.iter().for_each(|lease| self.lease_seen(now, lease));
                 Vec::new()
             }
-            Input::Leases(Sight::Changed(lease)) => {
+            Input::Leases(WatchUpdate::Changed(lease)) => {
                 self.lease_seen(now, &lease);
                 Vec::new()
             }
-            Input::Leases(Sight::Removed(_)) => Vec::new(),
+            Input::Leases(WatchUpdate::Removed(_)) => Vec::new(),
         }
     }
 
@@ -277,7 +277,7 @@ fn wanted_taint(ready: Ready) -> Option<&'static str> {
     }
 }
 
-fn has_only(known: &Known, wanted: Option<&str>) -> bool {
+fn has_only(known: &KnownNode, wanted: Option<&str>) -> bool {
     known.taints == (wanted == Some(NOT_READY), wanted == Some(UNREACHABLE))
 }
 
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_given_up_while_everybody_is_silent() {
+    fn no_node_is_given_up_while_all_are_silent() {
         let now = Instant::now();
         let mut health = NodeHealth::new(GRACE);
         health.node_seen(now, &node("a", 1, "Unknown", 1, Some(UNREACHABLE)));
@@ -474,10 +474,10 @@ mod tests {
                 let taint = dice.pick(&[None, None, Some(NOT_READY), Some(UNREACHABLE)]);
                 let node = Arc::new(node(name, version, dice.pick(&["True", "False", "Unknown", ""]), second, taint));
                 let input = match dice.roll(6) {
-                    0..=2 => Input::Nodes(Sight::Changed(node)),
-                    3 => Input::Nodes(Sight::Removed(node)),
-                    4 => Input::Leases(Sight::Changed(Arc::new(lease(name, second)))),
-                    _ => Input::Nodes(Sight::Listed(vec![node])),
+                    0..=2 => Input::Nodes(WatchUpdate::Changed(node)),
+                    3 => Input::Nodes(WatchUpdate::Removed(node)),
+                    4 => Input::Leases(WatchUpdate::Changed(Arc::new(lease(name, second)))),
+                    _ => Input::Nodes(WatchUpdate::Listed(vec![node])),
                 };
                 watched.tell(input, NAMES.map(Name::from), seed);
                 watched.pass(secs(dice.roll(4) as u64 * 9));

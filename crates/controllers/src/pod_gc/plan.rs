@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use client::Sight;
+use client::WatchUpdate;
 use frame::{Controller, Now, Outcome, Plan};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -92,8 +92,8 @@ impl PodFacts {
 /// What of pods and nodes is told.
 #[derive(Debug)]
 pub(super) enum Input {
-    Pods(Sight<Arc<PodView>>),
-    Nodes(Sight<Arc<Node>>),
+    Pods(WatchUpdate<Arc<PodView>>),
+    Nodes(WatchUpdate<Arc<Node>>),
 }
 
 /// The index of pods by their node.
@@ -248,15 +248,15 @@ impl Controller for PodGc {
 
     fn observe(&mut self, now: Now, input: Input) -> Vec<Key> {
         match input {
-            Input::Pods(Sight::Listed(all)) => self.all_pods(now.instant, &all),
-            Input::Pods(Sight::Changed(pod)) => self.pod_seen(now.instant, &pod),
-            Input::Pods(Sight::Removed(pod)) => {
+            Input::Pods(WatchUpdate::Listed(all)) => self.all_pods(now.instant, &all),
+            Input::Pods(WatchUpdate::Changed(pod)) => self.pod_seen(now.instant, &pod),
+            Input::Pods(WatchUpdate::Removed(pod)) => {
                 self.pod_gone(&pod.uid().unwrap_or_default());
                 Vec::new()
             }
-            Input::Nodes(Sight::Listed(all)) => self.all_nodes(now.instant, &all),
-            Input::Nodes(Sight::Changed(node)) => self.node_seen(&node),
-            Input::Nodes(Sight::Removed(node)) => self.node_gone(now.instant, &node.name_any()),
+            Input::Nodes(WatchUpdate::Listed(all)) => self.all_nodes(now.instant, &all),
+            Input::Nodes(WatchUpdate::Changed(node)) => self.node_seen(&node),
+            Input::Nodes(WatchUpdate::Removed(node)) => self.node_gone(now.instant, &node.name_any()),
         }
     }
 
@@ -352,11 +352,11 @@ mod tests {
     }
 
     fn pod_seen(gc: &mut PodGc, now: Instant, pod: PodView) -> Vec<Act> {
-        told(gc, now, Input::Pods(Sight::Changed(Arc::new(pod))))
+        told(gc, now, Input::Pods(WatchUpdate::Changed(Arc::new(pod))))
     }
 
     fn all_nodes(gc: &mut PodGc, now: Instant, nodes: Vec<Arc<Node>>) -> Vec<Act> {
-        told(gc, now, Input::Nodes(Sight::Listed(nodes)))
+        told(gc, now, Input::Nodes(WatchUpdate::Listed(nodes)))
     }
 
     /// What time itself makes necessary.
@@ -395,12 +395,12 @@ mod tests {
         let mut gc = PodGc::new(Settings::default());
         all_nodes(&mut gc, now, vec![node("n1", "True", None)]);
         pod_seen(&mut gc, now, pod("a", "n1", "Running", false));
-        told(&mut gc, now, Input::Nodes(Sight::Removed(node("n1", "True", None))));
+        told(&mut gc, now, Input::Nodes(WatchUpdate::Removed(node("n1", "True", None))));
         assert!(next_wake(&gc).is_some());
-        assert_eq!(told(&mut gc, now, Input::Nodes(Sight::Changed(node("n1", "True", None)))), []);
+        assert_eq!(told(&mut gc, now, Input::Nodes(WatchUpdate::Changed(node("n1", "True", None)))), []);
         assert_eq!(next_wake(&gc), None);
         // Or the question finds it.
-        told(&mut gc, now, Input::Nodes(Sight::Removed(node("n1", "True", None))));
+        told(&mut gc, now, Input::Nodes(WatchUpdate::Removed(node("n1", "True", None))));
         let due = now + Duration::from_secs(40);
         time_passed(&gc, due);
         answer(&mut gc, due, "n1", true);
@@ -415,7 +415,10 @@ mod tests {
         pod_seen(&mut gc, now, pod("stays", "n1", "Running", false));
         assert_eq!(pod_seen(&mut gc, now, pod("leaves", "n1", "Running", true)), [], "the node is ready");
         let dead = node("n1", "Unknown", Some(OUT_OF_SERVICE));
-        assert_eq!(told(&mut gc, now, Input::Nodes(Sight::Changed(dead))), [collect("leaves", Why::OutOfService)]);
+        assert_eq!(
+            told(&mut gc, now, Input::Nodes(WatchUpdate::Changed(dead))),
+            [collect("leaves", Why::OutOfService)]
+        );
         assert_eq!(pod_seen(&mut gc, now, pod("later", "n1", "Running", true)), [collect("later", Why::OutOfService)]);
     }
 
@@ -428,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_ended_pods_the_evicted_and_then_the_oldest_go() {
+    fn ended_pods_over_the_limit_are_collected_evicted_first_then_oldest() {
         let now = Instant::now();
         let mut gc = PodGc::new(Settings { ended_max: 2, ..Settings::default() });
         let ended = |uid: &str, created: &str, reason: &str| {
@@ -458,7 +461,7 @@ mod tests {
             let keys: Vec<Key> = (0..6).map(|number| Key::Pod(format!("p{number}").into())).collect();
             let keys = || keys.iter().cloned().chain(NODES.map(|name| Key::Node(name.into())));
             let (mut pods, mut nodes) = (BTreeMap::new(), BTreeMap::new());
-            watched.tell(Input::Nodes(Sight::Listed(Vec::new())), keys(), seed);
+            watched.tell(Input::Nodes(WatchUpdate::Listed(Vec::new())), keys(), seed);
             for _ in 0..60 {
                 let (uid, name) = (format!("p{}", dice.roll(6)), dice.pick(&NODES[1..]));
                 let phase = dice.pick(&["Running", "Running", "Succeeded", "Failed"]);
@@ -466,19 +469,19 @@ mod tests {
                     0..=3 => {
                         let pod = Arc::new(pod(&uid, dice.pick(&NODES), phase, dice.flip()));
                         pods.insert(uid, Arc::clone(&pod));
-                        Input::Pods(Sight::Changed(pod))
+                        Input::Pods(WatchUpdate::Changed(pod))
                     }
                     4 => match pods.remove(&uid) {
-                        Some(pod) => Input::Pods(Sight::Removed(pod)),
+                        Some(pod) => Input::Pods(WatchUpdate::Removed(pod)),
                         None => continue,
                     },
                     5 => {
                         let node = node(name, dice.pick(&["True", "Unknown"]), dice.flip().then_some(OUT_OF_SERVICE));
                         nodes.insert(name, Arc::clone(&node));
-                        Input::Nodes(Sight::Changed(node))
+                        Input::Nodes(WatchUpdate::Changed(node))
                     }
                     _ => match nodes.remove(name) {
-                        Some(node) => Input::Nodes(Sight::Removed(node)),
+                        Some(node) => Input::Nodes(WatchUpdate::Removed(node)),
                         None => continue,
                     },
                 };
@@ -487,8 +490,8 @@ mod tests {
             }
             collected += watched.pending();
             let mut fresh = PodGc::new(settings);
-            fresh.observe(watched.now, Input::Pods(Sight::Listed(pods.into_values().collect())));
-            fresh.observe(watched.now, Input::Nodes(Sight::Listed(nodes.into_values().collect())));
+            fresh.observe(watched.now, Input::Pods(WatchUpdate::Listed(pods.into_values().collect())));
+            fresh.observe(watched.now, Input::Nodes(WatchUpdate::Listed(nodes.into_values().collect())));
             for key in keys().filter(|key| matches!(key, Key::Pod(_))) {
                 assert_eq!(fresh.plan(&key, watched.now), watched.controller.plan(&key, watched.now), "seed {seed}");
             }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::placement::{self, Place};
+use api::placement::{self, NodeLabels};
 use k8s_openapi::api::core::v1::PodAffinityTerm;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt as _;
@@ -23,8 +23,8 @@ pub(super) fn preference(pod: &PodView, node: &NodeFacts) -> i64 {
     met.map(|preferred| i64::from(preferred.weight)).sum()
 }
 
-fn place(node: &NodeFacts) -> Place<'_> {
-    Place { name: &node.name, labels: &node.labels }
+fn place(node: &NodeFacts) -> NodeLabels<'_> {
+    NodeLabels { name: &node.name, labels: &node.labels }
 }
 
 /// What keeps the pod off the node because of the pods that are there, or not there.
@@ -49,7 +49,7 @@ pub(super) fn neighbours(pod: &PodView, node: &NodeFacts, world: &World) -> Opti
     let refused = |(other, place): (&Resident, &NodeFacts)| {
         other.avoids.iter().any(|term| selects(term, &other.namespace, own) && same_place(term, node, place))
     };
-    if world.jealous().any(refused) {
+    if world.with_anti_affinity().any(refused) {
         return Some("node(s) didn't satisfy existing pods anti-affinity rules");
     }
     None

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use client::Sight;
+use client::WatchUpdate;
 use frame::{Controller, Now, Outcome, Plan, Rank};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -17,9 +17,9 @@ use crate::pod::PodView;
 /// What of pods, nodes and budgets is told.
 #[derive(Debug)]
 pub(super) enum Input {
-    Pods(Sight<Arc<PodView>>),
-    Nodes(Sight<Arc<Node>>),
-    Budgets(Sight<Arc<PodDisruptionBudget>>),
+    Pods(WatchUpdate<Arc<PodView>>),
+    Nodes(WatchUpdate<Arc<Node>>),
+    Budgets(WatchUpdate<Arc<PodDisruptionBudget>>),
 }
 
 /// What is to be done about a pod that waits.
@@ -52,14 +52,14 @@ pub(super) struct Scheduler {
 }
 
 impl Scheduler {
-    fn pods(&mut self, sight: Sight<Arc<PodView>>) {
+    fn pods(&mut self, sight: WatchUpdate<Arc<PodView>>) {
         match sight {
-            Sight::Listed(pods) => {
+            WatchUpdate::Listed(pods) => {
                 self.planner.all_pods(pods.into_iter().map(Arc::unwrap_or_clone).collect());
                 self.told.retain(|uid, _| self.planner.waiting(uid).is_some());
             }
-            Sight::Changed(pod) => self.planner.pod_seen(Arc::unwrap_or_clone(pod)),
-            Sight::Removed(pod) => {
+            WatchUpdate::Changed(pod) => self.planner.pod_seen(Arc::unwrap_or_clone(pod)),
+            WatchUpdate::Removed(pod) => {
                 let uid = pod.uid().unwrap_or_default();
                 self.planner.pod_gone(&uid);
                 self.told.remove(&*uid);
@@ -95,12 +95,12 @@ impl Controller for Scheduler {
         let planner = &mut self.planner;
         match input {
             Input::Pods(sight) => self.pods(sight),
-            Input::Nodes(Sight::Listed(nodes)) => planner.all_nodes(&nodes),
-            Input::Nodes(Sight::Changed(node)) => planner.node_seen(&node),
-            Input::Nodes(Sight::Removed(node)) => planner.node_gone(&node.name_any()),
-            Input::Budgets(Sight::Listed(budgets)) => planner.all_budgets(&budgets),
-            Input::Budgets(Sight::Changed(budget)) => planner.budget_seen(&budget),
-            Input::Budgets(Sight::Removed(budget)) => planner.budget_gone(&budget.uid().unwrap_or_default()),
+            Input::Nodes(WatchUpdate::Listed(nodes)) => planner.all_nodes(&nodes),
+            Input::Nodes(WatchUpdate::Changed(node)) => planner.node_seen(&node),
+            Input::Nodes(WatchUpdate::Removed(node)) => planner.node_gone(&node.name_any()),
+            Input::Budgets(WatchUpdate::Listed(budgets)) => planner.all_budgets(&budgets),
+            Input::Budgets(WatchUpdate::Changed(budget)) => planner.budget_seen(&budget),
+            Input::Budgets(WatchUpdate::Removed(budget)) => planner.budget_gone(&budget.uid().unwrap_or_default()),
         }
         self.planner.take_woken()
     }
@@ -200,10 +200,10 @@ mod tests {
                 let pod = pod(uid, dice.roll(3), 1 + dice.roll(3), on);
                 let node = node(dice.pick(&["n0", "n1"]), dice.roll(6), dice.pick(&["True", "True", "False"]));
                 let input = match dice.roll(7) {
-                    0..=2 => Input::Pods(Sight::Changed(pod)),
-                    3 => Input::Pods(Sight::Removed(pod)),
-                    4 | 5 => Input::Nodes(Sight::Changed(node)),
-                    _ => Input::Nodes(Sight::Removed(node)),
+                    0..=2 => Input::Pods(WatchUpdate::Changed(pod)),
+                    3 => Input::Pods(WatchUpdate::Removed(pod)),
+                    4 | 5 => Input::Nodes(WatchUpdate::Changed(node)),
+                    _ => Input::Nodes(WatchUpdate::Removed(node)),
                 };
                 pending.extend(scheduler.observe(now, input));
                 for uid in &uids {
@@ -221,16 +221,16 @@ mod tests {
 
     /// A pod that is being bound has its room, until that fails.
     #[test]
-    fn scheduler_gives_a_room_back_that_a_failed_binding_took() {
+    fn scheduler_frees_the_resources_of_a_failed_binding() {
         let Watched { controller: mut scheduler, now, .. } = Watched::new(Scheduler::default());
-        scheduler.observe(now, Input::Nodes(Sight::Listed(vec![node("n0", 1, "True")])));
-        scheduler.observe(now, Input::Pods(Sight::Listed(vec![pod("p0", 1, 1, None), pod("p1", 1, 1, None)])));
+        scheduler.observe(now, Input::Nodes(WatchUpdate::Listed(vec![node("n0", 1, "True")])));
+        scheduler.observe(now, Input::Pods(WatchUpdate::Listed(vec![pod("p0", 1, 1, None), pod("p1", 1, 1, None)])));
         let (first, second): (Uid, Uid) = ("p0".into(), "p1".into());
         let actions = scheduler.plan(&first, now).actions;
         scheduler.begun(now, &first, &actions);
         assert!(!may_go(&scheduler, &second, now));
         let [bind] = <[Action; 1]>::try_from(actions).unwrap();
-        assert_eq!(scheduler.ended(now, &first, bind, Outcome::Failed), [second.clone()]);
+        assert_eq!(scheduler.ended(now, &first, bind, Outcome::Failed), std::slice::from_ref(&second));
         assert!(may_go(&scheduler, &first, now) && may_go(&scheduler, &second, now));
     }
 }

@@ -6,7 +6,7 @@ use api::placement::NOT_WANTED;
 
 use super::affinity;
 use super::resources::Amounts;
-use super::world::{NodeFacts, Nominees, Place, Resident, World};
+use super::world::{NodeFacts, NodeState, Nominees, Resident, World};
 use crate::pod::PodView;
 use crate::tolerations;
 
@@ -31,7 +31,7 @@ pub(super) fn refusal(pod: &PodView, node: &NodeFacts) -> Option<String> {
 pub(super) fn obstacles(
     pod: &PodView,
     asked: &Amounts,
-    place: &Place,
+    place: &NodeState,
     world: &World,
     nominees: &Nominees,
 ) -> Vec<String> {

@@ -29,7 +29,7 @@ use crate::feed::Feed;
 use crate::pod::PodView;
 use crate::pod_deletion::{Deletion, PodId, delete_pod, unless_gone};
 use crate::settings::Settings;
-use crate::{NODES, PODS, RESTART};
+use crate::{NODES, PODS, RESTART, until_one_ends};
 use controller::{Action, Answer, Input, Scheduler};
 use plan::Victim;
 use world::Uid;
@@ -41,7 +41,7 @@ const NAME: &str = "default-scheduler";
 /// would make events be dropped.
 const AT_ONCE: usize = 1;
 
-/// Schedules until it is dropped.
+/// Schedules until it is dropped. Panics if any part of it does: whoever runs this starts it again.
 pub async fn run(client: kube::Client, settings: Settings) {
     loop {
         run_once(&client, settings).await;
@@ -64,9 +64,7 @@ async fn run_once(client: &kube::Client, settings: Settings) {
     let limits = Limits { at_once: AT_ONCE, ..Limits::default() };
     let effects = SchedulerEffects { client: client.clone(), recorder };
     tasks.spawn(frame::run("scheduler", Scheduler::default(), effects, sources, limits, settings.clock));
-    if let Some(Err(error)) = tasks.join_next().await {
-        error!(%error, "the scheduler broke");
-    }
+    until_one_ends(tasks).await;
 }
 
 struct SchedulerEffects {

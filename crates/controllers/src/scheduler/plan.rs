@@ -16,7 +16,7 @@ use super::affinity::{preference, required};
 use super::fit::{obstacles, reluctance};
 use super::preempt::{Attempt, Budget, Choice};
 use super::resources::Amounts;
-use super::world::{Nominees, Place, Resident, Uid, World};
+use super::world::{NodeState, Nominees, Resident, Uid, World};
 use crate::pod::PodView;
 
 /// One decision.
@@ -84,7 +84,7 @@ impl Planner {
         let asked = Amounts::of_pod(pod);
         let nominees = self.nominees(uid, pod.spec.priority.unwrap_or(0));
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-        let mut fitting: Vec<&Place> = Vec::new();
+        let mut fitting: Vec<&NodeState> = Vec::new();
         for place in self.world.places() {
             let obstacles = obstacles(pod, &asked, place, &self.world, &nominees);
             if obstacles.is_empty() {
@@ -294,8 +294,8 @@ impl Planner {
 
 /// The node that suits the pod best: what it prefers, then who asks it to stay away, then where most is left, then
 /// where the fewest are.
-fn best(pod: &PodView, asked: &Amounts, fitting: Vec<&Place>) -> Option<Arc<str>> {
-    let suits = |place: &&Place| {
+fn best(pod: &PodView, asked: &Amounts, fitting: Vec<&NodeState>) -> Option<Arc<str>> {
+    let suits = |place: &&NodeState| {
         let node = &place.node;
         (-preference(pod, node), reluctance(pod, node), -place.left_with(asked), place.crowd, Arc::clone(&node.name))
     };

@@ -250,11 +250,11 @@ fn pods_join_and_avoid_each_other() {
     assert_eq!(place(&[labelled(with("podAffinity"), "web")], &nodes), "n1", "the first of a group begins");
     let alone = "0/1 nodes are available: 1 node(s) didn't match pod anti-affinity rules.";
     assert_eq!(place(&[there(), with("podAntiAffinity")], &nodes[1..]), alone);
-    let mut jealous = with("podAntiAffinity");
-    jealous.metadata.uid = Some("j".to_owned());
+    let mut with_anti_affinity = with("podAntiAffinity");
+    with_anti_affinity.metadata.uid = Some("j".to_owned());
     let newcomer = labelled(pod("x", json!({ "containers": [] })), "web");
     let refused = "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules.";
-    assert_eq!(place(&[on(jealous, "n2"), newcomer], &nodes[1..]), refused);
+    assert_eq!(place(&[on(with_anti_affinity, "n2"), newcomer], &nodes[1..]), refused);
 }
 
 fn names(placements: &[Placement]) -> Vec<&str> {
@@ -278,7 +278,7 @@ fn a_new_pod_is_decided_without_a_look_at_the_others() {
 }
 
 #[test]
-fn room_that_becomes_free_is_offered_to_those_who_wait() {
+fn freed_resources_are_offered_to_waiting_pods() {
     let nodes = [roomy("n1", json!({}))];
     let waits = || asks("x", "1", "1Gi");
     let full = || knowing(&[on(asks("a", "2", "1Gi"), "n1"), waits()], &nodes);
@@ -325,7 +325,7 @@ fn a_node_is_news_when_it_matters_to_pods() {
 }
 
 #[test]
-fn who_wants_company_is_looked_at_when_company_comes() {
+fn pod_with_affinity_is_retried_when_a_matching_pod_appears() {
     let term = json!([{ "topologyKey": "disk", "labelSelector": { "matchLabels": { "app": "web" } } }]);
     let affinity = json!({ "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": term } });
     let lonely = pod("x", json!({ "containers": [], "affinity": affinity }));
@@ -336,7 +336,7 @@ fn who_wants_company_is_looked_at_when_company_comes() {
 }
 
 #[test]
-fn who_was_put_off_is_looked_at_again_later() {
+fn unschedulable_pod_is_retried_later() {
     let mut planner = knowing(&[asks("x", "1", "1Gi")], &[roomy("n1", json!({}))]);
     let Some(Placement::On { pod, .. }) = planner.next() else { panic!("x fits") };
     assert!(planner.next().is_none());
@@ -347,7 +347,7 @@ fn who_was_put_off_is_looked_at_again_later() {
 }
 
 #[test]
-fn who_could_not_be_bound_gives_its_room_back_and_waits() {
+fn pod_whose_binding_failed_frees_its_resources_and_waits() {
     let mut planner = knowing(&[asks("x", "2", "1Gi"), asks("y", "2", "1Gi")], &[roomy("n1", json!({}))]);
     let Some(Placement::On { pod, node }) = planner.next() else { panic!("x fits") };
     let x = planner.assume(&pod, Arc::clone(&node)).unwrap();

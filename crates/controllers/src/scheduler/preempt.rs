@@ -15,7 +15,7 @@ use kube::ResourceExt as _;
 use super::affinity;
 use super::fit::{obstacles, refusal};
 use super::resources::Amounts;
-use super::world::{Nominees, Place, Resident, Uid, World};
+use super::world::{NodeState, Nominees, Resident, Uid, World};
 use crate::pod::PodView;
 
 /// A budget, as far as it may be overdrawn.
@@ -129,7 +129,7 @@ impl Attempt<'_> {
     }
 
     fn fits(&self, node: &str, world: &World) -> bool {
-        let fits = |place: &Place| obstacles(self.pod, self.asked, place, world, self.nominees).is_empty();
+        let fits = |place: &NodeState| obstacles(self.pod, self.asked, place, world, self.nominees).is_empty();
         world.place(node).is_some_and(fits)
     }
 

@@ -86,7 +86,7 @@ fn decided(pods: Vec<PodView>, nodes: &[Node]) -> String {
 }
 
 #[test]
-fn those_who_matter_less_go_and_no_more_of_them_than_needed() {
+fn preemption_takes_lower_priority_pods_and_no_more_than_needed() {
     let here = |uid: &str, priority, cpu: &str| on("n", pod(uid, priority, cpu));
     let n = [node("n", "4")];
     let three = || vec![here("a", 1, "1"), here("b", 2, "2"), here("c", 3, "1")];
@@ -142,7 +142,7 @@ fn a_budget_is_overdrawn_only_where_there_is_no_other_way() {
 }
 
 #[test]
-fn the_room_that_is_made_is_kept_for_whom_it_is_made() {
+fn nominated_node_is_reserved_for_the_preempting_pod() {
     let n = [node("n", "2")];
     let mut planner = knowing(vec![on("n", pod("a", 1, "2")), pod("x", 9, "2")], &n);
     assert_eq!(all(&mut planner), ["x -> n after a"]);
@@ -155,7 +155,7 @@ fn the_room_that_is_made_is_kept_for_whom_it_is_made() {
 
 /// Also after another start: where room was made stands in the pod's status.
 #[test]
-fn nobody_of_less_importance_takes_it_meanwhile() {
+fn nominated_node_is_not_taken_by_a_pod_of_lower_priority() {
     let n = [node("n", "2")];
     let mut nominated = pod("x", 9, "2");
     nominated.status.nominated_node_name = Some("n".to_owned());
@@ -170,7 +170,7 @@ fn nobody_of_less_importance_takes_it_meanwhile() {
 }
 
 #[test]
-fn two_who_need_room_do_not_count_on_the_same() {
+fn two_preempting_pods_do_not_count_on_the_same_victims() {
     let n = [node("n", "2")];
     let pods = vec![on("n", pod("a", 1, "1")), on("n", pod("b", 2, "1")), pod("x", 9, "1"), pod("y", 9, "1")];
     assert_eq!(decided(pods, &n), "x -> n after a, y -> n after b");
@@ -189,7 +189,7 @@ fn a_victim_that_could_not_be_told_is_told_again() {
 
 /// Ports, and those who do not want the pod beside them, can be in the way as well.
 #[test]
-fn not_only_room_is_made() {
+fn preemption_also_resolves_ports_and_anti_affinity() {
     let with_port = |uid: &str, priority: i32| {
         let mut pod = pod(uid, priority, "1");
         pod.spec.containers[0].ports =
@@ -204,7 +204,10 @@ fn not_only_room_is_made() {
     let labelled: Node = serde_json::from_value::<Node>(labelled).unwrap();
     let term = json!({ "labelSelector": { "matchLabels": { "app": "x" } }, "topologyKey": "host" });
     let avoids: Value = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [term] } });
-    let mut jealous = on("n", pod("a", 1, "1"));
-    jealous.spec.affinity = serde_json::from_value(avoids).unwrap();
-    assert_eq!(decided(vec![jealous, on("n", pod("b", 0, "1")), pod("x", 9, "1")], &[labelled]), "x -> n after a");
+    let mut with_anti_affinity = on("n", pod("a", 1, "1"));
+    with_anti_affinity.spec.affinity = serde_json::from_value(avoids).unwrap();
+    assert_eq!(
+        decided(vec![with_anti_affinity, on("n", pod("b", 0, "1")), pod("x", 9, "1")], &[labelled]),
+        "x -> n after a"
+    );
 }

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_pod_has_counts_until_it_has_less_and_what_it_cannot_get_does_not() {
+    fn resized_pod_counts_its_actual_resources_and_not_infeasible_ones() {
         let cpus = |granted: &str, reason: &str| {
             let pod = serde_json::from_value::<PodView>(json!({
                 "metadata": { "name": "p" },

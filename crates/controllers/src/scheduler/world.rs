@@ -107,7 +107,7 @@ pub(super) type Nominees = BTreeMap<Arc<str>, Vec<Resident>>;
 
 /// A node, and what is taken of it.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct NodeState {
     pub(super) node: NodeFacts,
     pub(super) used: Amounts,
     /// How many pods are there.
@@ -116,7 +116,7 @@ pub(super) struct Place {
     pub(super) ports: Vec<(Uid, ContainerPort)>,
 }
 
-impl Place {
+impl NodeState {
     /// How much of the node's CPU and memory would be left with `asked` on it, in hundredths, on average.
     pub(super) fn left_with(&self, asked: &Amounts) -> i64 {
         let left = |name: &str| {
@@ -143,19 +143,19 @@ impl Place {
 /// The nodes, and who is where.
 #[derive(Clone, Default)]
 pub(super) struct World {
-    places: BTreeMap<Arc<str>, Place>,
+    places: BTreeMap<Arc<str>, NodeState>,
     residents: BTreeMap<Uid, Resident>,
     /// Those who do not want everybody beside them.
-    jealous: BTreeSet<Uid>,
+    with_anti_affinity: BTreeSet<Uid>,
 }
 
 impl World {
-    pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
+    pub(super) fn places(&self) -> impl Iterator<Item = &NodeState> {
         self.places.values()
     }
 
     /// A node of that name.
-    pub(super) fn place(&self, name: &str) -> Option<&Place> {
+    pub(super) fn place(&self, name: &str) -> Option<&NodeState> {
         self.places.get(name)
     }
 
@@ -171,8 +171,8 @@ impl World {
     }
 
     /// Those of them who do not want everybody beside them.
-    pub(super) fn jealous(&self) -> impl Iterator<Item = (&Resident, &NodeFacts)> {
-        let residents = self.jealous.iter().filter_map(|uid| self.residents.get(uid));
+    pub(super) fn with_anti_affinity(&self) -> impl Iterator<Item = (&Resident, &NodeFacts)> {
+        let residents = self.with_anti_affinity.iter().filter_map(|uid| self.residents.get(uid));
         residents.filter_map(|resident| Some((resident, &self.places.get(&resident.node)?.node)))
     }
 
@@ -191,7 +191,7 @@ impl World {
             place.take_in(uid, &resident);
         }
         if !resident.avoids.is_empty() {
-            self.jealous.insert(Arc::clone(uid));
+            self.with_anti_affinity.insert(Arc::clone(uid));
         }
         self.residents.insert(Arc::clone(uid), resident);
     }
@@ -204,7 +204,7 @@ impl World {
     /// The same, and who it was.
     pub(super) fn take(&mut self, uid: &str) -> Option<Resident> {
         let resident = self.residents.remove(uid)?;
-        self.jealous.remove(uid);
+        self.with_anti_affinity.remove(uid);
         if let Some(place) = self.places.get_mut(&resident.node) {
             place.let_out(uid, &resident);
         }
@@ -220,7 +220,7 @@ impl World {
             return changed;
         }
         let name = Arc::clone(&facts.name);
-        let mut place = Place { node: facts, used: Amounts::default(), crowd: 0, ports: Vec::new() };
+        let mut place = NodeState { node: facts, used: Amounts::default(), crowd: 0, ports: Vec::new() };
         for (uid, resident) in self.residents.iter().filter(|(_, resident)| resident.node == name) {
             place.take_in(uid, resident);
         }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use client::Sight;
+use client::WatchUpdate;
 use frame::{Controller, Now, Outcome, Plan};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
@@ -32,12 +32,12 @@ pub(super) enum Action {
 /// What of pods and nodes is told.
 #[derive(Debug)]
 pub(super) enum Input {
-    Pods(Sight<Arc<PodView>>),
-    Nodes(Sight<Arc<Node>>),
+    Pods(WatchUpdate<Arc<PodView>>),
+    Nodes(WatchUpdate<Arc<Node>>),
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownPod {
     pod: Arc<PodView>,
     node: Arc<str>,
     /// When it must leave.
@@ -54,14 +54,14 @@ const BY_NODE: usize = 0;
 /// Everything known, and what follows from it.
 #[derive(Debug)]
 pub(super) struct TaintEviction {
-    pods: Objects<Known, 1>,
+    pods: Objects<KnownPod, 1>,
     /// The `NoExecute` taints of each node that has any.
     nodes: BTreeMap<Arc<str>, Vec<Taint>>,
 }
 
 impl Default for TaintEviction {
     fn default() -> Self {
-        Self { pods: Objects::new([|known: &Known| Some(Arc::clone(&known.node))]), nodes: BTreeMap::new() }
+        Self { pods: Objects::new([|known: &KnownPod| Some(Arc::clone(&known.node))]), nodes: BTreeMap::new() }
     }
 }
 
@@ -85,7 +85,7 @@ impl TaintEviction {
             Some(known) => known.pod = Arc::clone(pod),
             None => {
                 let known =
-                    Known { pod: Arc::clone(pod), node: node.into(), until: None, evicted: false, spared: false };
+                    KnownPod { pod: Arc::clone(pod), node: node.into(), until: None, evicted: false, spared: false };
                 self.pods.put(Arc::clone(&uid), known);
             }
         }
@@ -145,26 +145,26 @@ impl Controller for TaintEviction {
     fn observe(&mut self, now: Now, input: Input) -> Vec<Uid> {
         let now = now.timestamp;
         match input {
-            Input::Pods(Sight::Listed(all)) => self.all_pods(now, &all),
-            Input::Pods(Sight::Changed(pod)) => self.pod_seen(now, &pod).into_iter().collect(),
-            Input::Pods(Sight::Removed(pod)) => {
+            Input::Pods(WatchUpdate::Listed(all)) => self.all_pods(now, &all),
+            Input::Pods(WatchUpdate::Changed(pod)) => self.pod_seen(now, &pod).into_iter().collect(),
+            Input::Pods(WatchUpdate::Removed(pod)) => {
                 self.pods.remove(&pod.uid().unwrap_or_default());
                 Vec::new()
             }
-            Input::Nodes(Sight::Listed(all)) => self.all_nodes(now, &all),
-            Input::Nodes(Sight::Changed(node)) => self.node_seen(now, &node),
+            Input::Nodes(WatchUpdate::Listed(all)) => self.all_nodes(now, &all),
+            Input::Nodes(WatchUpdate::Changed(node)) => self.node_seen(now, &node),
             // Pods of a node that is gone are not ended by its taints.
-            Input::Nodes(Sight::Removed(node)) => self.set_taints(now, &node.name_any(), Vec::new()),
+            Input::Nodes(WatchUpdate::Removed(node)) => self.set_taints(now, &node.name_any(), Vec::new()),
         }
     }
 
     fn plan(&self, uid: &Uid, now: Now) -> Plan<Action> {
         match self.pods.get(uid) {
-            Some(Known { pod, spared: true, .. }) => Plan::act(Action::Spare(Arc::clone(pod))),
-            Some(Known { pod, until: Some(until), evicted: false, .. }) if *until <= now.timestamp => {
+            Some(KnownPod { pod, spared: true, .. }) => Plan::act(Action::Spare(Arc::clone(pod))),
+            Some(KnownPod { pod, until: Some(until), evicted: false, .. }) if *until <= now.timestamp => {
                 Plan::act(Action::Evict { pod: Arc::clone(pod), at: now.timestamp })
             }
-            Some(Known { until: Some(until), evicted: false, .. }) => {
+            Some(KnownPod { until: Some(until), evicted: false, .. }) => {
                 Plan::wait(now.at(*until), "the pod tolerates its node's taints no longer")
             }
             Some(_) | None => Plan::default(),
@@ -274,11 +274,11 @@ mod tests {
         }
 
         fn pod_seen(&mut self, at: Timestamp, pod: &Arc<PodView>) {
-            self.told(at, Input::Pods(Sight::Changed(Arc::clone(pod))));
+            self.told(at, Input::Pods(WatchUpdate::Changed(Arc::clone(pod))));
         }
 
         fn node_seen(&mut self, at: Timestamp, node: Arc<Node>) -> Vec<String> {
-            self.told(at, Input::Nodes(Sight::Changed(node)))
+            self.told(at, Input::Nodes(WatchUpdate::Changed(node)))
         }
 
         /// Does what is planned for a pod, if it is of this sort.
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_tolerate_leaves_at_once_and_once() {
+    fn pod_without_toleration_is_evicted_at_once_and_once() {
         let mut stage = Stage::default();
         stage.pod_seen(at(0), &pod("a", json!([])));
         let other = json!([{ "key": "other", "operator": "Exists" }]);
@@ -341,15 +341,15 @@ mod tests {
     #[test]
     fn the_deadline_counts_from_the_taint_also_for_a_planner_that_came_later() {
         let mut stage = Stage::default();
-        stage.told(at(100), Input::Pods(Sight::Listed(vec![pod("a", for_seconds(300))])));
-        stage.told(at(100), Input::Nodes(Sight::Listed(vec![node(unreachable(10))])));
+        stage.told(at(100), Input::Pods(WatchUpdate::Listed(vec![pod("a", for_seconds(300))])));
+        stage.told(at(100), Input::Nodes(WatchUpdate::Listed(vec![node(unreachable(10))])));
         assert_eq!(stage.next_wake(), Some(at(310)));
         assert_eq!(stage.due(at(309)).len(), 0);
         assert_eq!(stage.due(at(310)), ["a"]);
     }
 
     #[test]
-    fn who_came_after_the_taint_has_its_whole_time() {
+    fn pod_bound_after_the_taint_has_its_whole_toleration() {
         let mut stage = Stage::default();
         stage.node_seen(at(10), node(unreachable(10)));
         stage.pod_seen(at(200), &bound_at("late", for_seconds(300), 200));
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn who_leaves_already_or_is_gone_is_not_ended() {
+    fn pod_already_terminating_or_gone_is_not_evicted() {
         let mut stage = Stage::default();
         stage.node_seen(at(0), node(unreachable(0)));
         let mut leaving = Arc::unwrap_or_clone(pod("a", for_seconds(5)));
@@ -392,7 +392,7 @@ mod tests {
         stage.pod_seen(at(0), &pod("b", for_seconds(5)));
         leaving.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at(1)));
         stage.pod_seen(at(1), &Arc::new(leaving));
-        stage.told(at(1), Input::Pods(Sight::Removed(pod("b", json!([])))));
+        stage.told(at(1), Input::Pods(WatchUpdate::Removed(pod("b", json!([])))));
         assert_eq!(stage.next_wake(), None);
     }
 
@@ -419,10 +419,10 @@ mod tests {
                     _ => json!([{ "key": "node.kubernetes.io/unreachable", "effect": "NoExecute" }]),
                 };
                 let input = match dice.roll(6) {
-                    0..=2 => Input::Pods(Sight::Changed(pod(&uid, tolerations))),
-                    3 => Input::Pods(Sight::Removed(pod(&uid, json!([])))),
-                    4 => Input::Nodes(Sight::Changed(node(taints))),
-                    _ => Input::Nodes(Sight::Listed(if dice.flip() { vec![node(taints)] } else { Vec::new() })),
+                    0..=2 => Input::Pods(WatchUpdate::Changed(pod(&uid, tolerations))),
+                    3 => Input::Pods(WatchUpdate::Removed(pod(&uid, json!([])))),
+                    4 => Input::Nodes(WatchUpdate::Changed(node(taints))),
+                    _ => Input::Nodes(WatchUpdate::Listed(if dice.flip() { vec![node(taints)] } else { Vec::new() })),
                 };
                 watched.tell(input, keys.iter().cloned(), seed);
                 watched.pass(std::time::Duration::from_secs(dice.roll(4) as u64 * 20));

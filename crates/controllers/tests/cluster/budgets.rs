@@ -118,7 +118,7 @@ async fn a_budget_that_has_not_been_counted_yet_asks_for_patience() {
 
 /// [AD-55] [AD-56] [AD-57]
 #[tokio::test]
-async fn pods_that_serve_nobody_may_go_if_the_budget_says_so() {
+async fn unready_pods_may_be_evicted_if_the_budget_allows() {
     let cluster = Cluster::start().await;
     for name in ["pending", "sick", "well"] {
         web(&cluster, name).await;

@@ -52,7 +52,7 @@ fn at(history: &[String], line: &str) -> usize {
 
 /// [AD-64]
 #[tokio::test]
-async fn in_the_background_the_owner_goes_first_and_the_others_follow() {
+async fn background_deletion_removes_the_owner_first() {
     let cluster = Cluster::start().await;
     deployment(&cluster).await;
     let from = cluster.now().await;
@@ -73,7 +73,7 @@ async fn in_the_background_the_owner_goes_first_and_the_others_follow() {
 
 /// [AD-65]
 #[tokio::test]
-async fn in_the_foreground_the_owner_stays_until_its_dependents_are_gone() {
+async fn foreground_deletion_keeps_the_owner_until_its_dependents_are_gone() {
     let cluster = Cluster::start().await;
     deployment(&cluster).await;
     let from = cluster.now().await;
@@ -181,7 +181,7 @@ async fn a_new_owner_of_the_same_name_is_another_owner() {
 
 /// A reference to something that never was is no owner (api-deletion 11.3).
 #[tokio::test]
-async fn what_names_nobody_goes_and_what_cannot_be_judged_stays() {
+async fn object_with_a_missing_owner_goes_and_one_with_an_unknown_owner_stays() {
     let cluster = Cluster::start().await;
     let from = cluster.now().await;
     let nobody =

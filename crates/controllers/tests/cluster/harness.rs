@@ -105,6 +105,13 @@ impl Cluster {
         self.controllers = Some(tokio::spawn(controllers::run(controllers::Clients::new(read, act), settings)));
     }
 
+    /// In place of the other controllers.
+    pub(crate) fn start_scheduler(&mut self) {
+        let scheduler = Identity::new("system:kube-scheduler", &[]);
+        let client = kube::Client::new(self.server.service_as(scheduler), "default");
+        self.controllers = Some(tokio::spawn(controllers::scheduler::run(client, patient())));
+    }
+
     pub(crate) async fn stop_controllers(&mut self) {
         if let Some(controllers) = self.controllers.take() {
             controllers.abort();

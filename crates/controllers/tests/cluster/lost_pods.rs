@@ -53,7 +53,7 @@ async fn a_leaving_pod_on_a_node_out_of_service_is_removed() {
 }
 
 #[tokio::test]
-async fn too_many_ended_pods_make_room() {
+async fn ended_pods_over_the_limit_are_deleted() {
     let cluster = Cluster::with(Settings { ended_max: 2, ..patient() }).await;
     cluster.node("n1").await;
     let from = cluster.now().await;

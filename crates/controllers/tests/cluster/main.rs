@@ -5,4 +5,5 @@ mod budgets;
 mod garbage;
 mod harness;
 mod lost_pods;
+mod scheduling;
 mod silence;

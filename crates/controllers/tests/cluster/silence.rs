@@ -124,7 +124,7 @@ async fn a_silent_node_is_unknown_and_its_pods_leave_when_their_time_is_up() {
 }
 
 #[tokio::test]
-async fn nobody_is_given_up_while_every_node_is_silent() {
+async fn no_pod_is_evicted_while_every_node_is_silent() {
     let cluster = Cluster::with(Settings { node_grace: Duration::from_millis(300), ..patient() }).await;
     cluster.node("n1").await;
     cluster.running_pod("p", json!({})).await;

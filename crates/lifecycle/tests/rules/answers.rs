@@ -1,6 +1,6 @@
 //! Answers that never come, though the agent lives: every wait has an end, and what was asked is asked again.
 
-use lifecycle::{ContainerName, Input, PodPhase, SpecChange, Verdict, WakeReason};
+use lifecycle::{ContainerName, Input, PodPhase, SpecChange, TerminationVerdict, WakeReason};
 use testkit::{ImageScript, Script, Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
 
 /// A removal that nobody answers is asked for again; people are told meanwhile what the pod waits for.
@@ -37,7 +37,7 @@ fn a_delete_that_is_never_answered_is_asked_for_again() {
 
 /// So are the sandbox, the image and the start of a pod that comes up.
 #[test]
-fn nothing_that_a_pod_needs_is_waited_for_in_vain() {
+fn unanswered_sandbox_image_and_start_are_asked_for_again() {
     given_pod()
         .container("app", exits_on_term(secs(1)))
         .unanswered_at_first("create sandbox")
@@ -117,7 +117,7 @@ fn an_unanswered_run_is_no_success() {
         .told()
         .then_at(secs(12), "remove sandbox")
         .then_phase(PodPhase::Failed)
-        .then_verdict(Verdict::Lost);
+        .then_verdict(TerminationVerdict::Lost);
 }
 
 /// An image that changes before an unanswered start is asked for again is not lost either.

@@ -2,7 +2,7 @@
 
 use lifecycle::{
     ContainerName, ContainerState, DeleteSighting, Effect, Exit, Hook, Input, Instance, Moment, PodPhase, PodWorker,
-    RuntimeReport, Verdict, Wall,
+    RuntimeReport, TerminationVerdict, Wall,
 };
 use testkit::{HookScript, Script::IgnoresTerm, given_pod, secs};
 
@@ -79,7 +79,7 @@ fn a_back_off_that_ended_while_the_machine_was_off_starts_no_main_before_its_ini
 
 /// What was asked of a process that died with the machine is neither given up with a warning nor asked of anybody.
 #[test]
-fn nobody_is_blamed_for_what_a_boot_cut_off() {
+fn hook_cut_off_by_a_reboot_is_neither_repeated_nor_warned_about() {
     let spec = given_pod().container("app", IgnoresTerm).pre_stop(Hook::Exec, HookScript::NeverEnds).spec();
     let mut pod = PodWorker::new(spec);
     let asked = tell(
@@ -107,7 +107,7 @@ fn nobody_is_blamed_for_what_a_boot_cut_off() {
 /// Nobody is late while the machine is off: that a pod should have been gone long ago is told only if it is still there
 /// when it could have been.
 #[test]
-fn what_died_with_the_machine_is_not_overdue() {
+fn pod_that_died_with_the_machine_is_not_reported_overdue() {
     let overdue = |asked: &[Effect]| {
         asked.iter().any(|effect| matches!(effect, Effect::Emit(event) if event.reason == "TerminationOverdue"))
     };
@@ -156,7 +156,7 @@ fn a_run_that_died_unheard_is_not_judged_by_the_run_before() {
         assert_eq!(pod.status().phase, PodPhase::Running, "not before its sandbox is seen to be gone");
         tell(&mut pod, [(BOOTED + 3, Input::SandboxRemoved)]);
         let status = pod.status();
-        assert_eq!((status.phase, status.verdict), (PodPhase::Failed, Some(Verdict::Lost)));
+        assert_eq!((status.phase, status.verdict), (PodPhase::Failed, Some(TerminationVerdict::Lost)));
         let ContainerState::Terminated(ended) = &status.containers[0].state else { panic!("it ended") };
         assert_eq!((ended.attempt, ended.reason.as_str()), (1, "ContainerStatusUnknown"));
     }

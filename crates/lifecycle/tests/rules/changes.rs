@@ -4,7 +4,7 @@
 use lifecycle::{
     BestEvidence, ContainerName, ContainerSpec, ContainerState, Cut, DeleteSighting, DrainSpec, Effect, Exit, Hook,
     Input, Instance, KillCause, Moment, PodPhase, PodWorker, Probe, RestartPolicy, Role, Routes, RuntimeReport, Signal,
-    SpecChange, TrafficNews, Verdict, Wall, message,
+    SpecChange, TerminationVerdict, TrafficNews, Wall, message,
 };
 use testkit::{HookScript, ImageScript, Script, Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
 
@@ -429,7 +429,7 @@ fn a_cancelled_sleep_is_not_slept() {
 
 /// [NT-123]: last words are cut to a share of what a pod may say; files and logs are read from their ends.
 #[test]
-fn last_words_are_cut() {
+fn termination_message_is_cut() {
     assert_eq!(message::share(1), 12_288);
     assert_eq!(message::share(48), 256);
     assert_eq!(message::share(0), 12_288);
@@ -538,7 +538,7 @@ fn a_leaving_pod_is_finalised_after_a_reboot() {
     assert_eq!(pod.status().phase, PodPhase::Running, "not before its sandbox is seen to be gone");
     pod.handle(at(3_002), Input::SandboxRemoved);
     let status = pod.status();
-    assert_eq!((status.phase, status.verdict), (PodPhase::Failed, Some(Verdict::Lost)));
+    assert_eq!((status.phase, status.verdict), (PodPhase::Failed, Some(TerminationVerdict::Lost)));
     assert_eq!(pod.handle(at(3_003), Input::ObjectDeleted), [Effect::Finish]);
 }
 

@@ -8,12 +8,12 @@ use lifecycle::{
 use testkit::{Laws, Script::IgnoresTerm, exits_on_term, given_pod, secs};
 
 /// A worker whose every step obeys the laws.
-struct Told {
+struct CheckedWorker {
     worker: PodWorker,
     laws: Laws,
 }
 
-impl Told {
+impl CheckedWorker {
     fn new(spec: PodSpec) -> Self {
         Self { worker: PodWorker::new(spec), laws: Laws::default() }
     }
@@ -63,7 +63,7 @@ fn acts(effects: &[Effect]) -> bool {
 #[test]
 fn a_pod_that_is_called_over_and_runs_is_stopped_first() {
     for succeeded in [true, false] {
-        let mut pod = Told::new(known_by_the_runtime());
+        let mut pod = CheckedWorker::new(known_by_the_runtime());
         assert!(!acts(&pod.tell(0, Input::AgentRestarted { report: activity() })), "first it is only known");
         let asked = pod.tell(1, Input::TerminalPhaseSeen { succeeded });
         assert!(signalled(&asked) && !asked.contains(&Effect::RemoveSandbox), "{asked:?}");
@@ -79,7 +79,7 @@ fn a_pod_that_is_called_over_and_runs_is_stopped_first() {
 /// of notice, without hooks; nothing of it remains, not even in the API.
 #[test]
 fn a_pod_that_only_the_runtime_knows_is_stopped_and_forgotten() {
-    let mut pod = Told::new(known_by_the_runtime());
+    let mut pod = CheckedWorker::new(known_by_the_runtime());
     pod.tell(0, Input::AgentRestarted { report: activity() });
     let asked = pod.tell(1, ORPHANED);
     assert!(signalled(&asked), "{asked:?}");
@@ -93,8 +93,8 @@ fn a_pod_that_only_the_runtime_knows_is_stopped_and_forgotten() {
 
 /// [NT-8]: nothing but a kill changes anything about it, and its end is noticed.
 #[test]
-fn nothing_but_a_kill_moves_a_pod_that_only_the_runtime_knows() {
-    let mut pod = Told::new(known_by_the_runtime());
+fn pod_known_only_to_the_runtime_changes_only_by_a_kill() {
+    let mut pod = CheckedWorker::new(known_by_the_runtime());
     pod.tell(0, Input::AgentRestarted { report: activity() });
     let image = Input::ImageReady { container: ContainerName("app".into()), edition: 0, stop_signal: None };
     for input in [Input::SandboxReady, image, Input::TimePassed, Input::GenerationSeen { generation: 3 }] {
@@ -111,7 +111,7 @@ fn nothing_but_a_kill_moves_a_pod_that_only_the_runtime_knows() {
 #[test]
 fn a_stale_orphan_kill_of_a_pod_at_rest_is_ignored() {
     let spec = given_pod().restart(RestartPolicy::Never).container("app", IgnoresTerm).spec();
-    let mut pod = Told::new(spec);
+    let mut pod = CheckedWorker::new(spec);
     let image = Input::ImageReady { container: ContainerName("app".into()), edition: 0, stop_signal: None };
     for input in [Input::Begin, Input::SandboxReady, image] {
         pod.tell(0, input);
@@ -130,7 +130,7 @@ fn a_stale_orphan_kill_of_a_pod_at_rest_is_ignored() {
 #[test]
 fn a_sandbox_that_dies_under_a_living_pod_is_replaced() {
     let spec = given_pod().init("init", IgnoresTerm).container("app", IgnoresTerm).container("web", IgnoresTerm).spec();
-    let mut pod = Told::new(spec);
+    let mut pod = CheckedWorker::new(spec);
     let image = |name: &str| Input::ImageReady { container: ContainerName(name.into()), edition: 0, stop_signal: None };
     let started = |name: &str, attempt| Input::Started { instance: run(name, attempt), wall: Wall(0) };
     let ended = |name: &str, code, seen| Input::Exited { instance: run(name, 0), exit: exit(code, seen) };
@@ -168,7 +168,7 @@ fn a_sandbox_that_dies_under_a_living_pod_is_replaced() {
 fn an_end_that_nobody_saw_costs_one_restart() {
     for (policy, runs_again) in [(RestartPolicy::Always, true), (RestartPolicy::Never, false)] {
         let spec = given_pod().restart(policy).container("app", IgnoresTerm).container("web", IgnoresTerm).spec();
-        let mut pod = Told::new(spec);
+        let mut pod = CheckedWorker::new(spec);
         let image =
             |name: &str| Input::ImageReady { container: ContainerName(name.into()), edition: 0, stop_signal: None };
         let started = |name: &str, attempt| Input::Started { instance: run(name, attempt), wall: Wall(4) };
@@ -216,7 +216,7 @@ fn an_end_that_nobody_saw_costs_one_restart() {
 fn a_start_that_kills_its_sandbox_is_put_off_and_told_apart() {
     let spec =
         given_pod().restart(RestartPolicy::Never).container("app", IgnoresTerm).container("web", IgnoresTerm).spec();
-    let mut pod = Told::new(spec);
+    let mut pod = CheckedWorker::new(spec);
     let image = |name: &str| Input::ImageReady { container: ContainerName(name.into()), edition: 0, stop_signal: None };
     for input in [Input::Begin, Input::SandboxReady, image("app"), image("web")] {
         pod.tell(0, input);
@@ -254,7 +254,7 @@ fn a_start_that_kills_its_sandbox_is_put_off_and_told_apart() {
 /// Of a pod that is leaving nothing is started again, wherever the start was when its sandbox died.
 #[test]
 fn a_sandbox_that_dies_under_a_leaving_pod_is_only_removed() {
-    let mut pod = Told::new(given_pod().container("app", exits_on_term(secs(1))).spec());
+    let mut pod = CheckedWorker::new(given_pod().container("app", exits_on_term(secs(1))).spec());
     let image = Input::ImageReady { container: ContainerName("app".into()), edition: 0, stop_signal: None };
     for input in [Input::Begin, Input::SandboxReady, image] {
         pod.tell(0, input);
@@ -268,8 +268,8 @@ fn a_sandbox_that_dies_under_a_leaving_pod_is_only_removed() {
 
 /// A phase that somebody else wrote while the sandbox was being removed is not contradicted: ours was not told yet.
 #[test]
-fn whoever_calls_a_pod_over_first_is_right() {
-    let mut pod = Told::new(given_pod().container("app", IgnoresTerm).spec());
+fn terminal_phase_written_by_others_first_is_kept() {
+    let mut pod = CheckedWorker::new(given_pod().container("app", IgnoresTerm).spec());
     let image = Input::ImageReady { container: ContainerName("app".into()), edition: 0, stop_signal: None };
     for input in [Input::Begin, Input::SandboxReady, image] {
         pod.tell(0, input);

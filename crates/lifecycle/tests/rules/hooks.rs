@@ -210,7 +210,7 @@ fn a_container_that_never_came_up_is_not_ready_when_it_leaves() {
 
 /// A signal that nobody was left to take was not sent.
 #[test]
-fn people_are_told_of_a_stop_signal_that_was_delivered() {
+fn stop_signal_event_is_emitted_only_after_delivery() {
     let app = Instance { name: ContainerName("app".into()), attempt: 0 };
     let told = |delivery| {
         let mut pod = PodWorker::new(PodSpec::new(vec![ContainerSpec::new("app", Role::Main)]));

@@ -1,6 +1,8 @@
 //! Ends of every kind, and what others see of them: node-termination 1, 6 and 11 A, C, H.
 
-use lifecycle::{ContainerState, DeleteSighting, Hook, Input, KillCause, PodPhase, Probe, RestartPolicy, Verdict};
+use lifecycle::{
+    ContainerState, DeleteSighting, Hook, Input, KillCause, PodPhase, Probe, RestartPolicy, TerminationVerdict,
+};
 use testkit::{
     HookScript, ImageScript, Script, Script::IgnoresTerm, exits_on_term, fails_on_term, given_pod, millis, secs,
 };
@@ -243,7 +245,7 @@ fn a_container_that_comes_up_after_the_deadline_has_two_seconds() {
         .start_takes(secs(5))
         .when_deleted(secs(4))
         .told()
-        .then_verdict(Verdict::Hurried);
+        .then_verdict(TerminationVerdict::Hurried);
 }
 
 /// A start that nobody ever answers is waited for until the deadline and two seconds; the sandbox takes the rest along.
@@ -260,7 +262,7 @@ fn a_start_that_is_never_answered_does_not_hold_the_pod_for_ever() {
         })
         .then_finished_by(millis(6_210))
         .then_exit("app", 137, "ContainerStatusUnknown")
-        .then_verdict(Verdict::Lost)
+        .then_verdict(TerminationVerdict::Lost)
         .then_phase(PodPhase::Failed);
 }
 
@@ -350,7 +352,7 @@ fn a_stuck_sandbox_hides_nothing() {
 
 /// What keeps a pod is shown for as long as it does, and no longer; a pod that nothing keeps says nothing of it.
 #[test]
-fn what_keeps_a_pod_is_shown_while_it_does() {
+fn blocked_condition_is_shown_while_a_step_blocks_the_pod() {
     let seen = |status: &lifecycle::PodStatus| {
         let blocked = status.blocked.clone()?;
         Some((blocked.holds, blocked.reason.unwrap_or_default(), blocked.message.unwrap_or_default()))
@@ -435,8 +437,8 @@ fn a_deletion_that_shortens_a_kill_hurries() {
             .deleted_at(secs(1), secs(delete))
             .told()
     };
-    shut_down(19).then_verdict(Verdict::Clean);
-    shut_down(18).then_verdict(Verdict::Hurried);
+    shut_down(19).then_verdict(TerminationVerdict::Clean);
+    shut_down(18).then_verdict(TerminationVerdict::Hurried);
 }
 
 /// A final delete that fails is tried again soon.
@@ -452,7 +454,7 @@ fn a_failed_final_delete_is_tried_again() {
 
 /// [NT-113]: without a probe, Ready stays while the container runs.
 #[test]
-fn terminating_alone_does_not_unready() {
+fn termination_alone_does_not_unset_ready() {
     given_pod()
         .container("app", exits_on_term(secs(10)))
         .when_deleted(secs(30))

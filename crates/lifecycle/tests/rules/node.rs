@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use lifecycle::eviction::{offender_words, threshold_words};
+use lifecycle::eviction::{offender_message, threshold_message};
 use lifecycle::shutdown::REJECTION;
 use lifecycle::{
-    Input, KillCause, Leaver, Moment, PodPhase, PodWorker, Pressure, PriorityBudget, RestartPolicy, Shutdown,
-    ShutdownBudgets, ShutdownStep, Verdict,
+    Input, KillCause, LeavingPod, Moment, PodPhase, PodWorker, Pressure, PriorityBudget, RestartPolicy, Shutdown,
+    ShutdownBudgets, ShutdownStep, TerminationVerdict,
 };
 use testkit::{Script, Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
 
@@ -16,8 +16,8 @@ const fn at(seconds: u64) -> Moment {
     Moment::from_millis(seconds * 1000)
 }
 
-fn pod(uid: &str, priority: i32, grace: u64) -> Leaver {
-    Leaver { uid: uid.into(), priority, grace: secs(grace), controlled: false }
+fn pod(uid: &str, priority: i32, grace: u64) -> LeavingPod {
+    LeavingPod { uid: uid.into(), priority, grace: secs(grace), controlled: false }
 }
 
 fn kill(uid: &str, grace: u64) -> ShutdownStep {
@@ -108,7 +108,7 @@ fn a_group_without_time_is_killed_in_good_order() {
     assert_eq!(shutdown.time_passed(at(3)), [flush(5)]);
     // Nor is the object of one that will be replaced deleted by force.
     let budgets = ShutdownBudgets::from_totals(secs(10), secs(10)).expect("there is time");
-    let replaced = Leaver { controlled: true, ..pod("web", 0, 60) };
+    let replaced = LeavingPod { controlled: true, ..pod("web", 0, 60) };
     let (_, steps) = Shutdown::begin(at(0), budgets, secs(2), vec![replaced]);
     assert_eq!(steps, [ShutdownStep::Delete { uid: "web".into(), grace: secs(1) }]);
 }
@@ -152,7 +152,7 @@ fn a_shutdown_may_be_called_off_when_everybody_has_left() {
 #[test]
 fn controlled_pods_are_deleted_by_a_shutdown() {
     let budgets = ShutdownBudgets::from_totals(secs(20), NO_TIME).expect("there is time");
-    let owned = Leaver { controlled: true, ..pod("owned", 0, 60) };
+    let owned = LeavingPod { controlled: true, ..pod("owned", 0, 60) };
     let (_, steps) = Shutdown::begin(at(0), budgets, NO_TIME, vec![owned, pod("bare", 0, 60)]);
     assert_eq!(steps, [ShutdownStep::Delete { uid: "owned".into(), grace: secs(20) }, kill("bare", 20)]);
 }
@@ -198,7 +198,8 @@ fn a_disruption_is_told_with_the_end() {
 /// [NT-158]: a pod that is evicted for want of something is told of what, how much, and who used it.
 #[test]
 fn an_eviction_says_why() {
-    let detail = format!("{}{}", threshold_words("100Mi", "80Mi"), offender_words("app", "900Mi", "100Mi", "memory"));
+    let detail =
+        format!("{}{}", threshold_message("100Mi", "80Mi"), offender_message("app", "900Mi", "100Mi", "memory"));
     let pressure = Pressure::Hard { resource: "memory".into(), detail };
     let story = given_pod()
         .container("app", exits_on_term(secs(1)))
@@ -285,14 +286,15 @@ fn a_completed_pod_stays_succeeded_through_a_shutdown() {
 
 /// Words that people read: signals by their names, verdicts and releases by theirs.
 #[test]
-fn words_are_the_ones_people_know() {
+fn signal_verdict_and_release_names_are_the_known_ones() {
     let names: Vec<String> =
         [1, 15, 31, 32, 33, 34, 35, 64, 0].into_iter().map(|number| lifecycle::Signal(number).to_string()).collect();
     let expected =
         ["SIGHUP", "SIGTERM", "SIGSYS", "signal 32", "signal 33", "SIGRTMIN", "SIGRTMIN+1", "SIGRTMIN+30", "signal 0"];
     assert_eq!(names, expected);
     let verdicts =
-        [Verdict::Clean, Verdict::Hurried, Verdict::Forced, Verdict::Lost].map(|verdict| verdict.to_string());
+        [TerminationVerdict::Clean, TerminationVerdict::Hurried, TerminationVerdict::Forced, TerminationVerdict::Lost]
+            .map(|verdict| verdict.to_string());
     assert_eq!(verdicts, ["clean", "hurried", "forced", "lost"]);
     assert_eq!(Moment::from_millis(61_007).to_string(), "61.007");
 }

@@ -1,7 +1,8 @@
 //! Signals and kills that meet a runtime in trouble (node-termination 2.5, 3.4).
 
 use lifecycle::{
-    ContainerName, DeleteSighting, Delivery, Effect, Input, Instance, Moment, PodWorker, Signal, Verdict, Wall,
+    ContainerName, DeleteSighting, Delivery, Effect, Input, Instance, Moment, PodWorker, Signal, TerminationVerdict,
+    Wall,
 };
 use testkit::{Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
 
@@ -57,7 +58,7 @@ fn a_runtime_that_comes_back_at_the_last_moment_still_gives_notice() {
         .then_at(secs(1), "TERM to app")
         .then_never("KILL to app")
         .then_at(millis(10_900), "app exited 0")
-        .then_verdict(Verdict::Clean);
+        .then_verdict(TerminationVerdict::Clean);
 }
 
 /// A KILL that could not be sent is tried again from 200 ms up to 5 s, and said each time (2.5).

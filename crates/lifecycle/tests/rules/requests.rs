@@ -3,7 +3,7 @@
 
 use lifecycle::{
     Admission, ContainerState, DeleteSighting, Effect, Hook, Input, KillCause, KillOutcome, Moment, PodPhase,
-    PodWorker, RestartPolicy, Source, Succession, Verdict,
+    PodWorker, RestartPolicy, Source, Succession, TerminationVerdict,
 };
 use testkit::{Dice, HookScript, Laws, Script, Script::IgnoresTerm, exits_on_term, given_pod, millis, secs};
 
@@ -87,7 +87,7 @@ fn a_storm_of_updates_loses_nothing() {
 
 /// [NT-13]: what came while something else was being done counts the moment that is done.
 #[test]
-fn what_came_meanwhile_counts_at_once() {
+fn deletion_during_another_step_counts_as_soon_as_the_step_ends() {
     given_pod()
         .container("app", exits_on_term(secs(1)))
         .sandbox_removal_fails(2)
@@ -135,7 +135,7 @@ fn a_failed_stop_goes_on_with_what_is_left() {
 /// [NT-20]: of those that nobody wants any more, who never began vanishes, who runs begins to leave, and who is over is
 /// forgotten.
 #[test]
-fn housekeeping_is_told_and_each_pod_knows_what_to_do() {
+fn config_removal_ends_each_pod_according_to_its_phase() {
     let removed = || Input::KillRequested { cause: KillCause::ConfigRemoved, grace: None };
     let mut unstarted = worker();
     assert_eq!(unstarted.handle(at(0), removed()), [Effect::Finish]);
@@ -194,7 +194,7 @@ fn a_leaving_pod_is_not_begun_again() {
 
 /// [NT-14]: what failed is tried again soon, at growing intervals, for as long as it takes.
 #[test]
-fn what_failed_is_tried_again() {
+fn failed_removal_and_final_delete_are_retried_with_back_off() {
     given_pod()
         .container("app", exits_on_term(secs(1)))
         .sandbox_removal_fails(4)
@@ -364,7 +364,7 @@ fn a_kill_of_a_finished_pod_is_answered_at_once() {
 
 /// [NT-33] [NT-35]: what left the configuration leaves the node: at once if it never began, gracefully if it did.
 #[test]
-fn what_is_not_wanted_any_more_leaves() {
+fn pod_removed_from_the_configuration_is_ended() {
     let mut waiting = worker();
     let removed = Input::KillRequested { cause: KillCause::ConfigRemoved, grace: None };
     assert_eq!(waiting.handle(at(0), removed), [Effect::Finish]);
@@ -396,7 +396,7 @@ fn an_orphan_has_a_second() {
 
 /// A worker that never began, or is done, hears nothing from the runtime; a late kill finds nobody.
 #[test]
-fn stale_news_change_nothing() {
+fn stale_input_changes_nothing() {
     let mut pod = worker();
     let before = pod.clone();
     let exit = lifecycle::Exit { code: 0, signal: None, oom: false, wall: lifecycle::Wall(0), seen: true };
@@ -647,31 +647,35 @@ fn a_completed_static_pod_ends_with_its_manifest() {
 #[test]
 fn every_end_has_its_verdict() {
     let quick = || given_pod().container("app", exits_on_term(secs(3)));
-    quick().when_deleted(secs(30)).told().then_verdict(Verdict::Clean);
-    quick().when_deleted(secs(30)).deleted_at(secs(1), secs(10)).told().then_verdict(Verdict::Hurried);
-    quick().when_deleted(secs(30)).deleted_at(secs(1), secs(60)).told().then_verdict(Verdict::Clean);
-    quick().pre_stop(Hook::Exec, HookScript::NeverEnds).when_deleted(secs(5)).told().then_verdict(Verdict::Forced);
+    quick().when_deleted(secs(30)).told().then_verdict(TerminationVerdict::Clean);
+    quick().when_deleted(secs(30)).deleted_at(secs(1), secs(10)).told().then_verdict(TerminationVerdict::Hurried);
+    quick().when_deleted(secs(30)).deleted_at(secs(1), secs(60)).told().then_verdict(TerminationVerdict::Clean);
+    quick()
+        .pre_stop(Hook::Exec, HookScript::NeverEnds)
+        .when_deleted(secs(5))
+        .told()
+        .then_verdict(TerminationVerdict::Forced);
     given_pod()
         .container("app", exits_on_term(secs(1)))
         .pre_stop(Hook::Exec, HookScript::NeverEnds)
         .when_deleted(secs(5))
         .told()
-        .then_verdict(Verdict::Hurried);
+        .then_verdict(TerminationVerdict::Hurried);
     given_pod()
         .sidecar("proxy", exits_on_term(secs(1)))
         .container("app", Script::ExitsByItself { after: secs(6), code: 0 })
         .pre_stop_sleep(millis(4_500))
         .when_deleted(secs(5))
         .told()
-        .then_verdict(Verdict::Hurried);
-    given_pod().container("app", IgnoresTerm).when_deleted(secs(5)).told().then_verdict(Verdict::Forced);
-    quick().when_forced().told().then_verdict(Verdict::Forced);
+        .then_verdict(TerminationVerdict::Hurried);
+    given_pod().container("app", IgnoresTerm).when_deleted(secs(5)).told().then_verdict(TerminationVerdict::Forced);
+    quick().when_forced().told().then_verdict(TerminationVerdict::Forced);
     quick()
         .when_deleted(secs(30))
         .agent_away(secs(1), secs(2))
         .sandbox_lost_at(millis(1_500))
         .told()
-        .then_verdict(Verdict::Lost);
+        .then_verdict(TerminationVerdict::Lost);
 }
 
 fn instance(name: &str) -> lifecycle::Instance {

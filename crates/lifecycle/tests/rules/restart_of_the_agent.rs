@@ -347,7 +347,7 @@ fn a_pod_forced_while_away_has_its_second() {
 
 /// Starts and pulls that were written down but not answered are asked again.
 #[test]
-fn what_was_not_begun_is_begun() {
+fn unanswered_start_or_pull_is_asked_again_after_an_agent_restart() {
     for text in ["create sandbox", "pull image of app", "start app"] {
         let story = given_pod()
             .container("app", exits_on_term(secs(1)))

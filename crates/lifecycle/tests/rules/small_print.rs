@@ -117,7 +117,7 @@ fn a_sandbox_that_nobody_makes_any_more_is_not_waited_for() {
 
 /// A pod that starts over runs its init containers again, and nobody who is done for good.
 #[test]
-fn who_is_done_stays_done_when_a_pod_starts_over() {
+fn completed_container_is_not_run_again_when_its_sandbox_is_replaced() {
     given_pod()
         .restart(RestartPolicy::OnFailure)
         .init("setup", Script::ExitsByItself { after: secs(1), code: 0 })
@@ -183,7 +183,7 @@ fn a_wake_says_whose_time_is_over() {
 /// Whatever a confused runtime reports (a sandbox that was lost and is there again, with somebody in it), a worker never
 /// asks to be woken for what is over.
 #[test]
-fn nobody_is_woken_for_a_deadline_that_is_over() {
+fn wake_is_never_requested_for_a_past_deadline() {
     let at = lifecycle::Moment::from_millis;
     let mut pod = lifecycle::PodWorker::new(given_pod().container("app", IgnoresTerm).spec());
     let seen = lifecycle::SeenContainer::Running { wall: lifecycle::Wall(0) };

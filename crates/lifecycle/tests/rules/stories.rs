@@ -1,6 +1,8 @@
 //! The stories to read first: each is a golden timeline in `timelines/`, reviewed as prose.
 
-use lifecycle::{BestEvidence, DrainSpec, Hook, KillCause, Probe, RestartPolicy, Routes, Signal, TrafficNews, Verdict};
+use lifecycle::{
+    BestEvidence, DrainSpec, Hook, KillCause, Probe, RestartPolicy, Routes, Signal, TerminationVerdict, TrafficNews,
+};
 use testkit::{
     HookScript, ImageScript, Script, Script::IgnoresTerm, TrafficScript, exits_on_term, given_pod, millis, secs,
 };
@@ -16,7 +18,7 @@ fn a_well_behaved_pod() {
         .from_the_start()
         .with_events()
         .then_golden(DIR, "well_behaved")
-        .then_verdict(Verdict::Clean);
+        .then_verdict(TerminationVerdict::Clean);
 }
 
 #[test]
@@ -26,7 +28,7 @@ fn a_pod_that_ignores_its_stop_signal() {
         .when_deleted(secs(30))
         .with_events()
         .then_golden(DIR, "ignores_its_stop_signal")
-        .then_verdict(Verdict::Forced);
+        .then_verdict(TerminationVerdict::Forced);
 }
 
 #[test]
@@ -37,7 +39,7 @@ fn a_hook_that_overruns() {
         .when_deleted(secs(30))
         .with_events()
         .then_golden(DIR, "hook_overruns")
-        .then_verdict(Verdict::Hurried);
+        .then_verdict(TerminationVerdict::Hurried);
 }
 
 #[test]
@@ -50,7 +52,7 @@ fn two_containers_and_a_sidecar_with_hooks() {
         .container("worker", exits_on_term(secs(9)))
         .when_deleted(secs(30))
         .then_golden(DIR, "two_containers_and_a_sidecar")
-        .then_verdict(Verdict::Clean);
+        .then_verdict(TerminationVerdict::Clean);
 }
 
 #[test]
@@ -108,7 +110,7 @@ fn an_impatient_user() {
         .deleted_at(secs(20), secs(40))
         .forced_at(secs(30))
         .then_golden(DIR, "impatient_user")
-        .then_verdict(Verdict::Forced);
+        .then_verdict(TerminationVerdict::Forced);
 }
 
 #[test]

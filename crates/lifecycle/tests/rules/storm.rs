@@ -16,7 +16,7 @@ use testkit::{Dice, Given, HookScript, ImageScript, Laws, Script, TrafficScript,
 
 #[test]
 fn any_inputs_in_any_order_break_nothing() {
-    let (mut finished, mut calm_ones) = (0, 0);
+    let (mut finished, mut snapshots) = (0, 0);
     for seed in 0..storms() {
         let mut dice = Dice::seeded(seed);
         let spec = any_pod(&mut dice).spec();
@@ -34,10 +34,10 @@ fn any_inputs_in_any_order_break_nothing() {
             let effects = worker.handle(at, input.clone());
             laws.observe(at, &input, &effects, &worker);
             journal.push((at, input));
-            if let Some(calm) = worker.calm() {
-                let again = PodWorker::remembered(spec.clone(), calm);
+            if let Some(snapshot) = worker.snapshot() {
+                let again = PodWorker::remembered(spec.clone(), snapshot);
                 assert_eq!(again, worker, "seed {seed}, step {step}: what is put down is the whole of it");
-                calm_ones += 1;
+                snapshots += 1;
             }
         }
         let mut again = PodWorker::new(spec);
@@ -47,7 +47,7 @@ fn any_inputs_in_any_order_break_nothing() {
         assert_eq!(again, worker, "seed {seed}: the same inputs make the same worker");
         finished += u64::from(worker.is_finished());
     }
-    assert!(calm_ones > 0, "storms should be calm at times, too");
+    assert!(snapshots > 0, "storms should be calm at times, too");
     assert!(finished > storms() / 10, "storms should reach the end of lives, too: {finished}");
 }
 

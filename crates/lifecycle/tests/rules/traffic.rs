@@ -1,8 +1,8 @@
 //! No hook and no stop signal before the traffic has gone, or its time is over: traffic-and-rollouts 3 and 10 B, C, E.
 
 use lifecycle::{
-    BarrierMode, BestEvidence, DrainSpec, Hook, KillCause, LastEndpoint, PodPhase, Probe, Routes, Signal, TrafficNews,
-    Verdict,
+    BarrierMode, BestEvidence, DrainSpec, Hook, KillCause, LastEndpoint, PodPhase, Probe, Routes, Signal,
+    TerminationVerdict, TrafficNews,
 };
 use testkit::{Given, HookScript, Script, Script::IgnoresTerm, TrafficScript, exits_on_term, given_pod, millis, secs};
 
@@ -21,7 +21,7 @@ fn asks(drain: DrainSpec) -> Given {
 
 /// [TR-14]: new connections go elsewhere before the hook runs, and the hook before the stop signal.
 #[test]
-fn nothing_is_disturbed_before_its_traffic_goes_elsewhere() {
+fn traffic_is_diverted_before_the_hook_and_the_stop_signal() {
     served(SHARED).pre_stop(Hook::Exec, HookScript::Takes(secs(2))).when_deleted(secs(30)).with_events().then_timeline(
         "
              0.000  delete requested, grace 30s
@@ -68,9 +68,13 @@ fn a_short_grace_has_no_room_for_a_barrier() {
 /// [TR-16]: a force delete waits for nobody.
 #[test]
 fn a_forced_pod_waits_for_no_cut() {
-    served(SHARED).when_forced().told().then_at(secs(0), "TERM to app").then_verdict(Verdict::Forced);
+    served(SHARED).when_forced().told().then_at(secs(0), "TERM to app").then_verdict(TerminationVerdict::Forced);
     // A grace of nothing is the same, before and while it waits.
-    served(SHARED).when_deleted(secs(0)).told().then_at(secs(0), "TERM to app").then_verdict(Verdict::Forced);
+    served(SHARED)
+        .when_deleted(secs(0))
+        .told()
+        .then_at(secs(0), "TERM to app")
+        .then_verdict(TerminationVerdict::Forced);
     given_pod()
         .container("app", exits_on_term(millis(100)))
         .routed(SHARED, TrafficScript { cut_takes: Some(secs(60)), ..TrafficScript::default() })
@@ -79,7 +83,7 @@ fn a_forced_pod_waits_for_no_cut() {
         .told()
         .then_at(secs(2), "TERM to app")
         .then_released_by("Forced")
-        .then_verdict(Verdict::Forced);
+        .then_verdict(TerminationVerdict::Forced);
     // Nor does one that is forced while it waits.
     given_pod()
         .container("app", exits_on_term(secs(1)))
@@ -94,7 +98,7 @@ fn a_forced_pod_waits_for_no_cut() {
         .forced_at(secs(60))
         .told()
         .then_at(secs(60), "TERM to app")
-        .then_verdict(Verdict::Forced);
+        .then_verdict(TerminationVerdict::Forced);
 }
 
 /// [TR-17]: connections that nobody accepted yet are waited for, but for no more than a second.
@@ -191,7 +195,7 @@ fn a_failed_cut_opens_the_barrier_at_its_cap() {
         .told()
         .then_at(secs(5), "TERM to app")
         .then_released_by("Deadline")
-        .then_verdict(Verdict::Hurried)
+        .then_verdict(TerminationVerdict::Hurried)
         .then_events(1, "DrainDeadline", "No evidence after 5s that new connections go elsewhere: the kernel said no");
 }
 
@@ -220,7 +224,7 @@ fn an_unrouted_pod_does_not_wait() {
         .then_never("divert new connections")
         .then_no_event("DrainStarted")
         .then_released_by("NotSelected")
-        .then_verdict(Verdict::Clean);
+        .then_verdict(TerminationVerdict::Clean);
     // It may ask to be watched nevertheless.
     given_pod()
         .container("app", exits_on_term(secs(1)))
@@ -314,7 +318,7 @@ fn the_last_endpoint_serves_until_it_is_replaced() {
         .then_at(secs(8), "divert new connections")
         .then_at(millis(8_007), "TERM to app")
         .then_released_by("LocalCut")
-        .then_verdict(Verdict::Clean);
+        .then_verdict(TerminationVerdict::Clean);
 }
 
 /// [TR-30]: a replacement that never comes is waited for as long as the grace allows.
@@ -410,12 +414,12 @@ fn a_last_endpoint_decides_again_when_its_world_changes() {
         .told()
         .then_at(secs(20), "TERM to app")
         .then_released_by("Deadline")
-        .then_verdict(Verdict::Hurried);
+        .then_verdict(TerminationVerdict::Hurried);
 }
 
 /// Nobody is held for the sake of a main container that is gone: what is left has no traffic.
 #[test]
-fn nobody_is_held_once_the_mains_are_gone() {
+fn barrier_opens_once_the_main_containers_are_gone() {
     let mains_end = |routes| {
         given_pod()
             .sidecar("proxy", exits_on_term(secs(1)))
@@ -428,7 +432,7 @@ fn nobody_is_held_once_the_mains_are_gone() {
             .then_at(secs(3), "TERM to proxy")
             .then_released_by("NotServing")
             .then_no_event("DrainDeadline")
-            .then_verdict(Verdict::Clean)
+            .then_verdict(TerminationVerdict::Clean)
     };
     mains_end(ALONE).then_never("divert new connections");
     mains_end(SHARED).then_times(1, "divert new connections");
@@ -537,7 +541,7 @@ fn open_connections_are_waited_for() {
              1201.502    -> finish
             ",
         )
-        .then_verdict(Verdict::Clean);
+        .then_verdict(TerminationVerdict::Clean);
 }
 
 /// [TR-49]: one that never ends is waited for until the budget is spent.
@@ -555,7 +559,7 @@ fn a_connection_that_never_ends_is_waited_for_until_the_budget_is_spent() {
 
 /// [TR-50]: an empty room costs nothing; one that fills up again within half a second is not empty.
 #[test]
-fn an_empty_room_leaves_at_once() {
+fn pod_without_open_connections_leaves_at_once() {
     room(Some(0), DrainSpec::default()).when_deleted(secs(1860)).told().then_at(millis(508), "TERM to app");
     room(Some(0), DrainSpec::default())
         .when_deleted(secs(1860))
@@ -576,7 +580,7 @@ fn a_budget_is_never_longer_than_the_grace_allows() {
         .when_deleted(secs(30))
         .told()
         .then_at(secs(20), "TERM to app")
-        .then_verdict(Verdict::Hurried);
+        .then_verdict(TerminationVerdict::Hurried);
 }
 
 /// [TR-52]: the drain signal is sent once, after the cut and before the stop signal.
@@ -607,7 +611,7 @@ fn the_application_ends_its_drain() {
         .told()
         .then_never("TERM to app")
         .then_phase(PodPhase::Succeeded)
-        .then_verdict(Verdict::Clean)
+        .then_verdict(TerminationVerdict::Clean)
         .then_finished_by(millis(40_010));
 }
 

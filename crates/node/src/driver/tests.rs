@@ -20,9 +20,9 @@ use tempfile::TempDir;
 use tokio::sync::Notify;
 
 use super::*;
+use crate::effects::{Tools, lock};
 use crate::events::Recorder;
 use crate::files::Files;
-use crate::hands::{Tools, lock};
 use crate::heartbeat::HealthBoard;
 use crate::machine::Machine;
 use crate::manifest::Manifests;
@@ -319,6 +319,7 @@ impl Stage {
             host_ip: "192.0.2.1".to_owned(),
             pod_pids_max: None,
             allowed_sysctls: AllowedSysctls::default(),
+            traffic: std::sync::Arc::new(crate::NoTraffic),
         });
         let pod: Pod = serde_json::from_value(json!({
             "metadata": { "name": "p", "namespace": "default", "uid": uid },
@@ -330,8 +331,8 @@ impl Stage {
         let worker = PodWorker::new(pod_spec(&pod).unwrap());
         let facts = Arc::new(Mutex::new(Facts { pod, ..Facts::default() }));
         let (inbox, told) = mpsc::channel(16);
-        let hands = Hands::new(tools, facts, inbox.clone());
-        let (driver, progress) = Driver::new(uid.to_owned(), worker, told, (journal, Memory::default()), hands);
+        let executor = EffectExecutor::new(tools, facts, inbox.clone());
+        let (driver, progress) = Driver::new(uid.to_owned(), worker, told, (journal, PodJournal::default()), executor);
         let driver = tokio::spawn(driver.run());
         Self { runtime, inbox, progress, events, driver, _helpers: helpers, _dir: dir }
     }
@@ -366,8 +367,8 @@ fn app() -> Instance {
 }
 
 /// What is meant to be in memory is on disk here: nothing is mounted.
-fn in_memory(dir: &Path) -> crate::memory::Memory {
-    crate::memory::Memory::of_dir(&dir.join("memory")).unwrap()
+fn in_memory(dir: &Path) -> crate::memory_volumes::MemoryVolumes {
+    crate::memory_volumes::MemoryVolumes::of_dir(&dir.join("memory")).unwrap()
 }
 
 fn config(dir: &Path) -> NodeConfig {
@@ -388,6 +389,7 @@ fn config(dir: &Path) -> NodeConfig {
         machine: Machine::read().unwrap(),
         memory: in_memory(dir),
         files: Files::Threads,
+        traffic: std::sync::Arc::new(crate::NoTraffic),
         takes_on_pods: true,
     }
 }

@@ -1,9 +1,9 @@
-//! Whether there is room for a pod: it begins, waits until somebody who is leaving is gone, or is turned away. For a pod
-//! that the node cannot do without others have to give way (node-termination 9.6).
+//! Admission by resources: a pod begins, waits until terminating pods are gone, or is rejected. A critical pod preempts others
+//! (node-termination 9.6).
 //!
-//! Whoever waits has a driver that was not begun, and holds its place in the line: nobody who comes later and matters no
-//! more is given what it waits for. Nothing of this needs to be remembered: after a restart the API, or a file, asks for it
-//! again, and those who give way go on leaving.
+//! A waiting pod has a driver that was not begun, and keeps its position in the queue: a later pod of no higher priority does not get
+//! the resources it waits for. Nothing of this is stored: after a restart the API or a manifest asks for the pod again, and preempted
+//! pods continue to terminate.
 
 use std::collections::BTreeSet;
 
@@ -14,25 +14,25 @@ use tracing::{debug, info};
 
 use super::placement::Placed;
 use super::{Handle, Mode, Pods};
-use crate::hands::lock;
-use crate::room::{self, Missing, Promise, Room, Tenant};
+use crate::effects::lock;
+use crate::node_resources::{self, NodeResources, PreemptionCandidate, QosClass, ResourceShortage};
 
-/// Who waits for room, and who may give it.
-pub(super) struct Line {
+/// The pods that wait for resources.
+pub(super) struct AdmissionQueue {
     /// What the node has to give.
-    capacity: Room,
-    /// Who waits: the most important first, of equals who came first.
+    capacity: NodeResources,
+    /// Waiting pods by priority, then by arrival.
     waiting: Vec<String>,
-    /// Whose change of resources waits for room.
+    /// Pods whose resize waits for resources.
     pub(super) deferred: BTreeSet<String>,
-    /// One task for each pod that has room while somebody waits; it ends when the pod needs its room no more.
+    /// While pods wait: one task for each pod that holds resources, which ends when the pod needs them no more.
     freed: JoinSet<String>,
-    /// Whose tasks those are.
+    /// The pods of these tasks.
     watched: BTreeSet<String>,
 }
 
-impl Line {
-    pub(super) fn new(capacity: Room) -> Self {
+impl AdmissionQueue {
+    pub(super) fn new(capacity: NodeResources) -> Self {
         Self {
             capacity,
             waiting: Vec::new(),
@@ -42,7 +42,7 @@ impl Line {
         }
     }
 
-    /// Somebody needs its room no more. Never if nobody waits for that.
+    /// The next pod that frees its resources. Pending for ever if no pod waits.
     pub(super) async fn freed(&mut self) -> String {
         match self.freed.join_next().await {
             Some(Ok(uid)) => uid,
@@ -56,90 +56,90 @@ impl Line {
     }
 
     /// What the node has to give.
-    pub(super) fn capacity(&self) -> Room {
+    pub(super) fn capacity(&self) -> NodeResources {
         self.capacity
     }
 
-    /// Who waits before this pod.
+    /// The pods that wait before this one.
     fn ahead(&self, uid: &str) -> Vec<String> {
         self.waiting.iter().take_while(|other| *other != uid).cloned().collect()
     }
 }
 
-/// What becomes of a pod that wants to begin.
-enum Verdict {
+/// The decision about a pod that wants to begin.
+enum AdmissionDecision {
     Begins,
-    /// When those who leave are gone, there is room.
-    Waits(Missing),
-    /// And with these gone, too.
-    Displaces(Missing, Vec<Tenant>),
-    TurnedAway(Missing),
+    /// It fits when the terminating pods are gone.
+    Waits(ResourceShortage),
+    /// It fits when these are preempted, too.
+    Displaces(ResourceShortage, Vec<PreemptionCandidate>),
+    TurnedAway(ResourceShortage),
 }
 
 impl<R: Runtime> Pods<R> {
-    /// Begins a pod that has not begun, if there is room for it.
-    pub(super) async fn seek_room(&mut self, uid: &str) {
-        if !self.line.waiting.iter().any(|waiting| waiting == uid) {
-            self.stand_in_line(uid);
+    /// Begins a pod that has not begun, if it fits.
+    pub(super) async fn check_resources(&mut self, uid: &str) {
+        if !self.admission_queue.waiting.iter().any(|waiting| waiting == uid) {
+            self.enqueue(uid);
         }
         self.settle(uid).await;
-        self.watch_over_room();
+        self.watch_for_freed_resources();
     }
 
-    /// The node does not go down after all: whoever waited, and was not turned away meanwhile, waits again.
-    pub(super) async fn seek_room_again(&mut self) {
+    /// The shutdown was called off: pods that waited and were not rejected meanwhile wait again.
+    pub(super) async fn recheck_waiting_pods(&mut self) {
         // One of whom it is not known yet whether it may be here comes by itself when it is.
         let may_come = |handle: &Handle| waits(handle) && handle.placed != Placed::Asked;
         let waiting: Vec<String> =
             self.drivers.iter().filter(|(_, handle)| may_come(handle)).map(|(uid, _)| uid.clone()).collect();
         for uid in waiting {
-            self.seek_room(&uid).await;
+            self.check_resources(&uid).await;
         }
     }
 
-    fn stand_in_line(&mut self, uid: &str) {
+    fn enqueue(&mut self, uid: &str) {
         let importance = |uid: &String| self.drivers.get(uid).map_or(0, |handle| handle.importance);
         let own = importance(&uid.to_owned());
-        let at = self.line.waiting.iter().position(|other| importance(other) < own);
-        self.line.waiting.insert(at.unwrap_or(self.line.waiting.len()), uid.to_owned());
+        let at = self.admission_queue.waiting.iter().position(|other| importance(other) < own);
+        self.admission_queue.waiting.insert(at.unwrap_or(self.admission_queue.waiting.len()), uid.to_owned());
     }
 
-    /// Somebody needs its room no more: those who wait look again, in their order.
-    pub(super) async fn room_freed(&mut self, freed: &str) {
-        self.line.watched.remove(freed);
-        self.look_for_room().await;
-        self.watch_over_room();
+    /// A pod freed its resources: decides again about the waiting pods, in their order.
+    pub(super) async fn resources_freed(&mut self, freed: &str) {
+        self.admission_queue.watched.remove(freed);
+        self.retry_waiting_pods().await;
+        self.watch_for_freed_resources();
     }
 
-    /// There is more room than before, as somebody left or needs less.
-    pub(super) async fn look_for_room(&mut self) {
-        for uid in self.line.waiting.clone() {
+    /// Resources were freed, by an ended or resized pod: decides again about the waiting pods.
+    pub(super) async fn retry_waiting_pods(&mut self) {
+        for uid in self.admission_queue.waiting.clone() {
             self.settle(&uid).await;
         }
         self.resize_deferred().await;
     }
 
-    /// Decides about one who waits.
+    /// Decides about one waiting pod.
     async fn settle(&mut self, uid: &str) {
         if self.mode != Mode::Open || !self.drivers.get(uid).is_some_and(waits) {
-            return self.line.waiting.retain(|waiting| waiting != uid);
+            return self.admission_queue.waiting.retain(|waiting| waiting != uid);
         }
-        let verdict = self.judge(uid);
+        let decision = self.decide_admission(uid);
         let Some(handle) = self.drivers.get_mut(uid) else { return };
-        let input = match verdict {
-            Verdict::Begins => Input::Begin,
-            Verdict::TurnedAway(missing) => {
-                let (reason, message) = missing.words();
-                info!(uid, message, "a pod is turned away");
+        let input = match decision {
+            AdmissionDecision::Begins => Input::Begin,
+            AdmissionDecision::TurnedAway(missing) => {
+                let (reason, message) = missing.reason_and_message();
+                info!(uid, message, "pod rejected");
                 Input::Rejected { reason, message }
             }
-            Verdict::Waits(missing) => return self.tell_waiting(uid, &missing),
-            Verdict::Displaces(missing, victims) => {
-                self.tell_waiting(uid, &missing);
+            AdmissionDecision::Waits(missing) => return self.report_waiting(uid, &missing),
+            AdmissionDecision::Displaces(missing, victims) => {
+                self.report_waiting(uid, &missing);
                 for victim in victims {
-                    info!(uid = victim.uid, critical = uid, "a pod gives way to a critical one");
+                    info!(uid = victim.uid, critical = uid, "preempting a pod for a critical one");
                     let Some(handle) = self.drivers.get_mut(&victim.uid) else { continue };
-                    handle.gives_way = true;
+                    handle.preempted = true;
                     let kill = Input::KillRequested { cause: KillCause::Preempted, grace: None };
                     let _ = handle.inbox.send(kill).await;
                 }
@@ -148,62 +148,66 @@ impl<R: Runtime> Pods<R> {
         };
         handle.begun = true;
         let _ = handle.inbox.send(input).await;
-        self.line.waiting.retain(|waiting| waiting != uid);
+        self.admission_queue.waiting.retain(|waiting| waiting != uid);
     }
 
-    fn judge(&self, uid: &str) -> Verdict {
-        let Some(own) = self.drivers.get(uid) else { return Verdict::Begins };
-        let ahead = self.line.ahead(uid);
+    fn decide_admission(&self, uid: &str) -> AdmissionDecision {
+        let Some(own) = self.drivers.get(uid) else { return AdmissionDecision::Begins };
+        let ahead = self.admission_queue.ahead(uid);
         let waiting = ahead.iter().filter_map(|uid| self.drivers.get(uid)).filter(|handle| waits(handle));
-        let promised = waiting.map(|handle| handle.asks);
-        let (mut staying, mut leaving) = (promised.fold(Room::default(), Room::plus), Room::default());
-        let mut tenants = Vec::new();
-        for (other, handle) in self.drivers.iter().filter(|(other, handle)| *other != uid && has_room(handle)) {
+        let reserved = waiting.map(|handle| handle.asks);
+        let (mut staying, mut leaving) =
+            (reserved.fold(NodeResources::default(), NodeResources::plus), NodeResources::default());
+        let mut candidates = Vec::new();
+        for (other, handle) in self.drivers.iter().filter(|(other, handle)| *other != uid && holds_resources(handle)) {
             if is_leaving(handle) {
                 leaving = leaving.plus(handle.asks);
                 continue;
             }
             staying = staying.plus(handle.asks);
             if handle.importance < own.importance {
-                let promise = Promise::to(&lock(&handle.entry.facts).pod);
-                tenants.push(Tenant { uid: other.clone(), promise, asks: handle.asks });
+                let qos_class = QosClass::of(&lock(&handle.entry.facts).pod);
+                candidates.push(PreemptionCandidate { uid: other.clone(), qos_class, asks: handle.asks });
             }
         }
-        let capacity = self.line.capacity;
+        let capacity = self.admission_queue.capacity;
         let missing = capacity.missing(staying.plus(leaving), own.asks);
         if missing.is_nothing() {
-            return Verdict::Begins;
+            return AdmissionDecision::Begins;
         }
         let for_good = capacity.missing(staying, own.asks);
         if for_good.is_nothing() {
-            return Verdict::Waits(missing);
+            return AdmissionDecision::Waits(missing);
         }
-        let victims = room::is_critical(own.importance).then(|| room::victims(&for_good, tenants)).flatten();
-        victims.map_or(Verdict::TurnedAway(for_good), |victims| Verdict::Displaces(missing, victims))
+        let victims = node_resources::is_critical(own.importance)
+            .then(|| node_resources::victims(&for_good, candidates))
+            .flatten();
+        victims
+            .map_or(AdmissionDecision::TurnedAway(for_good), |victims| AdmissionDecision::Displaces(missing, victims))
     }
 
-    /// People are told once what a pod waits for.
-    fn tell_waiting(&mut self, uid: &str, missing: &Missing) {
-        let Some(handle) = self.drivers.get_mut(uid).filter(|handle| !handle.told_to_wait) else { return };
-        handle.told_to_wait = true;
-        let message = format!("Waiting until others have left: {}", missing.words().1);
-        debug!(uid, message, "a pod waits for room");
+    /// Records once what a pod waits for.
+    fn report_waiting(&mut self, uid: &str, missing: &ResourceShortage) {
+        let Some(handle) = self.drivers.get_mut(uid).filter(|handle| !handle.waiting_recorded) else { return };
+        handle.waiting_recorded = true;
+        let message = format!("Waiting until others have left: {}", missing.reason_and_message().1);
+        debug!(uid, message, "pod waits for resources");
         self.tools.recorder.record(&lock(&handle.entry.facts).pod, Event::pod_normal("WaitingForRoom", message));
     }
 
-    /// While somebody waits, everybody who leaves is noticed.
-    pub(super) fn watch_over_room(&mut self) {
-        if self.line.waiting.is_empty() && self.line.deferred.is_empty() {
-            self.line.freed.abort_all();
-            (self.line.freed, self.line.watched) = (JoinSet::new(), BTreeSet::new());
+    /// While pods wait, watches for pods that free their resources.
+    pub(super) fn watch_for_freed_resources(&mut self) {
+        if self.admission_queue.waiting.is_empty() && self.admission_queue.deferred.is_empty() {
+            self.admission_queue.freed.abort_all();
+            (self.admission_queue.freed, self.admission_queue.watched) = (JoinSet::new(), BTreeSet::new());
             return;
         }
-        for (uid, handle) in self.drivers.iter().filter(|(_, handle)| has_room(handle)) {
-            if self.line.watched.insert(uid.clone()) {
+        for (uid, handle) in self.drivers.iter().filter(|(_, handle)| holds_resources(handle)) {
+            if self.admission_queue.watched.insert(uid.clone()) {
                 let (uid, mut progress) = (uid.clone(), handle.entry.progress.clone());
-                self.line.freed.spawn(async move {
+                self.admission_queue.freed.spawn(async move {
                     // A driver that has ended needs nothing either.
-                    let _ = progress.wait_for(|progress| progress.needs_nothing()).await;
+                    let _ = progress.wait_for(|progress| progress.has_freed_resources()).await;
                     uid
                 });
             }
@@ -211,10 +215,10 @@ impl<R: Runtime> Pods<R> {
     }
 }
 
-/// Whether a pod takes room: it has begun, and something of it may still run. What was never begun but only has to go
+/// Whether a pod holds resources: it has begun, and something of it may still run. What was never begun but only has to go
 /// may have left something running, too.
-pub(super) fn has_room(handle: &Handle) -> bool {
-    (handle.begun || is_leaving(handle)) && !handle.entry.progress.borrow().needs_nothing()
+pub(super) fn holds_resources(handle: &Handle) -> bool {
+    (handle.begun || is_leaving(handle)) && !handle.entry.progress.borrow().has_freed_resources()
 }
 
 /// Whether a pod may still begin.
@@ -223,13 +227,13 @@ pub(super) fn waits(handle: &Handle) -> bool {
 }
 
 pub(super) fn is_leaving(handle: &Handle) -> bool {
-    let asked = handle.told.is_some() || handle.object_gone || handle.unwanted || handle.gives_way;
+    let asked = handle.told.is_some() || handle.object_gone || handle.unwanted || handle.preempted;
     asked || handle.entry.progress.borrow().deadline.is_some()
 }
 
 impl crate::driver::Progress {
-    /// No process of the pod remains, and none will come: others may have its room.
-    pub(super) fn needs_nothing(&self) -> bool {
+    /// No process of the pod remains, and none will start: its resources are free.
+    pub(super) fn has_freed_resources(&self) -> bool {
         // A phase that somebody else has written says nothing of what still runs.
         let runs = |container: &ContainerStatus| matches!(container.state, ContainerState::Running { .. });
         let is_over = matches!(self.status.phase, PodPhase::Succeeded | PodPhase::Failed);

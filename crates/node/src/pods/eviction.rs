@@ -6,7 +6,7 @@ use runtime_api::Runtime;
 use tracing::info;
 
 use super::Pods;
-use crate::hands::lock;
+use crate::effects::lock;
 use crate::pressure::Eviction;
 use crate::sysctls::FORBIDDEN;
 use crate::translate::pod_spec::seconds;
@@ -29,17 +29,17 @@ impl<R: Runtime> Pods<R> {
     }
 
     /// Turns a new pod away that asks for what it may not have.
-    pub(super) async fn guard_the_node(&mut self, uid: &str, pod: &Pod) {
+    pub(super) async fn reject_forbidden_sysctls(&mut self, uid: &str, pod: &Pod) {
         let Some(message) = self.tools.allowed_sysctls.refusal(pod) else { return };
         let Some(handle) = self.drivers.get_mut(uid) else { return };
         handle.begun = true;
-        info!(uid, message, "a pod is turned away");
+        info!(uid, message, "pod rejected");
         let _ = handle.inbox.send(Input::Rejected { reason: FORBIDDEN.to_owned(), message }).await;
     }
 
     /// Turns a new pod away that would make worse what the node is short of, or asks for what it may not have.
-    pub(super) async fn spare_the_node(&mut self, uid: &str, pod: &Pod) {
-        self.guard_the_node(uid, pod).await;
+    pub(super) async fn check_pressure(&mut self, uid: &str, pod: &Pod) {
+        self.reject_forbidden_sysctls(uid, pod).await;
         if self.drivers.get(uid).is_none_or(|handle| handle.begun) {
             return;
         }

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_sight_comes_after_what_is_left() {
+    fn pod_seen_last_follows_its_orphan() {
         let mut orphans = Orphans::default();
         assert_eq!(orphans.unless_waiting("u", pod("known")), Some(pod("known")), "nobody has to go first");
         orphans.found("u");
@@ -70,7 +70,7 @@ mod tests {
 
     /// Whether that was seen, or found in a list after the watch had a gap.
     #[test]
-    fn nobody_comes_for_an_object_that_is_gone() {
+    fn orphan_without_an_api_object_has_no_successor() {
         let mut orphans = Orphans::default();
         for uid in ["seen", "found", "other"] {
             orphans.found(uid);

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use api::placement::{self, NOT_WANTED, Place};
+use api::placement::{self, NOT_WANTED, NodeLabels};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::Api;
 use lifecycle::Input;
@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use super::Pods;
 use super::admission::waits;
-use crate::hands::lock;
+use crate::effects::lock;
 
 /// How often the node's labels are asked for before a pod is taken at its word.
 const TRIES: u32 = 3;
@@ -36,7 +36,7 @@ pub(super) enum Placed {
 
 impl<R: Runtime> Pods<R> {
     /// Whether a pod has to wait until it is known that it may be here.
-    pub(super) fn looks_around(&mut self, uid: &str, pod: &Pod) -> bool {
+    pub(super) fn check_affinity(&mut self, uid: &str, pod: &Pod) -> bool {
         let Some(handle) = self.drivers.get_mut(uid) else { return false };
         // What a file asks for is for this node.
         let is_particular = pod.spec.as_ref().is_some_and(placement::is_particular) && handle.full_name.is_none();
@@ -64,7 +64,7 @@ impl<R: Runtime> Pods<R> {
             let pod = lock(&handle.entry.facts).pod.clone();
             return self.admit(&uid, &pod).await;
         }
-        info!(uid, "a pod is turned away: it wants another node");
+        info!(uid, "pod rejected: node affinity does not match");
         handle.begun = true;
         let (reason, message) = ("NodeAffinity".to_owned(), format!("Predicate NodeAffinity failed: {NOT_WANTED}"));
         let _ = handle.inbox.send(Input::Rejected { reason, message }).await;
@@ -77,7 +77,7 @@ async fn is_wanted(nodes: Api<Node>, name: &str, pod: &Pod) -> bool {
             Ok(Ok(node)) => {
                 let labels = node.metadata.labels.unwrap_or_default();
                 let spec = pod.spec.clone().unwrap_or_default();
-                let place = Place { name, labels: &labels };
+                let place = NodeLabels { name, labels: &labels };
                 return placement::wants(&spec.node_selector.unwrap_or_default(), spec.affinity.as_ref(), place);
             }
             Ok(Err(error)) => warn!(%error, "cannot look up the node's labels"),

@@ -14,11 +14,11 @@ use timeline::{Life, Record};
 use tracing::{info, warn};
 
 use super::Pods;
-use crate::driver::Memory;
+use crate::driver::PodJournal;
+use crate::effects::{error_chain, instance};
 use crate::flaws::{self, Flaw};
-use crate::hands::{instance, words};
-use crate::last_words::last_words;
 use crate::statics;
+use crate::termination_message::termination_message;
 use crate::translate::report::runtime_report;
 use crate::translate::status::Facts;
 
@@ -37,7 +37,7 @@ impl<R: Runtime> Pods<R> {
             self.resume(life, report, rebooted, false).await;
         }
         for (uid, report) in reports {
-            warn!(uid, "a sandbox that nobody remembers is ended");
+            warn!(uid, "ending an orphan sandbox");
             let life = unknown_life(&report, boot_id, self.tools.clock.now());
             drop(self.journal.append(Record::Adopted {
                 uid,
@@ -63,7 +63,7 @@ impl<R: Runtime> Pods<R> {
     /// Logs first: what is left after a crash is found by its manifest.
     async fn forget_files(&self, uid: &str) {
         if let Err(error) = self.tools.runtime.forget_logs(&PodUid(uid.to_owned())).await {
-            warn!(uid, error = words(&error), "the pod's logs could not be removed");
+            warn!(uid, error = error_chain(&error), "the pod's logs could not be removed");
         }
         if let Err(error) = self.tools.manifests.forget(uid).await {
             warn!(uid, %error, "the pod's files could not be removed");
@@ -103,12 +103,12 @@ impl<R: Runtime> Pods<R> {
             }
             if let Some(exit) = &container.exit
                 && let Some(words) =
-                    last_words(&*self.tools.runtime, &facts.pod, &container.id, exit, &self.tools.files).await
+                    termination_message(&*self.tools.runtime, &facts.pod, &container.id, exit, &self.tools.files).await
             {
-                facts.last_words.insert(instance(&container.id), words);
+                facts.termination_messages.insert(instance(&container.id), words);
             }
         }
-        info!(uid, pod = life.name, steps = life.steps.len(), "a pod's life goes on");
+        info!(uid, pod = life.name, steps = life.steps.len(), "pod recovered from the journal");
         let had_begun = worker.has_begun();
         let begun = orphan || had_begun;
         let is_static = statics::is_static(&facts.pod);
@@ -121,8 +121,8 @@ impl<R: Runtime> Pods<R> {
             false => first.extend([report].into_iter().chain(kill)),
             true => first.extend(kill.into_iter().chain([report])),
         }
-        let memory = Memory { start, steps: life.steps.len() };
-        self.begin(&uid, worker, facts, begun, first, memory);
+        let pod_journal = PodJournal { start, steps: life.steps.len() };
+        self.begin(&uid, worker, facts, begun, first, pod_journal);
         if orphan && let Some(handle) = self.drivers.get_mut(&uid) {
             handle.unwanted = true;
             self.orphans.found(&uid);

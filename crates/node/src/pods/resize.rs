@@ -6,30 +6,30 @@ use runtime_api::Runtime;
 use tracing::{info, warn};
 
 use super::Pods;
-use super::admission::{has_room, is_leaving, waits};
-use crate::hands::lock;
-use crate::room::Room;
+use super::admission::{holds_resources, is_leaving, waits};
+use crate::effects::lock;
+use crate::node_resources::NodeResources;
 use crate::translate::resize::{Pending, message};
 
 impl<R: Runtime> Pods<R> {
     /// Looks at what a pod asks for by now. Whoever gives something back may make room for others.
     pub(super) async fn resize(&mut self, uid: &str) {
-        if self.judge_resize(uid).await {
-            self.look_for_room().await;
+        if self.decide_resize(uid).await {
+            self.retry_waiting_pods().await;
         }
     }
 
     /// Somebody needs less than before: whoever waits for that looks again.
     pub(super) async fn resize_deferred(&mut self) {
-        for uid in self.line.deferred.clone() {
-            self.judge_resize(&uid).await;
+        for uid in self.admission_queue.deferred.clone() {
+            self.decide_resize(&uid).await;
         }
-        self.watch_over_room();
+        self.watch_for_freed_resources();
     }
 
     /// Tells whether room was given back, or the pod waits for some.
-    async fn judge_resize(&mut self, uid: &str) -> bool {
-        let was_deferred = self.line.deferred.remove(uid);
+    async fn decide_resize(&mut self, uid: &str) -> bool {
+        let was_deferred = self.admission_queue.deferred.remove(uid);
         let Some(handle) = self.drivers.get(uid) else { return was_deferred };
         let pod = {
             let mut facts = lock(&handle.entry.facts);
@@ -44,7 +44,7 @@ impl<R: Runtime> Pods<R> {
         if is_leaving(handle) || handle.full_name.is_some() {
             return was_deferred;
         }
-        let (asks, had) = (Room::of_pod(&pod), handle.asks);
+        let (asks, had) = (NodeResources::of_pod(&pod), handle.asks);
         let generation = pod.metadata.generation.unwrap_or_default();
         let pending = match self.refusal(uid, asks) {
             None => match self.tools.manifests.keep(uid, &pod).await {
@@ -87,24 +87,24 @@ impl<R: Runtime> Pods<R> {
         handle.entry.flush.refresh();
         match pending {
             None => was_deferred || !had.is_within(asks),
-            Some(Pending { reason: "Deferred", .. }) => self.line.deferred.insert(uid.to_owned()),
+            Some(Pending { reason: "Deferred", .. }) => self.admission_queue.deferred.insert(uid.to_owned()),
             Some(_) => was_deferred,
         }
     }
 
     /// Why a pod cannot have this instead of what it has. Who asks for nothing more gets it, however full the node is.
-    fn refusal(&self, uid: &str, asks: Room) -> Option<(&'static str, String)> {
+    fn refusal(&self, uid: &str, asks: NodeResources) -> Option<(&'static str, String)> {
         // One that has not begun asks for all of it when it does.
         let own = self.drivers.get(uid).filter(|own| own.begun)?;
-        let counts = |handle: &super::Handle| has_room(handle) || waits(handle);
+        let counts = |handle: &super::Handle| holds_resources(handle) || waits(handle);
         let others = self.drivers.iter().filter(|(other, handle)| *other != uid && counts(handle));
-        let used = others.fold(Room::default(), |sum, (_, handle)| sum.plus(handle.asks));
-        let capacity = self.line.capacity();
-        let (now, ever) = (capacity.missing(used, asks), capacity.missing(Room::default(), asks));
+        let used = others.fold(NodeResources::default(), |sum, (_, handle)| sum.plus(handle.asks));
+        let capacity = self.admission_queue.capacity();
+        let (now, ever) = (capacity.missing(used, asks), capacity.missing(NodeResources::default(), asks));
         if asks.is_within(own.asks) || now.is_nothing() {
             return None;
         }
         let reason = if ever.is_nothing() { "Deferred" } else { "Infeasible" };
-        Some((reason, now.words().1))
+        Some((reason, now.reason_and_message().1))
     }
 }

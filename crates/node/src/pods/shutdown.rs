@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Preconditions};
 use lifecycle::shutdown::REJECTION;
-use lifecycle::{EventKind, Input, KillCause, Leaver, PriorityBudget, Shutdown, ShutdownBudgets, ShutdownStep};
+use lifecycle::{EventKind, Input, KillCause, LeavingPod, PriorityBudget, Shutdown, ShutdownBudgets, ShutdownStep};
 use runtime_api::Runtime;
 use timeline::Clock;
 use tokio::sync::{mpsc, oneshot};
@@ -14,8 +14,8 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::{Mode, PodEntry, Pods};
+use crate::effects::lock;
 use crate::flaws::{self, Flaw};
-use crate::hands::lock;
 use crate::publisher::Flush;
 use crate::translate::pod_spec::seconds;
 
@@ -29,9 +29,9 @@ const DELETE: Duration = Duration::from_secs(2);
 const ENDLESS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 const CRITICAL: i32 = lifecycle::eviction::CRITICAL;
 
-/// How much time pods have when the node goes down.
+/// How much time pods have when the node shuts down.
 #[derive(Clone, Debug)]
-pub enum Farewell {
+pub enum ShutdownGrace {
     /// All that they ask for.
     FullGrace,
     /// What the machine can wait.
@@ -92,7 +92,7 @@ pub(super) async fn next(stopping: &mut Option<Stopping>, clock: &Clock) -> Stop
 
 impl<R: Runtime> Pods<R> {
     /// Begins to go down. A shutdown that is already under way goes on as it is; whoever asks again hears of it.
-    pub(super) async fn shut_down(&mut self, farewell: Farewell, news: mpsc::UnboundedSender<ShutdownNews>) {
+    pub(super) async fn shut_down(&mut self, shutdown_grace: ShutdownGrace, news: mpsc::UnboundedSender<ShutdownNews>) {
         if let Some(stopping) = &mut self.stopping {
             stopping.news = news;
             return stopping.tell();
@@ -111,10 +111,10 @@ impl<R: Runtime> Pods<R> {
             .map(|entry| (entry.uid.0.clone(), entry.clone()))
             .collect();
         let leavers = here.iter().map(|(uid, entry)| leaver(uid, &lock(&entry.facts).pod)).collect();
-        let full_grace = matches!(farewell, Farewell::FullGrace);
-        let budgets = match farewell {
-            Farewell::Within(budgets) => budgets,
-            Farewell::FullGrace => {
+        let full_grace = matches!(shutdown_grace, ShutdownGrace::FullGrace);
+        let budgets = match shutdown_grace {
+            ShutdownGrace::Within(budgets) => budgets,
+            ShutdownGrace::FullGrace => {
                 let group = |priority| PriorityBudget { priority, budget: ENDLESS };
                 ShutdownBudgets::from_groups(vec![group(0), group(CRITICAL)]).expect("there is all the time")
             }
@@ -221,8 +221,8 @@ impl<R: Runtime> Pods<R> {
         for uid in &stopping.asked {
             self.begin_anew(uid).await;
         }
-        self.begin_what_waited().await;
-        self.seek_room_again().await;
+        self.begin_waiting_static_pods().await;
+        self.recheck_waiting_pods().await;
         for waiting in stopping.called_off {
             let _ = waiting.send(());
         }
@@ -259,7 +259,7 @@ impl<R: Runtime> Pods<R> {
     pub(super) async fn turn_away(&mut self, uid: &str) {
         let Some(handle) = self.drivers.get_mut(uid) else { return };
         handle.begun = true;
-        info!(uid, "a pod is turned away: the node is going down");
+        info!(uid, "pod rejected: the node is shutting down");
         let (reason, message) = (REJECTION.0.to_owned(), REJECTION.1.to_owned());
         let _ = handle.inbox.send(Input::Rejected { reason, message }).await;
     }
@@ -279,10 +279,10 @@ fn name(entry: &PodEntry) -> String {
     format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
-fn leaver(uid: &str, pod: &Pod) -> Leaver {
+fn leaver(uid: &str, pod: &Pod) -> LeavingPod {
     let spec = pod.spec.as_ref();
     let owners = pod.metadata.owner_references.iter().flatten();
-    Leaver {
+    LeavingPod {
         uid: uid.to_owned(),
         priority: spec.and_then(|spec| spec.priority).filter(|_| !flaws::has(Flaw::IgnoresPriority)).unwrap_or(0),
         grace: seconds(spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30)),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_being_deleted_is_not_deleted_again() {
+    fn controlled_pod_already_being_deleted_is_not_deleted_by_a_shutdown() {
         let owner = OwnerReference { controller: Some(true), ..OwnerReference::default() };
         let metadata = ObjectMeta { owner_references: Some(vec![owner]), ..ObjectMeta::default() };
         let mut pod = Pod { metadata, ..Pod::default() };

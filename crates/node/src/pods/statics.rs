@@ -12,10 +12,10 @@ use timeline::Life;
 use tracing::{debug, info, warn};
 
 use super::{Mode, Pods};
+use crate::effects::lock;
 use crate::flaws::{self, Flaw};
-use crate::hands::lock;
-use crate::room::Room;
-use crate::statics::{Wanted, full_name, is_static, mirror};
+use crate::node_resources::NodeResources;
+use crate::statics::{ManifestPods, full_name, is_static, mirror};
 use crate::translate::pod_spec::spec_changes;
 
 impl<R: Runtime> Pods<R> {
@@ -26,7 +26,7 @@ impl<R: Runtime> Pods<R> {
     }
 
     /// These are the pods that the files ask for, and no others.
-    pub async fn want(&mut self, Wanted(pods): Wanted) {
+    pub async fn want(&mut self, ManifestPods(pods): ManifestPods) {
         let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
         let wanted: BTreeSet<String> = pods.iter().map(uid).collect();
         let running = self.drivers.iter().filter(|(_, h)| !h.unwanted);
@@ -48,7 +48,7 @@ impl<R: Runtime> Pods<R> {
         if let Some(handle) = self.drivers.get_mut(uid)
             && !handle.unwanted
         {
-            info!(uid, name, "a static pod is not wanted any more");
+            info!(uid, name, "static pod manifest removed; ending the pod");
             handle.unwanted = true;
             let cause = KillCause::ConfigRemoved;
             let _ = handle.inbox.send(Input::KillRequested { cause, grace: None }).await;
@@ -83,13 +83,13 @@ impl<R: Runtime> Pods<R> {
             return;
         }
         if self.adopt(&uid, &pod).await {
-            self.guard_the_node(&uid, &pod).await;
-            self.seek_room(&uid).await;
+            self.reject_forbidden_sysctls(&uid, &pod).await;
+            self.check_resources(&uid).await;
         }
     }
 
     /// The node does not go down after all: what files asked for meanwhile begins.
-    pub(super) async fn begin_what_waited(&mut self) {
+    pub(super) async fn begin_waiting_static_pods(&mut self) {
         let waiting: Vec<Pod> = self.desired.values().cloned().collect();
         for pod in waiting {
             self.arrive(pod).await;
@@ -99,7 +99,7 @@ impl<R: Runtime> Pods<R> {
     /// A manifest with a UID of its own was edited, or is seen for the first time after a restart.
     async fn update_static(&mut self, uid: &str, pod: Pod) {
         if self.drivers.get(uid).is_some_and(|handle| !handle.begun) {
-            self.seek_room(uid).await;
+            self.check_resources(uid).await;
         }
         let Some(handle) = self.drivers.get_mut(uid) else { return };
         let (changes, is_news) = {
@@ -123,9 +123,9 @@ impl<R: Runtime> Pods<R> {
         handle.entry.granted.notify_one();
         // The mirror shows the manifest as it is.
         handle.entry.flush.refresh();
-        let had = std::mem::replace(&mut handle.asks, Room::of_pod(&pod));
+        let had = std::mem::replace(&mut handle.asks, NodeResources::of_pod(&pod));
         if !had.is_within(handle.asks) {
-            self.look_for_room().await;
+            self.retry_waiting_pods().await;
         }
     }
 

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use super::signals;
 use super::threshold::Reading;
-use crate::hands::{Tools, words};
+use crate::effects::{Tools, error_chain};
 
 /// How long to wait for the next look if no container is given an image.
 const LOOK_AT_LEAST: Duration = Duration::from_secs(300);
@@ -54,12 +54,12 @@ impl ImageCollection {
         match runtime.prune_images(Prune::Free { bytes, unused_for: self.unused_for }).await {
             Ok(removed) => {
                 if !removed.images.is_empty() {
-                    info!(images = ?removed.names, bytes = removed.bytes, "images nobody uses made room");
+                    info!(images = ?removed.names, bytes = removed.bytes, "unused images removed");
                 }
                 removed.bytes
             }
             Err(error) => {
-                warn!(error = words(&error), "images cannot be removed to make room");
+                warn!(error = error_chain(&error), "images cannot be removed to make room");
                 0
             }
         }
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn between_the_marks_nothing_goes() {
+    fn image_collection_between_its_thresholds_removes_nothing() {
         let config = ImageCollection::default();
         let full = |percent: u64| Reading { available: 1000 - percent * 10, capacity: 1000 };
         assert_eq!(config.needed(full(84)), None);

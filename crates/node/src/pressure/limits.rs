@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::monitor::Eviction;
-use crate::hands::{Tools, lock, words};
+use crate::effects::{Tools, error_chain, lock};
 use crate::pods::{Directory, PodEntry};
 use crate::statics::is_static;
 
@@ -102,7 +102,7 @@ impl<R: Runtime> StorageLimits<R> {
         let walked = self.tools.files.run("files.measure", walk);
         let containers = match limits.total {
             Some(_) => self.tools.runtime.stored(&entry.uid).await.unwrap_or_else(|error| {
-                warn!(uid = entry.uid.0, error = words(&error), "what a pod stores is not known");
+                warn!(uid = entry.uid.0, error = error_chain(&error), "cannot read the storage use of a pod");
                 Vec::new()
             }),
             None => Vec::new(),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn who_passes_a_limit_is_told_which() {
+    fn storage_limit_that_is_exceeded_is_named() {
         let of = limits(json!({
             "volumes": [
                 { "name": "a", "emptyDir": { "sizeLimit": "2Mi" } },
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gave_no_limit_is_not_looked_at() {
+    fn pod_without_storage_limits_is_not_measured() {
         let volumes = json!([
             { "name": "a", "emptyDir": {} },
             { "name": "b", "emptyDir": { "sizeLimit": "0" } },
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_container_the_last_run_counts() {
+    fn storage_of_a_container_counts_its_last_run() {
         let run = |attempt, bytes| {
             let id = runtime_api::ContainerId { name: "app".to_owned(), attempt };
             ContainerStored { id, bytes, inodes: 1 }

@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
-use lifecycle::eviction::offender_words;
+use lifecycle::eviction::offender_message;
 use lifecycle::{EventKind, KillOutcome, Moment, Pressure};
 use runtime_api::{ContainerUsage, Runtime};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
 use super::collection::ImageCollection;
+use super::psi::MemoryPressureTrigger;
 use super::rank::{Candidate, choose};
 use super::signals;
-use super::stall::Stalls;
 use super::threshold::{EvictionConfig, Reading, Signal, Threshold, bytes};
-use crate::hands::{Tools, lock, words};
+use crate::effects::{Tools, error_chain, lock};
 use crate::pods::{Directory, PodEntry};
 use crate::statics::is_static;
 
@@ -82,15 +82,15 @@ impl<R: Runtime> Monitor<R> {
         if self.config.thresholds.is_empty() {
             return;
         }
-        let mut stalls = Stalls::of_the_machine()
+        let mut memory_trigger = MemoryPressureTrigger::of_whole_machine()
             .inspect_err(|error| info!(%error, "the kernel does not tell who waits for memory; it is only looked at"))
             .ok();
         loop {
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
-                told = next(stalls.as_ref()) => if let Err(error) = told {
-                    warn!(%error, "the kernel no longer tells who waits for memory; it is only looked at");
-                    stalls = None;
+                told = next(memory_trigger.as_ref()) => if let Err(error) = told {
+                    warn!(%error, "the PSI memory trigger failed; memory is only polled");
+                    memory_trigger = None;
                 },
             }
             let readings = signals::read(&self.nodefs, &self.imagefs);
@@ -139,7 +139,7 @@ impl<R: Runtime> Monitor<R> {
             health.pid_pressure = lately(&[Signal::PidAvailable]);
         });
         if changed {
-            info!("what the node is short of has changed");
+            info!("node pressure conditions changed");
         }
     }
 
@@ -182,7 +182,7 @@ impl<R: Runtime> Monitor<R> {
         if chosen.is_none() && self.helpless == Some(threshold.signal) {
             return;
         }
-        warn!(%threshold, available = reading.available, "the node is low on something; a pod has to go");
+        warn!(%threshold, available = reading.available, "node under pressure; evicting a pod");
         let message = format!("Attempting to reclaim {resource}");
         self.tools.recorder.record_own(EventKind::Warning, "EvictionThresholdMet", message);
         let Some(chosen) = chosen else {
@@ -220,7 +220,7 @@ impl<R: Runtime> Monitor<R> {
                 continue;
             }
             let usage = self.tools.runtime.usage(&entry.uid).await.unwrap_or_else(|error| {
-                warn!(uid = entry.uid.0, error = words(&error), "what a pod uses is not known");
+                warn!(uid = entry.uid.0, error = error_chain(&error), "cannot read the usage of a pod");
                 Vec::new()
             });
             let mut containers = of_containers(signal, &pod, &usage);
@@ -240,9 +240,9 @@ impl<R: Runtime> Monitor<R> {
 }
 
 /// Resolves when somebody has waited for memory; never if nobody tells.
-async fn next(stalls: Option<&Stalls>) -> std::io::Result<()> {
-    match stalls {
-        Some(stalls) => stalls.next().await,
+async fn next(memory_trigger: Option<&MemoryPressureTrigger>) -> std::io::Result<()> {
+    match memory_trigger {
+        Some(memory_trigger) => memory_trigger.next().await,
         None => std::future::pending().await,
     }
 }
@@ -274,5 +274,5 @@ fn offenders(signal: Signal, chosen: &Candidate) -> String {
         _ => amount.to_string(),
     };
     let over = chosen.containers.iter().filter(|(name, used, asked)| !name.is_empty() && used > asked);
-    over.map(|(name, used, asked)| offender_words(name, &shown(*used), &shown(*asked), signal.resource())).collect()
+    over.map(|(name, used, asked)| offender_message(name, &shown(*used), &shown(*asked), signal.resource())).collect()
 }

@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn who_uses_more_than_asked_for_goes_first_then_the_least_important_then_the_greediest() {
+    fn eviction_ranks_by_request_then_priority_then_usage() {
         let chosen = |signal, pods: &[Candidate]| choose(signal, pods.to_vec()).map(|it| it.uid).unwrap_or_default();
         let memory = Signal::MemoryAvailable;
         assert_eq!(chosen(memory, &[pod("modest", 0, 5, 10), pod("greedy", 9, 11, 10)]), "greedy");

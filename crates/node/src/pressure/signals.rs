@@ -14,7 +14,7 @@ pub fn read(nodefs: &Path, imagefs: &Path) -> BTreeMap<Signal, Reading> {
             readings.insert(signal, reading);
         }
     };
-    note(Signal::MemoryAvailable, memory_of_the_machine());
+    note(Signal::MemoryAvailable, machine_memory());
     note(Signal::PidAvailable, processes());
     let disks = [
         (nodefs, Signal::NodefsAvailable, Signal::NodefsInodesFree),
@@ -36,7 +36,7 @@ pub fn space(path: &Path) -> Option<Reading> {
 }
 
 /// The memory of the machine.
-pub fn memory_of_the_machine() -> Option<Reading> {
+pub fn machine_memory() -> Option<Reading> {
     memory(&fs::read_to_string("/proc/meminfo").ok()?)
 }
 
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_has_something_left_of_everything() {
+    fn pressure_signals_of_this_machine_are_read() {
         let readings = read(Path::new("/proc/.."), Path::new("/"));
         for signal in [Signal::MemoryAvailable, Signal::NodefsAvailable, Signal::PidAvailable] {
             let reading = readings[&signal];

@@ -68,7 +68,7 @@ pub struct Reading {
 
 /// What is too little.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Least {
+enum ThresholdAmount {
     Amount(Quantity),
     Percent(f64),
 }
@@ -78,7 +78,7 @@ enum Least {
 pub struct Threshold {
     /// What is watched.
     pub signal: Signal,
-    least: Least,
+    least: ThresholdAmount,
     /// How long it may be so before anybody has to go; `None` for at once and without grace.
     pub patience: Option<Duration>,
 }
@@ -153,11 +153,11 @@ impl FromStr for Threshold {
                 if !(0.0..=100.0).contains(&percent) {
                     return Err(form());
                 }
-                Least::Percent(percent)
+                ThresholdAmount::Percent(percent)
             }
-            None => {
-                Least::Amount(least.parse().ok().filter(|amount: &Quantity| !amount.is_negative()).ok_or_else(form)?)
-            }
+            None => ThresholdAmount::Amount(
+                least.parse().ok().filter(|amount: &Quantity| !amount.is_negative()).ok_or_else(form)?,
+            ),
         };
         Ok(Self { signal, least, patience: None })
     }
@@ -167,14 +167,14 @@ impl Threshold {
     /// How much must be left of `capacity`.
     pub fn least_of(&self, capacity: u64) -> u64 {
         match self.least {
-            Least::Amount(amount) => u64::try_from(amount.ceil()).unwrap_or(0),
+            ThresholdAmount::Amount(amount) => u64::try_from(amount.ceil()).unwrap_or(0),
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
                 clippy::cast_precision_loss,
                 reason = "a share of a capacity is no larger than it, and needs no more digits"
             )]
-            Least::Percent(percent) => (capacity as f64 * percent / 100.0) as u64,
+            ThresholdAmount::Percent(percent) => (capacity as f64 * percent / 100.0) as u64,
         }
     }
 
@@ -188,10 +188,10 @@ impl Threshold {
         let (least, left) = (self.least_of(reading.capacity), reading.available);
         match self.signal {
             Signal::MemoryAvailable | Signal::NodefsAvailable | Signal::ImagefsAvailable => {
-                lifecycle::eviction::threshold_words(&bytes(least), &bytes(left))
+                lifecycle::eviction::threshold_message(&bytes(least), &bytes(left))
             }
             Signal::NodefsInodesFree | Signal::ImagefsInodesFree | Signal::PidAvailable => {
-                lifecycle::eviction::threshold_words(&least.to_string(), &left.to_string())
+                lifecycle::eviction::threshold_message(&least.to_string(), &left.to_string())
             }
         }
     }
@@ -200,8 +200,8 @@ impl Threshold {
 impl fmt::Display for Threshold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.least {
-            Least::Amount(amount) => write!(f, "{}<{amount}", self.signal.name()),
-            Least::Percent(percent) => write!(f, "{}<{percent}%", self.signal.name()),
+            ThresholdAmount::Amount(amount) => write!(f, "{}<{amount}", self.signal.name()),
+            ThresholdAmount::Percent(percent) => write!(f, "{}<{percent}%", self.signal.name()),
         }
     }
 }
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn eviction_threshold_mistakes_are_named() {
         for (text, expected) in [
             ("memory.available", ThresholdError::Form("memory.available".to_owned())),
             ("memory.available<many", ThresholdError::Form("memory.available<many".to_owned())),

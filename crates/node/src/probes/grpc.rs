@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_news_may_come_with_the_headers() {
+    fn grpc_error_status_may_come_with_the_headers() {
         let map = |entries: &[(&'static str, &str)]| -> HeaderMap {
             let pair = |(name, value): &(&'static str, &str)| {
                 (http::HeaderName::from_static(name), value.parse().expect("a value"))

@@ -37,18 +37,18 @@ fn config() -> io::Result<Arc<ClientConfig>> {
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody { provider }))
+        .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate { provider }))
         .with_no_client_auth();
     Ok(CONFIG.get_or_init(|| Arc::new(config)).clone())
 }
 
 /// Takes every certificate and whatever it signs, also those too old or too weak to be read: a probe asks how a server is, not who.
 #[derive(Debug)]
-struct Anybody {
+struct AcceptAnyCertificate {
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

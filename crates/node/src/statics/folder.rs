@@ -36,9 +36,9 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// The largest manifest that is read.
 const SIZE_MOST: u64 = 10 << 20;
 
-/// All pods that the files ask for, at most one of each name.
+/// The pods of all manifests, at most one of each name.
 #[derive(Debug)]
-pub struct Wanted(pub Vec<Pod>);
+pub struct ManifestPods(pub Vec<Pod>);
 
 /// The folder, watched from the moment this is made.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub struct Folder {
     clock: Clock,
     watch: AsyncFd<OwnedFd>,
     /// What each file asked for when it could last be used.
-    pods: BTreeMap<String, Asked>,
+    pods: BTreeMap<String, ManifestEntry>,
     /// How many have come so far.
     arrivals: u64,
     /// What is wrong with each file, so that it is told once.
@@ -58,9 +58,9 @@ pub struct Folder {
     open: BTreeSet<String>,
 }
 
-/// What a file asks for, and who came first with that name.
+/// The pod of one manifest, and its arrival among those of the same name.
 #[derive(Debug)]
-struct Asked {
+struct ManifestEntry {
     arrival: u64,
     pod: Pod,
 }
@@ -80,7 +80,7 @@ impl Folder {
     pub fn open(dir: PathBuf, node: String, recorder: Recorder, clock: Clock, before: Vec<Pod>) -> io::Result<Self> {
         let watch = watch(&dir)?;
         let before = before.into_iter().filter_map(|pod| Some((annotation(&pod, FILE)?.to_owned(), pod)));
-        let pods = before.map(|(file, pod)| (file, Asked { arrival: 0, pod })).collect();
+        let pods = before.map(|(file, pod)| (file, ManifestEntry { arrival: 0, pod })).collect();
         let (complaints, open) = (BTreeMap::new(), BTreeSet::new());
         let mut folder = Self { dir, node, recorder, clock, watch, pods, arrivals: 0, complaints, open };
         folder.scan();
@@ -88,14 +88,14 @@ impl Folder {
     }
 
     /// What the files ask for now.
-    pub fn wanted(&mut self) -> Wanted {
+    pub fn wanted(&mut self) -> ManifestPods {
         let mut names = BTreeSet::new();
         let mut wanted = Vec::new();
         let mut doubles = Vec::new();
         // Who was there first stays.
-        let mut pods: Vec<(&String, &Asked)> = self.pods.iter().collect();
+        let mut pods: Vec<(&String, &ManifestEntry)> = self.pods.iter().collect();
         pods.sort_by_key(|(file, asked)| (asked.arrival, *file));
-        for (file, Asked { pod, .. }) in pods {
+        for (file, ManifestEntry { pod, .. }) in pods {
             if names.insert(full_name(pod)) {
                 wanted.push(pod.clone());
             } else {
@@ -112,11 +112,11 @@ impl Folder {
                 self.complaints.insert(file, words);
             }
         }
-        Wanted(wanted)
+        ManifestPods(wanted)
     }
 
     /// Tells what the files ask for whenever that changes, until nobody listens.
-    pub async fn follow(self, out: mpsc::Sender<Wanted>) {
+    pub async fn follow(self, out: mpsc::Sender<ManifestPods>) {
         supervision::keep_on("static-pods", (self, out, false), |(folder, out, broke)| {
             // What it broke on may have come with other changes, which nobody would tell of again.
             if std::mem::replace(broke, true) {
@@ -127,7 +127,7 @@ impl Folder {
         .await;
     }
 
-    async fn follow_on(&mut self, out: &mpsc::Sender<Wanted>) {
+    async fn follow_on(&mut self, out: &mpsc::Sender<ManifestPods>) {
         loop {
             let changes = tokio::select! {
                 changes = self.changes() => changes,
@@ -268,7 +268,7 @@ impl Folder {
                 let kept = old.filter(|old| full_name(&old.pod) == full_name(&pod)).map(|old| old.arrival);
                 let arrival = kept.unwrap_or(self.arrivals + 1);
                 self.arrivals = self.arrivals.max(arrival);
-                self.pods.insert(name.to_owned(), Asked { arrival, pod });
+                self.pods.insert(name.to_owned(), ManifestEntry { arrival, pod });
             }
             Err(error) => self.complain(name, &error.to_string()),
         }

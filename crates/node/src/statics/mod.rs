@@ -7,7 +7,7 @@ pub mod folder;
 pub mod mirror;
 pub mod read;
 
-pub use folder::{Folder, Wanted};
+pub use folder::{Folder, ManifestPods};
 
 use k8s_openapi::api::core::v1::Pod;
 

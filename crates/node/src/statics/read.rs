@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_says_why() {
+    fn static_pod_manifest_that_cannot_run_says_why() {
         let volume = format!("{WEB}  volumes:\n  - {{name: v, secret: {{secretName: s}}}}\n");
         let variable = WEB.replace(
             "image: busybox",

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_forgotten_and_does_not_pile_up() {
+    fn terminal_resize_garbage_is_dropped_and_not_buffered() {
         let mut parser = ResizeParser::default();
         assert_eq!(parser.push(b"nonsense"), Received::Nothing);
         assert_eq!(parser.push(br#"{"Width":70000,"Height":24}"#), Received::Nothing);

@@ -58,7 +58,7 @@ struct Pair {
 
 /// What a pod's side of a connection says.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum PodOutput {
     Bytes(Vec<u8>),
     /// It has said its last.
     Ended,
@@ -75,7 +75,7 @@ where
     let mut connection = Connection::new(stream);
     let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
     let mut carriers = FuturesUnordered::new();
-    let (said, mut heard) = mpsc::channel::<(String, Said)>(WAITING_MAX);
+    let (said, mut heard) = mpsc::channel::<(String, PodOutput)>(WAITING_MAX);
     let mut keep_alive = tokio::time::interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
     keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -135,14 +135,14 @@ async fn pass_on<S: AsyncRead + AsyncWrite + Unpin>(
     connection: &mut Connection<S>,
     pairs: &mut BTreeMap<String, Pair>,
     request: &str,
-    said: Said,
+    said: PodOutput,
 ) -> io::Result<()> {
     let Some(pair) = pairs.get(request) else { return Ok(()) };
     let (Some(data), error) = (pair.data, pair.error) else { return Ok(()) };
     let complaint = match said {
-        Said::Bytes(bytes) => return connection.send(data, &bytes, false).await,
-        Said::Ended => String::new(),
-        Said::Failed(message) => message,
+        PodOutput::Bytes(bytes) => return connection.send(data, &bytes, false).await,
+        PodOutput::Ended => String::new(),
+        PodOutput::Failed(message) => message,
     };
     // An empty last word on the error stream means that all went well.
     if let Some(error) = error {
@@ -161,7 +161,7 @@ pub(super) async fn carry<C: Containers>(
     port: u16,
     request: String,
     from_client: mpsc::Receiver<Bytes>,
-    said: mpsc::Sender<(String, Said)>,
+    said: mpsc::Sender<(String, PodOutput)>,
 ) {
     let carried = async {
         let stream = containers.connect(namespace, pod, port).await.map_err(|error| error.sentence())?;
@@ -181,8 +181,8 @@ pub(super) async fn carry<C: Containers>(
         }
     };
     let last = match carried.await {
-        Ok(()) => Said::Ended,
-        Err(message) => Said::Failed(message),
+        Ok(()) => PodOutput::Ended,
+        Err(message) => PodOutput::Failed(message),
     };
     // Nobody listens any more once the client is gone.
     let _ = said.send((request, last)).await;
@@ -191,14 +191,14 @@ pub(super) async fn carry<C: Containers>(
 async fn say(
     mut from_pod: impl AsyncRead + Unpin,
     request: &str,
-    said: &mpsc::Sender<(String, Said)>,
+    said: &mpsc::Sender<(String, PodOutput)>,
 ) -> io::Result<()> {
     loop {
         let mut chunk = Vec::with_capacity(CHUNK);
         if from_pod.read_buf(&mut chunk).await? == 0 {
             return Ok(());
         }
-        if said.send((request.to_owned(), Said::Bytes(chunk))).await.is_err() {
+        if said.send((request.to_owned(), PodOutput::Bytes(chunk))).await.is_err() {
             return Ok(());
         }
     }

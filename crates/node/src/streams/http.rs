@@ -22,7 +22,7 @@ use super::query::{self, LogOptions, Pairs};
 use super::spdy::exec::SpdyChannels;
 use super::websocket::WebSocketChannels;
 use super::{ContainerRef, Containers, StreamError, exec, forward, logs, ports, spdy, tunnel, websocket};
-use crate::hands::lock;
+use crate::effects::lock;
 
 /// What goes on with a connection once HTTP is done with it.
 type Session = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;

@@ -18,7 +18,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use super::forward::{KEEP_ALIVE, Said, WAITING_MAX, carry};
+use super::forward::{KEEP_ALIVE, PodOutput, WAITING_MAX, carry};
 use super::http::listed;
 use super::query::Pairs;
 use super::{Containers, StreamError, websocket};
@@ -30,13 +30,16 @@ const PORTS_MAX: usize = 5;
 
 /// What a client asked for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct PortForwardRequest {
     ports: Vec<u16>,
     base64: bool,
 }
 
 /// Answers the handshake of a client that speaks channels; `None` if it speaks something else.
-pub(super) fn accept(headers: &HeaderMap, query: &Pairs) -> Result<Option<(Asked, Response)>, StreamError> {
+pub(super) fn accept(
+    headers: &HeaderMap,
+    query: &Pairs,
+) -> Result<Option<(PortForwardRequest, Response)>, StreamError> {
     let mut offered = listed(headers, header::SEC_WEBSOCKET_PROTOCOL).peekable();
     let base64 = match offered.peek() {
         None => false,
@@ -51,7 +54,7 @@ pub(super) fn accept(headers: &HeaderMap, query: &Pairs) -> Result<Option<(Asked
     };
     let ports = ports(query)?;
     let response = websocket::accept(headers)?.1;
-    Ok(Some((Asked { ports, base64 }, response)))
+    Ok(Some((PortForwardRequest { ports, base64 }, response)))
 }
 
 /// `port=80&port=81` and `port=80,81`.
@@ -70,14 +73,20 @@ fn ports(query: &Pairs) -> Result<Vec<u16>, StreamError> {
 }
 
 /// Carries one connection to each port until all have ended or the client hangs up.
-pub(super) async fn run<C, S>(containers: &C, namespace: &str, pod: &str, stream: S, asked: Asked) -> io::Result<()>
+pub(super) async fn run<C, S>(
+    containers: &C,
+    namespace: &str,
+    pod: &str,
+    stream: S,
+    asked: PortForwardRequest,
+) -> io::Result<()>
 where
     C: Containers,
     S: AsyncRead + AsyncWrite + Unpin + Send,
 {
     let socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
     let mut channels = Channels { socket, base64: asked.base64 };
-    let (said, mut heard) = mpsc::channel::<(String, Said)>(WAITING_MAX);
+    let (said, mut heard) = mpsc::channel::<(String, PodOutput)>(WAITING_MAX);
     let mut to_pods = Vec::new();
     let mut carriers = FuturesUnordered::new();
     for (index, port) in asked.ports.iter().enumerate() {
@@ -154,12 +163,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channels<S> {
     }
 
     /// Answers how many connections have ended by it.
-    async fn pass_on(&mut self, request: &str, said: Said) -> io::Result<usize> {
+    async fn pass_on(&mut self, request: &str, said: PodOutput) -> io::Result<usize> {
         let channel = data(request.parse().map_err(io::Error::other)?);
         match said {
-            Said::Bytes(bytes) => self.write(channel, &bytes).await.map(|()| 0),
-            Said::Ended => Ok(1),
-            Said::Failed(message) => self.write(channel + 1, message.as_bytes()).await.map(|()| 1),
+            PodOutput::Bytes(bytes) => self.write(channel, &bytes).await.map(|()| 0),
+            PodOutput::Ended => Ok(1),
+            PodOutput::Failed(message) => self.write(channel + 1, message.as_bytes()).await.map(|()| 1),
         }
     }
 }

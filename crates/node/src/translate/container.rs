@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_told_whom_to_spare() {
+    fn oom_score_follows_the_qos_class() {
         let score = |class: &str, memory: &str| {
             let requests = BTreeMap::from([("memory".to_owned(), Quantity(memory.to_owned()))]);
             let resources =

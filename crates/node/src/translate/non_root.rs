@@ -35,7 +35,7 @@ mod tests {
     use serde_json::{Value, json};
 
     #[test]
-    fn who_must_not_be_root_is_refused_unless_it_is_certain() {
+    fn run_as_non_root_is_refused_unless_the_user_is_provably_not_root() {
         const ROOT: &str = "container has runAsNonRoot and image will run as root";
         const POLICY: &str = "container's runAsUser breaks non-root policy";
         let named = |user: &str| {

@@ -3,7 +3,7 @@
 use lifecycle::{ContainerReport, Exit, HookKind, HookOutcome, HookReport, RuntimeReport, SeenContainer, Signal, Wall};
 use runtime_api::{ExitRecord, HookRecord, PodReport};
 
-use crate::hands::{hook_name, instance};
+use crate::effects::{hook_name, instance};
 
 /// What the runtime still knows of a pod.
 pub fn runtime_report(report: PodReport) -> RuntimeReport {

@@ -2,7 +2,7 @@
 //! told meanwhile.
 //!
 //! What a pod asks for is in its spec. What it was granted is kept with its manifest, and is what its containers are started
-//! with; `crate::pods` grants, and `crate::hands` sees to it that those that run get it.
+//! with; `crate::pods` grants, and `crate::effects` sees to it that those that run get it.
 
 use std::collections::BTreeMap;
 
@@ -108,7 +108,7 @@ impl Facts {
     }
 
     /// Runs that have something else than was granted to their containers.
-    pub fn behind(&self) -> Vec<Behind> {
+    pub fn behind(&self) -> Vec<OutdatedRun> {
         let behind = |(run, has): (&Instance, &Resources)| {
             let granted = self.granted.get(&run.name.0)?;
             let wants = amounts(Some(granted));
@@ -116,7 +116,7 @@ impl Facts {
                 return None;
             }
             let is_restarted = needs_restart(&self.pod, &run.name.0, has, &wants);
-            Some(Behind { run: run.clone(), granted: granted.clone(), wants, is_restarted })
+            Some(OutdatedRun { run: run.clone(), granted: granted.clone(), wants, is_restarted })
         };
         self.has.iter().filter_map(behind).collect()
     }
@@ -140,7 +140,7 @@ pub fn enough_for_both(one: &Resources, other: &Resources) -> Resources {
 
 /// A run that has something else than it should.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Behind {
+pub struct OutdatedRun {
     /// Which one.
     pub run: Instance,
     /// What was granted to its container.

@@ -50,7 +50,7 @@ pub struct Facts {
     /// When a run was refused that would have been its container's next.
     pub refused: BTreeMap<Instance, Wall>,
     /// What each run left in its termination message file.
-    pub last_words: BTreeMap<Instance, String>,
+    pub termination_messages: BTreeMap<Instance, String>,
 }
 
 /// The image of one run, as the API tells it.
@@ -110,7 +110,7 @@ pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>,
         status.containers.iter().partition(|c| matches!(c.role, Role::Init | Role::Sidecar));
     let to_api = |containers: Vec<&ContainerStatus>| -> Option<Vec<ApiContainer>> {
         let words_most = message::share(status.containers.len());
-        let told = Told { facts, before, words_most };
+        let told = StatusSources { facts, before, words_most };
         (!containers.is_empty()).then(|| containers.into_iter().map(|c| container(c, &told)).collect())
     };
     let (ephemeral, main): (Vec<_>, Vec<_>) = main.into_iter().partition(|c| c.role == Role::Ephemeral);
@@ -228,17 +228,17 @@ fn gated(ready: &Condition, pod: &Pod) -> Condition {
 }
 
 /// What container statuses are told with.
-struct Told<'a> {
+struct StatusSources<'a> {
     facts: &'a Facts,
     /// What was told last.
     before: Option<&'a ApiStatus>,
     words_most: usize,
 }
 
-impl Told<'_> {
+impl StatusSources<'_> {
     /// What a run left for people. Once its sandbox is gone a new agent finds it only where the last one stored it.
-    fn last_words(&self, run: &Instance, id: Option<&str>) -> Option<String> {
-        self.facts.last_words.get(run).cloned().or_else(|| self.ended_before(id?)?.message.clone())
+    fn termination_message(&self, run: &Instance, id: Option<&str>) -> Option<String> {
+        self.facts.termination_messages.get(run).cloned().or_else(|| self.ended_before(id?)?.message.clone())
     }
 
     /// When a start was refused.
@@ -285,7 +285,7 @@ impl Told<'_> {
     }
 }
 
-fn container(status: &ContainerStatus, told: &Told<'_>) -> ApiContainer {
+fn container(status: &ContainerStatus, told: &StatusSources<'_>) -> ApiContainer {
     let (name, facts) = (&status.name.0, told.facts);
     let id = |attempt: u32| Some(container_id(facts, name, attempt));
     let container = find_container(&facts.pod, name);
@@ -348,10 +348,10 @@ fn mounted(mounts: &[VolumeMount]) -> Option<Vec<VolumeMountStatus>> {
     Some(each.collect())
 }
 
-fn terminated(name: &str, ended: &Terminated, told: &Told<'_>) -> ApiState {
+fn terminated(name: &str, ended: &Terminated, told: &StatusSources<'_>) -> ApiState {
     let instance = Instance { name: lifecycle::ContainerName(name.to_owned()), attempt: ended.attempt };
     let id = was_made(ended).then(|| container_id(told.facts, name, ended.attempt));
-    let words = told.last_words(&instance, id.as_deref());
+    let words = told.termination_message(&instance, id.as_deref());
     let refused_at = told.refused_at(&instance, id.as_deref()).filter(|_| ended.exit.is_none());
     // What never ran began when time did: clients expect a moment here.
     let never = refused_at.as_ref().and_then(|_| api_time(Wall(0)));
@@ -447,7 +447,7 @@ mod tests {
 
     /// A new agent finds neither the file nor the log of a pod whose sandbox is gone; what was told stays.
     #[test]
-    fn last_words_outlive_the_sandbox_and_the_agent() {
+    fn termination_message_outlives_the_sandbox_and_the_agent() {
         let over = running(gone()).status();
         let mut facts = facts();
         let message = |status: &ApiStatus| {
@@ -455,9 +455,9 @@ mod tests {
             container.last_state.as_ref()?.terminated.clone().or(container.state.clone()?.terminated)?.message
         };
         let app = Instance { name: ContainerName("app".into()), attempt: 0 };
-        facts.last_words.insert(app, "goodbye".into());
+        facts.termination_messages.insert(app, "goodbye".into());
         let told = api_status(&over, &facts, None, Wall(0));
-        facts.last_words.clear();
+        facts.termination_messages.clear();
         assert_eq!(message(&api_status(&over, &facts, Some(&told), Wall(0))).as_deref(), Some("goodbye"));
         assert_eq!(message(&api_status(&over, &facts, None, Wall(0))), None);
     }

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_and_not_had_is_told_or_refused() {
+    fn unsupported_setting_is_reported_or_refused() {
         let mount = |path: &str| json!({ "volumeMounts": [{ "name": "data", "mountPath": path }] });
         let secured = |context: Value| json!({ "securityContext": context });
         let armored = |kind: &str| json!({ "appArmorProfile": { "type": kind, "localhostProfile": "mine" } });

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_left_is_finished_by_the_next_write() {
+    fn volume_write_after_a_crash_completes_the_earlier_one() {
         let dir = tempfile::tempdir().unwrap();
         payload(&[("a", "1")]).write(dir.path(), at(1)).unwrap();
         // Died before the rename, and after it but before the names.
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn no_file_leaves_the_volume_or_hides_in_its_workings() {
+    fn volume_path_that_escapes_or_names_internals_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         for path in ["../x", "a/../../x", "/x", "..data", "..data/x", "a//b", ""] {
             assert!(payload(&[(path, "x")]).write(dir.path(), at(1)).is_err(), "{path}");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_may_read() {
+    fn volume_files_are_readable_by_their_fs_group() {
         let dir = tempfile::tempdir().unwrap();
         let mut secret = payload(&[("key", "x")]);
         secret.group = Some(4711);

@@ -11,7 +11,7 @@ use tracing::warn;
 use super::Means;
 use super::content::{Reader, token_seconds};
 use super::watches::Changes;
-use crate::hands::{lock, words};
+use crate::effects::{error_chain, lock};
 use crate::publisher::SharedFacts;
 use crate::translate::container::RunFacts;
 
@@ -73,7 +73,7 @@ async fn keep_fresh_on(
                 if lock(facts).pod.metadata.deletion_timestamp.is_some() || is_gone(&means.client, pod).await {
                     return;
                 }
-                warn!(volume = volume.name, error = words(&error), "a volume could not be brought up to date");
+                warn!(volume = volume.name, error = error_chain(&error), "a volume could not be brought up to date");
             }
         }
         *due = false;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};
 
-use client::{Sight, follow};
+use client::{WatchUpdate, follow};
 use futures::future::select_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::{Api, ResourceExt};
@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
 use super::content::{Source, sources};
-use crate::hands::lock;
+use crate::effects::lock;
 
 /// The watches of a node.
 pub struct Watches {
@@ -106,15 +106,15 @@ async fn look<K>(api: Api<K>, name: String, tell: watch::Sender<Seen>, keep: imp
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
-    let (out, mut sights) = mpsc::channel::<Sight<K>>(1);
+    let (out, mut updates) = mpsc::channel::<WatchUpdate<K>>(1);
     let following = follow(api, Some(format!("metadata.name={name}")), out);
     let telling = async {
-        while let Some(sight) = sights.recv().await {
-            let found = match sight {
-                Sight::Listed(found) => found.into_iter().next(),
-                Sight::Changed(found) => Some(found),
+        while let Some(update) = updates.recv().await {
+            let found = match update {
+                WatchUpdate::Listed(found) => found.into_iter().next(),
+                WatchUpdate::Changed(found) => Some(found),
                 // What the volume holds stays.
-                Sight::Removed(_) => None,
+                WatchUpdate::Removed(_) => None,
             };
             if let Some(seen) = found.and_then(&keep) {
                 tell.send_replace(seen);

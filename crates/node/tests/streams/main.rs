@@ -13,7 +13,7 @@ use local::Local;
 use raw::{get, status_of};
 
 #[tokio::test]
-async fn the_node_says_that_it_is_well() {
+async fn healthz_of_the_node_answers_ok() {
     assert_eq!(get(Local::new().connect(), "/healthz").await, (200, "ok".to_owned()));
 }
 

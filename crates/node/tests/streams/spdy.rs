@@ -142,7 +142,7 @@ async fn both_outputs_and_the_exit_code_arrive_each_on_its_stream() {
 }
 
 #[tokio::test]
-async fn nothing_runs_before_all_streams_are_open() {
+async fn exec_starts_only_after_all_spdy_streams_are_open() {
     let (mut writer, mut reader) = open("command=echo&command=hi&stdout=true&stderr=true").await;
     let [error, stdout] = [writer.open("error").await, writer.open("stdout").await];
     for expected in [error, stdout] {
@@ -198,7 +198,7 @@ async fn a_terminal_takes_the_size_of_the_clients_window() {
 }
 
 #[tokio::test]
-async fn before_v4_the_error_stream_carries_words() {
+async fn error_stream_before_v4_carries_plain_text() {
     let headers = [("Upgrade", "SPDY/3.1"), ("X-Stream-Protocol-Version", "v3.channel.k8s.io")];
     let query = "command=sh&command=-c&command=exit+4&stdout=true";
     let (mut writer, mut reader) = connect(Local::new().connect(), &headers, query).await;

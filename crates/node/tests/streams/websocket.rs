@@ -18,13 +18,13 @@ struct Client(WebSocketStream<DuplexStream>);
 
 /// Everything a session said, by channel, and how often; and the code it was closed with.
 #[derive(Debug, Default)]
-struct Said {
+struct SessionOutput {
     channels: BTreeMap<u8, Vec<u8>>,
     first: Option<Vec<u8>>,
     close: Option<u16>,
 }
 
-impl Said {
+impl SessionOutput {
     fn text(&self, channel: u8) -> &str {
         str::from_utf8(self.channels.get(&channel).map_or(&[], Vec::as_slice)).unwrap()
     }
@@ -57,8 +57,8 @@ impl Client {
     }
 
     /// Listens until the session is closed.
-    async fn listen(mut self) -> Said {
-        let mut said = Said::default();
+    async fn listen(mut self) -> SessionOutput {
+        let mut said = SessionOutput::default();
         while let Some(Ok(message)) = self.0.next().await {
             let message = match message {
                 Message::Binary(message) => message.to_vec(),
@@ -112,7 +112,7 @@ async fn both_outputs_and_the_exit_code_arrive() {
 }
 
 #[tokio::test]
-async fn a_success_says_so() {
+async fn exec_success_is_reported_as_a_status() {
     let said = Client::open(V4, "command=true&stderr=true").await.listen().await;
     assert_eq!(said.status(), serde_json::json!({ "metadata": {}, "status": "Success" }));
     assert_eq!(said.first.as_deref(), Some(&[2][..]), "without stdout the first message is on stderr");

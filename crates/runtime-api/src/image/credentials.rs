@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_read_is_told_without_being_told() {
+    fn unreadable_docker_config_is_reported_without_its_secrets() {
         for raw in ["", "7", r#"{"auths":{"x":"hunter2"}}"#, r#"{"auths":{"x":{"auth":"hunter2!"}}}"#] {
             let error = Keyring::default().add_docker_config(raw.as_bytes()).unwrap_err();
             assert!(!format!("{error:?} {error}").contains("hunter2"), "{error}");

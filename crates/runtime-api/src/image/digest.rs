@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_address_is_refused() {
+    fn malformed_digest_is_refused() {
         let upper = Digest::of(b"").to_string().replace('e', "E");
         for text in ["", "sha256:", "sha256:12", "sha512:00", upper.as_str(), "e3b0"] {
             assert!(text.parse::<Digest>().is_err(), "{text}");

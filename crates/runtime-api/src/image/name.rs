@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_registry_would_take_is_refused_with_a_reason() {
+    fn malformed_image_name_is_refused_with_a_reason() {
         let long = "a".repeat(300);
         for written in [
             "",

@@ -15,7 +15,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags};
 use super::create::Surroundings;
 use super::file_system::{self, FileSystem};
 use super::plan::ContainerPlan;
-use super::root::{Place, Root, directory_in, open_same_mount};
+use super::root::{MountedInode, Root, directory_in, open_same_mount};
 use super::rootfs::attach;
 use super::{Doing, SetupError, devices, masked_paths, stdio, volume};
 use crate::cgroup::ContainerCgroup;
@@ -117,7 +117,7 @@ fn verify_mounted(root: &Root, path: &str, mount: &OwnedFd, kind: FsWord) -> Res
     let doing = || format!("verify the mount at {path}");
     let wrong = || SetupError(format!("what is mounted at {path} is not what was mounted there"));
     let found = root.find_without_links(path).doing(doing)?.ok_or_else(wrong)?;
-    let (there, ours) = (Place::of(&found).doing(doing)?, Place::of(mount).doing(doing)?);
+    let (there, ours) = (MountedInode::of(&found).doing(doing)?, MountedInode::of(mount).doing(doing)?);
     let is_ours = there == ours && there.mount_id != root.place().mount_id;
     if is_ours && FileSystem::of(&found).doing(doing)?.kind == kind { Ok(()) } else { Err(wrong()) }
 }
@@ -234,12 +234,12 @@ impl Inside<'_> {
 
     /// Whether it is one of [`PROC_FILES`], as the container's own procfs has them.
     fn is_proc_file(&self, target: &OwnedFd) -> rustix::io::Result<bool> {
-        let target = Place::of(target)?;
+        let target = MountedInode::of(target)?;
         for name in PROC_FILES {
             // `net` is a link of procfs itself, to the process that looks.
             let name = if name == "net/dev" { "thread-self/net/dev" } else { name };
             match rustix::fs::openat(self.proc, name, super::rootfs::o_path(), rustix::fs::Mode::empty()) {
-                Ok(file) if Place::of(&file)? == target => return Ok(true),
+                Ok(file) if MountedInode::of(&file)? == target => return Ok(true),
                 Ok(_) | Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }

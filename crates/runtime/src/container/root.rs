@@ -17,13 +17,13 @@ const LINKS_MAX: usize = 40;
 
 /// What a descriptor refers to: a place in the tree of mounts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct MountedInode {
     pub(crate) mount_id: u64,
     device: (u32, u32),
     inode: u64,
 }
 
-impl Place {
+impl MountedInode {
     /// Asks the kernel.
     pub(crate) fn of(fd: impl AsFd) -> rustix::io::Result<Self> {
         let asked = StatxFlags::MNT_ID | StatxFlags::INO;
@@ -40,7 +40,7 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Root {
     directory: OwnedFd,
-    place: Place,
+    place: MountedInode,
 }
 
 impl AsFd for Root {
@@ -52,12 +52,12 @@ impl AsFd for Root {
 impl Root {
     /// The root that an `O_PATH` descriptor refers to.
     pub(crate) fn new(directory: OwnedFd) -> Result<Self, SetupError> {
-        let place = Place::of(&directory).doing(|| "look at the new root".to_owned())?;
+        let place = MountedInode::of(&directory).doing(|| "look at the new root".to_owned())?;
         Ok(Self { directory, place })
     }
 
     /// Where it is.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> MountedInode {
         self.place
     }
 
@@ -80,7 +80,7 @@ impl Root {
     pub(crate) fn own_directory(&self, path: &str) -> Result<OwnedFd, SetupError> {
         let name = path.trim_start_matches('/');
         let found = directory_in(&self.directory, name, path)?;
-        let place = Place::of(&found).doing(|| format!("look at {path}"))?;
+        let place = MountedInode::of(&found).doing(|| format!("look at {path}"))?;
         if place.mount_id != self.place.mount_id || place == self.place {
             return Err(SetupError(format!("{path} of the image is not a directory of its own")));
         }
@@ -89,7 +89,7 @@ impl Root {
 
     /// Whether a descriptor refers to the root itself.
     pub(crate) fn is_at(&self, fd: impl AsFd) -> rustix::io::Result<bool> {
-        Ok(Place::of(fd)? == self.place)
+        Ok(MountedInode::of(fd)? == self.place)
     }
 
     /// Opens a path inside the root, making it (and what leads there) if it is missing.
@@ -188,7 +188,7 @@ mod tests {
         symlink("sys", dir.path().join("beside")).unwrap();
         let root = root(dir.path());
         let missing = root.own_directory("/proc").unwrap();
-        assert_eq!(Place::of(&missing).unwrap(), Place::of(root.find("/proc").unwrap()).unwrap());
+        assert_eq!(MountedInode::of(&missing).unwrap(), MountedInode::of(root.find("/proc").unwrap()).unwrap());
         assert!(root.own_directory("/sys").is_ok() && !root.is_at(root.find("/sys").unwrap()).unwrap());
         for link in ["/root", "/here", "/beside"] {
             let refused = root.own_directory(link).unwrap_err().to_string();

@@ -14,7 +14,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
-use crate::shim::protocol::{Answer, Ask, Request, Told};
+use crate::shim::protocol::{Answer, Ask, Request, ShimMessage};
 use crate::sys::watch::watch;
 use crate::wire::{self, Received};
 
@@ -74,7 +74,10 @@ pub(super) struct ExecAnswer {
 impl Link {
     /// Connects to the shim of a pod and waits for its hello. `hear` is called with all it tells unasked, and with
     /// `None` when it is gone.
-    pub(super) async fn connect(pod: &Path, hear: impl Fn(Option<Told>) + Send + Sync + 'static) -> io::Result<Self> {
+    pub(super) async fn connect(
+        pod: &Path,
+        hear: impl Fn(Option<ShimMessage>) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
         let socket = open_socket()?;
         at_socket(pod, |address| rustix::net::connect(&socket, address))?;
         wire::widen(&socket);
@@ -85,7 +88,7 @@ impl Link {
         let hello = tokio::time::timeout(HELLO_WAIT_MAX, connection.next())
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the shim does not say hello"))??;
-        let Some((Told::Hello { pid }, _)) = hello else {
+        let Some((ShimMessage::Hello { pid }, _)) = hello else {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the shim ended before its hello"));
         };
         let (closing, closed) = watch::channel(false);
@@ -194,7 +197,7 @@ impl Connection {
         *waiting = Waiting { closed: true, ..Waiting::default() };
     }
 
-    async fn next(&self) -> io::Result<Option<(Told, Vec<OwnedFd>)>> {
+    async fn next(&self) -> io::Result<Option<(ShimMessage, Vec<OwnedFd>)>> {
         loop {
             let mut ready = self.socket.readable().await?;
             match wire::receive(self.socket.get_ref())? {
@@ -211,10 +214,10 @@ impl Connection {
     }
 
     /// Hands an answer to whoever waits for it; returns what nobody in particular waits for.
-    fn dispatch(&self, told: Told, fds: Vec<OwnedFd>) -> Option<Told> {
+    fn dispatch(&self, told: ShimMessage, fds: Vec<OwnedFd>) -> Option<ShimMessage> {
         let mut waiting = self.waiting().ok()?;
         match told {
-            Told::Answer { number, answer } => {
+            ShimMessage::Answer { number, answer } => {
                 if answer != Answer::Exec {
                     waiting.execs.remove(&number);
                 }
@@ -224,18 +227,18 @@ impl Connection {
                 }
                 None
             }
-            Told::ExecEnded { number, code } => {
+            ShimMessage::ExecEnded { number, code } => {
                 if let Some(exit) = waiting.execs.remove(&number) {
                     let _ = exit.send(code);
                 }
                 None
             }
-            Told::Detached { number } => {
+            ShimMessage::Detached { number } => {
                 waiting.execs.remove(&number);
                 None
             }
-            Told::Hello { .. } => None,
-            told @ (Told::Exited { .. } | Told::HookEnded { .. }) => Some(told),
+            ShimMessage::Hello { .. } => None,
+            told @ (ShimMessage::Exited { .. } | ShimMessage::HookEnded { .. }) => Some(told),
         }
     }
 }

@@ -4,9 +4,9 @@
 //! moment finds everything again by [`Embedded::open`] on the same directory. Read next: `reattach`, `remove`.
 
 mod base;
+mod deletion_worker;
 mod inside;
 mod link;
-mod litter;
 mod pod;
 mod program;
 mod reattach;
@@ -37,8 +37,8 @@ use crate::image::{ImageStore, Keyring, Origin, Patience, Progress, Prune, Pulle
 use crate::network::{Network, PodCidr};
 use crate::shim::records::{PodDir, is_plain, make_dir};
 use crate::sys::descriptors::allow_most;
+use deletion_worker::DeletionWorker;
 use file_tree::spread_below;
-use litter::Litter;
 use pod::{Pod, system};
 use program::ShimProgram;
 pub use uses::image_uses;
@@ -92,7 +92,7 @@ struct Inner {
     pods: Mutex<BTreeMap<PodUid, Arc<Pod>>>,
     events: mpsc::UnboundedSender<RuntimeEvent>,
     receiver: Mutex<Option<mpsc::UnboundedReceiver<RuntimeEvent>>>,
-    litter: Litter,
+    deletion_worker: DeletionWorker,
     /// What may go on after the answer was given; `tear_down` waits for it.
     background: Mutex<JoinSet<()>>,
 }
@@ -156,7 +156,7 @@ impl Embedded {
             pods: Mutex::default(),
             events,
             receiver: Mutex::new(Some(receiver)),
-            litter: Litter::start().map_err(|error| system("cannot start a thread")(error.into()))?,
+            deletion_worker: DeletionWorker::start().map_err(|error| system("cannot start a thread")(error.into()))?,
             background: Mutex::default(),
         });
         inner.reattach().await?;
@@ -263,7 +263,7 @@ impl Sandboxes for Embedded {
     }
 
     async fn tidied(&self) {
-        self.inner.litter.hurry().await;
+        self.inner.deletion_worker.hurry().await;
     }
 
     async fn tear_down(&self) -> Result<()> {

@@ -223,7 +223,7 @@ impl Pod {
     }
 
     /// The end of what the shim last wrote to its log: why it could not serve.
-    pub(super) fn last_words(&self) -> Option<String> {
+    pub(super) fn last_output(&self) -> Option<String> {
         let text = fs::read_to_string(self.dir.shim_log()).ok()?;
         text.lines().next_back().map(str::to_owned)
     }

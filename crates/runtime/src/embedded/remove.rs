@@ -123,10 +123,10 @@ impl Inner {
 
     /// Deletes a directory that nobody needs any more.
     pub(super) fn delete_in_background(&self, path: PathBuf) {
-        let deleted = self.litter.delete(path.clone());
+        let deleted = self.deletion_worker.delete(path.clone());
         self.in_background(async move {
             if let Err(error) = deleted.await {
-                tracing::warn!(path = %path.display(), error = %error, "cannot delete files that nobody needs any more yet");
+                tracing::warn!(path = %path.display(), error = %error, "cannot delete unneeded files yet");
                 // Nobody waits for this, it may take for ever; the next runtime tries again too.
                 tokio::spawn(delete_later(path));
             }
@@ -134,7 +134,7 @@ impl Inner {
     }
 
     pub(super) async fn tear_down(self: &Arc<Self>) -> Result<()> {
-        self.litter.hurry().await;
+        self.deletion_worker.hurry().await;
         let mut background = std::mem::take(&mut *self.background.lock().unwrap_or_else(PoisonError::into_inner));
         while background.join_next().await.is_some() {}
         let network = self.network.tear_down().await;

@@ -8,7 +8,7 @@ use super::pod::{Pod, system};
 use super::run::check_names;
 use super::{CGROUP_PATIENCE, Inner, Result, blocking};
 use crate::contract::{PodUid, Resources, RuntimeError, RuntimeEvent, Sandbox, SandboxSpec};
-use crate::shim::protocol::Told;
+use crate::shim::protocol::ShimMessage;
 use crate::shim::records::{self, SandboxRecord, wall_ms};
 
 impl Inner {
@@ -67,7 +67,7 @@ impl Inner {
         let shim = started.await.map_err(system("cannot start the pod's shim"))?;
         pod.set_child(shim.pidfd);
         let connected = self.connect(pod).await;
-        connected.map_err(|error| match pod.last_words() {
+        connected.map_err(|error| match pod.last_output() {
             Some(words) => system(format!("cannot make the sandbox: {words}"))(error.into()),
             None => system("cannot make the sandbox")(error.into()),
         })
@@ -98,13 +98,18 @@ async fn give(pod: &Arc<Pod>, resources: &Resources) -> Result<()> {
     given.await.map_err(system("cannot give the pod other resources"))
 }
 
-fn hear(inner: &Weak<Inner>, pod: &Weak<Pod>, told: Option<Told>) {
+fn hear(inner: &Weak<Inner>, pod: &Weak<Pod>, told: Option<ShimMessage>) {
     let (Some(inner), Some(of)) = (inner.upgrade(), pod.upgrade()) else { return };
     let pod = of.uid.clone();
     let event = match told {
-        Some(Told::Exited { id, exit }) => RuntimeEvent::Exited { pod, id, exit },
-        Some(Told::HookEnded { id, hook, outcome }) => RuntimeEvent::HookEnded { pod, id, hook, outcome },
-        Some(Told::Hello { .. } | Told::Answer { .. } | Told::ExecEnded { .. } | Told::Detached { .. }) => return,
+        Some(ShimMessage::Exited { id, exit }) => RuntimeEvent::Exited { pod, id, exit },
+        Some(ShimMessage::HookEnded { id, hook, outcome }) => RuntimeEvent::HookEnded { pod, id, hook, outcome },
+        Some(
+            ShimMessage::Hello { .. }
+            | ShimMessage::Answer { .. }
+            | ShimMessage::ExecEnded { .. }
+            | ShimMessage::Detached { .. },
+        ) => return,
         None => {
             let mending = inner.clone();
             return inner.in_background(async move { mending.shim_lost(&of).await });

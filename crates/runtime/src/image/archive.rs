@@ -59,17 +59,17 @@ pub(super) fn spool(source: impl Read, path: &Path, bytes_max: u64) -> Result<Ar
 /// An OCI layout that lies in a folder as it is.
 pub(super) fn layout(path: &Path) -> Result<Archive, ImageError> {
     match path.join("index.json").exists() {
-        true => Ok(Archive { place: Place::Folder(path.to_owned()) }),
+        true => Ok(Archive { place: MemberLocation::Folder(path.to_owned()) }),
         false => Err(ImageError::NotAnArchive { why: format!("{} holds no index.json", path.display()) }),
     }
 }
 
 /// An archive whose members can be read.
 pub(super) struct Archive {
-    place: Place,
+    place: MemberLocation,
 }
 
-enum Place {
+enum MemberLocation {
     /// One file, and where its members lie in it.
     Spooled {
         file: Arc<File>,
@@ -115,7 +115,7 @@ impl Archive {
         }
         match members.is_empty() {
             true => Err(ImageError::NotAnArchive { why: "it is empty".into() }),
-            false => Ok(Self { place: Place::Spooled { file, members } }),
+            false => Ok(Self { place: MemberLocation::Spooled { file, members } }),
         }
     }
 
@@ -123,11 +123,11 @@ impl Archive {
     pub(super) fn images(&self) -> Result<Vec<Incoming>, ImageError> {
         match &self.place {
             // Newer `docker save` writes both; its manifest.json is the one that lists only what is really there.
-            Place::Spooled { members, .. } if members.contains_key("manifest.json") => self.docker_images(),
-            Place::Spooled { members, .. } if !members.contains_key("index.json") => {
+            MemberLocation::Spooled { members, .. } if members.contains_key("manifest.json") => self.docker_images(),
+            MemberLocation::Spooled { members, .. } if !members.contains_key("index.json") => {
                 Err(ImageError::NotAnArchive { why: "no manifest.json and no index.json".into() })
             }
-            Place::Spooled { .. } | Place::Folder(_) => self.oci_images(),
+            MemberLocation::Spooled { .. } | MemberLocation::Folder(_) => self.oci_images(),
         }
     }
 
@@ -222,12 +222,12 @@ impl Archive {
     fn member(&self, name: &str) -> Result<Section, ImageError> {
         let mut tidied = tidy(name.as_bytes());
         match &self.place {
-            Place::Folder(folder) => {
+            MemberLocation::Folder(folder) => {
                 if let Some(section) = tidied.and_then(|name| open_in(folder, &name)) {
                     return Ok(section);
                 }
             }
-            Place::Spooled { file, members } => {
+            MemberLocation::Spooled { file, members } => {
                 for _ in 0..LINK_DEPTH_MAX {
                     match tidied.as_deref().and_then(|name| members.get(name)) {
                         Some(&Member::File { start, length }) => {

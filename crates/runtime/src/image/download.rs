@@ -159,7 +159,7 @@ fn write(
     let path = download.path.clone();
     let failed = |error| ImageError::store("write", &path)(error);
     let mut hasher = Sha256::new();
-    let mut length = hash_what_is_there(&mut download.file, length_max, &mut hasher).map_err(failed)?;
+    let mut length = hash_existing_part(&mut download.file, length_max, &mut hasher).map_err(failed)?;
     // Whoever asked may be gone; then there are no pieces either.
     let _ = tell.send(length);
     while let Some(piece) = pieces.blocking_recv() {
@@ -180,7 +180,7 @@ fn write(
 }
 
 /// Hashes the beginning that an earlier download left; one that is too long is worth nothing.
-fn hash_what_is_there(file: &mut File, length_max: u64, hasher: &mut Sha256) -> io::Result<u64> {
+fn hash_existing_part(file: &mut File, length_max: u64, hasher: &mut Sha256) -> io::Result<u64> {
     file.seek(SeekFrom::Start(0))?;
     if file.metadata()?.len() > length_max {
         start_over(file)?;

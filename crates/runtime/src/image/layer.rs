@@ -48,12 +48,12 @@ impl Allowances {
 }
 
 /// Reads until it is given up.
-struct Wanted<'a, R> {
+struct CancellableReader<'a, R> {
     inner: R,
     allowances: &'a Allowances,
 }
 
-impl<R: Read> Read for Wanted<'_, R> {
+impl<R: Read> Read for CancellableReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.allowances.given_up.load(Ordering::Relaxed) {
             true => Err(io::Error::other("nobody wants it any more")),
@@ -65,7 +65,7 @@ impl<R: Read> Read for Wanted<'_, R> {
 /// Unpacks `layer` into the empty directory `into`; returns the bytes of its files.
 pub(super) fn unpack(layer: &IncomingLayer, into: &Path, allowances: &Allowances) -> Result<u64, ImageError> {
     let unpacking = Unpacking { layer: layer.diff_id, allowances };
-    let mut blob = Hashing::new(Wanted { inner: layer.blob.clone(), allowances });
+    let mut blob = Hashing::new(CancellableReader { inner: layer.blob.clone(), allowances });
     let (size_bytes, diff_id) = {
         let plain = compression::plain(&mut blob).map_err(|error| unpacking.failed(error))?;
         let header_left = Cell::new(None);

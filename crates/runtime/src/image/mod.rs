@@ -22,9 +22,9 @@ mod layer;
 mod manifest;
 mod pull;
 mod registry;
+mod single_flight;
 mod store;
 mod tree;
-mod turns;
 mod view;
 
 pub use config::ImageConfig;

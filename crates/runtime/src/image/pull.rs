@@ -28,12 +28,12 @@ use super::registry::error::FetchError;
 use super::registry::session::{Document, Session};
 use super::registry::settings::{Endpoint, Settings, SettingsError};
 use super::registry::transport::Transport;
+use super::single_flight::SingleFlight;
 use super::store::{Arrival, GATHERED_MOST, ImageStore};
-use super::turns::Turns;
 use crate::contract::image::ImageName;
 use crate::contract::image::{Credential, Keyring};
 use crate::contract::image::{Image, Origin, Pulled};
-use layers::{LayerTurn, Wanted};
+use layers::{LayerSlot, WantedLayer};
 
 /// Downloads at a time, of all pulls together. More helps nobody: they share one line and one disk.
 const DOWNLOADS_MOST: usize = 6;
@@ -148,8 +148,8 @@ struct Inner {
     downloads: Semaphore,
     unpacking: Semaphore,
     /// By name and by the credentials of whoever asks: what one is given is not for everyone.
-    images: Turns<(ImageName, Vec<Digest>), Outcome>,
-    layers: Turns<Digest, LayerTurn>,
+    images: SingleFlight<(ImageName, Vec<Digest>), Outcome>,
+    layers: SingleFlight<Digest, LayerSlot>,
 }
 
 impl fmt::Debug for Puller {
@@ -178,8 +178,8 @@ impl Puller {
                 transport: Transport::new(patience),
                 downloads: Semaphore::new(DOWNLOADS_MOST),
                 unpacking: Semaphore::new(processors),
-                images: Turns::default(),
-                layers: Turns::default(),
+                images: SingleFlight::default(),
+                layers: SingleFlight::default(),
             }),
         }
     }
@@ -260,8 +260,8 @@ impl Inner {
         let broken = |source| PullError::Image { name: told.clone(), source };
         let manifest = self.manifest_for_here(session, name, document).await?;
         let configuration = self.configuration(session, name, manifest.config()).await?;
-        let wanted = Wanted::of(&manifest, &configuration).map_err(broken)?;
-        progress.send_replace(Progress { layers: wanted.iter().map(Wanted::waiting).collect() });
+        let wanted = WantedLayer::of(&manifest, &configuration).map_err(broken)?;
+        progress.send_replace(Progress { layers: wanted.iter().map(WantedLayer::waiting).collect() });
         let reference = names.last().unwrap_or(name).to_string();
         for _ in 0..GATHERED_MOST {
             let unpacked = self.layers(session, &told, &wanted, progress).await?;

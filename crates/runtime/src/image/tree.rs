@@ -60,7 +60,7 @@ pub(super) struct Tree {
 }
 
 /// Where an entry goes: a directory that is certainly inside the tree, and a name in it.
-struct Place<'a> {
+struct EntryPath<'a> {
     parent: &'a OwnedFd,
     name: &'a OsStr,
 }
@@ -74,7 +74,7 @@ impl Tree {
     pub(super) fn directory(&mut self, path: &Path, attributes: &Attributes) -> Result<()> {
         self.directory_times.push((path.to_owned(), attributes.mtime));
         if path.as_os_str().is_empty() {
-            let root = Place { parent: &self.root, name: OsStr::new(".") };
+            let root = EntryPath { parent: &self.root, name: OsStr::new(".") };
             return root.dress(FileType::Directory, attributes);
         }
         let mut place = self.place(path)?;
@@ -161,21 +161,21 @@ impl Tree {
     pub(super) fn opaque(&mut self, path: &Path) -> Result<()> {
         let inside = path.join("x");
         let parent = self.place(&inside)?.parent;
-        Place { parent, name: OsStr::new(".") }.make_opaque()
+        EntryPath { parent, name: OsStr::new(".") }.make_opaque()
     }
 
     /// Sets the times of the directories, deepest last entry first. Those that were replaced since are passed over.
     pub(super) fn finish(self) -> Result<()> {
         for (path, mtime) in self.directory_times.iter().rev() {
             if let Ok(directory) = beneath(&self.root, path) {
-                Place { parent: &directory, name: OsStr::new(".") }.set_times(*mtime)?;
+                EntryPath { parent: &directory, name: OsStr::new(".") }.set_times(*mtime)?;
             }
         }
         Ok(())
     }
 
     /// Where a new entry goes, with nothing there: of two entries with one name the later counts.
-    fn vacant<'a>(&'a mut self, path: &'a Path) -> Result<Place<'a>> {
+    fn vacant<'a>(&'a mut self, path: &'a Path) -> Result<EntryPath<'a>> {
         if self.place(path)?.look()?.is_some() {
             // What is removed may be the directory that was used last.
             self.recent = None;
@@ -185,7 +185,7 @@ impl Tree {
     }
 
     /// Where an entry goes. Directories that the layer did not mention are made on the way.
-    fn place<'a>(&'a mut self, path: &'a Path) -> Result<Place<'a>> {
+    fn place<'a>(&'a mut self, path: &'a Path) -> Result<EntryPath<'a>> {
         let (Some(name), Some(folder)) = (path.file_name(), path.parent()) else {
             return Err(TreeError::Refused("would replace the root directory"));
         };
@@ -201,7 +201,7 @@ impl Tree {
             self.recent = Some((folder.to_owned(), opened));
         }
         let (_, parent) = self.recent.as_ref().expect("set just above");
-        Ok(Place { parent, name })
+        Ok(EntryPath { parent, name })
     }
 
     fn make_folder(&self, folder: &Path) -> Result<OwnedFd> {
@@ -209,7 +209,7 @@ impl Tree {
         let mut parent = beneath(&self.root, &so_far)?;
         for name in folder {
             so_far.push(name);
-            let place = Place { parent: &parent, name };
+            let place = EntryPath { parent: &parent, name };
             let is_link = match place.look()? {
                 None => {
                     place.make_directory()?;
@@ -243,7 +243,7 @@ impl Tree {
     }
 }
 
-impl Place<'_> {
+impl EntryPath<'_> {
     fn look(&self) -> Result<Option<Stat>> {
         match rustix::fs::statat(self.parent, self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => Ok(Some(found)),

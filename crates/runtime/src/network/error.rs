@@ -33,7 +33,7 @@ pub enum NetworkError {
     PortTaken { port: String, holder: String },
     /// The record of addresses cannot be read or written.
     #[error("cannot {doing} {}", path.display())]
-    Book { doing: &'static str, path: PathBuf, source: io::Error },
+    LeaseLog { doing: &'static str, path: PathBuf, source: io::Error },
     /// The record of addresses makes no sense.
     #[error("{} is damaged at line {line}; remove it when no pod is running", path.display())]
     BookDamaged { path: PathBuf, line: usize },

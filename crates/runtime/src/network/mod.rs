@@ -6,10 +6,10 @@
 //! Requests to the kernel are answered in the thread that makes them, and some take tens of milliseconds under a lock
 //! that the whole machine shares. So the network has a thread of its own, and nobody else ever waits for that lock.
 
-mod book;
 mod cidr;
 mod error;
 mod host;
+mod ipam;
 mod masquerade;
 mod pod;
 mod ports;
@@ -28,11 +28,11 @@ use rtnetlink::packet_route::route::{RouteMessage, RouteProtocol, RouteScope};
 use tokio::runtime::{Handle, Runtime};
 use tokio::task::JoinSet;
 
-use self::book::{AddressBook, Lease};
 pub use self::cidr::{InvalidPodCidr, PodCidr};
 pub use self::error::NetworkError;
 use self::error::{kernel, settled};
 use self::host::{Link, Names};
+use self::ipam::{Ipam, Lease};
 use self::pod::Wiring;
 use self::ports::Published;
 use self::tables::Tables;
@@ -55,7 +55,7 @@ struct Inner {
     range: PodCidr,
     mtu: u32,
     host: rtnetlink::Handle,
-    book: Mutex<AddressBook>,
+    ipam: Mutex<Ipam>,
     tables: Arc<Tables>,
     /// Held while the table of host ports is written.
     published: Mutex<Published>,
@@ -77,9 +77,9 @@ impl Network {
             let failed = |source| NetworkError::Kernel { doing: "open a netlink socket".into(), source };
             let (connection, host, _) = rtnetlink::new_connection().map_err(failed)?;
             tokio::spawn(connection);
-            let create = |source| NetworkError::Book { doing: "create", path: dir.clone(), source };
+            let create = |source| NetworkError::LeaseLog { doing: "create", path: dir.clone(), source };
             crate::shim::records::make_dir(&dir).map_err(create)?;
-            let book = AddressBook::open(&dir.join("addresses"), pod_cidr, Instant::now())?;
+            let ipam = Ipam::open(&dir.join("addresses"), pod_cidr, Instant::now())?;
             let mtu = host::prepare(&host, &names, pod_cidr).await?;
             let tables = Arc::new(Tables::new());
             match tables.watch() {
@@ -99,7 +99,7 @@ impl Network {
                 range: pod_cidr,
                 mtu,
                 host,
-                book: Mutex::new(book),
+                ipam: Mutex::new(ipam),
                 tables,
                 published: Mutex::default(),
                 synced: tokio::sync::Mutex::new(0),
@@ -123,7 +123,7 @@ impl Network {
     /// a little later if that lives on. A pod without an address is released already.
     pub async fn release(&self, pod: &PodUid) -> Result<(), NetworkError> {
         // Not on the network's thread: a pod that is gone need not wait for links that are going.
-        let Some(address) = self.inner.book().release(pod, Instant::now())? else { return Ok(()) };
+        let Some(address) = self.inner.ipam().release(pod, Instant::now())? else { return Ok(()) };
         self.inner.reap(v4(address)?, LINK_OUTLIVES_POD_MAX);
         let withdrawn = self.inner.withdraw(pod).await;
         self.inner.sync().await.and(withdrawn)
@@ -157,12 +157,12 @@ impl Network {
 
     /// The pod's addresses, if it has any.
     pub fn addresses(&self, pod: &PodUid) -> Vec<IpAddr> {
-        self.inner.book().address(pod).into_iter().collect()
+        self.inner.ipam().address(pod).into_iter().collect()
     }
 
     /// The pods that have any.
     pub fn holders(&self) -> Vec<PodUid> {
-        self.inner.book().pods()
+        self.inner.ipam().pods()
     }
 
     /// How often packet rules were written again because another program had changed them.
@@ -179,7 +179,7 @@ impl Network {
 impl Inner {
     async fn attach(&self, pod: &PodUid, netns: &Path) -> Result<Vec<IpAddr>, NetworkError> {
         let address = loop {
-            let lease = self.book().lease(pod, Instant::now())?;
+            let lease = self.ipam().lease(pod, Instant::now())?;
             match lease {
                 Lease::Given(address) => break v4(address)?,
                 Lease::Resting { until } => tokio::time::sleep_until(until.into()).await,
@@ -199,7 +199,7 @@ impl Inner {
     }
 
     fn publish(&self, pod: PodUid, ports: Vec<HostPort>) -> Result<(), NetworkError> {
-        let Some(address) = self.book().address(&pod).filter(|_| !ports.is_empty()) else { return Ok(()) };
+        let Some(address) = self.ipam().address(&pod).filter(|_| !ports.is_empty()) else { return Ok(()) };
         let address = v4(address)?;
         ports.iter().try_for_each(|port| v4(port.host_ip).map(drop))?;
         // Of the link, which is another one if the pod's shim is.
@@ -223,7 +223,7 @@ impl Inner {
     fn republish(&self, pods: Vec<(PodUid, Vec<HostPort>)>) -> Result<(), NetworkError> {
         let mut published = self.published();
         for (pod, ports) in pods {
-            if let Some(address) = self.book().address(&pod).filter(|_| !ports.is_empty()) {
+            if let Some(address) = self.ipam().address(&pod).filter(|_| !ports.is_empty()) {
                 published.insert(pod, (v4(address)?, ports));
             }
         }
@@ -278,8 +278,8 @@ impl Inner {
         let services = self.tables.remove(&self.services_table());
         failures.extend(services.map_err(rules("remove the rules of services")).err());
         failures.extend(self.write_ports(&Published::new()).err());
-        let pods = self.book().pods();
-        failures.extend(pods.iter().filter_map(|pod| self.book().release(pod, Instant::now()).err()));
+        let pods = self.ipam().pods();
+        failures.extend(pods.iter().filter_map(|pod| self.ipam().release(pod, Instant::now()).err()));
         failures.extend(self.sync().await.err());
         match failures.is_empty() {
             true => Ok(()),
@@ -291,7 +291,7 @@ impl Inner {
     async fn reap_leftovers(self: &Arc<Self>) -> Result<(), NetworkError> {
         for link in Link::all(&self.host).await? {
             let Some(address) = self.names.address(&link.name, self.range) else { continue };
-            if !self.book().is_leased(address.into()) {
+            if !self.ipam().is_leased(address.into()) {
                 self.reap(address, Duration::ZERO);
             }
         }
@@ -318,14 +318,14 @@ impl Inner {
         let Some(link) = Link::find(&self.host, &name).await? else { return Ok(()) };
         // A lease comes before its link. So if the address has a new holder, the link may be theirs; and if it is not,
         // they remove it.
-        if self.book().is_leased(address.into()) {
+        if self.ipam().is_leased(address.into()) {
             return Ok(());
         }
         let cut = self.host.route().del(route_through(&link, address)).execute().await;
         settled(cut, &[libc::ESRCH, libc::ENODEV]).map_err(kernel(format!("remove the route to {address}")))?;
         tokio::time::sleep(after).await;
         match Link::find(&self.host, &name).await? {
-            Some(found) if found.index == link.index && !self.book().is_leased(address.into()) => {
+            Some(found) if found.index == link.index && !self.ipam().is_leased(address.into()) => {
                 found.remove(&self.host).await
             }
             _ => Ok(()),
@@ -334,20 +334,20 @@ impl Inner {
 
     /// Returns when every change made before is on disk. Changes made meanwhile share one sync.
     async fn sync(&self) -> Result<(), NetworkError> {
-        let (wanted, _) = self.book().unsynced()?;
+        let (wanted, _) = self.ipam().unsynced()?;
         let mut synced = self.synced.lock().await;
         if *synced >= wanted {
             return Ok(());
         }
-        let (covered, file) = self.book().unsynced()?;
+        let (covered, file) = self.ipam().unsynced()?;
         let done = tokio::task::spawn_blocking(move || file.sync_data()).await.map_err(|_| NetworkError::NotRunning)?;
-        done.map_err(|source| NetworkError::Book { doing: "sync", path: self.book().path().to_owned(), source })?;
+        done.map_err(|source| NetworkError::LeaseLog { doing: "sync", path: self.ipam().path().to_owned(), source })?;
         *synced = covered;
         Ok(())
     }
 
-    fn book(&self) -> MutexGuard<'_, AddressBook> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ipam(&self) -> MutexGuard<'_, Ipam> {
+        self.ipam.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn reapers(&self) -> MutexGuard<'_, JoinSet<()>> {

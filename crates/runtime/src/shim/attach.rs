@@ -8,9 +8,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
-use super::child::{Asker, Container, Phase};
+use super::child::{Container, PendingRequest, Phase};
 use super::logs::Pump;
-use super::protocol::{Answer, Told};
+use super::protocol::{Answer, ShimMessage};
 use super::serve::Shim;
 use crate::container::{Doing, SetupError};
 use crate::contract::{ContainerId, ExecSpec};
@@ -21,7 +21,7 @@ const PIPE_BYTES: usize = 1 << 20;
 /// One listener.
 #[derive(Debug)]
 pub(super) struct Attached {
-    pub(super) asker: Asker,
+    pub(super) asker: PendingRequest,
     stdout: Option<OwnedFd>,
     stderr: Option<OwnedFd>,
 }
@@ -64,7 +64,7 @@ impl Container {
         }
     }
 
-    fn attach(&mut self, asker: Asker, spec: &ExecSpec) -> Result<Vec<OwnedFd>, SetupError> {
+    fn attach(&mut self, asker: PendingRequest, spec: &ExecSpec) -> Result<Vec<OwnedFd>, SetupError> {
         let mut theirs = Vec::new();
         if spec.stdin {
             theirs.push(self.stdin(self.plan.spec.stdin_once)?);
@@ -116,13 +116,13 @@ fn null() -> Result<OwnedFd, SetupError> {
 }
 
 impl Shim {
-    pub(super) fn attach(&mut self, asker: Asker, id: &ContainerId, spec: &ExecSpec) {
+    pub(super) fn attach(&mut self, asker: PendingRequest, id: &ContainerId, spec: &ExecSpec) {
         let container = self.containers.get_mut(id).filter(|container| container.phase == Phase::Running);
         let Some(container) = container else { return self.answer(asker, Answer::NotRunning) };
         match container.attach(asker, spec) {
             Ok(streams) => {
                 let fds: Vec<_> = streams.iter().map(AsFd::as_fd).collect();
-                self.tell(asker.client, &Told::Answer { number: asker.number, answer: Answer::Exec }, &fds);
+                self.tell(asker.client, &ShimMessage::Answer { number: asker.number, answer: Answer::Exec }, &fds);
             }
             Err(error) => self.answer(asker, Answer::Refused { message: error.0 }),
         }
@@ -132,7 +132,7 @@ impl Shim {
     pub(super) fn tell_detached(&mut self) {
         let detached: Vec<_> = self.containers.values_mut().flat_map(|one| std::mem::take(&mut one.detached)).collect();
         for asker in detached {
-            self.tell(asker.client, &Told::Detached { number: asker.number }, &[]);
+            self.tell(asker.client, &ShimMessage::Detached { number: asker.number }, &[]);
         }
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Container {
     /// Who listens to its output.
     pub(super) attached: Vec<Attached>,
     /// Who did until a moment ago, and has yet to be told.
-    pub(super) detached: Vec<Asker>,
+    pub(super) detached: Vec<PendingRequest>,
     /// Where the kernel tells that it lacks memory; see [`Shim::settle_ooms`](super::serve::Shim).
     pub(super) oom_events: Option<OwnedFd>,
     /// It was told so, and may be about to kill one process of many: until then the victim is looked for.
@@ -92,7 +92,7 @@ impl Container {
 
 /// A connection and the number of the request it waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Asker {
+pub(super) struct PendingRequest {
     pub(super) client: u64,
     pub(super) number: u64,
 }
@@ -107,7 +107,7 @@ pub(super) struct Child {
     pub(super) ready: bool,
     pub(super) failure: Option<String>,
     /// Who waits to hear that it runs.
-    pub(super) askers: Vec<Asker>,
+    pub(super) askers: Vec<PendingRequest>,
     /// To be passed on with the answer.
     pub(super) streams: Vec<OwnedFd>,
 }
@@ -129,7 +129,7 @@ pub(super) enum Role {
     /// The first process of a container.
     First(ContainerId),
     /// An exec, for whoever asked.
-    Exec(Asker),
+    Exec(PendingRequest),
     /// The first process of the pid namespace that all containers share.
     FirstOfPod,
     /// A hook, for whoever will be there to hear of it.

@@ -57,7 +57,7 @@ impl HookOutput {
     }
 
     /// The hook has ended: all it wrote is there by now. Answers the end of it, as text.
-    fn last_words(&mut self) -> Option<String> {
+    fn last_output(&mut self) -> Option<String> {
         let mut left = PIPE_BYTES_MAX;
         while left > 0
             && let count @ 1.. = self.read()
@@ -74,9 +74,9 @@ impl HookOutput {
 
 impl Shim {
     /// The last words of a hook that has ended.
-    pub(super) fn last_words_of(&mut self, id: &ContainerId, hook: &str) -> Option<String> {
+    pub(super) fn last_output_of(&mut self, id: &ContainerId, hook: &str) -> Option<String> {
         let output = self.hook_outputs.iter_mut().find(|output| &output.id == id && output.hook == hook);
-        output.and_then(HookOutput::last_words)
+        output.and_then(HookOutput::last_output)
     }
 
     /// Lets go of what nobody writes any more.
@@ -100,12 +100,12 @@ mod tests {
         let mut output = HookOutput::new(&id, "preStop", read);
         rustix::io::write(&write, "ü".repeat(KEPT_BYTES_MAX).as_bytes()).unwrap();
         rustix::io::write(&write, b"last words\n").unwrap();
-        let words = output.last_words().unwrap();
+        let words = output.last_output().unwrap();
         assert!(words.ends_with("ülast words") && words.starts_with('ü'), "{words:?}");
         assert!((KEPT_BYTES_MAX - 2..KEPT_BYTES_MAX).contains(&words.len()), "{}", words.len());
         rustix::io::write(&write, b"more").unwrap();
         assert_eq!(output.read(), 4);
-        assert_eq!(output.last_words(), None, "only what came before its end is its");
+        assert_eq!(output.last_output(), None, "only what came before its end is its");
         assert!(output.source().is_some(), "it may be written to again");
         drop(write);
         output.read();

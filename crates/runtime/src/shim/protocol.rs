@@ -45,7 +45,7 @@ pub(crate) enum Request {
 
 /// What a shim says.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) enum Told {
+pub(crate) enum ShimMessage {
     /// To whoever connects, once the sandbox is ready.
     Hello { pid: i32 },
     /// To whoever asked.

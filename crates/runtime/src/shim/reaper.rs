@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::child::{Child, Container, Phase, Role};
 use super::logs::Pump;
-use super::protocol::{Answer, Told};
+use super::protocol::{Answer, ShimMessage};
 use super::records::{self, StartedRecord, wall_ms};
 use super::requests::deliver;
 use super::say;
@@ -100,7 +100,7 @@ impl Shim {
             }
             Role::Exec(asker) => {
                 let fds: Vec<_> = streams.iter().map(AsFd::as_fd).collect();
-                self.tell(asker.client, &Told::Answer { number: asker.number, answer: Answer::Exec }, &fds);
+                self.tell(asker.client, &ShimMessage::Answer { number: asker.number, answer: Answer::Exec }, &fds);
             }
             Role::Hook { .. } | Role::FirstOfPod => {}
         }
@@ -137,7 +137,7 @@ impl Shim {
             (Role::FirstOfPod, _) => self.first_of_pod = None,
             (Role::Exec(asker), Some(message)) => self.answer(asker, Answer::Refused { message }),
             (Role::Exec(asker), None) => {
-                let told = Told::ExecEnded { number: asker.number, code: ended.code };
+                let told = ShimMessage::ExecEnded { number: asker.number, code: ended.code };
                 self.tell(asker.client, &told, &[]);
             }
             (Role::Hook { id, hook, cancelled }, failure) => {
@@ -148,7 +148,7 @@ impl Shim {
                     Some(message) => HookRecord::Failed { message },
                     None => {
                         // Of one that did well nobody asks.
-                        let output = self.last_words_of(&id, &hook).filter(|_| ended.code != 0);
+                        let output = self.last_output_of(&id, &hook).filter(|_| ended.code != 0);
                         HookRecord::Exited { code: ended.code, output }
                     }
                 };
@@ -172,7 +172,7 @@ impl Shim {
 
     fn record_hook(&mut self, id: &ContainerId, hook: &str, outcome: &HookRecord) -> std::io::Result<()> {
         records::write_durably(&self.pod.container(id).hook_outcome(hook), outcome)?;
-        self.announce(&Told::HookEnded { id: id.clone(), hook: hook.to_owned(), outcome: outcome.clone() });
+        self.announce(&ShimMessage::HookEnded { id: id.clone(), hook: hook.to_owned(), outcome: outcome.clone() });
         Ok(())
     }
 
@@ -250,11 +250,11 @@ impl Shim {
                 self.retry.failed();
                 continue;
             }
-            self.announce(&Told::Exited { id: id.clone(), exit });
+            self.announce(&ShimMessage::Exited { id: id.clone(), exit });
             if let Some(container) = self.containers.remove(&id) {
                 container.cgroup.remove();
                 for asker in container.attached.iter().map(|listener| listener.asker) {
-                    self.tell(asker.client, &Told::ExecEnded { number: asker.number, code: exit.code }, &[]);
+                    self.tell(asker.client, &ShimMessage::ExecEnded { number: asker.number, code: exit.code }, &[]);
                 }
             }
         }

@@ -1,10 +1,10 @@
 //! What a shim does when asked.
 
-use super::child::{Asker, Child, Container, Phase, Role};
+use super::child::{Child, Container, PendingRequest, Phase, Role};
 use super::first_of_pod;
 use super::hook_output::HookOutput;
 use super::logs::{Log, Pump};
-use super::protocol::{Answer, Request, Told};
+use super::protocol::{Answer, Request, ShimMessage};
 use super::records::{self, StartedRecord, directory_name};
 use super::serve::Shim;
 use super::tether::Tether;
@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 impl Shim {
     /// Does what is asked; descriptors that came along are for an exec.
-    pub(super) fn handle(&mut self, asker: Asker, request: Request, fds: Vec<OwnedFd>) {
+    pub(super) fn handle(&mut self, asker: PendingRequest, request: Request, fds: Vec<OwnedFd>) {
         match request {
             Request::Start { id } => self.start(asker, &id),
             Request::Signal { id, signal, dated } => {
@@ -50,7 +50,7 @@ impl Shim {
         }
     }
 
-    fn start(&mut self, asker: Asker, id: &ContainerId) {
+    fn start(&mut self, asker: PendingRequest, id: &ContainerId) {
         // Asked before, by this agent or by one that died: the answer is the same. The disk may not have taken it.
         let known = self.containers.get(id).and_then(|container| container.started.clone());
         let known = known.or_else(|| self.pod.container(id).begun());
@@ -68,7 +68,7 @@ impl Shim {
         }
     }
 
-    fn make_container(&mut self, asker: Asker, id: &ContainerId) -> Result<(), SetupError> {
+    fn make_container(&mut self, asker: PendingRequest, id: &ContainerId) -> Result<(), SetupError> {
         if self.closing {
             return Err(SetupError("the pod is being removed".to_owned()));
         }
@@ -191,7 +191,7 @@ impl Shim {
         }
     }
 
-    fn exec(&mut self, asker: Asker, id: &ContainerId, spec: &ExecSpec, held: Option<OwnedFd>) {
+    fn exec(&mut self, asker: PendingRequest, id: &ContainerId, spec: &ExecSpec, held: Option<OwnedFd>) {
         let Some(host) = self.containers.get(id).and_then(Container::host) else {
             return self.answer(asker, Answer::NotRunning);
         };
@@ -220,11 +220,11 @@ impl Shim {
         run.map(|(_, container)| &container.process)
     }
 
-    fn run_hook(&mut self, asker: Asker, id: &ContainerId, hook: &str, command: Vec<String>) {
+    fn run_hook(&mut self, asker: PendingRequest, id: &ContainerId, hook: &str, command: Vec<String>) {
         let directory = self.pod.container(id);
         if let Some(outcome) = records::read::<HookRecord>(&directory.hook_outcome(hook)) {
             self.answer(asker, Answer::Done);
-            let told = Told::HookEnded { id: id.clone(), hook: hook.to_owned(), outcome };
+            let told = ShimMessage::HookEnded { id: id.clone(), hook: hook.to_owned(), outcome };
             return self.tell(asker.client, &told, &[]);
         }
         if directory.hook_asked(hook).exists() {
@@ -254,7 +254,7 @@ impl Shim {
         }
     }
 
-    fn cancel_hook(&mut self, asker: Asker, id: &ContainerId, hook: &str) {
+    fn cancel_hook(&mut self, asker: PendingRequest, id: &ContainerId, hook: &str) {
         let mut killed = Ok(());
         for child in self.children.values_mut() {
             if let Role::Hook { id: of, hook: name, cancelled } = &mut child.role

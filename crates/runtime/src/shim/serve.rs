@@ -8,9 +8,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SocketFlags;
 
-use super::child::{Asker, Child, Container, Phase};
+use super::child::{Child, Container, PendingRequest, Phase};
 use super::hook_output::HookOutput;
-use super::protocol::{Answer, Ask, Told};
+use super::protocol::{Answer, Ask, ShimMessage};
 use super::records::{PodDir, SandboxRecord};
 use super::retry::Retry;
 use super::tether::Tether;
@@ -71,7 +71,7 @@ enum Waker {
     /// By its place.
     HookOutput(usize),
     Oom(ContainerId),
-    Tether(Asker),
+    Tether(PendingRequest),
 }
 
 impl Shim {
@@ -158,7 +158,7 @@ impl Shim {
     }
 
     /// Does what somebody asked for; who asks for something that we break on is told so.
-    fn answer_after(&mut self, asker: Asker, step: impl FnOnce(&mut Self)) {
+    fn answer_after(&mut self, asker: PendingRequest, step: impl FnOnce(&mut Self)) {
         if !self.go_on_after(step) {
             self.answer(asker, Answer::Refused { message: "the pod's shim broke on this request".to_owned() });
         }
@@ -222,7 +222,7 @@ impl Shim {
             self.clients_seen += 1;
             self.clients.insert(self.clients_seen, socket);
             let pid = rustix::process::getpid().as_raw_nonzero().get();
-            self.tell(self.clients_seen, &Told::Hello { pid }, &[]);
+            self.tell(self.clients_seen, &ShimMessage::Hello { pid }, &[]);
         }
     }
 
@@ -231,7 +231,7 @@ impl Shim {
         while let Some(socket) = self.clients.get(&client) {
             match wire::receive::<Ask>(socket) {
                 Ok(Received::Message(ask, fds)) => {
-                    let asker = Asker { client, number: ask.number };
+                    let asker = PendingRequest { client, number: ask.number };
                     self.answer_after(asker, |shim| shim.handle(asker, ask.request, fds));
                 }
                 Ok(Received::Nothing) => return,
@@ -243,7 +243,7 @@ impl Shim {
     }
 
     /// Tells one client. Whoever does not keep up is dropped: it can connect again and read the disk.
-    pub(super) fn tell(&mut self, client: u64, told: &Told, fds: &[BorrowedFd<'_>]) {
+    pub(super) fn tell(&mut self, client: u64, told: &ShimMessage, fds: &[BorrowedFd<'_>]) {
         if let Some(socket) = self.clients.get(&client)
             && wire::send(socket, told, fds).is_err()
         {
@@ -252,14 +252,14 @@ impl Shim {
     }
 
     /// Tells everyone.
-    pub(super) fn announce(&mut self, told: &Told) {
+    pub(super) fn announce(&mut self, told: &ShimMessage) {
         for client in self.clients.keys().copied().collect::<Vec<_>>() {
             self.tell(client, told, &[]);
         }
     }
 
-    pub(super) fn answer(&mut self, asker: Asker, answer: Answer) {
-        self.tell(asker.client, &Told::Answer { number: asker.number, answer }, &[]);
+    pub(super) fn answer(&mut self, asker: PendingRequest, answer: Answer) {
+        self.tell(asker.client, &ShimMessage::Answer { number: asker.number, answer }, &[]);
     }
 
     /// Empties the signal descriptor: one wake-up may stand for many children.

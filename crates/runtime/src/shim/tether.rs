@@ -8,14 +8,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use super::child::Asker;
+use super::child::PendingRequest;
 use super::serve::Shim;
 use crate::cgroup;
 
 /// What a shim holds of one such program.
 #[derive(Debug)]
 pub(super) struct Tether {
-    pub(super) asker: Asker,
+    pub(super) asker: PendingRequest,
     /// Its own group below its container's: killing it ends all the program started, and nothing else.
     pub(super) group: PathBuf,
     /// Until whoever asked lets go, or is gone.
@@ -23,7 +23,7 @@ pub(super) struct Tether {
 }
 
 impl Tether {
-    pub(super) fn make(asker: Asker, held: OwnedFd, container: &Path) -> io::Result<Self> {
+    pub(super) fn make(asker: PendingRequest, held: OwnedFd, container: &Path) -> io::Result<Self> {
         let group = container.join(format!("exec-{}-{}", asker.client, asker.number));
         fs::create_dir_all(&group)?;
         Ok(Self { asker, group, held: Some(held) })
@@ -32,7 +32,7 @@ impl Tether {
 
 impl Shim {
     /// Whoever asked let go of what is left, or is gone, and all of it with them.
-    pub(super) fn tether_pulled(&mut self, asker: Asker) {
+    pub(super) fn tether_pulled(&mut self, asker: PendingRequest) {
         let Some(tether) = self.tethers.iter_mut().find(|tether| tether.asker == asker) else { return };
         let Some(held) = tether.held.take() else { return };
         let let_go = rustix::io::read(&held, &mut [0u8; 1]).is_ok_and(|count| count > 0);

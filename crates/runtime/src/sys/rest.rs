@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_wrote_to_is_given_up() {
+    fn program_pages_never_written_to_are_released() {
         assert_eq!(range("00200000-00791000 r--p 00000000 fe:00 53 /adieu"), Some((0x20_0000, 0x59_1000)));
         assert_eq!(range("00791000-00792000 r-xp 00590000 fe:00 53 /adieu"), Some((0x79_1000, 0x1000)));
         assert_eq!(range("01dd2000-01dda000 r--p 01bd0000 fe:00 53 /adieu"), None, "relocated, then made read-only");
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_goes_on_as_it_was() {
+    fn process_is_unchanged_after_releasing_pages() {
         let pages = ProgramPages::find();
         assert!(!pages.ranges.is_empty());
         let before: Vec<String> = (0..1000).map(|number| number.to_string()).collect();

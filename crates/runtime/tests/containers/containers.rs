@@ -28,7 +28,7 @@ fn a_program_runs_writes_its_log_and_its_exit_code_is_known() {
 }
 
 #[test]
-fn asking_twice_is_answered_like_asking_once() {
+fn repeated_runtime_requests_are_idempotent() {
     on_a_machine(|mut machine| async {
         let pod = machine.sandbox("pod-1").await;
         assert_eq!(machine.sandbox("pod-1").await, pod);
@@ -115,7 +115,7 @@ fn the_stop_signal_of_the_image_is_known_and_delivered() {
 }
 
 #[test]
-fn nothing_that_escaped_the_first_process_outlives_the_container() {
+fn detached_processes_end_with_their_container() {
     on_a_machine(|mut machine| async {
         let pod = machine.sandbox("pod-1").await;
         let script = "for i in 1 2 3; do setsid sleep 1000 & done; echo ready; while :; do sleep 0.02; done";
@@ -499,7 +499,7 @@ fn a_container_that_fails_again_and_again_keeps_its_last_run_only() {
 }
 
 #[test]
-fn what_is_kept_on_disk_is_for_its_owner_alone() {
+fn runtime_files_are_readable_by_root_alone() {
     on_a_machine(|mut machine| async {
         let pod = machine.sandbox("pod-1").await;
         let mut spec = machine.spec("app", "echo $PASSWORD; echo ready; sleep 1000").await;

@@ -267,7 +267,7 @@ fn an_index_of_many_machines_gives_the_image_for_this_one() {
 }
 
 #[test]
-fn what_does_not_match_its_digest_is_refused() {
+fn image_content_that_does_not_match_its_digest_is_refused() {
     let layer = Layer::new().file("a", "1").tar();
     let good = config(std::slice::from_ref(&layer), json!({}));
     let other = Layer::new().file("a", "2").tar();
@@ -453,7 +453,7 @@ fn bombs_end_at_the_limit() {
 }
 
 #[test]
-fn what_is_no_image_archive_is_told_so_with_a_way_out() {
+fn file_that_is_no_image_archive_is_refused_with_a_hint() {
     let (_dir, store) = store();
     let junk = "not an archive, only words; ".repeat(40);
     for (input, why) in [

@@ -73,7 +73,7 @@ fn build(dir: &Path) -> String {
 }
 
 #[test]
-fn what_umoci_builds_and_skopeo_writes_can_be_loaded() {
+fn images_of_umoci_and_skopeo_can_be_loaded() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let source = format!("oci:{}", build(dir.path()));

@@ -50,7 +50,7 @@ fn root_in_a_container_is_not_root_of_the_machine() {
 
 /// Whoever has a file open can change its mode and owner by way of `/proc`: what a container is given must be its own.
 #[test]
-fn no_stream_is_a_file_of_the_machine() {
+fn container_streams_are_no_host_files() {
     on_a_machine(|mut machine| async {
         // Device and inode of the shell's own streams, without its being asked to write to one of them meanwhile.
         let look = "seen=$(busybox stat -L -c %d:%i /proc/$$/fd/0 /proc/$$/fd/1 /proc/$$/fd/2); echo $seen";
@@ -116,7 +116,7 @@ fn the_first_process_of_shared_processes_holds_no_file_of_the_machine() {
 }
 
 #[test]
-fn without_a_filter_devices_stay_out_of_reach() {
+fn devices_stay_out_of_reach_without_a_cgroup_filter() {
     on_a_machine(|machine| async {
         let pod = machine.sandbox("pod-1").await;
         let id = start(&machine, &pod, |spec| spec.seccomp = Seccomp::Unconfined).await;
@@ -142,7 +142,7 @@ fn without_a_filter_devices_stay_out_of_reach() {
 }
 
 #[test]
-fn who_may_mount_still_has_no_devices() {
+fn container_with_sys_admin_cannot_reach_devices() {
     on_a_machine(|machine| async {
         let pod = machine.sandbox("pod-1").await;
         let id = start(&machine, &pod, |spec| spec.cap_add = vec!["SYS_ADMIN".to_owned()]).await;
@@ -154,7 +154,7 @@ fn who_may_mount_still_has_no_devices() {
 }
 
 #[test]
-fn who_sees_the_hosts_processes_cannot_look_into_them() {
+fn container_in_the_host_pid_namespace_cannot_read_host_processes() {
     on_a_machine(|machine| async {
         let mut spec = sandbox_spec("pod-1");
         spec.host_pid = true;
@@ -258,7 +258,7 @@ fn a_fork_bomb_meets_its_limit_and_ends_with_its_container() {
 }
 
 #[test]
-fn whoever_writes_on_to_the_output_of_a_container_does_not_keep_it_from_ending() {
+fn container_ends_although_another_process_keeps_its_output_open() {
     on_a_machine(|mut machine| async {
         let pod = machine.sandbox("pod-1").await;
         let id = machine.start(&pod, "app", "echo ready; exec sleep 1000").await;

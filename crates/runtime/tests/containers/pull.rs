@@ -183,7 +183,7 @@ async fn a_tag_that_moves_is_followed_and_only_new_layers_travel() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_many_platforms_the_one_of_this_machine_is_taken() {
+async fn pull_takes_the_platform_of_this_machine() {
     let registry = Registry::start();
     let (here, there) = (Layer::new().file("arch", "amd64").tar(), Layer::new().file("arch", "arm64").tar());
     let mut layout = Layout::default();
@@ -426,7 +426,7 @@ async fn a_pull_that_is_dropped_ends_at_once_and_leaves_only_what_can_be_gone_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_want_the_same_share_the_work_and_inherit_it() {
+async fn concurrent_pulls_of_one_image_share_the_work() {
     let registry = Registry::start();
     let base = Layer::new().file("a", &noise(1_000_000, 1)).tar();
     let (one, digests) = image(&[base.clone(), Layer::new().file("b", "1").tar()]);
@@ -469,7 +469,7 @@ async fn those_who_want_the_same_share_the_work_and_inherit_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_registry_should_not_send_is_refused() {
+async fn malformed_registry_answer_is_refused() {
     let registry = Registry::start();
     let layer = Layer::new().file("a", &noise(50_000, 1)).tar();
     let machine = Machine::new();

@@ -197,7 +197,7 @@ fn hosts_have_the_aliases_that_were_asked_for() {
 }
 
 #[test]
-fn what_this_machine_cannot_apply_is_told_and_what_it_can_is_applied() {
+fn setting_that_the_machine_lacks_is_reported_and_the_rest_applied() {
     on_a_machine(|machine| async {
         let pod = machine.sandbox("pod-1").await;
         let mut spec = machine.spec("app", "cat /proc/self/oom_score_adj; sleep 1000").await;

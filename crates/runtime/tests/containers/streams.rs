@@ -21,7 +21,7 @@ fn say(stdin: Option<&OwnedFd>, words: &str) {
 }
 
 #[test]
-fn who_attaches_hears_what_comes_and_speaks_to_the_first_process() {
+fn attached_client_reads_new_output_and_writes_to_the_first_process() {
     on_a_machine(|machine| async {
         let pod = machine.sandbox("pod-1").await;
         let mut spec =
@@ -169,7 +169,7 @@ fn a_connection_that_is_being_opened_is_told_from_one_that_is_open() {
 }
 
 #[test]
-fn of_a_pod_on_the_hosts_network_its_own_connections_are_counted_and_nobody_elses() {
+fn host_network_pod_counts_only_its_own_connections() {
     on_a_machine(|machine| async {
         let spec = SandboxSpec { host_network: true, ..common::sandbox_spec("pod-1") };
         machine.runtime().create_sandbox(&spec).await.unwrap();
@@ -218,7 +218,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 #[test]
-fn what_containers_use_is_told() {
+fn container_stats_report_cpu_and_memory() {
     on_a_machine(|machine| async {
         let pod = machine.sandbox("pod-1").await;
         let busy = machine

@@ -119,7 +119,7 @@ fn a_hook_goes_on_without_the_agent_and_is_never_run_twice() {
 }
 
 #[test]
-fn what_a_failed_hook_said_last_is_in_its_record_and_what_it_leaves_behind_may_go_on() {
+fn failed_hook_record_has_its_last_output_and_its_children_run_on() {
     on_a_machine(|mut machine| async {
         let pod = machine.sandbox("pod-1").await;
         let (go, mount) = machine.signpost();
@@ -188,7 +188,7 @@ fn a_hook_that_cannot_run_has_failed_and_one_is_not_run_in_a_container_that_ende
 }
 
 #[test]
-fn when_a_shim_dies_its_pod_ends_and_says_that_nobody_saw_it() {
+fn pod_of_a_killed_shim_ends_with_an_unseen_exit() {
     on_a_machine(|mut machine| async {
         let pod = machine.sandbox("pod-1").await;
         let id = machine.start(&pod, "app", "sleep 1000").await;
@@ -278,7 +278,7 @@ fn a_pod_whose_shim_is_stopped_is_removed_and_its_ends_are_told() {
 }
 
 #[test]
-fn what_was_half_made_or_half_removed_is_completed() {
+fn half_made_or_half_removed_pod_is_completed_after_a_restart() {
     on_a_machine(|mut machine| async {
         let pod = machine.sandbox("pod-1").await;
         let leaving = machine.sandbox("pod-2").await;
@@ -369,7 +369,7 @@ fn a_shim_at_rest_gives_memory_back_and_answers_as_before() {
 }
 
 #[test]
-fn what_has_a_control_group_or_an_address_but_no_pod_is_ended_and_removed() {
+fn cgroup_or_address_without_a_pod_is_ended_and_removed() {
     on_a_machine(|mut machine| async {
         let lost = machine.sandbox("lost").await;
         machine.start(&lost, "app", "sleep 1000").await;

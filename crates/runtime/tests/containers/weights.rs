@@ -102,7 +102,7 @@ fn a_pod_weighs_what_it_asks_for_and_all_that_ask_for_nothing_weigh_the_least() 
 
 /// Whose range is another's does not begin, and nobody comes to tear it down.
 #[test]
-fn who_cannot_begin_leaves_no_groups() {
+fn runtime_that_cannot_open_leaves_no_cgroups() {
     on_a_machine(|machine| async {
         let dir = tempfile::tempdir().unwrap();
         let other = format!("{}-other", machine.instance);
@@ -119,7 +119,7 @@ fn who_cannot_begin_leaves_no_groups() {
 /// A container that has no limit and meets its pod's ends as a whole, is told to have ended for want of memory, and takes neither the
 /// sandbox nor its neighbour along.
 #[test]
-fn who_meets_the_limit_of_its_pod_ends_whole_and_alone() {
+fn container_that_meets_its_pods_memory_limit_ends_whole_and_alone() {
     on_a_machine(|mut machine| async {
         let limit = Resources { memory_bytes: Some(48 << 20), ..asks(100) };
         let uid = pod(&machine, "limited", limit).await;
@@ -143,7 +143,7 @@ fn who_meets_the_limit_of_its_pod_ends_whole_and_alone() {
 
 /// By more than could be chance, and far less than the sixteen times that it is.
 #[test]
-fn of_two_pods_on_one_processor_the_one_that_asks_for_more_has_more_of_it() {
+fn cpu_is_shared_between_pods_by_their_requests() {
     on_a_machine(|machine| async {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();

@@ -168,7 +168,7 @@ fn a_port_that_somebody_has_is_refused_by_name_and_changes_nothing() {
 }
 
 #[test]
-fn what_a_pod_sends_to_the_nodes_loopback_is_dropped() {
+fn packet_from_a_pod_to_the_nodes_loopback_is_dropped() {
     on_a_host(async || {
         let dir = tempfile::tempdir().unwrap();
         let _outside = outside();

@@ -80,7 +80,7 @@ fn pods_and_node_reach_each_other_under_their_own_addresses() {
 }
 
 #[test]
-fn what_is_meant_for_a_pod_that_is_not_there_fails_at_once() {
+fn connection_to_an_absent_pod_address_fails_at_once() {
     on_a_host(async || {
         let dir = tempfile::tempdir().unwrap();
         let network = open(dir.path()).await;
@@ -144,7 +144,7 @@ fn attaching_again_changes_nothing() {
 }
 
 #[test]
-fn what_a_crash_left_half_done_is_completed() {
+fn half_attached_pod_network_is_completed_after_a_crash() {
     on_a_host(async || {
         let dir = tempfile::tempdir().unwrap();
         let network = open(dir.path()).await;
@@ -429,7 +429,7 @@ fn pods_reach_the_outside_under_the_nodes_address_and_each_other_under_their_own
 /// A stranger out there has the address of a service: no pod ever reaches them, and the machine itself does. Another instance
 /// with the same range of services neither adds to that nor takes from it.
 #[test]
-fn what_pods_send_to_services_is_refused_at_once_and_what_the_machine_sends_is_not() {
+fn connection_from_a_pod_to_the_service_range_is_refused_and_from_the_host_is_not() {
     on_a_host(async || {
         let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let outside = PodNamespace::new();

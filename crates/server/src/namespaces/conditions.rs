@@ -11,11 +11,11 @@ const NAMED: usize = 5;
 
 /// What is left in a namespace: by resource, then by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Waiting(pub(super) BTreeMap<String, BTreeMap<Arc<str>, Left>>);
+pub(super) struct Waiting(pub(super) BTreeMap<String, BTreeMap<Arc<str>, RemainingObject>>);
 
 /// One object that is left.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Left {
+pub(super) struct RemainingObject {
     pub(super) finalizers: Vec<String>,
     /// By when it is expected to be gone, if it was given time.
     pub(super) deadline: Option<Timestamp>,
@@ -112,8 +112,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_named_with_its_deadline_and_its_finalizers() {
-        let pod = |deadline: &str, finalizers: &[&str]| Left {
+    fn namespace_conditions_name_remaining_objects_deadlines_and_finalizers() {
+        let pod = |deadline: &str, finalizers: &[&str]| RemainingObject {
             finalizers: finalizers.iter().map(ToString::to_string).collect(),
             deadline: Some(at(deadline)),
         };

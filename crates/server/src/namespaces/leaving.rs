@@ -12,7 +12,7 @@ use store::{Change, Object, Watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::conditions::{Left, Waiting, conditions};
+use super::conditions::{RemainingObject, Waiting, conditions};
 use crate::request::key;
 use crate::state::{State, core_kind};
 use crate::{change, create, delete};
@@ -144,7 +144,7 @@ enum Followed {
 /// Follows what leaves until nothing is left.
 async fn follow(
     state: &State,
-    news: &mut SelectAll<BoxStream<'static, News>>,
+    news: &mut SelectAll<BoxStream<'static, KindChange>>,
     mut waiting: Waiting,
     departing: &Departing<'_>,
 ) -> Result<Followed, Status> {
@@ -178,9 +178,9 @@ async fn follow(
 }
 
 /// One change of a kind; `None` when some were lost.
-type News = (&'static Kind, Option<Change>);
+type KindChange = (&'static Kind, Option<Change>);
 
-fn changes(kind: &'static Kind, watch: Watch) -> BoxStream<'static, News> {
+fn changes(kind: &'static Kind, watch: Watch) -> BoxStream<'static, KindChange> {
     let next = move |watch: Option<Watch>| async move {
         let mut watch = watch?;
         match watch.next().await {
@@ -220,8 +220,8 @@ impl Waiting {
         let value = object.value();
         let finalizers = api::meta::finalizers(&value).into_iter().map(str::to_owned).collect();
         let deadline = api::meta::deletion_timestamp(&value).filter(|_| kind.graceful_delete);
-        let names: &mut BTreeMap<Arc<str>, Left> = self.0.entry(resource_of(kind)).or_default();
-        names.insert(Arc::clone(&object.key.name), Left { finalizers, deadline });
+        let names: &mut BTreeMap<Arc<str>, RemainingObject> = self.0.entry(resource_of(kind)).or_default();
+        names.insert(Arc::clone(&object.key.name), RemainingObject { finalizers, deadline });
     }
 
     fn remove(&mut self, kind: &'static Kind, name: &str) {

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_paths_are_found_where_the_client_came_from() {
+    fn proxied_links_are_rewritten_below_the_proxy_path() {
         let prefix = "/api/v1/namespaces/a/pods/p/proxy";
         let links = Links { prefix: prefix.into(), backend: "10.0.0.2:80".into(), client: "api:6443".into() };
         let mended = |link: &str| links.rewritten(link).unwrap_or_else(|| link.to_owned());

@@ -10,6 +10,7 @@ use api::selector::object as selector;
 use futures::FutureExt as _;
 use serde_json::Value;
 use store::Object;
+use tokio_util::sync::CancellationToken;
 
 use super::{GROUP, policy};
 use crate::background::{keep_right, source};
@@ -17,14 +18,14 @@ use crate::bootstrap::known;
 use crate::change;
 use crate::state::State;
 
-/// Keeps every gathering role as it should be.
-pub(crate) async fn keep(state: Arc<State>) {
+/// Keeps every gathering role as it should be until `stop`.
+pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
     let roles = source(&state.store, known(GROUP, "clusterroles").collection(), "", |_| ());
     let gather = move || {
         let state = Arc::clone(&state);
         async move { gather(&state).await }.boxed()
     };
-    keep_right("clusterrole-aggregation-controller", vec![roles], gather).await;
+    keep_right("clusterrole-aggregation-controller", stop, vec![roles], gather).await;
 }
 
 pub(super) async fn gather(state: &State) -> Result<(), Status> {

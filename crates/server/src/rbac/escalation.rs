@@ -2,7 +2,7 @@
 //!
 //! Upstream's rules, and one more: a default cluster role counts as at least what the next start makes of it again.
 
-use api::rbac::{self, Asked};
+use api::rbac::{self, RequestedAccess};
 use api::{Kind, Status};
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ fn check_binding(state: &State, request: &Request, new: &Value) -> Result<(), St
 }
 
 fn may(state: &State, request: &Request, verb: &str, resource: &str, name: &str) -> bool {
-    let asked = Asked::Resource { group: GROUP, resource, subresource: "", name };
+    let asked = RequestedAccess::Resource { group: GROUP, resource, subresource: "", name };
     judge(state, &request.identity, verb, asked, &request.namespace).allowed.is_some()
 }
 

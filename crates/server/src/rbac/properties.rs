@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use api::rbac::{Asked, grants};
+use api::rbac::{RequestedAccess, grants};
 use bytes::Bytes;
 use http::{Method, Request};
 use http_body_util::Full;
@@ -231,20 +231,20 @@ const PLACES: [&str; 3] = ["", NAMESPACES[0], NAMESPACES[1]];
 #[derive(Debug)]
 struct Ask {
     verb: &'static str,
-    what: Asked<'static>,
+    what: RequestedAccess<'static>,
     place: &'static str,
 }
 
 /// The rights that are looked at.
 fn asks() -> Vec<Ask> {
     let paths = ["/metrics", "/metrics/slis", "/debug"];
-    let mut all = Vec::from(paths.map(|path| Ask { verb: "get", what: Asked::Path(path), place: "" }));
+    let mut all = Vec::from(paths.map(|path| Ask { verb: "get", what: RequestedAccess::Path(path), place: "" }));
     let core = [("pods", ""), ("pods", "exec"), ("secrets", "")];
     let others = [("apps", "deployments", ""), (GROUP, "clusterroles", "")];
     for (group, resource, subresource) in core.map(|(resource, part)| ("", resource, part)).into_iter().chain(others) {
         for verb in ["get", "delete", "impersonate", "bind", "escalate"] {
             for (place, name) in PLACES.into_iter().flat_map(|place| ["", "a", "b"].map(|name| (place, name))) {
-                all.push(Ask { verb, what: Asked::Resource { group, resource, subresource, name }, place });
+                all.push(Ask { verb, what: RequestedAccess::Resource { group, resource, subresource, name }, place });
             }
         }
     }
@@ -254,7 +254,7 @@ fn asks() -> Vec<Ask> {
 /// Whether `identity` may give more than it has.
 fn may_exceed(state: &State, identity: &Identity) -> bool {
     let may = |verb, place, name| {
-        let asked = Asked::Resource { group: GROUP, resource: "clusterroles", subresource: "", name };
+        let asked = RequestedAccess::Resource { group: GROUP, resource: "clusterroles", subresource: "", name };
         judge(state, identity, verb, asked, place).allowed.is_some()
     };
     PLACES.iter().any(|place| ROLES.iter().any(|name| may("bind", place, name) || may("escalate", place, name)))

@@ -126,7 +126,7 @@ async fn a_namespace_waits_for_its_pods_and_then_takes_everything_along() {
 
 /// [AD-72]
 #[tokio::test]
-async fn some_namespaces_stay() {
+async fn system_namespaces_are_not_deleted() {
     let api = Api::start().await;
     for name in ["default", "kube-system", "kube-public"] {
         let status = api.delete(&format!("/api/v1/namespaces/{name}")).await.expect(403);

@@ -184,7 +184,7 @@ async fn a_lease_is_made_by_put_and_then_needs_its_version() {
 }
 
 #[tokio::test]
-async fn status_and_spec_have_their_own_doors() {
+async fn spec_and_status_are_written_by_separate_endpoints() {
     let api = Api::start().await;
     let pod = api.running_pod("p", |_| {}).await;
     assert_eq!(pod["status"]["phase"], "Running");
@@ -239,7 +239,7 @@ async fn too_long_a_body_is_413() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_404_and_what_cannot_be_done_is_405() {
+async fn unknown_path_is_404_and_unsupported_method_is_405() {
     let api = Api::start().await;
     let status = api.get("/api/v1/namespaces/default/widgets").await.expect(404);
     assert_eq!(status["message"], "the server could not find the requested resource");
@@ -294,7 +294,7 @@ async fn each_user_gets_what_is_theirs() {
 
 /// Appendix 13 and 20: discovery in both its forms, and enough OpenAPI for kubectl.
 #[tokio::test]
-async fn clients_can_find_their_way() {
+async fn discovery_lists_every_group_and_resource() {
     let api = Api::start().await;
     assert_eq!(api.get("/api").await.expect(200)["versions"], json!(["v1"]));
     let legacy = api.get("/api/v1").await.expect(200);

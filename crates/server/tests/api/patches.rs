@@ -126,7 +126,7 @@ async fn writers_are_remembered_by_their_names() {
 
 /// What `kubectl apply --server-side` does to an object it first applied the old way: it renames the owner, and applies.
 #[tokio::test]
-async fn what_the_server_added_survives_an_apply_by_the_creator() {
+async fn fields_added_by_the_server_survive_an_apply_by_the_creator() {
     let api = Api::start().await;
     let document = crate::harness::pod("p");
     let made = api.post(&format!("{PODS}?fieldManager=kubectl-client-side-apply"), &document).await.expect(201);

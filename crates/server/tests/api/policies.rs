@@ -155,7 +155,7 @@ async fn objects_are_counted_by_name_and_updates_that_grow_are_asked() {
 
 /// However many come at once, no more are let in than there is room for; also with several quotas over the same pods.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nobody_gets_past_a_quota_by_coming_at_the_same_time() {
+async fn quota_is_never_exceeded_by_concurrent_creates() {
     let api = std::sync::Arc::new(Api::start().await);
     api.post(QUOTAS, &quota("few", json!({ "hard": { "count/configmaps": "8" } }))).await.expect(201);
     api.post(QUOTAS, &quota("pods", json!({ "hard": { "pods": "9", "requests.cpu": "7" } }))).await.expect(201);

@@ -24,10 +24,10 @@ use crate::transport::{Tls, connect};
 const NODE: &str = "/api/v1/nodes/n1/proxy";
 
 /// What the backend was asked: method, path and query, headers, body.
-type Asked = Arc<Mutex<Vec<(String, http::HeaderMap, String)>>>;
+type RecordedRequests = Arc<Mutex<Vec<(String, http::HeaderMap, String)>>>;
 
 /// A backend with a page, a way to somewhere else, and an echo.
-fn backend(asked: Asked) -> Arc<PipeNode<impl Fn(DuplexStream) + Send + Sync>> {
+fn backend(asked: RecordedRequests) -> Arc<PipeNode<impl Fn(DuplexStream) + Send + Sync>> {
     Arc::new(PipeNode(move |stream: DuplexStream| {
         let asked = Arc::clone(&asked);
         let service = hyper::service::service_fn(move |request: Request<Incoming>| answer(Arc::clone(&asked), request));
@@ -39,9 +39,9 @@ fn backend(asked: Asked) -> Arc<PipeNode<impl Fn(DuplexStream) + Send + Sync>> {
 }
 
 /// A page, or the first half of one that nobody ever finishes.
-type Told = UnsyncBoxBody<Bytes, Infallible>;
+type PageBody = UnsyncBoxBody<Bytes, Infallible>;
 
-async fn answer(asked: Asked, mut request: Request<Incoming>) -> Result<Response<Told>, Infallible> {
+async fn answer(asked: RecordedRequests, mut request: Request<Incoming>) -> Result<Response<PageBody>, Infallible> {
     let line = format!("{} {}", request.method(), request.uri());
     let (path, headers) = (request.uri().path().to_owned(), request.headers().clone());
     let upgrade = hyper::upgrade::on(&mut request);
@@ -86,7 +86,7 @@ async fn answer(asked: Asked, mut request: Request<Incoming>) -> Result<Response
     Ok(response.body(Full::new(Bytes::from(text)).boxed_unsync()).unwrap())
 }
 
-async fn with_backend(asked: &Asked) -> Api {
+async fn with_backend(asked: &RecordedRequests) -> Api {
     let api = Api::with_nodes(backend(Arc::clone(asked))).await;
     let node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" } });
     api.post("/api/v1/nodes", &node).await.expect(201);
@@ -95,7 +95,7 @@ async fn with_backend(asked: &Asked) -> Api {
 
 #[tokio::test]
 async fn method_path_query_and_body_are_the_backends_and_credentials_are_ours() {
-    let asked = Asked::default();
+    let asked = RecordedRequests::default();
     let api = with_backend(&asked).await;
     let headers = [("x-own", "1"), ("impersonate-user", "admin"), ("impersonate-group", "system:masters")];
     for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS] {
@@ -116,7 +116,7 @@ async fn method_path_query_and_body_are_the_backends_and_credentials_are_ours() 
 
 #[tokio::test]
 async fn answers_come_back_as_they_are_with_links_that_lead_back_here() {
-    let asked = Asked::default();
+    let asked = RecordedRequests::default();
     let api = with_backend(&asked).await;
     let bare = api.get(&format!("{NODE}?a=b")).await;
     assert_eq!((bare.code, bare.headers["location"].to_str().unwrap()), (301, format!("{NODE}/?a=b").as_str()));
@@ -133,8 +133,8 @@ async fn answers_come_back_as_they_are_with_links_that_lead_back_here() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_reached_says_why() {
-    let api = with_backend(&Asked::default()).await;
+async fn unreachable_proxy_target_says_why() {
+    let api = with_backend(&RecordedRequests::default()).await;
     let message = async |path: &str, code: u16| api.get(path).await.expect(code)["message"].clone();
     assert_eq!(message("/api/v1/nodes/none/proxy/", 404).await, "nodes \"none\" not found");
     assert_eq!(message("/api/v1/nodes/ftp:n1:1/proxy/", 400).await, "invalid node request \"ftp:n1:1\"");
@@ -160,7 +160,7 @@ async fn what_cannot_be_reached_says_why() {
 
 #[tokio::test]
 async fn a_right_to_a_proxy_is_one_to_a_method_and_a_name() {
-    let api = with_backend(&Asked::default()).await;
+    let api = with_backend(&RecordedRequests::default()).await;
     let role = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": { "name": "r" },
         "rules": [{ "apiGroups": [""], "resources": ["nodes/proxy"], "resourceNames": ["n1"], "verbs": ["get"] }] });
     api.post("/apis/rbac.authorization.k8s.io/v1/clusterroles", &role).await.expect(201);
@@ -183,7 +183,7 @@ async fn a_right_to_a_proxy_is_one_to_a_method_and_a_name() {
 /// A stream of any protocol, over TLS and to its end. To open one to a node is to run something there.
 #[tokio::test]
 async fn upgraded_connections_go_through() {
-    let asked = Asked::default();
+    let asked = RecordedRequests::default();
     let api = with_backend(&asked).await;
     let tls = Tls::serve(&api).await;
     let stream = connect(&tls, Some(tls.admin()), b"http/1.1").await;
@@ -225,8 +225,8 @@ async fn http2(tls: &Tls) -> Sender2 {
 /// Half an answer is no answer: whoever waits for the rest when the server stops is told that it does not come, and nobody holds
 /// the server up.
 #[tokio::test]
-async fn what_is_cut_off_by_the_servers_end_ends_as_an_error() {
-    let api = with_backend(&Asked::default()).await;
+async fn proxied_response_cut_off_by_server_shutdown_ends_as_an_error() {
+    let api = with_backend(&RecordedRequests::default()).await;
     let mut tls = Tls::serve(&api).await;
     let mut sender = http2(&tls).await;
     let base = format!("https://{}{NODE}", tls.address);
@@ -262,7 +262,7 @@ async fn what_is_cut_off_by_the_servers_end_ends_as_an_error() {
 /// HTTP/2 has words that HTTP/1 says otherwise; the length of what a HEAD does not send is the backend's to say.
 #[tokio::test]
 async fn backends_speak_an_older_protocol_than_clients() {
-    let asked = Asked::default();
+    let asked = RecordedRequests::default();
     let api = with_backend(&asked).await;
     let tls = Tls::serve(&api).await;
     let mut sender = http2(&tls).await;
@@ -285,7 +285,7 @@ async fn backends_speak_an_older_protocol_than_clients() {
 /// A browser cannot send a header with its WebSocket; its token travels among the protocols, and no further than this server.
 #[tokio::test]
 async fn a_browsers_token_is_known_and_kept_from_backends() {
-    let asked = Asked::default();
+    let asked = RecordedRequests::default();
     let api = with_backend(&asked).await;
     let account = "/api/v1/namespaces/default/serviceaccounts/default";
     let binding = json!({ "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",

@@ -69,7 +69,7 @@ async fn a_pod_that_is_bound_and_not_yet_running_has_its_grace() {
 
 /// [AD-20] [AD-75] The uid is that of a pod that really had the name.
 #[tokio::test]
-async fn the_pod_of_an_earlier_life_is_not_meant() {
+async fn delete_with_the_uid_of_an_earlier_pod_is_a_conflict() {
     let api = Api::start().await;
     let first = api.running_pod("p", |_| {}).await;
     api.delete_with(&format!("{PODS}/p"), &json!({ "gracePeriodSeconds": 0 })).await.expect(200);
@@ -120,7 +120,7 @@ async fn another_policy_alone_changes_nothing_about_a_pod_that_leaves() {
 
 /// [AD-29]
 #[tokio::test]
-async fn what_a_crash_left_half_deleted_is_finished_by_the_next_delete() {
+async fn half_deleted_pod_is_removed_by_a_repeated_delete_request() {
     let api = Api::start().await;
     api.running_pod("p", |_| {}).await;
     api.delete(&format!("{PODS}/p")).await.expect(200);

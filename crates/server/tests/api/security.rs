@@ -88,7 +88,7 @@ async fn a_role_shows_what_it_gathers() {
 }
 
 #[tokio::test]
-async fn nobody_grants_what_they_do_not_have() {
+async fn role_that_exceeds_the_writers_rights_is_refused() {
     let api = Api::start().await;
     let bob = Identity::new("bob", &[]);
     api.bind("b", "admin", "bob").await;

@@ -22,10 +22,10 @@ use crate::transport::{Tls, connect};
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// What the node was asked: method, path and query, and the upgrade it was offered.
-type Asked = Arc<Mutex<Vec<String>>>;
+type RecordedRequests = Arc<Mutex<Vec<String>>>;
 
 /// A node that answers logs with a line, and exec with an echo of whatever it is sent.
-fn node(asked: Asked) -> Arc<PipeNode<impl Fn(DuplexStream) + Send + Sync>> {
+fn node(asked: RecordedRequests) -> Arc<PipeNode<impl Fn(DuplexStream) + Send + Sync>> {
     Arc::new(PipeNode(move |stream: DuplexStream| {
         let asked = Arc::clone(&asked);
         let service = hyper::service::service_fn(move |request: Request<Incoming>| {
@@ -84,7 +84,7 @@ async fn running(api: &Api, name: &str, containers: &[&str]) {
 
 #[tokio::test]
 async fn logs_come_from_the_node_with_the_clients_wishes() {
-    let asked = Asked::default();
+    let asked = RecordedRequests::default();
     let api = Api::with_nodes(node(Arc::clone(&asked))).await;
     running(&api, "p", &["app"]).await;
     let answer = api.get(&format!("{PODS}/p/log?follow=true&tailLines=5&nonsense=1")).await;
@@ -96,7 +96,7 @@ async fn logs_come_from_the_node_with_the_clients_wishes() {
 /// Section 17.3.
 #[tokio::test]
 async fn logs_that_cannot_be_are_refused_with_a_reason() {
-    let api = Api::with_nodes(node(Asked::default())).await;
+    let api = Api::with_nodes(node(RecordedRequests::default())).await;
     running(&api, "two", &["a", "b"]).await;
     let message = |path: String, code: u16| {
         let api = &api;
@@ -145,7 +145,7 @@ async fn a_handler_that_breaks_answers_500_and_the_server_goes_on() {
 /// [SE-90] What is longer when it is encoded than a URI may be is passed on as it was written.
 #[tokio::test]
 async fn queries_of_commas_reach_the_node_as_they_came() {
-    let asked = Asked::default();
+    let asked = RecordedRequests::default();
     let api = Api::with_nodes(node(Arc::clone(&asked))).await;
     running(&api, "p", &["app"]).await;
     let commas = ",".repeat(30_000);
@@ -160,7 +160,7 @@ async fn queries_of_commas_reach_the_node_as_they_came() {
 /// [SE-90] A time that cannot be read is refused here, in few words.
 #[tokio::test]
 async fn a_long_since_time_is_refused_in_few_words() {
-    let asked = Asked::default();
+    let asked = RecordedRequests::default();
     let api = Api::with_nodes(node(Arc::clone(&asked))).await;
     running(&api, "p", &["app"]).await;
     for time in ["yesterday".to_owned(), ":".repeat(30_000), "%C3%A4".repeat(10_000)] {
@@ -176,7 +176,7 @@ async fn a_long_since_time_is_refused_in_few_words() {
 #[tokio::test]
 async fn an_exec_as_long_as_a_uri_reaches_the_node_or_is_414() {
     const URI_MAX: usize = 65_534;
-    let asked = Asked::default();
+    let asked = RecordedRequests::default();
     let api = Api::with_nodes(node(Arc::clone(&asked))).await;
     running(&api, "p", &["app"]).await;
     let tls = Tls::serve(&api).await;
@@ -213,7 +213,7 @@ async fn an_exec_as_long_as_a_uri_reaches_the_node_or_is_414() {
 
 #[tokio::test]
 async fn exec_needs_a_command_a_node_a_living_pod_and_an_upgrade() {
-    let api = Api::with_nodes(node(Asked::default())).await;
+    let api = Api::with_nodes(node(RecordedRequests::default())).await;
     running(&api, "p", &["app"]).await;
     let message = |path: &'static str| {
         let api = &api;
@@ -236,7 +236,7 @@ async fn exec_needs_a_command_a_node_a_living_pod_and_an_upgrade() {
 /// The whole way: TLS client, upgrade, node, and bytes in both directions until both ends are closed.
 #[tokio::test]
 async fn exec_carries_bytes_both_ways_over_tls() {
-    let asked = Asked::default();
+    let asked = RecordedRequests::default();
     let api = Api::with_nodes(node(Arc::clone(&asked))).await;
     running(&api, "p", &["app"]).await;
     let tls = Tls::serve(&api).await;
@@ -297,7 +297,7 @@ async fn socket(
 
 #[tokio::test]
 async fn a_log_is_read_as_messages_by_whoever_asks_for_a_websocket() {
-    let api = Api::with_nodes(node(Asked::default())).await;
+    let api = Api::with_nodes(node(RecordedRequests::default())).await;
     let tls = Tls::serve(&api).await;
     running(&api, "p", &["app"]).await;
     for (offered, chosen, message) in [

@@ -24,7 +24,7 @@ async fn operations(api: &Api) -> Vec<Operation> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_that_can_be_asked_breaks_the_server() {
+async fn random_requests_never_break_the_server() {
     let api = Api::start().await;
     let operations = operations(&api).await;
     assert!(operations.len() > 300, "{}", operations.len());

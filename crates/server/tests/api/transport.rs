@@ -250,7 +250,7 @@ async fn a_client_may_say_how_long_it_waits() {
 
 /// A line for everyone who came, with who it was, as whom, and what was answered; bodies are nobody's business.
 #[tokio::test]
-async fn who_asked_for_what_is_written_down() {
+async fn audit_log_names_user_impersonation_and_answer() {
     let api = Api::start().await;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.log");

@@ -94,7 +94,7 @@ async fn a_list_of_the_past_expires_with_time() {
 
 /// Defaults that the document leaves out are not a difference.
 #[tokio::test]
-async fn to_apply_the_same_again_writes_nothing() {
+async fn apply_of_the_same_document_again_writes_nothing() {
     let api = Api::start().await;
     let variable = json!({ "name": "N", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } });
     let container = json!({ "name": "c", "image": "i:1", "env": [variable] });
@@ -140,7 +140,7 @@ async fn a_pod_of_a_missing_runtime_class_is_refused_and_of_one_that_is_there_pa
 }
 
 #[tokio::test]
-async fn there_is_one_default_priority() {
+async fn priority_class_default_is_unique() {
     let api = Api::start().await;
     let path = "/apis/scheduling.k8s.io/v1/priorityclasses";
     let class =
@@ -227,7 +227,7 @@ async fn a_watch_from_nowhere_tells_where_the_beginning_ends() {
 }
 
 #[tokio::test]
-async fn who_is_impersonated_is_told_whole_by_those_who_may() {
+async fn impersonation_headers_become_the_whole_user_info() {
     let api = Api::start().await;
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let headers = [

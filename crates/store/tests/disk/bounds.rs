@@ -10,12 +10,12 @@ use store::{Change, Expect, Key, Refusal, Revision, Step, Store, TransactError, 
 use tempfile::TempDir;
 use testkit::rows::append_row;
 
-struct Place {
+struct StoreFolder {
     _directory: TempDir,
     path: PathBuf,
 }
 
-impl Place {
+impl StoreFolder {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         Self { path: directory.path().join("store"), _directory: directory }
@@ -67,7 +67,7 @@ async fn write(store: &Store, key: &Key, value: Value) -> Result<Vec<Change>, Wr
 /// [SE-91] The thread of the store neither aborts nor ends, whatever it is given.
 #[tokio::test]
 async fn value_nested_beyond_the_bound_is_refused_with_its_path() {
-    let place = Place::new();
+    let place = StoreFolder::new();
     let store = place.open().await;
     let key = pod("default", "web");
     write(&store, &key, deep(DEPTH_MAX)).await.unwrap();
@@ -89,7 +89,7 @@ async fn value_nested_beyond_the_bound_is_refused_with_its_path() {
 
 #[tokio::test]
 async fn value_that_is_no_object_is_refused() {
-    let place = Place::new();
+    let place = StoreFolder::new();
     let store = place.open().await;
     let key = pod("default", "web");
     for value in [json!(null), json!([]), json!("text"), json!({ "metadata": [] }), json!({ "metadata": null })] {
@@ -101,7 +101,7 @@ async fn value_that_is_no_object_is_refused() {
 
 #[tokio::test]
 async fn value_larger_than_the_bound_is_refused_with_its_size() {
-    let place = Place::new();
+    let place = StoreFolder::new();
     let store = place.open().await;
     let key = pod("default", "web");
     match write(&store, &key, sized(SIZE_MAX + 1)).await {
@@ -124,7 +124,7 @@ async fn value_larger_than_the_bound_is_refused_with_its_size() {
 /// Whatever is stored can be told to go, also if not a byte more of it could be stored.
 #[tokio::test]
 async fn object_at_the_bound_can_be_marked() {
-    let place = Place::new();
+    let place = StoreFolder::new();
     let store = place.open().await;
     let key = pod("default", "web");
     write(&store, &key, sized(SIZE_MAX)).await.unwrap();
@@ -142,7 +142,7 @@ async fn object_at_the_bound_can_be_marked() {
 /// What an earlier version took stays readable, may shrink and stay as it is, and does not grow.
 #[tokio::test]
 async fn object_of_an_earlier_version_beyond_the_bounds_does_not_grow() {
-    let place = Place::new();
+    let place = StoreFolder::new();
     drop(place.open().await);
     let large = json!({ "metadata": { "name": "large", "resourceVersion": "2" }, "text": "x".repeat(2 << 20) });
     place.append("large", large.to_string().as_bytes());
@@ -191,7 +191,7 @@ const STRANGE: [(&str, &[u8]); 9] = [
 
 #[tokio::test]
 async fn store_with_values_that_are_no_objects_opens_and_serves_the_rest() {
-    let place = Place::new();
+    let place = StoreFolder::new();
     let store = place.open().await;
     set(&store, &pod("default", "web"), 1).await;
     drop(store);
@@ -238,7 +238,7 @@ async fn store_with_values_that_are_no_objects_opens_and_serves_the_rest() {
 #[tokio::test]
 async fn unreadable_value_survives_a_snapshot_as_it_is() {
     let window = Window { changes: 4, ..Window::default() };
-    let place = Place::new();
+    let place = StoreFolder::new();
     drop(place.open().await);
     let strange = br#"{"metadata":"a word that nobody else would write"}"#;
     place.append("strange", strange);
@@ -271,7 +271,7 @@ async fn unreadable_value_survives_a_snapshot_as_it_is() {
 /// [SE-91] An object as earlier versions stored it: deeper than any reader of ours can follow.
 #[tokio::test]
 async fn object_deeper_than_readers_follow_is_shown_without_its_deepest_levels() {
-    let place = Place::new();
+    let place = StoreFolder::new();
     drop(place.open().await);
     for (name, levels) in [("a", 121), ("b", 128), ("c", 5000), ("d", 700_000)] {
         place.append(name, deep_text(levels).as_bytes());
@@ -299,7 +299,7 @@ async fn object_deeper_than_readers_follow_is_shown_without_its_deepest_levels()
 #[tokio::test]
 async fn store_over_values_by_chance_lists_only_objects() {
     let mut dice = testkit::Dice::seeded(0x5eed);
-    let place = Place::new();
+    let place = StoreFolder::new();
     drop(place.open().await);
     let sound = deep_text(8).into_bytes();
     for n in 0..300 {

@@ -294,7 +294,7 @@ fn copy(from: &Path, to: &Path) {
 const FIRST_SEGMENT: &str = "00000000000000000001.log";
 
 #[tokio::test]
-async fn what_is_no_store_is_refused_and_left_alone() {
+async fn file_that_is_no_store_is_refused_and_left_unchanged() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store");
     let diary = "a diary\n".repeat(1000);

@@ -156,7 +156,7 @@ async fn live(path: &Path, seed: u64) {
 }
 
 #[tokio::test]
-async fn a_store_is_a_map_with_a_memory() {
+async fn store_behaves_like_a_versioned_map() {
     let memory = Path::new("/dev/shm");
     let place = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
     let directory = tempfile::tempdir_in(place).unwrap();

@@ -305,7 +305,7 @@ async fn a_quiet_collection_stays_watchable_while_a_busy_one_moves_on() {
 }
 
 #[tokio::test]
-async fn the_past_is_bounded_by_count_and_by_bytes() {
+async fn watch_history_is_bounded_by_count_and_bytes() {
     for window in [SMALL, Window { changes: usize::MAX, bytes: 8 * (64 + 256 + 4 * 80), age: std::time::Duration::MAX }]
     {
         let (directory, store) = open_with(window).await;
@@ -329,7 +329,7 @@ async fn the_past_is_bounded_by_count_and_by_bytes() {
 }
 
 #[tokio::test]
-async fn the_future_is_refused() {
+async fn revision_from_the_future_is_refused() {
     let (_directory, store) = open().await;
     let newest = store.revision();
     let asked = Revision(newest.0 + 1);

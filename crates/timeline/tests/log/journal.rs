@@ -212,7 +212,7 @@ async fn a_newer_version_is_refused_with_a_way_out() {
 }
 
 #[tokio::test]
-async fn what_is_no_journal_is_refused_and_left_alone() {
+async fn file_that_is_no_journal_is_refused_and_left_unchanged() {
     let folder = Folder::new();
     std::fs::write(folder.path(), "a diary, not a journal").unwrap();
     let error = Journal::open(&folder.path(), BOOT).await.unwrap_err();
@@ -248,7 +248,7 @@ async fn a_life_knows_the_boot_its_moments_belong_to() {
 }
 
 #[tokio::test]
-async fn what_is_over_is_left_out_when_it_is_most_of_the_file() {
+async fn compaction_drops_finished_pods_when_they_are_most_of_the_file() {
     let folder = Folder::new();
     let (journal, _) = Journal::open(&folder.path(), "one").await.unwrap();
     drop(journal.append(adopted("keeps")));

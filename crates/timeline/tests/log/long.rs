@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 use lifecycle::{
-    Calm, ContainerName, ContainerSpec, Exit, Input, Instance, Moment, PodSpec, PodWorker, RestartPolicy, Role, Routes,
-    Wall,
+    ContainerName, ContainerSpec, Exit, Input, Instance, Moment, PodSnapshot, PodSpec, PodWorker, RestartPolicy, Role,
+    Routes, Wall,
 };
 use timeline::{Journal, Life, Record};
 
@@ -82,9 +82,9 @@ async fn a_container_that_crashes_for_months_is_remembered_in_one_piece() {
         drop(journal.append(Record::Step { uid: "u".to_owned(), at, wall: Wall(1), input, effects }));
         steps += 1;
         if steps >= 200
-            && let Some(calm) = worker.calm()
+            && let Some(snapshot) = worker.snapshot()
         {
-            drop(journal.append(Record::Folded { uid: "u".to_owned(), at, wall: Wall(2), start: Wall(1), calm }));
+            drop(journal.append(Record::Folded { uid: "u".to_owned(), at, wall: Wall(2), start: Wall(1), snapshot }));
             (steps, folds) = (0, folds + 1);
         }
         folds
@@ -112,8 +112,8 @@ async fn a_container_that_crashes_for_months_is_remembered_in_one_piece() {
     assert_eq!(life.worker(), worker, "whoever comes after a crash knows what the one before knew");
 }
 
-fn calm(generation: i64) -> Calm {
-    Calm {
+fn snapshot(generation: i64) -> PodSnapshot {
+    PodSnapshot {
         began_at: None,
         active_before: Duration::ZERO,
         active_deadline: None,
@@ -158,7 +158,7 @@ fn churner() {
             journal.append(step("stays", at, Input::TimePassed, vec![])).await.unwrap();
             if last % 50 == 0 {
                 let (uid, at) = ("stays".to_owned(), Moment::from_millis(at));
-                let fold = Record::Folded { uid, at, wall: Wall(0), start: Wall(0), calm: calm(last) };
+                let fold = Record::Folded { uid, at, wall: Wall(0), start: Wall(0), snapshot: snapshot(last) };
                 journal.append(fold).await.unwrap();
             }
             std::io::stdout().write_all(format!("durable {last}\n").as_bytes()).unwrap();
@@ -168,7 +168,7 @@ fn churner() {
 
 /// The last step of the life that stays; all of them must be there.
 fn last_of(life: &Life) -> i64 {
-    let folded = life.fold.as_ref().map_or(0, |fold| fold.calm.generation.unwrap());
+    let folded = life.fold.as_ref().map_or(0, |fold| fold.snapshot.generation.unwrap());
     let moments: Vec<_> = life.steps.iter().map(|(at, ..)| i64::try_from(at.as_millis()).unwrap()).collect();
     let expected: Vec<_> = (folded + 1..).take(moments.len()).collect();
     assert_eq!(moments, expected, "nothing missing, nothing twice");
@@ -178,7 +178,7 @@ fn last_of(life: &Life) -> i64 {
 /// Kills a process as it enters the nth of every kind of call that it makes on the new file or on the folder, for n from
 /// one until it makes no nth; what it was told to be durable must be there, and what is over must stay over.
 #[tokio::test]
-async fn no_step_of_a_compaction_is_a_bad_one_to_be_killed_at() {
+async fn compaction_killed_at_any_step_loses_nothing() {
     // How often each can be hit: calls are counted by thread, every copy is made by a new one, and the folder is opened and
     // synced once by whoever opens the journal. What a kill leaves of a file does not depend on whether it was synced.
     for (call, on_folder, least) in [

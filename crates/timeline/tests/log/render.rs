@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::*;
 use lifecycle::{DeleteSighting, Effect, HookKind, HookOutcome, Input, Moment, Signal, Wall};
-use timeline::render::{effect_words, input_words};
+use timeline::render::{effect_text, input_text};
 use timeline::{Life, render};
 
 #[test]
@@ -58,8 +58,8 @@ fn a_termination_reads_like_a_story() {
 
 #[test]
 fn every_word_has_words_of_its_own_on_one_line() {
-    let inputs: Vec<_> = inputs().iter().map(input_words).collect();
-    let effects: Vec<_> = effects().iter().map(effect_words).collect();
+    let inputs: Vec<_> = inputs().iter().map(input_text).collect();
+    let effects: Vec<_> = effects().iter().map(effect_text).collect();
     for words in [&inputs, &effects] {
         assert!(words.iter().all(|words| !words.is_empty() && !words.contains('\n')));
         assert_eq!(words.iter().collect::<BTreeSet<_>>().len(), words.len(), "{words:#?}");

@@ -34,7 +34,7 @@ fn restarts(pod: &Pod) -> Option<i32> {
 
 /// Shows pods on two nodes to stock kubectl; kills each of the three processes; and nobody loses anything.
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_join_a_server_and_neither_minds_that_the_other_dies() -> Result<()> {
+async fn node_and_server_survive_each_others_crash() -> Result<()> {
     let shared = Shared::new()?;
     let mut server = ServerProgram::start().await?;
     let mut one = NodeProgram::join(&server, "node-one").await?;
@@ -190,7 +190,7 @@ async fn a_silent_node_is_noticed_and_comes_back() -> Result<()> {
 /// [NT-39] [NT-138] Without its server a node ends what files no longer ask for, gracefully, and runs what they ask for anew; of
 /// the pods that only the server could speak of it touches none, also after a restart.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_its_server_a_node_ends_only_what_files_gave_up() -> Result<()> {
+async fn node_without_its_server_ends_only_removed_static_pods() -> Result<()> {
     let shared = Shared::new()?;
     let mut server = ServerProgram::start().await?;
     let mut node = NodeProgram::join(&server, "node-six").await?;
@@ -235,7 +235,7 @@ async fn without_its_server_a_node_ends_only_what_files_gave_up() -> Result<()> 
 /// [NT-157] A machine goes down with a hundred pods while its server does not answer: how each of them ended is told at the next
 /// start.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_shutdown_could_not_tell_is_told_at_the_next_start() -> Result<()> {
+async fn statuses_unreported_by_a_shutdown_are_reported_at_the_next_start() -> Result<()> {
     const MANY: usize = 100;
     let shared = Shared::new()?;
     let mut server = ServerProgram::start().await?;
@@ -276,7 +276,7 @@ async fn what_a_shutdown_could_not_tell_is_told_at_the_next_start() -> Result<()
 
 /// [NT-29] What is left of a pod that neither the server nor the node's own memory knows of is ended, though it does not listen.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_knows_of_is_ended() -> Result<()> {
+async fn orphan_sandbox_unknown_to_server_and_journal_is_ended() -> Result<()> {
     const DEAF: &str = "exec 9<> /shared/gate; trap 'echo asked >> /shared/$POD' TERM; echo up >> /shared/$POD; \
                         while :; do sleep 1000 & wait $!; done";
     let shared = Shared::new()?;

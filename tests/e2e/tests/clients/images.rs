@@ -234,7 +234,7 @@ async fn a_delete_or_a_crash_during_a_pull_is_survived() -> Result<()> {
 /// A shim that dies takes the starts with it that were under way in its sandbox, however far they were; nobody is started
 /// twice, and nobody is hurried.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_start_outlives_its_sandbox() -> Result<()> {
+async fn container_start_never_outlives_its_sandbox() -> Result<()> {
     const KILLED: Expected = Expected { text: "the pod's shim is gone; ending the pod", because: "it was killed" };
     let registry = Registry::start();
     registry.push_image("busybox", "busybox:1");
@@ -293,7 +293,7 @@ fn fill(instance: &Instance, percent: u64) -> Result<()> {
 /// Above the high mark an image that nobody uses goes; one that a pod uses, and one that was loaded, stay. Short of disk, what
 /// nobody uses goes before any pod does.
 #[tokio::test(flavor = "multi_thread")]
-async fn images_nobody_uses_make_room() -> Result<()> {
+async fn unused_images_are_removed_under_disk_pressure() -> Result<()> {
     const OPTIONS: &[&str] = &[
         "--image-gc-high-threshold=70",
         "--image-gc-low-threshold=69",

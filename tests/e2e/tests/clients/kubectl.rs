@@ -185,7 +185,7 @@ async fn a_second_delete_with_a_shorter_grace_takes_effect_at_once() -> Result<(
 /// What pods, their containers and their node use, by every kubectl: who computes is told apart from who sleeps, and only
 /// those are told who may see it.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_used_is_told() -> Result<()> {
+async fn kubectl_top_shows_pods_containers_and_nodes() -> Result<()> {
     let instance = Instance::start().await?;
     let (client, newest, shared) = (instance.client().await?, Kubectl::newest(&instance)?, Shared::new()?);
     let mut pod = busybox("used", 0, "while :; do :; done", &shared);

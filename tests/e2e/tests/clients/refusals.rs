@@ -17,7 +17,7 @@ fn ensure_refused(output: &Output, words: &[&str]) -> Result<()> {
 
 /// Whoever is not root is told before anything is made.
 #[test]
-fn without_root_it_says_so() -> Result<()> {
+fn adieu_without_root_says_so() -> Result<()> {
     // Where anybody may go; the tree itself may be root's alone.
     let place = tempfile::Builder::new().prefix("adieu-refusal-").tempdir()?;
     std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o777))?;
@@ -39,7 +39,7 @@ fn without_root_it_says_so() -> Result<()> {
 /// Without control groups nobody could be sure that all of a container has ended. Where none are mounted it mounts what
 /// it needs, unless it may not.
 #[test]
-fn without_control_groups_it_says_so() -> Result<()> {
+fn adieu_without_cgroups_says_so() -> Result<()> {
     let place = tempfile::Builder::new().prefix("adieu-refusal-").tempdir()?;
     // A machine without them: nobody else's mounts change.
     let mut without = Command::new("unshare");
@@ -54,7 +54,7 @@ fn without_control_groups_it_says_so() -> Result<()> {
 
 /// What others have is named, with the option that asks for something else.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_taken_is_named() -> Result<()> {
+async fn taken_address_range_or_name_is_refused_and_named() -> Result<()> {
     let instance = Instance::start().await?;
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
     let taken = taken.local_addr()?.to_string();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::caller::{Caller, Wish};
+use e2e::caller::{ApiCall, Caller};
 use e2e::complaints::IN_A_STORM;
 use e2e::dice::Dice;
 use e2e::leftovers::Traces;
@@ -79,7 +79,7 @@ struct Stories {
 }
 
 /// One pod after the other, until `over`.
-struct Place {
+struct PodSlot {
     number: usize,
     instance: (std::path::PathBuf, watch::Receiver<usize>),
     seen: watch::Receiver<Pods>,
@@ -88,7 +88,7 @@ struct Place {
     dice: Dice,
 }
 
-impl Place {
+impl PodSlot {
     async fn churn(mut self) -> Result<Stories> {
         let mut stories = Stories::default();
         for turn in 0.. {
@@ -106,7 +106,7 @@ impl Place {
             "trap 'echo TERM >> /shared/{name}; exit 0' TERM; echo up >> /shared/{name}; while :; do sleep 1000 & wait $!; done"
         );
         // Nobody is to be killed here, however slow the machine restarts: a lost signal shows as a pod that stays.
-        self.wish(name, Wish::Create(busybox(name, 600, &script, &self.shared))).await?;
+        self.wish(name, ApiCall::Create(busybox(name, 600, &script, &self.shared))).await?;
         let wanted = self.dice.below(WANTED);
         let ready = self.seen.wait_for(|pods| pods.get(name).is_some_and(is_ready));
         let ready = tokio::time::timeout(wanted, ready).await.is_ok();
@@ -114,7 +114,7 @@ impl Place {
             self.shared.wait_lines(name, 1).await?;
         }
         // A shell that has not yet said what to do on TERM does not hear it.
-        self.wish(name, if ready { Wish::Delete } else { Wish::DeleteWithin(3) }).await?;
+        self.wish(name, if ready { ApiCall::Delete } else { ApiCall::DeleteWithin(3) }).await?;
         let Ok(gone) = tokio::time::timeout(PATIENCE, self.gone(name)).await else {
             anyhow::bail!("it stays: {:?}", self.seen.borrow().get(name).map(|pod| &pod.status));
         };
@@ -139,7 +139,7 @@ impl Place {
         }
     }
 
-    async fn wish(&self, name: &str, wish: Wish) -> Result<()> {
+    async fn wish(&self, name: &str, wish: ApiCall) -> Result<()> {
         let (kubeconfig, lives) = self.instance.clone();
         Caller::new(kubeconfig, lives).call(name.to_owned(), wish).await
     }
@@ -147,7 +147,7 @@ impl Place {
 
 /// [NT-144] [NT-146] No pod is lost, none stays, none starts twice, none is left behind.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_dies_every_second_loses_nobody() -> Result<()> {
+async fn node_killed_every_second_loses_no_pod() -> Result<()> {
     let (places, time) = size()?;
     let mut dice = Dice::seeded()?;
     let mut instance = Instance::start().await?;
@@ -158,7 +158,7 @@ async fn a_node_that_dies_every_second_loses_nobody() -> Result<()> {
     let over = Instant::now() + time;
     let mut churning = JoinSet::new();
     for number in 0..places {
-        let place = Place {
+        let place = PodSlot {
             number,
             instance: (instance.kubeconfig(), lives.clone()),
             seen: seeing.clone(),

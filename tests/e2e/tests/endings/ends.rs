@@ -50,14 +50,14 @@ impl Stage {
 
 /// Every story is told to its end even if another one fails, and every failure is told.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_end_is_told_as_it_was() -> Result<()> {
+async fn every_exit_is_reported_as_it_happened() -> Result<()> {
     let instance = Instance::start().await?;
     let stage = Stage { client: instance.client().await?, kubectl: Kubectl::newest(&instance)?, pace: Pace::start()? };
     let stories = stories![&stage;
         an_image_that_cannot_be_pulled, a_secret_that_is_not_there, a_hook_that_ends_its_container, a_container_that_crashes_again_and_again,
-        the_first_of_two_containers_is_shown_terminated, whoever_has_no_handler_is_killed_whatever_the_policy,
-        whoever_exits_0_has_succeeded_whatever_the_policy, a_pod_that_may_not_set_what_it_asks_for,
-        whoever_must_not_be_root_does_not_begin,
+        the_first_of_two_containers_is_shown_terminated, container_without_signal_handler_is_killed_under_every_restart_policy,
+        container_that_exits_0_succeeded_under_every_restart_policy, a_pod_that_may_not_set_what_it_asks_for,
+        run_as_non_root_container_of_a_root_image_does_not_start,
     ];
     let told = stories.into_iter().map(|(title, story)| async move {
         match AssertUnwindSafe(story).catch_unwind().await {
@@ -97,7 +97,7 @@ async fn an_image_that_cannot_be_pulled(stage: &Stage) -> Result<()> {
 }
 
 /// [NT-46]
-async fn whoever_has_no_handler_is_killed_whatever_the_policy(stage: &Stage) -> Result<()> {
+async fn container_without_signal_handler_is_killed_under_every_restart_policy(stage: &Stage) -> Result<()> {
     try_join_all(POLICIES.map(|policy| a_process_without_a_handler_is_killed(stage, policy))).await.map(drop)
 }
 
@@ -123,7 +123,7 @@ async fn a_process_without_a_handler_is_killed(stage: &Stage, policy: &str) -> R
 }
 
 /// [NT-47]
-async fn whoever_exits_0_has_succeeded_whatever_the_policy(stage: &Stage) -> Result<()> {
+async fn container_that_exits_0_succeeded_under_every_restart_policy(stage: &Stage) -> Result<()> {
     try_join_all(POLICIES.map(|policy| a_process_that_exits_0_has_succeeded(stage, policy))).await.map(drop)
 }
 
@@ -270,7 +270,7 @@ async fn a_pod_that_may_not_set_what_it_asks_for(stage: &Stage) -> Result<()> {
 }
 
 /// A container that must not run as root and would is not made; the pod waits and says what for.
-async fn whoever_must_not_be_root_does_not_begin(stage: &Stage) -> Result<()> {
+async fn run_as_non_root_container_of_a_root_image_does_not_start(stage: &Stage) -> Result<()> {
     let shared = Shared::new()?;
     let mut manifest = busybox("rootless", 30, "sleep 1000", &shared);
     manifest["spec"]["securityContext"] = json!({ "runAsNonRoot": true });

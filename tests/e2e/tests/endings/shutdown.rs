@@ -137,7 +137,7 @@ async fn a_shutdown_takes_no_longer_than_it_may() -> Result<()> {
 /// [NT-155] Without time set aside a machine that goes down does not take its pods with it: they are left as they are. More time
 /// for critical pods than for all of them is refused.
 #[tokio::test(flavor = "multi_thread")]
-async fn without_time_a_shutdown_touches_nobody() -> Result<()> {
+async fn shutdown_without_grace_touches_no_pod() -> Result<()> {
     const NO_TIME: complaints::Expected =
         complaints::Expected { text: "no time is set aside for pods", because: "none is" };
     let none = ["--shutdown-grace", "0", "--shutdown-grace-critical", "0"];
@@ -161,7 +161,7 @@ async fn without_time_a_shutdown_touches_nobody() -> Result<()> {
 
 /// Who is asked how an instance is names the pods that are leaving, and tells when nobody is there to look after them.
 #[tokio::test(flavor = "multi_thread")]
-async fn status_names_who_is_leaving_and_who_is_left() -> Result<()> {
+async fn status_names_leaving_and_remaining_pods() -> Result<()> {
     let mut instance = Instance::start().await?;
     let shared = Shared::new()?;
     let mut slow =
@@ -277,7 +277,7 @@ async fn a_node_whose_shutdown_is_called_off_goes_on() -> Result<()> {
 /// [NT-153] Called off while pods leave (logind had waited long enough): who was asked leaves, who was not stays and serves,
 /// and the node is Ready again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_shutdown_called_off_in_its_midst_spares_those_who_were_not_asked() -> Result<()> {
+async fn shutdown_called_off_midway_spares_pods_not_yet_asked() -> Result<()> {
     let mut logind = Logind::start_with(Duration::from_secs(1)).await?;
     let options = ["--shutdown-grace", "600", "--shutdown-grace-critical", "100"];
     let instance = Instance::start_on_bus(&logind.address(), &options).await?;

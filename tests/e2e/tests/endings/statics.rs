@@ -89,7 +89,7 @@ fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
 
 /// Whoever deletes a mirror and waits until it is gone sees that it is, though it comes back.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mirror_is_seen_to_go() -> Result<()> {
+async fn deleted_mirror_pod_is_seen_gone_before_it_returns() -> Result<()> {
     let instance = Instance::start().await?;
     let client = instance.client().await?;
     let names: Vec<String> = (0..5).map(|number| format!("static-{number}-{}", instance.node_name())).collect();
@@ -162,7 +162,7 @@ async fn an_edited_manifest_lets_its_pod_leave_first() -> Result<()> {
 /// [NT-139] The next pod starts as soon as its predecessor is gone: of several edits the best takes a fifth of a second, and what
 /// the machine needs besides.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_successor_does_not_wait() -> Result<()> {
+async fn static_pod_successor_starts_as_soon_as_its_predecessor_is_gone() -> Result<()> {
     const EDITS: usize = 5;
     let stage = Stage::set().await?;
     let pace = Pace::start()?;
@@ -188,7 +188,7 @@ async fn a_successor_does_not_wait() -> Result<()> {
 
 /// [NT-130] [NT-137] Whatever is done to the mirror, and to the agent, the pod does not notice.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mirror_is_only_a_mirror() -> Result<()> {
+async fn static_pod_is_untouched_by_changes_to_its_mirror() -> Result<()> {
     let mut stage = Stage::set().await?;
     stage.put(&stage.manifest("v1"))?;
     let mut mirror = stage.runs("v1", 1).await?;
@@ -295,9 +295,8 @@ async fn a_bad_manifest_changes_nothing() -> Result<()> {
 
 /// A static pod that nobody remembered does not begin anew while its node goes down: nobody would end it.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_static_pod_begins_while_its_node_goes_down() -> Result<()> {
-    const FORGOTTEN: Expected =
-        Expected { text: "a sandbox that nobody remembers is ended", because: "its journal was removed" };
+async fn static_pod_does_not_start_during_a_node_shutdown() -> Result<()> {
+    const FORGOTTEN: Expected = Expected { text: "ending an orphan sandbox", because: "its journal was removed" };
     let mut stage = Stage::set().await?;
     stage.put(&stage.manifest("v1"))?;
     stage.runs("v1", 1).await?;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use e2e::caller::{Caller, Wish};
+use e2e::caller::{ApiCall, Caller};
 use e2e::complaints::IN_A_STORM;
 use e2e::dice::Dice;
 use e2e::leftovers::Traces;
@@ -22,7 +22,7 @@ const KILLS: usize = 6;
 const LIFE: Duration = Duration::from_millis(150);
 
 /// Makes all wishes, some in each life of the instance, and kills it [`KILLS`] times meanwhile.
-async fn storm(instance: &mut Instance, dice: &mut Dice, wishes: Vec<(String, Wish)>) -> Result<()> {
+async fn storm(instance: &mut Instance, dice: &mut Dice, wishes: Vec<(String, ApiCall)>) -> Result<()> {
     let (came_up, lives) = watch::channel(0);
     let mut calls = JoinSet::new();
     for some in wishes.chunks(wishes.len().div_ceil(KILLS)) {
@@ -45,7 +45,7 @@ async fn storm(instance: &mut Instance, dice: &mut Dice, wishes: Vec<(String, Wi
 /// [NT-144] [NT-146] [NT-147] Whatever moment the agent dies at: every container starts once, every hook runs once,
 /// every stop signal is sent once, and nothing is left in the end.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_moment_is_a_bad_one_to_be_killed_at() -> Result<()> {
+async fn agent_killed_at_any_moment_recovers() -> Result<()> {
     let mut dice = Dice::seeded()?;
     let mut instance = Instance::start().await?;
     let shared = Shared::new()?;
@@ -60,7 +60,7 @@ async fn no_moment_is_a_bad_one_to_be_killed_at() -> Result<()> {
         let pod = busybox(name, 600, &script, &shared);
         let hook = format!("echo hook >> /shared/{name}; sleep 0.3; echo hooked >> /shared/{name}");
         let pod = if has_hook(number) { with_pre_stop(pod, &hook) } else { pod };
-        (name.clone(), Wish::Create(pod))
+        (name.clone(), ApiCall::Create(pod))
     };
     storm(&mut instance, &mut dice, names.iter().enumerate().map(manifest).collect()).await?;
 
@@ -80,7 +80,7 @@ async fn no_moment_is_a_bad_one_to_be_killed_at() -> Result<()> {
     }
     let traces = Traces::of(&instance, &addresses)?;
 
-    storm(&mut instance, &mut dice, names.iter().map(|name| (name.clone(), Wish::Delete)).collect()).await?;
+    storm(&mut instance, &mut dice, names.iter().map(|name| (name.clone(), ApiCall::Delete)).collect()).await?;
 
     for name in &names {
         let mut watch = PodWatch::on(&instance.client().await?, name).await?;

@@ -45,7 +45,7 @@ fn blocked(pod: &Pod) -> Option<&PodCondition> {
 
 /// [NT-62] Neither how it ended nor what is in the way is hidden, and the object stays until the way is free.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_removed_hides_nothing() -> Result<()> {
+async fn stuck_sandbox_removal_keeps_exit_status_and_cause_visible() -> Result<()> {
     let stage = Stage::set().await?;
     let shared = Shared::new()?;
     let mut watch = PodWatch::on(&stage.client, "web").await?;
@@ -69,7 +69,7 @@ async fn what_cannot_be_removed_hides_nothing() -> Result<()> {
 
 /// [NT-136] The next version of a static pod waits until nothing of the last one is left, and then runs.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_successor_waits_for_what_cannot_be_removed() -> Result<()> {
+async fn static_pod_successor_waits_for_a_stuck_removal() -> Result<()> {
     let stage = Stage::set().await?;
     let shared = Shared::new()?;
     let manifests = stage.instance.dir().join("manifests");

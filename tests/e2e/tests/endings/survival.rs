@@ -178,7 +178,7 @@ async fn running_pods_are_untouched_by_a_restart() -> Result<()> {
 
 /// What the agent before said is the word of the one that follows: who says otherwise is put right.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_agent_stands_by_what_was_said() -> Result<()> {
+async fn restarted_agent_keeps_reported_statuses() -> Result<()> {
     let mut instance = Instance::start().await?;
     let shared = Shared::new()?;
     create(&instance, &shared, "slandered", busybox("slandered", 1, "echo up >> /shared/log; sleep 1000", &shared))
@@ -199,7 +199,7 @@ async fn a_new_agent_stands_by_what_was_said() -> Result<()> {
 
 /// Every pod gets its grace, then nothing of the instance is left on the machine but its files.
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_left_after_adieu_down() -> Result<()> {
+async fn adieu_down_leaves_no_processes_mounts_or_links() -> Result<()> {
     let mut instance = Instance::start().await?;
     let shared = Shared::new()?;
     let script = "trap 'echo TERM >> /shared/log; exit 0' TERM; echo up >> /shared/log; sleep 1000 & wait";
@@ -247,9 +247,8 @@ async fn adieu_down_finishes_what_a_crash_left() -> Result<()> {
 /// What nobody remembers gets its stop signal and its notice, also if the agent dies once more over it; only then does the
 /// pod begin anew.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_remembers_leaves_before_its_pod_begins_anew() -> Result<()> {
-    const FORGOTTEN: Expected =
-        Expected { text: "a sandbox that nobody remembers is ended", because: "its journal was removed" };
+async fn orphan_sandbox_ends_before_same_uid_pod_starts() -> Result<()> {
+    const FORGOTTEN: Expected = Expected { text: "ending an orphan sandbox", because: "its journal was removed" };
     let mut instance = Instance::start().await?;
     let shared = Shared::new()?;
     create(&instance, &shared, "forgotten", busybox("forgotten", 30, IGNORES_TERM, &shared)).await?;
@@ -267,7 +266,7 @@ async fn what_nobody_remembers_leaves_before_its_pod_begins_anew() -> Result<()>
 
 /// A long life is remembered in one piece, and whoever starts after a crash knows what the one before knew.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_life_is_folded_and_goes_on() -> Result<()> {
+async fn long_pod_journal_is_folded_and_replayed() -> Result<()> {
     let mut instance = Instance::start().await?;
     let shared = Shared::new()?;
     create(&instance, &shared, "old", busybox("old", 1, IGNORES_TERM, &shared)).await?;
@@ -283,8 +282,10 @@ async fn a_long_life_is_folded_and_goes_on() -> Result<()> {
     instance.kill_9().await?;
     instance.up().await?;
     let log = std::fs::read_to_string(instance.log())?;
-    let steps =
-        log.lines().rfind(|line| line.contains("a pod's life goes on")).and_then(|line| line.split("steps=").nth(1));
+    let steps = log
+        .lines()
+        .rfind(|line| line.contains("pod recovered from the journal"))
+        .and_then(|line| line.split("steps=").nth(1));
     let steps: usize = steps.and_then(|rest| rest.split(' ').next()?.parse().ok()).context("it goes on")?;
     ensure!(steps < 200, "{steps} steps are kept");
     assert_eq!(shared.lines("log"), ["up"], "the pod does not notice");

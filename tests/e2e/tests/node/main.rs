@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs, reason = "tests")]
 
 mod hostile;
+mod node_resources;
 mod pressure;
 mod probes;
 mod resize;
-mod room;
 mod settings;

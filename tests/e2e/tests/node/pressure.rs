@@ -13,8 +13,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
-const LOW: &[Expected] =
-    &[Expected { text: "the node is low on something; a pod has to go", because: "this is what is tried" }];
+const LOW: &[Expected] = &[Expected { text: "node under pressure; evicting a pod", because: "this is what is tried" }];
 
 async fn create(instance: &Instance, manifest: Value) -> Result<PodWatch> {
     let pod: Pod = serde_json::from_value(manifest)?;

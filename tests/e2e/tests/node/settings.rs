@@ -23,7 +23,7 @@ fn pod(name: &str, spec: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_manifest_asks_for_is_what_its_containers_see() -> Result<()> {
+async fn container_settings_match_their_manifest() -> Result<()> {
     let instance = Instance::start().await?;
     let (client, kubectl) = (instance.client().await?, Kubectl::newest(&instance)?);
     let sees = async |pod: &str, script: &str| kubectl.run(&["exec", pod, "--", "sh", "-c", script]).await;

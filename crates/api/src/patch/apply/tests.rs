@@ -112,7 +112,7 @@ fn equal_values_are_owned_together_and_stay_until_the_last_lets_go() {
 }
 
 #[test]
-fn what_a_manager_no_longer_says_goes_and_what_it_never_said_stays() {
+fn field_dropped_by_its_only_manager_is_removed_and_other_fields_stay() {
     let object = data(None, &json!({"a": "1", "b": "1"}), "m1").unwrap();
     let object = updated(&object, |object| object["data"]["c"] = json!("3"), "someone");
     let object = data(Some(&object), &json!({"a": "1"}), "m1").unwrap();

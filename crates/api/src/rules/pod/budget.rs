@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_serve_nobody_cost_nothing() {
+    fn eviction_of_an_unready_pod_costs_no_budget() {
         let spent = [budget(0, 1, 1)];
         assert_eq!(decide(&pod("Pending", false), &spent).unwrap(), Budget::Free);
         assert_eq!(decide(&pod("Failed", false), &spent).unwrap(), Budget::Free);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decided_yet_says_when_to_come_back() {
+    fn eviction_under_an_outdated_budget_says_when_to_retry() {
         let mut newer = budget(1, 2, 1);
         newer["metadata"]["generation"] = json!(2);
         assert_eq!(decide(&pod("Running", true), &[newer]).unwrap_err().retry_after(), Some(10));

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_the_list_changes() {
+    fn ephemeral_containers_update_changes_only_their_list() {
         let old = pod(json!([]));
         let mut new = pod(json!([{ "name": "debug", "image": "i:2" }]));
         new["metadata"]["labels"]["a"] = "c".into();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_stays_as_it_is() {
+    fn ephemeral_container_cannot_be_changed_or_removed() {
         let (one, two) = (json!({ "name": "one", "image": "i:1" }), json!({ "name": "two", "image": "i:1" }));
         let old = pod(json!([one, two]));
         assert_eq!(refused(&old, &pod(json!([two, { "name": "three", "image": "i:1" }, one]))), Vec::<String>::new());
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_guests() {
+    fn ephemeral_container_must_not_have_ports_probes_or_resources() {
         let debug = json!({ "name": "debug", "image": "i:1", "targetContainerName": "nobody",
             "ports": [{ "containerPort": 1 }], "resources": { "limits": { "cpu": "1" } },
             "volumeMounts": [{ "name": "v", "mountPath": "/v", "subPath": "x" }] });

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_resize_cannot_do_is_refused() {
+    fn resize_that_is_not_supported_is_refused() {
         let old = pod(cpu("1", "2"));
         assert_eq!(
             refused(&old, &pod(json!({ "requests": { "cpu": "1" } }))),

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_must_be_free_and_ours() {
+    fn requested_cluster_ip_and_node_port_must_be_free_and_in_range() {
         let mut taken = Taken::default();
         taken.add(&service(
             json!({ "clusterIPs": ["10.87.0.10"], "ports": [{ "protocol": "TCP", "nodePort": 30080 }] }),
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_one_family_of_addresses() {
+    fn service_takes_ipv4_addresses_only() {
         let refused = |spec: Value| -> Vec<String> {
             let causes = allocate(&mut service(spec), None, &Taken::default(), ServiceRange::default(), 7);
             causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()

@@ -8,9 +8,9 @@ use super::{About, Advice, spent};
 use crate::plan::bars::{Bar, On};
 use crate::plan::behaviour::{Exits, lacks_program, missing_port, splits_badly};
 use crate::plan::command;
+use crate::plan::duration_text::{about as rounded, length};
 use crate::plan::pause;
-use crate::plan::story::{Fact, HookName, What};
-use crate::plan::words::{about as rounded, length};
+use crate::plan::story::{Fact, FactKind, HookName};
 
 impl Advice<'_> {
     pub(super) fn on_hook(&mut self, about: &About<'_>, hook: &LifecycleHandler, bar: Option<&Bar>) {
@@ -83,7 +83,7 @@ impl Advice<'_> {
     fn left(&self, about: &About<'_>) -> Duration {
         let own = |fact: &&Fact| fact.container.as_ref() == Some(&about.container.name);
         let left = self.plan.story.facts.iter().filter(own).find_map(|fact| {
-            let What::Signalled { left_millis, .. } = fact.what else { return None };
+            let FactKind::Signalled { left_millis, .. } = fact.what else { return None };
             Some(left_millis)
         });
         Duration::from_millis(left.unwrap_or(0))
@@ -102,7 +102,7 @@ impl Advice<'_> {
     pub(super) fn is_abandoned(&self, about: &About<'_>) -> bool {
         self.plan.story.facts.iter().any(|fact| {
             fact.container.as_ref() == Some(&about.container.name)
-                && matches!(fact.what, What::HookAbandoned { hook: HookName::PreStop, .. })
+                && matches!(fact.what, FactKind::HookAbandoned { hook: HookName::PreStop, .. })
         })
     }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::{About, Advice, spent};
 use crate::plan::bars::{Bar, On};
 use crate::plan::behaviour::{Exits, brief, stop_signal};
-use crate::plan::command::Hears;
+use crate::plan::command::SignalOutcome;
+use crate::plan::duration_text::{about as rounded, length};
 use crate::plan::shell::Stands;
-use crate::plan::words::{about as rounded, length};
 
 const USE_EXEC: &str = "start the program with `exec` as the last command of the script, or use no shell";
 /// A trap that is held up for longer than this is worth a word.
@@ -71,7 +71,7 @@ impl Advice<'_> {
         };
         self.container(about, code, &about.below("command"), (&finding, &format!("{reason}{told}"), &remedy));
         // What comes after the wait may be too long as well.
-        if let Hears::Exits { after, held: Some(held), .. } = &behaviour.hears
+        if let SignalOutcome::Exits { after, held: Some(held), .. } = &behaviour.hears
             && *after > held.wait.saturating_add(self.plan.story.budget())
         {
             self.on_kill(about, bar);
@@ -113,13 +113,17 @@ impl Advice<'_> {
 }
 
 /// Code, finding, reason and remedy.
-fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, String)> {
+fn on_hearing(hears: &SignalOutcome) -> Option<(&'static str, String, String, String)> {
     let said = |code, finding: &str, reason: &str, remedy: &str| {
         Some((code, finding.to_owned(), reason.to_owned(), remedy.to_owned()))
     };
     match hears {
-        Hears::Presumably | Hears::Unknown(_) | Hears::OnceReached | Hears::Handles { .. } | Hears::Over(_) => None,
-        Hears::Exits { held: Some(held), trapped: true, .. } if held.wait > MOMENT => Some((
+        SignalOutcome::Presumably
+        | SignalOutcome::Unknown(_)
+        | SignalOutcome::OnceReached
+        | SignalOutcome::Handles { .. }
+        | SignalOutcome::Over(_) => None,
+        SignalOutcome::Exits { held: Some(held), trapped: true, .. } if held.wait > MOMENT => Some((
             "trap-waits",
             format!("a trap that waits for `{}`", brief(&held.by)),
             format!(
@@ -128,34 +132,34 @@ fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, String)> {
             ),
             format!("put it into the background: a trap interrupts `wait`. {} & wait $!", brief(&held.by)),
         )),
-        Hears::Exits { .. } => None,
-        Hears::CannotTell(why) => said(
+        SignalOutcome::Exits { .. } => None,
+        SignalOutcome::CannotTell(why) => said(
             "cannot-tell",
             "a script that does not show what it does with its stop signal",
             &format!("{why}; it may go on until it is killed at the end of the grace"),
             "start the program with `exec` as the last command of the script, or say what it does with --app",
         ),
-        Hears::NoProgram => said(
+        SignalOutcome::NoProgram => said(
             "command-without-shell",
             "a command that only a shell could run",
             "the words of a command are not split and operators mean nothing: there is no program of that name, and the \
              container never starts",
             "write each word on its own ([\"sleep\", \"100\"]), or [\"sh\", \"-c\", \"...\"]",
         ),
-        Hears::NotInImage(program) => said(
+        SignalOutcome::NotInImage(program) => said(
             "command-needs-shell",
             &format!("{program} in an image without it"),
             "such an image holds its program, and neither shells nor tools: the container never starts",
             "name the program itself in `command`, or leave `command` to the image",
         ),
-        Hears::ShellSwallows { all: true, stands } => said(
+        SignalOutcome::ShellSwallows { all: true, stands } => said(
             "shell-swallows-signal",
             "a shell as first process, with the program as its child",
             "the stop signal goes to the first process only; the shell does not pass it on, so the program never hears it \
              and is killed when the grace is spent",
             to_reach(*stands),
         ),
-        Hears::ShellSwallows { all: false, stands } => said(
+        SignalOutcome::ShellSwallows { all: false, stands } => said(
             "shell-swallows-signal",
             "sh as first process, without `exec`",
             "the stop signal goes to the first process only. The sh of Debian and Ubuntu images stays in front of the \
@@ -163,7 +167,7 @@ fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, String)> {
              of Alpine, and bash since 5.1, would get out of the way)",
             to_reach(*stands),
         ),
-        Hears::ShellMaySwallow => said(
+        SignalOutcome::ShellMaySwallow => said(
             "shell-may-swallow-signal",
             "a shell as first process, without `exec`",
             "this shell becomes the last command of its script by itself, so that the signal arrives; but only as long as \
@@ -171,7 +175,7 @@ fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, String)> {
              before 5.1 and the sh of Debian and Ubuntu never do",
             USE_EXEC,
         ),
-        Hears::ShellRefuses { command, all } => {
+        SignalOutcome::ShellRefuses { command, all } => {
             let others = if *all { "" } else { ". (That of Alpine, and bash, do understand it)" };
             let outcome = match *command {
                 "kill" => "so `kill` signals nobody, what it was meant for goes on, and all are killed",
@@ -187,7 +191,7 @@ fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, String)> {
                 "leave SIG out, which every shell understands: TERM",
             )
         }
-        Hears::RunnerLoses(runner) => said(
+        SignalOutcome::RunnerLoses(runner) => said(
             "runner-in-front",
             &format!("{runner} as first process"),
             &format!(
@@ -197,7 +201,7 @@ fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, String)> {
             ),
             "start the program itself, such as [\"node\", \"server.js\"], and handle the stop signal in it",
         ),
-        Hears::NoHandler(program) => {
+        SignalOutcome::NoHandler(program) => {
             let reason = "the kernel gives the first process of a container no signal that it does not handle, so this \
                           one is always killed, when the grace is spent";
             let remedy = match crate::plan::command::is_shell(program) {
@@ -209,34 +213,34 @@ fn on_hearing(hears: &Hears) -> Option<(&'static str, String, String, String)> {
             };
             said("no-handler", &format!("{program} as first process"), reason, remedy)
         }
-        Hears::Ignored => said(
+        SignalOutcome::Ignored => said(
             "signal-ignored",
             "a shell that ignores its stop signal",
             "`trap ''` makes it, and the programs it starts, deaf to the signal: all are killed when the grace is spent",
             "exit in the trap: trap 'exit 0' TERM",
         ),
-        Hears::TrapGoesOn => said(
+        SignalOutcome::TrapGoesOn => said(
             "trap-goes-on",
             "a trap that does not end its shell",
             "the shell runs the trap and then goes on where it was, until it is killed at the end of the grace",
             "end the trap with `exit`",
         ),
-        Hears::TrapWaits(program) => said(
+        SignalOutcome::TrapWaits(program) => said(
             "trap-waits",
             &format!("a trap that waits for `{}`", brief(program)),
             "a shell runs a trap only when the command in its foreground is over, and that command never hears the signal",
             "start it in the background, pass the signal on, and exit as it does: trap 'kill $pid; wait $pid; exit $?' TERM; \
              program & pid=$!; wait $pid",
         ),
-        Hears::Abandons { .. } => said(
+        SignalOutcome::Abandons { .. } => said(
             "shell-does-not-wait",
             "programs that outlive the first process of their container",
             "when the first process exits, everything else in the container is killed in the middle of its work, whatever \
              grace is left. `wait` ends as soon as a trap has run, and what `exec` runs waits for nobody",
             "ask each of them, wait for it in the trap, and exit as it did: trap 'kill $pid; wait $pid; exit $?' TERM",
         ),
-        Hears::Dies => None,
-        Hears::DiesInFront => said(
+        SignalOutcome::Dies => None,
+        SignalOutcome::DiesInFront => said(
             "shell-dies-first",
             "a shell in front of the program, in a shared process namespace",
             "there the stop signal ends the shell at once, and with it the container: the program is killed without \

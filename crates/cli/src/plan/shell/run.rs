@@ -25,9 +25,9 @@ pub(super) const TRAP: &str = "trap";
 pub(super) const KILL: &str = "kill";
 
 /// What conditions that do not show come to: by what they say, before the signal and after it.
-pub(in crate::plan) type Answers = BTreeMap<Asked, bool>;
+pub(in crate::plan) type Answers = BTreeMap<CommandQuestion, bool>;
 /// A condition, and whether the signal has come.
-pub(in crate::plan) type Asked = (String, bool);
+pub(in crate::plan) type CommandQuestion = (String, bool);
 
 /// What a script runs in.
 #[derive(Clone, Copy, Debug)]
@@ -105,7 +105,7 @@ pub(in crate::plan) enum Never {
 }
 
 /// How `script` ends, and which conditions were asked about that `answers` did not know; they were taken to hold.
-pub(in crate::plan) fn predict(script: &Script, setting: Setting<'_>, answers: Answers) -> (End, Vec<Asked>) {
+pub(in crate::plan) fn predict(script: &Script, setting: Setting<'_>, answers: Answers) -> (End, Vec<CommandQuestion>) {
     let mut first = Run::new(script, setting, answers);
     first.whole(script);
     let Some(moment) = first.moment() else {
@@ -160,7 +160,7 @@ pub(super) enum Rest {
 pub(super) struct Run<'a> {
     pub(super) setting: Setting<'a>,
     answers: Answers,
-    asked: Vec<Asked>,
+    asked: Vec<CommandQuestion>,
     /// Values of variables; nothing if they do not show.
     pub(super) variables: BTreeMap<String, Option<String>>,
     pub(super) functions: BTreeMap<String, Rc<Command>>,

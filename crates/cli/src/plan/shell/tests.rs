@@ -56,7 +56,7 @@ fn quotes_and_comments_hide_what_they_should() {
 }
 
 #[test]
-fn how_commands_are_joined_is_kept() {
+fn shell_command_separators_are_kept() {
     let script = |text: &str| parse(text).expect("it is a script");
     let joints = |text: &str| script(text).list.iter().map(|item| item.then).collect::<Vec<_>>();
     assert_eq!(
@@ -68,7 +68,7 @@ fn how_commands_are_joined_is_kept() {
 }
 
 #[test]
-fn what_is_no_script_is_not_read() {
+fn shell_script_with_syntax_errors_is_not_parsed() {
     let deep = "(".repeat(10_000);
     for script in ["'", "a (b", "if a; then", "done", "{ a", "case x in", ") a", "$(", "a | ", "((a))", deep.as_str()] {
         assert_eq!(parse(script), None, "{}", &script[..script.len().min(20)]);
@@ -77,7 +77,7 @@ fn what_is_no_script_is_not_read() {
 }
 
 #[test]
-fn counters_are_counted() {
+fn shell_loop_counters_are_evaluated() {
     let value = |name: &str| (name == "i").then(|| "7".to_owned());
     for (sum, expected) in
         [("i+1", Some(8)), ("$i - 2 * 3", Some(1)), ("2 * i", Some(14)), ("j", None), ("i / 2", None), ("", None)]

@@ -147,7 +147,7 @@ fn a_folder_is_read_in_the_order_of_its_names() {
 }
 
 #[test]
-fn what_is_no_yaml_is_told_with_its_line() {
+fn yaml_syntax_error_is_reported_with_its_line() {
     let error = planned(&["-f", "-"], "kind: Pod\nspec:\n  a: 1\n  a: 2\n").unwrap_err();
     assert_eq!(error, "1 mistake in the manifests\n  standard input:4: duplicate mapping key: a");
     let error = planned(&["-f", "-"], "kind: [Pod\nspec: 1\n").unwrap_err();
@@ -155,7 +155,7 @@ fn what_is_no_yaml_is_told_with_its_line() {
 }
 
 #[test]
-fn what_cannot_be_planned_says_why() {
+fn plan_without_readable_pods_says_why() {
     assert!(planned(&["-f", "/nowhere.yaml"], "").unwrap_err().contains("/nowhere.yaml: cannot be read: No such file"));
     let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n";
     assert_eq!(

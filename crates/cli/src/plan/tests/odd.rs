@@ -146,7 +146,7 @@ fn texts_that_are_no_manifests_are_mistakes() {
 
 /// Random bytes of shell never panic the reader, and what it reads it reads in time.
 #[test]
-fn any_script_is_read_or_left_alone() {
+fn random_scripts_are_parsed_or_left_alone() {
     const PIECES: [&str; 34] = [
         "a",
         " ",
@@ -200,7 +200,7 @@ fn any_script_is_read_or_left_alone() {
 }
 
 #[test]
-fn what_a_cluster_hands_out_can_be_planned() {
+fn pod_read_from_a_cluster_can_be_planned() {
     let mut object: Value = serde_json::from_str(&pod(&json!({ "nodeName": "n" }), &json!({}))).unwrap();
     object["metadata"]["resourceVersion"] = json!("12");
     object["metadata"]["uid"] = json!("3d5c");

@@ -140,7 +140,7 @@ fn a_job_whose_pod_fails_when_asked_to_leave_is_warned_of() {
 
 /// What is over by itself is not there to be asked: a Job's pod is done, another is started again and again.
 #[test]
-fn who_is_over_by_itself_is_not_asked_to_leave() {
+fn container_that_ends_by_itself_is_not_asked_to_exit() {
     let over = json!({ "image": "busybox", "command": ["sh", "-c", "date; echo hello"] });
     let told = |report: &Value| -> Vec<String> {
         let facts = report["pods"][0]["timeline"].as_array().unwrap();
@@ -229,7 +229,7 @@ fn a_program_that_needs_longer_than_it_has_is_told_how_long() {
 }
 
 #[test]
-fn a_helper_belongs_among_the_sidecars() {
+fn plan_advises_to_make_a_helper_container_a_sidecar() {
     let with = |image: &str, first: &str| {
         let helper = json!([{ "name": "app", "image": first }, { "name": "helper", "image": image }]);
         warnings(&report_of(&[], &pod(&json!({ "containers": helper }), &json!({})))).join(" ")

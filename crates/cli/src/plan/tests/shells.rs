@@ -158,7 +158,7 @@ fn a_script_leaves_as_its_shell_would() {
 }
 
 #[test]
-fn in_a_shared_process_namespace_nobody_is_protected_from_signals() {
+fn first_process_in_a_shared_pid_namespace_is_not_protected_from_signals() {
     let shared = json!({ "shareProcessNamespace": true });
     let sh = |script: &str| json!({ "command": ["sh", "-c", script] });
     for (container, expected) in [
@@ -205,7 +205,7 @@ fn signals_nobody_can_handle_do_what_the_kernel_says() {
 }
 
 #[test]
-fn what_is_not_known_is_said() {
+fn plan_names_its_assumptions_in_the_verdict() {
     let text = joined(&text_of(&[], &pod(&json!({}), &json!({}))));
     assert!(text.contains("verdict: clean, if app does exit when it is asked to: everything exited"), "{text}");
     let sure = text_of(&["--app", "exits-after=3s"], &pod(&json!({}), &json!({})));
@@ -221,7 +221,7 @@ fn what_is_not_known_is_said() {
 }
 
 #[test]
-fn what_the_command_line_says_is_played_and_the_shell_still_warned_of() {
+fn app_option_overrides_the_timeline_and_keeps_the_shell_warning() {
     let manifest = pod(&json!({}), &json!({ "command": ["sh", "-c", "a; b"] }));
     let report = report_of(&["--app", "exits-after=3s"], &manifest);
     assert_eq!(report["pods"][0]["verdict"]["word"], "clean");
@@ -275,7 +275,7 @@ fn the_remedy_for_a_swallowed_signal_can_be_done() {
 }
 
 #[test]
-fn who_dies_of_its_stop_signal_has_not_finished_its_work() {
+fn program_killed_by_its_stop_signal_is_warned_of() {
     let spec = json!({ "os": { "name": "linux" }, "shareProcessNamespace": true });
     let container = json!({ "command": ["sleep", "3600"], "lifecycle": { "stopSignal": "SIGUSR1" } });
     let manifest = pod(&spec, &container);

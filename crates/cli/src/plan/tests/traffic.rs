@@ -57,7 +57,7 @@ fn a_pod_behind_a_service_is_asked_to_exit_once_its_traffic_goes_elsewhere() {
 }
 
 #[test]
-fn it_is_said_that_nobody_steers_traffic_yet_and_what_happens_until_then() {
+fn plan_says_that_traffic_is_not_steered_yet() {
     let none = json!({});
     let joined = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = joined(text_of(&[], &deployment(&none, &none, &none)));
@@ -111,7 +111,7 @@ fn the_last_endpoint_serves_on_until_its_replacement_is_ready() {
 }
 
 #[test]
-fn what_a_pod_wants_is_given_and_what_it_is_decides_the_evidence() {
+fn drain_barrier_follows_its_annotation_and_the_kind_of_pod() {
     let none = json!({});
     let with = |name: &str, value: &str| deployment(&none, &json!({ format!("adieu.dev/{name}"): value }), &none);
     assert_eq!(barrier(&[], &with("drain-barrier", "off")), (vec!["Off".into()], 0));

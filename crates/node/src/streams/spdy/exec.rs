@@ -208,13 +208,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Channels for SpdyChannels<S> {
     }
 
     async fn finish(mut self, ending: Ending) -> io::Result<()> {
-        let last_words = match self.protocol {
+        let final_status = match self.protocol {
             Protocol::V4 => ending.status().to_string(),
             Protocol::V1 | Protocol::V2 | Protocol::V3 => ending.sentence().unwrap_or_default(),
         };
         self.say_last(self.streams.stdout, &[]).await?;
         self.say_last(self.streams.stderr, &[]).await?;
-        self.say_last(self.streams.error, last_words.as_bytes()).await?;
+        self.say_last(self.streams.error, final_status.as_bytes()).await?;
         // The client hangs up when it has read all of this. To close first might take it out of its hands.
         let gone = async { while !matches!(self.connection.next().await, Ok(Event::Closed) | Err(_)) {} };
         let _ = tokio::time::timeout(CLOSE_WAIT, gone).await;

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_spdy_is_refused_at_once() {
+    fn spdy_frame_that_is_malformed_is_refused_at_once() {
         let mut long = BytesMut::new();
         control_head(&mut long, SETTINGS, false, CONTROL_MAX);
         long[5] = 0xff;

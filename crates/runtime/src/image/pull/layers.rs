@@ -20,8 +20,8 @@ use super::super::manifest::digest_of;
 use super::super::registry::error::FetchError;
 use super::super::registry::session::Session;
 use super::super::registry::transport::Answer;
+use super::super::single_flight::Slot;
 use super::super::store::unpack_one;
-use super::super::turns::Slot;
 use super::{Inner, LAYERS_MOST, LayerProgress, LayerState, Progress, PullError, blocking};
 
 /// Layers of one image that are fetched at a time.
@@ -29,13 +29,13 @@ const AT_A_TIME: usize = 3;
 
 /// A layer as the manifest and the configuration describe it together.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct WantedLayer {
     blob: Digest,
     size: u64,
     diff_id: Digest,
 }
 
-impl Wanted {
+impl WantedLayer {
     /// The layers of an image, lowest first.
     pub(super) fn of(manifest: &ImageManifest, configuration: &Configuration) -> Result<Vec<Self>, ImageError> {
         let (layers, diff_ids) = (manifest.layers(), &configuration.diff_ids);
@@ -59,7 +59,7 @@ impl Wanted {
 
 /// What those who want the same layer leave for each other.
 #[derive(Default)]
-pub(super) struct LayerTurn {
+pub(super) struct LayerSlot {
     /// Unpacked and not yet in the store.
     unpacked: Weak<Unpacked>,
     /// Ends when the threads that worked for a pull that was dropped have let go of the download.
@@ -71,7 +71,7 @@ pub(super) struct Unpacked {
     pub(super) ingest: SharedIngest,
     download: Mutex<Option<Download>>,
     /// Keeps the turn alive, so that others find this here.
-    _turn: Arc<Slot<LayerTurn>>,
+    _turn: Arc<Slot<LayerSlot>>,
 }
 
 impl Unpacked {
@@ -85,7 +85,7 @@ impl Unpacked {
 
 /// Held by every thread that works on a download: the turn stays known, and the next one can wait for the end.
 struct Busy {
-    _turn: Arc<Slot<LayerTurn>>,
+    _turn: Arc<Slot<LayerSlot>>,
     _tell: oneshot::Sender<()>,
 }
 
@@ -104,12 +104,12 @@ impl Inner {
         &self,
         session: &Session<'_>,
         image: &str,
-        wanted: &[Wanted],
+        wanted: &[WantedLayer],
         progress: &watch::Sender<Progress>,
     ) -> Result<Vec<Arc<Unpacked>>, PullError> {
         let allowances = Arc::new(Allowances::new(self.store.limits()));
         let _threads_end_with_us = GivesUp(allowances.clone());
-        let wanted: Vec<(usize, Wanted)> = wanted.iter().copied().enumerate().collect();
+        let wanted: Vec<(usize, WantedLayer)> = wanted.iter().copied().enumerate().collect();
         let all = futures::stream::iter(wanted).map(|(number, layer)| {
             let allowances = allowances.clone();
             let tell = move |state| {
@@ -128,7 +128,7 @@ impl Inner {
         &self,
         session: &Session<'_>,
         image: &str,
-        wanted: Wanted,
+        wanted: WantedLayer,
         allowances: Arc<Allowances>,
         tell: &(impl Fn(LayerState) + Sync),
     ) -> Result<Option<Arc<Unpacked>>, PullError> {
@@ -180,7 +180,7 @@ impl Inner {
         &self,
         session: &Session<'_>,
         image: &str,
-        wanted: Wanted,
+        wanted: WantedLayer,
         ingest: &SharedIngest,
         busy: Arc<Busy>,
         tell: &(impl Fn(LayerState) + Sync),
@@ -228,7 +228,7 @@ impl Inner {
     async fn fetch(
         &self,
         session: &Session<'_>,
-        wanted: Wanted,
+        wanted: WantedLayer,
         writer: &Writer,
         mut have: u64,
         tell: &(impl Fn(LayerState) + Sync),
@@ -255,7 +255,7 @@ impl Inner {
 
 async fn fetch_some(
     session: &Session<'_>,
-    wanted: Wanted,
+    wanted: WantedLayer,
     writer: &Writer,
     have: &mut u64,
     tell: &(impl Fn(LayerState) + Sync),

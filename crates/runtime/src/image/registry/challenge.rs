@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_asks_for_nothing() {
+    fn malformed_registry_challenge_is_ignored() {
         for text in
             ["", ",", "=", "\"", "Bearer", "Bearer service=x", "Negotiate abc=", "Bearer realm=\"x", "\u{e9}=\\"]
         {

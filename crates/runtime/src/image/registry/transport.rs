@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_registry_says_is_told_in_one_short_line() {
+    fn registry_error_body_becomes_one_short_line() {
         assert_eq!(
             remark(br#"{"errors":[{"code":"DENIED","message":"no\u0007 \n way","detail":{}}]}"#),
             "denied: no  way"

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::{Machine, mount, on_a_machine, processes_in};
-use oci::{Asked, Runc};
+use oci::{ContainerSettings, Runc};
 use runtime::verbs::*;
 use runtime::{ContainerSpec, Mount};
 use seen::Seen;
@@ -25,8 +25,8 @@ const ALL_CAPABILITIES: &str = "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID
     SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE \
     AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE";
 
-fn usual() -> Asked {
-    Asked {
+fn usual() -> ContainerSettings {
+    ContainerSettings {
         uid: 0,
         gid: 0,
         groups: vec![0],
@@ -39,8 +39,8 @@ fn usual() -> Asked {
     }
 }
 
-fn confined() -> Asked {
-    Asked {
+fn confined() -> ContainerSettings {
+    ContainerSettings {
         uid: 1000,
         gid: 1000,
         groups: vec![1000, 2000],
@@ -51,25 +51,25 @@ fn confined() -> Asked {
     }
 }
 
-fn privileged() -> Asked {
+fn privileged() -> ContainerSettings {
     // runc refuses to promise what it does not hold itself.
     let held = rustix::thread::capabilities(None).unwrap().permitted.bits();
     let capabilities = ALL_CAPABILITIES.split_whitespace().enumerate();
     let capabilities =
         capabilities.filter(|(number, _)| held & 1 << number != 0).map(|(_, name)| format!("CAP_{name}")).collect();
-    Asked { privileged: true, seccomp: false, capabilities, ..usual() }
+    ContainerSettings { privileged: true, seccomp: false, capabilities, ..usual() }
 }
 
 #[test]
 fn the_same_container_sees_what_it_sees_under_runc() {
     ignore_a_signal();
     on_a_machine(|machine| async {
-        let place = Place::new(&machine);
+        let place = TestPaths::new(&machine);
         let mut differences = Differences::new();
         let containers = [
             ("usual", usual()),
             ("confined", confined()),
-            ("terminal", Asked { tty: true, ..usual() }),
+            ("terminal", ContainerSettings { tty: true, ..usual() }),
             ("privileged", privileged()),
         ];
         for (name, asked) in containers {
@@ -97,13 +97,13 @@ fn ignore_a_signal() {
 }
 
 /// What both kinds of container are given.
-struct Place {
+struct TestPaths {
     volume: PathBuf,
     observe: PathBuf,
     layer: PathBuf,
 }
 
-impl Place {
+impl TestPaths {
     fn new(machine: &Machine) -> Self {
         let at = |name: &str| machine.dir.path().join(name);
         let place = Self { volume: at("volume"), observe: at("observe"), layer: at("layer") };
@@ -134,12 +134,12 @@ impl Place {
 
 /// Calls are tried in containers that have a filter, as those of a privileged one could harm the machine; and once per
 /// filter, as there are many.
-fn script(asked: &Asked) -> String {
+fn script(asked: &ContainerSettings) -> String {
     if asked.seccomp && !asked.tty { OBSERVE.to_owned() } else { format!("SKIP_CALLS=yes\n{OBSERVE}") }
 }
 
 /// Of the first process, of an exec, and from outside.
-async fn here(machine: &Machine, place: &Place, name: &str, asked: &Asked) -> [Seen; 3] {
+async fn here(machine: &Machine, place: &TestPaths, name: &str, asked: &ContainerSettings) -> [Seen; 3] {
     let pod = machine.sandbox(&format!("pod-{name}")).await;
     let script = script(asked);
     let mut spec = machine.spec("app", &format!("{script}\nexec sleep 1000")).await;
@@ -159,7 +159,7 @@ async fn here(machine: &Machine, place: &Place, name: &str, asked: &Asked) -> [S
     seen
 }
 
-fn ask(spec: &mut ContainerSpec, asked: &Asked) {
+fn ask(spec: &mut ContainerSpec, asked: &ContainerSettings) {
     if asked.uid != 0 {
         (spec.user, spec.group) = (Some(asked.uid), Some(asked.gid));
         spec.cap_drop = vec!["ALL".into()];
@@ -173,7 +173,7 @@ fn ask(spec: &mut ContainerSpec, asked: &Asked) {
     (spec.resources.cpu_limit_millis, spec.resources.cpu_request_millis) = (Some(2000), Some(250));
 }
 
-fn under_runc(machine: &Machine, place: &Place, name: &str, asked: &Asked) -> [Seen; 3] {
+fn under_runc(machine: &Machine, place: &TestPaths, name: &str, asked: &ContainerSettings) -> [Seen; 3] {
     let script = script(asked);
     let id = format!("runc-{}-{name}", machine.instance);
     let whole = format!("{script}\nexec sleep 1000");

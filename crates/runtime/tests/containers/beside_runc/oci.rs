@@ -30,7 +30,7 @@ pub const DEFAULT_CAPABILITIES: [&str; 14] = [
 
 /// What one container is asked to be; the rest is as always.
 #[derive(Clone)]
-pub struct Asked {
+pub struct ContainerSettings {
     pub uid: u32,
     pub gid: u32,
     pub groups: Vec<u32>,
@@ -51,7 +51,14 @@ pub struct Runc {
 
 impl Runc {
     /// Makes a bundle around an unpacked image, creates the container and starts it; returns what it says up to `end`.
-    pub fn run(asked: &Asked, layer: &Path, volume: &Path, observe: &Path, id: &str, script: &str) -> (Self, String) {
+    pub fn run(
+        asked: &ContainerSettings,
+        layer: &Path,
+        volume: &Path,
+        observe: &Path,
+        id: &str,
+        script: &str,
+    ) -> (Self, String) {
         let dir = tempfile::tempdir().unwrap();
         for part in ["upper", "work", "rootfs", "shm", "state"] {
             std::fs::create_dir(dir.path().join(part)).unwrap();
@@ -94,7 +101,7 @@ impl Runc {
         command
     }
 
-    fn start(mut self, asked: &Asked) -> (Self, String) {
+    fn start(mut self, asked: &ContainerSettings) -> (Self, String) {
         let mut create = self.command();
         create.arg("create").arg("--bundle").arg(self.dir.path()).stdin(Stdio::null());
         let errors = std::fs::File::create(self.path("runc.err")).unwrap();
@@ -178,7 +185,7 @@ fn master(socket: &std::os::unix::net::UnixListener) -> OwnedFd {
     master.expect("runc sends the terminal")
 }
 
-fn config(asked: &Asked, dir: &Path, volume: &Path, observe: &Path, id: &str, script: &str) -> Value {
+fn config(asked: &ContainerSettings, dir: &Path, volume: &Path, observe: &Path, id: &str, script: &str) -> Value {
     let at = |name: &str| dir.join(name).display().to_string();
     let bind = |source: String, target: &str, more: &[&str]| {
         let options: Vec<&str> = ["rbind", "rprivate"].iter().chain(more).copied().collect();

@@ -25,7 +25,7 @@ pub fn compare(ours: &Seen, theirs: &Seen, into: &mut Differences) {
 
 /// A line of the table.
 #[derive(Debug)]
-struct Line {
+struct ComparisonRow {
     fields: Vec<String>,
     /// Differs only where control groups of the first and second kind live side by side.
     hybrid_only: bool,
@@ -33,7 +33,7 @@ struct Line {
     theirs: String,
 }
 
-fn lines() -> Vec<Line> {
+fn lines() -> Vec<ComparisonRow> {
     let paper = std::fs::read_to_string(PAPER).unwrap();
     let table = paper.lines().skip_while(|line| !line.starts_with("| seen inside |")).skip(2);
     let lines = table.take_while(|line| line.starts_with('|')).map(|line| {
@@ -41,7 +41,7 @@ fn lines() -> Vec<Line> {
         assert!(cells.len() == 4 && !cells[3].is_empty(), "a line without a reason: {line}");
         let fields = cells[0].split('`').skip(1).step_by(2).map(str::to_owned).collect();
         let hybrid_only = cells[3].starts_with("hybrid:");
-        Line { fields, hybrid_only, ours: cells[1].to_owned(), theirs: cells[2].to_owned() }
+        ComparisonRow { fields, hybrid_only, ours: cells[1].to_owned(), theirs: cells[2].to_owned() }
     });
     lines.collect()
 }

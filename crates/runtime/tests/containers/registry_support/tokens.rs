@@ -16,14 +16,14 @@ use super::{PASSWORD, USER};
 const SERVICE: &str = "stable";
 
 /// The first line of a request, and its credentials.
-type Asked = (String, Option<String>);
+type TokenRequest = (String, Option<String>);
 
 /// A running token server; ends with this value.
 pub struct TokenServer {
     pub port: u16,
     certificate: PathBuf,
     /// The first line and the credentials of every request.
-    pub asked: Arc<Mutex<Vec<Asked>>>,
+    pub asked: Arc<Mutex<Vec<TokenRequest>>>,
     task: tokio::task::JoinHandle<()>,
 }
 

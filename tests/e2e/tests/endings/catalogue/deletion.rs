@@ -16,7 +16,7 @@ async fn a_pod_can_be_deleted_at_any_time() -> Result<()> {
         a_collection_leaves_together, a_delete_during_init_does_not_hang, an_init_container_has_its_grace_too,
         a_sidecar_does_not_wait_for_one_that_never_started, a_delete_during_post_start_is_heard_at_once,
         a_changed_image_restarts_nobody, a_changed_image_restarts_no_init_container, a_name_can_be_used_again_at_once,
-        what_is_called_over_is_ended, terminating_alone_does_not_unready, a_completed_pod_stays,
+        pod_with_a_terminal_phase_is_ended, termination_alone_does_not_unset_ready, a_completed_pod_stays,
         a_delete_during_a_back_off_is_heard_at_once,
     ];
     stage.tell(stories, &[]).await
@@ -194,7 +194,7 @@ async fn a_name_can_be_used_again_at_once(stage: &Stage) -> Result<()> {
 }
 
 /// Somebody else may call a pod over: then it is ended, with its grace.
-async fn what_is_called_over_is_ended(stage: &Stage) -> Result<()> {
+async fn pod_with_a_terminal_phase_is_ended(stage: &Stage) -> Result<()> {
     let mut pod = stage.pod("over")?.main("app", POLITE).run().await?;
     let patch = r#"{"status":{"phase":"Failed"}}"#;
     stage.kubectl(&["patch", "pod", "over", "--subresource=status", "--type=merge", "-p", patch]).await?;
@@ -207,7 +207,7 @@ async fn what_is_called_over_is_ended(stage: &Stage) -> Result<()> {
 }
 
 /// [NT-113] It serves until it has ended; that no new requests come is for those who send them.
-async fn terminating_alone_does_not_unready(stage: &Stage) -> Result<()> {
+async fn termination_alone_does_not_unset_ready(stage: &Stage) -> Result<()> {
     let mut pod = stage.pod("serves")?.main("app", GATED).run().await?;
     pod.delete(&[]).await?;
     pod.hears("app TERM").await?;

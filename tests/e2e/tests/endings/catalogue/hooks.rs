@@ -9,7 +9,7 @@ use e2e::story::{Draft, POLITE};
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hooks_run_and_hold_up_nobody() -> Result<()> {
+async fn hooks_run_and_never_block_a_termination() -> Result<()> {
     let stage = &Stage::set().await?;
     let stories = stories![stage;
         hooks_by_exec_run, hooks_by_http_run, hooks_by_https_run, a_request_is_built_as_it_is_written,

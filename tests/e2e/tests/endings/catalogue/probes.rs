@@ -4,11 +4,11 @@ use anyhow::{Result, ensure};
 use e2e::pods::{is_ready, phase, state, status};
 use e2e::stage::Stage;
 use e2e::stories;
-use e2e::story::{Asked, DEAF, POLITE};
+use e2e::story::{DEAF, POLITE, RequestWindow};
 use k8s_openapi::api::core::v1::Pod;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readiness_is_told_to_the_end_and_liveness_is_not_asked() -> Result<()> {
+async fn readiness_is_probed_during_termination_and_liveness_is_not() -> Result<()> {
     let stage = &Stage::set().await?;
     let stories = stories![stage;
         readiness_can_be_lost_during_termination, readiness_of_a_sidecar_can_be_lost_during_termination,
@@ -116,7 +116,7 @@ async fn killed_by_its_probe(stage: &Stage, name: &str, probe: &str, is_sidecar:
     timed["terminationGracePeriodSeconds"] = 3.into();
     draft = draft.with(probe, timed);
     let mut pod = draft.create().await?;
-    let asked = Asked { from: pod.hears("app ill").await?, to: pod.hears("app TERM").await? };
+    let asked = RequestWindow { from: pod.hears("app ill").await?, to: pod.hears("app TERM").await? };
     std::fs::write(pod.shared.path().join("well"), "")?;
     pod.watch.until("restarted", |pod| status(pod, "app").is_some_and(|it| it.restart_count == 1)).await?;
     let end = status(pod.watch.last.as_ref().unwrap(), "app").and_then(|it| it.last_state.clone()?.terminated);

@@ -18,7 +18,7 @@ async fn a_request_is_heard_whenever_it_comes() -> Result<()> {
     let stage = &Stage::set().await?;
     let stories = stories![stage;
         a_kill_is_never_forgotten, a_failing_pod_never_reports_success, a_main_behind_a_failing_init_never_starts,
-        a_restart_policy_says_who_comes_back, what_others_write_of_a_pod_is_put_right,
+        a_restart_policy_says_who_comes_back, status_written_by_others_is_corrected,
     ];
     stage.tell(stories, &[]).await
 }
@@ -43,7 +43,7 @@ async fn a_kill_is_never_forgotten(stage: &Stage) -> Result<()> {
 }
 
 /// [NT-124] Who writes something else into a pod's status is corrected, again and again; what is theirs to say stays.
-async fn what_others_write_of_a_pod_is_put_right(stage: &Stage) -> Result<()> {
+async fn status_written_by_others_is_corrected(stage: &Stage) -> Result<()> {
     let mut pod = stage.pod("slandered")?.main("app", POLITE).run().await?;
     let truth = pod.watch.last.clone().and_then(|pod| pod.status).unwrap();
     let restarts = |pod: &Pod| status(pod, "app").map(|app| app.restart_count);

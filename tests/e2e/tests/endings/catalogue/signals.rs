@@ -12,7 +12,7 @@ async fn the_right_process_gets_the_right_signal() -> Result<()> {
     let stage = &Stage::set().await?;
     let stories = stories![stage;
         the_signal_of_the_spec_is_sent_and_shown, a_signal_needs_to_know_its_system, only_the_first_process_is_asked,
-        nobody_outlives_the_first_process_of_a_shared_namespace, an_open_exec_ends_with_its_container,
+        shared_pid_namespace_ends_with_its_first_process, an_open_exec_ends_with_its_container,
         kill_as_a_stop_signal_is_told_as_it_was,
     ];
     stage.tell(stories, &[]).await
@@ -58,7 +58,7 @@ async fn only_the_first_process_is_asked(stage: &Stage) -> Result<()> {
 }
 
 /// [NT-89] In a shared namespace the first process is not the last, and nobody is left all the same.
-async fn nobody_outlives_the_first_process_of_a_shared_namespace(stage: &Stage) -> Result<()> {
+async fn shared_pid_namespace_ends_with_its_first_process(stage: &Stage) -> Result<()> {
     let script = format!(
         "{HOLDS_THE_GATE} ( trap '' TERM HUP; say child; while :; do sleep 1000; done ) & \
          trap 'say TERM; exit 0' TERM; say up; while :; do sleep 1000 & wait $!; done"

@@ -1,8 +1,8 @@
-//! A living pod between two events, put down in one piece, so that nobody has to remember how it came to be so.
+//! The whole state of a worker as one value, which replaces the inputs that led to it.
 //!
-//! Only a worker that waits for no answer can be put down: sandbox and images are there, no hook runs, nobody is on the way
-//! out. A container that crashes for years is calm between any two of its runs, and a pod that is leaving will not leave
-//! for long. Whoever is made of what was put down is equal to whoever put it down.
+//! Only a worker that waits for no answer has a snapshot: sandbox and images are there, no hook runs, and the pod is not terminating.
+//! A container that crashes for years has one between any two runs. A worker made from a snapshot is equal to the one it was taken
+//! from.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -14,9 +14,9 @@ use crate::phase::{Phase, Sandbox};
 use crate::restart::BackOff;
 use crate::{ContainerSpec, Moment, PodSpec, PodWorker, Routes, Signal, Terminated, Waiting, Wall};
 
-/// All that a worker knows of a calm pod beyond what the pod asked for at first.
+/// What a worker knows of a pod beyond the pod's first spec.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Calm {
+pub struct PodSnapshot {
     /// When it was begun.
     pub began_at: Option<Moment>,
     /// How long it was active before this boot.
@@ -30,12 +30,12 @@ pub struct Calm {
     /// The generation last seen.
     pub generation: Option<i64>,
     /// Its containers, those that came later among them.
-    pub containers: Vec<CalmContainer>,
+    pub containers: Vec<ContainerSnapshot>,
 }
 
-/// A container of a calm pod.
+/// One container in a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CalmContainer {
+pub struct ContainerSnapshot {
     /// What it asks for.
     pub spec: ContainerSpec,
     /// How many other images were asked for before its present one.
@@ -47,7 +47,7 @@ pub struct CalmContainer {
     /// Its latest run.
     pub attempt: u32,
     /// Where that stands.
-    pub run: CalmRun,
+    pub run: RunSnapshot,
     /// How long its next crash is waited for.
     pub back_off: Duration,
     /// How its newest ended run ended.
@@ -56,9 +56,9 @@ pub struct CalmContainer {
     pub before: Option<Terminated>,
 }
 
-/// Where the run of a calm container stands.
+/// The state of a container's latest run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum CalmRun {
+pub enum RunSnapshot {
     /// Not asked for yet.
     Unstarted,
     /// It will be asked for again.
@@ -70,26 +70,27 @@ pub enum CalmRun {
 }
 
 impl PodWorker {
-    /// What is to be remembered of the pod, if it is calm.
-    pub fn calm(&self) -> Option<Calm> {
+    /// The snapshot, if the worker waits for no answer.
+    pub fn snapshot(&self) -> Option<PodSnapshot> {
         let Phase::Living { sandbox: Sandbox::Ready } = &self.phase else { return None };
         if self.is_blind() || self.detour != Detour::None || !self.waiters.is_empty() {
             return None;
         }
-        Some(Calm {
+        Some(PodSnapshot {
             began_at: self.began_at,
             active_before: self.active_before,
             active_deadline: self.active_deadline,
             initialized: self.initialized,
             routes: self.routes,
             generation: self.generation,
-            containers: self.containers.iter().map(Container::calm).collect::<Option<_>>()?,
+            containers: self.containers.iter().map(Container::snapshot).collect::<Option<_>>()?,
         })
     }
 
-    /// The worker of a pod that asked for `spec` and was calm when this was put down.
-    pub fn remembered(spec: PodSpec, calm: Calm) -> Self {
-        let Calm { began_at, active_before, active_deadline, initialized, routes, generation, containers } = calm;
+    /// The worker of a pod with this first spec, restored from a snapshot.
+    pub fn remembered(spec: PodSpec, snapshot: PodSnapshot) -> Self {
+        let PodSnapshot { began_at, active_before, active_deadline, initialized, routes, generation, containers } =
+            snapshot;
         let mut worker = Self::new(spec);
         worker.began_at = began_at;
         worker.active_before = active_before;
@@ -105,18 +106,20 @@ impl PodWorker {
 }
 
 impl Container {
-    fn calm(&self) -> Option<CalmContainer> {
+    fn snapshot(&self) -> Option<ContainerSnapshot> {
         let Self { spec, image, edition, made_from, attempt, run, back_off, newest, before } = self;
         let Image::Ready { stop_signal } = image else { return None };
-        Some(CalmContainer {
+        Some(ContainerSnapshot {
             spec: spec.clone(),
             edition: *edition,
             image: *stop_signal,
             made_from: made_from.map(|MadeFrom { stop_signal }| stop_signal),
             attempt: *attempt,
             run: match run {
-                Run::Unstarted => CalmRun::Unstarted,
-                Run::Waiting { until, shown, then: None } => CalmRun::Waiting { until: *until, shown: shown.clone() },
+                Run::Unstarted => RunSnapshot::Unstarted,
+                Run::Waiting { until, shown, then: None } => {
+                    RunSnapshot::Waiting { until: *until, shown: shown.clone() }
+                }
                 Run::Running(Running {
                     since,
                     seen_at,
@@ -127,14 +130,14 @@ impl Container {
                     replaced: false,
                     blame: None,
                     stop: None,
-                }) => CalmRun::Running {
+                }) => RunSnapshot::Running {
                     since: *since,
                     seen_at: *seen_at,
                     probed_ready: *probed_ready,
                     came_up: *came_up,
                 },
                 Run::Asked(_) | Run::Running(_) | Run::Waiting { .. } => return None,
-                Run::Ended => CalmRun::Ended,
+                Run::Ended => RunSnapshot::Ended,
             },
             back_off: back_off.next,
             newest: newest.clone(),
@@ -142,8 +145,8 @@ impl Container {
         })
     }
 
-    fn remembered(calm: CalmContainer) -> Self {
-        let CalmContainer { spec, edition, image, made_from, attempt, run, back_off, newest, before } = calm;
+    fn remembered(snapshot: ContainerSnapshot) -> Self {
+        let ContainerSnapshot { spec, edition, image, made_from, attempt, run, back_off, newest, before } = snapshot;
         Self {
             spec,
             image: Image::Ready { stop_signal: image },
@@ -151,9 +154,9 @@ impl Container {
             made_from: made_from.map(|stop_signal| MadeFrom { stop_signal }),
             attempt,
             run: match run {
-                CalmRun::Unstarted => Run::Unstarted,
-                CalmRun::Waiting { until, shown } => Run::Waiting { until, shown, then: None },
-                CalmRun::Running { since, seen_at, probed_ready, came_up } => Run::Running(Running {
+                RunSnapshot::Unstarted => Run::Unstarted,
+                RunSnapshot::Waiting { until, shown } => Run::Waiting { until, shown, then: None },
+                RunSnapshot::Running { since, seen_at, probed_ready, came_up } => Run::Running(Running {
                     since,
                     seen_at,
                     post_start: None,
@@ -164,7 +167,7 @@ impl Container {
                     blame: None,
                     stop: None,
                 }),
-                CalmRun::Ended => Run::Ended,
+                RunSnapshot::Ended => Run::Ended,
             },
             back_off: BackOff { next: back_off },
             newest,

@@ -1,7 +1,7 @@
-//! The kernel's word that somebody had to wait for memory: told as it happens, where the kernel counts it (PSI).
+//! Memory pressure as the kernel reports it: a trigger on `/proc/pressure/memory` (PSI), where the kernel has it.
 //!
-//! That is later than a look at what is left could have seen it, and sooner than the next look: memory that goes within a
-//! moment is noticed when it is gone, not up to two seconds after.
+//! The monitor also reads the available memory every two seconds. The trigger reports memory that is used up between two of these
+//! readings.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -15,33 +15,33 @@ use tokio::io::unix::AsyncFd;
 
 use crate::streams::registered;
 
-/// Where the kernel tells it for the whole machine.
+/// The pressure file of the whole machine.
 const SOURCE: &str = "/proc/pressure/memory";
 
-/// Told when somebody waited for a twentieth of two seconds, at most once in that time. Shorter windows are for whoever may
-/// take more than its share, which root in a container may not.
+/// Fires when some task waited for 100 ms within a window of two seconds, at most once per window. Shorter windows need
+/// `CAP_SYS_RESOURCE`, which root in a container may lack.
 const TRIGGER: &[u8] = b"some 100000 2000000\0";
 
-/// Tells when somebody has waited for memory.
+/// A PSI trigger for memory.
 #[derive(Debug)]
-pub struct Stalls {
+pub struct MemoryPressureTrigger {
     file: AsyncFd<OwnedFd>,
 }
 
-impl Stalls {
-    /// Asks the kernel to tell. Fails where it does not count.
-    pub fn of_the_machine() -> io::Result<Self> {
-        Self::told_by(Path::new(SOURCE))
+impl MemoryPressureTrigger {
+    /// Registers the trigger. Fails on a kernel without PSI.
+    pub fn of_whole_machine() -> io::Result<Self> {
+        Self::on_file(Path::new(SOURCE))
     }
 
-    fn told_by(path: &Path) -> io::Result<Self> {
+    fn on_file(path: &Path) -> io::Result<Self> {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
         let mut file = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
         file.write_all(TRIGGER)?;
         Ok(Self { file: registered(file.into(), Interest::PRIORITY)? })
     }
 
-    /// Resolves when somebody has waited.
+    /// Resolves when the trigger fires.
     pub async fn next(&self) -> io::Result<()> {
         self.file.ready(Interest::PRIORITY).await?.clear_ready();
         Ok(())
@@ -57,10 +57,10 @@ mod tests {
 
     use super::*;
 
-    /// A control group with next to no memory, of whichever kind the machine has.
-    struct Narrow(std::path::PathBuf);
+    /// A cgroup (v1 or v2) with a very small memory limit.
+    struct SmallCgroup(std::path::PathBuf);
 
-    impl Narrow {
+    impl SmallCgroup {
         fn new() -> Self {
             let name = format!("adieu-stall-{}", std::process::id());
             let (root, limit) = match Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
@@ -81,7 +81,7 @@ mod tests {
         }
     }
 
-    impl Drop for Narrow {
+    impl Drop for SmallCgroup {
         fn drop(&mut self) {
             while std::fs::remove_dir(&self.0).is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy) {
                 std::thread::yield_now();
@@ -90,18 +90,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_for_memory_is_heard_of() {
-        let stalls = match Stalls::of_the_machine() {
-            Ok(stalls) => stalls,
+    async fn psi_trigger_fires_when_a_cgroup_waits_for_memory() {
+        let memory_trigger = match MemoryPressureTrigger::of_whole_machine() {
+            Ok(memory_trigger) => memory_trigger,
             Err(error) => return eprintln!("SKIPPED: this kernel does not count who waits for memory: {error}"),
         };
         // Beside the test itself, which is on a disk. Nobody has read the file, so each page is the reader's to pay for:
         // pages that the writer has paid for are read for nothing.
         let file = tempfile::NamedTempFile::new_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
         file.as_file().set_len(64 << 20).unwrap();
-        let narrow = Narrow::new();
+        let narrow = SmallCgroup::new();
         let mut children: Vec<Child> = (0..4).map(|_| narrow.thrash(file.path())).collect();
-        let heard = tokio::time::timeout(Duration::from_secs(60), stalls.next()).await;
+        let heard = tokio::time::timeout(Duration::from_secs(60), memory_trigger.next()).await;
         for child in &mut children {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -111,6 +111,6 @@ mod tests {
 
     #[tokio::test]
     async fn a_kernel_that_does_not_count_is_an_error() {
-        assert!(Stalls::told_by(Path::new("/proc/no/pressure")).is_err());
+        assert!(MemoryPressureTrigger::on_file(Path::new("/proc/no/pressure")).is_err());
     }
 }

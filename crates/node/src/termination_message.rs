@@ -1,4 +1,4 @@
-//! What a run of a container left for people to read: its message file, or the end of its log (node-termination 6.5).
+//! The termination message of a container: its message file, or the end of its log (node-termination 6.5).
 
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::message;
@@ -9,8 +9,8 @@ use crate::files::Files;
 use crate::streams::last_lines;
 use crate::translate::find_container;
 
-/// The last words of a run that ended so; `None` if it left none.
-pub(crate) async fn last_words<R: Runtime>(
+/// The termination message of an ended run; `None` if it left none.
+pub(crate) async fn termination_message<R: Runtime>(
     runtime: &R,
     pod: &Pod,
     id: &ContainerId,
@@ -34,7 +34,7 @@ pub(crate) async fn last_words<R: Runtime>(
     }
 }
 
-/// Whether the log speaks for a container that failed without a word.
+/// Whether the end of the log is used for a container that failed without a message.
 fn falls_back(pod: &Pod, container: &str) -> bool {
     let container = find_container(pod, container);
     container.is_some_and(|c| c.termination_message_policy.as_deref() == Some("FallbackToLogsOnError"))

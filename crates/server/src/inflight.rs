@@ -1,7 +1,7 @@
-//! How many requests are worked on at once. Whoever finds no seat waits a little, then is told to come again.
+//! Limits on requests in flight. A request over the limit waits a little, then gets 429.
 //!
-//! Watches and streams need no seat: they mostly wait. Administrators, nodes and our own controllers need none either: they are
-//! what a flood of others must not stop.
+//! Watches and streams are not counted: they mostly wait. Administrators, nodes and our own controllers are exempt, so that a flood
+//! of other requests cannot stop them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,32 +14,32 @@ use crate::request::Verb;
 
 const READERS: usize = 400;
 const WRITERS: usize = 200;
-/// How long a request may wait for a seat.
+/// How long a request may wait for a permit.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// What those are told who got none.
+/// `Retry-After` of a refused request.
 const AGAIN_AFTER_SECONDS: u32 = 1;
 
-pub(crate) struct Seats {
+pub(crate) struct InflightLimits {
     readers: Arc<Semaphore>,
     writers: Arc<Semaphore>,
 }
 
-impl Default for Seats {
+impl Default for InflightLimits {
     fn default() -> Self {
         Self { readers: Arc::new(Semaphore::new(READERS)), writers: Arc::new(Semaphore::new(WRITERS)) }
     }
 }
 
-impl Seats {
-    /// A seat for as long as it is held, or none if none is needed. 429 if none becomes free in time.
+impl InflightLimits {
+    /// A permit to be held during the request, or `None` for an exempt one. 429 if none becomes free in time.
     pub(crate) async fn take(&self, identity: &Identity, verb: Verb) -> Result<Option<OwnedSemaphorePermit>, Status> {
-        let seats = match verb {
+        let inflight = match verb {
             Verb::Watch => return Ok(None),
             _ if is_exempt(identity) => return Ok(None),
             Verb::Get | Verb::List => &self.readers,
             Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => &self.writers,
         };
-        match tokio::time::timeout(PATIENCE, Arc::clone(seats).acquire_owned()).await {
+        match tokio::time::timeout(PATIENCE, Arc::clone(inflight).acquire_owned()).await {
             Ok(seat) => Ok(seat.ok()),
             Err(_) => {
                 let text = "Too many requests, please try again later.";
@@ -61,21 +61,21 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_flood_is_told_to_come_again_and_does_not_stop_those_who_look_after_the_cluster() {
-        let seats = Seats::default();
+    async fn request_flood_gets_429_and_leaves_system_identities_unlimited() {
+        let inflight = InflightLimits::default();
         let bob = Identity::new("bob", &[]);
         let mut held = Vec::new();
         for _ in 0..WRITERS {
-            held.push(seats.take(&bob, Verb::Create).await.unwrap().unwrap());
+            held.push(inflight.take(&bob, Verb::Create).await.unwrap().unwrap());
         }
-        let refused = seats.take(&bob, Verb::Delete).await.unwrap_err();
+        let refused = inflight.take(&bob, Verb::Delete).await.unwrap_err();
         assert_eq!((refused.code, refused.reason, refused.retry_after()), (429, "TooManyRequests", Some(1)));
-        assert!(seats.take(&bob, Verb::Get).await.unwrap().is_some(), "readers have seats of their own");
-        assert!(seats.take(&bob, Verb::Watch).await.unwrap().is_none());
+        assert!(inflight.take(&bob, Verb::Get).await.unwrap().is_some(), "readers have seats of their own");
+        assert!(inflight.take(&bob, Verb::Watch).await.unwrap().is_none());
         for free in [Identity::admin(), Identity::node("n1"), Identity::new("system:kube-scheduler", &[])] {
-            assert!(seats.take(&free, Verb::Create).await.unwrap().is_none());
+            assert!(inflight.take(&free, Verb::Create).await.unwrap().is_none());
         }
         held.pop();
-        assert!(seats.take(&bob, Verb::Delete).await.unwrap().is_some());
+        assert!(inflight.take(&bob, Verb::Delete).await.unwrap().is_some());
     }
 }

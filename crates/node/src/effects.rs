@@ -1,8 +1,9 @@
-//! Performs what a worker asks for. Every effect is started here and its result comes back as an input.
+//! Executes the effects of a pod worker. Every effect is started here, and its result comes back as an input.
 
 mod breaking;
+mod events;
 mod resizing;
-mod telling;
+mod run_names;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use lifecycle::{
     ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, KillOutcome,
     Moment, PodWorker, Signal, Wall,
 };
-use runtime_api::{ContainerId, DurableHooks as _, Image, PodUid, Runtime, RuntimeError, SandboxSpec, Started};
+use runtime_api::{DurableHooks as _, Image, PodUid, Runtime, RuntimeError, SandboxSpec, Started};
 use supervision::Panic;
 use timeline::{Appended, Clock};
 use tokio::sync::{Mutex, Notify, mpsc, oneshot, watch};
@@ -21,7 +22,8 @@ use tokio::task::{AbortHandle, JoinSet};
 use tracing::warn;
 
 use self::breaking::{PART, asked, caught};
-use self::telling::{Teller, Voice};
+use self::events::{EventQueue, EventRecorder};
+pub use self::run_names::{container_id, hook_name, instance};
 use crate::events::Recorder;
 use crate::files::Files;
 use crate::flaws::{self, Flaw};
@@ -45,15 +47,15 @@ use crate::volumes::{self, Changes, Prepared, VolumeError, Watches};
 /// How long to wait before asking the runtime again what it could not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
-/// What every pod's hands share.
+/// What the effect executors of all pods share.
 pub struct Tools<R: Runtime> {
-    /// Who really does it.
+    /// The container runtime.
     pub runtime: Arc<R>,
     /// The API, as this node.
     pub client: kube::Client,
-    /// Who tells people.
+    /// Records events in the API.
     pub recorder: Recorder,
-    /// How the node fares.
+    /// The node's health.
     pub health: HealthBoard,
     /// What containers are told of the services around them.
     pub services: Services,
@@ -90,11 +92,11 @@ impl<R: Runtime> Tools<R> {
     }
 }
 
-/// Hands for one pod.
-pub struct Hands<R: Runtime> {
-    body: Arc<Body<R>>,
+/// Executes the effects of one pod.
+pub struct EffectExecutor<R: Runtime> {
+    context: Arc<PodContext<R>>,
     publisher: Publisher,
-    teller: Teller,
+    event_recorder: EventRecorder,
     /// What goes on for as long as the pod has hands.
     keepers: JoinSet<()>,
     /// What is being done for the worker.
@@ -109,8 +111,8 @@ pub struct Hands<R: Runtime> {
     refreshing: Option<AbortHandle>,
 }
 
-/// What a task needs to do its part.
-struct Body<R: Runtime> {
+/// What the tasks of one pod share.
+struct PodContext<R: Runtime> {
     tools: Arc<Tools<R>>,
     uid: PodUid,
     facts: SharedFacts,
@@ -129,11 +131,11 @@ struct Body<R: Runtime> {
     granted: Arc<Notify>,
     /// Runs whose start was asked for and not answered, each with its end if that was seen already.
     starting: std::sync::Mutex<BTreeMap<Instance, Option<Input>>>,
-    voice: Voice,
+    event_queue: EventQueue,
 }
 
-impl<R: Runtime> Hands<R> {
-    /// Hands for the pod of `facts`; results go to `inbox`.
+impl<R: Runtime> EffectExecutor<R> {
+    /// An executor for the pod of `facts`; results go to `inbox`.
     pub fn new(tools: Arc<Tools<R>>, facts: SharedFacts, inbox: mpsc::Sender<Input>) -> Self {
         let uid = PodUid(lock(&facts).pod.metadata.uid.clone().unwrap_or_default());
         let (publisher, publishing) = Publisher::start(
@@ -145,8 +147,8 @@ impl<R: Runtime> Hands<R> {
         );
         let mut keepers = JoinSet::new();
         keepers.spawn(publishing);
-        let (teller, voice, untold) = Teller::new();
-        let body = Arc::new(Body {
+        let (event_recorder, event_queue, pending) = EventRecorder::new();
+        let context = Arc::new(PodContext {
             tools,
             uid,
             facts,
@@ -158,16 +160,16 @@ impl<R: Runtime> Hands<R> {
             leaving: watch::Sender::new(false),
             granted: Arc::default(),
             starting: std::sync::Mutex::default(),
-            voice,
+            event_queue,
         });
-        let (resizing, flush) = (body.clone(), publisher.flush());
+        let (resizing, flush) = (context.clone(), publisher.flush());
         keepers.spawn(async move { supervision::keep("resources", || resizing.keep_resources(flush.clone())).await });
         // Ends when it has said what it was given: nobody has to wait for that, and nobody cuts it short.
-        tokio::spawn(telling::tell_all(body.clone(), untold));
+        tokio::spawn(events::record_all(context.clone(), pending));
         Self {
-            body,
+            context,
             publisher,
-            teller,
+            event_recorder,
             keepers,
             tasks: JoinSet::new(),
             pulls: BTreeMap::new(),
@@ -178,14 +180,14 @@ impl<R: Runtime> Hands<R> {
         }
     }
 
-    /// Starts to do what the worker asked for.
+    /// Starts one effect.
     pub fn perform(&mut self, effect: Effect, worker: &PodWorker) {
         while self.tasks.try_join_next().is_some() || self.starts.try_join_next().is_some() {}
-        let body = self.body.clone();
+        let context = self.context.clone();
         match effect {
             Effect::PullImage { container, edition } => {
                 let name = container.clone();
-                let task = self.tasks.spawn(async move { body.pull(container, edition).await });
+                let task = self.tasks.spawn(async move { context.pull(container, edition).await });
                 // Asked for again, it is not pulled twice.
                 if let Some(before) = self.pulls.insert(name, task) {
                     before.abort();
@@ -197,19 +199,19 @@ impl<R: Runtime> Hands<R> {
                 }
             }
             Effect::CreateSandbox => {
-                self.tasks.spawn(async move { body.create_sandbox().await });
+                self.tasks.spawn(async move { context.create_sandbox().await });
             }
             Effect::StartContainer { instance } => {
-                lock(&body.starting).entry(instance.clone()).or_default();
-                self.starts.spawn(async move { body.start(instance).await });
+                lock(&context.starting).entry(instance.clone()).or_default();
+                self.starts.spawn(async move { context.start(instance).await });
             }
             Effect::RunHook { instance, kind } => self.run_hook(instance, kind),
             Effect::CancelHook { instance, kind } => self.cancel_hook(instance, kind),
             Effect::SendSignal { instance, signal } => {
-                self.tasks.spawn(async move { body.signal(instance, signal).await });
+                self.tasks.spawn(async move { context.signal(instance, signal).await });
             }
             Effect::KillContainer { instance } => {
-                self.tasks.spawn(async move { body.kill(instance).await });
+                self.tasks.spawn(async move { context.kill(instance).await });
             }
             Effect::RemoveSandbox => {
                 self.probes.clear();
@@ -217,11 +219,11 @@ impl<R: Runtime> Hands<R> {
                 self.tasks.spawn(async move {
                     // Or one that is still being prepared would find the next sandbox in the place of its own.
                     starts.shutdown().await;
-                    let held = std::mem::take(&mut *lock(&body.starting)).into_values().flatten();
+                    let held = std::mem::take(&mut *lock(&context.starting)).into_values().flatten();
                     for end in held {
-                        body.tell(end).await;
+                        context.tell(end).await;
                     }
-                    body.remove_sandbox().await;
+                    context.remove_sandbox().await;
                 });
             }
             Effect::PublishStatus => self.publisher.publish(worker.status()),
@@ -240,7 +242,7 @@ impl<R: Runtime> Hands<R> {
             Effect::RestoreTraffic => self.steer(TrafficRequest::Restore),
             Effect::KillAnswered { ticket, outcome } => {
                 // Whoever asked before a restart is not there to be told.
-                if let Some(waiter) = lock(&body.tools.waiters).remove(&ticket) {
+                if let Some(waiter) = lock(&context.tools.waiters).remove(&ticket) {
                     let _ = waiter.send(outcome);
                 }
             }
@@ -249,23 +251,23 @@ impl<R: Runtime> Hands<R> {
 
     /// Leaves it to whoever steers traffic.
     fn steer(&mut self, request: TrafficRequest) {
-        let reporter = TrafficReporter::new(self.body.inbox.clone());
-        self.tasks.spawn(self.body.tools.traffic.perform(self.body.pod(), request, reporter));
+        let reporter = TrafficReporter::new(self.context.inbox.clone());
+        self.tasks.spawn(self.context.tools.traffic.perform(self.context.pod(), request, reporter));
     }
 
-    /// Tells people what the worker has to say, once `unwritten` is on disk.
-    pub fn tell_people(&self, effects: &[Effect], unwritten: Option<Appended>) {
+    /// Records the events of a step, once `unwritten` is on disk.
+    pub fn record_events(&self, effects: &[Effect], unwritten: Option<Appended>) {
         let events = effects
             .iter()
             .filter_map(|effect| if let Effect::Emit(event) = effect { Some(event.clone()) } else { None });
-        self.teller.tell(events.collect(), unwritten);
+        self.event_recorder.tell(events.collect(), unwritten);
     }
 
     /// The input itself, unless it tells of the end of a run whose start is not told of yet: the start takes another way, and
     /// may be overtaken. Then it comes again right after the start.
     pub fn in_order(&self, input: Input) -> Option<Input> {
         if let Input::Exited { instance, .. } = &input
-            && let Some(held) = lock(&self.body.starting).get_mut(instance)
+            && let Some(held) = lock(&self.context.starting).get_mut(instance)
         {
             *held = Some(input).filter(|_| !flaws::has(Flaw::DropsHeldExit));
             return None;
@@ -279,19 +281,19 @@ impl<R: Runtime> Hands<R> {
             self.probe(instance, false);
             self.keep_volumes_fresh();
         } else if let Input::Exited { instance, .. } = input {
-            let mut facts = lock(&self.body.facts);
+            let mut facts = lock(&self.context.facts);
             facts.has.remove(instance);
             // No other run of it is waited for that will never come.
             if worker.has_ended(&instance.name) {
                 facts.resize.restarting.remove(&instance.name.0);
             }
             drop(facts);
-            self.body.granted.notify_one();
+            self.context.granted.notify_one();
             self.probes.remove(instance);
         } else if let Input::AgentRestarted { report } = input {
             // Whoever made the sandbox had made the volumes; the next start makes sure of them.
             if worker.status().ready_to_start_containers.holds {
-                self.body.has_volumes.send_replace(true);
+                self.context.has_volumes.send_replace(true);
             }
             for container in &report.containers {
                 if matches!(container.seen, lifecycle::SeenContainer::Running { .. }) {
@@ -304,7 +306,7 @@ impl<R: Runtime> Hands<R> {
         }
         let is_leaving = worker.is_terminating();
         if is_leaving {
-            self.body.leaving.send_replace(true);
+            self.context.leaving.send_replace(true);
         }
         // Whoever is being stopped, alone or with its pod, need not prove that it lives.
         for (instance, running) in &mut self.probes {
@@ -321,12 +323,12 @@ impl<R: Runtime> Hands<R> {
 
     /// What time it is.
     pub fn clock(&self) -> Clock {
-        self.body.tools.clock.clone()
+        self.context.tools.clock.clone()
     }
 
     /// What to tell when other resources were granted to the pod.
     pub fn granted(&self) -> Arc<Notify> {
-        self.body.granted.clone()
+        self.context.granted.clone()
     }
 
     /// The pod is over: ends what still runs on its behalf and forgets what was kept for it.
@@ -335,97 +337,98 @@ impl<R: Runtime> Hands<R> {
         self.probes.clear();
         self.starts.shutdown().await;
         self.tasks.shutdown().await;
-        if let Err(error) = self.body.tools.runtime.forget_logs(&self.body.uid).await {
-            warn!(error = words(&error), "the pod's logs could not be removed");
+        if let Err(error) = self.context.tools.runtime.forget_logs(&self.context.uid).await {
+            warn!(error = error_chain(&error), "the pod's logs could not be removed");
         }
-        if let Err(error) = self.body.tools.manifests.forget(&self.body.uid.0).await {
+        if let Err(error) = self.context.tools.manifests.forget(&self.context.uid.0).await {
             warn!(%error, "the pod's files could not be removed");
         }
     }
 
     fn probe(&mut self, instance: &Instance, came_up: bool) {
-        let facts = lock(&self.body.facts);
+        let facts = lock(&self.context.facts);
         let Some(container) = find_container(&facts.pod, &instance.name.0) else { return };
         let target = probing::Target {
-            runtime: self.body.tools.runtime.clone(),
-            pod: self.body.uid.clone(),
+            runtime: self.context.tools.runtime.clone(),
+            pod: self.context.uid.clone(),
             id: container_id(instance),
             pod_ip: facts.pod_ip.clone().unwrap_or_else(|| facts.host_ip.clone()),
         };
-        let body = Arc::downgrade(&self.body);
+        let context = Arc::downgrade(&self.context);
         let tell = move |event| {
-            if let Some(body) = body.upgrade() {
-                body.say(event);
+            if let Some(context) = context.upgrade() {
+                context.say(event);
             }
         };
-        if let Some(running) = probing::start(&container, (instance, came_up), target, self.body.inbox.clone(), tell) {
+        if let Some(running) = probing::start(&container, (instance, came_up), target, self.context.inbox.clone(), tell)
+        {
             self.probes.insert(instance.clone(), running);
         }
     }
 
     fn keep_volumes_fresh(&mut self) {
         if self.refreshing.is_none() {
-            let body = &self.body;
-            let (means, facts, run) = (body.tools.volumes(), body.facts.clone(), body.run_facts());
-            let dir = body.tools.manifests.volumes(&body.uid.0).memory;
-            let made = lock(&body.changes).take();
+            let context = &self.context;
+            let (means, facts, run) = (context.tools.volumes(), context.facts.clone(), context.run_facts());
+            let dir = context.tools.manifests.volumes(&context.uid.0).memory;
+            let made = lock(&context.changes).take();
             // Those of an earlier agent may have changed since it went.
             let stale = made.is_none();
-            let changes = made.unwrap_or_else(|| body.tools.watches.changes(&body.pod()));
+            let changes = made.unwrap_or_else(|| context.tools.watches.changes(&context.pod()));
             self.refreshing = Some(self.tasks.spawn(volumes::keep_fresh(means, facts, run, dir, changes, stale)));
         }
     }
 
     fn run_hook(&mut self, instance: Instance, kind: HookKind) {
-        let body = self.body.clone();
-        let handler = body.handler(&instance, kind);
+        let context = self.context.clone();
+        let handler = context.handler(&instance, kind);
         let key = (instance.clone(), kind);
         match handler.as_ref().map(hook_of) {
             Some(Hook::Exec | Hook::ExecSleep(_)) => {
                 let command = handler.and_then(|h| h.exec?.command).unwrap_or_default();
-                self.tasks.spawn(async move { body.exec_hook(instance, kind, command).await });
+                self.tasks.spawn(async move { context.exec_hook(instance, kind, command).await });
             }
             Some(Hook::Sleep(length)) => {
                 let task = self.tasks.spawn(async move {
                     tokio::time::sleep(length).await;
-                    body.hook_finished(instance, kind, HookOutcome::Succeeded).await;
+                    context.hook_finished(instance, kind, HookOutcome::Succeeded).await;
                 });
                 self.own_hooks.insert(key, task);
             }
             Some(Hook::HttpGet) => {
-                let task = self.tasks.spawn(async move { body.http_hook(instance, kind, handler).await });
+                let task = self.tasks.spawn(async move { context.http_hook(instance, kind, handler).await });
                 self.own_hooks.insert(key, task);
             }
             None => {
                 let outcome = HookOutcome::Failed { message: "the pod no longer names this hook".to_owned() };
-                self.tasks.spawn(async move { body.hook_finished(instance, kind, outcome).await });
+                self.tasks.spawn(async move { context.hook_finished(instance, kind, outcome).await });
             }
         }
     }
 
     fn cancel_hook(&mut self, instance: Instance, kind: HookKind) {
-        let body = self.body.clone();
+        let context = self.context.clone();
         let own = self.own_hooks.remove(&(instance.clone(), kind));
         self.tasks.spawn(async move {
             if let Some(task) = own {
                 task.abort();
-                return body.hook_finished(instance, kind, HookOutcome::Cancelled).await;
+                return context.hook_finished(instance, kind, HookOutcome::Cancelled).await;
             }
             let id = container_id(&instance);
-            let asked = match body.tools.runtime.durable_hooks() {
+            let asked = match context.tools.runtime.durable_hooks() {
                 Some(_) if flaws::has(Flaw::LeavesHookRunning) => false,
-                Some(hooks) => caught(hooks.cancel_hook(&body.uid, &id, hook_name(kind))).await.is_ok(),
+                Some(hooks) => caught(hooks.cancel_hook(&context.uid, &id, hook_name(kind))).await.is_ok(),
                 None => false,
             };
             if !asked {
                 // Nobody is left to run it, so it does not run.
-                body.hook_finished(instance, kind, HookOutcome::Cancelled).await;
+                context.hook_finished(instance, kind, HookOutcome::Cancelled).await;
             }
         });
     }
 }
 
-impl<R: Runtime> Body<R> {
+impl<R: Runtime> PodContext<R> {
     /// A driver that is gone needs no answer.
     async fn tell(&self, input: Input) {
         let _ = self.inbox.send(input).await;
@@ -522,7 +525,7 @@ impl<R: Runtime> Body<R> {
             Err(panic) => return self.tell(Input::SandboxFailed { message: panic.to_string() }).await,
         };
         if let Err(error) = volumes {
-            return self.tell(Input::VolumeFailed { message: words(&error) }).await;
+            return self.tell(Input::VolumeFailed { message: error_chain(&error) }).await;
         }
         match sandbox {
             Ok(sandbox) => {
@@ -537,7 +540,7 @@ impl<R: Runtime> Body<R> {
                 }
                 self.tell(Input::SandboxReady).await;
             }
-            Err(error) => self.tell(Input::SandboxFailed { message: words(&error) }).await,
+            Err(error) => self.tell(Input::SandboxFailed { message: error_chain(&error) }).await,
         }
     }
 
@@ -620,8 +623,8 @@ impl<R: Runtime> Body<R> {
             }
             // The shim died with all it held: what becomes of the pod is the rules' to say.
             Err(RuntimeError::NoSandbox { .. }) => Err(NotStarted::NoSandbox),
-            Err(error @ RuntimeError::Start { .. }) => Err(NotStarted::Refused("StartError", words(&error))),
-            Err(error) => Err(NotStarted::Refused("CreateContainerError", words(&error))),
+            Err(error @ RuntimeError::Start { .. }) => Err(NotStarted::Refused("StartError", error_chain(&error))),
+            Err(error) => Err(NotStarted::Refused("CreateContainerError", error_chain(&error))),
         }
     }
 
@@ -648,7 +651,7 @@ impl<R: Runtime> Body<R> {
 
     async fn volumes(&self, pod: &Pod, facts: &RunFacts) -> Result<BTreeMap<String, Prepared>, (&'static str, String)> {
         self.make_volumes(pod, facts).await.map_err(|error| {
-            let message = words(&error);
+            let message = error_chain(&error);
             self.emit(None, EventKind::Warning, "FailedMount", message.clone());
             ("CreateContainerConfigError", message)
         })
@@ -679,7 +682,7 @@ impl<R: Runtime> Body<R> {
                 Err(RuntimeError::NoSandbox { .. } | RuntimeError::NoContainer { .. }) => break Delivery::AlreadyGone,
                 // Nobody knows whether it arrived. Asking again is safe, because the runtime sends it once; KILL at the
                 // deadline ends the container, and with it this loop.
-                Err(error) => warn!(error = words(&error), %instance, "a signal could not be sent; trying again"),
+                Err(error) => warn!(error = error_chain(&error), %instance, "a signal could not be sent; trying again"),
             }
             tokio::time::sleep(ASK_AGAIN).await;
         };
@@ -692,7 +695,7 @@ impl<R: Runtime> Body<R> {
             // There is nobody left to kill; whoever reaps tells how it ended.
             Err(RuntimeError::NoSandbox { .. } | RuntimeError::NoContainer { .. }) => {}
             Err(error) => {
-                let message = words(&error);
+                let message = error_chain(&error);
                 warn!(error = message, %instance, "a container could not be killed");
                 self.tell(Input::KillFailed { instance, message }).await;
             }
@@ -702,7 +705,7 @@ impl<R: Runtime> Body<R> {
     async fn remove_sandbox(&self) {
         let input = match caught(self.tools.runtime.remove_sandbox(&self.uid)).await {
             Ok(()) => Input::SandboxRemoved,
-            Err(error) => Input::SandboxRemovalFailed { message: words(&error) },
+            Err(error) => Input::SandboxRemovalFailed { message: error_chain(&error) },
         };
         self.tell(input).await;
     }
@@ -726,7 +729,7 @@ impl<R: Runtime> Body<R> {
         let asked = match self.tools.runtime.durable_hooks() {
             Some(hooks) => {
                 let asking = hooks.run_hook(&self.uid, &id, hook_name(kind), &command);
-                caught(asking).await.map_err(|error| words(&error))
+                caught(asking).await.map_err(|error| error_chain(&error))
             }
             None => Err("this container runtime cannot run hooks".to_owned()),
         };
@@ -769,26 +772,8 @@ impl From<(&'static str, String)> for NotStarted {
     }
 }
 
-/// The runtime's name for a run.
-pub fn container_id(instance: &Instance) -> ContainerId {
-    ContainerId { name: instance.name.0.clone(), attempt: instance.attempt }
-}
-
-/// The rules' name for a run.
-pub fn instance(id: &ContainerId) -> Instance {
-    Instance { name: ContainerName(id.name.clone()), attempt: id.attempt }
-}
-
-/// The name a hook has in the runtime.
-pub fn hook_name(kind: HookKind) -> &'static str {
-    match kind {
-        HookKind::PreStop => "preStop",
-        HookKind::PostStart => "postStart",
-    }
-}
-
 /// The whole chain of an error in one line, for people.
-pub fn words(error: &dyn std::error::Error) -> String {
+pub fn error_chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -1,4 +1,4 @@
-//! What is said of a probe that got no answer: the words that people know, and that programs look for in events.
+//! Messages for probes that got no answer. They are upstream's, because programs match them in events.
 
 use std::error::Error;
 use std::io;
@@ -34,7 +34,7 @@ pub(super) fn unanswered(get: &HttpGet, error: &HttpGetError) -> String {
     format!("Get {:?}: {why}", url(get))
 }
 
-/// Nobody listens, or nobody is there.
+/// The connection was refused, or the host is unreachable.
 pub(super) fn no_connection(host: &str, port: u16, error: &io::Error) -> String {
     let text = error.to_string();
     let why = match text.split_once(" (os error") {

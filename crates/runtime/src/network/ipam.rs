@@ -1,9 +1,9 @@
-//! Who holds which address: a log of leases and releases that outlives the agent.
+//! IP address management: a durable log of leases and releases.
 //!
-//! Addresses that were never used go first, then the ones released longest ago, so that a late packet for a dead pod
-//! meets nobody for as long as possible. Where all others are in use, that is [`REST`] at the least: whoever asks is told
-//! when to come back. Of whatever was released before the log was opened it counts from there. The log is one JSON line per change; it is written whole again when opened
-//! and when it has grown far beyond what it says.
+//! Addresses that were never used are leased first, then the ones released longest ago, so that a late packet for a dead pod reaches
+//! no other pod. A released address rests for at least [`REST`]; if all free addresses rest, the caller is told until when. An address
+//! released before the log was opened rests from then. The log has one JSON line per change. It is rewritten when opened, and when it
+//! has grown far beyond its content.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
@@ -21,21 +21,21 @@ use crate::contract::PodUid;
 /// Lines that may be appended before the log is written whole again.
 const LINES_MAX: usize = 100_000;
 
-/// How long an address is nobody's at the least: longer than a pod's link may outlive it.
+/// How long a released address rests at least: longer than a pod's link may outlive it.
 pub(super) const REST: Duration = Duration::from_secs(2);
 
-/// What became of a wish for an address.
+/// The answer to a request for an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Lease {
-    /// It is the pod's.
+    /// The pod has this address.
     Given(IpAddr),
-    /// All that are free were used a moment ago; the first of them can be had then.
+    /// All free addresses rest; the first is available at `until`.
     Resting { until: Instant },
 }
 
 /// Leases and releases, in the order they happened.
 #[derive(Debug)]
-pub(super) struct AddressBook {
+pub(super) struct Ipam {
     path: PathBuf,
     file: File,
     range: PodCidr,
@@ -56,19 +56,19 @@ struct State {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Line {
+enum LeaseRecord {
     Range(PodCidr),
     UnusedFrom(IpAddr),
     Lease { address: IpAddr, pod: PodUid },
     Release(IpAddr),
 }
 
-impl AddressBook {
+impl Ipam {
     /// Opens the log, or starts one.
     pub(super) fn open(path: &Path, range: PodCidr, now: Instant) -> Result<Self, NetworkError> {
         let text = match fs::read(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            other => other.map_err(book("read", path))?,
+            other => other.map_err(log_error("read", path))?,
         };
         let state = State::replay(&text, range, path, now)?;
         let file = write_whole(path, range, &state)?;
@@ -82,7 +82,7 @@ impl AddressBook {
         }
         let picked = self.state.pick(self.range, now).ok_or(NetworkError::Exhausted { range: self.range })?;
         if let Lease::Given(address) = picked {
-            self.append(Line::Lease { address, pod: pod.clone() }, now)?;
+            self.append(LeaseRecord::Lease { address, pod: pod.clone() }, now)?;
         }
         Ok(picked)
     }
@@ -90,7 +90,7 @@ impl AddressBook {
     /// Takes the pod's address back; tells which it was.
     pub(super) fn release(&mut self, pod: &PodUid, now: Instant) -> Result<Option<IpAddr>, NetworkError> {
         let Some(address) = self.address(pod) else { return Ok(None) };
-        self.append(Line::Release(address), now)?;
+        self.append(LeaseRecord::Release(address), now)?;
         Ok(Some(address))
     }
 
@@ -112,16 +112,16 @@ impl AddressBook {
 
     /// How many changes there were, and the file that a sync makes them durable in.
     pub(super) fn unsynced(&self) -> Result<(u64, File), NetworkError> {
-        Ok((self.changes, self.file.try_clone().map_err(book("sync", &self.path))?))
+        Ok((self.changes, self.file.try_clone().map_err(log_error("sync", &self.path))?))
     }
 
     /// Writes first and believes second: a full disk must not leave the two apart.
-    fn append(&mut self, line: Line, now: Instant) -> Result<(), NetworkError> {
-        let before = self.file.stream_position().map_err(book("write", &self.path))?;
+    fn append(&mut self, line: LeaseRecord, now: Instant) -> Result<(), NetworkError> {
+        let before = self.file.stream_position().map_err(log_error("write", &self.path))?;
         if let Err(error) = self.file.write_all(&encode(&line)) {
             // Half a line must not stay in the way of the next.
             let undone = self.file.set_len(before).and_then(|()| self.file.seek(SeekFrom::Start(before)));
-            return Err(book("write", &self.path)(undone.err().unwrap_or(error)));
+            return Err(log_error("write", &self.path)(undone.err().unwrap_or(error)));
         }
         self.state.apply(line, now);
         self.changes += 1;
@@ -147,8 +147,10 @@ impl State {
         for (number, line) in whole.split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
             let damaged = |_| NetworkError::BookDamaged { path: path.to_owned(), line: number + 1 };
             match serde_json::from_slice(line).map_err(damaged)? {
-                Line::Range(range) => held = range,
-                line @ (Line::UnusedFrom(_) | Line::Lease { .. } | Line::Release(_)) => state.apply(line, now),
+                LeaseRecord::Range(range) => held = range,
+                line @ (LeaseRecord::UnusedFrom(_) | LeaseRecord::Lease { .. } | LeaseRecord::Release(_)) => {
+                    state.apply(line, now)
+                }
             }
         }
         match (held == range, state.leases.len()) {
@@ -158,11 +160,11 @@ impl State {
         }
     }
 
-    fn apply(&mut self, line: Line, now: Instant) {
+    fn apply(&mut self, line: LeaseRecord, now: Instant) {
         match line {
-            Line::Range(_) => {}
-            Line::UnusedFrom(address) => self.unused_from = address,
-            Line::Lease { address, pod } => {
+            LeaseRecord::Range(_) => {}
+            LeaseRecord::UnusedFrom(address) => self.unused_from = address,
+            LeaseRecord::Lease { address, pod } => {
                 match self.released.front().is_some_and(|(released, _)| *released == address) {
                     true => _ = self.released.pop_front(),
                     false => self.released.retain(|(released, _)| *released != address),
@@ -170,7 +172,7 @@ impl State {
                 self.unused_from = self.unused_from.max(next(address));
                 self.leases.insert(pod, address);
             }
-            Line::Release(address) => {
+            LeaseRecord::Release(address) => {
                 self.leases.retain(|_, leased| *leased != address);
                 self.released.push_back((address, now));
             }
@@ -186,10 +188,10 @@ impl State {
         Some(if until <= now { Lease::Given(address) } else { Lease::Resting { until } })
     }
 
-    fn lines(&self, range: PodCidr) -> impl Iterator<Item = Line> {
-        let released = self.released.iter().map(|(address, _)| Line::Release(*address));
-        let leases = self.leases.iter().map(|(pod, &address)| Line::Lease { address, pod: pod.clone() });
-        [Line::Range(range), Line::UnusedFrom(self.unused_from)].into_iter().chain(released).chain(leases)
+    fn lines(&self, range: PodCidr) -> impl Iterator<Item = LeaseRecord> {
+        let released = self.released.iter().map(|(address, _)| LeaseRecord::Release(*address));
+        let leases = self.leases.iter().map(|(pod, &address)| LeaseRecord::Lease { address, pod: pod.clone() });
+        [LeaseRecord::Range(range), LeaseRecord::UnusedFrom(self.unused_from)].into_iter().chain(released).chain(leases)
     }
 }
 
@@ -200,7 +202,7 @@ fn next(address: IpAddr) -> IpAddr {
     }
 }
 
-fn encode(line: &Line) -> Vec<u8> {
+fn encode(line: &LeaseRecord) -> Vec<u8> {
     let mut text = serde_json::to_vec(line).expect("addresses and names always have a JSON form");
     text.push(b'\n');
     text
@@ -210,17 +212,17 @@ fn encode(line: &Line) -> Vec<u8> {
 fn write_whole(path: &Path, range: PodCidr, state: &State) -> Result<File, NetworkError> {
     let temporary = path.with_extension("new");
     let text: Vec<u8> = state.lines(range).flat_map(|line| encode(&line)).collect();
-    let mut file = File::create(&temporary).map_err(book("create", &temporary))?;
-    file.write_all(&text).and_then(|()| file.sync_all()).map_err(book("write", &temporary))?;
-    fs::rename(&temporary, path).map_err(book("create", path))?;
+    let mut file = File::create(&temporary).map_err(log_error("create", &temporary))?;
+    file.write_all(&text).and_then(|()| file.sync_all()).map_err(log_error("write", &temporary))?;
+    fs::rename(&temporary, path).map_err(log_error("create", path))?;
     let folder = path.parent().unwrap_or(Path::new("/"));
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(book("sync", folder))?;
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(log_error("sync", folder))?;
     Ok(file)
 }
 
-fn book(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> NetworkError {
+fn log_error(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> NetworkError {
     let path = path.to_owned();
-    move |source| NetworkError::Book { doing, path, source }
+    move |source| NetworkError::LeaseLog { doing, path, source }
 }
 
 #[cfg(test)]
@@ -241,36 +243,36 @@ mod tests {
     }
 
     /// Asks long after everything that happened before.
-    fn leased(book: &mut AddressBook, name: &str) -> IpAddr {
-        match book.lease(&pod(name), Instant::now() + REST).unwrap() {
+    fn leased(ipam: &mut Ipam, name: &str) -> IpAddr {
+        match ipam.lease(&pod(name), Instant::now() + REST).unwrap() {
             Lease::Given(address) => address,
             Lease::Resting { .. } => panic!("no address for {name}"),
         }
     }
 
-    fn open(path: &Path, range: PodCidr) -> Result<AddressBook, NetworkError> {
-        AddressBook::open(path, range, Instant::now())
+    fn open(path: &Path, range: PodCidr) -> Result<Ipam, NetworkError> {
+        Ipam::open(path, range, Instant::now())
     }
 
-    fn released(book: &mut AddressBook, name: &str) -> Option<IpAddr> {
-        book.release(&pod(name), Instant::now()).unwrap()
+    fn released(ipam: &mut Ipam, name: &str) -> Option<IpAddr> {
+        ipam.release(&pod(name), Instant::now()).unwrap()
     }
 
     #[test]
     fn addresses_rest_as_long_as_possible_before_they_are_used_again() {
         let dir = tempfile::tempdir().unwrap();
-        let mut book = open(&dir.path().join("addresses"), small()).unwrap();
+        let mut ipam = open(&dir.path().join("addresses"), small()).unwrap();
         for (name, last) in [("a", 2), ("b", 3), ("c", 4)] {
-            assert_eq!(leased(&mut book, name), address(last));
+            assert_eq!(leased(&mut ipam, name), address(last));
         }
-        assert_eq!(released(&mut book, "b"), Some(address(3)));
-        assert_eq!(released(&mut book, "a"), Some(address(2)));
-        assert_eq!(released(&mut book, "a"), None, "released once");
+        assert_eq!(released(&mut ipam, "b"), Some(address(3)));
+        assert_eq!(released(&mut ipam, "a"), Some(address(2)));
+        assert_eq!(released(&mut ipam, "a"), None, "released once");
         for (name, last) in [("d", 5), ("e", 6), ("f", 3), ("g", 2)] {
-            assert_eq!(leased(&mut book, name), address(last), "{name}");
-            assert_eq!(leased(&mut book, name), address(last), "asked twice");
+            assert_eq!(leased(&mut ipam, name), address(last), "{name}");
+            assert_eq!(leased(&mut ipam, name), address(last), "asked twice");
         }
-        assert!(matches!(book.lease(&pod("h"), Instant::now()), Err(NetworkError::Exhausted { .. })));
+        assert!(matches!(ipam.lease(&pod("h"), Instant::now()), Err(NetworkError::Exhausted { .. })));
     }
 
     #[test]
@@ -280,36 +282,36 @@ mod tests {
         let begin = Instant::now();
         let after = |millis| begin + Duration::from_millis(millis);
         let tiny = "10.86.0.0/30".parse().unwrap();
-        let mut book = AddressBook::open(&path, tiny, begin).unwrap();
-        assert_eq!(book.lease(&pod("a"), begin).unwrap(), Lease::Given(address(2)));
-        book.release(&pod("a"), after(100)).unwrap();
+        let mut ipam = Ipam::open(&path, tiny, begin).unwrap();
+        assert_eq!(ipam.lease(&pod("a"), begin).unwrap(), Lease::Given(address(2)));
+        ipam.release(&pod("a"), after(100)).unwrap();
         let until = after(100) + REST;
-        assert_eq!(book.lease(&pod("b"), after(101)).unwrap(), Lease::Resting { until });
-        assert_eq!(book.address(&pod("b")), None);
+        assert_eq!(ipam.lease(&pod("b"), after(101)).unwrap(), Lease::Resting { until });
+        assert_eq!(ipam.address(&pod("b")), None);
         // Nobody knows when it was released once the log is opened again.
-        let mut book = AddressBook::open(&path, tiny, after(200)).unwrap();
-        assert_eq!(book.lease(&pod("b"), until).unwrap(), Lease::Resting { until: after(200) + REST });
-        assert_eq!(book.lease(&pod("b"), after(200) + REST).unwrap(), Lease::Given(address(2)));
+        let mut ipam = Ipam::open(&path, tiny, after(200)).unwrap();
+        assert_eq!(ipam.lease(&pod("b"), until).unwrap(), Lease::Resting { until: after(200) + REST });
+        assert_eq!(ipam.lease(&pod("b"), after(200) + REST).unwrap(), Lease::Given(address(2)));
     }
 
     #[test]
-    fn a_restart_changes_nothing() {
+    fn ipam_restart_changes_no_lease() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("addresses");
-        let mut book = open(&path, small()).unwrap();
+        let mut ipam = open(&path, small()).unwrap();
         for name in ["a", "b", "c", "d", "e"] {
-            leased(&mut book, name);
+            leased(&mut ipam, name);
         }
         for name in ["d", "b"] {
-            released(&mut book, name);
+            released(&mut ipam, name);
         }
         for _ in 0..3 {
-            book = open(&path, small()).unwrap();
+            ipam = open(&path, small()).unwrap();
         }
-        assert_eq!(book.address(&pod("c")), Some(address(4)));
-        assert!(book.is_leased(address(4)) && !book.is_leased(address(3)));
-        assert_eq!(leased(&mut book, "f"), address(5));
-        assert_eq!(leased(&mut book, "g"), address(3));
+        assert_eq!(ipam.address(&pod("c")), Some(address(4)));
+        assert!(ipam.is_leased(address(4)) && !ipam.is_leased(address(3)));
+        assert_eq!(leased(&mut ipam, "f"), address(5));
+        assert_eq!(leased(&mut ipam, "g"), address(3));
     }
 
     #[test]
@@ -319,8 +321,8 @@ mod tests {
         leased(&mut open(&path, small()).unwrap(), "a");
         let whole = fs::read(&path).unwrap();
         fs::write(&path, [&whole[..], br#"{"lease":{"addr"#].concat()).unwrap();
-        let book = open(&path, small()).unwrap();
-        assert_eq!(book.pods(), [pod("a")]);
+        let ipam = open(&path, small()).unwrap();
+        assert_eq!(ipam.pods(), [pod("a")]);
         fs::write(&path, [b"nonsense\n", &whole[..]].concat()).unwrap();
         assert!(matches!(open(&path, small()), Err(NetworkError::BookDamaged { line: 1, .. })));
     }
@@ -334,14 +336,14 @@ mod tests {
         let error = open(&path, other).unwrap_err();
         assert!(error.to_string().contains("1 pods still hold addresses of 10.86.0.0/29"), "{error}");
         released(&mut open(&path, small()).unwrap(), "a");
-        let mut book = open(&path, other).unwrap();
-        assert_eq!(leased(&mut book, "b"), IpAddr::from([10, 99, 0, 2]));
+        let mut ipam = open(&path, other).unwrap();
+        assert_eq!(leased(&mut ipam, "b"), IpAddr::from([10, 99, 0, 2]));
     }
 
     #[test]
-    fn both_kinds_of_addresses_can_be_held() {
-        let line = Line::Lease { address: "fd00::ff".parse().unwrap(), pod: pod("a") };
-        let read: Line = serde_json::from_slice(&encode(&line)).unwrap();
+    fn ipv4_and_ipv6_leases_are_kept() {
+        let line = LeaseRecord::Lease { address: "fd00::ff".parse().unwrap(), pod: pod("a") };
+        let read: LeaseRecord = serde_json::from_slice(&encode(&line)).unwrap();
         let mut state = State::new(small());
         state.apply(read, Instant::now());
         assert_eq!(state.leases[&pod("a")], "fd00::ff".parse::<IpAddr>().unwrap());

@@ -1,7 +1,6 @@
-//! What a quota says of itself: `status.used`, brought up to date whenever something that it counts changes.
+//! Keeps `status.used` of every quota up to date with the objects it counts.
 //!
-//! One task per namespace that has quotas, and none where there are none. Nothing is decided by what is written here: the
-//! door adds up for itself.
+//! One task per namespace that has quotas. The status is informational: admission adds up the stored objects itself.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,18 +25,18 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Keeps the status of every quota until `stop`.
 pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
-    let mut keeping = Keeping::default();
+    let mut tasks_by_namespace = QuotaStatusTasks::default();
     while !stop.is_cancelled() {
         let (page, mut quotas) = state.store.list_and_watch(QUOTAS, "");
-        page.items.iter().for_each(|quota| keeping.begin(&state, &quota.key.namespace));
+        page.items.iter().for_each(|quota| tasks_by_namespace.begin(&state, &quota.key.namespace));
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                Some(ended) = keeping.tasks.join_next_with_id(), if !keeping.tasks.is_empty() => {
-                    keeping.ended(&state, ended.map_or_else(|error| error.id(), |(id, ())| id));
+                Some(ended) = tasks_by_namespace.tasks.join_next_with_id(), if !tasks_by_namespace.tasks.is_empty() => {
+                    tasks_by_namespace.ended(&state, ended.map_or_else(|error| error.id(), |(id, ())| id));
                 }
                 found = quotas.next() => match found {
-                    Some(Change::Added(quota)) => keeping.begin(&state, &quota.key.namespace),
+                    Some(Change::Added(quota)) => tasks_by_namespace.begin(&state, &quota.key.namespace),
                     // The task of its namespace sees to it.
                     Some(Change::Modified { .. } | Change::Deleted { .. }) => {}
                     None if quotas.end() == Some(WatchEnd::Closed) => return,
@@ -50,15 +49,15 @@ pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
 
 /// The namespaces that have quotas, each with its task. Dropping this ends the tasks.
 #[derive(Default)]
-struct Keeping {
+struct QuotaStatusTasks {
     namespaces: HashMap<Arc<str>, Id>,
     tasks: JoinSet<()>,
 }
 
-impl Keeping {
+impl QuotaStatusTasks {
     fn begin(&mut self, state: &Arc<State>, namespace: &Arc<str>) {
         if !self.namespaces.contains_key(namespace) {
-            let task = self.tasks.spawn(look_after(Arc::clone(state), Arc::clone(namespace)));
+            let task = self.tasks.spawn(keep_namespace(Arc::clone(state), Arc::clone(namespace)));
             self.namespaces.insert(Arc::clone(namespace), task.id());
         }
     }
@@ -75,7 +74,7 @@ impl Keeping {
 }
 
 /// Keeps the quotas of one namespace until there is none.
-async fn look_after(state: Arc<State>, namespace: Arc<str>) {
+async fn keep_namespace(state: Arc<State>, namespace: Arc<str>) {
     loop {
         let (page, own) = state.store.list_and_watch(QUOTAS, &namespace);
         if page.items.is_empty() {
@@ -90,7 +89,7 @@ async fn look_after(state: Arc<State>, namespace: Arc<str>) {
             let wake = match write(&state, &namespace, &quotas).await {
                 Ok(wake) => wake,
                 Err(error) => {
-                    tracing::warn!(%error, namespace = &*namespace, "cannot write what a quota has in use");
+                    tracing::warn!(%error, namespace = &*namespace, "cannot write the status of a quota");
                     Some(RETRY_AFTER)
                 }
             };

@@ -12,16 +12,20 @@ use serde_json::{Value, json};
 
 /// [NT-123] [NT-128]
 #[tokio::test(flavor = "multi_thread")]
-async fn last_words_are_kept_and_limited() -> Result<()> {
+async fn termination_messages_are_kept_and_limited() -> Result<()> {
     let instance = Instance::start().await?;
     let client = instance.client().await?;
-    what_containers_leave_for_people_to_read(&client).await?;
-    what_containers_say_together_is_limited(&client).await?;
+    termination_messages_of_containers_are_shown(&client).await?;
+    termination_messages_share_one_limit(&client).await?;
     complaints::ensure_none(&instance, &[])
 }
 
 /// What the containers of a pod that never restarts them left as their last words, once all have ended.
-async fn last_words(client: &kube::Client, name: &str, containers: Vec<Value>) -> Result<BTreeMap<String, String>> {
+async fn termination_messages(
+    client: &kube::Client,
+    name: &str,
+    containers: Vec<Value>,
+) -> Result<BTreeMap<String, String>> {
     let spec = json!({ "restartPolicy": "Never", "containers": containers });
     let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name }, "spec": spec });
     let mut watch = PodWatch::on(client, name).await?;
@@ -42,7 +46,7 @@ fn says(name: &str, policy: &str, script: &str) -> Value {
 }
 
 /// The file; without one, the end of the log of a container that failed, if that is asked for.
-async fn what_containers_leave_for_people_to_read(client: &kube::Client) -> Result<()> {
+async fn termination_messages_of_containers_are_shown(client: &kube::Client) -> Result<()> {
     let (file, log) = ("File", "FallbackToLogsOnError");
     let mut not_root = says("not-root", file, "echo from 1000 > /dev/my-words; exit 1");
     not_root["terminationMessagePath"] = "/dev/my-words".into();
@@ -58,7 +62,7 @@ async fn what_containers_leave_for_people_to_read(client: &kube::Client) -> Resu
     ];
     // Seven may say a seventh of 12 KiB each.
     const MOST: usize = 12_288 / 7;
-    let words = last_words(client, "words", containers).await?;
+    let words = termination_messages(client, "words", containers).await?;
     let lines = |from: u32, to: u32| (from..=to).map(|n| format!("{n}\n")).collect::<String>();
     let log = &words["log"];
     // Which of the two streams is read first is nobody's promise.
@@ -75,14 +79,14 @@ async fn what_containers_leave_for_people_to_read(client: &kube::Client) -> Resu
 }
 
 /// 4096 bytes each, 12 KiB together.
-async fn what_containers_say_together_is_limited(client: &kube::Client) -> Result<()> {
+async fn termination_messages_share_one_limit(client: &kube::Client) -> Result<()> {
     let script = "seq 1000000 1001000 > /dev/termination-log; exit 1";
     let all: String = (1_000_000..=1_001_000).map(|n| format!("{n}\n")).collect();
     let end = &all[all.len() - 4096..];
-    let alone = last_words(client, "one-word", vec![says("a", "File", script)]).await?;
+    let alone = termination_messages(client, "one-word", vec![says("a", "File", script)]).await?;
     assert_eq!(alone["a"], end);
     let four = ["a", "b", "c", "d"].map(|name| says(name, "File", script)).to_vec();
-    for (name, words) in last_words(client, "four-words", four).await? {
+    for (name, words) in termination_messages(client, "four-words", four).await? {
         assert_eq!(words, end[..3072], "{name}");
     }
     Ok(())

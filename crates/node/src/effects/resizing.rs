@@ -8,9 +8,9 @@ use runtime_api::{Resources, Runtime, RuntimeError};
 use std::time::Duration;
 use tracing::{info, warn};
 
-use super::{Body, container_id, lock, words};
+use super::{PodContext, container_id, error_chain, lock};
 use crate::publisher::Flush;
-use crate::translate::resize::{Behind, enough_for_both, message};
+use crate::translate::resize::{OutdatedRun, enough_for_both, message};
 
 /// How soon a container that could not be given something, for it uses more, is looked at again.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
@@ -18,7 +18,7 @@ const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// Who could not be given something, the pod as a whole if it is none of its runs, and why.
 type Refused = (Option<Instance>, String);
 
-impl<R: Runtime> Body<R> {
+impl<R: Runtime> PodContext<R> {
     /// Works until the pod leaves. `flush` lets others see how far it is.
     pub(super) async fn keep_resources(&self, flush: Flush) {
         let mut leaving = self.leaving.subscribe();
@@ -109,12 +109,12 @@ impl<R: Runtime> Body<R> {
             }
             // The next one is made with what was granted.
             Err(RuntimeError::NoSandbox { .. }) => Ok(()),
-            Err(error) => Err(words(&error)),
+            Err(error) => Err(error_chain(&error)),
         }
     }
 
     /// Who is behind and was not told to end for it, and whether somebody is not behind any more.
-    fn behind(&self) -> (Vec<Behind>, bool) {
+    fn behind(&self) -> (Vec<OutdatedRun>, bool) {
         let mut facts = lock(&self.facts);
         let mut behind = facts.behind();
         let had = facts.resize.restarting.len();
@@ -134,8 +134,8 @@ impl<R: Runtime> Body<R> {
     }
 
     /// False if it has to be tried again for no fault of the container's.
-    async fn give(&self, one: Behind) -> Result<bool, Refused> {
-        let Behind { run, granted, wants, .. } = one;
+    async fn give(&self, one: OutdatedRun) -> Result<bool, Refused> {
+        let OutdatedRun { run, granted, wants, .. } = one;
         let given = self.tools.runtime.set_resources(&self.uid, &container_id(&run), &wants).await;
         match given {
             Ok(warnings) => {
@@ -154,7 +154,7 @@ impl<R: Runtime> Body<R> {
             Err(RuntimeError::NoContainer { .. }) => Ok(true),
             // So it may have, or its shim is not found again yet.
             Err(RuntimeError::NoSandbox { .. }) => Ok(false),
-            Err(error) => Err((Some(run), words(&error))),
+            Err(error) => Err((Some(run), error_chain(&error))),
         }
     }
 

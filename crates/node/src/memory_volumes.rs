@@ -1,7 +1,6 @@
-//! A file system in memory below the node's folder, for what must not reach a disk: Secrets, tokens, and whatever else
-//! the API gives to pods.
+//! A tmpfs in the node's directory for volumes that must not reach a disk: Secrets, tokens, ConfigMaps and the downward API.
 //!
-//! It outlives the agent, as the pods do that read it, and ends with the machine, as they do.
+//! It outlives the agent, as the pods that read it do, and ends with the machine.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -10,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// The file system, mounted.
+/// The mounted tmpfs.
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct MemoryVolumes {
     dir: PathBuf,
 }
 
-impl Memory {
+impl MemoryVolumes {
     /// Mounts it at `dir`, unless an earlier agent has.
     pub fn open(dir: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
@@ -38,12 +37,12 @@ impl Memory {
         &self.dir
     }
 
-    /// Everything in memory for one pod.
+    /// The directory of one pod.
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
         self.dir.join(uid)
     }
 
-    /// Takes it away, with all that is in it.
+    /// Unmounts it, with all that is in it.
     pub fn close(&self) -> io::Result<()> {
         if is_mounted(&self.dir)? {
             rustix::mount::unmount(&self.dir, UnmountFlags::DETACH)?;

@@ -86,7 +86,7 @@ fn failed(pod: &Pod) -> bool {
 /// Pods that nobody asked whether there is room for them: what a node does not have it does not promise. Room that somebody
 /// is about to leave is waited for.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_does_not_fit_is_turned_away() -> Result<()> {
+async fn pod_that_exceeds_node_resources_is_rejected() -> Result<()> {
     let stage = Stage::set().await?;
     for (name, resource, much) in [("thinker", "cpu", "10k"), ("hoarder", "memory", "1Pi")] {
         let mut pod = stage.pod(name, 0, true);
@@ -126,7 +126,7 @@ async fn a_pod_that_does_not_fit_is_turned_away() -> Result<()> {
 
 /// A pod that names its node asked no scheduler whether it may be there: the node looks at its labels, as they are by then.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_that_wants_another_node_is_turned_away() -> Result<()> {
+async fn pod_with_node_affinity_elsewhere_is_rejected() -> Result<()> {
     let stage = Stage::set().await?;
     let wanting = |name: &str, disk: &str| {
         let mut pod = stage.pod(name, 0, true);
@@ -161,7 +161,7 @@ async fn a_pod_that_wants_another_node_is_turned_away() -> Result<()> {
 /// [NT-162] For a pod that the node cannot do without, from the API or from a file, others give way: no more than needed, those
 /// first who were promised least, with their full grace; and it begins when they are gone.
 #[tokio::test(flavor = "multi_thread")]
-async fn others_give_way_to_a_critical_pod() -> Result<()> {
+async fn critical_pod_preempts_lower_priority_pods() -> Result<()> {
     let stage = Stage::set().await?;
     let mut cheap = stage.run(stage.pod("cheap", 1, false)).await?;
     let mut dear = stage.pod("dear", 1, false);
@@ -211,7 +211,7 @@ async fn gave_way(watch: &mut PodWatch) -> Result<()> {
 /// A pod that matters more gets a node that is full: somebody is asked to leave it, told why, and given the time; nobody is
 /// asked by one who is too polite.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_more_important_pod_is_given_room() -> Result<()> {
+async fn scheduler_preempts_for_a_pod_of_higher_priority() -> Result<()> {
     let stage = Stage::set().await?;
     for (name, policy) in [("high", "PreemptLowerPriority"), ("meek", "Never")] {
         let class = json!({

@@ -1,7 +1,7 @@
-//! Lines that many watches send alike, made once.
+//! Encoded watch events, shared by all watches that send them in the same form.
 //!
-//! Everybody who watches a collection in its stored form is sent the same bytes, so the lines of what changed last are kept
-//! and shared. Who has fallen behind makes its own: what is kept is for those who keep up.
+//! Watches of a collection in its stored form send the same bytes, so the newest events are encoded once and cached. A watch that
+//! has fallen behind the cache encodes its own.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
@@ -12,11 +12,11 @@ use store::Object;
 
 use crate::respond;
 
-/// How many lines are kept, and about how many bytes. At least one is.
+/// Bounds of the cache: events, and about how many bytes. At least one event is kept.
 const KEPT: usize = 256;
 const KEPT_BYTES: usize = 1 << 20;
 
-/// What happened to an object, in the words of a watch.
+/// The type of a watch event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Event {
     Added,
@@ -34,19 +34,19 @@ impl Event {
     }
 }
 
-/// Begins a line, up to its object.
+/// Begins an encoded event, up to its object.
 pub(crate) fn open(out: &mut Vec<u8>, event: Event) {
     out.extend_from_slice(br#"{"type":""#);
     out.extend_from_slice(event.as_str().as_bytes());
     out.extend_from_slice(br#"","object":"#);
 }
 
-/// Ends a line.
+/// Ends an encoded event.
 pub(crate) fn close(out: &mut Vec<u8>) {
     out.extend_from_slice(b"}\n");
 }
 
-/// Appends the line of a stored object, with the object's own bytes.
+/// Appends the event of a stored object, with the object's own bytes.
 pub(crate) fn write(out: &mut Vec<u8>, event: Event, kind: &Kind, api_version: &str, object: &Object) {
     out.reserve(object.json.len() + 96);
     open(out, event);
@@ -54,33 +54,33 @@ pub(crate) fn write(out: &mut Vec<u8>, event: Event, kind: &Kind, api_version: &
     close(out);
 }
 
-/// The lines of what changed last.
+/// The encoded events of the newest changes.
 #[derive(Default)]
-pub(crate) struct SharedLines(Mutex<Kept>);
+pub(crate) struct WatchEventCache(Mutex<CachedEvents>);
 
 #[derive(Default)]
-struct Kept {
+struct CachedEvents {
     /// Oldest first.
-    lines: VecDeque<Line>,
+    lines: VecDeque<CachedEvent>,
     bytes: usize,
 }
 
-struct Line {
+struct CachedEvent {
     revision: u64,
     event: Event,
     kind: &'static Kind,
     bytes: Bytes,
 }
 
-impl Line {
+impl CachedEvent {
     /// A revision belongs to one object of a kind; the kind says under which of its names it is shown.
     fn is_of(&self, event: Event, kind: &'static Kind, object: &Object) -> bool {
         self.revision == object.revision.0 && self.event == event && std::ptr::eq(self.kind, kind)
     }
 }
 
-impl SharedLines {
-    /// The line of a stored object: the one that is kept, or a new one.
+impl WatchEventCache {
+    /// The encoded event of a stored object, from the cache or new.
     pub(crate) fn line(&self, event: Event, kind: &'static Kind, api_version: &str, object: &Object) -> Bytes {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Most ask for the newest.
@@ -91,7 +91,7 @@ impl SharedLines {
         write(&mut line, event, kind, api_version, object);
         let bytes = Bytes::from(line);
         kept.bytes += bytes.len();
-        kept.lines.push_back(Line { revision: object.revision.0, event, kind, bytes: bytes.clone() });
+        kept.lines.push_back(CachedEvent { revision: object.revision.0, event, kind, bytes: bytes.clone() });
         while kept.lines.len() > KEPT || (kept.bytes > KEPT_BYTES && kept.lines.len() > 1) {
             let gone = kept.lines.pop_front().map_or(0, |line| line.bytes.len());
             kept.bytes -= gone;

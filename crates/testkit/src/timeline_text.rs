@@ -1,4 +1,4 @@
-//! The words a timeline is written in.
+//! How inputs and effects are printed in a timeline.
 
 use std::time::Duration;
 

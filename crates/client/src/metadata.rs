@@ -1,14 +1,14 @@
-//! Metadata as far as loops that look after many objects need it.
+//! Object metadata without annotations and managed fields, for controllers that hold many objects.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::{Deserialize, Deserializer};
 
-/// What is read; everything else is skipped without being taken apart.
+/// The fields that are read. The others are skipped without being parsed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Lean {
+struct TrimmedMetadata {
     name: Option<String>,
     generate_name: Option<String>,
     namespace: Option<String>,
@@ -25,21 +25,21 @@ struct Lean {
 
 /// Reads metadata without annotations and without the record of who wrote which field, which are most of it. For
 /// `#[serde(deserialize_with)]` on objects that are looked at and never written back.
-pub fn lean_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
-    let lean = Lean::deserialize(deserializer)?;
+pub fn trimmed_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+    let trimmed = TrimmedMetadata::deserialize(deserializer)?;
     Ok(ObjectMeta {
-        name: lean.name,
-        generate_name: lean.generate_name,
-        namespace: lean.namespace,
-        uid: lean.uid,
-        resource_version: lean.resource_version,
-        generation: lean.generation,
-        creation_timestamp: lean.creation_timestamp,
-        deletion_timestamp: lean.deletion_timestamp,
-        deletion_grace_period_seconds: lean.deletion_grace_period_seconds,
-        labels: lean.labels,
-        owner_references: lean.owner_references,
-        finalizers: lean.finalizers,
+        name: trimmed.name,
+        generate_name: trimmed.generate_name,
+        namespace: trimmed.namespace,
+        uid: trimmed.uid,
+        resource_version: trimmed.resource_version,
+        generation: trimmed.generation,
+        creation_timestamp: trimmed.creation_timestamp,
+        deletion_timestamp: trimmed.deletion_timestamp,
+        deletion_grace_period_seconds: trimmed.deletion_grace_period_seconds,
+        labels: trimmed.labels,
+        owner_references: trimmed.owner_references,
+        finalizers: trimmed.finalizers,
         ..ObjectMeta::default()
     })
 }

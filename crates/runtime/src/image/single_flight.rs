@@ -1,26 +1,26 @@
-//! One at a time for each key, with what the last one found left for those who waited.
+//! Single flight: concurrent work with the same key runs once, and its result is left for those who waited.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// A slot per key that those who want the same thing take turns at. A slot lives as long as someone holds it.
+/// One slot per key. A slot lives as long as someone holds it.
 #[derive(Debug)]
-pub(super) struct Turns<K, T> {
+pub(super) struct SingleFlight<K, T> {
     slots: Mutex<HashMap<K, Weak<Slot<T>>>>,
 }
 
-/// Whoever has it locked does the work; what they leave in it saves the next one the same work.
+/// The holder of the lock does the work and leaves the result in the slot for the next holder.
 pub(super) type Slot<T> = tokio::sync::Mutex<T>;
 
-impl<K, T> Default for Turns<K, T> {
+impl<K, T> Default for SingleFlight<K, T> {
     fn default() -> Self {
         Self { slots: Mutex::default() }
     }
 }
 
-impl<K: Eq + Hash, T: Default> Turns<K, T> {
-    /// The slot of `key`, shared with everyone who holds it.
+impl<K: Eq + Hash, T: Default> SingleFlight<K, T> {
+    /// The slot of `key`, shared with its other holders.
     pub(super) fn of(&self, key: K) -> Arc<Slot<T>> {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         // Slots nobody holds any more are let go of, so that the map stays as small as the work at hand.
@@ -33,7 +33,7 @@ impl<K: Eq + Hash, T: Default> Turns<K, T> {
         slot
     }
 
-    /// Whoever comes for `key` from now on gets another slot than this one.
+    /// Later callers for `key` get a new slot.
     pub(super) fn close(&self, key: &K, slot: &Arc<Slot<T>>) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.get(key).is_some_and(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(slot))) {

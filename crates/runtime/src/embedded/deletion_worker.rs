@@ -1,8 +1,7 @@
-//! Deleting what nobody needs any more, by one thread that stands back for all others.
+//! Deletes the files of ended pods in one thread of low priority.
 //!
-//! The files of a pod are a quarter of the work of ending it, and nobody waits for them: their names are free already.
-//! When many pods leave at once, those that are still alive come first: nothing is deleted until no more leave. Only who is
-//! short of room is in a hurry.
+//! Deleting a pod's files is a quarter of the work of ending it, and no client waits for it: the names are free already. While
+//! pods are ending, deletion is postponed, so that it does not slow them down. A caller that needs the space asks it to hurry.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,43 +15,43 @@ use tokio::sync::oneshot;
 
 use file_tree::delete_part;
 
-/// About a tenth of a processor where everybody wants one: enough for fifty pods a second.
+/// About a tenth of a contended processor: enough for fifty pods a second.
 const NICENESS: i32 = 10;
 
-/// It is quiet when nothing was ordered for so long.
+/// Deletion starts when no request came for this long.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Nothing waits longer than this for quiet: a disk must not fill up because pods never cease to leave.
+/// Deletion is postponed by at most this, so that the disk does not fill up while pods keep ending.
 const UNREST_MAX: Duration = Duration::from_secs(1);
 
-/// So many files of one pod, some tens of milliseconds, then it is another's turn: one with millions is in nobody's way.
+/// Files deleted per pod before the next one's turn (some tens of milliseconds), so that millions of files delay no other pod.
 const PART_FILES_MAX: u64 = 4096;
 
-/// What is to be deleted, in the order of asking. The thread ends when this is dropped and it has done its work.
+/// Handle of the deletion thread. The thread ends after this is dropped and the queue is empty.
 #[derive(Debug)]
-pub(super) struct Litter {
-    orders: mpsc::Sender<Order>,
+pub(super) struct DeletionWorker {
+    orders: mpsc::Sender<DeletionRequest>,
     thread: Pid,
 }
 
 #[derive(Debug)]
-enum Order {
+enum DeletionRequest {
     Delete {
         path: PathBuf,
         done: oneshot::Sender<io::Result<()>>,
     },
-    /// Somebody waits for all that was ordered before.
+    /// Answered when everything requested before is deleted.
     Hurry {
         done: oneshot::Sender<()>,
     },
 }
 
-impl Litter {
+impl DeletionWorker {
     /// Starts the thread.
     pub(super) fn start() -> io::Result<Self> {
         let (orders, queue) = mpsc::channel();
         let (says, own_id) = mpsc::channel();
-        std::thread::Builder::new().name("litter".to_owned()).spawn(move || {
+        std::thread::Builder::new().name("deletions".to_owned()).spawn(move || {
             // Whoever starts it waits for this.
             let _ = says.send(gettid());
             collect(queue);
@@ -64,85 +63,85 @@ impl Litter {
     /// Deletes a directory and all below it. It is ordered before this returns, and done when the answer is.
     pub(super) fn delete(&self, path: PathBuf) -> impl Future<Output = io::Result<()>> + Send + use<> {
         let (done, answer) = oneshot::channel();
-        let ordered = self.orders.send(Order::Delete { path, done });
+        let ordered = self.orders.send(DeletionRequest::Delete { path, done });
         async move {
             ordered.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
             answer.await.unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
         }
     }
 
-    /// Waits for nothing to be quiet, but until everything ordered before is deleted, or cannot be.
+    /// Deletes without delay, and returns when everything requested before is deleted or has failed.
     pub(super) async fn hurry(&self) {
         let (done, answer) = oneshot::channel();
-        stand_back(self.thread, 0);
+        set_niceness(self.thread, 0);
         // A thread that is gone has nothing left to do.
-        if self.orders.send(Order::Hurry { done }).is_ok() {
+        if self.orders.send(DeletionRequest::Hurry { done }).is_ok() {
             let _ = answer.await;
         }
     }
 }
 
-fn collect(queue: mpsc::Receiver<Order>) {
-    stand_back(gettid(), NICENESS);
-    let mut pile = Pile::default();
+fn collect(queue: mpsc::Receiver<DeletionRequest>) {
+    set_niceness(gettid(), NICENESS);
+    let mut queued = DeletionQueue::default();
     loop {
-        match pile.is_empty() {
+        match queued.is_empty() {
             true => match queue.recv() {
-                Ok(first) => pile.0.extend(until_quiet(first, &queue)),
+                Ok(first) => queued.0.extend(until_quiet(first, &queue)),
                 Err(_) => return,
             },
             // Who comes while something large is being deleted does not wait for all of it.
-            false => pile.0.extend(queue.try_iter()),
+            false => queued.0.extend(queue.try_iter()),
         }
-        pile.go_on();
+        queued.delete_parts();
     }
 }
 
-/// What is being deleted, in the order of asking.
+/// Requested deletions, oldest first.
 #[derive(Default)]
-struct Pile(VecDeque<Order>);
+struct DeletionQueue(VecDeque<DeletionRequest>);
 
-impl Pile {
+impl DeletionQueue {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Deletes part of everything. Whoever is in a hurry is told when all before them is done.
-    fn go_on(&mut self) {
+    /// Deletes a part of each. A hurry request is answered when all before it are done.
+    fn delete_parts(&mut self) {
         let mut rest = VecDeque::new();
         let mut answered_hurry = false;
         // Whoever does not wait for it needs no answer.
         for order in self.0.drain(..) {
             match order {
-                Order::Delete { path, done } => match delete_part(&path, PART_FILES_MAX) {
-                    Ok(false) => rest.push_back(Order::Delete { path, done }),
+                DeletionRequest::Delete { path, done } => match delete_part(&path, PART_FILES_MAX) {
+                    Ok(false) => rest.push_back(DeletionRequest::Delete { path, done }),
                     finished => drop(done.send(finished.map(drop))),
                 },
-                Order::Hurry { done } if rest.is_empty() => {
+                DeletionRequest::Hurry { done } if rest.is_empty() => {
                     answered_hurry = true;
                     let _ = done.send(());
                 }
-                hurry @ Order::Hurry { .. } => rest.push_back(hurry),
+                hurry @ DeletionRequest::Hurry { .. } => rest.push_back(hurry),
             }
         }
-        if answered_hurry && !rest.iter().any(|order| matches!(order, Order::Hurry { .. })) {
-            stand_back(gettid(), NICENESS);
+        if answered_hurry && !rest.iter().any(|order| matches!(order, DeletionRequest::Hurry { .. })) {
+            set_niceness(gettid(), NICENESS);
         }
         self.0 = rest;
     }
 }
 
-fn stand_back(thread: Pid, niceness: i32) {
+fn set_niceness(thread: Pid, niceness: i32) {
     // A thread that is not let stand back works all the same.
     if let Err(error) = setpriority_process(Some(thread), niceness) {
-        tracing::debug!(error = %error, "deletions run beside everything else");
+        tracing::debug!(error = %error, "the deletion thread keeps its normal priority");
     }
 }
 
-fn until_quiet(first: Order, queue: &mpsc::Receiver<Order>) -> Vec<Order> {
+fn until_quiet(first: DeletionRequest, queue: &mpsc::Receiver<DeletionRequest>) -> Vec<DeletionRequest> {
     let mut orders = vec![first];
     let at_last = Instant::now() + UNREST_MAX;
-    let is_hurry = |orders: &[Order]| matches!(orders.last(), Some(Order::Hurry { .. }));
+    let is_hurry = |orders: &[DeletionRequest]| matches!(orders.last(), Some(DeletionRequest::Hurry { .. }));
     while !is_hurry(&orders)
         && let Ok(order) = queue.recv_timeout(QUIET.min(at_last.saturating_duration_since(Instant::now())))
     {
@@ -159,19 +158,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_deleted_is_gone_and_what_cannot_be_says_why() {
+    async fn deletion_removes_the_tree_or_returns_the_error() {
         let dir = tempfile::tempdir().unwrap();
         let top = dir.path().join("top");
         fs::create_dir_all(top.join("a/b")).unwrap();
-        let litter = Litter::start().unwrap();
-        litter.delete(top.clone()).await.unwrap();
+        let deletion_worker = DeletionWorker::start().unwrap();
+        deletion_worker.delete(top.clone()).await.unwrap();
         assert!(!top.exists());
-        assert_eq!(litter.delete(top).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(deletion_worker.delete(top).await.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     /// Who is in a hurry waits for all that was ordered before, and for nothing that came later.
     #[test]
-    fn what_is_small_does_not_wait_for_what_is_large() {
+    fn small_deletion_does_not_wait_for_a_large_one() {
         let dir = tempfile::tempdir().unwrap();
         let [large, small, late] = ["large", "small", "late"].map(|name| dir.path().join(name));
         for (path, files) in [(&large, 2 * PART_FILES_MAX + 1), (&small, 1), (&late, 1)] {
@@ -180,49 +179,49 @@ mod tests {
         }
         let order = |path: &PathBuf| {
             let (done, answer) = oneshot::channel();
-            (Order::Delete { path: path.clone(), done }, answer)
+            (DeletionRequest::Delete { path: path.clone(), done }, answer)
         };
         let ((first, mut of_large), (second, mut of_small), (third, mut of_late)) =
             (order(&large), order(&small), order(&late));
         let (done, mut all_before) = oneshot::channel();
-        let mut pile = Pile([first, second, Order::Hurry { done }].into());
-        pile.go_on();
+        let mut queued = DeletionQueue([first, second, DeletionRequest::Hurry { done }].into());
+        queued.delete_parts();
         assert!(of_small.try_recv().unwrap().is_ok() && !small.exists());
         assert!(of_large.try_recv().is_err() && all_before.try_recv().is_err());
-        pile.0.push_back(third);
-        pile.go_on();
+        queued.0.push_back(third);
+        queued.delete_parts();
         assert!(of_late.try_recv().unwrap().is_ok() && !late.exists() && large.exists());
         assert!(all_before.try_recv().is_err());
-        pile.go_on();
+        queued.delete_parts();
         assert!(of_large.try_recv().unwrap().is_ok() && !large.exists());
         all_before.try_recv().unwrap();
-        assert!(pile.is_empty());
+        assert!(queued.is_empty());
     }
 
     #[tokio::test]
-    async fn who_is_in_a_hurry_finds_everything_deleted() {
+    async fn hurry_waits_until_every_ordered_deletion_is_done() {
         let dir = tempfile::tempdir().unwrap();
-        let litter = Litter::start().unwrap();
+        let deletion_worker = DeletionWorker::start().unwrap();
         let paths: Vec<_> = (0..5).map(|n| dir.path().join(n.to_string())).collect();
         for path in &paths {
             fs::create_dir_all(path.join("a")).unwrap();
-            drop(litter.delete(path.clone()));
+            drop(deletion_worker.delete(path.clone()));
         }
-        litter.hurry().await;
+        deletion_worker.hurry().await;
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-        litter.hurry().await;
+        deletion_worker.hurry().await;
     }
 
     #[tokio::test]
-    async fn what_was_ordered_is_done_although_nobody_waits_or_orders_more() {
+    async fn ordered_deletion_is_done_without_a_waiter() {
         let dir = tempfile::tempdir().unwrap();
         let (first, last) = (dir.path().join("first"), dir.path().join("last"));
         fs::create_dir_all(first.join("a")).unwrap();
         fs::create_dir_all(last.join("a")).unwrap();
-        let litter = Litter::start().unwrap();
-        drop(litter.delete(first.clone()));
-        let deleted = litter.delete(last.clone());
-        drop(litter);
+        let deletion_worker = DeletionWorker::start().unwrap();
+        drop(deletion_worker.delete(first.clone()));
+        let deleted = deletion_worker.delete(last.clone());
+        drop(deletion_worker);
         deleted.await.unwrap();
         assert!(!first.exists() && !last.exists());
     }

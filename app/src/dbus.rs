@@ -1,4 +1,4 @@
-//! The little of D-Bus that is needed to hear of a shutdown: a connection to the system bus, calls, signals, descriptors.
+//! The part of D-Bus needed to be notified of a shutdown: a connection to the system bus, calls, signals, descriptors.
 //!
 //! Written by hand because it is four calls and two signals: a client library brings a hundred crates for them.
 
@@ -28,7 +28,7 @@ const SIGNAL: u8 = 4;
 
 /// Why the bus is of no use.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BusError {
+pub(crate) enum DbusError {
     /// The connection.
     #[error("the connection to the system bus broke")]
     Io(#[from] io::Error),
@@ -105,7 +105,7 @@ impl Message {
 }
 
 /// A connection to the system bus.
-pub(crate) struct Bus {
+pub(crate) struct SystemBus {
     stream: UnixStream,
     serial: u32,
     bytes: Vec<u8>,
@@ -114,9 +114,9 @@ pub(crate) struct Bus {
     earlier: VecDeque<Message>,
 }
 
-impl Bus {
+impl SystemBus {
     /// Connects, and says who we are. `None` if this machine has no system bus.
-    pub(crate) fn system() -> Result<Option<Self>, BusError> {
+    pub(crate) fn system() -> Result<Option<Self>, DbusError> {
         let address = env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
         let named = address.split(';').find_map(|one| one.strip_prefix("unix:path=")?.split(',').next());
         let stream = match UnixStream::connect(named.unwrap_or(SOCKET)) {
@@ -132,12 +132,12 @@ impl Bus {
         bus.say(&format!("\0AUTH EXTERNAL {user}\r\n"), "OK ")?;
         bus.say("NEGOTIATE_UNIX_FD\r\n", "AGREE_UNIX_FD")?;
         bus.stream.write_all(b"BEGIN\r\n")?;
-        bus.call(&of_the_bus("Hello", &[]))?;
+        bus.call(&bus_call("Hello", &[]))?;
         Ok(Some(bus))
     }
 
     /// One line of the greeting, and its answer.
-    fn say(&mut self, line: &str, expected: &str) -> Result<(), BusError> {
+    fn say(&mut self, line: &str, expected: &str) -> Result<(), DbusError> {
         self.stream.write_all(line.as_bytes())?;
         let mut answer = Vec::new();
         while !answer.ends_with(b"\r\n") {
@@ -145,15 +145,15 @@ impl Bus {
             self.stream.read_exact(&mut byte)?;
             answer.push(byte[0]);
             if answer.len() > 1024 {
-                return Err(BusError::Odd("an endless greeting"));
+                return Err(DbusError::Odd("an endless greeting"));
             }
         }
         let understood = answer.starts_with(expected.as_bytes());
-        understood.then_some(()).ok_or(BusError::Odd("it does not let us in"))
+        understood.then_some(()).ok_or(DbusError::Odd("it does not let us in"))
     }
 
     /// Asks, and waits for the answer.
-    pub(crate) fn call(&mut self, call: &Call<'_>) -> Result<Message, BusError> {
+    pub(crate) fn call(&mut self, call: &Call<'_>) -> Result<Message, DbusError> {
         self.serial += 1;
         let serial = self.serial;
         let bytes = encode(call, serial);
@@ -164,7 +164,7 @@ impl Bus {
             match (message.reply_to, message.kind) {
                 (Some(to), RETURN) if to == serial => return Ok(message),
                 (Some(to), ERROR) if to == serial => {
-                    return Err(BusError::Refused(message.words().first().cloned().unwrap_or_default()));
+                    return Err(DbusError::Refused(message.words().first().cloned().unwrap_or_default()));
                 }
                 _ => self.earlier.push_back(message),
             }
@@ -172,7 +172,7 @@ impl Bus {
     }
 
     /// Waits for the next thing that nobody asked for.
-    pub(crate) fn next(&mut self) -> Result<Message, BusError> {
+    pub(crate) fn next(&mut self) -> Result<Message, DbusError> {
         if let Some(message) = self.earlier.pop_front() {
             return Ok(message);
         }
@@ -180,7 +180,7 @@ impl Bus {
         self.read()
     }
 
-    fn read(&mut self) -> Result<Message, BusError> {
+    fn read(&mut self) -> Result<Message, DbusError> {
         loop {
             if let Some(length) = length(&self.bytes)?
                 && self.bytes.len() >= length
@@ -192,7 +192,7 @@ impl Bus {
         }
     }
 
-    fn receive(&mut self) -> Result<(), BusError> {
+    fn receive(&mut self) -> Result<(), DbusError> {
         let mut buffer = vec![0; 4096];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MOST))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -202,7 +202,7 @@ impl Bus {
             rustix::io::retry_on_intr(|| rustix::net::recvmsg(&self.stream, &mut parts, &mut ancillary, flags))
                 .map_err(io::Error::from)?;
         if received.flags.contains(ReturnFlags::CTRUNC) {
-            return Err(BusError::Odd("more descriptors than anyone asked for"));
+            return Err(DbusError::Odd("more descriptors than anyone asked for"));
         }
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -218,7 +218,7 @@ impl Bus {
 }
 
 /// A call to the bus itself.
-pub(crate) fn of_the_bus<'a>(member: &'a str, words: &'a [&'a str]) -> Call<'a> {
+pub(crate) fn bus_call<'a>(member: &'a str, words: &'a [&'a str]) -> Call<'a> {
     let name = "org.freedesktop.DBus";
     Call { to: name, path: "/org/freedesktop/DBus", interface: name, member, words }
 }
@@ -265,19 +265,19 @@ fn pad(out: &mut Vec<u8>, to: usize) {
 }
 
 /// How long the message is that begins here, once that can be known.
-fn length(bytes: &[u8]) -> Result<Option<usize>, BusError> {
+fn length(bytes: &[u8]) -> Result<Option<usize>, DbusError> {
     let Some(fixed) = bytes.first_chunk::<16>() else { return Ok(None) };
     // Everyone on a machine writes numbers as the machine does.
     if fixed[0] != b'l' || fixed[3] != 1 {
-        return Err(BusError::Odd("not little-endian, or not version 1"));
+        return Err(DbusError::Odd("not little-endian, or not version 1"));
     }
     let number = |at: usize| u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
     let (body, fields) = (number(4) as usize, number(12) as usize);
     let length = (16 + fields).next_multiple_of(8).saturating_add(body);
-    if length > LENGTH_MOST { Err(BusError::Odd("a message of a mebibyte")) } else { Ok(Some(length)) }
+    if length > LENGTH_MOST { Err(DbusError::Odd("a message of a mebibyte")) } else { Ok(Some(length)) }
 }
 
-fn decode(bytes: &[u8], descriptors: &mut VecDeque<OwnedFd>) -> Result<Message, BusError> {
+fn decode(bytes: &[u8], descriptors: &mut VecDeque<OwnedFd>) -> Result<Message, DbusError> {
     let mut message = Message { kind: bytes[1], ..Message::default() };
     let mut reader = Reader { bytes, at: 12 };
     let end = reader.number()? as usize + 16;
@@ -296,7 +296,7 @@ fn decode(bytes: &[u8], descriptors: &mut VecDeque<OwnedFd>) -> Result<Message, 
             (_, "s" | "o") => drop(reader.text()?),
             (_, "u") => _ = reader.number()?,
             (_, "g") => drop(reader.signature()?),
-            _ => return Err(BusError::Odd("a field of an unknown kind")),
+            _ => return Err(DbusError::Odd("a field of an unknown kind")),
         }
     }
     message.body = bytes.get(end.next_multiple_of(8)..).unwrap_or_default().to_vec();
@@ -315,34 +315,34 @@ impl Reader<'_> {
         self.at = self.at.next_multiple_of(to);
     }
 
-    fn take(&mut self, count: usize) -> Result<&[u8], BusError> {
+    fn take(&mut self, count: usize) -> Result<&[u8], DbusError> {
         let taken = self.bytes.get(self.at..).and_then(|rest| rest.get(..count));
         self.at = self.at.saturating_add(count);
-        taken.ok_or(BusError::Odd("it ends too early"))
+        taken.ok_or(DbusError::Odd("it ends too early"))
     }
 
-    fn byte(&mut self) -> Result<u8, BusError> {
+    fn byte(&mut self) -> Result<u8, DbusError> {
         Ok(self.take(1)?[0])
     }
 
-    fn number(&mut self) -> Result<u32, BusError> {
+    fn number(&mut self) -> Result<u32, DbusError> {
         self.align(4);
         let bytes = self.take(4)?;
         Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    fn text(&mut self) -> Result<String, BusError> {
+    fn text(&mut self) -> Result<String, DbusError> {
         let length = self.number()? as usize;
         self.words(length)
     }
 
-    fn signature(&mut self) -> Result<String, BusError> {
+    fn signature(&mut self) -> Result<String, DbusError> {
         let length = self.byte()?.into();
         self.words(length)
     }
 
-    fn words(&mut self, length: usize) -> Result<String, BusError> {
-        let text = String::from_utf8(self.take(length)?.to_vec()).map_err(|_| BusError::Odd("a text is not UTF-8"))?;
+    fn words(&mut self, length: usize) -> Result<String, DbusError> {
+        let text = String::from_utf8(self.take(length)?.to_vec()).map_err(|_| DbusError::Odd("a text is not UTF-8"))?;
         self.take(1)?;
         Ok(text)
     }

@@ -1,11 +1,11 @@
-//! How each word of the workers' vocabulary is written. A tag once used is never given to another word.
+//! The binary encoding of inputs, effects and specs. A tag is never reused for another variant.
 
 use lifecycle::{
-    ANY_EDITION, BarrierMode, BestEvidence, Calm, CalmContainer, CalmRun, ContainerName, ContainerReport,
-    ContainerSpec, Cut, DeleteSighting, Delivery, DrainSpec, Effect, Event, EventKind, Exit, Hook, HookKind,
-    HookOutcome, HookReport, Input, Instance, KillCause, KillOutcome, LastEndpoint, Moment, PodIdentity, PodSpec,
-    Probe, ProbeSpec, Readiness, RestartPolicy, Role, Routes, RuntimeReport, SeenContainer, Signal, SpecChange,
-    Terminated, TrafficNews, Waiting, Wall,
+    ANY_EDITION, BarrierMode, BestEvidence, ContainerName, ContainerReport, ContainerSnapshot, ContainerSpec, Cut,
+    DeleteSighting, Delivery, DrainSpec, Effect, Event, EventKind, Exit, Hook, HookKind, HookOutcome, HookReport,
+    Input, Instance, KillCause, KillOutcome, LastEndpoint, Moment, PodIdentity, PodSnapshot, PodSpec, Probe, ProbeSpec,
+    Readiness, RestartPolicy, Role, Routes, RunSnapshot, RuntimeReport, SeenContainer, Signal, SpecChange, Terminated,
+    TrafficNews, Waiting, Wall,
 };
 
 use crate::wire::{Wire, WireError, wire_enum, wire_struct};
@@ -116,9 +116,9 @@ fn input_before(tag: u8, input: &mut &[u8]) -> Option<Result<Input, WireError>> 
     }
 }
 
-wire_struct!(Calm { began_at, active_before, active_deadline, initialized, routes, generation, containers });
-wire_struct!(CalmContainer { spec, edition, image, made_from, attempt, run, back_off, newest, before });
-wire_enum!(CalmRun {
+wire_struct!(PodSnapshot { began_at, active_before, active_deadline, initialized, routes, generation, containers });
+wire_struct!(ContainerSnapshot { spec, edition, image, made_from, attempt, run, back_off, newest, before });
+wire_enum!(RunSnapshot {
     1 Unstarted;
     2 Waiting { until, shown };
     3 Running { since, seen_at, probed_ready, came_up };

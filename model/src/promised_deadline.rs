@@ -6,9 +6,9 @@ use lifecycle::{DeleteSighting, Input, KillCause, Moment};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// By when a pod was promised to be left alone, and from when a user's shorter wish counts.
+/// The deadline before which a pod must not be killed, and the request from which a user's shorter grace counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Promise {
+pub struct PromisedDeadline {
     asked_at: Moment,
     /// No KILL before this.
     pub deadline: Moment,
@@ -16,7 +16,7 @@ pub struct Promise {
     by_user: bool,
 }
 
-impl Promise {
+impl PromisedDeadline {
     /// A pod that is done takes the time its spec gives it.
     pub fn of_completion(now: Moment, grace: Duration) -> Self {
         Self { asked_at: now, deadline: now + grace.max(SECOND), by_user: false }

@@ -1,5 +1,5 @@
-//! How much a node has to give, how much each pod asks for, and who gives way to a pod that the node cannot do without.
-//! Pure; who is here and who is leaving is [`crate::pods`]' to know.
+//! The resources of a node, the requests of pods, and the choice of pods that a critical pod preempts.
+//! Pure; [`crate::pods`] knows which pods are here and which are leaving.
 
 use std::collections::BTreeMap;
 
@@ -11,29 +11,29 @@ use lifecycle::eviction::CRITICAL;
 
 use crate::statics::is_static;
 
-/// What is counted, in the order in which people are told of it.
+/// The counted resources, in the order in which a shortage is reported.
 const NAMES: [&str; 4] = ["pods", "cpu", "memory", "ephemeral-storage"];
 
-/// A static pod matters as much as the class `system-node-critical`, whatever it says of itself.
+/// The least priority of a static pod: that of the class `system-node-critical`.
 const STATIC: i32 = CRITICAL + 1000;
 
-/// So much of each resource: pods, thousandths of CPUs, bytes of memory and of disk.
+/// Amounts of each resource: pods, milli-CPUs, bytes of memory and of disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Room([i64; NAMES.len()]);
+pub struct NodeResources([i64; NAMES.len()]);
 
-impl Room {
-    /// What a node with this capacity has to give.
+impl NodeResources {
+    /// The amounts of a node's capacity.
     pub fn of_node(capacity: &BTreeMap<String, ApiQuantity>) -> Self {
         Self::read(|name| capacity.get(name)?.0.parse().ok())
     }
 
-    /// What a pod asks for: itself, as one pod, and the requests of its containers.
+    /// The requests of a pod: one pod, and the requests of its containers.
     pub fn of_pod(pod: &Pod) -> Self {
         let spec = pod.spec.as_ref().and_then(|spec| serde_json::to_value(spec).ok()).unwrap_or_default();
         let asked = Amounts::requested_by(&spec);
-        let mut room = Self::read(|name| asked.get(name));
-        room.0[0] = 1;
-        room
+        let mut resources = Self::read(|name| asked.get(name));
+        resources.0[0] = 1;
+        resources
     }
 
     fn read(amount: impl Fn(&str) -> Option<Quantity>) -> Self {
@@ -41,13 +41,13 @@ impl Room {
         Self(NAMES.map(|name| amount(name).map_or(0, |amount| whole(name, amount))))
     }
 
-    /// Both together.
+    /// The sum.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at].saturating_add(other.0[at])))
     }
 
-    /// What is left of it without `other`, never less than nothing.
+    /// The difference, never below 0.
     #[must_use]
     fn without(self, other: Self) -> Self {
         Self(std::array::from_fn(|at| self.0[at].saturating_sub(other.0[at]).max(0)))
@@ -57,19 +57,19 @@ impl Room {
         self.0.iter().all(|amount| *amount == 0)
     }
 
-    /// How much of this node is missing for `asked` beside what is `used`. Of what is not asked for nothing is missing.
-    pub fn missing(self, used: Self, asked: Self) -> Missing {
+    /// What this capacity lacks for `asked` beside what is `used`. A resource that is not requested is never short.
+    pub fn missing(self, used: Self, asked: Self) -> ResourceShortage {
         let short = used.plus(asked).without(self);
         let amounts = Self(std::array::from_fn(|at| if asked.0[at] > 0 { short.0[at] } else { 0 }));
-        Missing { capacity: self, used, asked, amounts }
+        ResourceShortage { capacity: self, used, asked, amounts }
     }
 
-    /// Whether it is no more than `other` of anything.
+    /// Whether no amount exceeds that of `other`.
     pub fn is_within(self, other: Self) -> bool {
         self.0.iter().zip(&other.0).all(|(own, other)| own <= other)
     }
 
-    /// How far this goes towards what is missing: nothing is left to be wished for at 0.
+    /// How far these amounts are from what is missing; 0 if they cover it.
     fn distance(self, missing: Self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "only the order counts")]
         let part = |(has, wants): (&i64, &i64)| match *wants {
@@ -80,25 +80,25 @@ impl Room {
     }
 }
 
-/// What a node lacks for a pod.
+/// The resources that a node lacks for a pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Missing {
-    capacity: Room,
-    used: Room,
-    asked: Room,
-    amounts: Room,
+pub struct ResourceShortage {
+    capacity: NodeResources,
+    used: NodeResources,
+    asked: NodeResources,
+    amounts: NodeResources,
 }
 
-impl Missing {
-    /// The pod has its place.
+impl ResourceShortage {
+    /// The pod fits.
     pub fn is_nothing(&self) -> bool {
         self.amounts.is_nothing()
     }
 
-    /// Reason and message for a pod that is turned away: the first of what is missing.
-    pub fn words(&self) -> (String, String) {
+    /// Reason and message for a rejected pod: the first missing resource.
+    pub fn reason_and_message(&self) -> (String, String) {
         let at = self.amounts.0.iter().position(|amount| *amount > 0).unwrap_or(0);
-        let of = |room: Room| room.0[at];
+        let of = |resources: NodeResources| resources.0[at];
         let message = format!(
             "Node didn't have enough resource: {}, requested: {}, used: {}, capacity: {}",
             NAMES[at],
@@ -110,31 +110,31 @@ impl Missing {
     }
 }
 
-/// How much a pod matters to its node.
+/// The priority of a pod on its node.
 pub fn importance(pod: &Pod) -> i32 {
     let own = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
     if is_static(pod) { own.max(STATIC) } else { own }
 }
 
-/// Whether the node makes room for a pod of this importance.
+/// Whether a pod of this priority may preempt others on its node.
 pub fn is_critical(importance: i32) -> bool {
     importance >= CRITICAL
 }
 
-/// How much was promised to a pod; the first are the first to give way.
+/// The QoS class of a pod; the first are preempted first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Promise {
-    /// Nothing.
+pub enum QosClass {
+    /// No requests and no limits.
     BestEffort,
-    /// Something.
+    /// Some requests or limits.
     Burstable,
-    /// All that it may use.
+    /// Requests equal to limits.
     Guaranteed,
 }
 
-impl Promise {
-    /// What the API says that was promised to a pod.
-    pub fn to(pod: &Pod) -> Self {
+impl QosClass {
+    /// The class in a pod's status.
+    pub fn of(pod: &Pod) -> Self {
         match pod.status.as_ref().and_then(|status| status.qos_class.as_deref()) {
             Some("Guaranteed") => Self::Guaranteed,
             Some("Burstable") => Self::Burstable,
@@ -143,26 +143,29 @@ impl Promise {
     }
 }
 
-/// A pod that could give way.
+/// A pod that could be preempted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tenant {
+pub struct PreemptionCandidate {
     /// Its UID.
     pub uid: String,
-    /// What was promised to it.
-    pub promise: Promise,
-    /// What its leaving gives back.
-    pub asks: Room,
+    /// Its QoS class.
+    pub qos_class: QosClass,
+    /// Its requests, which its end frees.
+    pub asks: NodeResources,
 }
 
-/// Who gives way so that nothing is missing any more: as few as possible of those to whom most was promised, and of equals
-/// those who come nearest to what is missing, the smallest first. `None` if not even all together are enough.
-pub fn victims(missing: &Missing, tenants: Vec<Tenant>) -> Option<Vec<Tenant>> {
-    let mut rest = tenants;
-    let mut chosen: Vec<Tenant> = Vec::new();
-    for promise in [Promise::Guaranteed, Promise::Burstable, Promise::BestEffort] {
-        let (mut these, lower): (Vec<_>, Vec<_>) = rest.into_iter().partition(|tenant| tenant.promise == promise);
+/// The pods to preempt so that nothing is missing: as few as possible of the higher QoS classes, and within a class those whose
+/// requests come nearest to what is missing, the smallest first. `None` if all together are not enough.
+pub fn victims(missing: &ResourceShortage, candidates: Vec<PreemptionCandidate>) -> Option<Vec<PreemptionCandidate>> {
+    let mut rest = candidates;
+    let mut chosen: Vec<PreemptionCandidate> = Vec::new();
+    for qos_class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
+        let (mut these, lower): (Vec<_>, Vec<_>) =
+            rest.into_iter().partition(|candidate| candidate.qos_class == qos_class);
         // Those to whom less was promised go first; these only for what is missing even then.
-        let gives = |tenants: &[Tenant]| tenants.iter().fold(Room::default(), |sum, tenant| sum.plus(tenant.asks));
+        let gives = |candidates: &[PreemptionCandidate]| {
+            candidates.iter().fold(NodeResources::default(), |sum, candidate| sum.plus(candidate.asks))
+        };
         let mut needed = missing.amounts.without(gives(&lower)).without(gives(&chosen));
         while !needed.is_nothing() {
             let nearest = (0..these.len()).min_by(|a, b| {
@@ -170,9 +173,9 @@ pub fn victims(missing: &Missing, tenants: Vec<Tenant>) -> Option<Vec<Tenant>> {
                 let distance = a.asks.distance(needed).total_cmp(&b.asks.distance(needed));
                 distance.then_with(|| a.asks.0.cmp(&b.asks.0)).then_with(|| a.uid.cmp(&b.uid))
             })?;
-            let tenant = these.swap_remove(nearest);
-            needed = needed.without(tenant.asks);
-            chosen.push(tenant);
+            let candidate = these.swap_remove(nearest);
+            needed = needed.without(candidate.asks);
+            chosen.push(candidate);
         }
         rest = lower;
     }
@@ -185,21 +188,21 @@ mod tests {
 
     use super::*;
 
-    fn room(pods: i64, cpu: i64, memory: i64) -> Room {
-        Room([pods, cpu, memory, 0])
+    fn resources(pods: i64, cpu: i64, memory: i64) -> NodeResources {
+        NodeResources([pods, cpu, memory, 0])
     }
 
-    fn tenant(uid: &str, promise: Promise, cpu: i64, memory: i64) -> Tenant {
-        Tenant { uid: uid.to_owned(), promise, asks: room(1, cpu, memory) }
+    fn candidate(uid: &str, qos_class: QosClass, cpu: i64, memory: i64) -> PreemptionCandidate {
+        PreemptionCandidate { uid: uid.to_owned(), qos_class, asks: resources(1, cpu, memory) }
     }
 
     /// The words are upstream's, the first of what is missing first; what a pod does not ask for it cannot lack.
     #[test]
-    fn a_pod_that_does_not_fit_is_told_what_the_node_lacks() {
-        let node = room(3, 2000, 4096);
+    fn shortage_message_names_the_first_missing_resource() {
+        let node = resources(3, 2000, 4096);
         let words = |used, asked| {
             let missing = node.missing(used, asked);
-            if missing.is_nothing() { Default::default() } else { missing.words() }
+            if missing.is_nothing() { Default::default() } else { missing.reason_and_message() }
         };
         let lacks = |name: &str, requested: i64, used: i64, capacity: i64| {
             let message = format!(
@@ -207,12 +210,12 @@ mod tests {
             );
             (format!("OutOf{name}"), message)
         };
-        assert_eq!(words(room(0, 0, 0), room(1, 2000, 4096)), Default::default());
-        assert_eq!(words(room(1, 1500, 0), room(1, 600, 0)), lacks("cpu", 600, 1500, 2000));
-        assert_eq!(words(room(1, 2000, 4000), room(1, 1, 97)), lacks("cpu", 1, 2000, 2000));
-        assert_eq!(words(room(1, 0, 4000), room(1, 1, 97)), lacks("memory", 97, 4000, 4096));
-        assert_eq!(words(room(3, 2000, 4096), room(1, 1, 1)), lacks("pods", 1, 3, 3));
-        assert_eq!(words(room(1, 9000, 0), room(1, 0, 1)), Default::default());
+        assert_eq!(words(resources(0, 0, 0), resources(1, 2000, 4096)), Default::default());
+        assert_eq!(words(resources(1, 1500, 0), resources(1, 600, 0)), lacks("cpu", 600, 1500, 2000));
+        assert_eq!(words(resources(1, 2000, 4000), resources(1, 1, 97)), lacks("cpu", 1, 2000, 2000));
+        assert_eq!(words(resources(1, 0, 4000), resources(1, 1, 97)), lacks("memory", 97, 4000, 4096));
+        assert_eq!(words(resources(3, 2000, 4096), resources(1, 1, 1)), lacks("pods", 1, 3, 3));
+        assert_eq!(words(resources(1, 9000, 0), resources(1, 0, 1)), Default::default());
     }
 
     #[test]
@@ -223,26 +226,26 @@ mod tests {
                 { "name": "b", "resources": { "requests": { "cpu": "1", "ephemeral-storage": "2Ki" } } },
             ] } });
         let pod: Pod = serde_json::from_value(pod).expect("a pod");
-        assert_eq!(Room::of_pod(&pod), Room([1, 1100, 1024, 2048]));
-        assert_eq!(Room::of_pod(&Pod::default()), room(1, 0, 0));
+        assert_eq!(NodeResources::of_pod(&pod), NodeResources([1, 1100, 1024, 2048]));
+        assert_eq!(NodeResources::of_pod(&Pod::default()), resources(1, 0, 0));
     }
 
-    fn chosen(missing: Room, tenants: &[Tenant]) -> Option<String> {
-        let missing = Room::default().missing(Room::default(), missing);
-        let victims = victims(&missing, tenants.to_vec())?;
-        Some(victims.into_iter().map(|tenant| tenant.uid).collect::<Vec<_>>().join(" "))
+    fn chosen(missing: NodeResources, candidates: &[PreemptionCandidate]) -> Option<String> {
+        let missing = NodeResources::default().missing(NodeResources::default(), missing);
+        let victims = victims(&missing, candidates.to_vec())?;
+        Some(victims.into_iter().map(|candidate| candidate.uid).collect::<Vec<_>>().join(" "))
     }
 
     #[test]
-    fn who_was_promised_least_gives_way_and_no_more_than_needed() {
-        use Promise::{BestEffort, Burstable, Guaranteed};
+    fn preemption_takes_the_lowest_qos_class_first_and_no_more_than_needed() {
+        use QosClass::{BestEffort, Burstable, Guaranteed};
         let all = [
-            tenant("nothing", BestEffort, 0, 0),
-            tenant("some", Burstable, 300, 50),
-            tenant("more", Burstable, 600, 50),
-            tenant("all", Guaranteed, 1000, 100),
+            candidate("nothing", BestEffort, 0, 0),
+            candidate("some", Burstable, 300, 50),
+            candidate("more", Burstable, 600, 50),
+            candidate("all", Guaranteed, 1000, 100),
         ];
-        let wants = |cpu: i64| chosen(Room([0, cpu, 0, 0]), &all);
+        let wants = |cpu: i64| chosen(NodeResources([0, cpu, 0, 0]), &all);
         assert_eq!(wants(200).as_deref(), Some("some"), "the smallest that will do");
         assert_eq!(wants(400).as_deref(), Some("more"));
         assert_eq!(wants(800).as_deref(), Some("more some"));
@@ -250,8 +253,8 @@ mod tests {
         assert_eq!(wants(1200).as_deref(), Some("all some"));
         assert_eq!(wants(1900).as_deref(), Some("all more some"));
         assert_eq!(wants(2000), None, "nobody leaves for nothing");
-        assert_eq!(chosen(Room([1, 0, 0, 0]), &all).as_deref(), Some("nothing"), "a place for a pod");
-        assert_eq!(chosen(Room::default(), &all).as_deref(), Some(""));
+        assert_eq!(chosen(NodeResources([1, 0, 0, 0]), &all).as_deref(), Some("nothing"), "a place for a pod");
+        assert_eq!(chosen(NodeResources::default(), &all).as_deref(), Some(""));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How plans write lengths of time.
+//! How plans print durations.
 
 use std::time::Duration;
 

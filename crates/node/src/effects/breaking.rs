@@ -6,13 +6,13 @@ use runtime_api::{Runtime, RuntimeError};
 use supervision::Panic;
 use tracing::warn;
 
-use super::{ASK_AGAIN, Hands, lock, words};
+use super::{ASK_AGAIN, EffectExecutor, error_chain, lock};
 use crate::translate::report::runtime_report;
 
 /// What panics of effects are counted as.
 pub(super) const PART: &str = "effect";
 
-impl<R: Runtime> Hands<R> {
+impl<R: Runtime> EffectExecutor<R> {
     /// Ends all that was begun for the worker, whose driver broke: what is still wanted it will ask for again.
     pub async fn drop_all(&mut self) {
         self.probes.clear();
@@ -21,18 +21,20 @@ impl<R: Runtime> Hands<R> {
         self.refreshing = None;
         self.starts.shutdown().await;
         self.tasks.shutdown().await;
-        lock(&self.body.starting).clear();
+        lock(&self.context.starting).clear();
     }
 
     /// What the runtime says of the pod; as soon as it says something.
     pub async fn report(&self) -> RuntimeReport {
         loop {
-            match self.body.tools.runtime.inventory().await {
+            match self.context.tools.runtime.inventory().await {
                 Ok(pods) => {
-                    let own = pods.into_iter().find(|pod| pod.spec.uid == self.body.uid);
+                    let own = pods.into_iter().find(|pod| pod.spec.uid == self.context.uid);
                     return own.map(runtime_report).unwrap_or_default();
                 }
-                Err(error) => warn!(error = words(&error), "the runtime does not say what there is; asking again"),
+                Err(error) => {
+                    warn!(error = error_chain(&error), "the runtime does not say what there is; asking again")
+                }
             }
             tokio::time::sleep(ASK_AGAIN).await;
         }
@@ -40,7 +42,7 @@ impl<R: Runtime> Hands<R> {
 
     /// Tells people that the node broke on this pod.
     pub fn tell_broken(&self, message: String) {
-        self.body.emit(None, EventKind::Warning, "FailedSync", message);
+        self.context.emit(None, EventKind::Warning, "FailedSync", message);
     }
 }
 
