@@ -57,6 +57,8 @@ struct Inner {
     /// What pods are called in the trace, by UID.
     labels: BTreeMap<String, String>,
     acts_done: usize,
+    /// The pods whose objects are stored, each with whether it was deleted.
+    objects: BTreeMap<String, bool>,
 }
 
 struct Pod {
@@ -152,6 +154,18 @@ impl Machine {
     /// What a pod is called in the trace: its name, with a number behind it if it is not the first of that name.
     pub fn label(&self, uid: &str, name: &str) -> String {
         self.lock().label(uid, name)
+    }
+
+    /// Whether the object of a pod of this plan is stored.
+    pub fn has_object(&self, plan: &str) -> bool {
+        self.lock().objects.keys().any(|label| plan_name(label) == plan)
+    }
+
+    /// The objects that were deleted and are not among these any more: their end was not seen because the agent died with it.
+    pub fn gone_unseen(&self, there: &BTreeSet<String>) -> Vec<String> {
+        let inner = self.lock();
+        let gone = inner.objects.iter().filter(|(label, deleted)| **deleted && !there.contains(*label));
+        gone.map(|(label, _)| label.clone()).collect()
     }
 
     /// Whether a sandbox of a pod of this plan is there.
@@ -477,6 +491,11 @@ impl Inner {
     }
 
     fn note_at(&mut self, at: u64, who: &str, what: TraceEvent) {
+        if let TraceEvent::Api(shown) = &what {
+            self.objects.insert(who.to_owned(), shown.deletion.is_some());
+        } else if what == TraceEvent::ApiGone {
+            self.objects.remove(who);
+        }
         self.trace.push(TraceLine { at, who: who.to_owned(), what });
     }
 

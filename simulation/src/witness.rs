@@ -10,6 +10,10 @@ use crate::trace::{Run, Shown, TraceEvent};
 /// Notes every change of a pod from now on, and what is there already.
 pub async fn watch(life: Life, store: Store) {
     let (page, mut watch) = store.list_and_watch("pods", "");
+    let there = page.items.iter().map(|object| label(&life, &object.value())).collect();
+    for gone in life.machine.gone_unseen(&there) {
+        life.machine.note(&gone, TraceEvent::ApiGone);
+    }
     for object in page.items {
         note(&life, &object);
     }

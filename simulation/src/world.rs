@@ -169,7 +169,7 @@ async fn live(life: Life, events: tokio::sync::mpsc::UnboundedReceiver<runtime_a
     let users = act(&life, &admin, &node);
     let story = async {
         users.await;
-        rest(&machine, &admin, limit_ms).await;
+        rest(&machine, limit_ms).await;
     };
     let over = {
         let story = std::pin::pin!(story);
@@ -304,15 +304,11 @@ fn write_manifest(file: &Path, plan: &PodPlan, edited: bool) {
 }
 
 /// Waits until nothing is left to happen, or too much time is.
-async fn rest(machine: &Machine, admin: &kube::Client, limit_ms: u64) {
-    let pods: Api<Pod> = Api::namespaced(admin.clone(), "default");
+async fn rest(machine: &Machine, limit_ms: u64) {
     let mut quiet_since = None;
     loop {
-        let left = pods.list(&kube::api::ListParams::default()).await.map(|list| list.items).unwrap_or_default();
         let busy = machine.scenario.pods.iter().any(|plan| match laws::fate(&machine.scenario, &plan.name) {
-            laws::Fate::Leaves => {
-                machine.has_sandbox(&plan.name) || left.iter().any(|pod| pod.metadata.name.as_ref() == Some(&plan.name))
-            }
+            laws::Fate::Leaves => machine.has_sandbox(&plan.name) || machine.has_object(&plan.name),
             laws::Fate::Stays => false,
         });
         let now = clock::now_ms();
