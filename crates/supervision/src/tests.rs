@@ -12,8 +12,7 @@ use super::*;
 
 #[tokio::test]
 async fn work_that_panics_answers_what_the_panic_said() {
-    let nothing: Option<u8> = None;
-    let broken = catch("test-words", async { nothing.expect("there is something") }).await;
+    let broken: Result<u8, Panic> = catch("test-words", async { panic!("there is something") }).await;
     assert_eq!(broken.unwrap_err().message, "there is something");
     assert_eq!(catch("test-words", async { 7 }).await, Ok(7));
 }

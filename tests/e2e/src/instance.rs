@@ -7,6 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -39,6 +40,13 @@ static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
 
 /// Instances of one test process get different ranges; processes begin at one that their id gives.
 static NEXT: AtomicU8 = AtomicU8::new(0);
+
+/// Ranges are 10.RANGES_FROM.0.0/16 and those behind it.
+const RANGES_FROM: u32 = 100;
+const RANGES: u32 = 140;
+
+/// The locks of the ranges that this process has.
+static RANGE_LOCKS: Mutex<Vec<fs::File>> = Mutex::new(Vec::new());
 
 /// The shipped binary, running.
 pub struct Instance {
@@ -374,10 +382,24 @@ pub async fn crowded_client(kubeconfig: &Path) -> Result<kube::Client> {
     Ok(kube::Client::new(config.base_uri_layer().layer(client), "default"))
 }
 
-/// A range of pod addresses that is likely to be free; `adieu up` says when it is not.
+/// A range of pod addresses that nobody on this machine has, kept for this process until it ends: tests run side by side, each in a
+/// process of its own. `adieu up` says when somebody else was faster.
 pub(crate) fn next_range() -> String {
-    let step = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
-    format!("10.{}.0.0/16", 100 + (std::process::id() % 20 * 7 + step) % 140)
+    let range = |number: u32| format!("10.{number}.0.0/16");
+    let mut last = RANGES_FROM;
+    for _ in 0..RANGES {
+        let step = u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
+        last = RANGES_FROM + (std::process::id() % 20 * 7 + step) % RANGES;
+        let name = std::env::temp_dir().join(format!("adieu-e2e-range-{last}.lock"));
+        let Ok(lock) = fs::OpenOptions::new().create(true).truncate(false).write(true).open(name) else { continue };
+        // Its first address is an instance's own: one that was left behind by a test that was killed still has it.
+        let is_in_use = TcpListener::bind((format!("10.{last}.0.1"), 0)).is_ok();
+        if !is_in_use && lock.try_lock().is_ok() {
+            RANGE_LOCKS.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
+            break;
+        }
+    }
+    range(last)
 }
 
 /// An address that nobody listens on now, and that no outgoing connection takes while an instance is away.

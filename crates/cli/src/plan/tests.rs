@@ -123,7 +123,7 @@ fn the_page_about_plans_shows_them_as_they_are() {
         assert!(page.contains(&plan), "docs/plan.md shows another plan of {name}");
     }
     // Whatever a timeline may tell programs of is on the page, too.
-    let what = include_str!("story.rs").split_once("enum What {").unwrap().1.split_once("\n}").unwrap().0;
+    let what = include_str!("story.rs").split_once("enum FactKind {").unwrap().1.split_once("\n}").unwrap().0;
     let variants =
         what.lines().filter_map(|line| line.strip_prefix("    ")).filter(|line| line.starts_with(char::is_uppercase));
     let variants: Vec<&str> = variants.map(|line| line.split([' ', ',']).next().unwrap()).collect();
