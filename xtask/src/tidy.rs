@@ -8,6 +8,9 @@ use anyhow::{Result, ensure};
 
 use crate::{scenarios, sources};
 
+/// The walk of one request through the code.
+const WALK: &str = "docs/one-delete.md";
+
 /// No file of code may be longer than this.
 const LINES_MOST: usize = 800;
 
@@ -34,6 +37,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
             complaints.push(format!("{paper} has a place that was never filled in"));
         }
     }
+    let walk = fs::read_to_string(root.join(WALK))?;
+    complaints.extend(hops(&walk, |file| fs::read_to_string(root.join(file)).ok()));
     complaints.extend(scenarios::check(root)?);
     complaints.extend(planted_flaws(root)?);
     ensure!(complaints.is_empty(), "the tree is untidy:\n  {}", complaints.join("\n  "));
@@ -54,6 +59,36 @@ fn planted_flaws(root: &Path) -> Result<Vec<String>> {
         }
     }
     Ok(complaints)
+}
+
+/// The last cell of each row names files in backticks, each followed by the functions or types in it; whatever is not there is a
+/// complaint.
+fn hops(page: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for hop in page.lines().filter_map(|line| line.strip_suffix(" |")?.rsplit(" | ").next()) {
+        let mut file = None;
+        for name in hop.split('`').skip(1).step_by(2) {
+            if name.ends_with(".rs") {
+                file = read(name).map(|text| (name, text));
+                if file.is_none() {
+                    complaints.push(format!("{WALK} names {name}, which is not there"));
+                }
+            } else if let Some((path, text)) = &file
+                && !defines(text, name)
+            {
+                complaints.push(format!("{WALK} names {name} of {path}, which is not there"));
+            }
+        }
+    }
+    complaints
+}
+
+/// Whether a function or a type of that name is in the text of a file.
+fn defines(text: &str, name: &str) -> bool {
+    ["fn ", "trait ", "struct "].iter().any(|kind| {
+        let definition = format!("{kind}{name}");
+        text.match_indices(&definition).any(|(at, _)| text[at + definition.len()..].starts_with(['(', '<', ' ', ':']))
+    })
 }
 
 /// Links to files that are not there.
@@ -82,4 +117,19 @@ fn named_tests(root: &Path, tests: &BTreeSet<String>, complaints: &mut Vec<Strin
         complaints.push("GUARANTEES.md names no test at all".to_owned());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hops;
+
+    #[test]
+    fn hop_that_names_a_function_or_file_that_is_not_there_is_a_complaint() {
+        let read =
+            |file: &str| (file == "crates/a.rs").then(|| "pub async fn go<T>(x: T) {}\ntrait Way: Send {}".to_owned());
+        let complaints = |hop: &str| hops(&format!("| 1 | what, `x` | {hop} |\n"), read).len();
+        assert_eq!(complaints("`crates/a.rs` `go`, `Way`"), 0);
+        assert_eq!(complaints("`crates/a.rs` `g`, `gone`"), 2);
+        assert_eq!(complaints("`crates/b.rs` `go`"), 1);
+    }
 }

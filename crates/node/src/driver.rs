@@ -28,6 +28,9 @@ pub struct Progress {
 /// So many facts may wait while a driver rests.
 const WAITING_MAX: usize = 512;
 
+/// The longest rest of a driver that breaks on a request to leave.
+const URGENT_REST: Duration = Duration::from_secs(1);
+
 /// How many steps are kept before they are folded into a snapshot, once the worker has one.
 const FOLD_AFTER: usize = 200;
 
@@ -153,6 +156,7 @@ impl<R: Runtime> Driver<R> {
             let at_rest = self.worker.is_at_rest();
             self.progress.send_if_modified(|p| std::mem::replace(&mut p.at_rest, at_rest) != at_rest);
             self.in_hand = None;
+            self.suspect.take_if(|suspect| *suspect == input);
         }
     }
 
@@ -165,14 +169,17 @@ impl<R: Runtime> Driver<R> {
         error!(%panic, in_a_row, ?wait, input = ?self.in_hand, "the pod's driver broke; it begins again");
         self.executor.tell_broken(format!("the node broke on this pod, {in_a_row} times in a row; its log says how"));
         let retried = self.in_hand.take().filter(is_told_once);
-        if retried.is_some() && retried == self.suspect {
+        // Whoever is asked to leave leaves: nobody would ask again.
+        let is_owed = retried.as_ref().is_some_and(asks_to_leave) && !self.remembered.is_terminating();
+        if retried.is_some() && retried == self.suspect && !is_owed {
             error!(input = ?self.suspect, "the driver broke on the same fact again, which is left out");
             self.suspect = None;
         } else if let Some(input) = retried {
             self.suspect = Some(input.clone());
             self.first.push_front(input);
         }
-        self.rest(wait).await;
+        let is_urgent = self.first.front().is_some_and(asks_to_leave);
+        self.rest(if is_urgent { wait.min(URGENT_REST) } else { wait }).await;
         self.executor.drop_all().await;
         let report = self.executor.report().await;
         // Who leaves is told so first, lest it start what it was about to start.

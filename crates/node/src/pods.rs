@@ -242,7 +242,15 @@ impl<R: Runtime> Pods<R> {
     }
 
     async fn try_again(&mut self, pod: Pod) {
-        if is_static(&pod) { self.begin_static(pod).await } else { self.changed(pod, false).await }
+        if is_static(&pod) {
+            return self.begin_static(pod).await;
+        }
+        // What has been seen of it meanwhile is newer.
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let known = self.drivers.get(uid).map(|handle| revision(&lock(&handle.entry.facts).pod));
+        if known.is_none_or(|known| known <= revision(&pod)) {
+            self.changed_or_later(pod, false).await;
+        }
     }
 
     /// Gives a pod its driver, which hears these facts before anything else happens, time included.
@@ -344,11 +352,11 @@ impl<R: Runtime> Pods<R> {
                     if flaws::has(Flaw::SkipsListed) && pod.metadata.uid.as_ref().is_some_and(known) {
                         continue;
                     }
-                    self.changed(pod, false).await;
+                    self.changed_or_later(pod, false).await;
                 }
             }
             WatchUpdate::Changed(pod) if is_mirror(&pod) => self.mirror_changed(pod),
-            WatchUpdate::Changed(pod) => self.changed(pod, true).await,
+            WatchUpdate::Changed(pod) => self.changed_or_later(pod, true).await,
             WatchUpdate::Removed(pod) => {
                 self.name_freed(&pod);
                 let uid = pod.metadata.uid.unwrap_or_default();
@@ -359,6 +367,19 @@ impl<R: Runtime> Pods<R> {
                     let _ = handle.inbox.send(Input::ObjectGone).await;
                 }
             }
+        }
+    }
+
+    /// Takes a pod as it is now. One on which this breaks is looked at again later: it may be asked to leave, and nobody would
+    /// say so again.
+    async fn changed_or_later(&mut self, pod: Pod, live: bool) {
+        let kept = pod.clone();
+        if let Err(panic) = supervision::catch("pods", self.changed(pod, live)).await {
+            error!(%panic, uid = ?kept.metadata.uid, "the table of pods broke on a pod; it is looked at again later");
+            self.later.spawn(async move {
+                tokio::time::sleep(TRY_AGAIN).await;
+                kept
+            });
         }
     }
 
@@ -509,9 +530,9 @@ impl<R: Runtime> Pods<R> {
                         return;
                     }
                     let manifest = lock(&handle.entry.facts).pod.clone();
-                    if let Some(text) =
-                        termination_message(&*self.tools.runtime, &manifest, &id, &exit, &self.tools.files).await
-                    {
+                    let message = termination_message(&*self.tools.runtime, &manifest, &id, &exit, &self.tools.files);
+                    // Whatever its message does to us, the exit is told.
+                    if let Ok(Some(text)) = supervision::catch("pods", message).await {
                         lock(&handle.entry.facts).termination_messages.insert(instance.clone(), text);
                     }
                 }
@@ -533,6 +554,11 @@ fn found(deletion: Timestamp, now: Timestamp) -> DeleteSighting {
     let left = deletion.as_millisecond() + 1000 - now.as_millisecond();
     let left = if flaws::has(Flaw::FoundIsOver) { 0 } else { left };
     DeleteSighting::Found { left: Duration::from_millis(u64::try_from(left).unwrap_or(0)) }
+}
+
+/// How new this sight of a pod is.
+fn revision(pod: &Pod) -> u64 {
+    pod.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(u64::MAX)
 }
 
 fn is_terminal(pod: &Pod) -> bool {

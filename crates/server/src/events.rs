@@ -52,7 +52,9 @@ impl Controller for Expiry {
 
     fn ended(&mut self, now: Now, (): &(), _: Timestamp, outcome: Outcome<Timestamp>) -> Vec<()> {
         let Outcome::Done(oldest) = outcome else { return Vec::new() };
-        self.due = Some(oldest.max(now.timestamp.saturating_add(TOGETHER).unwrap_or(Timestamp::MAX)));
+        let after = |wait: SignedDuration| now.timestamp.saturating_add(wait).unwrap_or(Timestamp::MAX);
+        // A new event is due in an hour at the soonest, and one that says it is of the future holds up nobody else.
+        self.due = Some(oldest.max(after(TOGETHER)).min(after(LIFE)));
         vec![()]
     }
 }
@@ -102,6 +104,16 @@ mod tests {
 
     use super::*;
     use crate::request::key;
+
+    #[test]
+    fn event_of_the_future_does_not_hold_up_the_expiry_of_others() {
+        let now = Now { instant: tokio::time::Instant::now(), timestamp: "2026-01-01T12:00:00Z".parse().unwrap() };
+        for oldest in [Timestamp::MAX, "2036-01-01T00:00:00Z".parse().unwrap()] {
+            let mut expiry = Expiry::default();
+            expiry.ended(now, &(), now.timestamp, Outcome::Done(oldest));
+            assert_eq!(expiry.due.unwrap().to_string(), "2026-01-01T13:00:00Z", "a new event may be due then");
+        }
+    }
 
     #[tokio::test]
     async fn events_go_an_hour_after_they_were_last_seen() {

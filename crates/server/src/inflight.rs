@@ -10,6 +10,7 @@ use api::Status;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::identity::Identity;
+use crate::rbac;
 use crate::request::Verb;
 
 const READERS: usize = 400;
@@ -51,7 +52,10 @@ impl InflightLimits {
 
 fn is_exempt(identity: &Identity) -> bool {
     let groups = ["system:masters", "system:nodes"];
-    groups.iter().any(|group| identity.is_in(group)) || identity.user.starts_with("system:kube-")
+    let account = identity.user.strip_prefix("system:serviceaccount:kube-system:");
+    groups.iter().any(|group| identity.is_in(group))
+        || identity.user.starts_with("system:kube-")
+        || account.is_some_and(rbac::is_controller)
 }
 
 #[cfg(test)]
@@ -72,8 +76,12 @@ mod tests {
         assert_eq!((refused.code, refused.reason, refused.retry_after()), (429, "TooManyRequests", Some(1)));
         assert!(inflight.take(&bob, Verb::Get).await.unwrap().is_some(), "readers have seats of their own");
         assert!(inflight.take(&bob, Verb::Watch).await.unwrap().is_none());
-        for free in [Identity::admin(), Identity::node("n1"), Identity::new("system:kube-scheduler", &[])] {
+        let collector = Identity::service_account("kube-system", "pod-garbage-collector");
+        for free in [Identity::admin(), Identity::node("n1"), Identity::new("system:kube-scheduler", &[]), collector] {
             assert!(inflight.take(&free, Verb::Create).await.unwrap().is_none());
+        }
+        for other in [("kube-system", "default"), ("default", "pod-garbage-collector")] {
+            assert!(inflight.take(&Identity::service_account(other.0, other.1), Verb::Create).await.is_err());
         }
         held.pop();
         assert!(inflight.take(&bob, Verb::Delete).await.unwrap().is_some());

@@ -18,7 +18,7 @@ use crate::request::key;
 use crate::state::State;
 
 pub(crate) use escalation::{check_delete, check_grant};
-pub(crate) use policy::bootstrap;
+pub(crate) use policy::{bootstrap, is_controller};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

@@ -51,6 +51,23 @@ fn workload(extra: Value) -> Value {
 }
 
 #[test]
+fn bidirectional_mount_propagation_is_for_privileged_containers_alone() {
+    let with = |propagation: &str, privileged: bool| {
+        pod(|spec| {
+            spec["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+            spec["containers"][0]["volumeMounts"] =
+                json!([{"name": "v", "mountPath": "/v", "mountPropagation": propagation}]);
+            spec["containers"][0]["securityContext"] = json!({"privileged": privileged});
+        })
+    };
+    let complaint = "spec.containers[0].volumeMounts[0].mountPropagation: Forbidden: Bidirectional mount propagation is available \
+                     only to privileged containers";
+    assert_eq!(refused("pods", with("Bidirectional", false)), [complaint]);
+    create("pods", with("Bidirectional", true));
+    create("pods", with("HostToContainer", false));
+}
+
+#[test]
 fn a_stateful_set_mounts_its_claims() {
     let mut set = workload(json!({"serviceName": "w", "volumeClaimTemplates": [{"metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}]}));

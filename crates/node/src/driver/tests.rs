@@ -432,6 +432,17 @@ async fn a_fact_that_breaks_the_driver_twice_is_left_out_and_people_are_told() {
 }
 
 #[tokio::test]
+async fn a_request_to_leave_that_breaks_the_driver_again_and_again_is_never_left_out() {
+    let uid = "owed";
+    mine(uid, Point::Told, 4, |input| matches!(input, Input::DeleteRequested { .. }));
+    let stage = Stage::set(uid, Scripted::default()).await;
+    stage.tell(Input::Begin).await;
+    stage.runtime.was_asked("start app.0", 1).await;
+    stage.leaves().await;
+    assert!(lock(&MINES).iter().all(|mine| mine.uid != uid || mine.times == 0), "it broke four times");
+}
+
+#[tokio::test]
 async fn a_request_to_leave_cuts_the_rest_of_a_driver_short() {
     let uid = "hurried";
     mine(uid, Point::Told, 8, |input| matches!(input, Input::AgentRestarted { .. } | Input::GenerationSeen { .. }));

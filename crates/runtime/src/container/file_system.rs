@@ -11,8 +11,8 @@ pub(crate) const TMPFS: FsWord = 0x0102_1994;
 pub(crate) const DEVPTS: FsWord = 0x1cd1;
 
 /// Views of the kernel that are mounted below `/sys`, and `/sys` itself: sysfs, bpf, cgroup, cgroup2, configfs, debugfs,
-/// efivarfs, fusectl, pstore, securityfs, tracefs.
-const VIEWS_OF_THE_KERNEL: [FsWord; 11] = [
+/// efivarfs, fusectl, pstore, securityfs, tracefs, selinuxfs, smackfs, resctrl.
+const VIEWS_OF_THE_KERNEL: [FsWord; 14] = [
     SYSFS,
     0xcafe_4a11,
     0x0027_e0eb,
@@ -24,6 +24,9 @@ const VIEWS_OF_THE_KERNEL: [FsWord; 11] = [
     0x6165_676c,
     0x7363_6673,
     0x7472_6163,
+    0xf97c_ff8c,
+    0x4341_5d53,
+    0x0765_5821,
 ];
 
 /// What the kernel says of it.

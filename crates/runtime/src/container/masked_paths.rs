@@ -10,7 +10,7 @@ use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::mount::MountAttrFlags;
 
 use super::file_system::{self, FileSystem};
-use super::mounts::{NOTHING_SPECIAL, clone_of, new_mount};
+use super::mounts::{NOTHING_SPECIAL, clone_alone, clone_of, new_mount};
 use super::root::Root;
 use super::rootfs::attach;
 use super::{Doing, SetupError, devices};
@@ -89,7 +89,7 @@ impl Masks<'_> {
         let Some(target) = self.root.find_without_links(path).doing(doing)? else { return Ok(()) };
         let stat = rustix::fs::fstat(&target).doing(doing)?;
         if !FileType::from_raw_mode(stat.st_mode).is_dir() {
-            return attach(clone_of(self.null).doing(doing)?, target);
+            return attach(clone_alone(self.null).doing(doing)?, target);
         }
         if let Some(empty) = &self.empty {
             return attach(clone_of(empty).doing(doing)?, target);

@@ -191,6 +191,12 @@ impl Inside<'_> {
         let (tree, propagation) = match mount.propagation {
             Propagation::None => (open()?, libc::MS_PRIVATE),
             Propagation::HostToContainer => (open()?, libc::MS_SLAVE),
+            Propagation::Bidirectional if !self.privileged => {
+                let why = "Bidirectional mount propagation is available only to privileged containers";
+                return Err(SetupError(format!("mount {}: {why}", mount.target)));
+            }
+            // Memory is mounted for this pod alone: at its path the host has an empty directory on its disk.
+            Propagation::Bidirectional if matches!(mount.source, MountSource::Memory(_)) => (open()?, libc::MS_PRIVATE),
             // Only the host's own mount has the host for a peer; this process sees a follower of it.
             Propagation::Bidirectional => {
                 (volume::in_mount_namespace(descriptors::agreed(stdio::HOST_MOUNTS), open)??, 0)
@@ -246,6 +252,11 @@ impl Inside<'_> {
         }
         Ok(false)
     }
+}
+
+/// A detached copy of what a descriptor refers to, without anything that is mounted over it.
+pub(super) fn clone_alone(file: impl AsFd) -> rustix::io::Result<OwnedFd> {
+    rustix::mount::open_tree(file, "", CLONE | OpenTreeFlags::AT_EMPTY_PATH)
 }
 
 /// A detached copy of what a descriptor refers to, with all that is mounted below it.

@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::rootfs::o_path;
 use super::{Doing, SetupError};
+use crate::sys::lookup::retried;
 
 /// As many links in a row as the kernel follows.
 const LINKS_MAX: usize = 40;
@@ -130,13 +131,7 @@ impl Root {
 fn open(from: impl AsFd, path: &str, resolve: ResolveFlags) -> rustix::io::Result<OwnedFd> {
     let path = path.trim_start_matches('/');
     let path = if path.is_empty() { "." } else { path };
-    loop {
-        // The kernel answers EAGAIN when something was renamed during a `..`.
-        match rustix::fs::openat2(&from, path, o_path(), Mode::empty(), resolve) {
-            Err(Errno::AGAIN) => {}
-            found => return found,
-        }
-    }
+    retried(|| rustix::fs::openat2(&from, path, o_path(), Mode::empty(), resolve))
 }
 
 /// Opens a path that leads through no symbolic link and over no other mount.

@@ -13,6 +13,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::mounts::clone_of;
 use super::rootfs::o_path;
 use super::{Doing, SetupError};
+use crate::sys::lookup::retried;
 
 /// A detached copy of the volume, or of what is at `sub_path` in it; missing directories are made.
 pub(super) fn open(source: &Path, sub_path: Option<&str>) -> Result<OwnedFd, SetupError> {
@@ -58,13 +59,7 @@ fn make(above: &OwnedFd, name: &str, mode: Mode) -> rustix::io::Result<()> {
 fn look(root: BorrowedFd<'_>, path: &str) -> rustix::io::Result<OwnedFd> {
     let path = if path.is_empty() { "." } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    loop {
-        // The kernel answers EAGAIN when something was renamed during a `..`.
-        match rustix::fs::openat2(root, path, o_path(), Mode::empty(), resolve) {
-            Err(Errno::AGAIN) => {}
-            found => return found,
-        }
-    }
+    retried(|| rustix::fs::openat2(root, path, o_path(), Mode::empty(), resolve))
 }
 
 /// New directories are as open as the volume itself.

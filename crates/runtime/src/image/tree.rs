@@ -15,6 +15,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::sys::lookup::retried;
 use file_tree::delete_at;
 
 const OPAQUE: &str = "trusted.overlay.opaque";
@@ -308,16 +309,13 @@ fn is_whiteout(found: &Stat) -> bool {
 fn beneath(root: &OwnedFd, path: &Path) -> Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-    loop {
-        match rustix::fs::openat2(root, path, DIRECTORY, Mode::empty(), resolve) {
-            // A rename elsewhere on the machine raced with a ".." in a link; the kernel asks for another try.
-            Err(Errno::AGAIN) => {}
-            Err(Errno::XDEV | Errno::LOOP) => {
-                return Err(TreeError::Refused("lies behind a symbolic link that leads out of the layer"));
-            }
-            Err(Errno::NAMETOOLONG) => return Err(TreeError::Refused("has a path that is longer than any can be")),
-            other => return Ok(other?),
+    match retried(|| rustix::fs::openat2(root, path, DIRECTORY, Mode::empty(), resolve)) {
+        Err(Errno::AGAIN) => Err(TreeError::Refused("lies behind links that take too long to follow")),
+        Err(Errno::XDEV | Errno::LOOP) => {
+            Err(TreeError::Refused("lies behind a symbolic link that leads out of the layer"))
         }
+        Err(Errno::NAMETOOLONG) => Err(TreeError::Refused("has a path that is longer than any can be")),
+        other => Ok(other?),
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod descriptors;
 pub(crate) mod devices;
 pub(crate) mod identity;
 pub(crate) mod keys;
+pub(crate) mod lookup;
 pub(crate) mod mount;
 pub(crate) mod process;
 pub(crate) mod program;

@@ -132,6 +132,23 @@ fn volume(machine: &Machine, name: &str) -> std::path::PathBuf {
     path
 }
 
+/// Whoever shares mounts with the node changes the node's own.
+#[test]
+fn volume_shares_its_mounts_with_the_node_for_privileged_containers_alone() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let before = Host::look(&machine);
+        let shared = volume(&machine, "shared");
+        let why = refusal(&machine, &pod, |spec| {
+            spec.mounts = vec![Mount { propagation: Propagation::Bidirectional, ..mount(&shared, "/v") }];
+        })
+        .await;
+        assert!(why.contains("Bidirectional mount propagation is available only to privileged containers"), "{why}");
+        assert_eq!(Host::look(&machine), before);
+        machine
+    });
+}
+
 /// [SE-13] [SE-14] [SE-16] What counts is where a target leads, not how it is written.
 #[test]
 fn volume_whose_target_leads_into_proc_is_refused() {

@@ -1,5 +1,8 @@
 //! The roles and bindings every cluster has: the usual ones for people, and those our own parts need.
 
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
 use api::Status;
 use futures::future::try_join_all;
 use serde_json::{Value, json};
@@ -19,9 +22,7 @@ const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 /// Makes the default roles and bindings. Those that are there get back rules that they lost; what was added stays, except in
 /// roles that gather ([`super::aggregate`]).
 pub(crate) async fn bootstrap(state: &State) -> Result<(), Status> {
-    let mut roles = cluster_roles();
-    roles.extend(controllers().into_iter().map(|(_, name, rules)| (name, rules, None)));
-    let made = roles.into_iter().map(|(name, rules, aggregates)| role(state, name, rules, aggregates));
+    let made = default_roles().map(|(name, rules, aggregates)| role(state, name, rules, aggregates));
     try_join_all(made).await?;
     let bound = bindings().into_iter().map(|(name, subjects)| {
         let binding = json!({
@@ -42,9 +43,22 @@ fn metadata(name: &str) -> Value {
     })
 }
 
+/// Every cluster role that is made at start: those for people, and those of the controllers.
+fn default_roles() -> impl Iterator<Item = (&'static str, Vec<Value>, Option<&'static str>)> {
+    let own = controllers().into_iter().map(|(_, name, rules)| (name, rules, None));
+    cluster_roles().into_iter().chain(own)
+}
+
+/// Whether one of our controllers acts as this service account of `kube-system`.
+pub(crate) fn is_controller(account: &str) -> bool {
+    static ACCOUNTS: LazyLock<BTreeSet<&'static str>> =
+        LazyLock::new(|| controllers().into_iter().map(|(account, ..)| account).collect());
+    ACCOUNTS.contains(account)
+}
+
 /// The rules that the cluster role called `name` has by default; none if it is no default one.
 pub(super) fn default_rules(name: &str) -> Vec<Value> {
-    let named = cluster_roles().into_iter().find(|(own, ..)| *own == name);
+    let named = default_roles().find(|(own, ..)| *own == name);
     named.map(|(_, rules, _)| rules).unwrap_or_default()
 }
 

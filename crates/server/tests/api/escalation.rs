@@ -383,6 +383,10 @@ async fn default_role_counts_as_what_the_next_start_makes_of_it() {
     // An administrator emptied it, and did not say that it is to stay so.
     api.post(&roles, &made).await.expect(201);
     refused(api.ask_as(&eve, Method::POST, &bindings, &binding("up", "ClusterRole", "cluster-admin")).await, NOT_HELD);
+    // The roles of our own controllers come back in the same way.
+    let collector = format!("{roles}/system:controller:generic-garbage-collector");
+    refused(api.patch_as(&eve, &collector, MERGE, &json!({ "rules": [] })).await, NOT_HELD);
+    refused(api.ask_as(&eve, Method::DELETE, &collector, &json!({})).await, NOT_HELD);
     let api = api.restart().await;
     let restored = api.get(&admin).await.expect(200);
     assert_eq!(restored["rules"].as_array().map(Vec::len), Some(2), "{restored}");

@@ -218,6 +218,12 @@ impl Check<'_> {
             } else if sub_path.split('/').any(|part| part == "..") {
                 causes.push(Cause::invalid(field("subPath"), sub_path, "must not contain '..'"));
             }
+            // Whoever shares mounts with the node changes the node's own.
+            if word(mount, "mountPropagation") == "Bidirectional" && container["securityContext"]["privileged"] != true
+            {
+                let text = "Bidirectional mount propagation is available only to privileged containers";
+                causes.push(Cause::forbidden(field("mountPropagation"), text));
+            }
         }
     }
 
