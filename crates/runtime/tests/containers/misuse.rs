@@ -239,7 +239,9 @@ fn a_fork_bomb_meets_its_limit_and_ends_with_its_container() {
         let beside = machine.start(&pod, "beside", "sleep 1000").await;
         let bomb = start(&machine, &pod, |spec| {
             spec.id.name = "bomb".into();
-            spec.command[2] = "bomb() { bomb | bomb & }; bomb; while :; do sleep 0.01; done".into();
+            // The first shell waits without a process of its own: one that is refused to it would end it.
+            spec.command[2] =
+                "mkfifo /gate; exec 3<>/gate; bomb() { bomb | bomb & }; bomb; while :; do read -r _ <&3; done".into();
             spec.resources.pids = Some(30);
         })
         .await;
