@@ -33,7 +33,7 @@ pub const IN_A_STORM: &[Expected] = &[
     JOURNAL_CUT,
     STORE_CUT,
     Expected {
-        text: "a sandbox that nobody remembers is removed",
+        text: "ending an orphan sandbox",
         because: "it was killed after the kernel had made the sandbox and before that was written down",
     },
     Expected {
