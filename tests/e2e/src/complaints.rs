@@ -33,7 +33,7 @@ pub const IN_A_STORM: &[Expected] = &[
     JOURNAL_CUT,
     STORE_CUT,
     Expected {
-        text: "ending an orphan sandbox",
+        text: "a sandbox that nobody remembers is removed",
         because: "it was killed after the kernel had made the sandbox and before that was written down",
     },
     Expected {
