@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use e2e::complaints::AFTER_A_CRASH;
+use e2e::complaints::{AFTER_A_CRASH, STORE_CUT};
 use e2e::pace::Pace;
 use e2e::pods::{PodWatch, SOON, busybox, status};
 use e2e::stage::PATIENCE;
@@ -237,7 +237,7 @@ async fn dies_at(shape: &Shape, call: &str, number: usize) -> Result<bool> {
     if struck {
         shape.check_told(&instance.client().await?, &asked_before).await?;
     }
-    complaints::ensure_none(&instance, AFTER_A_CRASH)?;
+    complaints::ensure_none(&instance, &[AFTER_A_CRASH, &[STORE_CUT]].concat())?;
     last.iter().try_for_each(|last| shape.check_ends(last))?;
     Ok(struck)
 }
