@@ -74,7 +74,7 @@ pub(crate) async fn create(
         // A writer owns what it sent. What the server adds belongs to nobody, so that a later apply without it does
         // not take it away.
         if let Some(manager) = creation.manager {
-            api::track_update(kind, None, &mut object, manager, &kind.api_version(), None, now);
+            api::track_update(kind, None, &mut object, manager, kind.api_version(), None, now);
         }
         admission::before_create(state, kind, creation.namespace, &mut object)?;
         let ranges = policies::fill(state, kind, creation.namespace, &mut object);

@@ -186,7 +186,7 @@ pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Re
         Form::Object | Form::Discovery { .. } if !request.pretty && kind.face.is_none() => {
             let mut head = Vec::with_capacity(128);
             let frame = json!({ "metadata": metadata }).to_string();
-            respond::write_framed(&mut head, &kind.list_kind(), &kind.api_version(), frame.as_bytes());
+            respond::write_framed(&mut head, kind.list_kind(), kind.api_version(), frame.as_bytes());
             head.pop();
             head.extend_from_slice(br#","items":["#);
             return Ok(respond::json(StatusCode::OK, Body::items(head, listed.items, b"]}")));

@@ -82,11 +82,10 @@ async fn apply(
         let cause = Cause::required("fieldManager", "is required for apply patch");
         return Err(Status::invalid_of("PatchOptions", "meta.k8s.io", "", vec![cause]));
     };
-    let api_version = kind.api_version();
     let options = || ApplyOptions {
         manager,
         force: request.query.flag("force"),
-        api_version: &api_version,
+        api_version: kind.api_version(),
         subresource: request.subresource_name(),
         now: Timestamp::now(),
     };

@@ -31,7 +31,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
             Some(&*current.value()),
             &mut new,
             manager,
-            &kind.api_version(),
+            kind.api_version(),
             Some("scale"),
             Timestamp::now(),
         );

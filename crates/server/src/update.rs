@@ -103,10 +103,10 @@ pub(crate) fn track(request: &Request, old: Option<&Value>, new: &mut Value) {
     let (kind, manager, now) = (&request.kind, request.field_manager(), Timestamp::now());
     let subresource = request.subresource_name();
     let Some(mut shown) = kind.to_shown(new) else {
-        return api::track_update(kind, old, new, manager, &kind.api_version(), subresource, now);
+        return api::track_update(kind, old, new, manager, kind.api_version(), subresource, now);
     };
     let old = old.and_then(|old| kind.to_shown(old));
-    api::track_update(kind, old.as_ref(), &mut shown, manager, &kind.api_version(), subresource, now);
+    api::track_update(kind, old.as_ref(), &mut shown, manager, kind.api_version(), subresource, now);
     let entries = shown["metadata"].get_mut("managedFields").map(Value::take);
     let metadata = api::meta::meta_mut(new);
     match entries {

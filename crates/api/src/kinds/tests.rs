@@ -92,7 +92,7 @@ fn registry_refuses_names_that_are_taken_in_the_group() {
     assert_eq!(refused(|names| names.kind = "Widget".into()), Err("Widget".into()));
     assert_eq!(refused(|names| names.kind = "WidgetList".into()), Err("WidgetList".into()));
     assert_eq!(refused(|names| names.group = "other.example.com".into()), Ok(()));
-    assert_eq!(refused(|names| names.group = "apps".into()), Err("apps".into()));
+    assert_eq!(refused(|names| names.group = "coordination.k8s.io".into()), Err("coordination.k8s.io".into()));
     assert_eq!(refused(|names| names.group = "metrics.k8s.io".into()), Err("metrics.k8s.io".into()));
 }
 

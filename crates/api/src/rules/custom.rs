@@ -15,10 +15,7 @@ pub(crate) struct CustomRules {
 impl Rules for CustomRules {
     /// Only the metadata has a typed view.
     fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
-        let mut kept: Map<String, Value> = match object {
-            Value::Object(fields) => fields.clone(),
-            _ => return Err(serde_json::Error::custom("must be an object")),
-        };
+        let mut kept = object.as_object().cloned().ok_or_else(|| serde_json::Error::custom("must be an object"))?;
         let metadata = match kept.remove("metadata") {
             None | Some(Value::Null) => ObjectMeta::default(),
             Some(metadata) => ObjectMeta::deserialize(metadata)?,

@@ -242,7 +242,7 @@ fn an_old_autoscaler_is_a_new_one_with_one_metric() {
     assert_eq!(old.to_shown(&stored).unwrap()["spec"]["targetCPUUtilizationPercentage"], 60);
 }
 
-fn kind_in(group: &str, plural: &str) -> &'static Kind {
+fn kind_in(group: &str, plural: &str) -> &'static std::sync::Arc<Kind> {
     crate::built_in(group, "v1", plural).unwrap()
 }
 
