@@ -156,7 +156,7 @@ fn until_stopped(
 }
 
 fn find(state: &State, request: &Request) -> Result<Arc<Object>, Status> {
-    state.store.get(&request.key()).ok_or_else(|| Status::not_found(request.kind, &request.name))
+    state.store.get(&request.key()).ok_or_else(|| Status::not_found(&request.kind, &request.name))
 }
 
 fn word(value: &Value) -> &str {
