@@ -3,6 +3,7 @@
 mod config;
 mod control;
 mod control_plane;
+mod data_dir;
 mod dbus;
 mod down;
 mod endpoint;

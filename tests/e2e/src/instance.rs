@@ -93,8 +93,15 @@ impl Instance {
     /// The same, on a file system of its own in memory, which is no larger than this.
     pub async fn start_on_small_disk(mebibytes: u64, options: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
-        let disk = Disk::mount(dir.path(), mebibytes)?;
+        let disk = Disk::mount(dir.path(), mebibytes, 0o700)?;
         Self::start_in(dir, options, Some(disk), None, None).await
+    }
+
+    /// The same, on a file system that was just made and mounted: its root is open to all.
+    pub async fn start_on_open_disk(mebibytes: u64) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
+        let disk = Disk::mount(dir.path(), mebibytes, 0o755)?;
+        Self::start_in(dir, &[], Some(disk), None, None).await
     }
 
     async fn start_in(
@@ -364,8 +371,8 @@ struct Disk {
 }
 
 impl Disk {
-    fn mount(path: &Path, mebibytes: u64) -> Result<Self> {
-        let options = std::ffi::CString::new(format!("size={mebibytes}m,mode=700"))?;
+    fn mount(path: &Path, mebibytes: u64, mode: u32) -> Result<Self> {
+        let options = std::ffi::CString::new(format!("size={mebibytes}m,mode={mode:o}"))?;
         let flags = rustix::mount::MountFlags::empty();
         rustix::mount::mount("adieu-e2e", path, "tmpfs", flags, options.as_c_str())?;
         Ok(Self { path: path.to_owned() })
