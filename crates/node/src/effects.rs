@@ -694,6 +694,7 @@ impl<R: Runtime> PodContext<R> {
             Ok(()) => {}
             // There is nobody left to kill; whoever reaps tells how it ended.
             Err(RuntimeError::NoSandbox { .. } | RuntimeError::NoContainer { .. }) => {}
+            Err(_) if flaws::has(Flaw::DropsKillFailure) => {}
             Err(error) => {
                 let message = error_chain(&error);
                 warn!(error = message, %instance, "a container could not be killed");
