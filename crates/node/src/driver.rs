@@ -241,7 +241,7 @@ impl<R: Runtime> Driver<R> {
             Told::Grant(grant) => self.manifest.keep(grant.pod.clone(), Some(grant), &self.record.get()),
             Told::NotGranted { pod, pending } => self.not_granted(&pod, pending),
             Told::Fact { fact, known } => {
-                self.record.learn(fact);
+                self.record.learn(*fact);
                 self.release_held();
                 if let Some(known) = known {
                     // Whoever asked may have been ended.
@@ -253,7 +253,7 @@ impl<R: Runtime> Driver<R> {
             }
             Told::Answer { fact, input, .. } => {
                 if let Some(fact) = fact {
-                    self.record.learn(fact);
+                    self.record.learn(*fact);
                 }
                 self.pending.push_back(input);
             }

@@ -44,7 +44,7 @@ pub enum Told {
     /// Something for the record alone.
     Fact {
         /// What.
-        fact: PodFact,
+        fact: Box<PodFact>,
         /// Who wants the record with it.
         known: Option<oneshot::Sender<Arc<PodRecord>>>,
     },
@@ -53,7 +53,7 @@ pub enum Told {
         /// The life of the driver that asked for it.
         life: u32,
         /// What the record learns of it.
-        fact: Option<PodFact>,
+        fact: Option<Box<PodFact>>,
         /// What the rules are told.
         input: Input,
     },
@@ -103,7 +103,7 @@ impl Answers {
 
     /// Answers, with what the record learns of it.
     pub async fn send_with(&self, fact: PodFact, input: Input) {
-        let _ = self.inbox.send(Told::Answer { life: self.life, fact: Some(fact), input }).await;
+        let _ = self.inbox.send(Told::Answer { life: self.life, fact: Some(Box::new(fact)), input }).await;
     }
 
     /// Tells something that is true whoever asked.
@@ -113,13 +113,13 @@ impl Answers {
 
     /// Has the record learn something.
     pub async fn learn(&self, fact: PodFact) {
-        let _ = self.inbox.send(Told::Fact { fact, known: None }).await;
+        let _ = self.inbox.send(Told::Fact { fact: Box::new(fact), known: None }).await;
     }
 
     /// Has the record learn something; resolves to the record with it. `None` if the driver is gone.
     pub async fn learned(&self, fact: PodFact) -> Option<Arc<PodRecord>> {
         let (known, record) = oneshot::channel();
-        self.inbox.send(Told::Fact { fact, known: Some(known) }).await.ok()?;
+        self.inbox.send(Told::Fact { fact: Box::new(fact), known: Some(known) }).await.ok()?;
         record.await.ok()
     }
 }

@@ -78,7 +78,8 @@ impl<R: Runtime> Pods<R> {
             Admission::Begin => self.begin_static(pod),
             Admission::Wait if flaws::has(Flaw::StaticsAtOnce) => self.begin_static(pod),
             Admission::Wait => debug!(uid, "a static pod waits until its predecessor is gone"),
-            Admission::Never => {}
+            // It had its turn, and was not taken on when the node was about to go down.
+            Admission::Never => self.begin_static(pod),
         }
     }
 
