@@ -545,7 +545,10 @@ async fn answer_to_a_former_life_of_a_driver_is_dropped_after_the_report() {
     stage.tell(Input::Begin).await;
     stage.runtime.was_asked("start app.0", 1).await;
     let runs = |record: &PodRecord| {
-        record.container("app").is_some_and(|app| matches!(app.state, lifecycle::ContainerState::Running { .. }))
+        let is_first = |app: &lifecycle::ContainerStatus| app.attempt == 0 && app.last.is_none();
+        let is_running =
+            |app: &lifecycle::ContainerStatus| matches!(app.state, lifecycle::ContainerState::Running { .. });
+        record.container("app").is_some_and(|app| is_first(app) && is_running(app))
     };
     stage.record.wait_until(runs).await;
     stage.tell(Input::GenerationSeen { generation: 7 }).await;
