@@ -14,6 +14,7 @@ use lifecycle::{
     ContainerName, Delivery, Effect, Event, EventKind, Hook, HookKind, HookOutcome, Input, Instance, KillOutcome,
     Moment, PodWorker, Signal, Wall,
 };
+use reading::hook_of;
 use runtime_api::{DurableHooks as _, Image, PodUid, Runtime, RuntimeError, SandboxSpec, Started};
 use supervision::Panic;
 use timeline::{Appended, Clock};
@@ -38,7 +39,6 @@ use crate::sysctls::AllowedSysctls;
 use crate::traffic::{Traffic, TrafficReporter, TrafficRequest};
 use crate::translate::container::{ConfigError, Lookups, RunFacts, container_spec};
 use crate::translate::non_root::may_run_as;
-use crate::translate::pod_spec::hook_of;
 use crate::translate::resize::amounts;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
 use crate::translate::{find_container, find_ephemeral, unmet};

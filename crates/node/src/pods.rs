@@ -16,10 +16,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use api::pod;
 use client::WatchUpdate;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use lifecycle::{DeleteSighting, Event, Input, PodPhase, PodWorker, Succession};
+use lifecycle::{DeleteSighting, Event, Input, PodWorker, Succession};
+use reading::{pod_spec, seconds, spec_changes};
 use runtime_api::{PodUid, Runtime, RuntimeEvent};
 use timeline::{Journal, JournalError, Record};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -36,9 +38,8 @@ use crate::flaws::{self, Flaw};
 use crate::node_resources::{self, NodeResources};
 use crate::pressure::Eviction;
 use crate::publisher::{Flush, SharedFacts};
-use crate::statics::{ManifestPods, is_mirror, is_static};
+use crate::statics::ManifestPods;
 use crate::termination_message::termination_message;
-use crate::translate::pod_spec::{pod_spec, seconds, spec_changes};
 use crate::translate::report::{api_exit, hook_kind, hook_outcome};
 use crate::translate::status::Facts;
 
@@ -242,7 +243,7 @@ impl<R: Runtime> Pods<R> {
     }
 
     async fn try_again(&mut self, pod: Pod) {
-        if is_static(&pod) {
+        if pod::is_static(&pod) {
             return self.begin_static(pod).await;
         }
         // What has been seen of it meanwhile is newer.
@@ -333,7 +334,7 @@ impl<R: Runtime> Pods<R> {
     async fn see(&mut self, update: WatchUpdate<Pod>) {
         match update {
             WatchUpdate::Listed(pods) => {
-                let (mirrors, pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(is_mirror);
+                let (mirrors, pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(pod::is_mirror);
                 self.mirrors_listed(mirrors);
                 let listed: BTreeSet<String> = pods.iter().filter_map(|p| p.metadata.uid.clone()).collect();
                 self.finished.retain(|uid| listed.contains(uid));
@@ -355,7 +356,7 @@ impl<R: Runtime> Pods<R> {
                     self.changed_or_later(pod, false).await;
                 }
             }
-            WatchUpdate::Changed(pod) if is_mirror(&pod) => self.mirror_changed(pod),
+            WatchUpdate::Changed(pod) if pod::is_mirror(&pod) => self.mirror_changed(pod),
             WatchUpdate::Changed(pod) => self.changed_or_later(pod, true).await,
             WatchUpdate::Removed(pod) => {
                 self.name_freed(&pod);
@@ -391,21 +392,21 @@ impl<R: Runtime> Pods<R> {
         let Some(pod) = self.orphans.unless_waiting(&uid, pod) else { return };
         if !self.drivers.contains_key(&uid) {
             // A pod that is over is nobody's concern, unless it waits for the node to let it go.
-            let over = is_terminal(&pod) && pod.metadata.deletion_timestamp.is_none();
+            let over = pod::is_terminal(&pod) && !pod::is_terminating(&pod);
             if over || self.mode == Mode::Closed || !self.adopt(&uid, &pod).await {
                 return;
             }
         }
         // A pod that is already leaving when it is first seen never begins.
-        if pod.metadata.deletion_timestamp.is_none() {
+        if !pod::is_terminating(&pod) {
             self.admit(&uid, &pod).await;
         }
         let Some(handle) = self.drivers.get_mut(&uid) else { return };
         let deletion = pod.metadata.deletion_timestamp.as_ref().map(|time| time.0);
         let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
         // Our own word comes back as well; what the worker already says of itself is no news to it.
-        let ours = matches!(handle.entry.progress.borrow().status.phase, PodPhase::Succeeded | PodPhase::Failed);
-        if is_terminal(&pod) && !ours {
+        let ours = handle.entry.progress.borrow().status.phase.is_terminal();
+        if pod::is_terminal(&pod) && !ours {
             let succeeded = has_succeeded(&pod);
             let _ = handle.inbox.send(Input::TerminalPhaseSeen { succeeded }).await;
         }
@@ -561,16 +562,11 @@ fn revision(pod: &Pod) -> u64 {
     pod.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(u64::MAX)
 }
 
-fn is_terminal(pod: &Pod) -> bool {
-    matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"))
-}
-
 fn has_succeeded(pod: &Pod) -> bool {
     pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Succeeded")
 }
 
 /// Whether somebody said that the pod is not ready because they had not heard of us. They hear of us as soon as we see that.
 fn is_denied(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|it| it.type_ == "Ready" && it.reason.as_deref() == Some("NodeNotReady"))
+    pod::condition(pod, "Ready").is_some_and(|condition| condition.reason == "NodeNotReady")
 }

@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use api::pod;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
@@ -17,9 +18,9 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::flaws::{self, Flaw};
-use crate::statics::{self, mirror};
+use crate::statics::mirror;
 use crate::translate::resize;
-use crate::translate::status::{Facts, api_status, is_over};
+use crate::translate::status::{Facts, api_status};
 
 /// What the node knows of one pod beside its worker, shared by its driver and its publisher.
 pub type SharedFacts = Arc<Mutex<Facts>>;
@@ -283,7 +284,7 @@ const CONFLICTS_MOST: u32 = 5;
 impl Writer {
     fn new(client: kube::Client, node: String, facts: SharedFacts, written: SharedWritten, clock: Clock) -> Self {
         let pod = crate::effects::lock(&facts).pod.clone();
-        let is_static = statics::is_static(&pod);
+        let is_static = pod::is_static(&pod);
         let meta = pod.metadata;
         let api = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
         let (name, uid) = (meta.name.unwrap_or_default(), meta.uid.unwrap_or_default());
@@ -364,7 +365,7 @@ impl Writer {
     /// The version that the object must still have for a pod to be called over; others may call it so as well, and the
     /// first word stands (node-termination 6.1).
     fn guard(&self, new: &ApiStatus) -> Option<String> {
-        let is_over = |status: &ApiStatus| status.phase.as_deref().is_some_and(is_over);
+        let is_over = |status: &ApiStatus| status.phase.as_deref().is_some_and(pod::is_terminal_phase);
         let says_it_first = is_over(new) && !self.last.as_ref().is_some_and(is_over) && !self.is_static;
         if !says_it_first {
             return None;

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use futures::future::pending;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{ContainerName, DeleteSighting, Exit, Instance, KillCause};
+use reading::pod_spec;
 use runtime_api::image::{Keyring, Origin, Prune, Pulled, Removed};
 use runtime_api::{
     ContainerId, ContainerReport, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage, Containers, Delivery,
@@ -30,7 +31,6 @@ use crate::node::NodeConfig;
 use crate::pressure::{EvictionConfig, ImageCollection};
 use crate::services::Services;
 use crate::sysctls::AllowedSysctls;
-use crate::translate::pod_spec::pod_spec;
 use crate::translate::status::Facts;
 use crate::volumes::Watches;
 

@@ -7,7 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use lifecycle::{ContainerState, ContainerStatus, Event, Input, KillCause, PodPhase};
+use api::pod;
+use lifecycle::{ContainerState, ContainerStatus, Event, Input, KillCause};
 use runtime_api::Runtime;
 use tokio::task::JoinSet;
 use tracing::{debug, info};
@@ -15,7 +16,7 @@ use tracing::{debug, info};
 use super::placement::Placed;
 use super::{Handle, Mode, Pods};
 use crate::effects::lock;
-use crate::node_resources::{self, NodeResources, PreemptionCandidate, QosClass, ResourceShortage};
+use crate::node_resources::{self, NodeResources, PreemptionCandidate, ResourceShortage};
 
 /// The pods that wait for resources.
 pub(super) struct AdmissionQueue {
@@ -166,7 +167,7 @@ impl<R: Runtime> Pods<R> {
             }
             staying = staying.plus(handle.asks);
             if handle.importance < own.importance {
-                let qos_class = QosClass::of(&lock(&handle.entry.facts).pod);
+                let qos_class = pod::qos_class(&lock(&handle.entry.facts).pod);
                 candidates.push(PreemptionCandidate { uid: other.clone(), qos_class, asks: handle.asks });
             }
         }
@@ -236,7 +237,6 @@ impl crate::driver::Progress {
     pub(super) fn has_freed_resources(&self) -> bool {
         // A phase that somebody else has written says nothing of what still runs.
         let runs = |container: &ContainerStatus| matches!(container.state, ContainerState::Running { .. });
-        let is_over = matches!(self.status.phase, PodPhase::Succeeded | PodPhase::Failed);
-        self.at_rest || (is_over && !self.status.containers.iter().any(runs))
+        self.at_rest || (self.status.phase.is_terminal() && !self.status.containers.iter().any(runs))
     }
 }

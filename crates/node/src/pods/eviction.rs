@@ -1,7 +1,9 @@
 //! Pods that have to go, or may not come, because the node is short of something.
 
+use api::pod::{self, QosClass, Taint};
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Input, KillOutcome, Pressure};
+use reading::seconds;
 use runtime_api::Runtime;
 use tracing::info;
 
@@ -9,7 +11,6 @@ use super::Pods;
 use crate::effects::lock;
 use crate::pressure::Eviction;
 use crate::sysctls::FORBIDDEN;
-use crate::translate::pod_spec::seconds;
 
 impl<R: Runtime> Pods<R> {
     /// Lets a pod go, and whoever asked know when it has.
@@ -44,17 +45,12 @@ impl<R: Runtime> Pods<R> {
             return;
         }
         let health = self.tools.health.get();
-        let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
-        if !Pressure::may_evict(false, priority) {
+        if !Pressure::may_evict(pod::is_static(pod), pod::priority(pod)) {
             return;
         }
-        // Who asked for memory may have what it asked for; of the rest there is nothing to be promised.
-        let best_effort = pod.status.as_ref().and_then(|status| status.qos_class.as_deref()) == Some("BestEffort");
-        let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
-        let bears = |key: &str| tolerations.clone().any(|it| it.key.as_deref().is_none_or(|said| said == key));
         let conditions = [
             ("DiskPressure", health.disk_pressure),
-            ("MemoryPressure", health.memory_pressure && best_effort && !bears("node.kubernetes.io/memory-pressure")),
+            ("MemoryPressure", health.memory_pressure && !bears_memory_pressure(pod)),
             ("PIDPressure", health.pid_pressure),
         ];
         let named: Vec<&str> = conditions.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name).collect();
@@ -65,5 +61,38 @@ impl<R: Runtime> Pods<R> {
         handle.begun = true;
         let message = format!("The node had condition: [{}]. ", named.join(" "));
         let _ = handle.inbox.send(Input::Rejected { reason: "Evicted".to_owned(), message }).await;
+    }
+}
+
+/// Whether a pod may begin while memory is short. Who asked for memory may have what it asked for; of the rest there is nothing to be
+/// promised.
+fn bears_memory_pressure(pod: &Pod) -> bool {
+    let taint = Taint { key: "node.kubernetes.io/memory-pressure", value: "", effect: "NoSchedule" };
+    pod::qos_class(pod) != QosClass::BestEffort || pod::tolerates(pod, taint)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn memory_pressure_is_borne_by_requests_or_by_a_toleration_of_its_taint() {
+        let bears = |tolerations: serde_json::Value, memory: &str| {
+            let resources = json!({ "requests": { "memory": memory } });
+            let spec = json!({ "containers": [{ "name": "app", "resources": resources }], "tolerations": tolerations });
+            let pod: Pod = serde_json::from_value(json!({ "metadata": {}, "spec": spec })).expect("a pod");
+            bears_memory_pressure(&pod)
+        };
+        let key = "node.kubernetes.io/memory-pressure";
+        assert!(bears(json!([]), "1Gi"));
+        assert!(!bears(json!([]), "0"));
+        assert!(bears(json!([{ "key": key, "operator": "Exists" }]), "0"));
+        assert!(bears(json!([{ "key": key, "operator": "Exists", "effect": "NoSchedule" }]), "0"));
+        assert!(bears(json!([{ "operator": "Exists" }]), "0"));
+        assert!(!bears(json!([{ "key": key, "operator": "Exists", "effect": "NoExecute" }]), "0"), "another effect");
+        assert!(!bears(json!([{ "key": key, "operator": "Equal", "value": "x" }]), "0"), "another value");
+        assert!(!bears(json!([{ "operator": "Exists", "effect": "NoExecute" }]), "0"), "every key, another effect");
     }
 }

@@ -17,7 +17,6 @@ use super::Pods;
 use crate::driver::PodJournal;
 use crate::effects::{error_chain, instance};
 use crate::flaws::{self, Flaw};
-use crate::statics;
 use crate::termination_message::termination_message;
 use crate::translate::report::runtime_report;
 use crate::translate::status::Facts;
@@ -111,7 +110,7 @@ impl<R: Runtime> Pods<R> {
         info!(uid, pod = life.name, steps = life.steps.len(), "pod recovered from the journal");
         let had_begun = worker.has_begun();
         let begun = orphan || had_begun;
-        let is_static = statics::is_static(&facts.pod);
+        let is_static = api::pod::is_static(&facts.pod);
         let report = Input::AgentRestarted { report: report.map(runtime_report).unwrap_or_default() };
         let mut first: Vec<Input> = was.map(|was| Input::Rebooted { was }).into_iter().collect();
         let kill = orphan.then_some(Input::KillRequested { cause: KillCause::Orphaned, grace: None });

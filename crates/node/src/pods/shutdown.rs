@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use api::pod;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Preconditions};
 use lifecycle::shutdown::REJECTION;
 use lifecycle::{EventKind, Input, KillCause, LeavingPod, PriorityBudget, Shutdown, ShutdownBudgets, ShutdownStep};
+use reading::seconds;
 use runtime_api::Runtime;
 use timeline::Clock;
 use tokio::sync::{mpsc, oneshot};
@@ -17,7 +19,6 @@ use super::{Mode, PodEntry, Pods};
 use crate::effects::lock;
 use crate::flaws::{self, Flaw};
 use crate::publisher::Flush;
-use crate::translate::pod_spec::seconds;
 
 /// Kept for storing the last statuses.
 pub const FLUSH: Duration = Duration::from_secs(5);
@@ -284,12 +285,11 @@ fn leaver(uid: &str, pod: &Pod) -> LeavingPod {
     let owners = pod.metadata.owner_references.iter().flatten();
     LeavingPod {
         uid: uid.to_owned(),
-        priority: spec.and_then(|spec| spec.priority).filter(|_| !flaws::has(Flaw::IgnoresPriority)).unwrap_or(0),
+        priority: if flaws::has(Flaw::IgnoresPriority) { 0 } else { pod::priority(pod) },
         grace: seconds(spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30)),
         // Who is already being deleted is not deleted anew: that would count from the first request, and cut short what a
         // shutdown grants.
-        controlled: owners.into_iter().any(|owner| owner.controller == Some(true))
-            && pod.metadata.deletion_timestamp.is_none(),
+        controlled: owners.into_iter().any(|owner| owner.controller == Some(true)) && !pod::is_terminating(pod),
     }
 }
 

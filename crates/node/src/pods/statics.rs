@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Admission, Input, KillCause, Source};
+use reading::spec_changes;
 use runtime_api::Runtime;
 use timeline::Life;
 use tracing::{debug, info, warn};
@@ -15,8 +16,7 @@ use super::{Mode, Pods};
 use crate::effects::lock;
 use crate::flaws::{self, Flaw};
 use crate::node_resources::NodeResources;
-use crate::statics::{ManifestPods, full_name, is_static, mirror};
-use crate::translate::pod_spec::spec_changes;
+use crate::statics::{ManifestPods, full_name, mirror};
 
 impl<R: Runtime> Pods<R> {
     /// The static pods that have drivers, as they were last kept.
@@ -221,5 +221,5 @@ impl<R: Runtime> Pods<R> {
 
 /// The name that a pod's successors wait for, if it comes from a file.
 pub(super) fn line_of(pod: &Pod) -> Option<String> {
-    is_static(pod).then(|| full_name(pod))
+    api::pod::is_static(pod).then(|| full_name(pod))
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::pod;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::eviction::offender_message;
@@ -21,7 +22,6 @@ use super::signals;
 use super::threshold::{EvictionConfig, Reading, Signal, Threshold, bytes};
 use crate::effects::{Tools, error_chain, lock};
 use crate::pods::{Directory, PodEntry};
-use crate::statics::is_static;
 
 /// How often the machine is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -215,8 +215,8 @@ impl<R: Runtime> Monitor<R> {
         let mut candidates = Vec::new();
         for entry in entries.into_iter().filter(|entry| !entry.progress.borrow().at_rest) {
             let pod = lock(&entry.facts).pod.clone();
-            let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
-            if !Pressure::may_evict(is_static(&pod), priority) {
+            let priority = pod::priority(&pod);
+            if !Pressure::may_evict(pod::is_static(&pod), priority) {
                 continue;
             }
             let usage = self.tools.runtime.usage(&entry.uid).await.unwrap_or_else(|error| {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::pod;
 use k8s_openapi::api::core::v1::{
     ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
     ContainerStatus as ApiContainer, HostIP, Pod, PodCondition, PodIP, PodStatus as ApiStatus, ResourceRequirements,
@@ -16,7 +17,6 @@ use runtime_api::{ContainerId, Image, PodUid, Resources};
 use super::resize::Resize;
 use super::{api_time, find_container};
 use crate::images::name_the_image;
-use crate::statics::is_static;
 
 /// What the node knows of a pod beside the rules: addresses, images, last words.
 #[derive(Clone, Debug, Default)]
@@ -115,7 +115,9 @@ pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>,
     };
     let (ephemeral, main): (Vec<_>, Vec<_>) = main.into_iter().partition(|c| c.role == Role::Ephemeral);
     // A phase that is over stays what it is, whoever wrote it. A mirror is not the pod: its pod may run anew.
-    let over = before.and_then(|b| b.phase.as_deref()).filter(|phase| is_over(phase) && !is_static(&facts.pod));
+    let over = before
+        .and_then(|b| b.phase.as_deref())
+        .filter(|phase| pod::is_terminal_phase(phase) && !pod::is_static(&facts.pod));
     let (ours, told) = (phase(status.phase), over.unwrap_or(phase(status.phase)));
     // Reason and message belong to a phase: while it stays, whoever wrote it, so do they.
     let stored = before.filter(|b| b.phase.as_deref() == Some(told));
@@ -144,11 +146,6 @@ pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>,
         qos_class: facts.pod.status.as_ref().and_then(|s| s.qos_class.clone()),
         ..ApiStatus::default()
     }
-}
-
-/// Whether a pod in this phase never leaves it.
-pub fn is_over(phase: &str) -> bool {
-    matches!(phase, "Succeeded" | "Failed")
 }
 
 fn phase(phase: PodPhase) -> &'static str {
