@@ -16,7 +16,7 @@ use lifecycle::{
 };
 use reading::hook_of;
 use runtime_api::{DurableHooks as _, Image, PodUid, Runtime, RuntimeError, SandboxSpec, Started};
-use supervision::Panic;
+use supervision::{Panic, error_chain};
 use timeline::{Appended, Clock};
 use tokio::sync::{Mutex, Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -770,18 +770,6 @@ impl From<(&'static str, String)> for NotStarted {
     fn from((reason, message): (&'static str, String)) -> Self {
         Self::Refused(reason, message)
     }
-}
-
-/// The whole chain of an error in one line, for people.
-pub fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// Facts are replaced whole, so a panic elsewhere cannot leave them half-written.

@@ -12,6 +12,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use lifecycle::{Input, PodStatus};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use supervision::BackoffPolicy;
 use timeline::Clock;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -67,8 +68,7 @@ impl std::fmt::Debug for DesiredStatus {
 const REPAIR: Duration = Duration::from_secs(1);
 /// What nobody waits for is stored with the next news, if that comes within this time.
 const COMPANY: Duration = Duration::from_millis(100);
-const RETRY_LEAST: Duration = Duration::from_millis(200);
-const RETRY_MOST: Duration = Duration::from_secs(5);
+const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(5));
 
 impl Publisher {
     /// A publisher and the work of its task, which ends with the handle. `node` owns the mirrors of static pods.
@@ -179,7 +179,7 @@ async fn run(
         wanted.mark_changed();
         writer.last = None;
     }
-    let mut retry = RETRY_LEAST;
+    let mut failures = 1_u32;
     let mut repair_at = Instant::now();
     loop {
         let is_due = done.overwritten != wanted.borrow().overwritten;
@@ -211,13 +211,13 @@ async fn run(
                 Err(error) => {
                     warn!(%error, pod = writer.name, "cannot store a pod's status; trying again");
                     tokio::select! {
-                        () = tokio::time::sleep(retry) => retry = (retry * 2).min(RETRY_MOST),
+                        () = tokio::time::sleep(RETRY.pause(failures)) => failures = failures.saturating_add(1),
                         changed = wanted.changed() => if changed.is_err() { return },
                     }
                     continue;
                 }
             }
-            retry = RETRY_LEAST;
+            failures = 1;
             if want.deletes > done.deletes {
                 done.deletes = want.deletes;
                 let answer = match supervision::catch("publisher", writer.delete()).await {

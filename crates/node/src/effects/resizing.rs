@@ -6,9 +6,10 @@
 use lifecycle::{Event, Input, Instance, SpecChange};
 use runtime_api::{Resources, Runtime, RuntimeError};
 use std::time::Duration;
+use supervision::error_chain;
 use tracing::{info, warn};
 
-use super::{PodContext, container_id, error_chain, lock};
+use super::{PodContext, container_id, lock};
 use crate::publisher::Flush;
 use crate::translate::resize::{OutdatedRun, enough_for_both, message};
 

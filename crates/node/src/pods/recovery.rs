@@ -10,12 +10,13 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lifecycle::{ContainerSpec, Input, KillCause, Moment, PodSpec, Role};
 use runtime_api::{PodReport, PodUid, Runtime, SandboxSpec};
+use supervision::error_chain;
 use timeline::{Life, Record};
 use tracing::{info, warn};
 
 use super::Pods;
 use crate::driver::PodJournal;
-use crate::effects::{error_chain, instance};
+use crate::effects::instance;
 use crate::flaws::{self, Flaw};
 use crate::termination_message::termination_message;
 use crate::translate::report::runtime_report;

@@ -15,12 +15,13 @@ use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use lifecycle::Pressure;
 use runtime_api::{ContainerStored, Runtime};
+use supervision::error_chain;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::monitor::Eviction;
-use crate::effects::{Tools, error_chain, lock};
+use crate::effects::{Tools, lock};
 use crate::pods::{Directory, PodEntry};
 
 const EPHEMERAL: &str = "ephemeral-storage";

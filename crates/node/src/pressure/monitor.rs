@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use lifecycle::eviction::offender_message;
 use lifecycle::{EventKind, KillOutcome, Moment, Pressure};
 use runtime_api::{ContainerUsage, Runtime};
+use supervision::error_chain;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
@@ -20,7 +21,7 @@ use super::psi::MemoryPressureTrigger;
 use super::rank::{Candidate, choose};
 use super::signals;
 use super::threshold::{EvictionConfig, Reading, Signal, Threshold, bytes};
-use crate::effects::{Tools, error_chain, lock};
+use crate::effects::{Tools, lock};
 use crate::pods::{Directory, PodEntry};
 
 /// How often the machine is looked at.

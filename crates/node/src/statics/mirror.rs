@@ -7,13 +7,13 @@ use api::pod::{self, MIRROR_ANNOTATION, View as _};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use supervision::BackoffPolicy;
 use tracing::{debug, warn};
 
 use super::HASH;
 
 /// How long to wait before a mirror that could not be removed is tried again, at first and at most.
-const RETRY_LEAST: Duration = Duration::from_millis(200);
-const RETRY_MOST: Duration = Duration::from_secs(5);
+const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// How long the name stays free after somebody removed the mirror. Whoever waits for it to go looks for its name, and must
 /// see that nobody has it before the next one does.
@@ -55,11 +55,10 @@ pub async fn remove(client: kube::Client, mirror: Pod) {
     let meta = mirror.metadata;
     let name = meta.name.unwrap_or_default();
     let api: Api<Pod> = Api::namespaced(client, meta.namespace.as_deref().unwrap_or_default());
-    let mut retry = RETRY_LEAST;
+    let mut retries = RETRY.start();
     while let Err(error) = delete(&api, &name, meta.uid.clone()).await {
         warn!(%error, pod = name, "a mirror pod cannot be removed; trying again");
-        tokio::time::sleep(retry).await;
-        retry = (retry * 2).min(RETRY_MOST);
+        tokio::time::sleep(retries.after_failure()).await;
     }
 }
 
