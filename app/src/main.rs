@@ -3,6 +3,7 @@
 mod config;
 mod control;
 mod control_plane;
+mod data_dir;
 mod dbus;
 mod down;
 mod endpoint;
@@ -29,11 +30,19 @@ use cli::plan::{Misuse, Outcome, Paint, PlanArgs};
 use cli::{Cli, Command, Screen};
 
 fn main() -> ExitCode {
-    // The shim is this same binary. It must stay small and single-threaded, so it comes before everything else.
-    if let Some(code) = runtime::shim::run_if_asked() {
+    // The shim, and who unpacks layers, are this same binary. They must stay small and single-threaded, so they come before
+    // everything else.
+    if let Some(code) = runtime::run_if_asked() {
         return code;
     }
+    logging::log_panics();
     supervision::count_panics();
+    let code = run();
+    logging::flush(logging::LAST_LINES);
+    code
+}
+
+fn run() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Server(args) => server_command::run(&args).map(|()| ExitCode::SUCCESS),
@@ -48,10 +57,14 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("adieu: {error:#}");
+            complain(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+fn complain(error: &anyhow::Error) {
+    logging::stderr().say(format!("adieu: {error:#}\n").as_bytes());
 }
 
 /// Colours are for terminals, unless whoever sits there says `NO_COLOR`.
@@ -66,7 +79,7 @@ fn plan(args: &PlanArgs) -> Result<ExitCode> {
         Ok(Outcome::Refused) => Ok(ExitCode::from(3)),
         // As of any other mistake in the command line.
         Err(error) if error.is::<Misuse>() => {
-            eprintln!("adieu: {error:#}");
+            complain(&error);
             Ok(ExitCode::from(2))
         }
         Err(error) => Err(error),

@@ -25,7 +25,7 @@ impl<R: Runtime> PodContext<R> {
         let mut leaving = self.leaving.subscribe();
         loop {
             // One that was deleted under an earlier agent is not known to leave yet.
-            if *leaving.borrow() || api::pod::is_terminating(&lock(&self.facts).pod) {
+            if *leaving.borrow() || api::pod::is_terminating(&*lock(&self.facts).pod) {
                 return;
             }
             let is_done = self.give_resources(&flush).await;

@@ -73,7 +73,7 @@ impl<R: Runtime> StorageLimits<R> {
             }
             let (limits, may_go) = {
                 let pod = &lock(&entry.facts).pod;
-                (Limits::of(pod), Pressure::may_evict(pod::is_static(pod), pod::priority(pod)))
+                (Limits::of(pod), Pressure::may_evict(pod::is_static(&**pod), pod::priority(&**pod)))
             };
             if !may_go || limits.is_empty() {
                 continue;

@@ -216,8 +216,8 @@ impl<R: Runtime> Monitor<R> {
         let mut candidates = Vec::new();
         for entry in entries.into_iter().filter(|entry| !entry.progress.borrow().at_rest) {
             let pod = lock(&entry.facts).pod.clone();
-            let priority = pod::priority(&pod);
-            if !Pressure::may_evict(pod::is_static(&pod), priority) {
+            let priority = pod::priority(&*pod);
+            if !Pressure::may_evict(pod::is_static(&*pod), priority) {
                 continue;
             }
             let usage = self.tools.runtime.usage(&entry.uid).await.unwrap_or_else(|error| {

@@ -1,6 +1,7 @@
 //! What the rules say of a pod, in the API's words.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use api::pod;
 use k8s_openapi::api::core::v1::{
@@ -22,7 +23,7 @@ use crate::images::name_the_image;
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The newest API object seen, the source of names, generation and foreign conditions.
-    pub pod: Pod,
+    pub pod: Arc<Pod>,
     /// The pod's address, kept after the sandbox is gone.
     pub pod_ip: Option<String>,
     /// The node's address.
@@ -117,7 +118,7 @@ pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>,
     // A phase that is over stays what it is, whoever wrote it. A mirror is not the pod: its pod may run anew.
     let over = before
         .and_then(|b| b.phase.as_deref())
-        .filter(|phase| pod::is_terminal_phase(phase) && !pod::is_static(&facts.pod));
+        .filter(|phase| pod::is_terminal_phase(phase) && !pod::is_static(&*facts.pod));
     let (ours, told) = (phase(status.phase), over.unwrap_or(phase(status.phase)));
     // Reason and message belong to a phase: while it stays, whoever wrote it, so do they.
     let stored = before.filter(|b| b.phase.as_deref() == Some(told));
@@ -392,7 +393,7 @@ mod tests {
     fn facts() -> Facts {
         let app = Container { name: "app".into(), ..Container::default() };
         let spec = Some(ApiSpec { containers: vec![app], ..ApiSpec::default() });
-        Facts { pod: Pod { spec, ..Pod::default() }, ..Facts::default() }
+        Facts { pod: Arc::new(Pod { spec, ..Pod::default() }), ..Facts::default() }
     }
 
     /// A pod whose only container runs, and was told these things.
@@ -478,7 +479,7 @@ mod tests {
     #[test]
     fn a_container_shows_the_image_that_it_was_made_from() {
         let asks_for = |facts: &mut Facts, image: &str| {
-            facts.pod.spec.as_mut().expect("it has one").containers[0].image = Some(image.into());
+            Arc::make_mut(&mut facts.pod).spec.as_mut().expect("it has one").containers[0].image = Some(image.into());
         };
         let app = Instance { name: ContainerName("app".into()), attempt: 0 };
         let mut facts = facts();
@@ -546,7 +547,7 @@ mod tests {
     fn a_resize_is_told_until_it_is_done() {
         let asks_for = |facts: &mut Facts, cpu: &str| {
             let requests = Some(BTreeMap::from([("cpu".to_owned(), Quantity(cpu.to_owned()))]));
-            let container = &mut facts.pod.spec.as_mut().expect("it has one").containers[0];
+            let container = &mut Arc::make_mut(&mut facts.pod).spec.as_mut().expect("it has one").containers[0];
             container.resources = Some(ResourceRequirements { requests, ..ResourceRequirements::default() });
             container.resources.clone()
         };
@@ -601,7 +602,7 @@ mod tests {
             let pod = json!({ "spec": { "initContainers": [own("init")], "containers": [own("app")] } });
             serde_json::from_value::<Pod>(pod).expect("it is a pod")
         };
-        let mut facts = Facts { pod: spec("1", "1Gi"), ..Facts::default() };
+        let mut facts = Facts { pod: Arc::new(spec("1", "1Gi")), ..Facts::default() };
         facts.grant(&facts.pod.clone());
         for name in ["init", "app"] {
             let run = Instance { name: ContainerName(name.into()), attempt: 0 };

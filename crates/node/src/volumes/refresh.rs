@@ -71,7 +71,7 @@ async fn keep_fresh_on(
             // What the volume held stays: programs rather run on with old files than without any.
             if let Err(error) = written {
                 // A leaving pod keeps the files it has; what they were made of may be gone, or no longer this node's to read.
-                if api::pod::is_terminating(&lock(facts).pod) || is_gone(&means.client, pod).await {
+                if api::pod::is_terminating(&*lock(facts).pod) || is_gone(&means.client, pod).await {
                     return;
                 }
                 warn!(volume = volume.name, error = error_chain(&error), "a volume could not be brought up to date");
