@@ -17,6 +17,7 @@ pub mod managed_fields;
 pub mod meta;
 pub mod patch;
 pub mod placement;
+pub mod pod;
 pub mod pod_security;
 pub mod protobuf;
 pub mod quantity;
@@ -39,7 +40,6 @@ pub use kinds::{
 pub use managed_fields::track_update;
 pub use patch::{ApplyOptions, PatchType, apply, patch};
 pub use protobuf::decode_envelope;
-pub use rules::pod::qos::class as qos_class;
 pub use rules::{check_patched_uid, check_sent, prepare_create, prepare_update};
 pub use selector::{FieldSelector, LabelSelector};
 pub use status::{Cause, Details, Status};

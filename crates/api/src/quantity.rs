@@ -113,11 +113,16 @@ impl FromStr for Quantity {
         let negative = number.starts_with('-');
         let number = number.trim_start_matches(['+', '-']);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let digits = format!("{whole}{fraction}");
-        if digits.is_empty() || fraction.contains('.') || digits.len() > 30 {
+        if !(1..=30).contains(&(whole.len() + fraction.len())) {
             return Err(NotAQuantity);
         }
-        let mantissa: i128 = digits.parse().map_err(|_| NotAQuantity)?;
+        let mut mantissa: i128 = 0;
+        for digit in whole.bytes().chain(fraction.bytes()) {
+            if !digit.is_ascii_digit() {
+                return Err(NotAQuantity);
+            }
+            mantissa = mantissa * 10 + i128::from(digit - b'0');
+        }
         let fraction = i32::try_from(fraction.len()).map_err(|_| NotAQuantity)?;
         let (format, nanos) = if let Some((_, shift)) = BINARY.iter().find(|(s, _)| *s == suffix) {
             (Format::Binary, scaled(mantissa, 1_i128 << shift, 9 - fraction)?)

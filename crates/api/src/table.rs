@@ -103,7 +103,7 @@ pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
 /// `conditions` of one object's row: a pod that has ended says so.
 pub fn row_conditions(kind: &Kind, object: &Value) -> Option<Value> {
     let phase = text(&object["status"]["phase"]);
-    (kind.collection() == "pods" && matches!(phase, "Succeeded" | "Failed")).then(|| {
+    (kind.collection() == "pods" && crate::pod::is_terminal(object)).then(|| {
         let message = match phase {
             "Succeeded" => "The pod has completed successfully.",
             _ => "The pod failed.",

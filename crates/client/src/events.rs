@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
+use supervision::BackoffPolicy;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::{debug, warn};
 
@@ -22,8 +23,7 @@ const BACKLOG: usize = 4096;
 const REMEMBERED: usize = 4096;
 
 /// How long a server that is not there is waited for before it is asked again, at first and at most.
-const RETRY_LEAST: Duration = Duration::from_millis(200);
-const RETRY_MOST: Duration = Duration::from_secs(5);
+const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// How often a server may fail to store an event before the next one has its turn.
 const REFUSALS_MOST: u32 = 8;
@@ -181,7 +181,7 @@ impl SeenEvents {
 
 async fn store(client: &kube::Client, events: &mut mpsc::Receiver<Event>, seen: &mut SeenEvents) {
     while let Some(event) = events.recv().await {
-        let mut retry = RETRY_LEAST;
+        let mut retries = RETRY.start();
         let mut refusals = 0;
         // One at a time: whoever reads them later reads them in the order in which things happened.
         while let Err(error) = seen.store(client, &event).await {
@@ -190,8 +190,7 @@ async fn store(client: &kube::Client, events: &mut mpsc::Receiver<Event>, seen: 
                 debug!(%error, reason = event.reason, "an event could not be stored");
                 break;
             }
-            tokio::time::sleep(retry).await;
-            retry = (retry * 2).min(RETRY_MOST);
+            tokio::time::sleep(retries.after_failure()).await;
         }
     }
 }

@@ -20,6 +20,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{ContainerName, Effect, HookKind, Instance, KillOutcome, PodWorker};
 use runtime_api::{PodUid, Runtime};
+use supervision::error_chain;
 use timeline::{Appended, Clock};
 use tokio::sync::{Mutex, Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -281,18 +282,6 @@ impl<R: Runtime> EffectExecutor<R> {
             warn!(%error, "the pod's files could not be removed");
         }
     }
-}
-
-/// The whole chain of an error in one line, for people.
-pub fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// Facts are replaced whole, so a panic elsewhere cannot leave them half-written.

@@ -4,8 +4,6 @@ use client::{Grade, about_node, about_pod};
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Event, EventKind};
 
-use crate::translate::find_container;
-
 /// Who events come from, as `kubectl describe` shows it.
 const COMPONENT: &str = "kubelet";
 
@@ -26,22 +24,13 @@ impl Recorder {
     /// Tells people `event` about `pod`.
     pub fn record(&self, pod: &Pod, event: Event) {
         let field_path = event.container.as_ref().map(|c| field_path(pod, &c.0));
-        let message = with_image(pod, &event).unwrap_or(event.message);
-        self.recorder.tell(about_pod(pod, field_path), grade(event.kind), &event.reason, message);
+        self.recorder.tell(about_pod(pod, field_path), grade(event.kind), &event.reason, event.message);
     }
 
     /// Tells people something about the node itself.
     pub fn record_own(&self, kind: EventKind, reason: &str, message: String) {
         self.recorder.tell(about_node(&self.node), grade(kind), reason, message);
     }
-}
-
-/// The rules know no images; where they speak of one, it gets its name here.
-fn with_image(pod: &Pod, event: &Event) -> Option<String> {
-    let speaks_of_it = event.reason == "BackOff" && event.message.ends_with("pulling image");
-    let container = event.container.as_ref().filter(|_| speaks_of_it)?;
-    let named = find_container(pod, &container.0)?;
-    Some(format!("{} {:?}", event.message, named.image.as_ref()?))
 }
 
 fn grade(kind: EventKind) -> Grade {

@@ -27,7 +27,7 @@ pub(crate) fn before_create(state: &State, kind: &Kind, namespace: &str, object:
     let runtime = runtimes.zip(runtime).and_then(|(kind, name)| state.store.get(&key(kind, "", name)));
     let runtime = runtime.map(|class| class.value());
     rules::take_runtime_class(object, runtime.as_deref()).map_err(|text| refuse(object, &text))?;
-    if rules::is_mirror(object) {
+    if api::pod::is_mirror(object) {
         return Ok(());
     }
     account(state, namespace, object).map_err(|text| refuse(object, &text))
@@ -95,8 +95,7 @@ const ACCESS_SECONDS: i64 = 3607;
 fn mount_access(state: &State, account: &Value, pod: &mut Value) {
     let said = pod["spec"]["automountServiceAccountToken"].as_bool();
     let wanted = said.or_else(|| account["automountServiceAccountToken"].as_bool()).unwrap_or(true);
-    let mirror = api::meta::annotations(pod).any(|(key, _)| key == "kubernetes.io/config.mirror");
-    if !wanted || mirror || state.root_ca.get().is_none() {
+    if !wanted || api::pod::is_mirror(pod) || state.root_ca.get().is_none() {
         return;
     }
     let volume = format!("kube-api-access-{}", random::suffix());

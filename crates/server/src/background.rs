@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use frame::{Applied, Backoff, Controller, Effects, Limits, Now, Plan, Source, SourceUpdate};
+use frame::{Applied, Controller, Effects, Limits, Now, Plan, Source, SourceUpdate};
 use futures::future::BoxFuture;
 use store::{Change, Object, Store, Watch, WatchEnd};
 use tokio_util::sync::CancellationToken;
@@ -75,8 +75,8 @@ pub(crate) async fn run<C: Controller, E: Effects<C>>(
     sources: Vec<Source<C::Input>>,
 ) {
     // One thing after the other: whatever is written here is little.
-    let backoff = Backoff { most: RETRY_MOST, ..Backoff::default() };
-    let limits = Limits { at_once: 1, backoff, ..Limits::default() };
+    let mut limits = Limits { at_once: 1, ..Limits::default() };
+    limits.backoff.most = RETRY_MOST;
     let running = frame::run(name, controller, effects, sources, limits, frame::Clock::system());
     stop.run_until_cancelled(running).await;
 }

@@ -31,8 +31,8 @@ use crate::pressure::{EvictionConfig, ImageCollection};
 use crate::record::{PodRecord, RecordReader};
 use crate::services::Services;
 use crate::sysctls::AllowedSysctls;
-use crate::translate::pod_spec::pod_spec;
 use crate::volumes::Watches;
+use reading::pod_spec;
 
 /// Where a driver may be made to break.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

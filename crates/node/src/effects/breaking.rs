@@ -3,10 +3,10 @@
 
 use lifecycle::{EventKind, RuntimeReport};
 use runtime_api::{Runtime, RuntimeError};
-use supervision::Panic;
+use supervision::{Panic, error_chain};
 use tracing::warn;
 
-use super::{ASK_AGAIN, EffectExecutor, error_chain};
+use super::{ASK_AGAIN, EffectExecutor};
 use crate::translate::report::runtime_report;
 
 /// What panics of effects are counted as.

@@ -6,8 +6,10 @@ use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{EventKind, Input};
 use runtime_api::{Runtime, SandboxSpec};
 
+use supervision::error_chain;
+
 use super::breaking::{PART, caught};
-use super::{PodContext, error_chain, lock};
+use super::{PodContext, lock};
 use crate::record::PodFact;
 use crate::translate::container::RunFacts;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
