@@ -35,7 +35,14 @@ fn main() -> ExitCode {
     if let Some(code) = runtime::run_if_asked() {
         return code;
     }
+    logging::log_panics();
     supervision::count_panics();
+    let code = run();
+    logging::flush(logging::LAST_LINES);
+    code
+}
+
+fn run() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Server(args) => server_command::run(&args).map(|()| ExitCode::SUCCESS),
@@ -50,10 +57,14 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("adieu: {error:#}");
+            complain(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+fn complain(error: &anyhow::Error) {
+    logging::stderr().say(format!("adieu: {error:#}\n").as_bytes());
 }
 
 /// Colours are for terminals, unless whoever sits there says `NO_COLOR`.
@@ -68,7 +79,7 @@ fn plan(args: &PlanArgs) -> Result<ExitCode> {
         Ok(Outcome::Refused) => Ok(ExitCode::from(3)),
         // As of any other mistake in the command line.
         Err(error) if error.is::<Misuse>() => {
-            eprintln!("adieu: {error:#}");
+            complain(&error);
             Ok(ExitCode::from(2))
         }
         Err(error) => Err(error),

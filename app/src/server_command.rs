@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use cli::{ServerArgs, ServerCommand};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 use server::{RemoteNodes, pki};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::config::{self, Config};
 use crate::control::Control;
@@ -28,6 +29,7 @@ pub(crate) fn run(args: &ServerArgs) -> Result<()> {
         return add_node(&dir, name, server.as_deref(), output.as_deref());
     }
     log_at(args.verbose);
+    allow_many_descriptors();
     let instance = Instance::take(&dir)?;
     // Its pods may still run, and nobody would look after them.
     if Config::is_remembered(&dir) {
@@ -44,6 +46,14 @@ pub(crate) fn run(args: &ServerArgs) -> Result<()> {
         .block_on(serve(args, instance))
 }
 
+/// Every client is a descriptor. A node does the same, and gives its pods what it was started with.
+fn allow_many_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        warn!(%error, "cannot have more descriptors than at the start");
+    }
+}
+
 async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
     // Before anyone can know that we are here: a stop asked for during the start is heard at its end.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
@@ -57,9 +67,8 @@ async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
     plane.start_controllers(settings(&args.controllers));
     let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
     let serving = endpoint.serve(plane.server.clone())?;
-    // Whoever started us may not be listening any more; that is no reason to end.
     let ready = format!("adieu server is ready: https://{address}\n  export KUBECONFIG={}\n", kubeconfig.display());
-    let _ = io::stdout().write_all(ready.as_bytes()).and_then(|()| io::stdout().flush());
+    logging::stdout().say(ready.as_bytes());
     let reporter = Reporter::new(&plane, address, kubeconfig, None);
     let mut control = control.answer(reporter);
     notify::ready(&format!("API at https://{address}"));
@@ -94,8 +103,7 @@ fn add_node(dir: &Path, name: &str, server: Option<&str>, output: Option<&Path>)
     match output {
         Some(path) => {
             pki::write_kubeconfig(path, &kubeconfig).with_context(|| format!("cannot write {}", path.display()))?;
-            println!("node {name} may join {server} with {}", path.display());
-            Ok(())
+            writeln!(io::stdout(), "node {name} may join {server} with {}", path.display()).context("cannot write")
         }
         None => io::stdout().write_all(kubeconfig.as_bytes()).context("cannot write"),
     }

@@ -3,6 +3,7 @@
 
 mod hostile;
 mod local_user;
+mod log_reader;
 mod node_resources;
 mod pressure;
 mod probes;
