@@ -566,12 +566,12 @@ fn volume_of_the_hosts_dev_has_the_usual_devices_and_no_others() {
 
 /// What a child tells on its way may be larger than a socket holds by default.
 #[test]
-fn container_in_thirty_thousand_groups_starts_and_one_with_a_huge_name_is_refused_in_words() {
+fn container_in_sixty_thousand_groups_starts_and_one_with_a_huge_name_is_refused_in_words() {
     on_a_machine(|machine| async {
         let pod = machine.sandbox("pod-1").await;
-        let id = start(&machine, &pod, "app", |spec| spec.groups = (100_000..130_000).collect()).await;
+        let id = start(&machine, &pod, "app", |spec| spec.groups = (1_000_000..1_060_000).collect()).await;
         let (groups, _) = machine.exec(&pod, &id, "grep ^Groups /proc/self/status | wc -w").await;
-        assert_eq!(groups, "30002\n", "with its own, and the word before them");
+        assert_eq!(groups, "60002\n", "with its own, and the word before them");
         let refused = refusal(&machine, &pod, |spec| spec.command = vec!["x".repeat(300 << 10)]).await;
         assert!(
             refused.contains("executable file not found in $PATH") && refused.len() < 20_000,
