@@ -7,7 +7,7 @@
 //! later.
 //!
 //! A disk that is full, read-only or ill for a while is waited for: the writer tries again, and whoever waits goes on waiting.
-//! Room for what has to be recorded while pods end is allocated beforehand (`reserve`). A failure that does not pass is the last
+//! Room for what has to be recorded while pods end is allocated beforehand. A failure that does not pass is the last
 //! word: after it nothing more is written, and everyone is told.
 
 use std::fs::File;
@@ -21,6 +21,7 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use disk::Reserve;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -29,7 +30,6 @@ use crate::file::Opened;
 use crate::index::{Index, Mark};
 use crate::life::Life;
 use crate::record::{self, Entry, Record};
-use crate::reserve::Reserve;
 
 /// How long a record that nobody awaits may stay in memory.
 const LAZY: Duration = Duration::from_millis(50);
@@ -39,6 +39,8 @@ const RETRY_FIRST: Duration = Duration::from_millis(20);
 const RETRY_MOST: Duration = Duration::from_secs(1);
 /// How often a disk that goes on refusing is told of.
 const REMIND: Duration = Duration::from_secs(60);
+/// How much room is kept on the disk: for the ends of some thousand pods.
+const RESERVE: u64 = 1 << 20;
 /// More than so much is not kept in memory for a disk that takes nothing.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 
@@ -140,10 +142,10 @@ impl Journal {
         let shared = Arc::new(Shared::default());
         let copy = if pause.is_some() { CopyBy::Itself } else { CopyBy::Thread };
         let path = path.to_owned();
-        let mut reserve = Reserve::default();
-        reserve.renew(&file, end);
-        let keeper =
+        let reserve = Reserve::of_bytes(RESERVE);
+        let mut keeper =
             JournalFile { path, file, end, index, copy, reserve, compaction: None, later: Vec::new(), least: 0 };
+        keeper.renew_reserve();
         let serving = Box::pin(Arc::clone(&shared).serve(keeper, pause));
         (Writer { shared, thread: None }, lives, serving)
     }
@@ -239,15 +241,6 @@ struct Shared {
     changed: Notify,
 }
 
-/// Whether a write that failed so may succeed later: room is made, the disk is mounted anew or gets well.
-fn passes(error: &io::Error) -> bool {
-    use io::ErrorKind::{Interrupted, OutOfMemory, QuotaExceeded, ReadOnlyFilesystem, StorageFull, WouldBlock};
-    let is_ill = error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
-    is_ill
-        || [Interrupted, OutOfMemory, QuotaExceeded, ReadOnlyFilesystem, StorageFull, WouldBlock]
-            .contains(&error.kind())
-}
-
 /// Records that are written together.
 struct Group {
     bytes: Vec<u8>,
@@ -307,6 +300,10 @@ impl JournalFile {
         }
     }
 
+    fn renew_reserve(&mut self) {
+        self.reserve.renew(&self.file, self.end as u64);
+    }
+
     fn broken(&self, source: io::Error) -> Arc<JournalError> {
         let path = self.path.clone();
         tracing::error!(path = %path.display(), error = %source, "cannot write to the journal");
@@ -321,8 +318,8 @@ impl JournalFile {
             match compaction.finish(&self.path, &self.file, self.end, later) {
                 Ok((file, end, index)) => {
                     (self.file, self.end, self.index) = (file, end, index);
-                    self.reserve = Reserve::default();
-                    self.reserve.renew(&self.file, self.end);
+                    self.reserve = Reserve::of_bytes(RESERVE);
+                    self.renew_reserve();
                     tracing::info!(before, after = end, "the journal was compacted");
                 }
                 Err(CopyError::Copy(error)) => {
@@ -394,7 +391,7 @@ impl Shared {
                     pause("journal.written").await;
                 }
                 self.settle(up_to, written);
-                keeper.reserve.renew(&keeper.file, keeper.end);
+                keeper.renew_reserve();
             }
             if self.lock().failure.is_some() {
                 continue;
@@ -425,7 +422,7 @@ impl Shared {
                 let queue = self.lock();
                 (queue.closing, queue.bytes.len())
             };
-            if !passes(&source) || is_closing || waiting_bytes > QUEUE_BYTES_MAX {
+            if !disk::passes(&source) || is_closing || waiting_bytes > QUEUE_BYTES_MAX {
                 return Err(keeper.broken(source));
             }
             if told.is_none_or(|told| told.elapsed() >= REMIND) {
@@ -495,24 +492,6 @@ impl Shared {
         for (_, tell) in answered {
             // Nobody there any more is fine: the record is as durable as it is.
             let _ = tell.send(outcome.clone());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rustix::io::Errno;
-
-    use super::*;
-
-    #[test]
-    fn refusals_of_a_disk_that_may_get_well_are_waited_out_and_others_are_final() {
-        let passing = |errno: Errno| passes(&errno.into());
-        for errno in [Errno::NOSPC, Errno::DQUOT, Errno::IO, Errno::ROFS, Errno::INTR, Errno::NOMEM] {
-            assert!(passing(errno), "{errno}");
-        }
-        for errno in [Errno::BADF, Errno::FBIG, Errno::INVAL, Errno::STALE] {
-            assert!(!passing(errno), "{errno}");
         }
     }
 }
