@@ -352,6 +352,7 @@ fn config(life: &Life, host: usize, boots: u64) -> NodeConfig {
         data_dir,
         eviction: EvictionConfig { thresholds: Vec::new(), most_grace: None, linger: Duration::ZERO },
         images_kept: ImageCollection { high_percent: 100, ..ImageCollection::default() },
+        pods_max: 110,
         pod_pids_max: None,
         allowed_sysctls: node::sysctls::AllowedSysctls::default(),
         static_pods: statics.then(|| machine.disk.join("manifests")),

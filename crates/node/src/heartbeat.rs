@@ -266,7 +266,7 @@ fn amounts(config: &NodeConfig, given: impl Fn(Signal, u64) -> u64) -> BTreeMap<
     BTreeMap::from([
         ("cpu".to_owned(), Quantity(config.machine.cpus.to_string())),
         ("memory".to_owned(), kib(Signal::MemoryAvailable, config.machine.memory_kib)),
-        ("pods".to_owned(), Quantity("110".to_owned())),
+        ("pods".to_owned(), Quantity(config.pods_max.to_string())),
         ("ephemeral-storage".to_owned(), kib(Signal::NodefsAvailable, config.machine.disk_kib(&config.data_dir))),
     ])
 }

@@ -386,6 +386,7 @@ fn config(dir: &Path) -> NodeConfig {
         images: dir.to_owned(),
         eviction: EvictionConfig::default(),
         images_kept: ImageCollection::default(),
+        pods_max: 110,
         pod_pids_max: None,
         allowed_sysctls: AllowedSysctls::default(),
         static_pods: None,

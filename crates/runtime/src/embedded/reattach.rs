@@ -105,7 +105,7 @@ impl Inner {
         if !same || pod.is_removed() {
             return;
         }
-        tracing::warn!(uid = %pod.uid.0, shim = link.pid, "the pod's shim stays silent; ending it with the pod");
+        tracing::warn!(uid = %pod.uid.0, shim = link.pid(), "the pod's shim stays silent; ending it with the pod");
         link.hang_up();
         pod.set_link(None);
         self.bury(pod).await;

@@ -111,7 +111,7 @@ impl Inner {
                 link.closed().await;
             });
             if shutdown.await.is_err() {
-                tracing::warn!(uid = %pod.uid.0, shim = link.pid, "the pod's shim does not end; killing it with the pod");
+                tracing::warn!(uid = %pod.uid.0, shim = link.pid(), "the pod's shim does not end; killing it with the pod");
                 pod.end_all().await?;
                 // Nobody else tells of these ends any more.
                 pod.record_unseen_ends(wall_ms())?;
