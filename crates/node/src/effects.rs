@@ -192,11 +192,16 @@ impl<R: Runtime> EffectExecutor<R> {
             Effect::RemoveSandbox => {
                 self.probes.clear();
                 let mut starts = std::mem::take(&mut self.starts);
+                // Of one that is deleted everything goes with its object, a moment later.
+                let keeps_object = record.get().is_leaving() && !api::pod::is_terminating(&*self.context.pod());
+                if let Some(refreshing) = self.refreshing.take_if(|_| keeps_object) {
+                    refreshing.abort();
+                }
                 self.tasks.spawn(async move {
                     // Or one that is still being prepared would find the next sandbox in the place of its own.
                     starts.shutdown().await;
                     context.answers.learn(PodFact::NothingStarts).await;
-                    context.remove_sandbox().await;
+                    context.remove_sandbox(keeps_object).await;
                 });
             }
             Effect::PublishStatus => self.publisher.publish(record.get().status.clone()),
