@@ -94,7 +94,7 @@ impl Amounts {
     }
 
     /// Adds to one amount.
-    pub fn add_one(&mut self, name: &str, amount: Quantity) {
+    pub(crate) fn add_one(&mut self, name: &str, amount: Quantity) {
         match self.0.get_mut(name) {
             Some(own) => *own = own.plus(amount),
             None => self.put(name, amount),
