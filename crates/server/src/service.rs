@@ -13,12 +13,12 @@ use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::audit::{Pending, Record};
 use crate::authenticate::authenticate;
 use crate::authorize::{Attributes, Target, authorize};
 use crate::body::{self, Body, BoxError};
+use crate::byte_budget::Reservation;
 use crate::identity::Identity;
 use crate::metrics::{self, RequestLabels};
 use crate::negotiate::{Accept, Media};
@@ -195,7 +195,8 @@ where
             }
         }
         Address::Resource(address) if proxy::is_asked(&address) => {
-            proxy::handle(state, &identity, &address, parts, sent, allowed).await
+            let lasting = state.inflight.begin_lasting(&identity)?;
+            proxy::handle(state, &identity, &address, parts, sent, allowed, lasting).await
         }
         Address::Resource(address) => {
             let verb = address.verb(&parts.method, &query)?;
@@ -219,15 +220,22 @@ where
             let has_body = !takes_over && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
             // Only the answer's beginning is limited; a watch or a log may go on for as long as it likes.
             let answer = async {
-                let body = if has_body { body::read(sent).await? } else { Bytes::new() };
+                let (body, room) =
+                    if has_body { receive(state, &parts, &identity, sent).await? } else { Default::default() };
                 let request = Request::new(&parts, &registry, address, verb, query, identity, body)?;
                 let streams = takes_over || request.subresource_name() == Some("log");
                 let seat = if streams { None } else { state.inflight.take(&request.identity, verb).await? };
+                let large = state.inflight.take_large(&request.identity, request.body.len()).await?;
+                let lasts = streams || verb == Verb::Watch;
+                let lasting = if lasts { state.inflight.begin_lasting(&request.identity)? } else { None };
                 match takes_over {
-                    true => logs_exec::stream(state, &request, &mut parts).await,
-                    false if has_body => finished(Arc::clone(state), request, seat).await,
+                    true => logs_exec::stream(state, &request, &mut parts, lasting).await,
+                    false if has_body => finished(Arc::clone(state), request, (seat, large, room)).await,
                     false => {
-                        let answer = warned(&request.kind, route(state, &request).await);
+                        let mut answer = warned(&request.kind, route(state, &request).await);
+                        if let Ok(answer) = &mut answer {
+                            answer.body_mut().hold(lasting);
+                        }
                         match answer {
                             Ok(answer) if socket::is_asked(&request, &parts.headers) => {
                                 if request.accept.media() == Media::Protobuf {
@@ -248,20 +256,35 @@ where
     }
 }
 
+/// The body of a request, with what its bytes are reserved by. What comes from this process is in memory already.
+async fn receive<B>(
+    state: &State,
+    parts: &Parts,
+    identity: &Identity,
+    sent: B,
+) -> Result<(Bytes, Option<Reservation>), Status>
+where
+    B: http_body::Body,
+    B::Error: Into<BoxError>,
+{
+    let announced = body::announced(&sent, &parts.headers)?;
+    let room = match parts.extensions.get::<Peer>() {
+        Some(_) => Some(state.inflight.reserve(identity, announced).await?),
+        None => None,
+    };
+    Ok((body::read(sent, announced, room.as_ref()).await?, room))
+}
+
 fn too_late() -> Status {
     Status::timeout("request did not complete within the allotted timeout")
 }
 
 /// Answers a request that changes something, which goes on although nobody waits for the answer any more: what it holds until it
-/// is stored (room in a quota, an address) must not be let go before.
-async fn finished(
-    state: Arc<State>,
-    request: Request,
-    seat: Option<OwnedSemaphorePermit>,
-) -> Result<Response<Body>, Status> {
+/// is stored (room in a quota, an address) must not be let go before. Nor must its `places`.
+async fn finished(state: Arc<State>, request: Request, places: impl Send + 'static) -> Result<Response<Body>, Status> {
     let work = tokio::spawn(async move {
         let answer = supervision::catch(PART, async { warned(&request.kind, route(&state, &request).await) }).await;
-        drop(seat);
+        drop((request, places));
         answer
     });
     match work.await {

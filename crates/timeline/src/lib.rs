@@ -5,7 +5,7 @@
 //!
 //! Reading order: [`record`] (what is written, and how one record is framed), [`journal`] (the writer), [`life`] (what is
 //! read back), [`mod@render`] (what people read); `wire` and `words` are the codec, `file` the care for the file,
-//! `index` and `compaction` keep it from growing.
+//! `index` and `compaction` keep it from growing, `reserve` keeps room for it on a full disk.
 
 pub mod clock;
 mod compaction;
@@ -16,6 +16,7 @@ pub mod journal;
 pub mod life;
 mod record;
 pub mod render;
+mod reserve;
 mod wire;
 
 pub use clock::{Clock, TimeSource, boot_id};

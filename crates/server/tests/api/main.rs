@@ -10,6 +10,7 @@ mod guarded;
 mod harness;
 mod kinds;
 mod lists;
+mod load;
 mod namespaces;
 mod node_rights;
 mod objects;
