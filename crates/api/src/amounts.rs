@@ -65,7 +65,7 @@ impl Amounts {
     }
 
     /// Adds to one amount.
-    pub fn add_one(&mut self, name: &str, amount: Quantity) {
+    pub(crate) fn add_one(&mut self, name: &str, amount: Quantity) {
         match self.position(name) {
             Ok(at) => self.0[at].1 = self.0[at].1.plus(amount),
             Err(at) => self.0.insert(at, (name_of(name), amount)),

@@ -91,7 +91,7 @@ pub fn decode_object(
 }
 
 /// The same for an object that was not sent as it is: unknown fields go, the rest becomes canonical.
-pub fn normalise(kind: &Kind, value: &Value, validation: FieldValidation) -> Result<Decoded, Status> {
+pub(crate) fn normalise(kind: &Kind, value: &Value, validation: FieldValidation) -> Result<Decoded, Status> {
     check_patched(kind, value.clone(), Vec::new(), validation, |cause| {
         Status::invalid_of("", "", "", vec![Cause::invalid("patch", value.to_string(), cause)])
     })

@@ -9,11 +9,11 @@
 pub mod amounts;
 pub mod bounds;
 pub mod decode;
-pub mod deletion;
+mod deletion;
 pub mod discovery;
 pub mod kinds;
 pub mod limits;
-pub mod managed_fields;
+mod managed_fields;
 pub mod meta;
 pub mod patch;
 pub mod placement;
@@ -32,7 +32,7 @@ pub mod time;
 
 mod schema;
 
-pub use decode::{Decoded, FieldValidation, decode_delete_options, decode_object, normalise, normalise_patched};
+pub use decode::{Decoded, FieldValidation, decode_delete_options, decode_object, normalise_patched};
 pub use deletion::{DeleteDecision, DeleteOptions, Propagation, decide_delete, update_removes};
 pub use kinds::{
     CustomKind, DefinitionError, Face, Kind, Names, RefusedKind, Registry, Subresource, built_in, token_request,

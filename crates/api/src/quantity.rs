@@ -55,13 +55,13 @@ impl Quantity {
 
     /// What is left of the first without the second.
     #[must_use]
-    pub fn minus(self, other: Self) -> Self {
+    pub(crate) fn minus(self, other: Self) -> Self {
         self.plus(Self { nanos: -other.nanos, ..other })
     }
 
     /// How many times `other` fits into this.
     #[allow(clippy::cast_precision_loss, reason = "a ratio for people and for comparing with another")]
-    pub fn ratio_to(self, other: Self) -> f64 {
+    pub(crate) fn ratio_to(self, other: Self) -> f64 {
         self.nanos as f64 / other.nanos as f64
     }
 

@@ -17,7 +17,8 @@ mod pod;
 mod policy;
 mod workload;
 
-pub use age::{human_duration, since};
+pub(crate) use age::human_duration;
+pub use age::since;
 
 /// One column: name, type, format, priority, description.
 struct Column(&'static str, &'static str, &'static str, u8, &'static str);

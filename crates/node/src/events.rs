@@ -1,8 +1,11 @@
 //! What the node tells people about its pods and about itself.
 
+use std::sync::Arc;
+
 use client::{Grade, about_node, about_pod};
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Event, EventKind};
+use timeline::Clock;
 
 /// Who events come from, as `kubectl describe` shows it.
 const COMPONENT: &str = "kubelet";
@@ -16,8 +19,9 @@ pub struct Recorder {
 
 impl Recorder {
     /// A recorder and the work of storing what it is given, which ends with the last recorder.
-    pub fn start(client: kube::Client, node: String) -> (Self, impl Future<Output = ()> + Send) {
-        let (recorder, recording) = client::Recorder::start(client, COMPONENT, Some(node.clone()));
+    pub fn start(client: kube::Client, node: String, clock: Clock) -> (Self, impl Future<Output = ()> + Send) {
+        let wall = Arc::new(move || crate::timestamp(&clock));
+        let (recorder, recording) = client::Recorder::start(client, COMPONENT, Some(node.clone()), wall);
         (Self { recorder, node }, recording)
     }
 

@@ -124,7 +124,7 @@ impl<R: Runtime> Node<R> {
         if let Some(writing) = writing {
             helpers.spawn(writing);
         }
-        let (recorder, recording) = Recorder::start(client.clone(), config.name.clone());
+        let (recorder, recording) = Recorder::start(client.clone(), config.name.clone(), clock.clone());
         helpers.spawn(recording);
         let (health, showing) = HealthBoard::start(client.clone(), config.clone(), recorder.clone());
         let (services, following) =

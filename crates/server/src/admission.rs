@@ -4,7 +4,6 @@
 
 use api::rules::allocation::{self, Taken};
 use api::{Kind, Status, rules};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::MutexGuard;
 
@@ -131,9 +130,9 @@ fn mount_access(state: &State, account: &Value, pod: &mut Value) {
 }
 
 /// A node keeps new pods away, or lets them come, in the same write that says how it is.
-pub(crate) fn taint(kind: &Kind, old: Option<&Value>, new: &mut Value) {
+pub(crate) fn taint(state: &State, kind: &Kind, old: Option<&Value>, new: &mut Value) {
     if kind.collection() == "nodes" {
-        rules::taint_by_condition(old, new, Timestamp::now());
+        rules::taint_by_condition(old, new, state.now());
     }
 }
 

@@ -74,6 +74,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use frame::Clock;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -147,7 +148,12 @@ fn background<F>(
 impl Server {
     /// Makes the objects that must exist at start and begins to look after them.
     pub async fn new(config: ServerConfig) -> Result<Self, ServerError> {
-        let state = Arc::new(State::new(config));
+        Self::with_clock(config, Clock::system()).await
+    }
+
+    /// The same, by another clock than the machine's.
+    pub async fn with_clock(config: ServerConfig, clock: Clock) -> Result<Self, ServerError> {
+        let state = Arc::new(State::new(config, clock));
         bootstrap::run(&state).await.map_err(ServerError::Bootstrap)?;
         let stop = CancellationToken::new();
         background("namespaces", &state, &stop, namespaces::keep);

@@ -201,7 +201,7 @@ pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Re
         Form::Table { version } => {
             let include = Include::parse(&request.query)?;
             let values = listed.items.iter().map(|object| object.value());
-            respond::to_bytes(&table::table(kind, version, values, metadata, include))
+            respond::to_bytes(&table::table(kind, version, values, metadata, include, request.now))
         }
         Form::Partial => {
             let items: Vec<Value> = listed.items.iter().map(|object| table::partial(&object.value())).collect();

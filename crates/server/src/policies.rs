@@ -54,7 +54,7 @@ pub(crate) fn admit(
     mountable_secrets::check(state, arrival).map_err(refuse)?;
     check_limits(state, arrival).map_err(refuse)?;
     warnings.extend(check_security(state, arrival).map_err(refuse)?);
-    state.quotas.reserve(&state.store, arrival).map_err(refuse)
+    state.quotas.reserve(&state.store, arrival, state.now()).map_err(refuse)
 }
 
 fn ranges(state: &State, namespace: &str) -> Ranges {

@@ -71,7 +71,12 @@ fn may_cost_more(arrival: &Arrival<'_>) -> bool {
 
 impl Quotas {
     /// Holds a place for the arrival in every quota that counts it; refuses it if one has none left.
-    pub(crate) fn reserve(&self, store: &Store, arrival: &Arrival<'_>) -> Result<Option<Reservation>, String> {
+    pub(crate) fn reserve(
+        &self,
+        store: &Store,
+        arrival: &Arrival<'_>,
+        now: Timestamp,
+    ) -> Result<Option<Reservation>, String> {
         let Arrival { kind, namespace, old, new, .. } = *arrival;
         if !is_countable(kind) || !may_cost_more(arrival) {
             return Ok(None);
@@ -85,7 +90,6 @@ impl Quotas {
         if all.is_empty() {
             return Ok(None);
         }
-        let now = Timestamp::now();
         let mut more = cost.at(now).clone();
         if let Some(old) = old {
             more.subtract(Cost::of(kind, old).at(now));

@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use api::rules::allocation::ServiceRange;
 use api::{Kind, Status, bounds};
+use frame::Clock;
+use jiff::Timestamp;
 use store::{Object, Refusal, Store, WriteError};
 use tokio::sync::Notify;
 
@@ -23,6 +25,8 @@ use crate::watch_event_cache::WatchEventCache;
 /// The server's shared parts. Handlers borrow it; background tasks hold it.
 pub(crate) struct State {
     pub(crate) store: Store,
+    /// Tells the time.
+    pub(crate) clock: Clock,
     /// What is served.
     pub(crate) kinds: Kinds,
     /// What is published about it.
@@ -54,9 +58,10 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(config: ServerConfig) -> Self {
+    pub(crate) fn new(config: ServerConfig, clock: Clock) -> Self {
         Self {
             store: config.store,
+            clock,
             kinds: Kinds::default(),
             openapi: OpenApiCache::default(),
             advertise: config.advertise,
@@ -74,6 +79,11 @@ impl State {
             quotas: Quotas::default(),
             inflight: InflightLimits::default(),
         }
+    }
+
+    /// What time it is.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now().timestamp
     }
 }
 

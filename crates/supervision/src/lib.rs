@@ -11,10 +11,10 @@ mod error_chain;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use tokio::time::Instant;
 
 pub use backoff::{Backoff, BackoffPolicy};
 pub use count::{count_panics, counts};
@@ -79,7 +79,7 @@ pub async fn keep_on<S>(part: &'static str, mut state: S, mut run: impl FnMut(&m
 }
 
 async fn rest(part: &'static str, panic: &Panic, backoff: &mut Backoff) {
-    let wait = backoff.after_panic(Instant::now());
+    let wait = backoff.after_panic(Instant::now().into_std());
     tracing::error!(part, %panic, in_a_row = backoff.in_a_row(), ?wait, "a part of the program broke; it is started again");
     tokio::time::sleep(wait).await;
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use tokio::sync::mpsc;
@@ -72,7 +72,7 @@ async fn work_with_a_channel_loses_only_the_message_it_broke_on() {
 #[test]
 fn rests_double_up_to_half_a_minute_and_begin_anew_after_a_calm_time() {
     let mut backoff = Backoff::default();
-    let mut now = Instant::now();
+    let mut now = tokio::time::Instant::now().into_std();
     let mut rests = Vec::new();
     for _ in 0..40 {
         let wait = backoff.after_panic(now);

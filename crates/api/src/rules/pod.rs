@@ -42,7 +42,7 @@ impl Rules for PodRules {
             let message = "Scheduling is blocked due to non-empty scheduling gates";
             object["status"]["conditions"] = json!([{ "type": "PodScheduled", "status": "False",
                 "reason": "SchedulingGated", "message": message, "lastProbeTime": null,
-                "lastTransitionTime": crate::time::seconds(jiff::Timestamp::now()) }]);
+                "lastTransitionTime": object["metadata"]["creationTimestamp"].clone() }]);
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ pub(crate) fn run(
     tasks: &mut JoinSet<()>,
 ) -> impl Future<Output = ()> + Send + use<> {
     let client = clients.act(ACCOUNT);
-    let recorder = EventRecorder::start(client.clone(), ACCOUNT, tasks);
+    let recorder = EventRecorder::start(client.clone(), ACCOUNT, settings.clock, tasks);
     let mut leases = Feed::new("leases", Api::<Lease>::namespaced(clients.read(), LEASES));
     let sources = vec![nodes.source(Input::Nodes), leases.source(Input::Leases)];
     leases.start(tasks);

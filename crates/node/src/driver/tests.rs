@@ -301,7 +301,7 @@ impl Stage {
         let (events_told, events) = mpsc::unbounded_channel();
         let (runtime, client) = (Arc::new(runtime), api(events_told));
         let mut helpers = tokio::task::JoinSet::new();
-        let (recorder, recording) = Recorder::start(client.clone(), "n1".to_owned());
+        let (recorder, recording) = Recorder::start(client.clone(), "n1".to_owned(), Clock::of_machine());
         helpers.spawn(recording);
         let (health, _) = HealthBoard::start(client.clone(), config(dir.path()), recorder.clone());
         let file = dir.path().join("services.json");
