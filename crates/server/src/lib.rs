@@ -76,6 +76,7 @@ use std::sync::Arc;
 
 use frame::Clock;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use api::rules::allocation::ServiceRange;
@@ -207,6 +208,11 @@ impl Server {
     /// The same for one part of the process, which always acts as `identity`. Fit for `kube::Client::new`.
     pub fn service_as(&self, identity: Identity) -> ApiService {
         ApiService { state: Arc::clone(&self.state), identity: Some(identity) }
+    }
+
+    /// Rung when a client had something done: memory may be free that was not before.
+    pub fn worked(&self) -> Arc<Notify> {
+        Arc::clone(&self.state.worked)
     }
 
     /// Accepts TLS connections until `shutdown` resolves, then stops accepting, ends watches, and lets connections

@@ -333,7 +333,7 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
         (Verb::Create, Some("eviction")) => binding::evict(state, request).await,
         (Verb::Get | Verb::Update | Verb::Patch, Some("scale")) => scale::handle(state, request).await,
         (Verb::Get, None | Some("status" | "ephemeralcontainers" | "resize")) => get::handle(state, request),
-        (Verb::List, None) => list::handle(state, request),
+        (Verb::List, None) => list::handle(state, request).await,
         (Verb::Watch, None) => watch::handle(state, request),
         (Verb::Create, Some("token")) => {
             let answer = reviews::token(state, request, &mut warnings);

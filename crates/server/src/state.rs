@@ -53,6 +53,8 @@ pub(crate) struct State {
     pub(crate) node_needs: NodeNeeds,
     /// Who is let into namespaces with quotas.
     pub(crate) quotas: Quotas,
+    /// Rung when a request from the network was answered, or a connection ended.
+    pub(crate) worked: Arc<Notify>,
     /// How many requests are worked on at once.
     pub(crate) inflight: InflightLimits,
 }
@@ -77,6 +79,7 @@ impl State {
             watch_events: Arc::default(),
             node_needs: NodeNeeds::default(),
             quotas: Quotas::default(),
+            worked: Arc::default(),
             inflight: InflightLimits::default(),
         }
     }

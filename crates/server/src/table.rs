@@ -63,7 +63,8 @@ pub(crate) fn bookmark(version: &str, object: &Value) -> Value {
     assemble(version, metadata, None, vec![json!({ "cells": [], "object": object })])
 }
 
-fn assemble(version: &str, metadata: Value, columns: Option<Value>, rows: Vec<Value>) -> Value {
+/// A table of these rows.
+pub(crate) fn assemble(version: &str, metadata: Value, columns: Option<Value>, rows: Vec<Value>) -> Value {
     json!({
         "kind": "Table",
         "apiVersion": format!("meta.k8s.io/{version}"),
@@ -74,7 +75,8 @@ fn assemble(version: &str, metadata: Value, columns: Option<Value>, rows: Vec<Va
     })
 }
 
-fn row(kind: &Kind, object: &Value, now: Timestamp, include: Include) -> Value {
+/// One row of a table.
+pub(crate) fn row(kind: &Kind, object: &Value, now: Timestamp, include: Include) -> Value {
     let mut row = json!({ "cells": api::table::cells(kind, object, now) });
     if let Some(conditions) = api::table::row_conditions(kind, object) {
         row["conditions"] = conditions;

@@ -316,6 +316,11 @@ impl Instance {
         self.dir.path().join("admin.kubeconfig")
     }
 
+    /// Where its API server listens.
+    pub fn api(&self) -> &str {
+        &self.api
+    }
+
     /// What its node is called.
     pub fn node_name(&self) -> &str {
         &self.node_name
