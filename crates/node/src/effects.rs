@@ -97,7 +97,7 @@ pub struct EffectExecutor<R: Runtime> {
     context: PodContext<R>,
     publisher: Publisher,
     event_recorder: EventRecorder,
-    /// What goes on for as long as the pod has hands.
+    /// What goes on for as long as the pod has a driver.
     keepers: JoinSet<()>,
     /// What is being done for the worker.
     tasks: JoinSet<()>,
@@ -295,7 +295,7 @@ pub fn error_chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Facts are replaced whole, so a panic elsewhere cannot leave them half-written.
+/// What is behind these locks is replaced whole, so a panic elsewhere cannot leave it half-written.
 pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
