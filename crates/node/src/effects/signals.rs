@@ -6,6 +6,7 @@ use tracing::warn;
 
 use super::breaking::caught;
 use super::{ASK_AGAIN, PodContext, container_id, error_chain};
+use crate::flaws::{self, Flaw};
 
 impl<R: Runtime> PodContext<R> {
     pub(super) async fn signal(&self, instance: Instance, signal: Signal) {
@@ -31,6 +32,7 @@ impl<R: Runtime> PodContext<R> {
             Ok(()) => {}
             // There is nobody left to kill; whoever reaps tells how it ended.
             Err(RuntimeError::NoSandbox { .. } | RuntimeError::NoContainer { .. }) => {}
+            Err(_) if flaws::has(Flaw::DropsKillFailure) => {}
             Err(error) => {
                 let message = error_chain(&error);
                 warn!(error = message, %instance, "a container could not be killed");
