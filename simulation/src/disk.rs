@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -239,11 +240,13 @@ impl Disk {
     fn unsynced(&mut self, descriptor: i32) -> Option<&mut Unsynced> {
         let file = OpenOptions::new().read(true).write(true).open(format!("/proc/self/fd/{descriptor}")).ok()?;
         let inode = file.metadata().ok()?.ino();
-        if !self.files.contains_key(&inode) {
-            let durable = fs::read(format!("/proc/self/fd/{descriptor}")).ok()?;
-            self.files.insert(inode, Unsynced { file, durable, changes: Vec::new() });
+        match self.files.entry(inode) {
+            Entry::Occupied(known) => Some(known.into_mut()),
+            Entry::Vacant(place) => {
+                let durable = fs::read(format!("/proc/self/fd/{descriptor}")).ok()?;
+                Some(place.insert(Unsynced { file, durable, changes: Vec::new() }))
+            }
         }
-        self.files.get_mut(&inode)
     }
 
     fn note(&mut self, path: &Path, what: Named) {

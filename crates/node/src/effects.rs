@@ -98,7 +98,7 @@ pub struct EffectExecutor<R: Runtime> {
     context: PodContext<R>,
     publisher: Publisher,
     event_recorder: EventRecorder,
-    /// What goes on for as long as the pod has hands.
+    /// What goes on for as long as the pod has a driver.
     keepers: JoinSet<()>,
     /// What is being done for the worker.
     tasks: JoinSet<()>,
@@ -289,7 +289,7 @@ impl<R: Runtime> EffectExecutor<R> {
     }
 }
 
-/// Facts are replaced whole, so a panic elsewhere cannot leave them half-written.
+/// What is behind these locks is replaced whole, so a panic elsewhere cannot leave it half-written.
 pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

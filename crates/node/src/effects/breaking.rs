@@ -1,4 +1,4 @@
-//! What becomes of a pod's hands when something breaks: an effect is a failure that the worker is told of, and a driver that begins
+//! What becomes of a pod's effects when something breaks: an effect is a failure that the worker is told of, and a driver that begins
 //! again finds nothing under way.
 
 use lifecycle::{EventKind, RuntimeReport};
