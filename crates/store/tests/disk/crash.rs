@@ -51,11 +51,12 @@ fn writer() {
                     value["filler"] = filler.as_str().into();
                     let mut steps = vec![store::Step::Put { key: key.clone(), value }];
                     if n.is_multiple_of(5) {
-                        // Gone and back in one write: either both are there after a crash, or neither.
-                        steps.splice(0..0, delete(&key));
+                        // Two objects in one write: either both are there after a crash, or neither.
+                        steps.extend(put(&twin(writer), n));
                     }
-                    let changes = store.write(&key, current(&store, &key), steps).await.unwrap();
-                    let line = format!("acknowledged {writer} {n} {}\n", changes.last().unwrap().revision());
+                    let expects = vec![(key.clone(), current(&store, &key))];
+                    let changes = store.transact(expects, steps).await.unwrap();
+                    let line = format!("acknowledged {writer} {n} {}\n", changes[0].revision());
                     std::io::stdout().write_all(line.as_bytes()).unwrap();
                 }
             });
@@ -63,6 +64,11 @@ fn writer() {
         // Nobody listening any more ends a writer, and so the process.
         writers.join_next().await.unwrap().unwrap()
     });
+}
+
+/// What every fifth write of a writer changes besides.
+fn twin(writer: u64) -> store::Key {
+    store::Key::new("twins", "default", format!("w{writer}"))
 }
 
 /// Reads what the child acknowledges, kills it after `enough`, and reads on to the end of what it had said by then.
@@ -105,6 +111,8 @@ async fn a_writer_killed_in_mid_write_loses_nothing_it_acknowledged() {
         for (writer, n) in &newest {
             let stored = n_of(&store.get(&pod("default", &format!("w{writer}"))).expect("acknowledged, so there"));
             assert!(stored == *n || stored == n + 1, "writer {writer}: {n} acknowledged, {stored} stored");
+            let beside = store.get(&twin(*writer)).map_or(0, |twin| n_of(&twin));
+            assert_eq!(beside, stored - stored % 5, "writer {writer}: both or neither");
         }
         // A watch that resumes where it was before the crash is told everything since, once, in order.
         if let Ok(mut watch) = store.watch("pods", "", Some(seen_up_to)) {
