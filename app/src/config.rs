@@ -16,6 +16,8 @@ use runtime::image::ImageStore;
 use runtime::network::PodCidr;
 use serde_json::{Value, json};
 
+use crate::data_dir;
+
 /// Where pods get their addresses if nobody says otherwise.
 const DEFAULT_POD_CIDR: &str = "10.86.0.0/16";
 
@@ -262,10 +264,12 @@ pub(crate) fn valid_name(name: String) -> Result<String> {
     Ok(name)
 }
 
-/// The images below `data_dir`.
-pub(crate) fn images(data_dir: &Path) -> Result<Images> {
-    let dir = data_dir.join("images");
+/// The images below the data directory.
+pub(crate) fn images(path: &Path) -> Result<Images> {
+    let path = std::path::absolute(path).context("--data-dir")?;
+    data_dir::secure(&path)?;
+    let dir = path.join("images");
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
     made.with_context(|| format!("cannot use {}", dir.display()))?;
-    Ok(Images { store: ImageStore::open(&dir)?, data_dir: data_dir.to_owned() })
+    Ok(Images { store: ImageStore::open(&dir)?, data_dir: path })
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use logging::Outlet;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader as AsyncReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
@@ -127,7 +128,7 @@ impl Answering {
 
 /// Asks the instance on `dir` to go down, showing its progress to `out`. `false` if none answers there, or it ended before
 /// it was done.
-pub(crate) fn ask_down(dir: &Path, out: &mut impl Write) -> Result<bool> {
+pub(crate) fn ask_down(dir: &Path, out: &Outlet) -> Result<bool> {
     let Ok(mut stream) = StdStream::connect(dir.join(SOCKET)) else { return Ok(false) };
     writeln!(stream, "{DOWN}").context("the running instance does not listen")?;
     for line in BufReader::new(stream).lines() {
@@ -135,7 +136,7 @@ pub(crate) fn ask_down(dir: &Path, out: &mut impl Write) -> Result<bool> {
         if line == DONE {
             return Ok(true);
         }
-        writeln!(out, "{line}")?;
+        out.say(format!("{line}\n").as_bytes());
     }
     Ok(false)
 }

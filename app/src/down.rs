@@ -1,7 +1,5 @@
 //! `adieu down`: every pod ends gracefully, then nothing of the instance is left on the machine but its files.
 
-use std::io::{self, Write};
-
 use anyhow::{Context, Result};
 use cli::DownArgs;
 use node::ShutdownGrace;
@@ -20,22 +18,23 @@ use crate::up::log_at;
 pub(crate) fn run(args: &DownArgs) -> Result<()> {
     require_root()?;
     let dir = std::path::absolute(&args.data_dir.path)?;
-    let mut out = io::stdout();
+    // Pods end, whether or not anybody reads how.
+    let out = logging::stdout();
     let instance = loop {
         // `adieu server` has no pods, and leaves nothing to remember.
         if !Config::is_remembered(&dir) && !Instance::is_taken(&dir)? {
-            writeln!(out, "nothing to do: nothing of {} is on this machine", dir.display())?;
+            out.say(format!("nothing to do: nothing of {} is on this machine\n", dir.display()).as_bytes());
             return Ok(());
         }
         if let Some(instance) = Instance::try_take(&dir)? {
             break instance;
         }
-        if control::ask_down(&dir, &mut out)? {
+        if control::ask_down(&dir, &out)? {
             // Whoever runs `adieu up` next finds the folder free.
             while Instance::try_take(&dir)?.is_none() {
                 std::thread::sleep(RETRY);
             }
-            writeln!(out, "adieu is down; stored objects stay in {}", dir.display())?;
+            out.say(format!("adieu is down; stored objects stay in {}\n", dir.display()).as_bytes());
             return Ok(());
         }
         // The lock is held but nobody listens: it is just starting, or just ending. Wait for either.
@@ -47,7 +46,7 @@ pub(crate) fn run(args: &DownArgs) -> Result<()> {
         .build()
         .context("cannot start the async runtime")?
         .block_on(alone(instance))?;
-    writeln!(out, "adieu is down; stored objects stay in {}", dir.display())?;
+    out.say(format!("adieu is down; stored objects stay in {}\n", dir.display()).as_bytes());
     Ok(())
 }
 
@@ -71,7 +70,7 @@ async fn end_aloud(machine: &Machine) -> Result<()> {
     let (told, mut lines) = mpsc::unbounded_channel::<String>();
     let printing = tokio::spawn(async move {
         while let Some(line) = lines.recv().await {
-            println!("{line}");
+            logging::stdout().say(format!("{line}\n").as_bytes());
         }
     });
     let outcome = end(machine, |line| drop(told.send(line))).await;

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 
+use crate::data_dir;
+
 /// How long a folder may be held by what a killed process left behind, and how often to look.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) const RETRY: Duration = Duration::from_millis(10);
@@ -34,6 +36,7 @@ pub(crate) struct Instance {
 impl Instance {
     /// Takes the folder, or says who has it.
     pub(crate) fn take(dir: &Path) -> Result<Self> {
+        data_dir::secure(dir)?;
         // A process that was just killed may have left a child between its birth and its own program, which holds the
         // lock for a moment longer.
         let since = Instant::now();

@@ -9,6 +9,7 @@ use runtime::embedded::{Embedded, EmbeddedConfig};
 use timeline::Clock;
 
 use crate::config::{Config, VERSION};
+use crate::data_dir;
 use crate::instance::Instance;
 use crate::status::Leaving;
 
@@ -37,6 +38,7 @@ impl Machine {
         api_port: Option<u16>,
     ) -> Result<Self> {
         let dir = &instance.dir;
+        data_dir::make_node_directories(dir)?;
         let runtime = Embedded::open(EmbeddedConfig {
             data_dir: dir.clone(),
             instance: instance.id.clone(),

@@ -3,6 +3,7 @@
 mod config;
 mod control;
 mod control_plane;
+mod data_dir;
 mod dbus;
 mod down;
 mod endpoint;
@@ -33,7 +34,14 @@ fn main() -> ExitCode {
     if let Some(code) = runtime::shim::run_if_asked() {
         return code;
     }
+    logging::log_panics();
     supervision::count_panics();
+    let code = run();
+    logging::flush(logging::LAST_LINES);
+    code
+}
+
+fn run() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Server(args) => server_command::run(&args).map(|()| ExitCode::SUCCESS),
@@ -48,10 +56,14 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("adieu: {error:#}");
+            complain(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+fn complain(error: &anyhow::Error) {
+    logging::stderr().say(format!("adieu: {error:#}\n").as_bytes());
 }
 
 /// Colours are for terminals, unless whoever sits there says `NO_COLOR`.
@@ -66,7 +78,7 @@ fn plan(args: &PlanArgs) -> Result<ExitCode> {
         Ok(Outcome::Refused) => Ok(ExitCode::from(3)),
         // As of any other mistake in the command line.
         Err(error) if error.is::<Misuse>() => {
-            eprintln!("adieu: {error:#}");
+            complain(&error);
             Ok(ExitCode::from(2))
         }
         Err(error) => Err(error),

@@ -3,7 +3,6 @@
 //! It looks after its pods whether or not the server answers: those of an earlier start go on, and what was asked for
 //! meanwhile is done when the server is back.
 
-use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result, bail};
@@ -99,7 +98,7 @@ async fn serve(config: Config, instance: Instance, membership: Membership, liste
     let announcing = tokio::spawn(async move {
         joined.await;
         let ready = format!("adieu node is ready: {name} at {server}\n");
-        let _ = io::stdout().write_all(ready.as_bytes()).and_then(|()| io::stdout().flush());
+        logging::stdout().say(ready.as_bytes());
     });
     let outcome = stop::when_told(&mut machine, &config, &mut control, &mut signals).await;
     announcing.abort();

@@ -57,9 +57,8 @@ async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
     plane.start_controllers(settings(&args.controllers));
     let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
     let serving = endpoint.serve(plane.server.clone())?;
-    // Whoever started us may not be listening any more; that is no reason to end.
     let ready = format!("adieu server is ready: https://{address}\n  export KUBECONFIG={}\n", kubeconfig.display());
-    let _ = io::stdout().write_all(ready.as_bytes()).and_then(|()| io::stdout().flush());
+    logging::stdout().say(ready.as_bytes());
     let reporter = Reporter::new(&plane, address, kubeconfig, None);
     let mut control = control.answer(reporter);
     notify::ready(&format!("API at https://{address}"));
@@ -94,8 +93,7 @@ fn add_node(dir: &Path, name: &str, server: Option<&str>, output: Option<&Path>)
     match output {
         Some(path) => {
             pki::write_kubeconfig(path, &kubeconfig).with_context(|| format!("cannot write {}", path.display()))?;
-            println!("node {name} may join {server} with {}", path.display());
-            Ok(())
+            writeln!(io::stdout(), "node {name} may join {server} with {}", path.display()).context("cannot write")
         }
         None => io::stdout().write_all(kubeconfig.as_bytes()).context("cannot write"),
     }

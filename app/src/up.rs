@@ -1,6 +1,6 @@
 //! `adieu up`: everything in one process, until told to stop.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
@@ -43,13 +43,12 @@ async fn serve(config: Config, instance: Instance, audit_log: Option<&Path>) -> 
     let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
     platform.plane.audit_to(audit_log)?;
     let serving = endpoint.serve(platform.plane.server.clone())?;
-    // Whoever started us may not be listening any more; that is no reason to end.
     let ready = format!(
         "adieu is ready: node {} at https://{address}\n  export KUBECONFIG={}\n",
         config.node_name,
         kubeconfig.display()
     );
-    let _ = io::stdout().write_all(ready.as_bytes()).and_then(|()| io::stdout().flush());
+    logging::stdout().say(ready.as_bytes());
     let node = (config.node_name.clone(), platform.machine.leaving());
     let reporter = Reporter::new(&platform.plane, address, kubeconfig, Some(node));
     let mut control = control.answer(reporter);
@@ -75,6 +74,7 @@ pub(crate) fn log_at(verbose: u8) {
         _ => tracing::Level::TRACE,
     };
     let colours = crate::wants_colours(&io::stderr());
-    let logs = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).with_target(false);
-    logs.with_ansi(colours).init();
+    let logs = tracing_subscriber::fmt().with_max_level(level).with_writer(logging::stderr).with_target(false);
+    // What cannot be formatted is not worth an end: the alternative is `eprintln!`.
+    logs.with_ansi(colours).log_internal_errors(false).init();
 }

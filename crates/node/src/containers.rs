@@ -139,7 +139,7 @@ impl<R: Runtime> Containers for NodeContainers<R> {
 
     fn pods(&self) -> Value {
         let facts: Vec<SharedFacts> = lock(&self.directory).values().map(|entry| entry.facts.clone()).collect();
-        let items: Vec<Value> = facts.iter().map(|facts| json!(lock(facts).pod)).collect();
+        let items: Vec<Value> = facts.iter().map(|facts| json!(*lock(facts).pod)).collect();
         json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items })
     }
 

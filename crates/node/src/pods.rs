@@ -4,7 +4,9 @@
 //! and waits for a driver only if a thousand facts already wait there, so one slow pod does not hold up the others.
 
 mod admission;
+mod admission_queue;
 mod eviction;
+mod handle;
 mod orphans;
 mod placement;
 mod recovery;
@@ -26,14 +28,16 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, error, info, warn};
 
-use self::admission::AdmissionQueue;
+use self::admission::Claim;
+use self::admission_queue::AdmissionQueue;
+use self::handle::{Handle, LeaveReason, Source, Stage};
 use self::orphans::Orphans;
 use self::placement::Placed;
 pub use self::shutdown::{FLUSH, ShutdownGrace, ShutdownNews};
 use crate::driver::{Driver, PodJournal, Progress};
 use crate::effects::{EffectExecutor, Tools, instance, lock};
 use crate::flaws::{self, Flaw};
-use crate::node_resources::{self, NodeResources};
+use crate::node_resources::NodeResources;
 use crate::pressure::Eviction;
 use crate::publisher::{Flush, SharedFacts};
 use crate::statics::{ManifestPods, is_mirror, is_static};
@@ -97,33 +101,6 @@ pub enum Mode {
     Closed,
 }
 
-struct Handle {
-    inbox: mpsc::Sender<Input>,
-    entry: PodEntry,
-    /// The deletion last told to the worker: grace and timestamp.
-    told: Option<(i64, Timestamp)>,
-    /// The generation last told to the worker, or first seen. What an earlier agent told may not have been written down.
-    generation: Option<i64>,
-    /// The worker was told to begin, in this life of the agent or an earlier one.
-    begun: bool,
-    /// The API object was seen to go.
-    object_gone: bool,
-    /// Of a static pod: the name that its successors wait for.
-    full_name: Option<String>,
-    /// No file asks for this static pod any more.
-    unwanted: bool,
-    /// Its resource requests.
-    asks: NodeResources,
-    /// Its priority on the node.
-    importance: i32,
-    /// It was preempted by a critical pod.
-    preempted: bool,
-    /// The event about its waiting was recorded.
-    waiting_recorded: bool,
-    /// Whether it may be on this node.
-    placed: Placed,
-}
-
 /// The table of drivers.
 pub struct Pods<R: Runtime> {
     tools: Arc<Tools<R>>,
@@ -136,14 +113,14 @@ pub struct Pods<R: Runtime> {
     /// Lives that ended here while the API may still speak of them.
     finished: BTreeSet<String>,
     /// Pods that could not be taken on, each to be tried again.
-    later: JoinSet<Pod>,
+    later: JoinSet<Arc<Pod>>,
     mode: Mode,
     /// The shutdown that is under way.
     stopping: Option<shutdown::Stopping>,
     /// Which static pods may run.
     succession: Succession,
     /// What the files ask for, by UID.
-    desired: BTreeMap<String, Pod>,
+    desired: BTreeMap<String, Arc<Pod>>,
     /// The mirrors that the API has, by full name.
     mirrors: BTreeMap<String, Pod>,
     /// Work that nobody waits for; ended with the node.
@@ -153,7 +130,7 @@ pub struct Pods<R: Runtime> {
     /// The pods that wait for resources.
     admission_queue: AdmissionQueue,
     /// Who waits to know whether it may be here, and whether it may.
-    placing: JoinSet<(String, bool)>,
+    placing: JoinSet<(String, Placed)>,
 }
 
 /// The inputs of the table of drivers.
@@ -222,7 +199,7 @@ impl<R: Runtime> Pods<R> {
             tokio::select! {
                 biased;
                 command = inputs.commands.recv() => match command {
-                    Some(Command::ShutDown { shutdown_grace, news }) => self.shut_down(shutdown_grace, news).await,
+                    Some(Command::ShutDown { shutdown_grace, news }) => self.shut_down(shutdown_grace, news),
                     Some(Command::CallOff { resumed }) => self.call_off(resumed).await,
                     // The node's owner is gone: stop looking after pods, and leave them as they are.
                     None => return Ok(()),
@@ -231,7 +208,7 @@ impl<R: Runtime> Pods<R> {
                 Some(eviction) = inputs.evictions.recv() => self.evict(eviction).await,
                 Some(wanted) = inputs.files.recv() => self.want(wanted).await,
                 Some(Ok(pod)) = self.later.join_next() => self.try_again(pod).await,
-                Some(Ok((uid, is_wanted))) = self.placing.join_next() => self.placed(uid, is_wanted).await,
+                Some(Ok((uid, placed))) = self.placing.join_next() => self.placed(&uid, placed).await,
                 Some(_) = self.chores.join_next() => {}
                 freed = self.admission_queue.freed() => self.resources_freed(&freed).await,
                 Some(ended) = self.running.join_next() => self.ended(ended).await?,
@@ -241,13 +218,13 @@ impl<R: Runtime> Pods<R> {
         }
     }
 
-    async fn try_again(&mut self, pod: Pod) {
+    async fn try_again(&mut self, pod: Arc<Pod>) {
         if is_static(&pod) {
             return self.begin_static(pod).await;
         }
         // What has been seen of it meanwhile is newer.
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let known = self.drivers.get(uid).map(|handle| revision(&lock(&handle.entry.facts).pod));
+        let known = self.drivers.get(uid).map(|handle| revision(&handle.pod()));
         if known.is_none_or(|known| known <= revision(&pod)) {
             self.changed_or_later(pod, false).await;
         }
@@ -267,8 +244,7 @@ impl<R: Runtime> Pods<R> {
         for input in first {
             inbox.try_send(input).expect("a new inbox has room for the first few facts");
         }
-        let full_name = statics::line_of(&facts.pod);
-        let (asks, importance) = (NodeResources::of_pod(&facts.pod), node_resources::importance(&facts.pod));
+        let (source, claim) = (Source::of(&facts.pod), Claim::of(&facts.pod));
         let generation = worker.status().observed_generation.or(facts.pod.metadata.generation);
         facts.grant(&facts.pod.clone());
         let facts = Arc::new(Mutex::new(facts));
@@ -278,21 +254,8 @@ impl<R: Runtime> Pods<R> {
             Driver::new(uid.to_owned(), worker, told, (self.journal.clone(), pod_journal), executor);
         let entry = PodEntry { uid: PodUid(uid.to_owned()), facts, progress, flush, granted };
         lock(&self.directory).insert(uid.to_owned(), entry.clone());
-        let handle = Handle {
-            inbox,
-            entry,
-            told: None,
-            generation,
-            begun,
-            object_gone: false,
-            full_name,
-            unwanted: false,
-            asks,
-            importance,
-            preempted: false,
-            waiting_recorded: false,
-            placed: Placed::default(),
-        };
+        let stage = if begun { Stage::Begun } else { Stage::Waiting { placed: Placed::default(), is_recorded: false } };
+        let handle = Handle { inbox, entry, source, stage, claim, told: None, generation };
         self.drivers.insert(uid.to_owned(), handle);
         let key = uid.to_owned();
         self.running.spawn(async move { (key, driver.run().await) });
@@ -311,14 +274,15 @@ impl<R: Runtime> Pods<R> {
                     self.follow_orphan(&uid, successor).await;
                     return Ok(());
                 }
-                if let Some(name) = handle.as_ref().and_then(|handle| handle.full_name.clone()) {
-                    result?;
-                    self.succeed(&name, &uid).await;
-                    return Ok(());
-                }
-                // Of an object that was seen to go, the API will not speak again.
-                if handle.is_none_or(|handle| !handle.object_gone) {
-                    self.finished.insert(uid);
+                match handle.map(|handle| (handle.source, handle.stage)) {
+                    Some((Source::File { full_name }, _)) => {
+                        result?;
+                        self.succeed(&full_name, &uid).await;
+                        return Ok(());
+                    }
+                    // Of an object that was seen to go, the API will not speak again.
+                    Some((Source::Api, Stage::Leaving(LeaveReason::ObjectGone))) => {}
+                    Some(_) | None => _ = self.finished.insert(uid),
                 }
                 result
             }
@@ -341,7 +305,7 @@ impl<R: Runtime> Pods<R> {
                 let gone: Vec<_> = self
                     .drivers
                     .iter()
-                    .filter(|(uid, handle)| handle.full_name.is_none() && !listed.contains(*uid))
+                    .filter(|(uid, handle)| handle.source == Source::Api && !listed.contains(*uid))
                     .map(|(_, h)| h.inbox.clone())
                     .collect();
                 for inbox in gone {
@@ -352,17 +316,17 @@ impl<R: Runtime> Pods<R> {
                     if flaws::has(Flaw::SkipsListed) && pod.metadata.uid.as_ref().is_some_and(known) {
                         continue;
                     }
-                    self.changed_or_later(pod, false).await;
+                    self.changed_or_later(Arc::new(pod), false).await;
                 }
             }
             WatchUpdate::Changed(pod) if is_mirror(&pod) => self.mirror_changed(pod),
-            WatchUpdate::Changed(pod) => self.changed_or_later(pod, true).await,
+            WatchUpdate::Changed(pod) => self.changed_or_later(Arc::new(pod), true).await,
             WatchUpdate::Removed(pod) => {
                 self.name_freed(&pod);
                 let uid = pod.metadata.uid.unwrap_or_default();
                 self.finished.remove(&uid);
                 if let Some(handle) = self.drivers.get_mut(&uid) {
-                    handle.object_gone = true;
+                    handle.leave(LeaveReason::ObjectGone);
                     self.orphans.object_gone(&uid);
                     let _ = handle.inbox.send(Input::ObjectGone).await;
                 }
@@ -372,8 +336,8 @@ impl<R: Runtime> Pods<R> {
 
     /// Takes a pod as it is now. One on which this breaks is looked at again later: it may be asked to leave, and nobody would
     /// say so again.
-    async fn changed_or_later(&mut self, pod: Pod, live: bool) {
-        let kept = pod.clone();
+    async fn changed_or_later(&mut self, pod: Arc<Pod>, live: bool) {
+        let kept = Arc::clone(&pod);
         if let Err(panic) = supervision::catch("pods", self.changed(pod, live)).await {
             error!(%panic, uid = ?kept.metadata.uid, "the table of pods broke on a pod; it is looked at again later");
             self.later.spawn(async move {
@@ -383,7 +347,7 @@ impl<R: Runtime> Pods<R> {
         }
     }
 
-    async fn changed(&mut self, pod: Pod, live: bool) {
+    async fn changed(&mut self, pod: Arc<Pod>, live: bool) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         if self.finished.contains(&uid) {
             return;
@@ -446,36 +410,13 @@ impl<R: Runtime> Pods<R> {
             return;
         }
         handle.told = Some((grace, deletion));
+        handle.leave(LeaveReason::Deleted);
         let sighting = if live { DeleteSighting::Live } else { found(deletion, crate::timestamp(&self.tools.clock)) };
         let _ = handle.inbox.send(Input::DeleteRequested { grace: seconds(grace), sighting }).await;
     }
 
-    /// Begins a pod that has not begun, if it may come.
-    async fn admit(&mut self, uid: &str, pod: &Pod) {
-        let begun = |pods: &Self| pods.drivers.get(uid).is_none_or(|handle| handle.begun);
-        match self.mode {
-            _ if begun(self) => {}
-            Mode::ShuttingDown => self.turn_away(uid).await,
-            Mode::Open => {
-                if self.check_affinity(uid, pod) {
-                    return;
-                }
-                self.check_pressure(uid, pod).await;
-                if !begun(self) {
-                    self.check_resources(uid).await;
-                }
-            }
-            // It is ended at once, like everybody who was here before.
-            Mode::Closed => {
-                let Some(handle) = self.drivers.get_mut(uid) else { return };
-                handle.begun = true;
-                let _ = handle.inbox.send(Input::Begin).await;
-            }
-        }
-    }
-
     /// Takes a pod on: kept on disk and written down before anything is done for it.
-    async fn adopt(&mut self, uid: &str, pod: &Pod) -> bool {
+    async fn adopt(&mut self, uid: &str, pod: &Arc<Pod>) -> bool {
         let name = pod.metadata.name.clone().unwrap_or_default();
         let spec = match pod_spec(pod) {
             Ok(spec) => spec,
@@ -509,7 +450,7 @@ impl<R: Runtime> Pods<R> {
     }
 
     /// A pod that cannot be taken on is told so and tried again: nothing waits in silence.
-    fn refuse(&mut self, pod: &Pod, why: &str) {
+    fn refuse(&mut self, pod: &Arc<Pod>, why: &str) {
         warn!(pod = pod.metadata.name, why, "pod cannot be accepted; retrying");
         self.tools
             .recorder
@@ -526,10 +467,10 @@ impl<R: Runtime> Pods<R> {
             RuntimeEvent::Exited { pod, id, exit } => {
                 let instance = instance(&id);
                 if let Some(handle) = self.drivers.get(&pod.0) {
-                    if flaws::has(Flaw::DropsExitOfLeaving) && admission::is_leaving(handle) {
+                    if flaws::has(Flaw::DropsExitOfLeaving) && handle.is_leaving() {
                         return;
                     }
-                    let manifest = lock(&handle.entry.facts).pod.clone();
+                    let manifest = handle.pod();
                     let message = termination_message(&*self.tools.runtime, &manifest, &id, &exit, &self.tools.files);
                     // Whatever its message does to us, the exit is told.
                     if let Ok(Some(text)) = supervision::catch("pods", message).await {

@@ -284,9 +284,9 @@ impl Writer {
     fn new(client: kube::Client, node: String, facts: SharedFacts, written: SharedWritten, clock: Clock) -> Self {
         let pod = crate::effects::lock(&facts).pod.clone();
         let is_static = statics::is_static(&pod);
-        let meta = pod.metadata;
+        let meta = &pod.metadata;
         let api = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
-        let (name, uid) = (meta.name.unwrap_or_default(), meta.uid.unwrap_or_default());
+        let (name, uid) = (meta.name.clone().unwrap_or_default(), meta.uid.clone().unwrap_or_default());
         Self { client, api, node, facts, name, uid, is_static, last: None, version: None, written, clock }
     }
 

@@ -120,6 +120,8 @@ pub(crate) fn page(state: &State) -> String {
     for (part, count) in supervision::counts() {
         line(&mut out, "adieu_panics_total", &format!("part=\"{part}\""), count);
     }
+    head(&mut out, "adieu_log_lines_dropped_total", "counter", "Lines of the log that nobody took in time.");
+    line(&mut out, "adieu_log_lines_dropped_total", "", logging::dropped());
     process(&mut out);
     out
 }

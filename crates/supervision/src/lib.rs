@@ -86,7 +86,9 @@ pub fn or_abort<T>(part: &'static str, what: &str, work: impl FnOnce() -> T) -> 
     match catch_blocking(part, work) {
         Ok(done) => done,
         Err(panic) => {
-            eprintln!("adieu: {what} broke: {panic}; nothing can go on without it, so the process ends");
+            let words = format!("adieu: {what} broke: {panic}; nothing can go on without it, so the process ends\n");
+            logging::stderr().say(words.as_bytes());
+            logging::flush(logging::LAST_LINES);
             std::process::abort()
         }
     }

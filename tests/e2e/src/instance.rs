@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -58,6 +59,8 @@ pub struct Instance {
     options: Vec<String>,
     /// The system bus it is to use, if not the machine's.
     system_bus: Option<String>,
+    /// Where `adieu up` logs to, if not to its file.
+    log_to: Option<OwnedFd>,
     child: Option<Child>,
     /// Unmounted when nothing of the instance is left.
     disk: Option<Disk>,
@@ -72,23 +75,42 @@ impl Instance {
     /// The same, with these options for `adieu up`.
     pub async fn start_with(options: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
-        Self::start_in(dir, options, None, None).await
+        Self::start_in(dir, options, None, None, None).await
+    }
+
+    /// The same, with a standard error of the test's own.
+    pub async fn start_logging_to(log: OwnedFd, options: &[&str]) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
+        Self::start_in(dir, options, None, None, Some(log)).await
     }
 
     /// The same, on a system bus of its own.
     pub async fn start_on_bus(address: &str, options: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
-        Self::start_in(dir, options, None, Some(address.to_owned())).await
+        Self::start_in(dir, options, None, Some(address.to_owned()), None).await
     }
 
     /// The same, on a file system of its own in memory, which is no larger than this.
     pub async fn start_on_small_disk(mebibytes: u64, options: &[&str]) -> Result<Self> {
         let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
-        let disk = Disk::mount(dir.path(), mebibytes)?;
-        Self::start_in(dir, options, Some(disk), None).await
+        let disk = Disk::mount(dir.path(), mebibytes, 0o700)?;
+        Self::start_in(dir, options, Some(disk), None, None).await
     }
 
-    async fn start_in(dir: TempDir, options: &[&str], disk: Option<Disk>, system_bus: Option<String>) -> Result<Self> {
+    /// The same, on a file system that was just made and mounted: its root is open to all.
+    pub async fn start_on_open_disk(mebibytes: u64) -> Result<Self> {
+        let dir = tempfile::Builder::new().prefix("adieu-e2e-").tempdir()?;
+        let disk = Disk::mount(dir.path(), mebibytes, 0o755)?;
+        Self::start_in(dir, &[], Some(disk), None, None).await
+    }
+
+    async fn start_in(
+        dir: TempDir,
+        options: &[&str],
+        disk: Option<Disk>,
+        system_bus: Option<String>,
+        log_to: Option<OwnedFd>,
+    ) -> Result<Self> {
         let mut instance = Self {
             api: free_address()?,
             pod_cidr: next_range(),
@@ -96,6 +118,7 @@ impl Instance {
             dir,
             options: options.iter().map(|&option| option.to_owned()).collect(),
             system_bus,
+            log_to,
             child: None,
             disk,
         };
@@ -135,7 +158,10 @@ impl Instance {
     }
 
     async fn try_up(&mut self) -> Result<()> {
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.log())?;
+        let log = match &self.log_to {
+            Some(log) => log.try_clone()?,
+            None => fs::OpenOptions::new().create(true).append(true).open(self.log())?.into(),
+        };
         let mut child = self
             .adieu(&["up", "-v"])
             .args(["--api", &self.api, "--pod-cidr", &self.pod_cidr, "--node-name", &self.node_name])
@@ -345,8 +371,8 @@ struct Disk {
 }
 
 impl Disk {
-    fn mount(path: &Path, mebibytes: u64) -> Result<Self> {
-        let options = std::ffi::CString::new(format!("size={mebibytes}m,mode=700"))?;
+    fn mount(path: &Path, mebibytes: u64, mode: u32) -> Result<Self> {
+        let options = std::ffi::CString::new(format!("size={mebibytes}m,mode={mode:o}"))?;
         let flags = rustix::mount::MountFlags::empty();
         rustix::mount::mount("adieu-e2e", path, "tmpfs", flags, options.as_c_str())?;
         Ok(Self { path: path.to_owned() })

@@ -329,7 +329,7 @@ impl Stage {
         .unwrap();
         let (journal, _) = Journal::open(&dir.path().join("journal"), "boot").await.unwrap();
         let worker = PodWorker::new(pod_spec(&pod).unwrap());
-        let facts = Arc::new(Mutex::new(Facts { pod, ..Facts::default() }));
+        let facts = Arc::new(Mutex::new(Facts { pod: Arc::new(pod), ..Facts::default() }));
         let (inbox, told) = mpsc::channel(16);
         let executor = EffectExecutor::new(tools, facts, inbox.clone());
         let (driver, progress) = Driver::new(uid.to_owned(), worker, told, (journal, PodJournal::default()), executor);

@@ -1,242 +1,184 @@
-//! Admission by resources: a pod begins, waits until terminating pods are gone, or is rejected. A critical pod preempts others
+//! Whether a pod may begin on this node: admitted, waiting, rejected, or admitted when less important pods have been preempted
 //! (node-termination 9.6).
 //!
-//! A waiting pod has a driver that was not begun, and keeps its position in the queue: a later pod of no higher priority does not get
-//! the resources it waits for. Nothing of this is stored: after a restart the API or a manifest asks for the pod again, and preempted
-//! pods continue to terminate.
+//! Pure: [`decide`] is given what is known of the node and of the pod. Who asks, who waits and who is told is in
+//! [`super::admission_queue`].
 
-use std::collections::BTreeSet;
+use api::placement::{self, NOT_WANTED};
+use k8s_openapi::api::core::v1::Pod;
+use lifecycle::Pressure;
+use lifecycle::shutdown::REJECTION;
 
-use lifecycle::{ContainerState, ContainerStatus, Event, Input, KillCause, PodPhase};
-use runtime_api::Runtime;
-use tokio::task::JoinSet;
-use tracing::{debug, info};
-
+use super::Mode;
 use super::placement::Placed;
-use super::{Handle, Mode, Pods};
-use crate::effects::lock;
+use crate::heartbeat::Health;
 use crate::node_resources::{self, NodeResources, PreemptionCandidate, QosClass, ResourceShortage};
+use crate::statics::is_static;
+use crate::sysctls::{AllowedSysctls, FORBIDDEN};
 
-/// The pods that wait for resources.
-pub(super) struct AdmissionQueue {
-    /// What the node has to give.
-    capacity: NodeResources,
-    /// Waiting pods by priority, then by arrival.
-    waiting: Vec<String>,
-    /// Pods whose resize waits for resources.
-    pub(super) deferred: BTreeSet<String>,
-    /// While pods wait: one task for each pod that holds resources, which ends when the pod needs them no more.
-    freed: JoinSet<String>,
-    /// The pods of these tasks.
-    watched: BTreeSet<String>,
+/// What a pod takes of the node, and how much it matters there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Claim {
+    /// Its resource requests.
+    pub(super) asks: NodeResources,
+    /// Its priority on the node.
+    pub(super) importance: i32,
+    pub(super) qos_class: QosClass,
 }
 
-impl AdmissionQueue {
-    pub(super) fn new(capacity: NodeResources) -> Self {
+impl Claim {
+    pub(super) fn of(pod: &Pod) -> Self {
         Self {
-            capacity,
-            waiting: Vec::new(),
-            deferred: BTreeSet::new(),
-            freed: JoinSet::new(),
-            watched: BTreeSet::new(),
+            asks: NodeResources::of_pod(pod),
+            importance: node_resources::importance(pod),
+            qos_class: QosClass::of(pod),
         }
     }
+}
 
-    /// The next pod that frees its resources. Pending for ever if no pod waits.
-    pub(super) async fn freed(&mut self) -> String {
-        match self.freed.join_next().await {
-            Some(Ok(uid)) => uid,
-            // Whoever it was that is not watched any more: all are watched anew, and somebody may have gone.
-            Some(Err(_)) => {
-                (self.freed, self.watched) = (JoinSet::new(), BTreeSet::new());
-                String::new()
-            }
-            None => std::future::pending().await,
-        }
-    }
+/// A pod that holds resources of the node.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Holder<'a> {
+    pub(super) uid: &'a str,
+    pub(super) claim: Claim,
+    /// It is on its way out: what it holds will be free.
+    pub(super) is_leaving: bool,
+}
 
+/// The node, as it is when a pod wants to begin.
+#[derive(Debug)]
+pub(super) struct NodeSnapshot<'a> {
+    pub(super) mode: Mode,
     /// What the node has to give.
-    pub(super) fn capacity(&self) -> NodeResources {
-        self.capacity
-    }
-
-    /// The pods that wait before this one.
-    fn ahead(&self, uid: &str) -> Vec<String> {
-        self.waiting.iter().take_while(|other| *other != uid).cloned().collect()
-    }
+    pub(super) capacity: NodeResources,
+    pub(super) health: Health,
+    pub(super) allowed_sysctls: &'a AllowedSysctls,
+    /// What the pods ask for that wait before this one.
+    pub(super) reserved: NodeResources,
+    /// All others that hold something.
+    pub(super) holders: Vec<Holder<'a>>,
 }
 
-/// The decision about a pod that wants to begin.
-enum AdmissionDecision {
-    Begins,
-    /// It fits when the terminating pods are gone.
-    Waits(ResourceShortage),
-    /// It fits when these are preempted, too.
-    Displaces(ResourceShortage, Vec<PreemptionCandidate>),
-    TurnedAway(ResourceShortage),
+/// A pod that wants to begin.
+#[derive(Debug)]
+pub(super) struct Applicant<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) claim: Claim,
+    pub(super) placed: Placed,
+    /// It was let in before and waits for resources: nothing else is decided again.
+    pub(super) is_queued: bool,
 }
 
-impl<R: Runtime> Pods<R> {
-    /// Begins a pod that has not begun, if it fits.
-    pub(super) async fn check_resources(&mut self, uid: &str) {
-        if !self.admission_queue.waiting.iter().any(|waiting| waiting == uid) {
-            self.enqueue(uid);
-        }
-        self.settle(uid).await;
-        self.watch_for_freed_resources();
-    }
+/// What becomes of a pod that wants to begin.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Decision {
+    /// It begins.
+    Admit,
+    /// It waits.
+    Wait(WaitFor),
+    /// It never begins here.
+    Reject { reason: String, message: String },
+    /// It fits when these have left, too.
+    Preempt { missing: ResourceShortage, victims: Vec<PreemptionCandidate> },
+}
 
-    /// The shutdown was called off: pods that waited and were not rejected meanwhile wait again.
-    pub(super) async fn recheck_waiting_pods(&mut self) {
-        // One of whom it is not known yet whether it may be here comes by itself when it is.
-        let may_come = |handle: &Handle| waits(handle) && handle.placed != Placed::Asked;
-        let waiting: Vec<String> =
-            self.drivers.iter().filter(|(_, handle)| may_come(handle)).map(|(uid, _)| uid.clone()).collect();
-        for uid in waiting {
-            self.check_resources(&uid).await;
-        }
-    }
+/// What a pod waits for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum WaitFor {
+    /// The node's labels, which decide whether the pod may be here.
+    Placement,
+    /// Terminating pods: it fits when they are gone.
+    Resources(ResourceShortage),
+}
 
-    fn enqueue(&mut self, uid: &str) {
-        let importance = |uid: &String| self.drivers.get(uid).map_or(0, |handle| handle.importance);
-        let own = importance(&uid.to_owned());
-        let at = self.admission_queue.waiting.iter().position(|other| importance(other) < own);
-        self.admission_queue.waiting.insert(at.unwrap_or(self.admission_queue.waiting.len()), uid.to_owned());
+/// Decides about a pod that has not begun.
+pub(super) fn decide(node: &NodeSnapshot<'_>, applicant: &Applicant<'_>) -> Decision {
+    match node.mode {
+        Mode::ShuttingDown => return reject(REJECTION.0, REJECTION.1.to_owned()),
+        // It is ended at once, like everybody who was here before.
+        Mode::Closed => return Decision::Admit,
+        Mode::Open => {}
     }
+    let refused = if applicant.is_queued { None } else { check_conditions(node, applicant) };
+    refused.unwrap_or_else(|| check_resources(node, applicant))
+}
 
-    /// A pod freed its resources: decides again about the waiting pods, in their order.
-    pub(super) async fn resources_freed(&mut self, freed: &str) {
-        self.admission_queue.watched.remove(freed);
-        self.retry_waiting_pods().await;
-        self.watch_for_freed_resources();
+fn reject(reason: &str, message: String) -> Decision {
+    Decision::Reject { reason: reason.to_owned(), message }
+}
+
+/// Everything but resources: where the pod wants to be, what it may set, and what the node is short of.
+fn check_conditions(node: &NodeSnapshot<'_>, Applicant { pod, placed, .. }: &Applicant<'_>) -> Option<Decision> {
+    // What a file asks for is for this node.
+    let is_static = is_static(pod);
+    let is_particular = !is_static && pod.spec.as_ref().is_some_and(placement::is_particular);
+    match placed {
+        Placed::Unasked if is_particular => return Some(Decision::Wait(WaitFor::Placement)),
+        Placed::Asked => return Some(Decision::Wait(WaitFor::Placement)),
+        Placed::Elsewhere => {
+            return Some(reject("NodeAffinity", format!("Predicate NodeAffinity failed: {NOT_WANTED}")));
+        }
+        Placed::Unasked | Placed::Here => {}
     }
-
-    /// Resources were freed, by an ended or resized pod: decides again about the waiting pods.
-    pub(super) async fn retry_waiting_pods(&mut self) {
-        for uid in self.admission_queue.waiting.clone() {
-            self.settle(&uid).await;
-        }
-        self.resize_deferred().await;
+    if let Some(message) = node.allowed_sysctls.refusal(pod) {
+        return Some(reject(FORBIDDEN, message));
     }
+    if is_static { None } else { check_pressure(node.health, pod) }
+}
 
-    /// Decides about one waiting pod.
-    async fn settle(&mut self, uid: &str) {
-        if self.mode != Mode::Open || !self.drivers.get(uid).is_some_and(waits) {
-            return self.admission_queue.waiting.retain(|waiting| waiting != uid);
-        }
-        let decision = self.decide_admission(uid);
-        let Some(handle) = self.drivers.get_mut(uid) else { return };
-        let input = match decision {
-            AdmissionDecision::Begins => Input::Begin,
-            AdmissionDecision::TurnedAway(missing) => {
-                let (reason, message) = missing.reason_and_message();
-                info!(uid, message, "pod rejected");
-                Input::Rejected { reason, message }
-            }
-            AdmissionDecision::Waits(missing) => return self.report_waiting(uid, &missing),
-            AdmissionDecision::Displaces(missing, victims) => {
-                self.report_waiting(uid, &missing);
-                for victim in victims {
-                    info!(uid = victim.uid, critical = uid, "preempting a pod for a critical one");
-                    let Some(handle) = self.drivers.get_mut(&victim.uid) else { continue };
-                    handle.preempted = true;
-                    let kill = Input::KillRequested { cause: KillCause::Preempted, grace: None };
-                    let _ = handle.inbox.send(kill).await;
-                }
-                return;
-            }
-        };
-        handle.begun = true;
-        let _ = handle.inbox.send(input).await;
-        self.admission_queue.waiting.retain(|waiting| waiting != uid);
+/// Rejects a pod that would make worse what the node is short of.
+fn check_pressure(health: Health, pod: &Pod) -> Option<Decision> {
+    let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
+    if !Pressure::may_evict(false, priority) {
+        return None;
     }
+    // Who asked for memory may have what it asked for; of the rest there is nothing to be promised.
+    let best_effort = pod.status.as_ref().and_then(|status| status.qos_class.as_deref()) == Some("BestEffort");
+    let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
+    let bears = |key: &str| tolerations.clone().any(|it| it.key.as_deref().is_none_or(|said| said == key));
+    let conditions = [
+        ("DiskPressure", health.disk_pressure),
+        ("MemoryPressure", health.memory_pressure && best_effort && !bears("node.kubernetes.io/memory-pressure")),
+        ("PIDPressure", health.pid_pressure),
+    ];
+    let named: Vec<&str> = conditions.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name).collect();
+    let message = || format!("The node had condition: [{}]. ", named.join(" "));
+    (!named.is_empty()).then(|| reject("Evicted", message()))
+}
 
-    fn decide_admission(&self, uid: &str) -> AdmissionDecision {
-        let Some(own) = self.drivers.get(uid) else { return AdmissionDecision::Begins };
-        let ahead = self.admission_queue.ahead(uid);
-        let waiting = ahead.iter().filter_map(|uid| self.drivers.get(uid)).filter(|handle| waits(handle));
-        let reserved = waiting.map(|handle| handle.asks);
-        let (mut staying, mut leaving) =
-            (reserved.fold(NodeResources::default(), NodeResources::plus), NodeResources::default());
-        let mut candidates = Vec::new();
-        for (other, handle) in self.drivers.iter().filter(|(other, handle)| *other != uid && holds_resources(handle)) {
-            if is_leaving(handle) {
-                leaving = leaving.plus(handle.asks);
-                continue;
-            }
-            staying = staying.plus(handle.asks);
-            if handle.importance < own.importance {
-                let qos_class = QosClass::of(&lock(&handle.entry.facts).pod);
-                candidates.push(PreemptionCandidate { uid: other.clone(), qos_class, asks: handle.asks });
-            }
-        }
-        let capacity = self.admission_queue.capacity;
-        let missing = capacity.missing(staying.plus(leaving), own.asks);
-        if missing.is_nothing() {
-            return AdmissionDecision::Begins;
-        }
-        let for_good = capacity.missing(staying, own.asks);
-        if for_good.is_nothing() {
-            return AdmissionDecision::Waits(missing);
-        }
-        let victims = node_resources::is_critical(own.importance)
-            .then(|| node_resources::victims(&for_good, candidates))
-            .flatten();
-        victims
-            .map_or(AdmissionDecision::TurnedAway(for_good), |victims| AdmissionDecision::Displaces(missing, victims))
+/// Whether it fits: at once, when terminating pods are gone, or when a critical pod has preempted others.
+fn check_resources(node: &NodeSnapshot<'_>, applicant: &Applicant<'_>) -> Decision {
+    let own = applicant.claim;
+    let (leaving, staying): (Vec<&Holder<'_>>, Vec<_>) = node.holders.iter().partition(|holder| holder.is_leaving);
+    let sum = |holders: &[&Holder<'_>]| {
+        holders.iter().fold(NodeResources::default(), |sum, holder| sum.plus(holder.claim.asks))
+    };
+    let (staying_hold, leaving_hold) = (node.reserved.plus(sum(&staying)), sum(&leaving));
+    let missing = node.capacity.missing(staying_hold.plus(leaving_hold), own.asks);
+    if missing.is_nothing() {
+        return Decision::Admit;
     }
-
-    /// Records once what a pod waits for.
-    fn report_waiting(&mut self, uid: &str, missing: &ResourceShortage) {
-        let Some(handle) = self.drivers.get_mut(uid).filter(|handle| !handle.waiting_recorded) else { return };
-        handle.waiting_recorded = true;
-        let message = format!("Waiting until others have left: {}", missing.reason_and_message().1);
-        debug!(uid, message, "pod waits for resources");
-        self.tools.recorder.record(&lock(&handle.entry.facts).pod, Event::pod_normal("WaitingForRoom", message));
+    let for_good = node.capacity.missing(staying_hold, own.asks);
+    if for_good.is_nothing() {
+        return Decision::Wait(WaitFor::Resources(missing));
     }
-
-    /// While pods wait, watches for pods that free their resources.
-    pub(super) fn watch_for_freed_resources(&mut self) {
-        if self.admission_queue.waiting.is_empty() && self.admission_queue.deferred.is_empty() {
-            self.admission_queue.freed.abort_all();
-            (self.admission_queue.freed, self.admission_queue.watched) = (JoinSet::new(), BTreeSet::new());
-            return;
-        }
-        for (uid, handle) in self.drivers.iter().filter(|(_, handle)| holds_resources(handle)) {
-            if self.admission_queue.watched.insert(uid.clone()) {
-                let (uid, mut progress) = (uid.clone(), handle.entry.progress.clone());
-                self.admission_queue.freed.spawn(async move {
-                    // A driver that has ended needs nothing either.
-                    let _ = progress.wait_for(|progress| progress.has_freed_resources()).await;
-                    uid
-                });
-            }
+    let less_important = staying.iter().filter(|holder| holder.claim.importance < own.importance);
+    let candidates = less_important.map(|Holder { uid, claim, .. }| PreemptionCandidate {
+        uid: (*uid).to_owned(),
+        qos_class: claim.qos_class,
+        asks: claim.asks,
+    });
+    let victims = node_resources::is_critical(own.importance)
+        .then(|| node_resources::victims(&for_good, candidates.collect()))
+        .flatten();
+    match victims {
+        Some(victims) => Decision::Preempt { missing, victims },
+        None => {
+            let (reason, message) = for_good.reason_and_message();
+            Decision::Reject { reason, message }
         }
     }
 }
 
-/// Whether a pod holds resources: it has begun, and something of it may still run. What was never begun but only has to go
-/// may have left something running, too.
-pub(super) fn holds_resources(handle: &Handle) -> bool {
-    (handle.begun || is_leaving(handle)) && !handle.entry.progress.borrow().has_freed_resources()
-}
-
-/// Whether a pod may still begin.
-pub(super) fn waits(handle: &Handle) -> bool {
-    !handle.begun && !is_leaving(handle)
-}
-
-pub(super) fn is_leaving(handle: &Handle) -> bool {
-    let asked = handle.told.is_some() || handle.object_gone || handle.unwanted || handle.preempted;
-    asked || handle.entry.progress.borrow().deadline.is_some()
-}
-
-impl crate::driver::Progress {
-    /// No process of the pod remains, and none will start: its resources are free.
-    pub(super) fn has_freed_resources(&self) -> bool {
-        // A phase that somebody else has written says nothing of what still runs.
-        let runs = |container: &ContainerStatus| matches!(container.state, ContainerState::Running { .. });
-        let is_over = matches!(self.status.phase, PodPhase::Succeeded | PodPhase::Failed);
-        self.at_rest || (is_over && !self.status.containers.iter().any(runs))
-    }
-}
+#[cfg(test)]
+mod tests;

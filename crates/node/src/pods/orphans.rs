@@ -1,12 +1,13 @@
 //! What is left of pods that nobody knows: each only has to go. A pod of the same UID that the API asks for comes after it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 
 /// The orphans that are still there, by UID, each with the newest sight of who comes after it.
 #[derive(Default)]
-pub(super) struct Orphans(BTreeMap<String, Option<Pod>>);
+pub(super) struct Orphans(BTreeMap<String, Option<Arc<Pod>>>);
 
 impl Orphans {
     /// There is one.
@@ -15,7 +16,7 @@ impl Orphans {
     }
 
     /// The pod itself, if it need not wait until what is left of its UID is gone.
-    pub(super) fn unless_waiting(&mut self, uid: &str, pod: Pod) -> Option<Pod> {
+    pub(super) fn unless_waiting(&mut self, uid: &str, pod: Arc<Pod>) -> Option<Arc<Pod>> {
         match self.0.get_mut(uid) {
             Some(successor) => {
                 *successor = Some(pod);
@@ -40,7 +41,7 @@ impl Orphans {
     }
 
     /// Nothing is left of it. If it was one, tells who comes after it, if anybody does.
-    pub(super) fn gone(&mut self, uid: &str) -> Option<Option<Pod>> {
+    pub(super) fn gone(&mut self, uid: &str) -> Option<Option<Arc<Pod>>> {
         self.0.remove(uid)
     }
 }
@@ -49,10 +50,10 @@ impl Orphans {
 mod tests {
     use super::*;
 
-    fn pod(name: &str) -> Pod {
+    fn pod(name: &str) -> Arc<Pod> {
         let mut pod = Pod::default();
         pod.metadata.name = Some(name.to_owned());
-        pod
+        Arc::new(pod)
     }
 
     #[test]

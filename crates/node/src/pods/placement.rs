@@ -5,16 +5,13 @@
 
 use std::time::Duration;
 
-use api::placement::{self, NOT_WANTED, NodeLabels};
+use api::placement::{self, NodeLabels};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::Api;
-use lifecycle::Input;
 use runtime_api::Runtime;
-use tracing::{info, warn};
+use tracing::warn;
 
-use super::Pods;
-use super::admission::waits;
-use crate::effects::lock;
+use super::{Handle, Pods, Stage};
 
 /// How often the node's labels are asked for before a pod is taken at its word.
 const TRIES: u32 = 3;
@@ -32,53 +29,46 @@ pub(super) enum Placed {
     Asked,
     /// It may be here.
     Here,
+    /// It wants other nodes.
+    Elsewhere,
 }
 
 impl<R: Runtime> Pods<R> {
-    /// Whether a pod has to wait until it is known that it may be here.
-    pub(super) fn check_affinity(&mut self, uid: &str, pod: &Pod) -> bool {
-        let Some(handle) = self.drivers.get_mut(uid) else { return false };
-        // What a file asks for is for this node.
-        let is_particular = pod.spec.as_ref().is_some_and(placement::is_particular) && handle.full_name.is_none();
-        match handle.placed {
-            Placed::Unasked if is_particular => {
-                handle.placed = Placed::Asked;
-                let (nodes, name) = (Api::all(self.tools.client.clone()), self.tools.node_name.clone());
-                let (uid, pod) = (uid.to_owned(), pod.clone());
-                self.placing.spawn(async move { (uid, is_wanted(nodes, &name, &pod).await) });
-                true
-            }
-            Placed::Asked => true,
-            Placed::Unasked | Placed::Here => false,
-        }
+    /// Asks once whether a pod may be here; the answer has it decided about again.
+    pub(super) fn ask_for_placement(&mut self, uid: &str, pod: &Pod) {
+        let Some(Handle { stage: Stage::Waiting { placed: placed @ Placed::Unasked, .. }, .. }) =
+            self.drivers.get_mut(uid)
+        else {
+            return;
+        };
+        *placed = Placed::Asked;
+        let (nodes, name) = (Api::all(self.tools.client.clone()), self.tools.node_name.clone());
+        let spec = pod.spec.clone().unwrap_or_default();
+        let uid = uid.to_owned();
+        self.placing.spawn(async move {
+            let selector = spec.node_selector.unwrap_or_default();
+            let wants = |place: NodeLabels<'_>| placement::wants(&selector, spec.affinity.as_ref(), place);
+            (uid, if is_wanted(nodes, &name, wants).await { Placed::Here } else { Placed::Elsewhere })
+        });
     }
 
     /// It is known whether a pod may be here.
-    pub(super) async fn placed(&mut self, uid: String, is_wanted: bool) {
-        let Some(handle) = self.drivers.get_mut(&uid) else { return };
-        handle.placed = Placed::Here;
-        if !waits(handle) {
-            return;
+    pub(super) async fn placed(&mut self, uid: &str, answer: Placed) {
+        let Some(handle) = self.drivers.get_mut(uid) else { return };
+        if let Stage::Waiting { placed, .. } = &mut handle.stage {
+            *placed = answer;
+            let pod = handle.pod();
+            self.admit(uid, &pod).await;
         }
-        if is_wanted {
-            let pod = lock(&handle.entry.facts).pod.clone();
-            return self.admit(&uid, &pod).await;
-        }
-        info!(uid, "pod rejected: node affinity does not match");
-        handle.begun = true;
-        let (reason, message) = ("NodeAffinity".to_owned(), format!("Predicate NodeAffinity failed: {NOT_WANTED}"));
-        let _ = handle.inbox.send(Input::Rejected { reason, message }).await;
     }
 }
 
-async fn is_wanted(nodes: Api<Node>, name: &str, pod: &Pod) -> bool {
+async fn is_wanted(nodes: Api<Node>, name: &str, wants: impl Fn(NodeLabels<'_>) -> bool) -> bool {
     for _ in 0..TRIES {
         match tokio::time::timeout(ANSWER_MAX, nodes.get(name)).await {
             Ok(Ok(node)) => {
                 let labels = node.metadata.labels.unwrap_or_default();
-                let spec = pod.spec.clone().unwrap_or_default();
-                let place = NodeLabels { name, labels: &labels };
-                return placement::wants(&spec.node_selector.unwrap_or_default(), spec.affinity.as_ref(), place);
+                return wants(NodeLabels { name, labels: &labels });
             }
             Ok(Err(error)) => warn!(%error, "cannot look up the node's labels"),
             Err(_) => warn!("cannot look up the node's labels: no answer"),

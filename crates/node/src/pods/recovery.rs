@@ -4,6 +4,7 @@
 //! other pod: stop signal, notice, KILL. Only then may a pod of the same UID that somebody wants begin.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -13,7 +14,7 @@ use runtime_api::{PodReport, PodUid, Runtime, SandboxSpec};
 use timeline::{Life, Record};
 use tracing::{info, warn};
 
-use super::Pods;
+use super::{LeaveReason, Pods};
 use crate::driver::PodJournal;
 use crate::effects::{error_chain, instance};
 use crate::flaws::{self, Flaw};
@@ -86,7 +87,7 @@ impl<R: Runtime> Pods<R> {
             let since = self.tools.clock.wall_now().0.saturating_sub(wall.0);
             at + Duration::from_millis(u64::try_from(since).unwrap_or(0))
         });
-        let mut facts = Facts { pod, host_ip: self.tools.host_ip.clone(), start, ..Facts::default() };
+        let mut facts = Facts { pod: Arc::new(pod), host_ip: self.tools.host_ip.clone(), start, ..Facts::default() };
         facts.pod_ip = match &report {
             Some(report) => report.sandbox.ip().map(|ip| ip.to_string()),
             None => facts.pod.status.as_ref().and_then(|s| s.pod_ip.clone()),
@@ -124,7 +125,7 @@ impl<R: Runtime> Pods<R> {
         let pod_journal = PodJournal { start, steps: life.steps.len() };
         self.begin(&uid, worker, facts, begun, first, pod_journal);
         if orphan && let Some(handle) = self.drivers.get_mut(&uid) {
-            handle.unwanted = true;
+            handle.leave(LeaveReason::Unwanted);
             self.orphans.found(&uid);
         }
         if is_static {
@@ -133,7 +134,7 @@ impl<R: Runtime> Pods<R> {
     }
 
     /// Nothing is left of a pod that nobody knew: one of the same UID that somebody wants may begin.
-    pub(super) async fn follow_orphan(&mut self, uid: &str, successor: Option<Pod>) {
+    pub(super) async fn follow_orphan(&mut self, uid: &str, successor: Option<Arc<Pod>>) {
         if let Some(pod) = self.desired.get(uid).cloned() {
             self.begin_static(pod).await;
         } else if let Some(pod) = successor {

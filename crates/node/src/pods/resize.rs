@@ -5,8 +5,7 @@ use lifecycle::Event;
 use runtime_api::Runtime;
 use tracing::{info, warn};
 
-use super::Pods;
-use super::admission::{holds_resources, is_leaving, waits};
+use super::{Handle, Pods, Stage};
 use crate::effects::lock;
 use crate::node_resources::NodeResources;
 use crate::translate::resize::{Pending, message};
@@ -41,10 +40,10 @@ impl<R: Runtime> Pods<R> {
             }
             facts.pod.clone()
         };
-        if is_leaving(handle) || handle.full_name.is_some() {
+        if handle.is_leaving() || handle.full_name().is_some() {
             return was_deferred;
         }
-        let (asks, had) = (NodeResources::of_pod(&pod), handle.asks);
+        let (asks, had) = (NodeResources::of_pod(&pod), handle.claim.asks);
         let generation = pod.metadata.generation.unwrap_or_default();
         let pending = match self.refusal(uid, asks) {
             None => match self.tools.manifests.keep(uid, &pod).await {
@@ -58,6 +57,7 @@ impl<R: Runtime> Pods<R> {
         };
         let pending = pending.map(|(reason, message)| Pending { reason, message, generation });
         let Some(handle) = self.drivers.get_mut(uid) else { return was_deferred };
+        let has_begun = handle.stage == Stage::Begun;
         let mut facts = lock(&handle.entry.facts);
         let before = facts.resize.pending.take();
         facts.resize.pending.clone_from(&pending);
@@ -65,14 +65,14 @@ impl<R: Runtime> Pods<R> {
             None => {
                 facts.grant(&pod);
                 facts.resize.error = None;
-                handle.asks = asks;
+                handle.claim.asks = asks;
                 info!(uid, "other resources are granted to a pod");
-                if handle.begun {
+                if has_begun {
                     facts.resize.granted = Some(generation);
                     handle.entry.granted.notify_one();
                 }
                 let message = message("Pod resize started", &pod, generation, None);
-                handle.begun.then(|| Event::pod_normal("ResizeStarted", message))
+                has_begun.then(|| Event::pod_normal("ResizeStarted", message))
             }
             Some(Pending { reason, message: why, .. }) => {
                 let told = before.is_some_and(|before| (before.reason, before.generation) == (*reason, generation));
@@ -95,13 +95,13 @@ impl<R: Runtime> Pods<R> {
     /// Why a pod cannot have this instead of what it has. Who asks for nothing more gets it, however full the node is.
     fn refusal(&self, uid: &str, asks: NodeResources) -> Option<(&'static str, String)> {
         // One that has not begun asks for all of it when it does.
-        let own = self.drivers.get(uid).filter(|own| own.begun)?;
-        let counts = |handle: &super::Handle| holds_resources(handle) || waits(handle);
+        let own = self.drivers.get(uid).filter(|own| own.stage == Stage::Begun)?;
+        let counts = |handle: &Handle| handle.holds_resources() || handle.waits();
         let others = self.drivers.iter().filter(|(other, handle)| *other != uid && counts(handle));
-        let used = others.fold(NodeResources::default(), |sum, (_, handle)| sum.plus(handle.asks));
+        let used = others.fold(NodeResources::default(), |sum, (_, handle)| sum.plus(handle.claim.asks));
         let capacity = self.admission_queue.capacity();
         let (now, ever) = (capacity.missing(used, asks), capacity.missing(NodeResources::default(), asks));
-        if asks.is_within(own.asks) || now.is_nothing() {
+        if asks.is_within(own.claim.asks) || now.is_nothing() {
             return None;
         }
         let reason = if ever.is_nothing() { "Deferred" } else { "Infeasible" };

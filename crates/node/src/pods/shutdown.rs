@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Preconditions};
-use lifecycle::shutdown::REJECTION;
 use lifecycle::{EventKind, Input, KillCause, LeavingPod, PriorityBudget, Shutdown, ShutdownBudgets, ShutdownStep};
 use runtime_api::Runtime;
 use timeline::Clock;
@@ -49,25 +48,42 @@ pub enum ShutdownNews {
 
 /// A shutdown under way.
 pub(super) struct Stopping {
+    news: mpsc::UnboundedSender<ShutdownNews>,
+    /// Who called it off, and waits until the node is ready again.
+    called_off: Vec<oneshot::Sender<()>>,
+    progress: StopProgress,
+}
+
+/// How far a shutdown is.
+enum StopProgress {
+    /// The API is told first, so that nobody new is sent here. Left when it shows that, or has taken too long.
+    Announcing { shutdown_grace: ShutdownGrace, announced: JoinSet<()> },
+    /// Pods leave, by the rules.
+    Ending(Ending),
+}
+
+/// A shutdown whose pods are leaving.
+struct Ending {
     rules: Shutdown,
     full_grace: bool,
     /// Those who are still here.
     leaving: BTreeMap<String, PodEntry>,
     /// One task for each of them, which ends when it is at rest.
     resting: JoinSet<String>,
+    /// Objects on their way out of the API, with what follows when they are.
+    deleting: JoinSet<Vec<ShutdownStep>>,
     /// Ends when everyone's last status is stored.
     flushing: JoinSet<()>,
     flushed: bool,
     /// Those whose turn came.
     asked: BTreeSet<String>,
-    news: mpsc::UnboundedSender<ShutdownNews>,
-    /// Who called it off, and waits until the node is ready again.
-    called_off: Vec<oneshot::Sender<()>>,
 }
 
 /// Something a shutdown waited for.
 pub(super) enum StopEvent {
+    Announced,
     AtRest(String),
+    Deleted(Vec<ShutdownStep>),
     Flushed,
     TimePassed,
 }
@@ -75,8 +91,16 @@ pub(super) enum StopEvent {
 /// The next thing that happens in a shutdown; never if there is none.
 pub(super) async fn next(stopping: &mut Option<Stopping>, clock: &Clock) -> StopEvent {
     let Some(stopping) = stopping else { return std::future::pending().await };
+    let ending = match &mut stopping.progress {
+        StopProgress::Announcing { announced, .. } => {
+            // Should that break, pods leave without.
+            let _ = announced.join_next().await;
+            return StopEvent::Announced;
+        }
+        StopProgress::Ending(ending) => ending,
+    };
     let wake = async {
-        match stopping.rules.next_wake() {
+        match ending.rules.next_wake() {
             // The timer's clock stops while the machine sleeps and ours does not, so look again at least every minute.
             Some(at) => tokio::time::sleep(at.since(clock.now()).min(Duration::from_secs(60))).await,
             None => std::future::pending().await,
@@ -84,15 +108,16 @@ pub(super) async fn next(stopping: &mut Option<Stopping>, clock: &Clock) -> Stop
     };
     tokio::select! {
         biased;
-        Some(Ok(uid)) = stopping.resting.join_next() => StopEvent::AtRest(uid),
-        Some(_) = stopping.flushing.join_next() => StopEvent::Flushed,
+        Some(Ok(uid)) = ending.resting.join_next() => StopEvent::AtRest(uid),
+        Some(Ok(steps)) = ending.deleting.join_next() => StopEvent::Deleted(steps),
+        Some(_) = ending.flushing.join_next() => StopEvent::Flushed,
         () = wake => StopEvent::TimePassed,
     }
 }
 
 impl<R: Runtime> Pods<R> {
     /// Begins to go down. A shutdown that is already under way goes on as it is; whoever asks again hears of it.
-    pub(super) async fn shut_down(&mut self, shutdown_grace: ShutdownGrace, news: mpsc::UnboundedSender<ShutdownNews>) {
+    pub(super) fn shut_down(&mut self, shutdown_grace: ShutdownGrace, news: mpsc::UnboundedSender<ShutdownNews>) {
         if let Some(stopping) = &mut self.stopping {
             stopping.news = news;
             return stopping.tell();
@@ -104,23 +129,31 @@ impl<R: Runtime> Pods<R> {
         self.tools.recorder.record_own(EventKind::Normal, "Shutdown", message);
         // First nobody new is sent here; then those who are here are asked to leave.
         self.tools.health.set(|health| health.shutting_down = true);
-        self.tools.health.seen(SHOW).await;
-        let entries = self.drivers.values().map(|handle| &handle.entry);
-        let here: BTreeMap<String, PodEntry> = entries
-            .filter(|entry| !entry.progress.borrow().at_rest)
-            .map(|entry| (entry.uid.0.clone(), entry.clone()))
-            .collect();
-        let leavers = here.iter().map(|(uid, entry)| leaver(uid, &lock(&entry.facts).pod)).collect();
-        let full_grace = matches!(shutdown_grace, ShutdownGrace::FullGrace);
-        let budgets = match shutdown_grace {
-            ShutdownGrace::Within(budgets) => budgets,
+        let (health, mut announced) = (self.tools.health.clone(), JoinSet::new());
+        announced.spawn(async move { health.seen(SHOW).await });
+        let progress = StopProgress::Announcing { shutdown_grace, announced };
+        self.stopping = Some(Stopping { news, called_off: Vec::new(), progress });
+    }
+
+    /// The API shows that the node goes down: those who are here are asked to leave.
+    fn begin_ending(&mut self) -> Vec<ShutdownStep> {
+        let now = self.tools.clock.now();
+        let Some(stopping) = &mut self.stopping else { return Vec::new() };
+        let StopProgress::Announcing { shutdown_grace, .. } = &stopping.progress else { return Vec::new() };
+        let here = self.drivers.iter().filter(|(_, handle)| !handle.entry.progress.borrow().at_rest);
+        let leavers = here.clone().map(|(uid, handle)| leaver(uid, &handle.pod(), handle.is_deleted())).collect();
+        let leaving: BTreeMap<String, PodEntry> =
+            here.map(|(uid, handle)| (uid.clone(), handle.entry.clone())).collect();
+        let (budgets, full_grace) = match shutdown_grace {
+            ShutdownGrace::Within(budgets) => (budgets.clone(), false),
             ShutdownGrace::FullGrace => {
                 let group = |priority| PriorityBudget { priority, budget: ENDLESS };
-                ShutdownBudgets::from_groups(vec![group(0), group(CRITICAL)]).expect("there is all the time")
+                let groups = ShutdownBudgets::from_groups(vec![group(0), group(CRITICAL)]);
+                (groups.expect("there is all the time"), true)
             }
         };
         let mut resting = JoinSet::new();
-        for (uid, entry) in &here {
+        for (uid, entry) in &leaving {
             let (uid, mut progress) = (uid.clone(), entry.progress.clone());
             resting.spawn(async move {
                 // A driver sets its pod at rest before it ends.
@@ -128,21 +161,23 @@ impl<R: Runtime> Pods<R> {
                 uid
             });
         }
-        let (rules, steps) = Shutdown::begin(self.tools.clock.now(), budgets, FLUSH, leavers);
-        let stopping = Stopping {
+        let (mut rules, mut steps) = Shutdown::begin(now, budgets, FLUSH, leavers);
+        // It may have been called off before it began.
+        if !stopping.called_off.is_empty() {
+            steps.extend(rules.cancelled(now));
+        }
+        stopping.progress = StopProgress::Ending(Ending {
             rules,
             full_grace,
-            leaving: here,
+            leaving,
             resting,
+            deleting: JoinSet::new(),
             flushing: JoinSet::new(),
             flushed: false,
             asked: BTreeSet::new(),
-            news,
-            called_off: Vec::new(),
-        };
+        });
         stopping.tell();
-        self.stopping = Some(stopping);
-        self.take_steps(steps).await;
+        steps
     }
 
     /// The machine stays up. Whoever was asked to leave still does; then the node takes on pods again, and tells so.
@@ -151,59 +186,86 @@ impl<R: Runtime> Pods<R> {
         let Some(stopping) = &mut self.stopping else { return };
         info!("the shutdown is called off");
         stopping.called_off.push(resumed);
-        let steps = stopping.rules.cancelled(self.tools.clock.now());
-        self.take_steps(steps).await;
+        if let StopProgress::Ending(ending) = &mut stopping.progress {
+            let steps = ending.rules.cancelled(self.tools.clock.now());
+            self.take_steps(steps).await;
+        }
     }
 
     /// A shutdown goes on.
     pub(super) async fn stopping_event(&mut self, event: StopEvent) {
-        let Some(stopping) = &mut self.stopping else { return };
         let now = self.tools.clock.now();
-        let steps = match event {
-            StopEvent::AtRest(uid) => {
-                stopping.leaving.remove(&uid);
-                stopping.tell();
-                stopping.rules.at_rest(now, &uid)
+        let steps = match (event, self.ending()) {
+            (StopEvent::Announced, _) => self.begin_ending(),
+            (StopEvent::AtRest(uid), Some(ending)) => {
+                ending.leaving.remove(&uid);
+                let steps = ending.rules.at_rest(now, &uid);
+                if let Some(stopping) = &self.stopping {
+                    stopping.tell();
+                }
+                steps
             }
-            StopEvent::Flushed => {
-                stopping.flushed = true;
-                stopping.rules.flushed(now)
+            // Nobody is stopped while those who will be replaced still look as if they stayed.
+            (StopEvent::Deleted(steps), Some(_)) => return self.end_all(steps).await,
+            (StopEvent::Flushed, Some(ending)) => {
+                ending.flushed = true;
+                ending.rules.flushed(now)
             }
-            StopEvent::TimePassed => stopping.rules.time_passed(now),
+            (StopEvent::TimePassed, Some(ending)) => ending.rules.time_passed(now),
+            (StopEvent::AtRest(_) | StopEvent::Deleted(_) | StopEvent::Flushed | StopEvent::TimePassed, None) => return,
         };
         self.take_steps(steps).await;
     }
 
+    fn ending(&mut self) -> Option<&mut Ending> {
+        match &mut self.stopping.as_mut()?.progress {
+            StopProgress::Ending(ending) => Some(ending),
+            StopProgress::Announcing { .. } => None,
+        }
+    }
+
+    /// Objects first: what else is to be done waits until the API has heard of them, or has taken too long.
     async fn take_steps(&mut self, steps: Vec<ShutdownStep>) {
-        // Objects first: nobody is stopped while those who will be replaced still look as if they stayed.
-        futures::future::join_all(steps.iter().filter_map(|step| match step {
-            ShutdownStep::Delete { uid, grace } => Some(self.delete(uid, *grace)),
+        let deletes = steps.iter().filter_map(|step| match step {
+            ShutdownStep::Delete { uid, grace } => self.delete(uid, *grace),
             ShutdownStep::Kill { .. } | ShutdownStep::Flush { .. } | ShutdownStep::LetGo | ShutdownStep::Resume => None,
-        }))
-        .await;
+        });
+        let deletes: Vec<_> = deletes.collect();
+        if deletes.is_empty() {
+            return self.end_all(steps).await;
+        }
+        let Some(ending) = self.ending() else { return };
+        ending.deleting.spawn(async move {
+            futures::future::join_all(deletes).await;
+            steps
+        });
+    }
+
+    async fn end_all(&mut self, steps: Vec<ShutdownStep>) {
         for step in steps {
             match step {
                 // The node ends them all, whoever replaces them; what the API says of a deletion comes after this.
                 ShutdownStep::Delete { uid, grace } | ShutdownStep::Kill { uid, grace } => {
                     self.end(&uid, grace).await;
-                    if let Some(stopping) = &mut self.stopping {
-                        stopping.asked.insert(uid);
+                    if let Some(ending) = self.ending() {
+                        ending.asked.insert(uid);
                     }
                 }
                 ShutdownStep::Flush { .. } => {
-                    let Some(stopping) = &mut self.stopping else { return };
                     let flushes: Vec<Flush> = self.drivers.values().map(|handle| handle.entry.flush.clone()).collect();
                     let all = futures::future::join_all(flushes.into_iter().map(Flush::done));
+                    let Some(ending) = self.ending() else { return };
                     // What was waited for before does not tell of this.
-                    (stopping.flushing, stopping.flushed) = (JoinSet::new(), false);
-                    stopping.flushing.spawn(async move { drop(all.await) });
+                    (ending.flushing, ending.flushed) = (JoinSet::new(), false);
+                    ending.flushing.spawn(async move { drop(all.await) });
                 }
                 ShutdownStep::LetGo => {
-                    let Some(stopping) = &self.stopping else { return };
-                    if !stopping.flushed {
+                    if self.ending().is_some_and(|ending| !ending.flushed) {
                         warn!("some pods' last status could not be stored in time; it is stored at the next start");
                     }
-                    let _ = stopping.news.send(ShutdownNews::Done);
+                    if let Some(stopping) = &self.stopping {
+                        let _ = stopping.news.send(ShutdownNews::Done);
+                    }
                 }
                 ShutdownStep::Resume => self.stay_up().await,
             }
@@ -213,24 +275,26 @@ impl<R: Runtime> Pods<R> {
     /// The node is as it was before it was to go down. Pods of the API that had to leave are over; those that files ask
     /// for run anew.
     async fn stay_up(&mut self) {
-        let Some(stopping) = self.stopping.take() else { return };
+        let Some(Stopping { called_off, progress: StopProgress::Ending(ending), .. }) = self.stopping.take() else {
+            return;
+        };
         if self.mode == Mode::ShuttingDown {
             self.mode = Mode::Open;
         }
         self.tools.health.set(|health| health.shutting_down = false);
-        for uid in &stopping.asked {
+        for uid in &ending.asked {
             self.begin_anew(uid).await;
         }
         self.begin_waiting_static_pods().await;
         self.recheck_waiting_pods().await;
-        for waiting in stopping.called_off {
+        for waiting in called_off {
             let _ = waiting.send(());
         }
     }
 
     /// Kills a pod because the node goes down.
-    async fn end(&self, uid: &str, grace: Duration) {
-        let full = self.stopping.as_ref().is_some_and(|stopping| stopping.full_grace);
+    async fn end(&mut self, uid: &str, grace: Duration) {
+        let full = self.ending().is_some_and(|ending| ending.full_grace);
         if let Some(handle) = self.drivers.get(uid) {
             let grace = (!full).then_some(grace);
             let _ = handle.inbox.send(Input::KillRequested { cause: KillCause::NodeShutdown, grace }).await;
@@ -238,37 +302,31 @@ impl<R: Runtime> Pods<R> {
     }
 
     /// Deletes the object of a pod that somebody will replace. The pod is ended even if that fails.
-    async fn delete(&self, uid: &str, grace: Duration) {
-        let Some(handle) = self.drivers.get(uid) else { return };
-        let pod = lock(&handle.entry.facts).pod.metadata.clone();
-        let api: Api<Pod> = Api::namespaced(self.tools.client.clone(), pod.namespace.as_deref().unwrap_or_default());
+    fn delete(&self, uid: &str, grace: Duration) -> Option<impl Future<Output = ()> + Send + 'static + use<R>> {
+        let pod = self.drivers.get(uid)?.pod();
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let api: Api<Pod> = Api::namespaced(self.tools.client.clone(), namespace);
         let params = DeleteParams {
             grace_period_seconds: Some(whole_seconds(grace)),
             preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
             ..DeleteParams::default()
         };
-        let name = pod.name.unwrap_or_default();
-        match tokio::time::timeout(DELETE, api.delete(&name, &params)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => warn!(pod = name, %error, "a pod could not be deleted; it is ended without"),
-            Err(_) => warn!(pod = name, "a pod could not be deleted in time; it is ended without"),
-        }
-    }
-
-    /// A pod that comes while the node goes down is turned away.
-    pub(super) async fn turn_away(&mut self, uid: &str) {
-        let Some(handle) = self.drivers.get_mut(uid) else { return };
-        handle.begun = true;
-        info!(uid, "pod rejected: the node is shutting down");
-        let (reason, message) = (REJECTION.0.to_owned(), REJECTION.1.to_owned());
-        let _ = handle.inbox.send(Input::Rejected { reason, message }).await;
+        Some(async move {
+            match tokio::time::timeout(DELETE, api.delete(&name, &params)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => warn!(pod = name, %error, "a pod could not be deleted; it is ended without"),
+                Err(_) => warn!(pod = name, "a pod could not be deleted in time; it is ended without"),
+            }
+        })
     }
 }
 
 impl Stopping {
     /// Whoever asked may not listen any more.
     fn tell(&self) {
-        let names = self.leaving.values().map(name).collect();
+        let StopProgress::Ending(ending) = &self.progress else { return };
+        let names = ending.leaving.values().map(name).collect();
         let _ = self.news.send(ShutdownNews::Leaving(names));
     }
 }
@@ -279,7 +337,8 @@ fn name(entry: &PodEntry) -> String {
     format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
-fn leaver(uid: &str, pod: &Pod) -> LeavingPod {
+/// A pod that is here when the node goes down; its object may be known to be on its way out.
+fn leaver(uid: &str, pod: &Pod, is_deleted: bool) -> LeavingPod {
     let spec = pod.spec.as_ref();
     let owners = pod.metadata.owner_references.iter().flatten();
     LeavingPod {
@@ -289,7 +348,8 @@ fn leaver(uid: &str, pod: &Pod) -> LeavingPod {
         // Who is already being deleted is not deleted anew: that would count from the first request, and cut short what a
         // shutdown grants.
         controlled: owners.into_iter().any(|owner| owner.controller == Some(true))
-            && pod.metadata.deletion_timestamp.is_none(),
+            && pod.metadata.deletion_timestamp.is_none()
+            && !is_deleted,
     }
 }
 
@@ -319,8 +379,9 @@ mod tests {
         let owner = OwnerReference { controller: Some(true), ..OwnerReference::default() };
         let metadata = ObjectMeta { owner_references: Some(vec![owner]), ..ObjectMeta::default() };
         let mut pod = Pod { metadata, ..Pod::default() };
-        assert!(leaver("u", &pod).controlled);
+        assert!(leaver("u", &pod, false).controlled);
+        assert!(!leaver("u", &pod, true).controlled);
         pod.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
-        assert!(!leaver("u", &pod).controlled);
+        assert!(!leaver("u", &pod, false).controlled);
     }
 }

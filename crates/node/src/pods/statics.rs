@@ -4,6 +4,7 @@
 //! for it again.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Admission, Input, KillCause, Source};
@@ -11,26 +12,27 @@ use runtime_api::Runtime;
 use timeline::Life;
 use tracing::{debug, info, warn};
 
-use super::{Mode, Pods};
+use super::{Handle, LeaveReason, Mode, Pods, Stage};
 use crate::effects::lock;
 use crate::flaws::{self, Flaw};
 use crate::node_resources::NodeResources;
-use crate::statics::{ManifestPods, full_name, is_static, mirror};
+use crate::statics::{ManifestPods, full_name, mirror};
 use crate::translate::pod_spec::spec_changes;
 
 impl<R: Runtime> Pods<R> {
     /// The static pods that have drivers, as they were last kept.
     pub fn known_statics(&self) -> Vec<Pod> {
-        let statics = self.drivers.values().filter(|handle| handle.full_name.is_some() && !handle.unwanted);
-        statics.map(|handle| lock(&handle.entry.facts).pod.clone()).collect()
+        let statics = self.drivers.values().filter(|handle| handle.full_name().is_some() && handle.is_wanted());
+        statics.map(|handle| Pod::clone(&handle.pod())).collect()
     }
 
     /// These are the pods that the files ask for, and no others.
     pub async fn want(&mut self, ManifestPods(pods): ManifestPods) {
-        let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
+        let uid = |pod: &Arc<Pod>| pod.metadata.uid.clone().unwrap_or_default();
+        let pods: Vec<Arc<Pod>> = pods.into_iter().map(Arc::new).collect();
         let wanted: BTreeSet<String> = pods.iter().map(uid).collect();
-        let running = self.drivers.iter().filter(|(_, h)| !h.unwanted);
-        let running = running.filter_map(|(uid, h)| Some((uid.clone(), h.full_name.clone()?)));
+        let running = self.drivers.iter().filter(|(_, h)| h.is_wanted());
+        let running = running.filter_map(|(uid, h)| Some((uid.clone(), h.full_name()?.to_owned())));
         let others = self.desired.iter().map(|(uid, pod)| (uid.clone(), full_name(pod)));
         let gone: BTreeSet<(String, String)> = running.chain(others).filter(|(uid, _)| !wanted.contains(uid)).collect();
         self.desired = pods.iter().map(|pod| (uid(pod), pod.clone())).collect();
@@ -46,10 +48,10 @@ impl<R: Runtime> Pods<R> {
     async fn unwant(&mut self, uid: &str, name: &str) {
         let was_waiting = self.succession.leaves(name, uid);
         if let Some(handle) = self.drivers.get_mut(uid)
-            && !handle.unwanted
+            && handle.is_wanted()
         {
             info!(uid, name, "static pod manifest removed; ending the pod");
-            handle.unwanted = true;
+            handle.leave(LeaveReason::Unwanted);
             let cause = KillCause::ConfigRemoved;
             let _ = handle.inbox.send(Input::KillRequested { cause, grace: None }).await;
         } else if !was_waiting && !self.drivers.contains_key(uid) {
@@ -59,9 +61,9 @@ impl<R: Runtime> Pods<R> {
     }
 
     /// A file asks for this pod.
-    async fn arrive(&mut self, pod: Pod) {
+    async fn arrive(&mut self, pod: Arc<Pod>) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        if self.drivers.get(&uid).is_some_and(|handle| !handle.unwanted) {
+        if self.drivers.get(&uid).is_some_and(Handle::is_wanted) {
             return self.update_static(&uid, pod).await;
         }
         if self.mode != Mode::Open {
@@ -77,29 +79,28 @@ impl<R: Runtime> Pods<R> {
     }
 
     /// Takes on a static pod whose turn it is; not while the node goes down, which would leave it behind.
-    pub(super) async fn begin_static(&mut self, pod: Pod) {
+    pub(super) async fn begin_static(&mut self, pod: Arc<Pod>) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         if self.mode != Mode::Open || !self.desired.contains_key(&uid) || self.drivers.contains_key(&uid) {
             return;
         }
         if self.adopt(&uid, &pod).await {
-            self.reject_forbidden_sysctls(&uid, &pod).await;
-            self.check_resources(&uid).await;
+            self.admit(&uid, &pod).await;
         }
     }
 
     /// The node does not go down after all: what files asked for meanwhile begins.
     pub(super) async fn begin_waiting_static_pods(&mut self) {
-        let waiting: Vec<Pod> = self.desired.values().cloned().collect();
+        let waiting: Vec<Arc<Pod>> = self.desired.values().cloned().collect();
         for pod in waiting {
             self.arrive(pod).await;
         }
     }
 
     /// A manifest with a UID of its own was edited, or is seen for the first time after a restart.
-    async fn update_static(&mut self, uid: &str, pod: Pod) {
-        if self.drivers.get(uid).is_some_and(|handle| !handle.begun) {
-            self.check_resources(uid).await;
+    async fn update_static(&mut self, uid: &str, pod: Arc<Pod>) {
+        if self.drivers.get(uid).is_some_and(|handle| matches!(handle.stage, Stage::Waiting { .. })) {
+            self.readmit(uid).await;
         }
         let Some(handle) = self.drivers.get_mut(uid) else { return };
         let (changes, is_news) = {
@@ -123,8 +124,8 @@ impl<R: Runtime> Pods<R> {
         handle.entry.granted.notify_one();
         // The mirror shows the manifest as it is.
         handle.entry.flush.refresh();
-        let had = std::mem::replace(&mut handle.asks, NodeResources::of_pod(&pod));
-        if !had.is_within(handle.asks) {
+        let had = std::mem::replace(&mut handle.claim.asks, NodeResources::of_pod(&pod));
+        if !had.is_within(handle.claim.asks) {
             self.retry_waiting_pods().await;
         }
     }
@@ -146,13 +147,13 @@ impl<R: Runtime> Pods<R> {
     /// A static pod of an earlier start goes on as it was, unless the node itself ended it: then it runs anew.
     pub(super) async fn resume_static(&mut self, life: &Life) {
         let Some(handle) = self.drivers.get_mut(&life.uid) else { return };
-        let Some(name) = handle.full_name.clone() else { return };
+        let Some(name) = handle.full_name().map(str::to_owned) else { return };
         self.succession.arrives(&name, &life.uid, Source::Static);
         let told = |wanted: fn(&Input) -> bool| life.steps.iter().any(|(_, _, input, _)| wanted(input));
         let removed = told(|input| matches!(input, Input::KillRequested { cause: KillCause::ConfigRemoved, .. }));
         let ended = told(|input| matches!(input, Input::KillRequested { .. } | Input::Rejected { .. }));
         if removed {
-            handle.unwanted = true;
+            handle.leave(LeaveReason::Unwanted);
             self.succession.leaves(&name, &life.uid);
         } else if ended && self.mode == Mode::Open {
             self.begin_anew(&life.uid).await;
@@ -161,10 +162,10 @@ impl<R: Runtime> Pods<R> {
 
     /// A static pod that the node itself ended makes room for its successor, which the same file asks for.
     pub(super) async fn begin_anew(&mut self, uid: &str) {
-        let Some(handle) = self.drivers.get_mut(uid).filter(|handle| !handle.unwanted) else { return };
-        let Some(name) = &handle.full_name else { return };
+        let Some(handle) = self.drivers.get_mut(uid).filter(|handle| handle.is_wanted()) else { return };
+        let Some(name) = handle.full_name() else { return };
         self.succession.leaves(name, uid);
-        handle.unwanted = true;
+        handle.leave(LeaveReason::Unwanted);
         let cause = KillCause::ConfigRemoved;
         let _ = handle.inbox.send(Input::KillRequested { cause, grace: None }).await;
     }
@@ -175,8 +176,8 @@ impl<R: Runtime> Pods<R> {
         for mirror in mirrors {
             self.mirror_changed(mirror);
         }
-        for handle in self.drivers.values().filter(|handle| !handle.unwanted) {
-            if handle.full_name.as_ref().is_some_and(|name| !self.mirrors.contains_key(name)) {
+        for handle in self.drivers.values().filter(|handle| handle.is_wanted()) {
+            if handle.full_name().is_some_and(|name| !self.mirrors.contains_key(name)) {
                 handle.entry.flush.refresh();
             }
         }
@@ -189,10 +190,10 @@ impl<R: Runtime> Pods<R> {
         match self.static_called(&name) {
             // Its own publisher makes it anew; while the pod leaves, its mirror stays as it is.
             Some(handle) => {
-                let shows = mirror::shows(&mirror, &lock(&handle.entry.facts).pod);
-                if !shows && !handle.unwanted {
+                let shows = mirror::shows(&mirror, &handle.pod());
+                if !shows && handle.is_wanted() {
                     handle.entry.flush.refresh();
-                } else if !handle.unwanted {
+                } else if handle.is_wanted() {
                     handle.entry.flush.seen(&mirror);
                 }
             }
@@ -208,18 +209,13 @@ impl<R: Runtime> Pods<R> {
         let name = full_name(pod);
         self.mirrors.remove(&name);
         if let Some(handle) = self.static_called(&name)
-            && !handle.unwanted
+            && handle.is_wanted()
         {
             handle.entry.flush.refresh();
         }
     }
 
-    fn static_called(&self, name: &str) -> Option<&super::Handle> {
-        self.drivers.values().find(|handle| handle.full_name.as_deref() == Some(name))
+    fn static_called(&self, name: &str) -> Option<&Handle> {
+        self.drivers.values().find(|handle| handle.full_name() == Some(name))
     }
-}
-
-/// The name that a pod's successors wait for, if it comes from a file.
-pub(super) fn line_of(pod: &Pod) -> Option<String> {
-    is_static(pod).then(|| full_name(pod))
 }

@@ -1,6 +1,7 @@
 //! What the rules say of a pod, in the API's words.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
     ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
@@ -22,7 +23,7 @@ use crate::statics::is_static;
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The newest API object seen, the source of names, generation and foreign conditions.
-    pub pod: Pod,
+    pub pod: Arc<Pod>,
     /// The pod's address, kept after the sandbox is gone.
     pub pod_ip: Option<String>,
     /// The node's address.
@@ -395,7 +396,7 @@ mod tests {
     fn facts() -> Facts {
         let app = Container { name: "app".into(), ..Container::default() };
         let spec = Some(ApiSpec { containers: vec![app], ..ApiSpec::default() });
-        Facts { pod: Pod { spec, ..Pod::default() }, ..Facts::default() }
+        Facts { pod: Arc::new(Pod { spec, ..Pod::default() }), ..Facts::default() }
     }
 
     /// A pod whose only container runs, and was told these things.
@@ -481,7 +482,7 @@ mod tests {
     #[test]
     fn a_container_shows_the_image_that_it_was_made_from() {
         let asks_for = |facts: &mut Facts, image: &str| {
-            facts.pod.spec.as_mut().expect("it has one").containers[0].image = Some(image.into());
+            Arc::make_mut(&mut facts.pod).spec.as_mut().expect("it has one").containers[0].image = Some(image.into());
         };
         let app = Instance { name: ContainerName("app".into()), attempt: 0 };
         let mut facts = facts();
@@ -549,7 +550,7 @@ mod tests {
     fn a_resize_is_told_until_it_is_done() {
         let asks_for = |facts: &mut Facts, cpu: &str| {
             let requests = Some(BTreeMap::from([("cpu".to_owned(), Quantity(cpu.to_owned()))]));
-            let container = &mut facts.pod.spec.as_mut().expect("it has one").containers[0];
+            let container = &mut Arc::make_mut(&mut facts.pod).spec.as_mut().expect("it has one").containers[0];
             container.resources = Some(ResourceRequirements { requests, ..ResourceRequirements::default() });
             container.resources.clone()
         };
@@ -604,7 +605,7 @@ mod tests {
             let pod = json!({ "spec": { "initContainers": [own("init")], "containers": [own("app")] } });
             serde_json::from_value::<Pod>(pod).expect("it is a pod")
         };
-        let mut facts = Facts { pod: spec("1", "1Gi"), ..Facts::default() };
+        let mut facts = Facts { pod: Arc::new(spec("1", "1Gi")), ..Facts::default() };
         facts.grant(&facts.pod.clone());
         for name in ["init", "app"] {
             let run = Instance { name: ContainerName(name.into()), attempt: 0 };

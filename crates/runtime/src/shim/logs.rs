@@ -19,14 +19,23 @@ const READ_BYTES: usize = 64 * 1024;
 /// The kernel keeps at most 64 KiB of a terminal's output, and gives it by the buffer, hundreds of bytes at the least.
 const TERMINAL_READS_MAX: usize = 1024;
 
+/// What stands before the text of a line.
+const LINE_HEADER_BYTES_MAX: u64 = 64;
+/// Lines are handed to the log by so much. Time stamps make much of empty lines: what was read cannot be the measure.
+const BATCH_BYTES: usize = 64 * 1024;
+
 /// A run's log: the file being written, and full ones set aside under growing numbers (`0.log.1`, `0.log.2`).
+///
+/// A line that is written in parts stays in one file if the file can hold it: a file is set aside between lines once it
+/// is full, and in the middle of one when it is half as large again. So all files together never take twice what
+/// [`LogLimits`] allow, whatever the container writes, and whether or not it ever ends a line.
 #[derive(Debug)]
 pub(crate) struct Log {
     path: PathBuf,
     file: File,
     bytes: u64,
     limits: LogLimits,
-    /// Streams that are in the middle of a line that is written in parts, which stays in one file.
+    /// Streams that are in the middle of a line that is written in parts.
     unfinished: BTreeSet<&'static str>,
 }
 
@@ -43,12 +52,21 @@ impl Log {
 
     /// Appends whole lines. A full disk costs log lines, never the container.
     fn append(&mut self, lines: &[u8], stream: &'static str, finished: bool) {
-        if self.bytes >= self.limits.file_bytes_max && self.unfinished.is_empty() {
-            // What cannot be set aside is written on.
-            let _ = self.set_aside();
+        let after = self.bytes.saturating_add(lines.len() as u64);
+        let full = self.bytes >= self.limits.file_bytes_max && self.unfinished.is_empty();
+        if self.bytes > 0 && (full || after > self.file_bytes_limit()) && self.set_aside().is_err() {
+            // What cannot be set aside is written on, as far as there is room for it.
+            if after > self.file_bytes_limit() {
+                return;
+            }
         }
-        if self.file.write_all(lines).is_ok() {
-            self.bytes += lines.len() as u64;
+        match self.file.write_all(lines) {
+            Ok(()) => self.bytes += lines.len() as u64,
+            // Half a line would run into the next one. What cannot be taken back counts.
+            Err(_) => {
+                let _ = self.file.set_len(self.bytes);
+                self.bytes = self.file.metadata().map_or(self.bytes, |file| file.len());
+            }
         }
         if finished {
             self.unfinished.remove(stream);
@@ -57,18 +75,36 @@ impl Log {
         }
     }
 
+    /// No file is larger, unless one line alone is.
+    fn file_bytes_limit(&self) -> u64 {
+        let line = LINE_BYTES_MAX as u64 + LINE_HEADER_BYTES_MAX;
+        (self.limits.file_bytes_max.saturating_mul(3) / 2).max(2 * line)
+    }
+
+    /// How much may be appended at once: as little as one line, so that the limits are met to the line.
+    fn batch_bytes(&self) -> usize {
+        let left = self.limits.file_bytes_max.saturating_sub(self.bytes);
+        usize::try_from(left).unwrap_or(BATCH_BYTES).min(BATCH_BYTES)
+    }
+
     /// Begins another file. Readers find out by its name having another file behind it; nothing more is written to the
-    /// one they have.
+    /// one they have. The oldest go first: while they cannot, no file is added to them.
     fn set_aside(&mut self) -> io::Result<()> {
-        let mut numbers = generations(&self.path);
+        let numbers = generations(&self.path);
         let next = numbers.last().map_or(1, |last| last + 1);
-        fs::rename(&self.path, numbered(&self.path, next))?;
-        self.file = create(&self.path)?;
-        self.bytes = 0;
-        numbers.push(next);
-        let too_many = (numbers.len() + 1).saturating_sub(self.limits.files_max.max(1));
+        let too_many = (numbers.len() + 2).saturating_sub(self.limits.files_max.max(1));
         for number in &numbers[..too_many.min(numbers.len())] {
-            let _ = fs::remove_file(numbered(&self.path, *number));
+            fs::remove_file(numbered(&self.path, *number))?;
+        }
+        let aside = numbered(&self.path, next);
+        fs::rename(&self.path, &aside)?;
+        // Without another file this one stays the one that is written.
+        self.file = create(&self.path).inspect_err(|_| {
+            let _ = fs::rename(&aside, &self.path);
+        })?;
+        self.bytes = 0;
+        if self.limits.files_max <= 1 {
+            let _ = fs::remove_file(&aside);
         }
         Ok(())
     }
@@ -148,7 +184,7 @@ impl Pump {
 
     fn take(&mut self, bytes: &[u8], log: &mut Log) {
         let now = timestamp();
-        let mut lines = Vec::with_capacity(bytes.len() + 128);
+        let mut lines = Vec::with_capacity(bytes.len().min(BATCH_BYTES) + 128);
         let mut finished = !log.unfinished.contains(self.name);
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.unfinished.extend_from_slice(piece);
@@ -162,11 +198,13 @@ impl Pump {
                 write_line(&mut lines, &now, self.name, 'P', part);
                 finished = false;
                 rest = left;
+                hand_over(&mut lines, log, self.name, finished);
             }
             if whole {
                 write_line(&mut lines, &now, self.name, 'F', rest);
                 finished = true;
                 self.unfinished.clear();
+                hand_over(&mut lines, log, self.name, finished);
             } else {
                 self.unfinished.drain(..self.unfinished.len() - rest.len());
             }
@@ -174,6 +212,14 @@ impl Pump {
         if !lines.is_empty() {
             log.append(&lines, self.name, finished);
         }
+    }
+}
+
+/// Appends lines once there are as many as the log takes at a time.
+fn hand_over(lines: &mut Vec<u8>, log: &mut Log, stream: &'static str, finished: bool) {
+    if lines.len() >= log.batch_bytes() {
+        log.append(lines, stream, finished);
+        lines.clear();
     }
 }
 
@@ -258,6 +304,59 @@ mod tests {
         assert_eq!((generations(&path), text(&path).as_str()), (vec![3, 4], "line 5\n"), "an old file counts");
         remove(&path).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    /// Lets streams write in turn into a log of at most 3 files of 100 kB, and measures it after every write.
+    fn largest_log_of(writes: impl Iterator<Item = (&'static str, Vec<u8>)>) -> u64 {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0.log");
+        let mut log = Log::open(&path, LogLimits { file_bytes_max: 100_000, files_max: 3 }).unwrap();
+        let mut pumps = ["stdout", "stderr"].map(|name| {
+            let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
+            (Pump::new(name, read), write)
+        });
+        let mut largest = 0;
+        for (stream, bytes) in writes {
+            let (pump, write) = pumps.iter_mut().find(|(pump, _)| pump.name == stream).unwrap();
+            assert_eq!(rustix::io::write(&*write, &bytes).unwrap(), bytes.len());
+            while pump.run(&mut log, |_| {}) {}
+            assert!(pump.unfinished.capacity() <= 256 * 1024, "a stream takes {}", pump.unfinished.capacity());
+            let sizes = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+            largest = largest.max(sizes.sum());
+        }
+        assert_eq!(generations(&path).len(), 2, "it was set aside all the while");
+        largest
+    }
+
+    #[test]
+    fn log_stays_within_twice_its_bound_whatever_is_written_se_58() {
+        const BOUND: u64 = 3 * 100_000;
+        let endless = || (0..60).map(|_| ("stdout", vec![b'x'; 60_000]));
+        let largest = largest_log_of(endless());
+        assert!(largest <= 2 * BOUND, "a line without end takes {largest}");
+        let one_part = std::iter::once(("stderr", vec![b'y'; LINE_BYTES_MAX]));
+        let lines = (0..60).map(|_| ("stdout", b"line\n".repeat(10_000)));
+        let largest = largest_log_of(one_part.chain(lines));
+        assert!(largest <= 2 * BOUND, "lines beside an unfinished one take {largest}");
+        let largest = largest_log_of((0..10).map(|_| ("stdout", vec![b'\n'; 60_000])));
+        assert!(largest <= 2 * BOUND, "empty lines take {largest}");
+    }
+
+    #[test]
+    fn log_that_cannot_be_set_aside_stops_growing_and_goes_on_when_it_can() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0.log");
+        let mut log = Log::open(&path, LogLimits { file_bytes_max: 100_000, files_max: 2 }).unwrap();
+        // Where the file should go there is a directory, which no file replaces.
+        fs::create_dir_all(numbered(&path, 1).join("occupied")).unwrap();
+        let line = vec![b'x'; 10_000];
+        for _ in 0..100 {
+            log.append(&line, "stdout", true);
+        }
+        assert_eq!(fs::metadata(&path).unwrap().len(), 150_000);
+        fs::remove_dir_all(numbered(&path, 1)).unwrap();
+        log.append(b"again\n", "stdout", true);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "again\n");
     }
 
     #[test]

@@ -37,7 +37,7 @@ impl Shim {
         let Some(held) = tether.held.take() else { return };
         let let_go = rustix::io::read(&held, &mut [0u8; 1]).is_ok_and(|count| count > 0);
         if !let_go && let Err(error) = cgroup::kill(&tether.group) {
-            eprintln!("cannot kill {}: {error}", tether.group.display());
+            super::say(&format_args!("cannot kill {}: {error}", tether.group.display()));
         }
     }
 

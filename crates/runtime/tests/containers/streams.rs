@@ -110,6 +110,30 @@ fn a_log_keeps_within_its_limits_and_whole_lines() {
     });
 }
 
+/// SE-58: neither output without line ends nor a line on the other stream that is never ended keeps a log from being
+/// set aside.
+#[test]
+fn log_stays_within_twice_its_bound_without_line_ends() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let endless = "dd if=/dev/zero bs=64k count=320 2> /dev/null";
+        let beside = "dd if=/dev/zero bs=16384 count=1 2> /dev/null >&2; seq 1000000";
+        for (name, script) in [("endless", endless), ("beside", beside)] {
+            let mut spec = machine.spec(name, script).await;
+            spec.log = LogLimits { file_bytes_max: 200_000, files_max: 3 };
+            machine.runtime().start_container(&pod, &spec).await.unwrap();
+            machine.exit(&pod, &spec.id).await;
+            let path = machine.runtime().log_path(&pod, &spec.id);
+            let sizes =
+                || std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().metadata().unwrap().len());
+            assert_eq!(sizes().count(), 3, "{name} has as many files as it may");
+            let total: u64 = sizes().sum();
+            assert!(total <= 2 * 3 * 200_000, "the log of {name} takes {total} bytes");
+        }
+        machine
+    });
+}
+
 #[test]
 fn a_port_of_the_pods_own_loopback_can_be_connected_to_and_its_connections_counted() {
     on_a_machine(|machine| async {

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs, reason = "tests")]
 
 mod hostile;
+mod local_user;
+mod log_reader;
 mod node_resources;
 mod pressure;
 mod probes;

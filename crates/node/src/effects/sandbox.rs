@@ -1,0 +1,89 @@
+//! The sandbox of a pod and its volumes: made together, removed at the end.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use lifecycle::{EventKind, Input};
+use runtime_api::{Runtime, SandboxSpec};
+
+use super::breaking::{PART, caught};
+use super::{PodContext, error_chain, lock};
+use crate::translate::container::RunFacts;
+use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
+use crate::translate::unmet;
+use crate::volumes::{self, Prepared, VolumeError};
+
+impl<R: Runtime> PodContext<R> {
+    /// Makes volumes and sandbox side by side: neither needs the other, and nothing is started without both.
+    pub(super) async fn create_sandbox(&self) {
+        let pod = self.pod();
+        let granted = lock(&self.facts).as_granted(&pod);
+        let spec = SandboxSpec {
+            pids_max: self.tools.pod_pids_max,
+            ..sandbox_spec(&granted, &self.tools.machine.resolv_conf)
+        };
+        let run_facts = self.run_facts();
+        let making =
+            async { tokio::join!(self.tools.runtime.create_sandbox(&spec), self.make_volumes(&pod, &run_facts)) };
+        let (sandbox, volumes) = match supervision::catch(PART, making).await {
+            Ok(made) => made,
+            Err(panic) => return self.tell(Input::SandboxFailed { message: panic.to_string() }).await,
+        };
+        if let Err(error) = volumes {
+            return self.tell(Input::VolumeFailed { message: error_chain(&error) }).await;
+        }
+        match sandbox {
+            Ok(sandbox) => {
+                for message in ports_not_mapped(&pod).into_iter().chain(unmet::of_pod(&pod)) {
+                    self.emit(None, EventKind::Warning, "SettingNotApplied", message);
+                }
+                let ip = sandbox.ip().map_or_else(|| self.tools.host_ip.clone(), |ip| ip.to_string());
+                {
+                    let mut facts = lock(&self.facts);
+                    facts.pod_ip = Some(ip);
+                    facts.whole = Some(spec.resources);
+                }
+                self.tell(Input::SandboxReady).await;
+            }
+            Err(error) => self.tell(Input::SandboxFailed { message: error_chain(&error) }).await,
+        }
+    }
+
+    pub(super) async fn volumes(
+        &self,
+        pod: &Pod,
+        facts: &RunFacts,
+    ) -> Result<BTreeMap<String, Prepared>, (&'static str, String)> {
+        self.make_volumes(pod, facts).await.map_err(|error| {
+            let message = error_chain(&error);
+            self.emit(None, EventKind::Warning, "FailedMount", message.clone());
+            ("CreateContainerConfigError", message)
+        })
+    }
+
+    /// The volumes, made unless they are.
+    pub(super) async fn make_volumes(
+        &self,
+        pod: &Pod,
+        facts: &RunFacts,
+    ) -> Result<BTreeMap<String, Prepared>, VolumeError> {
+        let mut made = self.volumes.lock().await;
+        if let Some(volumes) = &*made {
+            return Ok(volumes.clone());
+        }
+        let changes = self.tools.watches.changes(pod);
+        let dirs = self.tools.manifests.volumes(&self.uid.0);
+        let volumes = volumes::prepare(&self.tools.volumes(), pod, facts, &dirs).await?;
+        *lock(&self.changes) = Some(changes);
+        self.has_volumes.send_replace(true);
+        Ok(made.insert(volumes).clone())
+    }
+
+    pub(super) async fn remove_sandbox(&self) {
+        let input = match caught(self.tools.runtime.remove_sandbox(&self.uid)).await {
+            Ok(()) => Input::SandboxRemoved,
+            Err(error) => Input::SandboxRemovalFailed { message: error_chain(&error) },
+        };
+        self.tell(input).await;
+    }
+}
