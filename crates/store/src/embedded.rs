@@ -20,6 +20,7 @@ use crate::files::{self, Head};
 use crate::frame::Chain;
 use crate::load::{LoadError, load};
 use crate::log::{Answer, Log, Pause, Request, Serving, size_limit};
+use crate::mark::Mark;
 use crate::segment::Segment;
 use crate::view::View;
 use crate::{Change, Expect, Key, Object, OpenError, Refusal, Revision, Step, TransactError, Window, row, snapshot};
@@ -37,6 +38,7 @@ const SEGMENT: u64 = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct Embedded {
     directory: Directory,
+    mark: Mark,
     /// The segment being written, and its number.
     segment: Segment,
     number: u64,
@@ -68,12 +70,18 @@ impl Embedded {
             LoadError::Damaged(damage) => OpenError::Damaged { path: path.to_owned(), source: damage.into() },
         })?;
         let revision = loaded.view.revision();
+        let (mut mark, known) = Mark::open(path).map_err(io_error)?;
+        if let Some(known) = known.filter(|known| *known > revision) {
+            return Err(OpenError::Behind { path: path.to_owned(), found: revision, known });
+        }
+        mark.note(revision);
         let (number, segment) = match loaded.segment {
             Some(segment) => segment,
             None => (1, begin(directory.path(), 1, revision).map_err(io_error)?),
         };
         let log = Self {
             directory,
+            mark,
             segment,
             number,
             tried: revision,
@@ -116,6 +124,7 @@ impl Embedded {
                 }
                 return requests.collect();
             }
+            self.mark.note(self.tried);
             self.log_size += self.frame.len() as u64;
             news = Some(view.apply(&changes));
         }
@@ -205,7 +214,7 @@ impl Log for Embedded {
 }
 
 /// Makes the segment that follows `revision`.
-fn begin(directory: &Path, number: u64, revision: Revision) -> io::Result<Segment> {
+pub(crate) fn begin(directory: &Path, number: u64, revision: Revision) -> io::Result<Segment> {
     let head = Head { holds: Holds::Changes, number, revision, floor: Revision::NONE };
     let (file, (length, chain)) = directory::make(directory, Holds::Changes, number, |file| {
         let mut frame = head.encode();

@@ -11,9 +11,11 @@
 //! Reading order: this file (the words), `store` (the handle), `view` (what is true, and what was), `watch` (a cursor
 //! into it), `log` (the seam behind which revisions are made; `conformance` is what its tests ask of it), `embedded` (the log in a folder of this machine) over
 //! `segment`, `snapshot` and `load`, whose bytes are `frame`'s, `files`' and `row`'s; `soundness` is what becomes of those
-//! that are no object.
+//! that are no object. `maintenance` is for a store that is not open: `mark` says that it was cut, `salvage` what is left,
+//! `backup` how it is copied.
 
 mod age;
+mod backup;
 #[cfg(test)]
 mod conformance;
 mod directory;
@@ -22,9 +24,12 @@ mod files;
 mod frame;
 mod load;
 mod log;
+mod maintenance;
+mod mark;
 mod object;
 mod open;
 mod row;
+mod salvage;
 mod segment;
 mod snapshot;
 mod soundness;
@@ -37,13 +42,16 @@ use std::sync::{Arc, Mutex, Weak};
 use bytes::Bytes;
 use serde_json::Value;
 
+pub use backup::{Backup, BackupError};
 pub use log::{Pause, Serving};
+pub use maintenance::{RebuildError, Rebuilt, Report, check, repair, restore};
 pub use open::OpenError;
+pub use salvage::Lost;
 pub use store::{Store, Window};
 pub use watch::{Watch, WatchEnd};
 
 /// A point in the one global order of writes. Never 0.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Revision(pub u64);
 
 /// `pods/default/web`; cluster-scoped kinds have an empty namespace. Orders by collection, namespace, name.

@@ -14,8 +14,8 @@ use crate::log::{Log, Pause, Request, Serving};
 use crate::soundness::READABLE_DEPTH_MAX;
 use crate::view::View;
 use crate::{
-    Change, Expect, HistoryError, Key, OPERATIONS_MAX, Object, OpenError, Page, Refusal, Revision, Step, TransactError,
-    Watch, WriteError,
+    Backup, Change, Expect, HistoryError, Key, OPERATIONS_MAX, Object, OpenError, Page, Refusal, Revision, Step,
+    TransactError, Watch, WriteError,
 };
 
 /// Writes that wait for the log beyond these make their writers wait, which is all the back-pressure there is.
@@ -110,6 +110,11 @@ impl Store {
     /// No list has them: [`Object::unreadable`].
     pub fn unreadable(&self, collection: &str, namespace: &str) -> Vec<Arc<Object>> {
         self.view.unreadable(collection, namespace)
+    }
+
+    /// Everything there is, as of now, to be kept elsewhere.
+    pub fn backup(&self) -> Backup {
+        self.view.backup()
     }
 
     /// The changes of `collection` in `namespace` (empty: in all) after `from`, or from now on.

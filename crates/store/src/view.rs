@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::age::Ages;
 use crate::snapshot::FullSnapshot;
-use crate::{Change, HistoryError, Key, Object, Page, Revision, Window};
+use crate::{Backup, Change, HistoryError, Key, Object, Page, Revision, Window};
 
 /// How many changes a watch takes over at a time, and then those that have the revision of the last; also about how many
 /// a stalled reader can keep alive.
@@ -272,6 +272,13 @@ impl View {
             state.collections[name].history[*at - 1].clone()
         });
         FullSnapshot { revision: state.revision, floor: state.floor, objects, changes: changes.collect() }
+    }
+
+    /// Every object, as of now.
+    pub(crate) fn backup(&self) -> Backup {
+        let state = self.read();
+        let objects = state.collections.values().flat_map(|collection| collection.range("")).cloned().collect();
+        Backup::new(state.revision, objects)
     }
 
     /// Ends every watch once it has read what there is.
