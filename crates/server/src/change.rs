@@ -90,7 +90,7 @@ pub(crate) async fn modify_holding(
                 (found, _) => current = found,
             },
             Err(error @ (TransactError::Refused(_) | TransactError::Log(_))) => {
-                return Err(write_failure(error.into()));
+                return Err(write_failure(state, error.into()));
             }
         }
     }

@@ -29,7 +29,7 @@ pub(crate) struct Deleted {
 }
 
 pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
-    let kind = request.kind;
+    let kind = &request.kind;
     request.accept.for_objects()?;
     let mut options =
         api::decode_delete_options(request.content_type.as_deref(), &request.body, request.query.pairs())?;
@@ -95,7 +95,7 @@ pub(crate) async fn delete(state: &State, kind: &Kind, key: &Key, options: &Dele
             Ok(Performed::MarkOnly(marked)) => return finish(state, kind, marked).await,
             Err(TransactError::Conflict { found, .. }) => current = found,
             Err(error @ (TransactError::Refused(_) | TransactError::Log(_))) => {
-                return Err(write_failure(error.into()));
+                return Err(write_failure(state, error.into()));
             }
         }
     }

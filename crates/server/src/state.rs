@@ -4,16 +4,18 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use api::rules::allocation::ServiceRange;
-use api::{KINDS, Kind, Status, bounds};
+use api::{Kind, Status, bounds};
 use store::{Key, Object, Refusal, Store, WriteError};
 use tokio::sync::Notify;
 
 use crate::ServerConfig;
 use crate::audit::AuditLog;
 use crate::inflight::InflightLimits;
+use crate::kinds::Kinds;
 use crate::metrics::Metrics;
 use crate::node::NodeDialer;
 use crate::node_rules::NodeNeeds;
+use crate::openapi::OpenApiCache;
 use crate::quotas::Quotas;
 use crate::tickets::Tickets;
 use crate::tokens::TokenKey;
@@ -22,6 +24,10 @@ use crate::watch_event_cache::WatchEventCache;
 /// The server's shared parts. Handlers borrow it; background tasks hold it.
 pub(crate) struct State {
     pub(crate) store: Store,
+    /// What is served.
+    pub(crate) kinds: Kinds,
+    /// What is published about it.
+    pub(crate) openapi: OpenApiCache,
     pub(crate) advertise: SocketAddr,
     pub(crate) version: String,
     pub(crate) nodes: Arc<dyn NodeDialer>,
@@ -53,6 +59,8 @@ impl State {
         Self {
             tickets: Tickets::new(&config.store),
             store: config.store,
+            kinds: Kinds::default(),
+            openapi: OpenApiCache::default(),
             advertise: config.advertise,
             version: config.version,
             nodes: config.nodes,
@@ -71,14 +79,14 @@ impl State {
 }
 
 /// The row of a kind the server itself cannot do without.
-pub(crate) fn core_kind(plural: &str) -> &'static Kind {
-    api::find("", "v1", plural).expect("the table of kinds has the core kinds")
+pub(crate) fn core_kind(plural: &str) -> &'static Arc<Kind> {
+    api::built_in("", "v1", plural).expect("the table of kinds has the core kinds")
 }
 
 /// A write that did not happen, and that no other try would make happen. Conflicts are decided where they happen.
-pub(crate) fn write_failure(error: WriteError) -> Status {
+pub(crate) fn write_failure(state: &State, error: WriteError) -> Status {
     if let WriteError::Refused(refusal) = &error {
-        return refused(refusal);
+        return refused(state, refusal);
     }
     let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
     tracing::error!(error = %error, source, "the store refused a write");
@@ -86,8 +94,9 @@ pub(crate) fn write_failure(error: WriteError) -> Status {
 }
 
 /// What the store takes from nobody.
-fn refused(refusal: &Refusal) -> Status {
-    let of = |key: &Key| KINDS.iter().find(|kind| kind.face.is_none() && kind.collection() == &*key.collection);
+fn refused(state: &State, refusal: &Refusal) -> Status {
+    let registry = state.kinds.now();
+    let of = |key: &Key| registry.by_collection(&key.collection);
     let internal = || Status::internal(&refusal.to_string());
     match refusal {
         Refusal::TooDeep { key, path, limit } => {

@@ -163,7 +163,7 @@ impl<'a> Held<'a> {
                 },
                 Err(TransactError::Conflict { .. }) => self.moves += 1,
                 Err(error @ (TransactError::Refused(_) | TransactError::Log(_))) => {
-                    return Err(write_failure(WriteError::from(error)));
+                    return Err(write_failure(state, WriteError::from(error)));
                 }
             }
         }
