@@ -1,4 +1,4 @@
-//! How `adieu down` and `adieu status` speak to a running instance: one word over a socket in its folder, lines back.
+//! How `adieu down`, `adieu status` and `adieu store backup` speak to a running instance: one word over a socket in its folder, lines back.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream as StdStream;
@@ -19,10 +19,13 @@ use crate::status::Reporter;
 const SOCKET: &str = "control.sock";
 const DOWN: &str = "down";
 const STATUS: &str = "status";
+const BACKUP: &str = "backup";
 /// How long to wait for someone to say what they want.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long an instance may take to say how it is. It may be just starting.
 const ANSWER: Duration = Duration::from_secs(10);
+/// How long the next line of a backup may take.
+const BETWEEN_LINES: Duration = Duration::from_secs(60);
 /// The last line of a conversation that went well.
 const DONE: &str = "done";
 
@@ -106,6 +109,16 @@ async fn hear(stream: UnixStream, down: mpsc::Sender<ShutdownRequester>, reporte
             asker.tell(&reporter.report().await).await;
             asker.done().await;
         }
+        BACKUP => {
+            if let Some(backup) = reporter.backup() {
+                for line in backup.lines() {
+                    if asker.stream.write_all(&line).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            asker.done().await;
+        }
         _ => {}
     }
 }
@@ -139,6 +152,27 @@ pub(crate) fn ask_down(dir: &Path, out: &Outlet) -> Result<bool> {
         out.say(format!("{line}\n").as_bytes());
     }
     Ok(false)
+}
+
+/// Asks the instance on `dir` for everything that it has stored, which goes to `out`. `false` if none answers there.
+pub(crate) fn ask_backup(dir: &Path, out: &mut impl Write) -> Result<bool> {
+    let Ok(mut stream) = StdStream::connect(dir.join(SOCKET)) else { return Ok(false) };
+    let silent = "the running instance does not answer";
+    stream.set_read_timeout(Some(BETWEEN_LINES)).context(silent)?;
+    writeln!(stream, "{BACKUP}").context(silent)?;
+    let mut reader = BufReader::new(stream);
+    let (mut line, mut has_any) = (Vec::new(), false);
+    loop {
+        line.clear();
+        reader.read_until(b'\n', &mut line).context(silent)?;
+        if line == format!("{DONE}\n").as_bytes() {
+            anyhow::ensure!(has_any, "the instance on {} stores nothing; ask its server", dir.display());
+            return Ok(true);
+        }
+        anyhow::ensure!(!line.is_empty(), "the running instance ended, or is of another version");
+        has_any = true;
+        out.write_all(&line).context("cannot write the backup")?;
+    }
 }
 
 /// Asks the instance on `dir` how it is; `None` if nobody answers in time.

@@ -17,6 +17,8 @@ use crate::instance::{PATIENCE, RETRY};
 pub(crate) struct ControlPlane {
     /// The API.
     pub server: Server,
+    /// What it serves.
+    pub store: Store,
     controllers: JoinSet<()>,
 }
 
@@ -30,7 +32,7 @@ impl ControlPlane {
     ) -> Result<Self> {
         let store = open_store(&dir.join("store")).await.context("cannot open the store")?;
         let server = Server::new(ServerConfig {
-            store,
+            store: store.clone(),
             advertise,
             version: VERSION.to_owned(),
             nodes,
@@ -42,7 +44,7 @@ impl ControlPlane {
         if let Some(pem) = root_ca {
             server.publish_root_ca(pem);
         }
-        Ok(Self { server, controllers: JoinSet::new() })
+        Ok(Self { server, store, controllers: JoinSet::new() })
     }
 
     /// Writes down who asks for what from now on, if there is a file to write it to.

@@ -59,9 +59,31 @@ async fn alone(instance: Instance) -> Result<()> {
         machine.node.stop().await;
         return outcome;
     }
-    let platform = Platform::start(&config, &instance, None).await?;
-    let outcome = end_aloud(&platform.machine).await;
-    platform.stop().await;
+    let plane = Platform::start_plane(&config, &instance, None).await;
+    match plane {
+        Ok(plane) => {
+            let platform = plane.start_machine(&config, &instance).await?;
+            let outcome = end_aloud(&platform.machine).await;
+            platform.stop().await;
+            outcome
+        }
+        Err(error) => without_store(&config, &instance, &error).await,
+    }
+}
+
+/// Ends the pods of an instance whose store cannot be used: the node's journal and the runtime know them. What becomes of
+/// them is told to nobody; their objects stay as they are.
+async fn without_store(config: &Config, instance: &Instance, error: &anyhow::Error) -> Result<()> {
+    let text = "adieu: the pods are ended from the node's own records, and their objects stay as they are stored";
+    logging::stderr().say(format!("adieu: {error:#}\n{text}\n").as_bytes());
+    let silent = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+        Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("there is no API server"))
+    });
+    // As one whose server is away.
+    let config = Config { member: Some(config.node_address()), ..config.clone() };
+    let machine = Machine::start(&config, instance, kube::Client::new(silent, "default"), None).await?;
+    let outcome = end_aloud(&machine).await;
+    machine.node.stop().await;
     outcome
 }
 

@@ -19,6 +19,7 @@ mod platform;
 mod server_command;
 mod status;
 mod stop;
+mod store_command;
 mod up;
 
 use std::env;
@@ -51,6 +52,7 @@ fn run() -> ExitCode {
         Command::Node(args) => node_command::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Down(args) => down::run(&args).map(|()| ExitCode::SUCCESS),
         Command::Status(args) => status::run(&args),
+        Command::Store(args) => store_command::run(&args),
         Command::Image(args) => config::images(&args.data_dir.path)
             .and_then(|images| cli::image::run(&images, &args.command, &mut io::stdout().lock(), Screen::of_stderr()))
             .map(|()| ExitCode::SUCCESS),

@@ -15,6 +15,26 @@ use crate::instance::Instance;
 use crate::local_node::LocalNode;
 use crate::machine::Machine;
 
+/// An instance whose node does not run yet.
+pub(crate) struct StartedPlane {
+    plane: ControlPlane,
+    dialer: Arc<LocalNode<NodeContainers<Embedded>>>,
+}
+
+impl StartedPlane {
+    /// Starts the node.
+    pub(crate) async fn start_machine(self, config: &Config, instance: &Instance) -> Result<Platform> {
+        let Self { mut plane, dialer } = self;
+        let client = plane.client_as(Identity::node(&config.node_name));
+        let machine = Machine::start(config, instance, client, None).await?;
+        dialer.set(machine.node.containers());
+        if config.serves {
+            plane.start_controllers(config.controllers);
+        }
+        Ok(Platform { plane, machine })
+    }
+}
+
 /// A running instance, not yet serving anyone outside this process.
 pub(crate) struct Platform {
     /// Store, API server, controllers.
@@ -27,18 +47,17 @@ impl Platform {
     /// Starts every part, in the order in which they need each other. `keys` are what pods are to trust, and what other
     /// nodes are known by; none if nobody is served.
     pub(crate) async fn start(config: &Config, instance: &Instance, keys: Option<&Pki>) -> Result<Self> {
+        Self::start_plane(config, instance, keys).await?.start_machine(config, instance).await
+    }
+
+    /// Starts the part that needs no node.
+    pub(crate) async fn start_plane(config: &Config, instance: &Instance, keys: Option<&Pki>) -> Result<StartedPlane> {
         let dir = &instance.dir;
         let others: Option<Box<dyn NodeDialer>> = keys.map(|keys| Box::new(RemoteNodes::new(keys.clone())) as _);
         let dialer = Arc::new(LocalNode::<NodeContainers<Embedded>>::new(config.node_name.clone(), others));
         let advertise = config.api.unwrap_or_else(|| SocketAddr::from((config.node_address(), 6443)));
-        let mut plane = ControlPlane::start(dir, advertise, dialer.clone(), keys.map(Pki::ca_pem)).await?;
-        let client = plane.client_as(Identity::node(&config.node_name));
-        let machine = Machine::start(config, instance, client, None).await?;
-        dialer.set(machine.node.containers());
-        if config.serves {
-            plane.start_controllers(config.controllers);
-        }
-        Ok(Self { plane, machine })
+        let plane = ControlPlane::start(dir, advertise, dialer.clone(), keys.map(Pki::ca_pem)).await?;
+        Ok(StartedPlane { plane, dialer })
     }
 
     /// Stops every part and leaves the pods as they are.

@@ -15,6 +15,7 @@ use http::Request;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use server::Identity;
+use store::{Backup, Store};
 
 use crate::config::{Config, VERSION};
 use crate::control;
@@ -83,6 +84,8 @@ pub(crate) struct Reporter {
     since: Timestamp,
     /// The pods of the node in this process that are on their way out, and by when.
     leaving: Leaving,
+    /// What it stores, if it does.
+    store: Option<Store>,
 }
 
 /// Tells who leaves, by namespace and name, and by when: not everyone who does was deleted.
@@ -100,7 +103,8 @@ impl Reporter {
         let (api, pods) = (format!("https://{address}"), "/api/v1/pods".to_owned());
         let nobody: Leaving = Arc::new(BTreeMap::new);
         let (node, leaving) = node.map_or((None, nobody), |(node, leaving)| (Some(node), leaving));
-        Self { client, api, kubeconfig, node, pods, since: Timestamp::now(), leaving }
+        let store = Some(plane.store.clone());
+        Self { client, api, kubeconfig, node, pods, since: Timestamp::now(), leaving, store }
     }
 
     /// For a node that joins the server at `server`, which it asks through `client`.
@@ -112,7 +116,12 @@ impl Reporter {
     ) -> Self {
         let api = server.to_string().trim_end_matches('/').to_owned();
         let pods = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
-        Self { client, api, kubeconfig, node: Some(node), pods, since: Timestamp::now(), leaving }
+        Self { client, api, kubeconfig, node: Some(node), pods, since: Timestamp::now(), leaving, store: None }
+    }
+
+    /// Everything that it stores, if it does.
+    pub(crate) fn backup(&self) -> Option<Backup> {
+        self.store.as_ref().map(Store::backup)
     }
 
     /// One line for [`run`].

@@ -4,4 +4,5 @@
 mod plan;
 mod server;
 mod service;
+mod store;
 mod surface;

@@ -15,10 +15,10 @@ use tokio::sync::mpsc;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A server that ends with the test.
-struct Server {
+pub(crate) struct Server {
     child: Child,
 }
 
@@ -29,7 +29,7 @@ impl Drop for Server {
     }
 }
 
-fn command(dir: &Path) -> Command {
+pub(crate) fn command(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_adieu"));
     command.args(["server", "--api", "127.0.0.1:0", "--data-dir"]).arg(dir);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -37,7 +37,7 @@ fn command(dir: &Path) -> Command {
 }
 
 /// Starts a server and waits until it says that it is ready.
-fn start(dir: &Path) -> Server {
+pub(crate) fn start(dir: &Path) -> Server {
     start_with(&mut command(dir))
 }
 
@@ -49,14 +49,14 @@ fn start_with(command: &mut Command) -> Server {
     Server { child }
 }
 
-async fn client(dir: &Path) -> kube::Client {
+pub(crate) async fn client(dir: &Path) -> kube::Client {
     let kubeconfig = kube::config::Kubeconfig::read_from(dir.join("admin.kubeconfig")).unwrap();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
     kube::Client::try_from(config).unwrap()
 }
 
 /// The answer's code and body.
-async fn send(client: &kube::Client, method: &str, path: &str, body: Value) -> (u16, Value) {
+pub(crate) async fn send(client: &kube::Client, method: &str, path: &str, body: Value) -> (u16, Value) {
     let request = http::Request::builder().method(method).uri(path).header("content-type", "application/json");
     let response = client.send(request.body(Body::from(body.to_string().into_bytes())).unwrap()).await.unwrap();
     let code = response.status().as_u16();

@@ -14,7 +14,7 @@ use crate::status::{Cause, Status};
 /// Most objects and lists inside one another, the object itself included.
 pub const DEPTH_MAX: usize = 64;
 
-/// Most bytes of an object as it is stored: what etcd takes for one request.
+/// Most bytes of an object as it is stored, with its key: what etcd takes for one request.
 pub const SIZE_MAX: usize = 3 << 19;
 
 /// How many steps of the way to a value that is too deep are told.
@@ -132,7 +132,8 @@ pub fn check(kind: &Kind, name: &str, value: &Value) -> Result<(), Status> {
     if let Some(path) = path_beyond(value, DEPTH_MAX) {
         return Err(too_deep(kind, name, &path, DEPTH_MAX));
     }
-    let mut count = Count(0);
+    let namespace = value["metadata"]["namespace"].as_str().unwrap_or_default();
+    let mut count = Count(kind.collection().len() + namespace.len() + name.len());
     // Neither counting nor a value with string keys fails.
     let _ = serde_json::to_writer(&mut count, value);
     if count.0 > SIZE_MAX {
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!((refusal.code, refusal.reason), (422, "Invalid"));
         assert!(refusal.message.ends_with("Invalid value: must not be nested deeper than 64 levels"), "{refusal}");
 
-        let sized = |size: usize| json!({ "a": "x".repeat(size - r#"{"a":""}"#.len()) });
+        let sized = |size: usize| json!({ "a": "x".repeat(size - r#"configmapsm{"a":""}"#.len()) });
         assert_eq!(check(maps, "m", &sized(SIZE_MAX)), Ok(()));
         let refusal = check(maps, "m", &sized(SIZE_MAX + 1)).unwrap_err();
         assert_eq!((refusal.code, refusal.reason), (413, "RequestEntityTooLarge"));

@@ -1,7 +1,7 @@
 //! What a person types, and what they read back.
 //!
 //! [`Cli`] is the whole command line. Commands that need no running parts (`image`, `plan`) are done here; `up`,
-//! `server`, `node`, `down` and `status` are `app`'s, which has the parts.
+//! `server`, `node`, `down`, `status` and `store` are `app`'s, which has the parts.
 
 pub mod image;
 pub mod plan;
@@ -37,6 +37,8 @@ pub enum Command {
     Down(DownArgs),
     /// Tell whether an instance is up, and how its pods are. Exits with 3 if none is
     Status(StatusArgs),
+    /// Check, back up, restore and repair the stored objects
+    Store(StoreArgs),
     /// Look after the images that pods run
     Image(ImageArgs),
     /// Show how the pods of a manifest will leave, without running them
@@ -219,6 +221,49 @@ pub struct StatusArgs {
     /// `json` for programs
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     pub output: Output,
+}
+
+/// `adieu store`.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  adieu store backup /backup/adieu-$(date +%F).jsonl     while it runs, or not
+  adieu store backup - | gzip > adieu.jsonl.gz
+  adieu store check                                      after a crash of the disk
+  adieu store repair                                     keeps what can be read, names what is lost
+  adieu store restore /backup/adieu-2026-11-18.jsonl     what was there before is kept beside it")]
+pub struct StoreArgs {
+    /// Where.
+    #[command(flatten)]
+    pub data_dir: DataDir,
+    /// What to do with the store.
+    #[command(subcommand)]
+    pub command: StoreCommand,
+}
+
+/// The commands of `adieu store`.
+#[derive(Subcommand, Clone, Debug)]
+pub enum StoreCommand {
+    /// Read everything that is stored and tell whether it is whole. Changes nothing; exits with 1 if it is damaged
+    Check,
+    /// Write every stored object to a file, from the running instance or from its files. It holds secrets
+    Backup {
+        /// The file, which must not be there yet, or - for standard output
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Put what a backup has in the place of what is stored. Clients list again. Not while it runs
+    Restore {
+        /// The backup, or - for standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+    /// Keep every object that can be read and name those that are lost. Keeps the damaged files. Not while it runs
+    Repair {
+        /// Also if objects are lost that nobody can name: the store was cut, emptied or replaced by an older copy
+        #[arg(long)]
+        accept_loss: bool,
+    },
 }
 
 /// `adieu image`.

@@ -5,7 +5,6 @@
 use api::rules::allocation::{self, Taken};
 use api::{Kind, Status, rules};
 use serde_json::{Value, json};
-use tokio::sync::MutexGuard;
 
 use crate::random;
 use crate::request::key;
@@ -136,12 +135,7 @@ pub(crate) fn taint(state: &State, kind: &Kind, old: Option<&Value>, new: &mut V
     }
 }
 
-/// Held while an address is chosen and stored, so that no two services choose the same one. Other kinds need none.
-pub(crate) async fn allocating<'a>(state: &'a State, kind: &Kind) -> Option<MutexGuard<'a, ()>> {
-    if kind.collection() == "services" { Some(state.allocating.lock().await) } else { None }
-}
-
-/// Gives a service the address and ports it needs; the caller holds [`allocating`].
+/// Gives a service the address and ports it needs; the caller holds the ticket of services ([`crate::tickets`]).
 pub(crate) fn allocate(state: &State, kind: &Kind, object: &mut Value, old: Option<&Value>) -> Result<(), Status> {
     if kind.collection() != "services" {
         return Ok(());

@@ -7,10 +7,11 @@ use api::{Status, rules};
 use http::Response;
 use jiff::Timestamp;
 use serde_json::Value;
-use store::{Expect, Object, Step, TransactError, WriteError};
+use store::{Expect, Object, Step, TransactError};
 
 use crate::body::Body;
 use crate::bootstrap::known;
+use crate::delete::{Performed, Removal};
 use crate::request::Request;
 use crate::respond;
 use crate::state::{State, readable, write_failure};
@@ -29,7 +30,7 @@ pub(crate) async fn bind(state: &State, request: &Request) -> Result<Response<Bo
     Ok(created())
 }
 
-/// Takes the eviction from the pod's budget, says on the pod why it goes, and deletes it: one transaction, so that no
+/// Takes the eviction from the pod's budget and marks the pod, with the reason why it goes: one transaction, so that no
 /// crash and no other writer can come between what is spent and what it is spent on.
 pub(crate) async fn evict(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     let eviction = read(request, "Eviction")?;
@@ -53,15 +54,25 @@ pub(crate) async fn evict(state: &State, request: &Request) -> Result<Response<B
         if options.dry_run {
             return Ok(created());
         }
-        // Its own event: watchers learn why before they learn that.
-        steps.push(Step::Mark { key: key.clone(), value: marked });
-        steps.extend(delete::steps(&key, decision));
-        match state.store.transact(expects, steps).await {
-            Ok(_) => return Ok(created()),
+        let mark = Step::Mark { key: key.clone(), value: marked };
+        let removal = match Removal::of(&key, decision) {
+            // Made from what says why, so it says why as well.
+            Some(removal) if matches!(removal.step, Step::Mark { .. }) => removal,
+            // Watchers learn why before it is gone.
+            Some(_) => Removal { step: mark, then_delete: Some(key.clone()) },
+            None => Removal { step: mark, then_delete: None },
+        };
+        match removal.perform(&state.store, expects, steps).await {
+            Ok(Performed::Whole(_)) => return Ok(created()),
+            // The budget is paid, and the pod is marked; what is left is to remove it.
+            Ok(Performed::MarkOnly(marked)) => {
+                return delete::finish(state, &request.kind, marked).await.map(|_| created());
+            }
             // Another eviction, the controller, or whoever changed the pod: look again at what is there.
             Err(TransactError::Conflict { .. }) => {}
-            Err(TransactError::Refused(refusal)) => return Err(write_failure(state, WriteError::Refused(refusal))),
-            Err(TransactError::Log(source)) => return Err(write_failure(state, WriteError::Log(source))),
+            Err(error @ (TransactError::Refused(_) | TransactError::Log(_))) => {
+                return Err(write_failure(state, error.into()));
+            }
         }
     }
     Err(Status::timeout("couldn't update PodDisruptionBudget due to conflicts").with_retry_after(10))

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use api::{Kind, Status, bounds};
 use serde_json::Value;
-use store::{Change, Expect, Key, Object, Step, WriteError};
+use store::{Change, Expect, Key, Object, Step, TransactError};
 
 use crate::respond::Shown;
 use crate::state::{State, readable, write_failure};
+use crate::tickets::Held;
 
 /// How often another writer may get in between before the caller is told so. With one winner per round, as many
 /// writers can race for one object without any of them noticing.
@@ -39,10 +40,23 @@ pub(crate) async fn modify(
     kind: &Kind,
     key: &Key,
     dry_run: bool,
+    change: impl FnMut(&Object) -> Result<Value, Status>,
+) -> Result<Outcome, Status> {
+    modify_holding(state, kind, key, dry_run, &mut Held::default(), change).await
+}
+
+/// The same for one who decides with tickets: `change` is also asked again when another server has taken one.
+pub(crate) async fn modify_holding(
+    state: &State,
+    kind: &Kind,
+    key: &Key,
+    dry_run: bool,
+    held: &mut Held<'_>,
     mut change: impl FnMut(&Object) -> Result<Value, Status>,
 ) -> Result<Outcome, Status> {
     let mut current = state.store.get(key);
     for _ in 0..TRIES {
+        let tickets = if dry_run { Vec::new() } else { held.expects(state).await? };
         let Some(object) = current else { return Err(Status::not_found(kind, &key.name)) };
         let object = readable(kind, object)?;
         // Held, so that everybody who asks for it from here to the write shares one reading of the bytes.
@@ -58,19 +72,26 @@ pub(crate) async fn modify(
         } else {
             (Step::Put { key: key.clone(), value: new }, None)
         };
-        match state.store.write(key, Expect::Revision(object.revision), vec![step]).await {
+        let mut expects = vec![(key.clone(), Expect::Revision(object.revision))];
+        expects.extend(tickets);
+        match state.store.transact(expects, vec![step]).await {
             Ok(changes) => {
                 return Ok(match submitted {
                     Some(submitted) => Outcome::Removed(submitted),
                     None => Outcome::Stored(changes.last().and_then(after).unwrap_or(object)),
                 });
             }
-            Err(WriteError::Conflict(found)) => match (found, submitted) {
+            Err(TransactError::Conflict { key: ticket, .. }) if held.was_moved(&ticket) => {
+                current = state.store.get(key);
+            }
+            Err(TransactError::Conflict { found, .. }) => match (found, submitted) {
                 // Somebody else finished the removal: what was asked for has happened.
                 (None, Some(submitted)) => return Ok(Outcome::Removed(submitted)),
                 (found, _) => current = found,
             },
-            Err(error @ (WriteError::Refused(_) | WriteError::Log(_))) => return Err(write_failure(state, error)),
+            Err(error @ (TransactError::Refused(_) | TransactError::Log(_))) => {
+                return Err(write_failure(state, error.into()));
+            }
         }
     }
     Err(Status::conflict_modified(kind, &key.name))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{Kind, Status, bounds};
 use http::{Response, StatusCode};
 use serde_json::Value;
-use store::{Expect, Key, Object, Step, TransactError, WriteError};
+use store::{Expect, Key, Object, Step, TransactError};
 
 use crate::body::Body;
 use crate::change::after;
@@ -13,6 +13,7 @@ use crate::policies::{self, Arrival};
 use crate::request::{Request, key};
 use crate::respond::{self, Shown};
 use crate::state::{State, core_kind, write_failure};
+use crate::tickets::Held;
 use crate::{account_secrets, admission, delete, node_rules, random, rbac, update};
 
 /// How often a generated name may turn out to be taken, or the namespace to change in between.
@@ -65,8 +66,10 @@ pub(crate) async fn create(
     let kind = creation.kind;
     let generated = api::meta::name(&value).is_empty() && !api::meta::generate_name(&value).is_empty();
     let mut taken = String::new();
-    let _allocating = admission::allocating(state, kind).await;
-    for _ in 0..TRIES {
+    let mut held = Held::of(state, kind, creation.namespace, None, true).await;
+    let mut tries = 0;
+    while tries < TRIES {
+        let tickets = if creation.dry_run { Vec::new() } else { held.expects(state).await? };
         let takes = check_namespace_takes(state, kind, creation.namespace, api::meta::name(&value))?;
         let mut object = value.clone();
         let now = state.now();
@@ -94,15 +97,17 @@ pub(crate) async fn create(
         if creation.dry_run {
             return dry_run(state, creation, object);
         }
-        match store_new(state, creation, object, takes).await? {
+        match store_new(state, creation, object, takes.into_iter().chain(tickets)).await? {
             Stored::Now(object) => return Ok(Shown::Stored(object)),
             Stored::Before(existing) if generated => taken = existing.key.name.to_string(),
             Stored::Before(existing) => {
                 let leaving = api::meta::deletion_timestamp(&existing.value()).is_some();
                 return Err(Status::already_exists(kind, &existing.key.name, leaving));
             }
-            Stored::NamespaceChanged => {}
+            Stored::OtherChanged(key) if held.was_moved(&key) => continue,
+            Stored::OtherChanged(_) => {}
         }
+        tries += 1;
     }
     if taken.is_empty() {
         return Err(Status::conflict_modified(core_kind("namespaces"), creation.namespace));
@@ -126,17 +131,17 @@ enum Stored {
     Now(Arc<Object>),
     /// This one has the name already.
     Before(Arc<Object>),
-    /// The namespace is not what it was when it was asked whether it takes new content.
-    NamespaceChanged,
+    /// This is not what it was when it was asked: the namespace, whether it takes new content, or a ticket.
+    OtherChanged(Key),
 }
 
-/// Stores a prepared object, in the same breath as the namespace still `takes` it: nothing can be left behind in a
-/// namespace that went, or began to go, meanwhile.
+/// Stores a prepared object, in the same breath as the namespace still `takes` it, and as the tickets are still held:
+/// nothing can be left behind in a namespace that went, or began to go, meanwhile.
 async fn store_new(
     state: &State,
     creation: &Creation<'_>,
     object: Value,
-    takes: Option<(Key, Expect)>,
+    takes: impl IntoIterator<Item = (Key, Expect)>,
 ) -> Result<Stored, Status> {
     let key = key(creation.kind, creation.namespace, api::meta::name(&object));
     let mut expects = vec![(key.clone(), Expect::Absent)];
@@ -151,9 +156,8 @@ async fn store_new(
         {
             Ok(Stored::Before(existing))
         }
-        Err(TransactError::Conflict { .. }) => Ok(Stored::NamespaceChanged),
-        Err(TransactError::Refused(refusal)) => Err(write_failure(state, WriteError::Refused(refusal))),
-        Err(TransactError::Log(source)) => Err(write_failure(state, WriteError::Log(source))),
+        Err(TransactError::Conflict { key, .. }) => Ok(Stored::OtherChanged(key)),
+        Err(error @ (TransactError::Refused(_) | TransactError::Log(_))) => Err(write_failure(state, error.into())),
     }
 }
 

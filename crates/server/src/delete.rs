@@ -6,7 +6,7 @@ use api::{DeleteDecision, DeleteOptions, Kind, Status};
 use http::{Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::json;
-use store::{Change, Expect, Key, Object, Step, WriteError};
+use store::{Change, Expect, Key, Object, Step, Store, TransactError};
 
 use crate::body::Body;
 use crate::rbac;
@@ -86,15 +86,31 @@ pub(crate) async fn delete(state: &State, kind: &Kind, key: &Key, options: &Dele
         if options.dry_run {
             return Ok(imagine(decision, object));
         }
-        let steps = steps(key, decision);
-        if steps.is_empty() {
+        let Some(removal) = Removal::of(key, decision) else {
             return Ok(Deleted { shown: Shown::Stored(object), removed: false, pending: true });
+        };
+        let expects = vec![(key.clone(), Expect::Revision(object.revision))];
+        match removal.perform(&state.store, expects, Vec::new()).await {
+            Ok(Performed::Whole(changes)) => return Ok(performed(&changes, object)),
+            Ok(Performed::MarkOnly(marked)) => return finish(state, kind, marked).await,
+            Err(TransactError::Conflict { found, .. }) => current = found,
+            Err(error @ (TransactError::Refused(_) | TransactError::Log(_))) => {
+                return Err(write_failure(state, error.into()));
+            }
         }
-        match state.store.write(key, Expect::Revision(object.revision), steps).await {
-            Ok(changes) => return Ok(performed(&changes, object)),
-            Err(WriteError::Conflict(found)) => current = found,
-            Err(error @ (WriteError::Refused(_) | WriteError::Log(_))) => return Err(write_failure(state, error)),
+    }
+}
+
+/// Removes an object that was marked for it, and that somebody else wrote before it was removed: a status, a finalizer that
+/// is waited for. One that is gone, or another by now, was removed by somebody else, and that was what was asked for.
+pub(crate) async fn finish(state: &State, kind: &Kind, marked: Arc<Object>) -> Result<Deleted, Status> {
+    let uid = Some(api::meta::uid(&marked.value()).to_owned());
+    let options = DeleteOptions { uid, grace_seconds: Some(0), ..DeleteOptions::default() };
+    match Box::pin(delete(state, kind, &marked.key, &options)).await {
+        Err(status) if matches!(status.code, 404 | 409) => {
+            Ok(Deleted { shown: Shown::Stored(marked), removed: true, pending: false })
         }
+        finished => finished,
     }
 }
 
@@ -111,16 +127,52 @@ fn decide(kind: &Kind, object: &Object, options: &DeleteOptions, now: Timestamp)
     api::decide_delete(kind, &value, options, now).map(|_| DeleteDecision::Remove)
 }
 
-/// What `decision` comes to in the store.
-pub(crate) fn steps(key: &Key, decision: DeleteDecision) -> Vec<Step> {
-    let mark = |value| Step::Mark { key: key.clone(), value };
-    let remove = || Step::Delete { key: key.clone() };
-    match decision {
-        DeleteDecision::Pending => Vec::new(),
-        DeleteDecision::Mark(value) => vec![mark(value)],
-        // Two revisions, one durable batch: watchers see both events, a crash cannot leave the first alone.
-        DeleteDecision::MarkThenRemove(value) => vec![mark(value), remove()],
-        DeleteDecision::Remove => vec![remove()],
+/// What a decision comes to in the store: one step, and perhaps a removal after it. Those are two writes, as watches see
+/// them: a store takes one step per key. If only the first is done, the object is marked and has no grace left, so whoever
+/// asks next removes it: a delete, its node, or the pod garbage collector.
+pub(crate) struct Removal {
+    pub(crate) step: Step,
+    pub(crate) then_delete: Option<Key>,
+}
+
+/// How far a removal came.
+pub(crate) enum Performed {
+    /// Everything in it happened.
+    Whole(Vec<Change>),
+    /// The object was marked like this, and then written by somebody else before it was removed.
+    MarkOnly(Arc<Object>),
+}
+
+impl Removal {
+    /// Nothing, if there is nothing to write.
+    pub(crate) fn of(key: &Key, decision: DeleteDecision) -> Option<Self> {
+        let mark = |value| Step::Mark { key: key.clone(), value };
+        match decision {
+            DeleteDecision::Pending => None,
+            DeleteDecision::Mark(value) => Some(Self { step: mark(value), then_delete: None }),
+            DeleteDecision::MarkThenRemove(value) => Some(Self { step: mark(value), then_delete: Some(key.clone()) }),
+            DeleteDecision::Remove => Some(Self { step: Step::Delete { key: key.clone() }, then_delete: None }),
+        }
+    }
+
+    /// Does it if `expects` hold, with `others` in the same transaction as the step.
+    pub(crate) async fn perform(
+        self,
+        store: &Store,
+        expects: Vec<(Key, Expect)>,
+        mut others: Vec<Step>,
+    ) -> Result<Performed, TransactError> {
+        others.push(self.step);
+        let Some(key) = self.then_delete else {
+            return store.transact(expects, others).await.map(Performed::Whole);
+        };
+        let changes = store.transact_then_delete(expects, others, key).await?;
+        Ok(match changes.last() {
+            Some(Change::Added(marked) | Change::Modified { after: marked, .. }) => {
+                Performed::MarkOnly(Arc::clone(marked))
+            }
+            Some(Change::Deleted { .. }) | None => Performed::Whole(changes),
+        })
     }
 }
 
@@ -149,4 +201,55 @@ fn imagine(decision: DeleteDecision, object: Arc<Object>) -> Deleted {
 /// Whether `namespace` holds any object of `kind`.
 pub(crate) fn any_left(state: &State, kind: &Kind, namespace: &str) -> bool {
     state.store.list(kind.collection(), namespace, None).is_ok_and(|page| !page.items.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::state::core_kind;
+
+    /// Somebody else wrote between the mark and the removal: upstream removes what is there then, if it is still the object
+    /// that was meant. A finalizer that came between is waited for.
+    #[tokio::test]
+    async fn removal_is_finished_after_another_writer_came_between() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::new(crate::ServerConfig {
+            store: Store::open(&dir.path().join("store")).await.unwrap(),
+            advertise: ([127, 0, 0, 1], 6443).into(),
+            version: String::new(),
+            nodes: Arc::new(crate::NoNodes),
+            service_range: crate::ServiceRange::default(),
+            token_key: crate::TokenKey::fresh(),
+        });
+        let pods = core_kind("pods");
+        let key = Key::new("pods", "default", "p");
+        let marked = |more: serde_json::Value| {
+            let mut pod = json!({ "metadata": { "name": "p", "namespace": "default", "uid": "u", "generation": 2,
+                "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0 } });
+            for (name, value) in more.as_object().unwrap() {
+                pod["metadata"][name] = value.clone();
+            }
+            pod
+        };
+        let put = |value| {
+            let (store, step) = (&state.store, Step::Put { key: key.clone(), value });
+            async move { store.transact(vec![], vec![step]).await.unwrap() }
+        };
+        put(marked(json!({}))).await;
+        let ours = state.store.get(&key).unwrap();
+        let cases = [
+            (json!({ "annotations": { "a": "b" } }), true, true),
+            (json!({ "finalizers": ["a/b"] }), false, false),
+            (json!({ "uid": "another" }), true, false),
+        ];
+        for (between, removed, gone) in cases {
+            put(marked(between.clone())).await;
+            let finished = finish(&state, pods, Arc::clone(&ours)).await.unwrap();
+            assert_eq!((finished.removed, state.store.get(&key).is_none()), (removed, gone), "{between}");
+        }
+        state.store.transact(vec![], vec![Step::Delete { key: key.clone() }]).await.unwrap();
+        assert!(finish(&state, pods, ours).await.unwrap().removed, "somebody else did it");
+    }
 }

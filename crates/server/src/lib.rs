@@ -64,6 +64,7 @@ mod service;
 mod socket;
 mod state;
 mod table;
+mod tickets;
 mod tokens;
 mod update;
 mod usage;

@@ -14,8 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::background::{keep_right, source};
 use crate::bootstrap::{is_stored, known, make};
+use crate::change::Outcome;
 use crate::request::key;
 use crate::state::{State, core_kind};
+use crate::tickets::Held;
 use crate::{admission, change};
 
 const NAMESPACE: &str = "default";
@@ -90,16 +92,19 @@ async fn service(state: &State, told: &mut Option<String>) -> Result<(), Status>
         spec["clusterIP"] = json!(address);
     }
     let labels = json!({ "component": "apiserver", "provider": "kubernetes" });
-    let mut wanted = json!({ "metadata": { "name": NAME, "namespace": NAMESPACE, "labels": labels }, "spec": spec });
+    let wanted = json!({ "metadata": { "name": NAME, "namespace": NAMESPACE, "labels": labels }, "spec": spec });
     let Some(own) = own else { return make(state, kind, NAMESPACE, wanted).await };
     if is_right(&own, &wanted) {
         return Ok(());
     }
     // What has no right address gets any that is free.
-    let _allocating = admission::allocating(state, kind).await;
-    let as_it_is = wanted.clone();
-    admission::allocate(state, kind, &mut wanted, Some(&as_it_is))?;
-    adjust(state, kind, &wanted).await
+    let mut held = Held::of(state, kind, NAMESPACE, None, false).await;
+    let adjusted = change::modify_holding(state, kind, &own.key, false, &mut held, |current| {
+        let mut allocated = wanted.clone();
+        admission::allocate(state, kind, &mut allocated, Some(&wanted))?;
+        Ok(put_right(current.to_value(), &allocated))
+    });
+    unless_gone(adjusted.await)
 }
 
 fn has(service: &Object, address: &str) -> bool {
@@ -126,9 +131,13 @@ fn is_right(found: &Object, wanted: &Value) -> bool {
 /// Makes the one that is there like `wanted`.
 async fn adjust(state: &State, kind: &Kind, wanted: &Value) -> Result<(), Status> {
     let key = key(kind, NAMESPACE, NAME);
-    let changed = change::modify(state, kind, &key, false, |current| Ok(put_right(current.to_value(), wanted))).await;
+    let changed = change::modify(state, kind, &key, false, |current| Ok(put_right(current.to_value(), wanted)));
+    unless_gone(changed.await)
+}
+
+/// What is deleted in between is told as well, and made anew then.
+fn unless_gone(changed: Result<Outcome, Status>) -> Result<(), Status> {
     match changed {
-        // Deleted in between: that is told as well, and it is made anew then.
         Err(status) if status.code == 404 => Ok(()),
         changed => changed.map(|_| ()),
     }

@@ -14,6 +14,7 @@ use crate::rbac;
 use crate::request::Request;
 use crate::respond;
 use crate::state::State;
+use crate::tickets::Held;
 use crate::update;
 
 /// What is worth a word besides the answer goes to `warnings`, whether the request is refused or not.
@@ -49,8 +50,8 @@ async fn merge(
         return Err(Status::invalid_of("PatchOptions", "meta.k8s.io", "", vec![cause]));
     }
     let mut place = None;
-    let _allocating = admission::allocating(state, kind).await;
-    let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
+    let mut held = Held::of(state, kind.stored_kind(), &request.namespace, request.subresource_name(), false).await;
+    let outcome = change::modify_holding(state, kind, &request.key(), dry_run, &mut held, |current| {
         let old = current.value();
         let shown = kind.to_shown(&old);
         let make = || api::patch::patch(kind, patch_type, shown.as_ref().unwrap_or(&old), &request.body);
@@ -111,8 +112,8 @@ async fn apply(
         }
     }
     let mut place = None;
-    let _allocating = admission::allocating(state, kind).await;
-    let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
+    let mut held = Held::of(state, kind.stored_kind(), &request.namespace, request.subresource_name(), false).await;
+    let outcome = change::modify_holding(state, kind, &request.key(), dry_run, &mut held, |current| {
         let old = current.value();
         let make = || api::patch::apply(kind, Some(&old), &request.body, &options());
         let decoded = api::normalise_patched(kind, make, PatchType::Apply, &request.body, validation)?;

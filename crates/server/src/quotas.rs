@@ -2,8 +2,9 @@
 //!
 //! No number is kept that a crash could leave wrong: sums live in memory, begin with what is stored and follow it change by
 //! change ([`ledger`]). Two who come at once cannot both have the last of something: whoever is let in is counted from that
-//! moment on, as held while it is being stored and as stored afterwards. One process has the store, so the one desk of a namespace
-//! sees everybody who wants into it.
+//! moment on, as held while it is being stored and as stored afterwards. That is so within one server, whose one desk of a namespace
+//! sees everybody who wants into it; among several, only the one that holds the namespace's ticket lets anybody in
+//! ([`crate::tickets`]).
 
 mod ledger;
 mod status;
@@ -60,13 +61,23 @@ fn quotas(store: &Store, namespace: &str) -> Vec<Quota> {
 }
 
 /// Whether what is asked for may cost more than what it takes the place of, if it takes the place of anything.
-fn may_cost_more(arrival: &Arrival<'_>) -> bool {
-    match (arrival.kind.collection(), arrival.subresource) {
+fn may_cost_more(kind: &Kind, subresource: Option<&str>, is_new: bool) -> bool {
+    match (kind.collection(), subresource) {
         ("pods", Some("resize")) => true,
         (_, Some(_)) => false,
         ("services" | "persistentvolumeclaims", None) => true,
-        (_, None) => arrival.old.is_none(),
+        (_, None) => is_new,
     }
+}
+
+/// Whether a quota of `namespace` may have something to say about such a write, so that it needs the namespace's ticket.
+pub(crate) fn may_refuse(store: &Store, kind: &Kind, namespace: &str, subresource: Option<&str>, is_new: bool) -> bool {
+    is_countable(kind) && may_cost_more(kind, subresource, is_new) && has_quotas(store, namespace)
+}
+
+fn has_quotas(store: &Store, namespace: &str) -> bool {
+    let all = store.list(core_kind("resourcequotas").collection(), namespace, None);
+    all.is_ok_and(|page| !page.items.is_empty())
 }
 
 impl Quotas {
@@ -77,8 +88,8 @@ impl Quotas {
         arrival: &Arrival<'_>,
         now: Timestamp,
     ) -> Result<Option<Reservation>, String> {
-        let Arrival { kind, namespace, old, new, .. } = *arrival;
-        if !is_countable(kind) || !may_cost_more(arrival) {
+        let Arrival { kind, namespace, subresource, old, new, .. } = *arrival;
+        if !is_countable(kind) || !may_cost_more(kind, subresource, old.is_none()) {
             return Ok(None);
         }
         let mut all = quotas(store, namespace);

@@ -7,7 +7,7 @@ use api::rules::allocation::ServiceRange;
 use api::{Kind, Status, bounds};
 use frame::Clock;
 use jiff::Timestamp;
-use store::{Object, Refusal, Store, WriteError};
+use store::{Key, Object, Refusal, Store, WriteError};
 use tokio::sync::Notify;
 
 use crate::ServerConfig;
@@ -19,6 +19,7 @@ use crate::node::NodeDialer;
 use crate::node_rules::NodeNeeds;
 use crate::openapi::OpenApiCache;
 use crate::quotas::Quotas;
+use crate::tickets::Tickets;
 use crate::tokens::TokenKey;
 use crate::watch_event_cache::WatchEventCache;
 
@@ -36,8 +37,8 @@ pub(crate) struct State {
     pub(crate) nodes: Arc<dyn NodeDialer>,
     /// Where the addresses of services come from.
     pub(crate) service_range: ServiceRange,
-    /// Held while a service is given its address.
-    pub(crate) allocating: tokio::sync::Mutex<()>,
+    /// Who decides, where several servers could decide differently.
+    pub(crate) tickets: Tickets,
     /// The CA that pods trust, once the process has told us.
     pub(crate) root_ca: OnceLock<String>,
     /// Rung when `root_ca` is set.
@@ -62,6 +63,7 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn new(config: ServerConfig, clock: Clock) -> Self {
         Self {
+            tickets: Tickets::new(&config.store),
             store: config.store,
             clock,
             kinds: Kinds::default(),
@@ -70,7 +72,6 @@ impl State {
             version: config.version,
             nodes: config.nodes,
             service_range: config.service_range,
-            allocating: tokio::sync::Mutex::new(()),
             root_ca: OnceLock::new(),
             root_ca_set: Notify::new(),
             token_key: config.token_key,
@@ -107,15 +108,18 @@ pub(crate) fn write_failure(state: &State, error: WriteError) -> Status {
 
 /// What the store takes from nobody.
 fn refused(state: &State, refusal: &Refusal) -> Status {
-    let (Refusal::TooDeep { key, .. } | Refusal::TooLarge { key, .. } | Refusal::NotAnObject { key }) = refusal;
     let registry = state.kinds.now();
-    let Some(kind) = registry.by_collection(&key.collection) else {
-        return Status::internal(&refusal.to_string());
-    };
+    let of = |key: &Key| registry.by_collection(&key.collection);
+    let internal = || Status::internal(&refusal.to_string());
     match refusal {
-        Refusal::TooDeep { path, limit, .. } => bounds::too_deep(kind, &key.name, path, *limit),
-        Refusal::TooLarge { size, limit, .. } => Status::object_too_large(kind, &key.name, *size, *limit),
+        Refusal::TooDeep { key, path, limit } => {
+            of(key).map_or_else(internal, |kind| bounds::too_deep(kind, &key.name, path, *limit))
+        }
+        Refusal::TooLarge { key, size, limit } => {
+            of(key).map_or_else(internal, |kind| Status::object_too_large(kind, &key.name, *size, *limit))
+        }
         Refusal::NotAnObject { .. } => Status::bad_request(refusal.to_string()),
+        Refusal::SameKey { .. } | Refusal::SameCollection { .. } | Refusal::TooManyOperations { .. } => internal(),
     }
 }
 

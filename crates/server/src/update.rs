@@ -16,6 +16,7 @@ use crate::rbac;
 use crate::request::Request;
 use crate::respond;
 use crate::state::State;
+use crate::tickets::Held;
 
 /// What is worth a word besides the answer goes to `warnings`, whether the request is refused or not.
 pub(crate) async fn handle(
@@ -31,16 +32,15 @@ pub(crate) async fn handle(
     warnings.extend(decoded.warnings);
     let sent = decoded.value;
     let kind = kind.stored_kind();
-    let allocating = admission::allocating(state, kind).await;
 
     let creates = kind.create_on_update && request.subresource.is_empty();
     if creates && state.store.get(&request.key()).is_none() {
-        drop(allocating);
         let sent = request.kind.to_stored(sent);
         return put_creates(state, request, sent, warnings, dry_run).await;
     }
     let mut place = None;
-    let outcome = change::modify(state, kind, &request.key(), dry_run, |current| {
+    let mut held = Held::of(state, kind, &request.namespace, request.subresource_name(), false).await;
+    let outcome = change::modify_holding(state, kind, &request.key(), dry_run, &mut held, |current| {
         let mut new = request.kind.to_successor(&current.value(), sent.clone());
         warnings.extend(successor(state, request, &current.value(), &mut new, &mut place)?);
         Ok(new)

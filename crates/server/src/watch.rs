@@ -200,13 +200,16 @@ impl Stream {
         }
     }
 
-    /// The lines of `change` and of those that came with it; nothing if this watcher sees none of them.
+    /// The lines of `change` and of those that came with it; nothing if this watcher sees none of them. A frame ends
+    /// between revisions, however long it gets: a client that is cut off after it resumes with the next.
     fn changes_frame(&mut self, change: &Change) -> Option<Bytes> {
         let mut frame = self.lines.change(change);
         let mut joined = Vec::new();
-        while frame.as_ref().map_or(0, Bytes::len) + joined.len() < FRAME
+        let mut last = change.revision();
+        while (frame.as_ref().map_or(0, Bytes::len) + joined.len() < FRAME || self.watch.ready_revision() == Some(last))
             && let Some(change) = self.watch.next_ready()
         {
+            last = change.revision();
             let Some(line) = self.lines.change(&change) else { continue };
             match &frame {
                 // One line alone is sent as it is shared.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::Kind;
 use bytes::Bytes;
-use store::Object;
+use store::{Key, Object};
 
 use crate::respond;
 
@@ -69,13 +69,14 @@ struct CachedEvent {
     revision: u64,
     event: Event,
     kind: Arc<Kind>,
+    key: Key,
     bytes: Bytes,
 }
 
 impl CachedEvent {
-    /// A revision belongs to one object of a kind; the kind says under which of its names it is shown.
+    /// A revision may belong to several objects; the kind says under which of its names one is shown.
     fn is_of(&self, event: Event, kind: &Kind, object: &Object) -> bool {
-        self.revision == object.revision.0 && self.event == event && *self.kind == *kind
+        self.revision == object.revision.0 && self.event == event && self.key == object.key && *self.kind == *kind
     }
 }
 
@@ -91,12 +92,8 @@ impl WatchEventCache {
         write(&mut line, event, kind, object);
         let bytes = Bytes::from(line);
         kept.bytes += bytes.len();
-        kept.lines.push_back(CachedEvent {
-            revision: object.revision.0,
-            event,
-            kind: Arc::clone(kind),
-            bytes: bytes.clone(),
-        });
+        let (revision, kind, key) = (object.revision.0, Arc::clone(kind), object.key.clone());
+        kept.lines.push_back(CachedEvent { revision, event, kind, key, bytes: bytes.clone() });
         while kept.lines.len() > KEPT || (kept.bytes > KEPT_BYTES && kept.lines.len() > 1) {
             let gone = kept.lines.pop_front().map_or(0, |line| line.bytes.len());
             kept.bytes -= gone;

@@ -23,6 +23,35 @@ fn main() {
         let rate = runtime.block_on(store_writes(&path, writers));
         println!("store, {writers:2} writer(s), 1 KiB      {rate:8.0}/s   {:.2}", rate / raw);
     }
+    let path = directory.path().join("store-removals");
+    let (apart, together) = runtime.block_on(removals(&path));
+    println!("mark and removal, two writes     {apart:8.0}/s   1.00");
+    println!("mark and removal, one trip       {together:8.0}/s   {:.2}", together / apart);
+}
+
+/// Deletes without grace per second, one at a time: the mark and the removal as two writes, and handed over together.
+async fn removals(path: &Path) -> (f64, f64) {
+    let store = Store::open(path).await.unwrap();
+    let key = Key::new("pods", "default", "web");
+    let mut rates = Vec::new();
+    for together in [false, true] {
+        let (mut busy, mut count) = (Duration::ZERO, 0_u32);
+        while busy < LASTS {
+            let put = |n| Step::Put { key: key.clone(), value: about_a_kibibyte(n) };
+            let made = store.write(&key, Expect::Absent, vec![put(0)]).await.unwrap()[0].revision();
+            let (start, expects) = (Instant::now(), vec![(key.clone(), Expect::Revision(made))]);
+            if together {
+                store.transact_then_delete(expects, vec![put(1)], key.clone()).await.unwrap();
+            } else {
+                let marked = store.transact(expects, vec![put(1)]).await.unwrap()[0].revision();
+                store.write(&key, Expect::Revision(marked), vec![Step::Delete { key: key.clone() }]).await.unwrap();
+            }
+            busy += start.elapsed();
+            count += 1;
+        }
+        rates.push(f64::from(count) / busy.as_secs_f64());
+    }
+    (rates[0], rates[1])
 }
 
 fn raw_appends(directory: &Path) -> f64 {

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use api::bounds::SIZE_MAX;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -20,7 +19,8 @@ use crate::directory::{self, Directory, Holds};
 use crate::files::{self, Head};
 use crate::frame::Chain;
 use crate::load::{LoadError, load};
-use crate::log::{Answer, Log, Pause, Request, Serving};
+use crate::log::{Answer, Log, Pause, Request, Serving, size_limit};
+use crate::mark::Mark;
 use crate::segment::Segment;
 use crate::view::View;
 use crate::{Change, Expect, Key, Object, OpenError, Refusal, Revision, Step, TransactError, Window, row, snapshot};
@@ -34,13 +34,11 @@ const GROUP_BYTES: usize = 16 << 20;
 /// No segment ends before it is this long.
 const SEGMENT: u64 = 4 << 20;
 
-/// By how much a mark may make an object larger than it was, or than it may be: a time, a grace, a finalizer, a condition.
-const MARK: usize = 16 << 10;
-
 /// The embedded log.
 #[derive(Debug)]
 pub(crate) struct Embedded {
     directory: Directory,
+    mark: Mark,
     /// The segment being written, and its number.
     segment: Segment,
     number: u64,
@@ -72,12 +70,18 @@ impl Embedded {
             LoadError::Damaged(damage) => OpenError::Damaged { path: path.to_owned(), source: damage.into() },
         })?;
         let revision = loaded.view.revision();
+        let (mut mark, known) = Mark::open(path).map_err(io_error)?;
+        if let Some(known) = known.filter(|known| *known > revision) {
+            return Err(OpenError::Behind { path: path.to_owned(), found: revision, known });
+        }
+        mark.note(revision);
         let (number, segment) = match loaded.segment {
             Some(segment) => segment,
             None => (1, begin(directory.path(), 1, revision).map_err(io_error)?),
         };
         let log = Self {
             directory,
+            mark,
             segment,
             number,
             tried: revision,
@@ -96,9 +100,9 @@ impl Embedded {
         let mut requests = requests.into_iter();
         files::begin_rows(&mut self.frame);
         while self.frame.len() < GROUP_BYTES
-            && let Some(Request { expects, steps, answer }) = requests.next()
+            && let Some(Request { expects, steps, then_delete, answer }) = requests.next()
         {
-            let verdict = group.judge(&expects, steps);
+            let verdict = group.judge(&expects, steps, then_delete);
             if let Ok(range) = &verdict {
                 group.changes[range.clone()].iter().for_each(|change| row::encode(change, &mut self.frame));
             }
@@ -120,6 +124,7 @@ impl Embedded {
                 }
                 return requests.collect();
             }
+            self.mark.note(self.tried);
             self.log_size += self.frame.len() as u64;
             news = Some(view.apply(&changes));
         }
@@ -209,7 +214,7 @@ impl Log for Embedded {
 }
 
 /// Makes the segment that follows `revision`.
-fn begin(directory: &Path, number: u64, revision: Revision) -> io::Result<Segment> {
+pub(crate) fn begin(directory: &Path, number: u64, revision: Revision) -> io::Result<Segment> {
     let head = Head { holds: Holds::Changes, number, revision, floor: Revision::NONE };
     let (file, (length, chain)) = directory::make(directory, Holds::Changes, number, |file| {
         let mut frame = head.encode();
@@ -230,6 +235,24 @@ struct Group<'a> {
     values: Vec<Arc<Value>>,
 }
 
+/// What the steps of a request store together.
+#[derive(Default)]
+struct RequestSize {
+    bytes: usize,
+    /// The greatest of what each of them may store.
+    limit: usize,
+}
+
+impl RequestSize {
+    fn add(&mut self, object: &Object, limit: usize) -> Result<(), Refusal> {
+        let own = object.key.len() + object.json.len();
+        self.bytes += own;
+        self.limit = self.limit.max(limit);
+        let (size, limit) = if own > limit { (own, limit) } else { (self.bytes, self.limit) };
+        if size > limit { Err(Refusal::TooLarge { key: object.key.clone(), size, limit }) } else { Ok(()) }
+    }
+}
+
 /// The part of the group's changes that a request made, or why it made none.
 type RequestOutcome = Result<std::ops::Range<usize>, TransactError>;
 
@@ -238,7 +261,7 @@ impl<'a> Group<'a> {
         Self { view, next, staged: HashMap::new(), changes: Vec::new(), values: Vec::new() }
     }
 
-    fn judge(&mut self, expects: &[(Key, Expect)], steps: Vec<Step>) -> RequestOutcome {
+    fn judge(&mut self, expects: &[(Key, Expect)], steps: Vec<Step>, then_delete: Option<Key>) -> RequestOutcome {
         for (key, expect) in expects {
             let stored = self.stored(key);
             let holds = match expect {
@@ -250,10 +273,11 @@ impl<'a> Group<'a> {
             }
         }
         let first = self.changes.len();
+        let mut size = RequestSize::default();
         for step in steps {
             let refused = match step {
-                Step::Put { key, value } => self.put(key, value, 0).err(),
-                Step::Mark { key, value } => self.put(key, value, MARK).err(),
+                Step::Put { key, value } => self.put(key, value, false, &mut size).err(),
+                Step::Mark { key, value } => self.put(key, value, true, &mut size).err(),
                 Step::Delete { key } => {
                     self.delete(key);
                     None
@@ -263,6 +287,10 @@ impl<'a> Group<'a> {
                 self.undo(first);
                 return Err(TransactError::Refused(refusal));
             }
+        }
+        // Nobody comes between, and both are in one commit.
+        if let Some(key) = then_delete {
+            self.delete(key);
         }
         Ok(first..self.changes.len())
     }
@@ -284,17 +312,13 @@ impl<'a> Group<'a> {
         self.staged.get(key).cloned().unwrap_or_else(|| self.view.get(key))
     }
 
-    /// What is stored larger than it may be may stay as large as it is, and a little larger by `room`.
-    fn put(&mut self, key: Key, mut value: Value, room: usize) -> Result<(), Refusal> {
+    fn put(&mut self, key: Key, mut value: Value, is_mark: bool, size: &mut RequestSize) -> Result<(), Refusal> {
         let before = self.stored(&key);
         if before.as_ref().is_some_and(|before| !before.differs_from(&mut value)) {
             return Ok(());
         }
         let (after, value) = Object::stamped(key.clone(), self.next, value);
-        let limit = before.as_ref().map_or(0, |before| size_at(before, after.revision)).max(SIZE_MAX) + room;
-        if after.json.len() > limit {
-            return Err(Refusal::TooLarge { size: after.json.len(), key, limit });
-        }
+        size.add(&after, size_limit(before.as_deref(), after.revision, is_mark))?;
         let after = self.take(after, value);
         self.staged.insert(key, Some(Arc::clone(&after)));
         self.changes.push(match before {
@@ -320,12 +344,6 @@ impl<'a> Group<'a> {
     }
 }
 
-/// How large `object` would be at another revision, which may have more digits.
-fn size_at(object: &Object, revision: Revision) -> usize {
-    let digits = |revision: Revision| revision.0.checked_ilog10().unwrap_or(0) as usize;
-    object.json.len() + digits(revision).saturating_sub(digits(object.revision))
-}
-
 fn answer_all(verdicts: Vec<(oneshot::Sender<Answer>, RequestOutcome)>, changes: &[Change]) {
     for (answer, verdict) in verdicts {
         let _ = answer.send(match verdict {
@@ -339,6 +357,7 @@ fn answer_all(verdicts: Vec<(oneshot::Sender<Answer>, RequestOutcome)>, changes:
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use api::bounds::SIZE_MAX;
     use serde_json::json;
 
     use super::*;
@@ -366,7 +385,7 @@ mod tests {
             .into_iter()
             .map(|steps| {
                 let (answer, answered) = oneshot::channel();
-                (Request { expects: Vec::new(), steps, answer }, answered)
+                (Request { expects: Vec::new(), steps, then_delete: None, answer }, answered)
             })
             .unzip();
         assert!(log.serve_group(requests, &view).is_empty());
@@ -408,7 +427,7 @@ mod tests {
             .into_iter()
             .map(|(expect, steps)| {
                 let (answer, answered) = oneshot::channel();
-                (Request { expects: vec![(key.clone(), expect)], steps, answer }, answered)
+                (Request { expects: vec![(key.clone(), expect)], steps, then_delete: None, answer }, answered)
             })
             .unzip();
         assert!(log.serve_group(requests, &view).is_empty());

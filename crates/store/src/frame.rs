@@ -124,6 +124,51 @@ impl<'a> Frames<'a> {
     }
 }
 
+/// A frame of a file that may be damaged.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Scanned<'a> {
+    /// Where it begins.
+    pub(crate) at: usize,
+    pub(crate) payload: &'a [u8],
+    /// Whether the payload is what was written.
+    pub(crate) is_sound: bool,
+    /// Whether the header is.
+    pub(crate) has_header: bool,
+}
+
+/// The frames of a file, those behind a damaged one too; and where a last one begins that was never finished.
+///
+/// A frame whose payload changed is known by its header. One whose header changed ends where the next begins, and is what was
+/// written if that one continues it.
+pub(crate) fn scan(bytes: &[u8]) -> (Vec<Scanned<'_>>, Option<usize>) {
+    let mut frames = Frames::new(bytes);
+    let mut found = Vec::new();
+    loop {
+        let (at, chain) = frames.end();
+        match frames.next() {
+            Ok(None) => return (found, None),
+            Ok(Some(payload)) => found.push(Scanned { at, payload, is_sound: true, has_header: true }),
+            Err(FrameError::Unfinished { at }) => return (found, Some(at)),
+            Err(FrameError::Damaged { .. }) => {
+                let rest = &bytes[at..];
+                let own = header(rest).and_then(|(length, next)| Some((rest.get(HEADER..HEADER + length)?, next)));
+                let (payload, next, is_sound) = own.map_or_else(
+                    || {
+                        let end = (HEADER..rest.len()).find(|end| header(&rest[*end..]).is_some());
+                        let payload = rest.get(HEADER..end.unwrap_or(rest.len())).unwrap_or_default();
+                        let sum = chain.over(payload);
+                        let continues = |end| Frames { bytes: rest, at: end, chain: sum }.next().is_ok();
+                        (payload, sum, end.is_some_and(continues))
+                    },
+                    |(payload, next)| (payload, next, false),
+                );
+                found.push(Scanned { at, payload, is_sound, has_header: own.is_some() });
+                (frames.at, frames.chain) = ((at + HEADER + payload.len()).min(bytes.len()), next);
+            }
+        }
+    }
+}
+
 /// The length of the payload and the chain after it, if `bytes` begin with a sound header.
 fn header(bytes: &[u8]) -> Option<(usize, Chain)> {
     let header = bytes.first_chunk::<HEADER>()?;

@@ -9,20 +9,27 @@
 //! ```
 //!
 //! Reading order: this file (the words), `store` (the handle), `view` (what is true, and what was), `watch` (a cursor
-//! into it), `log` (the seam behind which revisions are made), `embedded` (the log in a folder of this machine) over
+//! into it), `log` (the seam behind which revisions are made; `conformance` is what its tests ask of it), `embedded` (the log in a folder of this machine) over
 //! `segment`, `snapshot` and `load`, whose bytes are `frame`'s, `files`' and `row`'s; `soundness` is what becomes of those
-//! that are no object.
+//! that are no object. `maintenance` is for a store that is not open: `mark` says that it was cut, `salvage` what is left,
+//! `backup` how it is copied.
 
 mod age;
+mod backup;
+#[cfg(test)]
+mod conformance;
 mod directory;
 mod embedded;
 mod files;
 mod frame;
 mod load;
 mod log;
+mod maintenance;
+mod mark;
 mod object;
 mod open;
 mod row;
+mod salvage;
 mod segment;
 mod snapshot;
 mod soundness;
@@ -35,13 +42,16 @@ use std::sync::{Arc, Mutex, Weak};
 use bytes::Bytes;
 use serde_json::Value;
 
+pub use backup::{Backup, BackupError};
 pub use log::{Pause, Serving};
+pub use maintenance::{RebuildError, Rebuilt, Report, check, repair, restore};
 pub use open::OpenError;
+pub use salvage::Lost;
 pub use store::{Store, Window};
 pub use watch::{Watch, WatchEnd};
 
 /// A point in the one global order of writes. Never 0.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Revision(pub u64);
 
 /// `pods/default/web`; cluster-scoped kinds have an empty namespace. Orders by collection, namespace, name.
@@ -81,7 +91,11 @@ pub enum Expect {
     Revision(Revision),
 }
 
-/// One step of a write. Each step gets a revision of its own.
+/// Most expectations of a transaction, and most steps: what etcd takes.
+pub const OPERATIONS_MAX: usize = 128;
+
+/// One step of a write. A transaction has at most one per key, and at most one per collection. Whether its steps share a
+/// revision or have one each is up to the log.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Store this value (the store stamps `metadata.resourceVersion`).
@@ -145,9 +159,31 @@ pub enum Refusal {
     TooLarge {
         /// Where it was to be stored.
         key: Key,
-        /// How large it is.
+        /// How large it is, with its key and with whatever else is written in the same transaction.
         size: usize,
         /// How large it may be.
+        limit: usize,
+    },
+    /// Two steps of one transaction concern one key.
+    #[error("a transaction has two steps for {key}")]
+    SameKey {
+        /// Which.
+        key: Key,
+    },
+    /// Two steps of one transaction concern one collection.
+    #[error("a transaction writes {key} and {other}, which are of one collection")]
+    SameCollection {
+        /// One of them.
+        key: Key,
+        /// The other.
+        other: Key,
+    },
+    /// A transaction has too many parts.
+    #[error("a transaction has {count} operations, and the limit is {limit}")]
+    TooManyOperations {
+        /// How many expectations, or steps, it has.
+        count: usize,
+        /// How many it may have.
         limit: usize,
     },
     /// It is no JSON object, or has metadata that are none.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value};
 
 use crate::soundness;
-use crate::{Change, Key, Object, Revision, Step};
+use crate::{Change, Key, Object, Revision, Step, TransactError, WriteError};
 
 impl Revision {
     /// The revision of a store that was never written to. Nothing happened at it; the first write comes after.
@@ -33,6 +33,11 @@ impl Key {
         Self { collection: collection.into(), namespace: namespace.into(), name: name.into() }
     }
 
+    /// How many bytes name it.
+    pub(crate) fn len(&self) -> usize {
+        self.collection.len() + self.namespace.len() + self.name.len()
+    }
+
     pub(crate) fn is_in(&self, namespace: &str) -> bool {
         namespace.is_empty() || &*self.namespace == namespace
     }
@@ -44,6 +49,16 @@ impl fmt::Display for Key {
             write!(f, "{}/{}", self.collection, self.name)
         } else {
             write!(f, "{}/{}/{}", self.collection, self.namespace, self.name)
+        }
+    }
+}
+
+impl From<TransactError> for WriteError {
+    fn from(error: TransactError) -> Self {
+        match error {
+            TransactError::Conflict { found, .. } => Self::Conflict(found),
+            TransactError::Refused(refusal) => Self::Refused(refusal),
+            TransactError::Log(source) => Self::Log(source),
         }
     }
 }

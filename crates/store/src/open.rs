@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::Revision;
 use crate::files::FORMAT;
 
 /// Why a store cannot be opened.
@@ -18,12 +19,30 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// It is not what was written.
-    #[error("the store {} is damaged; restore a copy of it, or move it away to start empty", path.display())]
+    #[error(
+        "the store {} is damaged; see what with `adieu store check`, then restore a backup with `adieu store restore`, or keep \
+         what can be read with `adieu store repair`",
+        path.display()
+    )]
     Damaged {
         /// The folder.
         path: PathBuf,
         /// What is wrong with it.
         source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// It is sound, and ends before what it had reached: it was emptied, cut, or replaced by an older copy.
+    #[error(
+        "the store {} ends at revision {found}, and had reached {known}: it was emptied, cut or replaced by an older copy. Restore a \
+         backup with `adieu store restore`, or go on with what is left with `adieu store repair --accept-loss`",
+        path.display()
+    )]
+    Behind {
+        /// The folder.
+        path: PathBuf,
+        /// How far it comes.
+        found: Revision,
+        /// How far it had come.
+        known: Revision,
     },
     /// It is from the future.
     #[error(

@@ -14,8 +14,8 @@ use crate::log::{Log, Pause, Request, Serving};
 use crate::soundness::READABLE_DEPTH_MAX;
 use crate::view::View;
 use crate::{
-    Change, Expect, HistoryError, Key, Object, OpenError, Page, Refusal, Revision, Step, TransactError, Watch,
-    WriteError,
+    Backup, Change, Expect, HistoryError, Key, OPERATIONS_MAX, Object, OpenError, Page, Refusal, Revision, Step,
+    TransactError, Watch, WriteError,
 };
 
 /// Writes that wait for the log beyond these make their writers wait, which is all the back-pressure there is.
@@ -112,6 +112,11 @@ impl Store {
         self.view.unreadable(collection, namespace)
     }
 
+    /// Everything there is, as of now, to be kept elsewhere.
+    pub fn backup(&self) -> Backup {
+        self.view.backup()
+    }
+
     /// The changes of `collection` in `namespace` (empty: in all) after `from`, or from now on.
     pub fn watch(&self, collection: &str, namespace: &str, from: Option<Revision>) -> Result<Watch, HistoryError> {
         let (from, news) = self.view.subscribe(collection, from)?;
@@ -125,8 +130,8 @@ impl Store {
         (page, watch)
     }
 
-    /// Performs `steps` on `key` if `expect` holds. They become durable together, each with a revision of its own;
-    /// the changes come back in order. A put that would change nothing is skipped: no revision, no change.
+    /// Performs the one step in `steps` on `key` if `expect` holds; the change comes back. A put that would change nothing
+    /// is skipped: no revision, no change.
     ///
     /// Dropping the future does not undo a write that was already queued.
     ///
@@ -137,25 +142,36 @@ impl Store {
         for step in &steps {
             assert_eq!(step.key(), key, "every step of a write concerns its one key");
         }
-        self.transact(vec![(key.clone(), expect)], steps).await.map_err(|error| match error {
-            TransactError::Conflict { found, .. } => WriteError::Conflict(found),
-            TransactError::Refused(refusal) => WriteError::Refused(refusal),
-            TransactError::Log(source) => WriteError::Log(source),
-        })
+        self.transact(vec![(key.clone(), expect)], steps).await.map_err(WriteError::from)
     }
 
     /// As [`Store::write`], over several keys: all of `steps` if all of `expects` hold, else none. A key may be expected
-    /// without being written, and of a collection at most one object may be written.
-    ///
-    /// # Panics
-    ///
-    /// If two steps concern different keys of one collection.
+    /// without being written. Of a collection at most one object is written, once; there are at most [`OPERATIONS_MAX`]
+    /// expectations and steps.
     pub async fn transact(&self, expects: Vec<(Key, Expect)>, steps: Vec<Step>) -> Result<Vec<Change>, TransactError> {
-        for (at, step) in steps.iter().enumerate() {
-            let mut others = steps[..at].iter().filter(|other| other.key().collection == step.key().collection);
-            assert!(others.all(|other| other.key() == step.key()), "one object of a collection per transaction");
-        }
-        if let Some(refusal) = steps.iter().find_map(|step| self.refusal(step)) {
+        self.request(expects, steps, None).await
+    }
+
+    /// As [`Store::transact`], and then a second transaction that removes `key` if it is what the first one left. Watches
+    /// see both. The changes of both come back; those of the first alone if somebody else wrote the object in between,
+    /// which is for the caller to look at. A crash may leave the first alone, too.
+    pub async fn transact_then_delete(
+        &self,
+        expects: Vec<(Key, Expect)>,
+        steps: Vec<Step>,
+        key: Key,
+    ) -> Result<Vec<Change>, TransactError> {
+        self.request(expects, steps, Some(key)).await
+    }
+
+    async fn request(
+        &self,
+        expects: Vec<(Key, Expect)>,
+        steps: Vec<Step>,
+        then_delete: Option<Key>,
+    ) -> Result<Vec<Change>, TransactError> {
+        let refused = shape_refusal(&expects, &steps).or_else(|| steps.iter().find_map(|step| self.refusal(step)));
+        if let Some(refusal) = refused {
             for step in steps {
                 if let Step::Put { value, .. } | Step::Mark { value, .. } = step {
                     bounds::discard(value);
@@ -164,7 +180,7 @@ impl Store {
             return Err(TransactError::Refused(refusal));
         }
         let (answer, answered) = oneshot::channel();
-        self.requests.send(Request { expects, steps, answer }).await.map_err(|_| closed())?;
+        self.requests.send(Request { expects, steps, then_delete, answer }).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }
 
@@ -183,6 +199,23 @@ impl Store {
         let path = bounds::path_beyond(value, limit)?;
         Some(Refusal::TooDeep { key: key.clone(), path, limit })
     }
+}
+
+/// Why a transaction is not to be tried, whatever its values are: what etcd would refuse, and what a watch could not be
+/// resumed within.
+fn shape_refusal(expects: &[(Key, Expect)], steps: &[Step]) -> Option<Refusal> {
+    let count = expects.len().max(steps.len());
+    if count > OPERATIONS_MAX {
+        return Some(Refusal::TooManyOperations { count, limit: OPERATIONS_MAX });
+    }
+    steps.iter().enumerate().find_map(|(at, step)| {
+        let key = step.key();
+        let other = steps[..at].iter().map(Step::key).find(|other| other.collection == key.collection)?;
+        Some(match other == key {
+            true => Refusal::SameKey { key: key.clone() },
+            false => Refusal::SameCollection { key: other.clone(), other: key.clone() },
+        })
+    })
 }
 
 fn closed() -> TransactError {

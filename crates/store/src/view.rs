@@ -18,9 +18,10 @@ use tokio::sync::watch;
 
 use crate::age::Ages;
 use crate::snapshot::FullSnapshot;
-use crate::{Change, HistoryError, Key, Object, Page, Revision, Window};
+use crate::{Backup, Change, HistoryError, Key, Object, Page, Revision, Window};
 
-/// How many changes a watch takes over at a time; also how many a stalled reader can keep alive.
+/// How many changes a watch takes over at a time, and then those that have the revision of the last; also about how many
+/// a stalled reader can keep alive.
 const BATCH: usize = 64;
 
 /// About how much memory the parsed forms of what was written last may take.
@@ -184,7 +185,8 @@ impl View {
         (page, state.news(collection))
     }
 
-    /// The next changes after `cursor`, and the cursor after them.
+    /// The next changes after `cursor`, and the cursor after them. All changes of a revision come together: a reader that
+    /// resumes after one of them has all of them.
     pub(crate) fn after(
         &self,
         collection: &str,
@@ -197,12 +199,15 @@ impl View {
             return Err(Lagged);
         }
         let is_told = |change: &&Change| change.key().is_in(namespace) && change.object().unreadable().is_none();
-        let changes: VecDeque<_> = collection.since(cursor).filter(is_told).take(BATCH).cloned().collect();
-        let cursor = match changes.back() {
-            Some(last) if changes.len() == BATCH => last.revision(),
-            _ => state.revision,
+        let mut told = collection.since(cursor).filter(is_told).peekable();
+        let mut changes: VecDeque<Change> = told.by_ref().take(BATCH).cloned().collect();
+        let Some(last) = changes.back().map(Change::revision).filter(|_| changes.len() == BATCH) else {
+            return Ok((changes, state.revision));
         };
-        Ok((changes, cursor))
+        while let Some(change) = told.next_if(|change| change.revision() == last) {
+            changes.push_back(change.clone());
+        }
+        Ok((changes, last))
     }
 
     /// How far a watch that took everything up to `cursor` can be said to have come.
@@ -267,6 +272,13 @@ impl View {
             state.collections[name].history[*at - 1].clone()
         });
         FullSnapshot { revision: state.revision, floor: state.floor, objects, changes: changes.collect() }
+    }
+
+    /// Every object, as of now.
+    pub(crate) fn backup(&self) -> Backup {
+        let state = self.read();
+        let objects = state.collections.values().flat_map(|collection| collection.range("")).cloned().collect();
+        Backup::new(state.revision, objects)
     }
 
     /// Ends every watch once it has read what there is.
@@ -354,8 +366,12 @@ impl State {
         news
     }
 
+    /// Gives up whole revisions only.
     fn trim(&mut self) {
-        while self.order.len() > self.window.changes || self.weight > self.window.bytes {
+        while self.order.len() > self.window.changes
+            || self.weight > self.window.bytes
+            || self.oldest().is_some_and(|oldest| oldest <= self.floor)
+        {
             let Some(name) = self.order.pop_front() else { break };
             let collection = self.collections.get_mut(&name).expect("a kept change has its collection");
             let change = collection.history.pop_front().expect("order and history hold the same changes");
@@ -363,6 +379,11 @@ impl State {
             self.floor = change.revision();
             self.weight -= weight(&change);
         }
+    }
+
+    /// The revision of the oldest change that is kept.
+    fn oldest(&self) -> Option<Revision> {
+        self.collections.get(self.order.front()?)?.history.front().map(Change::revision)
     }
 }
 

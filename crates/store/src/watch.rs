@@ -78,6 +78,12 @@ impl Watch {
         self.ready.pop_front()
     }
 
+    /// The revision of what [`Watch::next_ready`] would answer. Whoever passes on several at once ends between revisions:
+    /// a reader that resumes after one change of a revision is not told the others.
+    pub fn ready_revision(&self) -> Option<Revision> {
+        self.ready.front().map(Change::revision)
+    }
+
     /// Why the watch has ended, if it has.
     pub fn end(&self) -> Option<WatchEnd> {
         self.end

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::change;
 use crate::state::{State, core_kind};
+use crate::tickets;
 
 const QUOTAS: &str = "resourcequotas";
 /// Pause after a failure, which only a store that takes no writes can cause.
@@ -27,6 +28,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Keeps the status of every quota until `stop`.
 pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
     let mut tasks_by_namespace = QuotaStatusTasks::default();
+    tickets::discard_unused(&state.store, |namespace| super::has_quotas(&state.store, namespace)).await;
     while !stop.is_cancelled() {
         let (page, mut quotas) = state.store.list_and_watch(QUOTAS, "");
         page.items.iter().for_each(|quota| tasks_by_namespace.begin(&state, &quota.key.namespace));
@@ -80,6 +82,7 @@ async fn keep_namespace(state: Arc<State>, namespace: Arc<str>) {
         let (page, own) = state.store.list_and_watch(QUOTAS, &namespace);
         if page.items.is_empty() {
             state.quotas.forget(&namespace);
+            tickets::discard_quota(&state.store, &namespace).await;
             return;
         }
         let mut kinds = state.kinds.follow();

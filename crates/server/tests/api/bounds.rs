@@ -224,7 +224,7 @@ async fn object_at_the_bound_is_deleted_with_its_grace() {
     let api = Api::start().await;
     let running = api.running_pod("large", |_| ()).await;
     let key = store::Key::new("pods", "default", "large");
-    let size = || api.store.get(&key).unwrap().json.len();
+    let size = || api.store.get(&key).unwrap().json.len() + "podsdefaultlarge".len();
     let path = format!("{PODS}/large");
     let most = SIZE_MAX - size() - 400;
     api.put(&path, &with_managed(running, heavy(most))).await.expect(200);

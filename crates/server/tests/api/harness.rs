@@ -63,6 +63,13 @@ impl Api {
         Self::with(Arc::new(server::NoNodes), window).await
     }
 
+    pub async fn with_service_range(range: server::ServiceRange) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = store::Store::open(&dir.path().join("store")).await.unwrap();
+        let config = ServerConfig { service_range: range, ..config(store.clone(), Arc::new(server::NoNodes)) };
+        Self { server: Server::new(config).await.unwrap(), store, _dir: dir }
+    }
+
     async fn with(nodes: Arc<dyn NodeDialer>, window: store::Window) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = store::Store::open_with(&dir.path().join("store"), window).await.unwrap();
@@ -191,7 +198,7 @@ impl Api {
     }
 }
 
-fn config(store: store::Store, nodes: Arc<dyn NodeDialer>) -> ServerConfig {
+pub fn config(store: store::Store, nodes: Arc<dyn NodeDialer>) -> ServerConfig {
     ServerConfig {
         store,
         advertise: SocketAddr::from(([127, 0, 0, 1], 6443)),

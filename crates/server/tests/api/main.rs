@@ -22,6 +22,7 @@ mod proxy;
 mod rights;
 mod scenarios;
 mod security;
+mod shared_store;
 mod streams;
 mod surface;
 mod transport;

@@ -30,6 +30,9 @@ impl StoreFolder {
     }
 }
 
+/// How long the key of the pod `web` is.
+const KEY: usize = "pods".len() + "default".len() + "web".len();
+
 fn nested(levels: usize) -> Value {
     (0..levels).fold(json!(1), |inner, _| Value::Array(vec![inner]))
 }
@@ -46,9 +49,9 @@ fn deep_text(levels: usize) -> String {
     format!(r#"{{"metadata":{{"name":"x"}},"n":7,"spec":{}{}}}"#, "[".repeat(levels - 1), "]".repeat(levels - 1))
 }
 
-/// An object that is stored as so many bytes at a revision of one digit.
+/// An object that is stored as so many bytes at a revision of one digit, with [`KEY`].
 fn sized(size: usize) -> Value {
-    let own = json!({ "metadata": { "resourceVersion": "2" }, "text": "" }).to_string().len();
+    let own = KEY + json!({ "metadata": { "resourceVersion": "2" }, "text": "" }).to_string().len();
     json!({ "metadata": {}, "text": "x".repeat(size - own) })
 }
 
@@ -112,7 +115,7 @@ async fn value_larger_than_the_bound_is_refused_with_its_size() {
     }
     assert_eq!((store.get(&key).is_none(), store.revision()), (true, Revision::FIRST));
     write(&store, &key, sized(SIZE_MAX)).await.unwrap();
-    assert_eq!(store.get(&key).unwrap().json.len(), SIZE_MAX);
+    assert_eq!(store.get(&key).unwrap().json.len() + KEY, SIZE_MAX);
     // One byte more, whatever is stored beside it.
     let other = Key::new("budgets", "default", "b");
     let steps = [put(&other, 1), step(&key, sized(SIZE_MAX + 1))].concat();

@@ -4,5 +4,6 @@
 mod bounds;
 mod common;
 mod crash;
+mod maintenance;
 mod model;
 mod store;

@@ -79,23 +79,30 @@ async fn write(dice: &mut Dice, store: &Store, model: &mut Model) {
     let collections = if dice.once_in(3) { vec!["pods", "nodes"] } else { vec![dice.pick(&["pods", "nodes"])] };
     let mut expects = Vec::new();
     let mut steps = Vec::new();
+    let mut then_delete = None;
     for collection in collections {
         let key = key(dice, collection);
         let right = model.objects.get(&key).map_or(Expect::Absent, |(revision, _)| Expect::Revision(*revision));
         let wrong = dice.pick(&[Expect::Absent, Expect::Revision(model.revision()), Expect::Revision(Revision(3))]);
         expects.push((key.clone(), if dice.once_in(6) { wrong } else { right }));
-        for _ in 0..=dice.below(2) {
-            let n = (!dice.once_in(3)).then(|| dice.below(4));
-            steps.push((key.clone(), n));
+        let n = (!dice.once_in(3)).then(|| dice.below(4));
+        steps.push((key.clone(), n));
+        if n.is_some() && dice.once_in(4) {
+            then_delete = Some(key.clone());
         }
     }
     let stands = expects.iter().all(|(key, expect)| model.holds(key, *expect));
     let asked = steps.iter().map(|(key, n)| step(key, *n)).collect();
-    match store.transact(expects, asked).await {
+    let answer = match then_delete.clone() {
+        Some(key) => store.transact_then_delete(expects, asked, key).await,
+        None => store.transact(expects, asked).await,
+    };
+    match answer {
         Ok(changes) => {
             assert!(stands, "an expectation that does not hold is noticed");
             let before = model.history.len();
             steps.iter().for_each(|(key, n)| model.perform(key, *n));
+            then_delete.iter().for_each(|key| model.perform(key, None));
             let told: Vec<_> = changes.iter().map(Change::revision).collect();
             let expected: Vec<_> = model.history[before..].iter().map(|(revision, ..)| *revision).collect();
             assert_eq!(told, expected);

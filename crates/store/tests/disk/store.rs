@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::common::*;
 use serde_json::json;
 use store::{
-    Change, Expect, HistoryError, Key, Revision, Step, Store, TransactError, Watch, WatchEnd, Window, WriteError,
+    Change, Expect, HistoryError, Key, Refusal, Revision, Step, Store, TransactError, Watch, WatchEnd, Window,
+    WriteError,
 };
 use tempfile::TempDir;
 
@@ -67,16 +68,15 @@ async fn a_put_that_changes_nothing_gives_out_no_revision() {
     assert_eq!(soon(&mut watch).await.revision(), next, "and no change");
 }
 
-/// The two writes of a grace 0 delete are durable together, and watchers see both.
+/// The two writes of a grace 0 delete share a commit here, and watchers see both.
 #[tokio::test]
-async fn several_steps_are_one_write_with_a_revision_each() {
+async fn removal_after_a_mark_has_a_revision_of_its_own() {
     let (directory, store) = open().await;
     let key = pod("default", "web");
     let added = set(&store, &key, 1).await;
     let mut watch = store.watch("pods", "default", None).unwrap();
-    let mut steps = put(&key, 2);
-    steps.extend(delete(&key));
-    let changes = store.write(&key, Expect::Revision(added), steps).await.unwrap();
+    let expects = vec![(key.clone(), Expect::Revision(added))];
+    let changes = store.transact_then_delete(expects, put(&key, 2), key.clone()).await.unwrap();
     assert_eq!(changes.iter().map(told).collect::<Vec<_>>(), ["~web@3", "-web@4"]);
     assert_eq!(told(&soon(&mut watch).await), "~web@3");
     match soon(&mut watch).await {
@@ -143,10 +143,14 @@ async fn a_transaction_over_several_keys_happens_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-#[should_panic(expected = "one object of a collection")]
 async fn a_transaction_writes_one_object_of_a_collection() {
     let (_directory, store) = open().await;
-    let _ = store.transact(vec![], [put(&pod("a", "a"), 1), put(&pod("a", "b"), 1)].concat()).await;
+    let (a, b) = (pod("a", "a"), pod("a", "b"));
+    match store.transact(vec![], [put(&a, 1), put(&b, 1)].concat()).await {
+        Err(TransactError::Refused(refusal)) => assert_eq!(refusal, Refusal::SameCollection { key: a, other: b }),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(store.revision(), Revision::FIRST);
 }
 
 #[tokio::test]

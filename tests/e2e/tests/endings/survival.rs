@@ -244,6 +244,49 @@ async fn adieu_down_finishes_what_a_crash_left() -> Result<()> {
     complaints::ensure_none(&instance, AFTER_A_CRASH)
 }
 
+/// Whatever has become of the store: pods get their stop signal and their grace, and leave nothing behind. Then the store can be
+/// repaired, and the instance goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn adieu_down_ends_pods_although_the_store_is_damaged_or_gone() -> Result<()> {
+    let mut instance = Instance::start().await?;
+    let script = "trap 'echo TERM >> /shared/log; sleep 1; echo bye >> /shared/log; exit 0' TERM; \
+                  echo up >> /shared/log; sleep 1000 & wait";
+    for is_gone in [false, true] {
+        let (shared, name) = (Shared::new()?, if is_gone { "gone" } else { "damaged" });
+        create(&instance, &shared, name, busybox(name, 30, script, &shared)).await?;
+        let traces = Traces::of(&instance, &[address(&instance, name).await?])?;
+        instance.kill_9().await?;
+        let folder = instance.dir().join("store");
+        if is_gone {
+            std::fs::remove_dir_all(&folder)?;
+        } else {
+            let files = std::fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+            let log = files.iter().find(|path| path.extension().is_some_and(|it| it == "log")).context("a log")?;
+            let mut bytes = std::fs::read(log)?;
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 0x10;
+            std::fs::write(log, bytes)?;
+        }
+        let status = instance.adieu(&["status"]).output().await?;
+        ensure!(String::from_utf8(status.stdout)?.contains("end them with `adieu down`"), "that is the advice");
+        let said = instance.down().await?;
+        ensure!(said.contains("every pod has left") && said.contains("adieu is down"), "{said}");
+        assert_eq!(shared.lines("log"), ["up", "TERM", "bye"], "{name}: the pod was asked politely, and waited for");
+        traces.ensure_none()?;
+        let log = std::fs::read_to_string(instance.log())?;
+        ensure!(log.contains("the pods are ended from the node's own records"), "{log}");
+
+        ensure!(instance.up().await.is_err(), "{name}: it is not served as if nothing had happened");
+        let repaired = instance.adieu(&["store", "repair", "--accept-loss"]).output().await?;
+        ensure!(repaired.status.success(), "{repaired:?}");
+        instance.up().await?;
+        let again = Shared::new()?;
+        create(&instance, &again, "again", busybox("again", 1, script, &again)).await?;
+        pods(&instance).await?.delete("again", &DeleteParams::default().grace_period(0)).await?;
+    }
+    Ok(())
+}
+
 /// What nobody remembers gets its stop signal and its notice, also if the agent dies once more over it; only then does the
 /// pod begin anew.
 #[tokio::test(flavor = "multi_thread")]
