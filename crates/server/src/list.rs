@@ -8,7 +8,6 @@ use api::{Cause, FieldSelector, Kind, LabelSelector, Status};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Response, StatusCode};
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{HistoryError, Object, Revision};
@@ -235,7 +234,7 @@ pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Re
 
 /// The body of a list whose objects are not sent as they are stored, each written when it is sent.
 fn piece_by_piece(request: &Request, form: Form, metadata: &Value, items: Vec<Arc<Object>>) -> Result<Body, Status> {
-    let kind = request.kind;
+    let kind = Arc::clone(&request.kind);
     let list = |kind: &str, api_version: &str| json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
     let write = |out: &mut Vec<u8>, value: &Value| {
         // Writing to memory cannot fail.
@@ -243,18 +242,18 @@ fn piece_by_piece(request: &Request, form: Form, metadata: &Value, items: Vec<Ar
     };
     Ok(match form {
         Form::Object | Form::Discovery { .. } => {
-            let head = open(&list(&kind.list_kind(), &kind.api_version()), "items");
+            let head = open(&list(kind.list_kind(), kind.api_version()), "items");
             Body::written_items(head, items, b"]}", move |out, object| {
                 let value = object.value();
                 write(out, kind.to_shown(&value).as_ref().unwrap_or(&value));
             })
         }
         Form::Table { version } => {
-            let (include, now) = (Include::parse(&request.query)?, Timestamp::now());
-            let mut empty = table::assemble(version, metadata.clone(), Some(api::table::columns(kind)), Vec::new());
+            let (include, now) = (Include::parse(&request.query)?, request.now);
+            let mut empty = table::assemble(version, metadata.clone(), Some(api::table::columns(&kind)), Vec::new());
             empty.as_object_mut().map(|table| table.remove("rows"));
             Body::written_items(open(&empty, "rows"), items, b"]}", move |out, object| {
-                write(out, &table::row(kind, &object.value(), now, include));
+                write(out, &table::row(&kind, &object.value(), now, include));
             })
         }
         Form::Partial => {
