@@ -8,7 +8,6 @@ use api::{Cause, FieldSelector, Kind, LabelSelector, Status};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{Response, StatusCode};
-use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{HistoryError, Object, Revision};
