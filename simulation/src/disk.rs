@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use testkit::Dice;
 
 use crate::dice::dice;
 use crate::faults::Fault;
-use crate::flaws::WorldFlaw;
+use crate::flaws::{self, WorldFlaw};
 use crate::scenario::Scenario;
 
 /// What lands or does not, as a whole.
@@ -31,7 +32,6 @@ pub struct Disk {
     /// Whether power is ever lost: otherwise nobody asks what was synced.
     loses_power: bool,
     faults: Vec<Fault>,
-    flaw: Option<WorldFlaw>,
     files: BTreeMap<u64, Unsynced>,
     names: Vec<NameChange>,
     /// How many writes the full disk has answered.
@@ -81,14 +81,13 @@ thread_local! {
 }
 
 /// This thread's world has a disk from now on.
-pub fn enter(root: &Path, scenario: &Scenario, flaw: Option<WorldFlaw>) {
+pub fn enter(root: &Path, scenario: &Scenario) {
     let disk = Disk {
         root: root.to_owned(),
         stash: root.join("stash"),
         seed: scenario.seed,
         loses_power: scenario.crashes.iter().any(|crash| crash.power),
         faults: scenario.faults.iter().filter(|fault| matches!(fault, Fault::Full(..))).cloned().collect(),
-        flaw,
         files: BTreeMap::new(),
         names: Vec::new(),
         refused: 0,
@@ -153,7 +152,7 @@ pub fn writing(descriptor: i32, bytes: &[u8], at: Option<u64>, now_ms: u64) -> T
 pub fn cutting(descriptor: i32, length: u64) -> bool {
     let done = with(|disk| {
         file_of(disk, descriptor)?;
-        if disk.flaw == Some(WorldFlaw::LeavesTornEnd) {
+        if flaws::has(WorldFlaw::LeavesTornEnd) {
             return Some(false);
         }
         if disk.loses_power {
@@ -169,11 +168,11 @@ pub fn synced(descriptor: i32) {
     with(|disk| {
         let path = file_of(disk, descriptor)?;
         let is_store = path.starts_with(disk.root.join("store"));
-        match disk.flaw {
-            Some(WorldFlaw::SyncsNoStore) if is_store => return None,
-            Some(WorldFlaw::SyncsNoJournal) if !is_store => return None,
-            Some(WorldFlaw::SyncsNoFolder) if path.is_dir() => return None,
-            Some(_) | None => {}
+        let is_forgotten = flaws::has(WorldFlaw::SyncsNoStore) && is_store
+            || flaws::has(WorldFlaw::SyncsNoJournal) && !is_store
+            || flaws::has(WorldFlaw::SyncsNoFolder) && path.is_dir();
+        if is_forgotten {
+            return None;
         }
         if path.is_dir() {
             disk.names.retain(|change| change.folder != path);
@@ -239,11 +238,13 @@ impl Disk {
     fn unsynced(&mut self, descriptor: i32) -> Option<&mut Unsynced> {
         let file = OpenOptions::new().read(true).write(true).open(format!("/proc/self/fd/{descriptor}")).ok()?;
         let inode = file.metadata().ok()?.ino();
-        if !self.files.contains_key(&inode) {
-            let durable = fs::read(format!("/proc/self/fd/{descriptor}")).ok()?;
-            self.files.insert(inode, Unsynced { file, durable, changes: Vec::new() });
+        match self.files.entry(inode) {
+            Entry::Occupied(known) => Some(known.into_mut()),
+            Entry::Vacant(place) => {
+                let durable = fs::read(format!("/proc/self/fd/{descriptor}")).ok()?;
+                Some(place.insert(Unsynced { file, durable, changes: Vec::new() }))
+            }
         }
-        self.files.get_mut(&inode)
     }
 
     fn note(&mut self, path: &Path, what: Named) {
