@@ -271,5 +271,5 @@ pub(crate) fn images(path: &Path) -> Result<Images> {
     let dir = path.join("images");
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
     made.with_context(|| format!("cannot use {}", dir.display()))?;
-    Ok(Images { store: ImageStore::open(&dir)?, data_dir: path })
+    Ok(Images { store: ImageStore::open(&dir, Path::new("/proc/self/exe"))?, data_dir: path })
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use cli::{ServerArgs, ServerCommand};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 use server::{RemoteNodes, pki};
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::config::{self, Config};
 use crate::control::Control;
@@ -28,6 +29,7 @@ pub(crate) fn run(args: &ServerArgs) -> Result<()> {
         return add_node(&dir, name, server.as_deref(), output.as_deref());
     }
     log_at(args.verbose);
+    allow_many_descriptors();
     let instance = Instance::take(&dir)?;
     // Its pods may still run, and nobody would look after them.
     if Config::is_remembered(&dir) {
@@ -42,6 +44,14 @@ pub(crate) fn run(args: &ServerArgs) -> Result<()> {
         .build()
         .context("cannot start the async runtime")?
         .block_on(serve(args, instance))
+}
+
+/// Every client is a descriptor. A node does the same, and gives its pods what it was started with.
+fn allow_many_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        warn!(%error, "cannot have more descriptors than at the start");
+    }
 }
 
 async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {

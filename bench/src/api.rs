@@ -11,7 +11,7 @@ mod https;
 mod lists;
 pub(crate) mod report;
 mod scheduled;
-mod server;
+pub(crate) mod server;
 mod watchers;
 
 use std::path::PathBuf;

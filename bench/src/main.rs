@@ -12,10 +12,12 @@
 //! processes is added. Compare two clusters by running it against both, on one machine, one after the other.
 //!
 //! `bench api` is another matter: what the API server and its store can do, beside etcd. So is `bench runtime`: what the
-//! container runtime can do, beside runc and podman. `bench soak` is about pods that only live.
+//! container runtime can do, beside runc and podman. `bench soak` is about pods that only live, `bench load` about clients that ask
+//! the API server for too much.
 
 mod api;
 mod crowd;
+mod load;
 mod memory;
 mod pod;
 mod runtime;
@@ -64,6 +66,8 @@ struct Args {
 enum Command {
     /// Measures the API server and its store, beside etcd
     Api(api::ApiArgs),
+    /// Measures the API server while clients ask it for too much
+    Load(load::LoadArgs),
     /// Measures the container runtime, beside runc, crun and podman
     Runtime(runtime::RuntimeArgs),
     /// Measures what pods cost that only live: probes, and nothing else
@@ -77,6 +81,7 @@ fn main() -> Result<()> {
     match &args.command {
         // Many clients, and the store itself: they may use what there is.
         Some(Command::Api(api)) => Builder::new_multi_thread().enable_all().build()?.block_on(api::run(api)),
+        Some(Command::Load(load)) => Builder::new_multi_thread().enable_all().build()?.block_on(load::run(load)),
         // As many threads as the node has: the kernel is what is measured.
         Some(Command::Runtime(runtime)) => {
             Builder::new_multi_thread().enable_all().build()?.block_on(runtime::run(runtime))

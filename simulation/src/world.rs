@@ -234,11 +234,12 @@ fn start_controllers(server: &Server) {
     let scheduler = client(Identity::new("system:kube-scheduler", &[]));
     tokio::spawn(controllers::scheduler::run(scheduler, settings));
     let read = client(Identity::new("system:kube-controller-manager", &[]));
+    let kinds = server.kinds();
     let server = server.clone();
     let act = move |account: &str| {
         kube::Client::new(server.service_as(Identity::service_account("kube-system", account)), "default")
     };
-    tokio::spawn(controllers::run(controllers::Clients::new(read, act), settings));
+    tokio::spawn(controllers::run(controllers::Clients::new(read, act), kinds, settings));
 }
 
 /// What an agent is told: to let every pod leave, and who wants to know when they have.

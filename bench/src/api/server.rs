@@ -62,6 +62,16 @@ impl Server {
         memory::resident_kib(&[self.pid])?.context("a process")
     }
 
+    /// Resident memory as it is.
+    pub(crate) fn resident_kib(&self) -> Result<u64> {
+        memory::resident_kib(&[self.pid])?.context("a process")
+    }
+
+    /// The administrator's.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.dir.join("admin.kubeconfig")
+    }
+
     pub(crate) fn cpu(&self) -> Result<Duration> {
         cpu_of(self.pid)
     }

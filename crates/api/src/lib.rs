@@ -33,7 +33,9 @@ mod schema;
 
 pub use decode::{Decoded, FieldValidation, decode_delete_options, decode_object, normalise, normalise_patched};
 pub use deletion::{DeleteDecision, DeleteOptions, Propagation, decide_delete, update_removes};
-pub use kinds::{Face, KINDS, Kind, Subresource, by_kind, find, token_request};
+pub use kinds::{
+    CustomKind, DefinitionError, Face, Kind, Names, RefusedKind, Registry, Subresource, built_in, token_request,
+};
 pub use managed_fields::track_update;
 pub use patch::{ApplyOptions, PatchType, apply, patch};
 pub use protobuf::decode_envelope;

@@ -171,7 +171,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
     use super::*;
-    use crate::kinds::find;
+    use crate::kinds::built_in;
 
     fn range(limits: Value) -> Value {
         json!({ "spec": { "limits": limits } })
@@ -182,7 +182,7 @@ mod tests {
     }
 
     fn refusal(plural: &str, object: &Value, range: &Value) -> String {
-        check(find("", "v1", plural).unwrap(), object, [range]).err().unwrap_or_default()
+        check(built_in("", "v1", plural).unwrap(), object, [range]).err().unwrap_or_default()
     }
 
     #[test]

@@ -58,7 +58,7 @@ fn decoded(kind: &Kind, object: &Value) -> Option<Value> {
 fn created(kind: &'static Kind, object: &Value) -> Option<Value> {
     let mut object = decoded(kind, object)?;
     let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
-    managed_fields::track_update(kind, None, &mut object, "maker", &kind.api_version(), None, now);
+    managed_fields::track_update(kind, None, &mut object, "maker", kind.api_version(), None, now);
     let uid = "5f0c6a5e-0000-4000-8000-000000000000".to_owned();
     fair(rules::prepare_create(kind, &mut object, "default", now, uid, || "x".to_owned()))?;
     Some(object)
@@ -89,7 +89,7 @@ fn random_object_of_any_kind_is_decoded_validated_and_printed() {
             Some(&old),
             &mut new,
             "other",
-            &kind.api_version(),
+            kind.api_version(),
             subresource,
             Timestamp::now(),
         );

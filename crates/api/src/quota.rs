@@ -4,12 +4,13 @@
 //! wrong. `server` adds up; this file knows the prices and the sentences.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::amounts::Amounts;
-use crate::kinds::{KINDS, Kind};
+use crate::kinds::{Kind, Registry};
 use crate::meta;
 use crate::quantity::Quantity;
 use crate::rules::pod::qos;
@@ -70,9 +71,15 @@ impl Quota {
         Self { name: meta::name(object).to_owned(), hard: Amounts::of(&spec["hard"]), scopes }
     }
 
-    /// The kinds whose objects it counts.
-    pub fn kinds(&self) -> BTreeSet<&'static str> {
-        self.hard.iter().filter_map(|(name, _)| counted_by(name)).map(Kind::collection).collect()
+    /// The kinds whose objects it counts, by collection, of those that there are.
+    pub fn kinds<'a>(&self, registry: &'a Registry) -> BTreeMap<&'a str, &'a Arc<Kind>> {
+        let counted = self.hard.iter().filter_map(|(name, _)| counted_by(registry, name));
+        counted.map(|kind| (kind.collection(), kind)).collect()
+    }
+
+    /// Whether it counts objects of `kind`.
+    pub fn counts_kind(&self, kind: &Kind) -> bool {
+        is_countable(kind) && self.hard.iter().any(|(name, _)| counted_collection(name) == Some(kind.collection()))
     }
 
     /// Whether an object of this cost is among those it counts.
@@ -98,9 +105,9 @@ impl Quota {
     }
 
     /// What is used of each thing it counts, none included.
-    pub fn used(&self, total: &Amounts) -> Amounts {
+    pub fn used(&self, registry: &Registry, total: &Amounts) -> Amounts {
         let mut used = Amounts::default();
-        for (name, _) in self.hard.iter().filter(|(name, _)| counted_by(name).is_some()) {
+        for (name, _) in self.hard.iter().filter(|(name, _)| counted_by(registry, name).is_some()) {
             used.put(name, total.get(name).unwrap_or(Quantity::ZERO));
         }
         used
@@ -116,8 +123,9 @@ impl Quota {
         if too_much.is_empty() {
             return Ok(());
         }
-        let of = |amounts: &Amounts| amounts.only(|name, _| too_much.get(name).is_some());
-        let (used, limited) = (of(&self.used(used)), of(&self.hard));
+        let mut shown = Amounts::default();
+        too_much.iter().for_each(|(name, _)| shown.put(name, used.get(name).unwrap_or(Quantity::ZERO)));
+        let (used, limited) = (shown, self.hard.only(|name, _| too_much.get(name).is_some()));
         Err(format!("exceeded quota: {}, requested: {too_much}, used: {used}, limited: {limited}", self.name))
     }
 
@@ -187,12 +195,17 @@ impl Cost {
 
 /// Whether any quota may count `kind`. Events are news: nobody is to be silenced by a quota.
 pub fn is_countable(kind: &Kind) -> bool {
-    kind.namespaced && kind.is_stored() && kind.plural != "events"
+    kind.namespaced && kind.is_stored() && kind.collection() != "events"
 }
 
 /// The kind of object that `name` in a quota counts or measures.
-fn counted_by(name: &str) -> Option<&'static Kind> {
-    let collection = match name.strip_prefix("count/") {
+fn counted_by<'a>(registry: &'a Registry, name: &str) -> Option<&'a Arc<Kind>> {
+    registry.by_collection(counted_collection(name)?).filter(|kind| is_countable(kind))
+}
+
+/// The collection of that kind, whether there is one or not.
+fn counted_collection(name: &str) -> Option<&str> {
+    Some(match name.strip_prefix("count/") {
         Some(collection) => collection,
         None if PLAIN.contains(&name) => name,
         None if name.starts_with("services.") => "services",
@@ -202,13 +215,12 @@ fn counted_by(name: &str) -> Option<&'static Kind> {
             let plain = ["pods", "cpu", "memory", "ephemeral-storage"].contains(&name);
             if measured || plain { "pods" } else { return None }
         }
-    };
-    KINDS.iter().find(|kind| kind.face.is_none() && kind.collection() == collection && is_countable(kind))
+    })
 }
 
 /// Whether a quota may have `name` in it at all.
 pub(crate) fn is_known(name: &str) -> bool {
-    name.contains('/') || counted_by(name).is_some()
+    name.contains('/') || counted_by(Registry::built_in(), name).is_some()
 }
 
 /// What is asked for and limited, in the words of quotas.
@@ -295,7 +307,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::find;
+    use crate::kinds::built_in;
     use crate::time;
 
     fn quota(spec: Value) -> Quota {
@@ -303,7 +315,7 @@ mod tests {
     }
 
     fn cost(plural: &str, object: Value) -> Cost {
-        Cost::of(find("", "v1", plural).unwrap(), &object)
+        Cost::of(built_in("", "v1", plural).unwrap(), &object)
     }
 
     fn pod(cpu: &str) -> Value {
@@ -333,7 +345,7 @@ mod tests {
             "count/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/persistentvolumeclaims=1,\
              gold.storageclass.storage.k8s.io/requests.storage=1Gi,persistentvolumeclaims=1,requests.storage=1Gi"
         );
-        let deployments = Cost::of(find("apps", "v1", "deployments").unwrap(), &json!({}));
+        let deployments = Cost::of(built_in("apps", "v1", "deployments").unwrap(), &json!({}));
         assert_eq!(plain(&deployments), "count/deployments.apps=1");
     }
 
@@ -393,8 +405,8 @@ mod tests {
             "services.nodeports": "1", "gold.storageclass.storage.k8s.io/requests.storage": "1", "count/widgets.x": "1" } });
         let quota = quota(hard);
         let kinds = ["configmaps", "deployments.apps", "persistentvolumeclaims", "pods", "services"];
-        assert_eq!(quota.kinds(), BTreeSet::from(kinds));
-        assert!(quota.used(&Amounts::default()).get("count/widgets.x").is_none());
+        assert_eq!(quota.kinds(Registry::built_in()).into_keys().collect::<BTreeSet<_>>(), BTreeSet::from(kinds));
+        assert!(quota.used(Registry::built_in(), &Amounts::default()).get("count/widgets.x").is_none());
         assert!(is_known("requests.storage") && is_known("example.com/x") && !is_known("cpus"));
     }
 }

@@ -14,6 +14,7 @@ use crate::meta;
 use crate::status::{Cause, Status};
 
 pub(crate) mod account;
+pub(crate) mod custom;
 pub(crate) mod data;
 pub(crate) mod endpoints;
 pub(crate) mod event;
@@ -42,7 +43,7 @@ pub use service::allocation;
 pub use storage::{CLAIM_PROTECTION, VOLUME_PROTECTION, protect};
 
 /// What is particular to one kind. Every method has the behaviour of a kind without particulars.
-pub(crate) trait Rules: Sync {
+pub(crate) trait Rules: Send + Sync {
     /// The object through its typed view: unknown fields gone, times in their one spelling.
     fn typed(&self, object: &Value) -> Result<Value, serde_json::Error>;
 

@@ -220,7 +220,7 @@ impl Status {
 
     /// 422: the object breaks rules; all of them are listed.
     pub fn invalid(kind: &Kind, name: &str, causes: Vec<Cause>) -> Self {
-        Self::invalid_of(kind.kind, kind.group, name, causes)
+        Self::invalid_of(&kind.kind, &kind.group, name, causes)
     }
 
     /// 422 for something that is not a kind of ours (delete options, patches).
@@ -428,14 +428,14 @@ impl Cause {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::find;
+    use crate::built_in;
 
     fn pods() -> &'static Kind {
-        find("", "v1", "pods").unwrap()
+        built_in("", "v1", "pods").unwrap()
     }
 
     fn leases() -> &'static Kind {
-        find("coordination.k8s.io", "v1", "leases").unwrap()
+        built_in("coordination.k8s.io", "v1", "leases").unwrap()
     }
 
     /// [AD-11] [AD-12]
@@ -481,7 +481,7 @@ mod tests {
     /// [AD-41] (the answer)
     #[test]
     fn a_plain_delete_answers_the_uid_and_no_code() {
-        let kind = find("", "v1", "configmaps").unwrap();
+        let kind = built_in("", "v1", "configmaps").unwrap();
         assert_eq!(
             Status::success(kind, "c", "u").to_json(),
             json!({

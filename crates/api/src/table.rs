@@ -55,6 +55,7 @@ pub fn columns(kind: &Kind) -> Value {
         "endpoints" => &network::ENDPOINTS,
         "endpointslices.discovery.k8s.io" => &network::SLICE,
         "ingresses.networking.k8s.io" => &network::INGRESS,
+        _ if kind.is_added() => &[NAME, AGE],
         other => policy::columns(other).unwrap_or(&CREATED),
     };
     columns
@@ -93,6 +94,7 @@ pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         | "scales.autoscaling"
         | "jobs.batch"
         | "cronjobs.batch") => workload::cells(collection, object, now),
+        _ if kind.is_added() => vec![name, age],
         other => policy::cells(other, object, now)
             .unwrap_or_else(|| vec![name, json!(meta::creation_timestamp(object).map(time::seconds))]),
     }

@@ -146,7 +146,7 @@ impl<R: Runtime> Node<R> {
             allowed_sysctls: config.allowed_sysctls.clone(),
             traffic: config.traffic.clone(),
         });
-        let directory = Directory::new(Mutex::default());
+        let directory = Directory::default();
         let mode = if config.takes_on_pods { Mode::Open } else { Mode::Closed };
         let capacity = NodeResources::of_node(&heartbeat::allocatable(&config));
         let mut pods = Pods::new(tools.clone(), journal, directory.clone(), mode, capacity);

@@ -47,6 +47,12 @@ impl NodeResources {
         Self(std::array::from_fn(|at| self.0[at].saturating_add(other.0[at])))
     }
 
+    /// As much as either of both.
+    #[must_use]
+    pub fn at_least(self, other: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at].max(other.0[at])))
+    }
+
     /// The difference, never below 0.
     #[must_use]
     fn without(self, other: Self) -> Self {

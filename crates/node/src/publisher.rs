@@ -16,18 +16,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use crate::driver::Told;
 use crate::flaws::{self, Flaw};
+use crate::record::RecordReader;
 use crate::statics::{self, mirror};
 use crate::translate::resize;
-use crate::translate::status::{Facts, api_status, is_over};
-
-/// What the node knows of one pod beside its worker, shared by its driver and its publisher.
-pub type SharedFacts = Arc<Mutex<Facts>>;
+use crate::translate::status::{api_status, is_over};
 
 /// The status that the API should have.
 #[derive(Clone, Default)]
 struct DesiredStatus {
-    status: Option<PodStatus>,
+    status: Option<Arc<PodStatus>>,
     /// Counts the requests to delete; the worker asks again after a failure.
     deletes: u64,
     /// Counts how often somebody else has written what is ours to say.
@@ -74,14 +73,14 @@ impl Publisher {
     pub fn start(
         client: kube::Client,
         node: String,
-        facts: SharedFacts,
-        inbox: mpsc::Sender<Input>,
+        record: RecordReader,
+        inbox: mpsc::Sender<Told>,
         clock: Clock,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (wanted, wanted_seen) = watch::channel(DesiredStatus::default());
         let (stored_told, stored) = watch::channel(0);
         let written = SharedWritten::default();
-        let writer = Writer::new(client, node, facts, written.clone(), clock);
+        let writer = Writer::new(client, node, record, written.clone(), clock);
         let state = (writer, inbox, wanted_seen, stored_told, Done::default());
         let running = supervision::keep_on("publisher", state, |(writer, inbox, wanted, stored, done)| {
             run(writer, inbox, wanted, stored, done).boxed()
@@ -90,7 +89,7 @@ impl Publisher {
     }
 
     /// Let others see `status`.
-    pub fn publish(&self, status: PodStatus) {
+    pub fn publish(&self, status: Arc<PodStatus>) {
         self.wanted.send_modify(|w| {
             w.status = Some(status);
             w.version += 1;
@@ -168,7 +167,7 @@ struct Done {
 
 async fn run(
     writer: &mut Writer,
-    inbox: &mpsc::Sender<Input>,
+    inbox: &mpsc::Sender<Told>,
     wanted: &mut watch::Receiver<DesiredStatus>,
     stored: &watch::Sender<u64>,
     done: &mut Done,
@@ -196,7 +195,7 @@ async fn run(
             }
             let is_late = no_later_than.is_some_and(|at| Instant::now() >= at);
             let can_wait = want.deletes == done.deletes && !is_late;
-            match writer.write(want.status.as_ref(), can_wait).await {
+            match writer.write(want.status.as_deref(), can_wait).await {
                 Ok(Outcome::Stored) => {}
                 Ok(Outcome::CanWait) => {
                     let at = *no_later_than.get_or_insert_with(|| Instant::now() + COMPANY);
@@ -227,7 +226,7 @@ async fn run(
                 let failed = matches!(answer, Input::ObjectDeleteFailed { .. });
                 if !(failed && flaws::has(Flaw::DropsDeleteFailure)) {
                     // A driver that is gone needs no answer.
-                    let _ = inbox.send(answer).await;
+                    let _ = inbox.send(Told::Input(answer)).await;
                 }
             }
             stored.send_replace(want.version);
@@ -242,7 +241,7 @@ struct Writer {
     client: kube::Client,
     api: Api<Pod>,
     node: String,
-    facts: SharedFacts,
+    record: RecordReader,
     name: String,
     /// The object's UID; of a mirror, that of the one seen last.
     uid: String,
@@ -281,13 +280,13 @@ struct StoredMeta {
 const CONFLICTS_MOST: u32 = 5;
 
 impl Writer {
-    fn new(client: kube::Client, node: String, facts: SharedFacts, written: SharedWritten, clock: Clock) -> Self {
-        let pod = crate::effects::lock(&facts).pod.clone();
+    fn new(client: kube::Client, node: String, record: RecordReader, written: SharedWritten, clock: Clock) -> Self {
+        let pod = record.pod();
         let is_static = statics::is_static(&pod);
         let meta = &pod.metadata;
         let api = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
         let (name, uid) = (meta.name.clone().unwrap_or_default(), meta.uid.clone().unwrap_or_default());
-        Self { client, api, node, facts, name, uid, is_static, last: None, version: None, written, clock }
+        Self { client, api, node, record, name, uid, is_static, last: None, version: None, written, clock }
     }
 
     /// Stores a status. If it `can_wait`, only what somebody may be waiting for.
@@ -303,10 +302,7 @@ impl Writer {
                 self.version = stored.metadata.resource_version;
                 self.last = Some(stored.status.unwrap_or_default());
             }
-            let new = {
-                let facts = crate::effects::lock(&self.facts);
-                api_status(status, &facts, self.last.as_ref(), self.clock.wall_now())
-            };
+            let new = api_status(status, &self.record.get(), self.last.as_ref(), self.clock.wall_now());
             if self.last.as_ref() == Some(&new) {
                 // What an earlier agent stored is our word, too.
                 let mut written = crate::effects::lock(&self.written);
@@ -369,16 +365,16 @@ impl Writer {
         if !says_it_first {
             return None;
         }
-        let facts = crate::effects::lock(&self.facts);
-        let seen = &facts.pod.metadata.resource_version;
+        let pod = self.record.pod();
+        let seen = &pod.metadata.resource_version;
         // The later one will do as well if the pod was not over by then.
-        let is_later = number(seen) > number(&self.version) && !facts.pod.status.as_ref().is_some_and(is_over);
+        let is_later = number(seen) > number(&self.version) && !pod.status.as_ref().is_some_and(is_over);
         if is_later { seen.clone() } else { self.version.clone() }
     }
 
     /// Sees to it that there is a mirror to write to. False if the API has no place for one.
     async fn reflect(&mut self) -> kube::Result<bool> {
-        let pod = crate::effects::lock(&self.facts).pod.clone();
+        let pod = self.record.pod();
         // Until there is one, ours is the UID of the pod itself.
         let had_one = pod.metadata.uid.as_ref() != Some(&self.uid);
         let Some(mirror) = mirror::ensure(&self.client, &pod, &self.node, had_one).await? else { return Ok(false) };

@@ -23,7 +23,7 @@ pub(crate) fn before_create(state: &State, kind: &Kind, namespace: &str, object:
     let prioritised = rules::prioritise(object, class.as_deref());
     prioritised.map_err(|text| refuse(object, &text))?;
     let runtime = object["spec"]["runtimeClassName"].as_str().filter(|name| !name.is_empty());
-    let runtimes = api::find("node.k8s.io", "v1", "runtimeclasses");
+    let runtimes = api::built_in("node.k8s.io", "v1", "runtimeclasses");
     let runtime = runtimes.zip(runtime).and_then(|(kind, name)| state.store.get(&key(kind, "", name)));
     let runtime = runtime.map(|class| class.value());
     rules::take_runtime_class(object, runtime.as_deref()).map_err(|text| refuse(object, &text))?;
@@ -51,7 +51,7 @@ pub(crate) fn one_default(state: &State, kind: &Kind, object: &Value) -> Result<
 
 /// The class called `name`; without a name, the cluster's default if there is one.
 fn priority_class(state: &State, name: &str) -> Option<std::sync::Arc<store::Object>> {
-    let classes = api::find("scheduling.k8s.io", "v1", "priorityclasses")?;
+    let classes = api::built_in("scheduling.k8s.io", "v1", "priorityclasses")?;
     if !name.is_empty() {
         return state.store.get(&key(classes, "", name));
     }

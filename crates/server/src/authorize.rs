@@ -72,10 +72,10 @@ pub(crate) fn authorize(state: &State, identity: &Identity, attributes: &Attribu
 
 /// An update or an apply that makes its object needs the right to create it as well.
 pub(crate) fn authorize_create(state: &State, request: &Request) -> Result<(), Status> {
-    let kind = request.kind;
+    let kind = &request.kind;
     let target = Target::Resource {
-        group: kind.group,
-        resource: kind.plural,
+        group: &kind.group,
+        resource: &kind.plural,
         subresource: "",
         namespace: &request.namespace,
         name: &request.name,

@@ -3,22 +3,34 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use api::Status;
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::CONTENT_LENGTH;
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, Limited};
+
+use crate::byte_budget::Reservation;
+use crate::inflight;
 
 /// The error type of bodies, as the HTTP stack wants it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Most bytes a request may carry.
 pub(crate) const LIMIT: usize = 3 * 1024 * 1024;
+/// How long a body may stand still.
+const STALL: Duration = Duration::from_secs(10);
 /// About how much of a list is copied into one frame.
 const FRAME: usize = 64 * 1024;
 
 /// The body of an answer.
-pub struct Body(Inner);
+pub struct Body {
+    inner: Inner,
+    /// What lasts as long as the answer is being sent.
+    held: Option<Box<dyn Send>>,
+}
 
 enum Inner {
     Whole(Option<Bytes>),
@@ -27,9 +39,21 @@ enum Inner {
 }
 
 impl Body {
+    fn of(inner: Inner) -> Self {
+        Self { inner, held: None }
+    }
+
+    /// Keeps `guard` until the answer is sent, or nobody wants it any more.
+    pub(crate) fn hold(&mut self, guard: impl Send + 'static) {
+        self.held = Some(match self.held.take() {
+            Some(before) => Box::new((before, guard)),
+            None => Box::new(guard),
+        });
+    }
+
     /// Nothing.
     pub(crate) fn empty() -> Self {
-        Self(Inner::Whole(None))
+        Self::of(Inner::Whole(None))
     }
 
     /// Frames as they come; the answer's length is not known.
@@ -38,20 +62,20 @@ impl Body {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        Self(Inner::Stream(Box::pin(body.map_err(Into::into))))
+        Self::of(Inner::Stream(Box::pin(body.map_err(Into::into))))
     }
 
     /// `head`, the objects' own bytes separated by commas, `tail`.
     pub(crate) fn items(head: Vec<u8>, objects: Vec<Arc<store::Object>>, tail: &'static [u8]) -> Self {
         let commas = objects.len().saturating_sub(1);
         let left = head.len() + objects.iter().map(|object| object.json.len()).sum::<usize>() + commas + tail.len();
-        Self(Inner::Items(Items { head: Some(head), objects: objects.into_iter(), first: true, tail, left }))
+        Self::of(Inner::Items(Items { head: Some(head), objects: objects.into_iter(), first: true, tail, left }))
     }
 }
 
 impl<T: Into<Bytes>> From<T> for Body {
     fn from(bytes: T) -> Self {
-        Self(Inner::Whole(Some(bytes.into())))
+        Self::of(Inner::Whole(Some(bytes.into())))
     }
 }
 
@@ -99,14 +123,14 @@ impl http_body::Body for Body {
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match &mut self.0 {
+        match &mut self.inner {
             Inner::Whole(bytes) => Poll::Ready(bytes.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b)))),
             Inner::Items(items) => Poll::Ready(items.next_frame().map(|frame| Ok(Frame::data(frame)))),
             // A watch that breaks ends, and not the connection with all its others.
             Inner::Stream(body) => match supervision::catch_blocking("answer", || body.as_mut().poll_frame(cx)) {
                 Ok(polled) => polled,
                 Err(panic) => {
-                    self.0 = Inner::Whole(None);
+                    self.inner = Inner::Whole(None);
                     Poll::Ready(Some(Err(panic.into())))
                 }
             },
@@ -114,7 +138,7 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
+        match &self.inner {
             Inner::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
             Inner::Items(items) => items.left == 0,
             Inner::Stream(body) => body.is_end_stream(),
@@ -122,7 +146,7 @@ impl http_body::Body for Body {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.inner {
             Inner::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Inner::Items(items) => SizeHint::with_exact(items.left as u64),
             Inner::Stream(body) => body.size_hint(),
@@ -130,16 +154,60 @@ impl http_body::Body for Body {
     }
 }
 
-/// Reads a request's body whole, up to [`LIMIT`].
-pub(crate) async fn read<B>(body: B) -> Result<Bytes, Status>
+/// How many bytes a body must be thought to have, by what its sender says. 413 if that is more than [`LIMIT`].
+pub(crate) fn announced<B: http_body::Body>(body: &B, headers: &HeaderMap) -> Result<usize, Status> {
+    let said = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let Some(length) = body.size_hint().exact().or(said) else { return Ok(LIMIT) };
+    usize::try_from(length).ok().filter(|length| *length <= LIMIT).ok_or_else(|| Status::too_large(LIMIT))
+}
+
+/// Reads a request's body whole, up to [`LIMIT`], as long as it keeps coming and nobody else needs its place more.
+pub(crate) async fn read<B>(body: B, announced: usize, reservation: Option<&Reservation>) -> Result<Bytes, Status>
 where
     B: http_body::Body,
     B::Error: Into<BoxError>,
 {
-    match Limited::new(body, LIMIT).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Status::too_large(LIMIT)),
-        Err(error) => Err(Status::bad_request(format!("cannot read the body of the request: {error}"))),
+    let revoked = async {
+        match reservation {
+            Some(reservation) => reservation.revoked.cancelled().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = revoked => Err(inflight::too_many()),
+        read = collect(body, announced) => read,
+    }
+}
+
+/// Copied together: a frame may be a small part of a large buffer, which it would keep.
+async fn collect<B>(body: B, announced: usize) -> Result<Bytes, Status>
+where
+    B: http_body::Body,
+    B::Error: Into<BoxError>,
+{
+    let body = Limited::new(body, LIMIT);
+    tokio::pin!(body);
+    let mut whole = Vec::new();
+    loop {
+        let Ok(frame) = tokio::time::timeout(STALL, body.frame()).await else {
+            return Err(Status::new(408, "Timeout", "Timeout: the body of the request does not arrive"));
+        };
+        match frame {
+            None => return Ok(whole.into()),
+            Some(Ok(frame)) => {
+                let Ok(data) = frame.into_data() else { continue };
+                if whole.is_empty() {
+                    // Memory that is not written to yet is not there yet.
+                    whole.reserve_exact(announced);
+                }
+                whole.put(data);
+            }
+            Some(Err(error)) if error.is::<http_body_util::LengthLimitError>() => return Err(Status::too_large(LIMIT)),
+            Some(Err(error)) => {
+                return Err(Status::bad_request(format!("cannot read the body of the request: {error}")));
+            }
+        }
     }
 }
 
@@ -161,5 +229,27 @@ mod tests {
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "first");
         assert_eq!(body.frame().await.unwrap().unwrap_err().to_string(), "nothing is left");
         assert!(body.frame().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn body_that_stands_still_is_given_up_and_a_slow_one_is_not() {
+        let frames = |pause: Duration| {
+            let frames = futures::stream::unfold(0, move |sent| async move {
+                tokio::time::sleep(pause).await;
+                (sent < 10).then(|| (Ok::<_, BoxError>(Frame::data(Bytes::from("x"))), sent + 1))
+            });
+            http_body_util::StreamBody::new(frames)
+        };
+        assert_eq!(read(frames(STALL / 2), LIMIT, None).await.unwrap(), "xxxxxxxxxx");
+        assert_eq!(read(frames(STALL * 2), LIMIT, None).await.unwrap_err().code, 408);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn body_whose_bytes_others_need_is_refused() {
+        let budget = crate::byte_budget::ByteBudget::new(LIMIT, LIMIT);
+        let reservation = budget.reserve("a", LIMIT).await.unwrap();
+        let endless = http_body_util::StreamBody::new(futures::stream::pending::<Result<Frame<Bytes>, BoxError>>());
+        reservation.revoked.cancel();
+        assert_eq!(read(endless, LIMIT, Some(&reservation)).await.unwrap_err().code, 429);
     }
 }

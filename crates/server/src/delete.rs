@@ -29,7 +29,7 @@ pub(crate) struct Deleted {
 }
 
 pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
-    let kind = request.kind;
+    let kind = &request.kind;
     request.accept.for_objects()?;
     let mut options =
         api::decode_delete_options(request.content_type.as_deref(), &request.body, request.query.pairs())?;
@@ -93,7 +93,7 @@ pub(crate) async fn delete(state: &State, kind: &Kind, key: &Key, options: &Dele
         match state.store.write(key, Expect::Revision(object.revision), steps).await {
             Ok(changes) => return Ok(performed(&changes, object)),
             Err(WriteError::Conflict(found)) => current = found,
-            Err(error @ (WriteError::Refused(_) | WriteError::Log(_))) => return Err(write_failure(error)),
+            Err(error @ (WriteError::Refused(_) | WriteError::Log(_))) => return Err(write_failure(state, error)),
         }
     }
 }

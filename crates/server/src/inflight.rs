@@ -1,61 +1,158 @@
 //! Limits on requests in flight. A request over the limit waits a little, then gets 429.
 //!
-//! Watches and streams are not counted: they mostly wait. Administrators, nodes and our own controllers are exempt, so that a flood
-//! of other requests cannot stop them.
+//! Seats are handed out fairly, user by user ([`FairQueue`]). Administrators, nodes and our own controllers are exempt, so that a
+//! flood of other requests cannot stop them. Requests that last (watches, logs, exec, proxied requests) mostly wait: they need no
+//! seat, but each user has only so many at once, and so have all together.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::Status;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::byte_budget::{ByteBudget, Reservation};
+use crate::fair_queue::{FairQueue, NoSeat, Seat};
 use crate::identity::Identity;
 use crate::rbac;
 use crate::request::Verb;
 
 const READERS: usize = 400;
 const WRITERS: usize = 200;
-/// How long a request may wait for a permit.
+/// Requests with a large body are worked on a few at a time: an object takes many times the memory of its text.
+const LARGE_WRITERS: usize = 4;
+/// What is large.
+const LARGE: usize = 128 * 1024;
+/// How long a request may wait for a seat.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// A large body that was read is worth a longer wait.
+const LARGE_PATIENCE: Duration = Duration::from_secs(10);
 /// `Retry-After` of a refused request.
 const AGAIN_AFTER_SECONDS: u32 = 1;
 
+/// Bytes of request bodies that are in memory at once, of one user and of all. Those who are exempt have bytes of their own.
+const BODIES_PER_USER: usize = 12 << 20;
+const BODIES_MAX: usize = 48 << 20;
+
+/// Watches, and other requests that last, of one user and of all who are not exempt.
+const LASTING_PER_USER: usize = 2000;
+const LASTING_MAX: usize = 10_000;
+
 pub(crate) struct InflightLimits {
-    readers: Arc<Semaphore>,
-    writers: Arc<Semaphore>,
+    readers: FairQueue,
+    writers: FairQueue,
+    large_writers: FairQueue,
+    bodies: ByteBudget,
+    system_bodies: ByteBudget,
+    lasting: LastingRequests,
 }
 
 impl Default for InflightLimits {
     fn default() -> Self {
-        Self { readers: Arc::new(Semaphore::new(READERS)), writers: Arc::new(Semaphore::new(WRITERS)) }
+        Self {
+            readers: FairQueue::new(READERS),
+            writers: FairQueue::new(WRITERS),
+            large_writers: FairQueue::new(LARGE_WRITERS),
+            bodies: ByteBudget::new(BODIES_MAX, BODIES_PER_USER),
+            system_bodies: ByteBudget::new(BODIES_MAX, BODIES_PER_USER),
+            lasting: LastingRequests::default(),
+        }
     }
 }
 
 impl InflightLimits {
-    /// A permit to be held during the request, or `None` for an exempt one. 429 if none becomes free in time.
-    pub(crate) async fn take(&self, identity: &Identity, verb: Verb) -> Result<Option<OwnedSemaphorePermit>, Status> {
-        let inflight = match verb {
+    /// A seat to be held during the request, or `None` for an exempt one. 429 if none becomes free in time.
+    pub(crate) async fn take(&self, identity: &Identity, verb: Verb) -> Result<Option<Seat>, Status> {
+        let seats = match verb {
             Verb::Watch => return Ok(None),
             _ if is_exempt(identity) => return Ok(None),
             Verb::Get | Verb::List => &self.readers,
             Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => &self.writers,
         };
-        match tokio::time::timeout(PATIENCE, Arc::clone(inflight).acquire_owned()).await {
-            Ok(seat) => Ok(seat.ok()),
-            Err(_) => {
-                let text = "Too many requests, please try again later.";
-                Err(Status::too_many_requests(text, AGAIN_AFTER_SECONDS))
-            }
+        seats.take(&identity.user, PATIENCE).await.map(Some).map_err(refused)
+    }
+
+    /// Bytes for a body, to be held until the request is done.
+    pub(crate) async fn reserve(&self, identity: &Identity, bytes: usize) -> Result<Reservation, Status> {
+        let budget = if is_exempt(identity) { &self.system_bodies } else { &self.bodies };
+        budget.reserve(&identity.user, bytes).await
+    }
+
+    /// Another seat for a request whose body has so many bytes, or `None` if it is not large.
+    pub(crate) async fn take_large(&self, identity: &Identity, bytes: usize) -> Result<Option<Seat>, Status> {
+        if bytes < LARGE {
+            return Ok(None);
         }
+        self.large_writers.take(&identity.user, LARGE_PATIENCE).await.map(Some).map_err(refused)
+    }
+
+    /// A place for a request that lasts, or 429.
+    pub(crate) fn begin_lasting(&self, identity: &Identity) -> Result<Option<LastingRequest>, Status> {
+        if is_exempt(identity) {
+            return Ok(None);
+        }
+        self.lasting.begin(&identity.user).map(Some).ok_or_else(too_many)
     }
 }
 
-fn is_exempt(identity: &Identity) -> bool {
+fn refused(_: NoSeat) -> Status {
+    too_many()
+}
+
+/// What upstream says under load.
+pub(crate) fn too_many() -> Status {
+    Status::too_many_requests("Too many requests, please try again later.", AGAIN_AFTER_SECONDS)
+}
+
+/// Those whom no flood of others may stop.
+pub(crate) fn is_exempt(identity: &Identity) -> bool {
     let groups = ["system:masters", "system:nodes"];
     let account = identity.user.strip_prefix("system:serviceaccount:kube-system:");
     groups.iter().any(|group| identity.is_in(group))
         || identity.user.starts_with("system:kube-")
         || account.is_some_and(rbac::is_controller)
+}
+
+/// How many requests that last each user has.
+#[derive(Clone, Default)]
+struct LastingRequests(Arc<Mutex<LastingCounts>>);
+
+#[derive(Default)]
+struct LastingCounts {
+    by_user: HashMap<Arc<str>, usize>,
+    all: usize,
+}
+
+/// One of them; it ends when this is dropped.
+pub(crate) struct LastingRequest {
+    requests: LastingRequests,
+    user: Arc<str>,
+}
+
+impl LastingRequests {
+    fn begin(&self, user: &str) -> Option<LastingRequest> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let user = counts.by_user.get_key_value(user).map_or_else(|| user.into(), |(known, _)| Arc::clone(known));
+        let own = counts.by_user.get(&user).copied().unwrap_or_default();
+        if own >= LASTING_PER_USER || counts.all >= LASTING_MAX {
+            return None;
+        }
+        counts.all += 1;
+        counts.by_user.insert(Arc::clone(&user), own + 1);
+        Some(LastingRequest { requests: self.clone(), user })
+    }
+}
+
+impl Drop for LastingRequest {
+    fn drop(&mut self) {
+        let mut counts = self.requests.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.all -= 1;
+        if let Some(own) = counts.by_user.get_mut(&self.user) {
+            *own -= 1;
+            if *own == 0 {
+                counts.by_user.remove(&self.user);
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -72,7 +169,7 @@ mod tests {
         for _ in 0..WRITERS {
             held.push(inflight.take(&bob, Verb::Create).await.unwrap().unwrap());
         }
-        let refused = inflight.take(&bob, Verb::Delete).await.unwrap_err();
+        let refused = inflight.take(&bob, Verb::Delete).await.err().unwrap();
         assert_eq!((refused.code, refused.reason, refused.retry_after()), (429, "TooManyRequests", Some(1)));
         assert!(inflight.take(&bob, Verb::Get).await.unwrap().is_some(), "readers have seats of their own");
         assert!(inflight.take(&bob, Verb::Watch).await.unwrap().is_none());
@@ -85,5 +182,20 @@ mod tests {
         }
         held.pop();
         assert!(inflight.take(&bob, Verb::Delete).await.unwrap().is_some());
+    }
+
+    #[test]
+    fn lasting_requests_are_limited_by_user_and_system_identities_are_not() {
+        let inflight = InflightLimits::default();
+        let (bob, eve) = (Identity::new("bob", &[]), Identity::new("eve", &[]));
+        let mut held: Vec<_> = (0..LASTING_PER_USER).map(|_| inflight.begin_lasting(&bob).unwrap().unwrap()).collect();
+        assert_eq!(inflight.begin_lasting(&bob).err().unwrap().code, 429);
+        assert!(inflight.begin_lasting(&eve).unwrap().is_some());
+        assert!(inflight.begin_lasting(&Identity::node("n1")).unwrap().is_none());
+        held.pop();
+        assert!(inflight.begin_lasting(&bob).unwrap().is_some());
+        drop(held);
+        let counts = inflight.lasting.0.lock().unwrap();
+        assert_eq!((counts.all, counts.by_user.len()), (0, 0));
     }
 }

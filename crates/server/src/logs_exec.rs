@@ -21,6 +21,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
+use crate::inflight::LastingRequest;
 use crate::node::{self, AskError};
 use crate::query::{self, Query};
 use crate::request::Request;
@@ -65,8 +66,14 @@ pub(crate) async fn log(state: &State, request: &Request) -> Result<Response<Bod
     Ok(response)
 }
 
-/// `pods/exec`, `pods/attach` and `pods/portforward`. `parts` are the client's own, upgrade and all.
-pub(crate) async fn stream(state: &State, request: &Request, parts: &mut Parts) -> Result<Response<Body>, Status> {
+/// `pods/exec`, `pods/attach` and `pods/portforward`. `parts` are the client's own, upgrade and all. `lasting` is kept until the
+/// stream ends.
+pub(crate) async fn stream(
+    state: &State,
+    request: &Request,
+    parts: &mut Parts,
+    lasting: Option<LastingRequest>,
+) -> Result<Response<Body>, Status> {
     let subresource = request.subresource_name().unwrap_or_default();
     let pod = find(state, request)?.value();
     let node = word(&pod["spec"]["nodeName"]).to_owned();
@@ -102,6 +109,7 @@ pub(crate) async fn stream(state: &State, request: &Request, parts: &mut Parts) 
     *response.headers_mut() = upgrade_headers(answer.headers());
     let stopping = request.stopping.clone();
     tokio::spawn(async move {
+        let _lasting = lasting;
         if let Err(error) = join(upgrade, hyper::upgrade::on(answer), stopping).await {
             tracing::debug!(%error, "a stream to a node did not get through");
         }
@@ -156,7 +164,7 @@ fn until_stopped(
 }
 
 fn find(state: &State, request: &Request) -> Result<Arc<Object>, Status> {
-    state.store.get(&request.key()).ok_or_else(|| Status::not_found(request.kind, &request.name))
+    state.store.get(&request.key()).ok_or_else(|| Status::not_found(&request.kind, &request.name))
 }
 
 fn word(value: &Value) -> &str {

@@ -74,8 +74,10 @@ pub(crate) fn check_create(state: &State, identity: &Identity, kind: &Kind, obje
     let Some(node) = node_of(identity) else { return Ok(()) };
     let name = api::meta::name(object);
     let refuse = |text: &str| Err(Status::forbidden(kind, name, text));
-    match kind.plural {
-        "nodes" | "leases" if name != node => refuse(&format!("node {node:?} may only create its own")),
+    match kind.collection() {
+        "nodes" | "leases.coordination.k8s.io" if name != node => {
+            refuse(&format!("node {node:?} may only create its own"))
+        }
         "nodes" => {
             let forbidden = forbidden_labels(&Value::Null, object);
             if !forbidden.is_empty() {
@@ -215,7 +217,7 @@ pub(crate) fn check_token(
     audiences: &[String],
 ) -> Result<(), Status> {
     let Some(node) = node_of(&request.identity) else { return Ok(()) };
-    let refuse = |text: &str| Err(Status::forbidden(request.kind, &request.name, text));
+    let refuse = |text: &str| Err(Status::forbidden(&request.kind, &request.name, text));
     let Some(pod) = pod else { return refuse("node requested token not bound to a pod") };
     if reference["uid"].as_str().is_none_or(str::is_empty) {
         return refuse("node requested token with a pod binding without a uid");

@@ -18,7 +18,7 @@ const LOOKED_AT: usize = 3000;
 
 /// Something that is about to be stored.
 pub(crate) struct Arrival<'a> {
-    pub(crate) kind: &'static Kind,
+    pub(crate) kind: &'a Arc<Kind>,
     pub(crate) namespace: &'a str,
     /// The endpoint of a part that it came through.
     pub(crate) subresource: Option<&'a str>,
@@ -103,7 +103,7 @@ fn check_security(state: &State, arrival: &Arrival<'_>) -> Result<Vec<String>, S
     let broken = |at: LevelAt| Some(pod_security::violations(pod, at)).filter(|violations| !violations.is_empty());
     let refused = if is_pod { broken(policy.enforce) } else { None };
     if let Some(violations) = broken(policy.audit) {
-        let (kind, name, level) = (kind.kind, api::meta::name(new), policy.audit);
+        let (kind, name, level) = (&kind.kind, api::meta::name(new), policy.audit);
         tracing::info!(namespace, kind, name, %level, violations = violations.reasons(), "would violate pod security");
     }
     if let Some(violations) = refused {

@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::authorize::{Attributes, Target as ProxyTarget, authorize};
 use crate::body::{Body, BoxError};
 use crate::identity::Identity;
+use crate::inflight::LastingRequest;
 use crate::logs_exec::join;
 use crate::node;
 use crate::request::{ResourceAddress, Stopping};
@@ -95,6 +96,7 @@ pub(crate) async fn handle<B>(
     mut parts: Parts,
     sent: B,
     allowed: impl Fn(),
+    lasting: Option<LastingRequest>,
 ) -> Result<Response<Body>, Status>
 where
     B: http_body::Body + Send + 'static,
@@ -140,8 +142,12 @@ where
         () = by_then(&stopping) => return Err(unreached("this server is stopping")),
     };
     match upgrade {
-        Some(upgrade) => upgraded(answer, upgrade, stopping),
-        None => Ok(passed_back(answer, &links, stopping)?),
+        Some(upgrade) => upgraded(answer, upgrade, stopping, lasting),
+        None => {
+            let mut answer = passed_back(answer, &links, stopping)?;
+            answer.body_mut().hold(lasting);
+            Ok(answer)
+        }
     }
 }
 
@@ -298,6 +304,7 @@ fn upgraded(
     answer: Response<Incoming>,
     upgrade: OnUpgrade,
     stopping: CancellationToken,
+    lasting: Option<LastingRequest>,
 ) -> Result<Response<Body>, Status> {
     let code = answer.status();
     if code != StatusCode::SWITCHING_PROTOCOLS && code.as_u16() < 400 {
@@ -315,6 +322,7 @@ fn upgraded(
         return Ok(response);
     }
     tokio::spawn(async move {
+        let _lasting = lasting;
         if let Err(error) = join(upgrade, hyper::upgrade::on(answer), stopping).await {
             tracing::debug!(%error, "an upgraded connection did not get through");
         }

@@ -1,5 +1,7 @@
 //! Questions asked by creating them: may I, may they, who am I, whose token is this; and tokens themselves.
 
+use std::sync::Arc;
+
 use api::{Cause, Kind, Status};
 use http::{Response, StatusCode};
 use jiff::Timestamp;
@@ -21,8 +23,8 @@ const ASKED_MOST: i64 = 1 << 32;
 
 /// Answers a review; the table of kinds says which there are.
 pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
-    let mut review = read(request, request.kind)?;
-    review["status"] = match request.kind.kind {
+    let mut review = read(request, &request.kind)?;
+    review["status"] = match request.kind.kind.as_str() {
         "SelfSubjectReview" => json!({ "userInfo": user_info(&request.identity) }),
         "TokenReview" if review["spec"]["token"].as_str().unwrap_or_default().is_empty() => {
             return Err(Status::bad_request("token is required for TokenReview in authentication"));
@@ -35,16 +37,16 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
             if asked["namespace"].as_str().unwrap_or_default() != request.namespace {
                 let text = "must match metadata.namespace";
                 let cause = Cause::invalid("spec.resourceAttributes.namespace", asked["namespace"].clone(), text);
-                return Err(Status::invalid(request.kind, "", vec![cause]));
+                return Err(Status::invalid(&request.kind, "", vec![cause]));
             }
-            access(state, &somebody(request.kind, &review["spec"])?, &review["spec"])?
+            access(state, &somebody(&request.kind, &review["spec"])?, &review["spec"])?
         }
-        _ => access(state, &somebody(request.kind, &review["spec"])?, &review["spec"])?,
+        _ => access(state, &somebody(&request.kind, &review["spec"])?, &review["spec"])?,
     };
     if !review["metadata"].is_object() {
         review["metadata"] = json!({});
     }
-    Ok(created(request, request.kind, review))
+    Ok(created(request, &request.kind, review))
 }
 
 fn read(request: &Request, kind: &Kind) -> Result<Value, Status> {
@@ -137,7 +139,7 @@ fn rules_review(state: &State, identity: &Identity, spec: &Value) -> Result<Valu
 pub(crate) fn token(state: &State, request: &Request, warnings: &mut Vec<String>) -> Result<Response<Body>, Status> {
     let kind = api::token_request();
     let mut asked = read(request, kind)?;
-    let accounts = request.kind;
+    let accounts = &request.kind;
     for (key, said, word) in [
         ("name", api::meta::name(&asked), &request.name),
         ("namespace", api::meta::namespace(&asked), &request.namespace),
@@ -193,7 +195,7 @@ pub(crate) fn token(state: &State, request: &Request, warnings: &mut Vec<String>
     Ok(created(request, kind, asked))
 }
 
-type Bound = (&'static Kind, std::sync::Arc<Value>);
+type Bound = (&'static Arc<Kind>, Arc<Value>);
 
 /// The object that a token is to die with.
 fn bound(state: &State, request: &Request, reference: &Value) -> Result<Option<Bound>, Status> {

@@ -7,18 +7,18 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use api::Status;
 use api::selector::FieldSelector;
+use api::{Registry, Status};
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::audit::{Pending, Record};
 use crate::authenticate::authenticate;
 use crate::authorize::{Attributes, Target, authorize};
 use crate::body::{self, Body, BoxError};
+use crate::byte_budget::Reservation;
 use crate::identity::Identity;
 use crate::metrics::{self, RequestLabels};
 use crate::negotiate::{Accept, Media};
@@ -91,14 +91,15 @@ where
 {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
-    let (what, began) = (what(&request), Instant::now());
+    let registry = state.kinds.now();
+    let (what, began) = (what(&registry, &request), Instant::now());
     let (media, gzip) = (encoding::wanted(request.headers()), encoding::takes_gzip(request.headers()));
     // What our own parts do is what they are there for; who asked for it from outside is written down.
     let audit = state.audit.get().filter(|_| request.extensions().get::<Peer>().is_some());
     let id = random::uid();
     let pending = audit.map(|audit| Pending::new(audit, &id, Record::of(&request)));
     let record = pending.as_ref().map(|pending| &pending.record);
-    let outcome = supervision::catch(PART, dispatch(state, request, record)).await;
+    let outcome = supervision::catch(PART, dispatch(state, registry, request, record)).await;
     let mut response = match outcome {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => {
@@ -152,7 +153,7 @@ fn without_body(mut response: Response<Body>) -> Response<Body> {
 }
 
 /// What a request is, in the words of the table of kinds.
-fn what<B>(request: &http::Request<B>) -> RequestLabels {
+fn what<B>(registry: &Registry, request: &http::Request<B>) -> RequestLabels {
     let (Address::Resource(address), query) = Address::of(request.uri()) else {
         return RequestLabels {
             verb: if request.method() == Method::GET { "GET" } else { "other" },
@@ -160,16 +161,12 @@ fn what<B>(request: &http::Request<B>) -> RequestLabels {
         };
     };
     let verb = address.verb(request.method(), &query);
-    let kind = api::find(&address.group, &address.version, &address.resource);
-    RequestLabels {
-        verb: verb.map_or("other", Verb::as_str),
-        resource: kind.map_or("", |kind| kind.plural),
-        group: kind.map_or("", |kind| kind.group),
-    }
+    RequestLabels { verb: verb.map_or("other", Verb::as_str), kind: address.kind(registry).cloned() }
 }
 
 async fn dispatch<B>(
     state: &Arc<State>,
+    registry: Arc<Registry>,
     request: http::Request<B>,
     record: Option<&Record>,
 ) -> Result<Response<Body>, Status>
@@ -192,17 +189,18 @@ where
             authorize(state, &identity, &Attributes { verb: &verb, target: Target::Path(&path) })?;
             allowed();
             let limit = time_limit(Verb::Get, &query)?;
-            match tokio::time::timeout(limit, not_a_resource(state, &parts, &path, &query)).await {
+            match tokio::time::timeout(limit, not_a_resource(state, &registry, &parts, &path, &query)).await {
                 Ok(answer) => answer,
                 Err(_) => Err(too_late()),
             }
         }
         Address::Resource(address) if proxy::is_asked(&address) => {
-            proxy::handle(state, &identity, &address, parts, sent, allowed).await
+            let lasting = state.inflight.begin_lasting(&identity)?;
+            proxy::handle(state, &identity, &address, parts, sent, allowed, lasting).await
         }
         Address::Resource(address) => {
             let verb = address.verb(&parts.method, &query)?;
-            let selected = selected(&address, verb, &query);
+            let selected = selected(&registry, &address, verb, &query);
             let asked = address.attributes(verb, selected.name().unwrap_or_default());
             authorize(state, &identity, &asked)?;
             allowed();
@@ -222,15 +220,22 @@ where
             let has_body = !takes_over && !matches!(verb, Verb::Get | Verb::List | Verb::Watch);
             // Only the answer's beginning is limited; a watch or a log may go on for as long as it likes.
             let answer = async {
-                let body = if has_body { body::read(sent).await? } else { Bytes::new() };
-                let request = Request::new(&parts, address, verb, query, identity, body)?;
+                let (body, room) =
+                    if has_body { receive(state, &parts, &identity, sent).await? } else { Default::default() };
+                let request = Request::new(&parts, &registry, address, verb, query, identity, body)?;
                 let streams = takes_over || request.subresource_name() == Some("log");
                 let seat = if streams { None } else { state.inflight.take(&request.identity, verb).await? };
+                let large = state.inflight.take_large(&request.identity, request.body.len()).await?;
+                let lasts = streams || verb == Verb::Watch;
+                let lasting = if lasts { state.inflight.begin_lasting(&request.identity)? } else { None };
                 match takes_over {
-                    true => logs_exec::stream(state, &request, &mut parts).await,
-                    false if has_body => finished(Arc::clone(state), request, seat).await,
+                    true => logs_exec::stream(state, &request, &mut parts, lasting).await,
+                    false if has_body => finished(Arc::clone(state), request, (seat, large, room)).await,
                     false => {
-                        let answer = warned(request.kind, route(state, &request).await);
+                        let mut answer = warned(&request.kind, route(state, &request).await);
+                        if let Ok(answer) = &mut answer {
+                            answer.body_mut().hold(lasting);
+                        }
                         match answer {
                             Ok(answer) if socket::is_asked(&request, &parts.headers) => {
                                 if request.accept.media() == Media::Protobuf {
@@ -251,20 +256,35 @@ where
     }
 }
 
+/// The body of a request, with what its bytes are reserved by. What comes from this process is in memory already.
+async fn receive<B>(
+    state: &State,
+    parts: &Parts,
+    identity: &Identity,
+    sent: B,
+) -> Result<(Bytes, Option<Reservation>), Status>
+where
+    B: http_body::Body,
+    B::Error: Into<BoxError>,
+{
+    let announced = body::announced(&sent, &parts.headers)?;
+    let room = match parts.extensions.get::<Peer>() {
+        Some(_) => Some(state.inflight.reserve(identity, announced).await?),
+        None => None,
+    };
+    Ok((body::read(sent, announced, room.as_ref()).await?, room))
+}
+
 fn too_late() -> Status {
     Status::timeout("request did not complete within the allotted timeout")
 }
 
 /// Answers a request that changes something, which goes on although nobody waits for the answer any more: what it holds until it
-/// is stored (room in a quota, an address) must not be let go before.
-async fn finished(
-    state: Arc<State>,
-    request: Request,
-    seat: Option<OwnedSemaphorePermit>,
-) -> Result<Response<Body>, Status> {
+/// is stored (room in a quota, an address) must not be let go before. Nor must its `places`.
+async fn finished(state: Arc<State>, request: Request, places: impl Send + 'static) -> Result<Response<Body>, Status> {
     let work = tokio::spawn(async move {
-        let answer = supervision::catch(PART, async { warned(request.kind, route(&state, &request).await) }).await;
-        drop(seat);
+        let answer = supervision::catch(PART, async { warned(&request.kind, route(&state, &request).await) }).await;
+        drop((request, places));
         answer
     });
     match work.await {
@@ -290,16 +310,16 @@ fn time_limit(verb: Verb, query: &Query) -> Result<Duration, Status> {
 /// What a list, a watch or a delete of many selects by fields. One of a single object by its name is judged as if it
 /// named the object: a right to that one object is enough. Read by the parser that the handler uses, so that what is
 /// judged is what is done; what it cannot read selects nothing, and the handler says so to those who may list at all.
-fn selected(address: &ResourceAddress, verb: Verb, query: &Query) -> FieldSelector {
+fn selected(registry: &Registry, address: &ResourceAddress, verb: Verb, query: &Query) -> FieldSelector {
     let many = matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
-    let kind = api::find(&address.group, &address.version, &address.resource).filter(|_| many);
+    let kind = address.kind(registry).filter(|_| many);
     let text = query.get("fieldSelector").unwrap_or_default();
     kind.and_then(|kind| FieldSelector::parse(kind, text).ok()).unwrap_or_default()
 }
 
 /// The answer, with a word for those who use a kind that is on its way out.
 fn warned(kind: &api::Kind, answer: Result<Response<Body>, Status>) -> Result<Response<Body>, Status> {
-    respond::warned(answer, &kind.deprecated.map(ToOwned::to_owned).into_iter().collect::<Vec<_>>())
+    respond::warned(answer, kind.deprecated.as_slice())
 }
 
 /// One verb, one handler; subresources that are not a part of their object have their own.
@@ -338,7 +358,13 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
     }
 }
 
-async fn not_a_resource(state: &State, parts: &Parts, path: &str, query: &Query) -> Result<Response<Body>, Status> {
+async fn not_a_resource(
+    state: &State,
+    registry: &Arc<Registry>,
+    parts: &Parts,
+    path: &str,
+    query: &Query,
+) -> Result<Response<Body>, Status> {
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
@@ -360,7 +386,7 @@ async fn not_a_resource(state: &State, parts: &Parts, path: &str, query: &Query)
         "version" if matches!(path, "/version" | "/version/") => Ok(health::version(state, pretty)),
         "healthz" | "livez" | "readyz" => health::check(state, path, query).ok_or_else(Status::no_such_path),
         "" | "api" | "apis" | "openapi" => {
-            discovery::handle(state, &parts.headers, &Accept::parse(&parts.headers), path).await
+            discovery::handle(state, registry, &parts.headers, &Accept::parse(&parts.headers), path).await
         }
         _ => Err(Status::no_such_path()),
     }

@@ -140,7 +140,7 @@ pub(crate) struct Grant<'a> {
     pub(crate) audiences: &'a [String],
     pub(crate) seconds: i64,
     /// Kind of an object that the token dies with, and the object.
-    pub(crate) bound: Option<(&'static Kind, Arc<Value>)>,
+    pub(crate) bound: Option<(&'static Arc<Kind>, Arc<Value>)>,
 }
 
 /// Makes a token; answers it and when it expires.
@@ -152,7 +152,7 @@ pub(crate) fn issue(state: &State, grant: &Grant<'_>, now: Timestamp) -> (String
         "serviceaccount": reference(&grant.account.value()),
     });
     if let Some((kind, value)) = &grant.bound {
-        private[kind.singular] = reference(value);
+        private[&kind.singular] = reference(value);
         // A pod's token also says where the pod runs.
         let node = value["spec"]["nodeName"].as_str().filter(|_| kind.singular == "pod");
         let node = node.and_then(|node| state.store.get(&key(core_kind("nodes"), "", node)));

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::*;
-use crate::kinds::by_kind;
+use crate::kinds::Registry;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
 }
 
 fn kind(name: &str) -> &'static Kind {
-    by_kind("", "v1", name).unwrap()
+    Registry::built_in().by_kind("", "v1", name).unwrap()
 }
 
 /// Creates or updates, and answers the recorded entries.

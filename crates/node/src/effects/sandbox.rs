@@ -8,6 +8,7 @@ use runtime_api::{Runtime, SandboxSpec};
 
 use super::breaking::{PART, caught};
 use super::{PodContext, error_chain, lock};
+use crate::record::PodFact;
 use crate::translate::container::RunFacts;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
 use crate::translate::unmet;
@@ -17,7 +18,7 @@ impl<R: Runtime> PodContext<R> {
     /// Makes volumes and sandbox side by side: neither needs the other, and nothing is started without both.
     pub(super) async fn create_sandbox(&self) {
         let pod = self.pod();
-        let granted = lock(&self.facts).as_granted(&pod);
+        let granted = self.record.get().as_granted(&pod);
         let spec = SandboxSpec {
             pids_max: self.tools.pod_pids_max,
             ..sandbox_spec(&granted, &self.tools.machine.resolv_conf)
@@ -27,10 +28,10 @@ impl<R: Runtime> PodContext<R> {
             async { tokio::join!(self.tools.runtime.create_sandbox(&spec), self.make_volumes(&pod, &run_facts)) };
         let (sandbox, volumes) = match supervision::catch(PART, making).await {
             Ok(made) => made,
-            Err(panic) => return self.tell(Input::SandboxFailed { message: panic.to_string() }).await,
+            Err(panic) => return self.answer(Input::SandboxFailed { message: panic.to_string() }).await,
         };
         if let Err(error) = volumes {
-            return self.tell(Input::VolumeFailed { message: error_chain(&error) }).await;
+            return self.answer(Input::VolumeFailed { message: error_chain(&error) }).await;
         }
         match sandbox {
             Ok(sandbox) => {
@@ -38,14 +39,10 @@ impl<R: Runtime> PodContext<R> {
                     self.emit(None, EventKind::Warning, "SettingNotApplied", message);
                 }
                 let ip = sandbox.ip().map_or_else(|| self.tools.host_ip.clone(), |ip| ip.to_string());
-                {
-                    let mut facts = lock(&self.facts);
-                    facts.pod_ip = Some(ip);
-                    facts.whole = Some(spec.resources);
-                }
-                self.tell(Input::SandboxReady).await;
+                let fact = PodFact::SandboxMade { ip, resources: spec.resources };
+                self.answers.send_with(fact, Input::SandboxReady).await;
             }
-            Err(error) => self.tell(Input::SandboxFailed { message: error_chain(&error) }).await,
+            Err(error) => self.answer(Input::SandboxFailed { message: error_chain(&error) }).await,
         }
     }
 
@@ -84,6 +81,6 @@ impl<R: Runtime> PodContext<R> {
             Ok(()) => Input::SandboxRemoved,
             Err(error) => Input::SandboxRemovalFailed { message: error_chain(&error) },
         };
-        self.tell(input).await;
+        self.answer(input).await;
     }
 }

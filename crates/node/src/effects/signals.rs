@@ -24,7 +24,7 @@ impl<R: Runtime> PodContext<R> {
             }
             tokio::time::sleep(ASK_AGAIN).await;
         };
-        self.tell(Input::SignalAnswered { instance, signal, delivery }).await;
+        self.answer(Input::SignalAnswered { instance, signal, delivery }).await;
     }
 
     pub(super) async fn kill(&self, instance: Instance) {
@@ -36,7 +36,7 @@ impl<R: Runtime> PodContext<R> {
             Err(error) => {
                 let message = error_chain(&error);
                 warn!(error = message, %instance, "a container could not be killed");
-                self.tell(Input::KillFailed { instance, message }).await;
+                self.answer(Input::KillFailed { instance, message }).await;
             }
         }
     }

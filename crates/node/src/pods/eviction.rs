@@ -22,7 +22,7 @@ impl<R: Runtime> Pods<R> {
         let own = handle.pod().spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
         let grace = Some(pressure.grace(seconds(own.unwrap_or(30))));
         info!(uid, ?pressure, "a pod is evicted");
-        let _ = handle.inbox.send(Input::KillRequested { cause: pressure.cause(), grace }).await;
-        let _ = handle.inbox.send(Input::KillAwaited { ticket }).await;
+        handle.tell(Input::KillRequested { cause: pressure.cause(), grace }).await;
+        handle.tell(Input::KillAwaited { ticket }).await;
     }
 }

@@ -20,8 +20,8 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::monitor::Eviction;
-use crate::effects::{Tools, error_chain, lock};
-use crate::pods::{Directory, PodEntry};
+use crate::effects::{Tools, error_chain};
+use crate::pods::{Directory, PodReader};
 use crate::statics::is_static;
 
 const EPHEMERAL: &str = "ephemeral-storage";
@@ -65,14 +65,14 @@ impl<R: Runtime> StorageLimits<R> {
     }
 
     async fn look(&mut self) {
-        let entries: Vec<PodEntry> = lock(&self.directory).values().cloned().collect();
+        let entries = self.directory.all();
         self.evicted.retain(|uid| entries.iter().any(|entry| &entry.uid.0 == uid));
         for entry in entries {
-            if entry.progress.borrow().at_rest || self.evicted.contains(&entry.uid.0) {
+            if entry.record.get().at_rest || self.evicted.contains(&entry.uid.0) {
                 continue;
             }
             let (limits, may_go) = {
-                let pod = &lock(&entry.facts).pod;
+                let pod = &entry.record.pod();
                 let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
                 (Limits::of(pod), Pressure::may_evict(is_static(pod), priority))
             };
@@ -91,7 +91,7 @@ impl<R: Runtime> StorageLimits<R> {
         }
     }
 
-    async fn stored(&self, entry: &PodEntry, limits: &Limits) -> Stored {
+    async fn stored(&self, entry: &PodReader, limits: &Limits) -> Stored {
         let volumes: BTreeMap<String, PathBuf> = {
             let disk = self.tools.manifests.volumes(&entry.uid.0).disk;
             let wanted =

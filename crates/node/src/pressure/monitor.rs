@@ -19,8 +19,8 @@ use super::psi::MemoryPressureTrigger;
 use super::rank::{Candidate, choose};
 use super::signals;
 use super::threshold::{EvictionConfig, Reading, Signal, Threshold, bytes};
-use crate::effects::{Tools, error_chain, lock};
-use crate::pods::{Directory, PodEntry};
+use crate::effects::{Tools, error_chain};
+use crate::pods::Directory;
 use crate::statics::is_static;
 
 /// How often the machine is looked at.
@@ -197,7 +197,7 @@ impl<R: Runtime> Monitor<R> {
             None => Pressure::Hard { resource, detail },
             Some(_) => Pressure::Soft { resource, detail, most: self.config.most_grace },
         };
-        let Some(entry) = lock(&self.directory).get(&chosen.uid).cloned() else { return };
+        let Some(entry) = self.directory.get(&chosen.uid) else { return };
         let (done, answered) = oneshot::channel();
         if self.evictions.send(Eviction { uid: chosen.uid.clone(), pressure, done }).await.is_err() {
             return;
@@ -205,16 +205,15 @@ impl<R: Runtime> Monitor<R> {
         let outcome = tokio::time::timeout(ANSWER, answered).await;
         info!(uid = chosen.uid, ?outcome, "a pod was evicted");
         // What it had is given back with its sandbox.
-        let mut progress = entry.progress;
-        let _ = tokio::time::timeout(CLEAN_UP, progress.wait_for(|progress| progress.at_rest)).await;
+        let mut record = entry.record;
+        let _ = tokio::time::timeout(CLEAN_UP, record.wait_until(|record| record.at_rest)).await;
     }
 
     /// Everyone who may be chosen, with what they use of what is short.
     async fn candidates(&self, signal: Signal) -> Vec<Candidate> {
-        let entries: Vec<PodEntry> = lock(&self.directory).values().cloned().collect();
         let mut candidates = Vec::new();
-        for entry in entries.into_iter().filter(|entry| !entry.progress.borrow().at_rest) {
-            let pod = lock(&entry.facts).pod.clone();
+        for entry in self.directory.all().into_iter().filter(|entry| !entry.record.get().at_rest) {
+            let pod = entry.record.pod();
             let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
             if !Pressure::may_evict(is_static(&pod), priority) {
                 continue;

@@ -39,7 +39,7 @@ pub fn pod(text: &[u8], file: &str, node: &str, now: Timestamp) -> Result<(Pod, 
         return Err(ManifestError::Several);
     }
     let refused = |status: api::Status| ManifestError::Refused(status.message);
-    let kind = api::find("", "v1", "pods").expect("the API knows pods");
+    let kind = api::built_in("", "v1", "pods").expect("the API knows pods");
     let decoded = api::decode_object(kind, Some("application/yaml"), text, FieldValidation::Warn).map_err(refused)?;
     let mut warnings = decoded.warnings;
     let mut object = decoded.value;

@@ -452,7 +452,7 @@ fn process_on_its_way_into_a_container_holds_no_mount_namespace_of_the_host() {
 #[test]
 fn layer_with_marks_of_the_machine_loses_them_and_one_with_a_disguised_whiteout_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let store = ImageStore::open(dir.path()).unwrap();
+    let store = ImageStore::open(dir.path(), crate::image_support::program()).unwrap();
     let dropped = [
         "trusted.overlay.redirect",
         "trusted.overlay.metacopy",

@@ -22,4 +22,5 @@ mod registry_support;
 mod settings;
 mod streams;
 mod survival;
+mod unpacking;
 mod weights;

@@ -141,7 +141,7 @@ fn unavailable(message: String) -> Status {
 
 /// Ready addresses of the service's slices that have the port.
 fn from_slices(state: &State, namespace: &str, service: &str, port: &str) -> Vec<SocketAddr> {
-    let Some(kind) = api::find("discovery.k8s.io", "v1", "endpointslices") else { return Vec::new() };
+    let Some(kind) = api::built_in("discovery.k8s.io", "v1", "endpointslices") else { return Vec::new() };
     let slices = state.store.list(kind.collection(), namespace, None).map(|page| page.items).unwrap_or_default();
     let mut out = Vec::new();
     for slice in &slices {

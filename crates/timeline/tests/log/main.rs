@@ -3,6 +3,7 @@
 
 mod common;
 mod crash;
+mod full_disk;
 mod journal;
 mod long;
 mod render;

@@ -67,7 +67,7 @@ fn spend(pod: &Value, budget: &Value, now: Timestamp) -> Result<Budget, Status> 
         return Err(refused(text).with_retry_after(10));
     }
     let forbidden = |text: &str| {
-        let kind = crate::find("policy", "v1", "poddisruptionbudgets").expect("budgets are served");
+        let kind = crate::built_in("policy", "v1", "poddisruptionbudgets").expect("budgets are served");
         Err(Status::forbidden(kind, name, text))
     };
     if allowed < 0 {
