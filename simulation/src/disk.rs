@@ -3,7 +3,7 @@
 //!
 //! What was written and not synced is there until power is lost. Then every sector of 512 bytes that was not synced has landed or has
 //! not, and of the names that were made, changed or removed without a sync of their folder only the first few are. A full disk
-//! takes a part of what is written, and then nothing. [`crate::stand_in`] leads the calls of a simulated thread here; those of all
+//! takes what has its place already, and nothing else. [`crate::stand_in`] leads the calls of a simulated thread here; those of all
 //! others, and all that are about other files, go to the kernel. Folders, and what is deleted by `file-tree`, are durable at once.
 
 use std::cell::RefCell;
@@ -34,8 +34,6 @@ pub struct Disk {
     faults: Vec<Fault>,
     files: BTreeMap<u64, Unsynced>,
     names: Vec<NameChange>,
-    /// How many writes the full disk has answered.
-    refused: u64,
     stashed: u64,
     losses: u64,
 }
@@ -90,7 +88,6 @@ pub fn enter(root: &Path, scenario: &Scenario) {
         faults: scenario.faults.iter().filter(|fault| matches!(fault, Fault::Full(..))).cloned().collect(),
         files: BTreeMap::new(),
         names: Vec::new(),
-        refused: 0,
         stashed: 0,
         losses: 0,
     };
@@ -132,15 +129,14 @@ fn file_of(disk: &Disk, descriptor: i32) -> Option<PathBuf> {
 pub fn writing(descriptor: i32, bytes: &[u8], at: Option<u64>, now_ms: u64) -> Taken {
     let taken = with(|disk| {
         let path = file_of(disk, descriptor)?;
+        let at = at.or_else(|| position(descriptor))?;
         if disk.is_full(&path, now_ms) {
-            disk.refused += 1;
-            let room = dice(disk.seed, "full", "-", disk.refused).below(bytes.len() as u64 * 2);
-            let room = usize::try_from(room).unwrap_or(0);
-            // Half of the time there is some room left.
-            return Some(if room == 0 || room >= bytes.len() { Taken::Nothing } else { Taken::Part(room) });
+            let room = usize::try_from(allocated(descriptor)?.saturating_sub(at)).unwrap_or(usize::MAX);
+            if room < bytes.len() {
+                return Some(if room == 0 { Taken::Nothing } else { Taken::Part(room) });
+            }
         }
         if disk.loses_power {
-            let at = at.or_else(|| position(descriptor))?;
             disk.unsynced(descriptor)?.changes.push(Change::Write(at, bytes.to_owned()));
         }
         Some(Taken::All)
@@ -212,6 +208,11 @@ pub fn removing(path: &Path) {
         }
         Some(())
     });
+}
+
+/// How much of a file has its place on the disk, whether it was written or only reserved.
+fn allocated(descriptor: i32) -> Option<u64> {
+    fs::metadata(format!("/proc/self/fd/{descriptor}")).ok().map(|metadata| metadata.blocks() * SECTOR as u64)
 }
 
 fn position(descriptor: i32) -> Option<u64> {
