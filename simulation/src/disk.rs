@@ -144,19 +144,15 @@ pub fn writing(descriptor: i32, bytes: &[u8], at: Option<u64>, now_ms: u64) -> T
     taken.flatten().unwrap_or(Taken::All)
 }
 
-/// The length of a file is about to be changed. Answers whether it is.
-pub fn cutting(descriptor: i32, length: u64) -> bool {
-    let done = with(|disk| {
+/// The length of a file is about to be changed.
+pub fn cutting(descriptor: i32, length: u64) {
+    with(|disk| {
         file_of(disk, descriptor)?;
-        if flaws::has(WorldFlaw::LeavesTornEnd) {
-            return Some(false);
-        }
         if disk.loses_power {
             disk.unsynced(descriptor)?.changes.push(Change::Length(length));
         }
-        Some(true)
+        Some(())
     });
-    done.flatten().unwrap_or(true)
 }
 
 /// A file or a folder was synced.

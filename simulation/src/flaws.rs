@@ -16,8 +16,6 @@ pub enum WorldFlaw {
     SyncsNoJournal,
     /// No folder is synced, so that names are not durable.
     SyncsNoFolder,
-    /// What a failed write left is not cut off.
-    LeavesTornEnd,
     /// What a watch says a second time is taken for the end of the object.
     TakesEchoForEnd,
     /// Every agent is told of the pods of all nodes.
@@ -87,7 +85,7 @@ const fn world(flaw: WorldFlaw) -> Planted {
 }
 
 /// Every flaw, with the laws that it breaks: one of them at least.
-pub const ALL: [(Planted, &[Law]); 22] = [
+pub const ALL: [(Planted, &[Law]); 21] = [
     (agent(Flaw::ActsBeforeRecord), &[Law::NobodyIsStoppedUnasked]),
     (agent(Flaw::AsksNobody), &[Law::StatusIsTrue]),
     (agent(Flaw::DeletesWithoutStatus), &[Law::ExitsAreShown]),
@@ -107,7 +105,6 @@ pub const ALL: [(Planted, &[Law]); 22] = [
     (world(WorldFlaw::SyncsNoStore), &[Law::NoWriteIsLost, Law::TheNodeWorks]),
     (world(WorldFlaw::SyncsNoJournal), &[Law::ExitsAreShown, Law::StatusIsTrue, Law::TheNodeWorks]),
     (world(WorldFlaw::SyncsNoFolder), &[Law::NoWriteIsLost]),
-    (world(WorldFlaw::LeavesTornEnd), &[Law::TheNodeWorks, Law::NoWriteIsLost]),
     (world(WorldFlaw::TakesEchoForEnd), &[Law::NobodyIsStoppedUnasked, Law::AllEndsWell]),
     (world(WorldFlaw::HearsEverybody), &[Law::OnItsNode]),
 ];
