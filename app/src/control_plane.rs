@@ -65,7 +65,8 @@ impl ControlPlane {
             kube::Client::new(server.service_as(identity), "default")
         };
         let clients = ::controllers::Clients::new(read, act);
-        let run = move || ::controllers::run(clients.clone(), settings);
+        let kinds = self.server.kinds();
+        let run = move || ::controllers::run(clients.clone(), kinds.clone(), settings);
         self.controllers.spawn(supervision::keep("controllers", run));
     }
 

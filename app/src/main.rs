@@ -31,8 +31,9 @@ use cli::plan::{Misuse, Outcome, Paint, PlanArgs};
 use cli::{Cli, Command, Screen};
 
 fn main() -> ExitCode {
-    // The shim is this same binary. It must stay small and single-threaded, so it comes before everything else.
-    if let Some(code) = runtime::shim::run_if_asked() {
+    // The shim, and who unpacks layers, are this same binary. They must stay small and single-threaded, so they come before
+    // everything else.
+    if let Some(code) = runtime::run_if_asked() {
         return code;
     }
     runtime::memory::keep_heaps_small();

@@ -1,20 +1,37 @@
 //! The node's clock in the simulated world.
 
+use std::cell::Cell;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use timeline::{Clock, TimeSource};
 
 use crate::stand_in::{self, EPOCH_SECONDS};
 
-/// How long the machine has been up when the world begins.
-pub const BOOT_MS: u64 = 5_000_000;
+/// How long the machine has been up when the world begins, and after each boot.
+const BOOT_MS: u64 = 5_000_000;
+
+thread_local! {
+    /// When it was last booted.
+    static BOOTED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// The machine is booted, this long after the world began.
+pub fn boot(at: Duration) {
+    BOOTED.set(at);
+}
+
+/// What the boot clock shows at this millisecond of the world, if it was booted by then.
+pub fn boot_ms_of(ms: u64) -> u64 {
+    let booted = u64::try_from(BOOTED.get().as_millis()).unwrap_or(u64::MAX);
+    BOOT_MS + ms.saturating_sub(booted)
+}
 
 #[derive(Debug)]
 struct WorldTime;
 
 impl TimeSource for WorldTime {
     fn since_boot(&self) -> Duration {
-        Duration::from_millis(BOOT_MS) + stand_in::elapsed()
+        Duration::from_millis(BOOT_MS) + stand_in::elapsed().saturating_sub(BOOTED.get())
     }
 
     fn wall(&self) -> SystemTime {

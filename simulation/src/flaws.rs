@@ -1,24 +1,91 @@
-//! Bugs planted in the agent: each must be caught, and says by which laws.
+//! Bugs planted in the agent and around it: each must be caught, and says by which laws.
 
 pub use node::flaws::Flaw;
 
 use crate::laws::Law;
 
+/// A bug in what the agent and the store stand on, in the place of one in them: a write that is never synced is, to the disk, a
+/// product that does not ask for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WorldFlaw {
+    /// The store syncs nothing.
+    SyncsNoStore,
+    /// The agent syncs nothing.
+    SyncsNoJournal,
+    /// No folder is synced, so that names are not durable.
+    SyncsNoFolder,
+    /// What a failed write left is not cut off.
+    LeavesTornEnd,
+}
+
+/// Any of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Planted {
+    /// In the agent's wiring.
+    InAgent(Flaw),
+    /// Around it.
+    InWorld(WorldFlaw),
+}
+
+impl Planted {
+    /// What it is called.
+    pub fn name(self) -> String {
+        match self {
+            Self::InAgent(flaw) => format!("{flaw:?}"),
+            Self::InWorld(flaw) => format!("{flaw:?}"),
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        ALL.iter().map(|(flaw, _)| *flaw).find(|flaw| flaw.name() == name)
+    }
+
+    /// If it is in the agent.
+    pub fn in_agent(self) -> Option<Flaw> {
+        match self {
+            Self::InAgent(flaw) => Some(flaw),
+            Self::InWorld(_) => None,
+        }
+    }
+
+    /// If it is around it.
+    pub fn in_world(self) -> Option<WorldFlaw> {
+        match self {
+            Self::InAgent(_) => None,
+            Self::InWorld(flaw) => Some(flaw),
+        }
+    }
+}
+
+const fn agent(flaw: Flaw) -> Planted {
+    Planted::InAgent(flaw)
+}
+
+const fn world(flaw: WorldFlaw) -> Planted {
+    Planted::InWorld(flaw)
+}
+
 /// Every flaw, with the laws that it breaks: one of them at least.
-pub const ALL: [(Flaw, &[Law]); 15] = [
-    (Flaw::ActsBeforeRecord, &[Law::NobodyIsStoppedUnasked]),
-    (Flaw::AsksNobody, &[Law::StatusIsTrue]),
-    (Flaw::DeletesWithoutStatus, &[Law::ExitsAreShown]),
-    (Flaw::DropsHeldExit, &[Law::AllEndsWell, Law::GoneAtOnce]),
-    (Flaw::HearsOneDeletion, &[Law::NobodyOutlivesItsDeadline]),
-    (Flaw::DropsExitOfLeaving, &[Law::AllEndsWell, Law::GoneAtOnce]),
-    (Flaw::IgnoresPriority, &[Law::CriticalLast]),
-    (Flaw::StaticsAtOnce, &[Law::StaticsDoNotOverlap]),
-    (Flaw::FoundIsOver, &[Law::KillAtTheDeadline]),
-    (Flaw::GivesUpOnStatus, &[Law::ExitsAreShown, Law::AllEndsWell]),
-    (Flaw::DropsDeleteFailure, &[Law::AllEndsWell]),
-    (Flaw::KeepsNoManifest, &[Law::NobodyIsStoppedUnasked]),
-    (Flaw::SkipsListed, &[Law::AllEndsWell, Law::NobodyOutlivesItsDeadline]),
-    (Flaw::ForgetsImageSignal, &[Law::RightSignal]),
-    (Flaw::LeavesHookRunning, &[Law::HookEndsWithItsTime]),
+pub const ALL: [(Planted, &[Law]); 20] = [
+    (agent(Flaw::ActsBeforeRecord), &[Law::NobodyIsStoppedUnasked]),
+    (agent(Flaw::AsksNobody), &[Law::StatusIsTrue]),
+    (agent(Flaw::DeletesWithoutStatus), &[Law::ExitsAreShown]),
+    (agent(Flaw::DropsHeldExit), &[Law::AllEndsWell, Law::GoneAtOnce]),
+    (agent(Flaw::HearsOneDeletion), &[Law::NobodyOutlivesItsDeadline]),
+    (agent(Flaw::DropsExitOfLeaving), &[Law::AllEndsWell, Law::GoneAtOnce]),
+    (agent(Flaw::IgnoresPriority), &[Law::CriticalLast]),
+    (agent(Flaw::StaticsAtOnce), &[Law::StaticsDoNotOverlap]),
+    (agent(Flaw::FoundIsOver), &[Law::KillAtTheDeadline]),
+    (agent(Flaw::GivesUpOnStatus), &[Law::ExitsAreShown, Law::AllEndsWell]),
+    (agent(Flaw::DropsDeleteFailure), &[Law::AllEndsWell]),
+    (agent(Flaw::KeepsNoManifest), &[Law::NobodyIsStoppedUnasked]),
+    (agent(Flaw::SkipsListed), &[Law::AllEndsWell, Law::NobodyOutlivesItsDeadline]),
+    (agent(Flaw::ForgetsImageSignal), &[Law::RightSignal]),
+    (agent(Flaw::LeavesHookRunning), &[Law::HookEndsWithItsTime]),
+    (agent(Flaw::DropsKillFailure), &[Law::AllEndsWell, Law::NobodyOutlivesItsDeadline]),
+    (world(WorldFlaw::SyncsNoStore), &[Law::NoWriteIsLost, Law::TheNodeWorks]),
+    (world(WorldFlaw::SyncsNoJournal), &[Law::ExitsAreShown, Law::StatusIsTrue, Law::TheNodeWorks]),
+    (world(WorldFlaw::SyncsNoFolder), &[Law::NoWriteIsLost]),
+    (world(WorldFlaw::LeavesTornEnd), &[Law::TheNodeWorks, Law::NoWriteIsLost]),
 ];

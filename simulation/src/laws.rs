@@ -55,11 +55,15 @@ pub enum Law {
     NoWriteIsLost,
     /// The node itself works.
     TheNodeWorks,
+    /// A pod is where it was bound to.
+    OnItsNode,
+    /// G15.
+    NobodyIsDeletedUnasked,
 }
 
 impl Law {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::KillAtTheDeadline,
         Self::NoticeBeforeKill,
         Self::NobodyOutlivesItsDeadline,
@@ -81,6 +85,8 @@ impl Law {
         Self::AllEndsWell,
         Self::NoWriteIsLost,
         Self::TheNodeWorks,
+        Self::OnItsNode,
+        Self::NobodyIsDeletedUnasked,
     ];
 
     /// The law of this name.
@@ -112,6 +118,10 @@ impl Law {
             Self::AllEndsWell => "who was asked to go is gone in time, and everybody else is there",
             Self::NoWriteIsLost => "an acknowledged write survives a crash (G7)",
             Self::TheNodeWorks => "nothing of the platform fails by itself",
+            Self::OnItsNode => "a pod runs on the node it is bound to, and on no other",
+            Self::NobodyIsDeletedUnasked => {
+                "no pod is deleted that nobody asked to go, while its node is heard of (G15)"
+            }
         }
     }
 }
@@ -154,6 +164,9 @@ pub fn fate(scenario: &Scenario, pod: &str) -> Fate {
     if leaves { Fate::Leaves } else { Fate::Stays }
 }
 
+/// How long it takes at most until everybody has noticed that a node says nothing.
+const NOTICED_MS: u64 = 75_000;
+
 /// When a story must be over.
 pub fn limit_ms(scenario: &Scenario) -> u64 {
     let last = scenario.acts.iter().map(|act| act.at).max().unwrap_or(0);
@@ -169,15 +182,24 @@ pub fn settled_ms(scenario: &Scenario) -> u64 {
     let edits = scenario.acts.iter().filter(|act| matches!(act.deed, Deed::Edit(_))).map(|act| act.at);
     let grace = scenario.pods.iter().map(|pod| pod.grace).max().unwrap_or(0);
     let down: u64 = scenario.crashes.iter().map(|crash| crash.down_ms).sum();
-    edits.max().map_or(0, |last| last + grace * 1000 + 4_000 + down + slack(scenario, 80))
+    let settled = edits.max().map_or(0, |last| last + grace * 1000 + 4_000 + down + slack(scenario, 80));
+    // After a loss of power, or of an answer, what is to run has to come up again.
+    let last = scenario.acts.iter().map(|act| act.at).max().unwrap_or(0);
+    let comes_up = !scenario.faults.is_empty() || scenario.crashes.iter().any(|crash| crash.power || crash.node);
+    settled.max(if comes_up { last + down + 15_000 + slack(scenario, 40) } else { 0 })
 }
 
 /// How long so many seams in a row take at most.
 fn slack(scenario: &Scenario, seams: u64) -> u64 {
     // What is lost is asked for again, after a pause that grows to five seconds.
     let lost = if scenario.profile == Profile::Lossy { 12_000 } else { 0 };
-    seams * scenario.profile.hop() + lost
+    // So is what the runtime or the disk refuses, after it is over.
+    let faults: u64 = scenario.faults.iter().map(|fault| 6_000 + fault.ms()).sum();
+    seams * scenario.profile.hop() + lost + faults
 }
+
+/// What a run is taken to have ended with when its machine lost its power.
+const WITH_THE_POWER: u8 = u8::MAX;
 
 #[derive(Default)]
 struct RunFacts {
@@ -212,6 +234,8 @@ struct PodFacts {
     object_gone: Option<u64>,
     shown: BTreeSet<(Run, i32)>,
     seen_in_life: bool,
+    /// The node that it is bound to.
+    node: Option<String>,
     last_exit: Option<u64>,
 }
 
@@ -229,6 +253,13 @@ struct Fold<'a> {
     /// How often the file of a static pod was changed, and when.
     edits: BTreeMap<String, Vec<u64>>,
     forced: BTreeSet<String>,
+    /// Pods for which something went wrong in the runtime.
+    hampered: BTreeSet<String>,
+    /// Pods that a user deleted.
+    asked: BTreeSet<String>,
+    power_lost: bool,
+    /// Nodes of which nobody heard, and for how long.
+    silent: BTreeMap<String, u64>,
     over_ms: u64,
 }
 
@@ -245,6 +276,10 @@ pub fn check(scenario: &Scenario, trace: &[TraceLine]) -> Vec<Broken> {
         shutdown: None,
         edits: BTreeMap::new(),
         forced: BTreeSet::new(),
+        hampered: BTreeSet::new(),
+        asked: BTreeSet::new(),
+        power_lost: false,
+        silent: BTreeMap::new(),
         over_ms: trace.last().map_or(0, |line| line.at),
     };
     for line in trace {
@@ -255,6 +290,13 @@ pub fn check(scenario: &Scenario, trace: &[TraceLine]) -> Vec<Broken> {
 }
 
 impl Fold<'_> {
+    /// Whether the node of a pod was silent for longer than the pod bears it.
+    fn is_evicted(&self, who: &str) -> bool {
+        let node = self.pods.get(who).and_then(|pod| pod.node.as_ref());
+        let Some((node, seconds)) = node.zip(self.plan(who).and_then(|plan| plan.tolerates)) else { return false };
+        self.silent.get(node).is_some_and(|ms| *ms >= NOTICED_MS + seconds * 1000)
+    }
+
     fn breaks(&mut self, law: Law, at: u64, who: &str, how: impl Into<String>) {
         self.broken.push(Broken { law, at, who: who.to_owned(), how: how.into() });
     }
@@ -283,7 +325,9 @@ impl Fold<'_> {
         if let (Some(live), Some(started)) = (self.container(who, run).and_then(|it| it.live_ms), facts.started) {
             earliest.push(ms(started + live) + grace);
         }
-        if facts.post_failed {
+        // A hook that the runtime does not begin has failed.
+        let no_post = self.hampered.contains(who) && self.container(who, run).is_some_and(|it| it.post_start.is_some());
+        if facts.post_failed || no_post {
             earliest.extend(facts.started.map(|at| ms(at) + grace));
         }
         earliest.extend(self.mains_over(who).map(|at| ms(at) + grace));
@@ -331,6 +375,33 @@ impl Fold<'_> {
                 self.pods.values_mut().for_each(|pod| (pod.seen_in_life, pod.heard) = (false, None));
             }
             TraceEvent::Crash(_) => self.end_life(at),
+            TraceEvent::NodeLife(_) => {
+                // Another agent: what the one before it had heard and asked for is not its.
+                (self.life, self.life_begun) = (self.life + 1_000, at);
+                self.pods.values_mut().for_each(|pod| pod.heard = None);
+            }
+            TraceEvent::NodeCrash(words) => {
+                let node = words.split(':').next().unwrap_or_default().to_owned();
+                let down = self.scenario.crashes.iter().filter(|crash| crash.node).map(|crash| crash.down_ms).max();
+                self.silent.insert(node, down.unwrap_or(0));
+            }
+            TraceEvent::PowerLost => {
+                self.power_lost = true;
+                // How it ended was not told, and whoever could tell is gone.
+                for pod in self.pods.values_mut() {
+                    for (run, facts) in &mut pod.runs {
+                        let Some((_, code)) = &mut facts.exit else { continue };
+                        if !pod.shown.contains(&(run.clone(), i32::from(*code))) {
+                            *code = WITH_THE_POWER;
+                        }
+                    }
+                }
+            }
+            TraceEvent::Lost(run) => {
+                self.run(who, run).exit = Some((at, WITH_THE_POWER));
+                self.pods.entry(who.to_owned()).or_default().last_exit = Some(at);
+            }
+            TraceEvent::Fault(_) => _ = self.hampered.insert(who.to_owned()),
             TraceEvent::User(_) => self.user(at, who, line),
             TraceEvent::Request(_) => self.served = true,
             TraceEvent::Heard => _ = self.pods.entry(who.to_owned()).or_default().heard.get_or_insert(at),
@@ -338,7 +409,11 @@ impl Fold<'_> {
             TraceEvent::Api(_) | TraceEvent::ApiGone if who.starts_with("mirror:") => {}
             TraceEvent::Api(shown) => self.shown(at, who, shown),
             TraceEvent::ApiGone => self.gone(at, who),
-            TraceEvent::Sandbox => {
+            TraceEvent::Sandbox(host) => {
+                let bound = self.pods.get(who).and_then(|pod| pod.node.clone());
+                if let Some(node) = bound.filter(|node| node != host) {
+                    self.breaks(Law::OnItsNode, at, who, format!("{host} runs it, and it is bound to {node}"));
+                }
                 let is_static = self.plan(who).is_some_and(|plan| plan.is_static);
                 let other =
                     self.pods.iter().find(|(it, pod)| pod.sandbox && plan_name(it) == plan_name(who) && *it != who);
@@ -377,7 +452,8 @@ impl Fold<'_> {
                 // A driver that broke asks again, as another agent would.
                 let life = self.life;
                 let same = self.run(who, run).signal.is_some_and(|(_, asked)| asked == life);
-                if same && self.scenario.stumble.is_none() {
+                // So does one that heard no answer.
+                if same && self.scenario.stumble.is_none() && !self.hampered.contains(who) {
                     self.breaks(Law::SignalOnce, at, who, format!("{run} was asked twice by one agent"));
                 }
             }
@@ -406,8 +482,11 @@ impl Fold<'_> {
             self.shutdown.get_or_insert(at);
         } else if words.starts_with("edit") || words.starts_with("remove") {
             self.edits.entry(who.to_owned()).or_default().push(at);
-        } else if words.starts_with("delete") && words.ends_with("grace=0") {
-            self.forced.insert(who.to_owned());
+        } else if words.starts_with("delete") {
+            self.asked.insert(who.to_owned());
+            if words.ends_with("grace=0") {
+                self.forced.insert(who.to_owned());
+            }
         }
     }
 
@@ -418,8 +497,14 @@ impl Fold<'_> {
         }
         for (run, code) in &shown.ended {
             let facts = self.pods.get(who).and_then(|pod| pod.runs.get(run));
+            let is_so = |facts: &RunFacts| {
+                facts.exit.is_some_and(|(_, seen)| i32::from(seen) == *code || seen == WITH_THE_POWER)
+            };
+            // While another is waited for, the newest run is the one that the API calls the last.
+            let next = Run { attempt: run.attempt + 1, ..run.clone() };
+            let newest = self.pods.get(who).and_then(|pod| pod.runs.get(&next));
             let told = match facts {
-                Some(facts) if facts.started.is_some() => facts.exit.is_some_and(|(_, seen)| i32::from(seen) == *code),
+                Some(facts) if facts.started.is_some() => is_so(facts) || newest.is_some_and(is_so),
                 // A run that never was is told as one that could not be.
                 Some(_) | None => true,
             };
@@ -455,6 +540,12 @@ impl Fold<'_> {
         let pod = self.pods.entry(who.to_owned()).or_default();
         (pod.object, pod.seen_in_life) = (Some(shown.revision), true);
         pod.shown.extend(shown.ended.iter().cloned());
+        pod.node = shown.node.clone().or(pod.node.take());
+        let unasked = pod.deletion_seen.is_none() && shown.deletion.is_some();
+        if unasked && !self.asked.contains(plan_name(who)) && !self.is_evicted(who) {
+            self.breaks(Law::NobodyIsDeletedUnasked, at, who, "no user deleted it");
+        }
+        let pod = self.pods.entry(who.to_owned()).or_default();
         if let Some((deadline, _)) = shown.deletion {
             pod.deletion_seen.get_or_insert(at);
             if pod.deadline.is_none_or(|before| deadline < before) {
@@ -475,7 +566,12 @@ impl Fold<'_> {
         let newest = |run: &Run| !pod.runs.keys().any(|it| it.container == run.container && it.attempt > run.attempt);
         let untold = pod.runs.iter().filter_map(|(run, facts)| {
             let (_, code) = facts.exit?;
-            (newest(run) && !pod.shown.contains(&(run.clone(), i32::from(code)))).then(|| run.to_string())
+            let told = match code {
+                // Nobody knows how it ended, but that it did.
+                WITH_THE_POWER => pod.shown.iter().any(|(shown, _)| shown == run),
+                code => pod.shown.contains(&(run.clone(), i32::from(code))),
+            };
+            (newest(run) && !told).then(|| run.to_string())
         });
         let untold: Vec<String> = untold.collect();
         let last_exit = pod.last_exit;
@@ -503,12 +599,20 @@ impl Fold<'_> {
     fn started(&mut self, at: u64, who: &str, run: &Run) {
         let plan = self.plan(who).map(|plan| plan.restart);
         let role = self.container(who, run).map(|it| it.role);
+        // What nobody waits for is written so much later.
+        let unwritten = 50 + 6 * self.scenario.profile.hop();
         let pod = self.pods.entry(who.to_owned()).or_default();
         let of = |it: &Run, facts: &RunFacts| it.container == run.container && it != run && facts.started.is_some();
         let others = || pod.runs.iter().filter(|(it, facts)| of(it, facts));
         let alive = others().find(|(_, facts)| facts.is_alive()).map(|(other, _)| other.to_string());
         let failed = others().any(|(_, facts)| facts.exit.is_some_and(|(_, code)| code != 0));
         let before = others().count();
+        let with_power = |facts: &RunFacts| facts.exit.filter(|(_, code)| *code == WITH_THE_POWER).map(|(at, _)| at);
+        let lost = self.power_lost;
+        let lost_young = others().all(|(_, facts)| {
+            let age = with_power(facts).zip(facts.started).map(|(end, started)| end - started);
+            age.is_some_and(|age| age <= unwritten)
+        });
         pod.runs.entry(run.clone()).or_default().started = Some(at);
         if let Some(other) = alive {
             self.breaks(Law::RunsDoNotOverlap, at, who, format!("{other} still runs when {run} starts"));
@@ -516,6 +620,9 @@ impl Fold<'_> {
         let as_asked = before == 0
             || match (role, plan) {
                 (Some(Role::Sidecar), _) | (_, Some(Restart::Always)) => true,
+                // A new sandbox is prepared like the first; and of a start just before the power went nobody may know.
+                (Some(Role::Init), _) if lost => true,
+                (_, _) if lost_young => true,
                 (_, Some(Restart::OnFailure)) => failed,
                 (_, Some(Restart::Never) | None) => false,
             };
@@ -544,6 +651,8 @@ impl Fold<'_> {
         let asked = self.asked_at(who, run);
         match plan.and_then(|plan| plan.pre_stop) {
             Some(HookPlan::Takes(_) | HookPlan::Fails(_) | HookPlan::Never) if early && !post_failed => match hook {
+                // One that the runtime does not begin has failed.
+                None if self.hampered.contains(who) => {}
                 None => self.breaks(Law::HookBeforeSignal, at, who, format!("the hook of {run} was not run")),
                 Some((_, None)) => self.breaks(Law::HookBeforeSignal, at, who, format!("the hook of {run} still runs")),
                 Some((_, Some(_))) => {}
@@ -590,7 +699,10 @@ impl Fold<'_> {
         {
             self.breaks(Law::KillAtTheDeadline, at, who, format!("{run} had time until {earliest}"));
         }
+        // A runtime that does not send it holds up nobody's end.
+        let hampered = self.hampered.contains(who);
         match self.run(who, run).signal {
+            _ if hampered => {}
             None => self.breaks(Law::NoticeBeforeKill, at, who, format!("{run} had no stop signal")),
             Some((signal, _)) if at < signal + 2_000 => {
                 self.breaks(Law::NoticeBeforeKill, at, who, format!("{run} had its stop signal at {signal}"));
@@ -604,8 +716,8 @@ impl Fold<'_> {
         if let Some(deadline) = deadline {
             // Whoever is hurried has a second left.
             let hurried = self.pods.get(who).map_or(0, |pod| pod.hurried) + 1_000;
-            let due =
-                u64::try_from(deadline + 1_000).unwrap_or(0).max(signal + 2_000).max(self.life_begun).max(hurried);
+            let heard = self.life_begun + 1_000;
+            let due = u64::try_from(deadline + 1_000).unwrap_or(0).max(signal + 2_000).max(heard).max(hurried);
             if at > due + 500 + slack(self.scenario, 60) {
                 self.breaks(Law::NobodyOutlivesItsDeadline, at, who, format!("{run} was due at {due}"));
             }
@@ -633,7 +745,9 @@ impl Fold<'_> {
                 self.pods.iter().filter(|(who, _)| plan_name(who) == plan.name).collect();
             let mut wrong = Vec::new();
             let left = of.iter().find(|(_, pod)| pod.sandbox || (pod.object.is_some() && !plan.is_static));
-            match (fate(self.scenario, &plan.name), left) {
+            let evicted = of.iter().any(|(who, _)| self.is_evicted(who));
+            let fate = if evicted { Fate::Leaves } else { fate(self.scenario, &plan.name) };
+            match (fate, left) {
                 (Fate::Leaves, Some((who, _))) => wrong.push(((*who).clone(), "it is still there".to_owned())),
                 (Fate::Leaves, None) => {}
                 (Fate::Stays, _) if self.shutdown.is_some() => {}
@@ -643,7 +757,7 @@ impl Fold<'_> {
                         stays && it.refusals == 0 && it.role == Role::Main
                     };
                     let inits = plan.containers.iter().any(|it| it.role == Role::Init);
-                    let over = of.iter().any(|(who, _)| self.mains_over(who).is_some());
+                    let over = of.iter().any(|(who, _)| self.mains_over(who).is_some() || self.hampered.contains(*who));
                     for container in plan.containers.iter().filter(steady).filter(|_| !over && !inits) {
                         let runs = of.iter().flat_map(|(_, pod)| &pod.runs);
                         let mut alive = runs.filter(|(run, facts)| run.container == container.name && facts.is_alive());

@@ -12,6 +12,8 @@
 
 pub mod clock;
 pub mod dice;
+pub mod disk;
+pub mod faults;
 pub mod flaws;
 pub mod laws;
 pub mod machine;

@@ -14,8 +14,9 @@ use runtime_api::{
 };
 use tokio::sync::{Notify, mpsc};
 
-use crate::clock::{BOOT_MS, now_ms, wall_of_ms};
+use crate::clock::{boot_ms_of, now_ms, wall_of_ms};
 use crate::dice::dice;
+use crate::faults::{Fault, Span};
 use crate::scenario::{ContainerPlan, HookPlan, Scenario, Script};
 use crate::trace::{Run, TraceEvent, TraceLine};
 
@@ -33,9 +34,13 @@ pub struct Machine {
 pub struct Life {
     /// The machine.
     pub machine: Arc<Machine>,
-    /// Which life it is.
+    /// Which life of the platform it is.
     pub number: u64,
+    /// Whose agent it is, and which of its lives; nobody's if it is the platform around them.
+    host: Option<(usize, u64)>,
+    /// Rung when the platform dies, and when this agent alone does.
     crash: Arc<Notify>,
+    host_crash: Arc<Notify>,
     /// Told when something is due sooner than it was.
     agenda: Arc<Notify>,
 }
@@ -48,20 +53,31 @@ struct Inner {
     /// What happens by itself, by time and by turn.
     agenda: BTreeMap<(u64, u64), Due>,
     turns: u64,
-    events: Option<mpsc::UnboundedSender<RuntimeEvent>>,
+    hosts: Vec<Host>,
     counts: BTreeMap<(String, String), u64>,
     seams: Vec<String>,
     crashed_at: Option<String>,
-    images: BTreeSet<String>,
     refusals: BTreeMap<(String, String), u32>,
     /// What pods are called in the trace, by UID.
     labels: BTreeMap<String, String>,
     acts_done: usize,
+    /// When the runtimes are away.
+    away: Vec<Span>,
     /// The pods whose objects are stored, each with whether it was deleted.
     objects: BTreeMap<String, bool>,
 }
 
+/// A machine with an agent of its own.
+#[derive(Default)]
+struct Host {
+    life: u64,
+    is_dead: bool,
+    events: Option<mpsc::UnboundedSender<RuntimeEvent>>,
+    images: BTreeSet<String>,
+}
+
 struct Pod {
+    host: usize,
     spec: SandboxSpec,
     plan: String,
     containers: BTreeMap<ContainerId, Container>,
@@ -79,8 +95,23 @@ struct Container {
 }
 
 enum Due {
-    Exit { uid: String, id: ContainerId, code: u8, signal: Option<u8> },
-    HookEnd { uid: String, id: ContainerId, hook: String, outcome: HookRecord },
+    Exit {
+        uid: String,
+        id: ContainerId,
+        code: u8,
+        signal: Option<u8>,
+    },
+    HookEnd {
+        uid: String,
+        id: ContainerId,
+        hook: String,
+        outcome: HookRecord,
+    },
+    /// What was not told while the runtime was away.
+    Told {
+        host: usize,
+        event: RuntimeEvent,
+    },
 }
 
 /// What became of a signal.
@@ -96,34 +127,63 @@ pub enum Sent {
 impl Machine {
     /// A machine with nothing on it.
     pub fn new(scenario: Scenario, disk: PathBuf) -> Arc<Self> {
-        Arc::new(Self { inner: Mutex::default(), scenario, disk })
+        let away =
+            scenario.faults.iter().filter_map(|fault| if let Fault::Away(span) = fault { Some(*span) } else { None });
+        let inner = Inner { away: away.collect(), ..Inner::default() };
+        Arc::new(Self { inner: Mutex::new(inner), scenario, disk })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next agent starts.
-    pub fn begin_life(self: &Arc<Self>) -> (Life, mpsc::UnboundedReceiver<RuntimeEvent>) {
+    /// The platform starts. Its agents have yet to begin lives of their own.
+    pub fn begin_life(self: &Arc<Self>) -> Life {
         let mut inner = self.lock();
         inner.life += 1;
         let number = inner.life;
         // What happened while nobody looked has happened.
         inner.advance(now_ms());
-        let (told, events) = mpsc::unbounded_channel();
-        inner.events = Some(told);
+        inner.hosts.resize_with(self.scenario.nodes.len().max(1), Host::default);
+        inner.hosts.iter_mut().for_each(|host| host.is_dead = false);
         inner.note("-", TraceEvent::Life(number));
-        let life = Life { machine: Arc::clone(self), number, crash: Arc::default(), agenda: Arc::default() };
-        (life, events)
+        Life {
+            machine: Arc::clone(self),
+            number,
+            host: None,
+            crash: Arc::default(),
+            host_crash: Arc::default(),
+            agenda: Arc::default(),
+        }
     }
 
-    /// The agent is gone.
-    pub fn end_life(&self) {
+    /// The platform is gone, and every agent with it. Answers the seam that it died at.
+    pub fn end_life(&self) -> Option<String> {
         let mut inner = self.lock();
-        inner.events = None;
-        if let Some(seam) = inner.crashed_at.take() {
-            inner.note("-", TraceEvent::Crash(seam));
+        inner.hosts.iter_mut().for_each(|host| (host.events, host.life) = (None, host.life + 1));
+        let seam = inner.crashed_at.take();
+        if let Some(seam) = &seam {
+            inner.note("-", TraceEvent::Crash(seam.clone()));
         }
+        seam
+    }
+
+    /// Power is lost: nothing runs any more.
+    pub fn lose_power(&self) {
+        let mut inner = self.lock();
+        let now = now_ms();
+        inner.advance(now);
+        inner.note("-", TraceEvent::PowerLost);
+        let pods: Vec<String> = inner.sandboxes.keys().cloned().collect();
+        for uid in pods {
+            let label = inner.labels.get(&uid).cloned().unwrap_or_default();
+            let runs = inner.sandboxes[&uid].containers.iter();
+            let alive: Vec<Run> = runs.filter(|(_, it)| it.exit.is_none()).map(|(id, _)| run(id)).collect();
+            alive.into_iter().for_each(|run| inner.note(&label, TraceEvent::Lost(run)));
+            inner.sandboxes.remove(&uid);
+            inner.note(&label, TraceEvent::SandboxGone { alive: 0 });
+        }
+        inner.agenda.clear();
     }
 
     /// Adds to the trace.
@@ -161,6 +221,11 @@ impl Machine {
         self.lock().objects.keys().any(|label| plan_name(label) == plan)
     }
 
+    /// Whether the object of a pod of this plan was deleted and is still stored.
+    pub fn is_leaving(&self, plan: &str) -> bool {
+        self.lock().objects.iter().any(|(label, deleted)| *deleted && plan_name(label) == plan)
+    }
+
     /// The objects that were deleted and are not among these any more: their end was not seen because the agent died with it.
     pub fn gone_unseen(&self, there: &BTreeSet<String>) -> Vec<String> {
         let inner = self.lock();
@@ -186,11 +251,57 @@ pub fn plan_name(pod: &str) -> &str {
 }
 
 impl Life {
-    /// Passes a seam: waits as long as the story says, and dies there if it says so.
-    pub async fn seam(&self, place: &str, who: &str) {
+    /// The agent of this host begins another life.
+    pub fn of_host(&self, host: usize) -> (Self, mpsc::UnboundedReceiver<RuntimeEvent>) {
+        let (told, events) = mpsc::unbounded_channel();
+        let mut inner = self.machine.lock();
+        inner.advance(now_ms());
+        let name = self.machine.scenario.host(host).to_owned();
+        let is_again = inner.hosts[host].is_dead;
+        let here = &mut inner.hosts[host];
+        here.life += 1;
+        (here.events, here.is_dead) = (Some(told), false);
+        let host_life = here.life;
+        if is_again {
+            inner.note("-", TraceEvent::NodeLife(name));
+        }
+        (Self { host: Some((host, host_life)), host_crash: Arc::default(), ..self.clone() }, events)
+    }
+
+    /// The agent of this life dies, alone.
+    pub fn end_host(&self, why: &str) {
+        let mut inner = self.machine.lock();
+        let host = &mut inner.hosts[self.at()];
+        (host.events, host.is_dead, host.life) = (None, true, host.life + 1);
+        inner.note("-", TraceEvent::NodeCrash(format!("{}: {why}", self.host_name())));
+    }
+
+    /// Which of the hosts it is on.
+    fn at(&self) -> usize {
+        self.host.map_or(0, |(host, _)| host)
+    }
+
+    /// What its host is called.
+    pub fn host_name(&self) -> &str {
+        self.machine.scenario.host(self.at())
+    }
+
+    /// Who passes a seam that is no pod's.
+    pub fn nobody(&self) -> &str {
+        if self.at() == 0 { "-" } else { self.host_name() }
+    }
+
+    fn is_over(&self, inner: &Inner) -> bool {
+        let host_is_over = self.host.is_some_and(|(host, life)| inner.hosts[host].life != life);
+        inner.life != self.number || inner.crashed_at.is_some() || host_is_over
+    }
+
+    /// Passes a seam: waits as long as the story says, and dies there if it says so. Answers which seam it was.
+    pub async fn seam(&self, place: &str, who: &str) -> String {
+        let mut passed = String::new();
         let delay = {
             let mut inner = self.machine.lock();
-            if inner.life != self.number || inner.crashed_at.is_some() {
+            if self.is_over(&inner) {
                 None
             } else {
                 let count = inner.counts.entry((place.to_owned(), who.to_owned())).or_default();
@@ -199,13 +310,23 @@ impl Life {
                 let seam = format!("{place}/{who}/{count}");
                 inner.seams.push(seam.clone());
                 let scenario = &self.machine.scenario;
-                if scenario.crashes.iter().any(|crash| crash.seam == seam) {
-                    inner.crashed_at = Some(seam);
-                    self.crash.notify_one();
-                    None
-                } else {
-                    let most = scenario.profile.latency_max(place, who);
-                    Some(if most == 0 { 0 } else { dice(scenario.seed, place, who, count).below(most + 1) })
+                match scenario.crashes.iter().find(|crash| crash.seam == seam) {
+                    Some(crash) if crash.node => {
+                        // Nothing of this life is heard of from here on.
+                        inner.hosts[self.at()].life += 1;
+                        self.host_crash.notify_one();
+                        None
+                    }
+                    Some(_) => {
+                        inner.crashed_at = Some(seam);
+                        self.crash.notify_one();
+                        None
+                    }
+                    None => {
+                        passed = seam;
+                        let most = scenario.profile.latency_max(place, who);
+                        Some(if most == 0 { 0 } else { dice(scenario.seed, place, who, count).below(most + 1) })
+                    }
                 }
             }
         };
@@ -214,6 +335,16 @@ impl Life {
             Some(0) => {}
             Some(delay) => tokio::time::sleep(Duration::from_millis(delay)).await,
         }
+        passed
+    }
+
+    /// What is to go wrong with the verb of this seam.
+    pub fn fault(&self, seam: &str, who: &str) -> Option<Fault> {
+        let faults = &self.machine.scenario.faults;
+        let away = |fault: &&Fault| matches!(fault, Fault::Away(span) if span.covers(now_ms()));
+        let fault = faults.iter().find(|fault| fault.seam() == Some(seam)).or_else(|| faults.iter().find(away))?;
+        self.machine.note(who, TraceEvent::Fault(fault.to_string()));
+        Some(fault.clone())
     }
 
     /// Dice for something that happens here, and how often it has.
@@ -224,9 +355,14 @@ impl Life {
         dice(self.machine.scenario.seed, place, who, *count)
     }
 
-    /// Resolves when this life ends by a crash.
+    /// Resolves when the platform ends by a crash.
     pub async fn crashed(&self) {
         self.crash.notified().await;
+    }
+
+    /// Resolves when this agent, and no other, ends by a crash.
+    pub async fn host_crashed(&self) {
+        self.host_crash.notified().await;
     }
 
     /// Lets happen what happens by itself, for as long as the life lasts.
@@ -250,7 +386,7 @@ impl Life {
 
     fn with<T>(&self, change: impl FnOnce(&mut Inner, &Scenario) -> T) -> Option<T> {
         let mut inner = self.machine.lock();
-        if inner.life != self.number || inner.crashed_at.is_some() {
+        if self.is_over(&inner) {
             return None;
         }
         let answer = change(&mut inner, &self.machine.scenario);
@@ -279,8 +415,9 @@ impl Life {
             if !inner.sandboxes.contains_key(&spec.uid.0) {
                 let plan = plan_name(&spec.name).to_owned();
                 let (containers, hooks) = (BTreeMap::new(), BTreeMap::new());
-                inner.sandboxes.insert(spec.uid.0.clone(), Pod { spec: spec.clone(), plan, containers, hooks });
-                inner.note(&label, TraceEvent::Sandbox);
+                let pod = Pod { host: self.at(), spec: spec.clone(), plan, containers, hooks };
+                inner.sandboxes.insert(spec.uid.0.clone(), pod);
+                inner.note(&label, TraceEvent::Sandbox(self.host_name().to_owned()));
             }
         });
         Self::alive(made).await;
@@ -341,7 +478,7 @@ impl Life {
             let plan = scenario.plan(&pod.plan).and_then(|plan| plan.containers.iter().find(|it| it.name == id.name));
             let Some(container) = pod.containers.get_mut(id).filter(|it| it.exit.is_none()) else { return Sent::Gone };
             if let Some(before) = container.signals.get(&number) {
-                let before = BOOT_MS + *before;
+                let before = boot_ms_of(*before);
                 inner.note(&label, TraceEvent::SignalAgain(run(id), number));
                 return Sent::Before(before);
             }
@@ -433,7 +570,8 @@ impl Life {
 
     /// Everything that is here.
     pub async fn reports(&self) -> Vec<PodReport> {
-        let answer = self.with(|inner, _| inner.sandboxes.values().map(Pod::report).collect());
+        let ours = |pod: &&Pod| pod.host == self.at();
+        let answer = self.with(|inner, _| inner.sandboxes.values().filter(ours).map(Pod::report).collect());
         Self::alive(answer).await
     }
 
@@ -448,12 +586,12 @@ impl Life {
 
     /// Whether an image is here.
     pub async fn has_image(&self, name: &str) -> bool {
-        Self::alive(self.with(|inner, _| inner.images.contains(name))).await
+        Self::alive(self.with(|inner, _| inner.hosts[self.at()].images.contains(name))).await
     }
 
     /// It is from now on.
     pub async fn keep_image(&self, name: &str) {
-        Self::alive(self.with(|inner, _| inner.images.insert(name.to_owned()))).await;
+        Self::alive(self.with(|inner, _| inner.hosts[self.at()].images.insert(name.to_owned()))).await;
     }
 }
 
@@ -525,6 +663,7 @@ impl Inner {
             match due {
                 Due::Exit { uid, id, code, signal } => self.exit(&uid, &id, code, signal, at),
                 Due::HookEnd { uid, id, hook, outcome } => self.end_hook_at(&uid, &id, &hook, outcome, at),
+                Due::Told { host, event } => self.send(host, event),
             }
         }
     }
@@ -534,6 +673,7 @@ impl Inner {
         let Some(pod) = self.sandboxes.get_mut(uid) else { return };
         let Some(container) = pod.containers.get_mut(id).filter(|container| container.exit.is_none()) else { return };
         container.exit = Some(exit);
+        let host = pod.host;
         let open = pod.hooks.iter().filter(|((of, _), outcome)| of == id && outcome.is_none());
         let open: Vec<String> = open.map(|((_, hook), _)| hook.clone()).collect();
         let label = self.labels.get(uid).cloned().unwrap_or_default();
@@ -541,7 +681,7 @@ impl Inner {
         for hook in open {
             self.end_hook_at(uid, id, &hook, HookRecord::Cancelled, at);
         }
-        self.tell(RuntimeEvent::Exited { pod: PodUid(uid.to_owned()), id: id.clone(), exit });
+        self.tell(host, RuntimeEvent::Exited { pod: PodUid(uid.to_owned()), id: id.clone(), exit }, at);
     }
 
     fn end_hook(&mut self, uid: &str, id: &ContainerId, hook: &str, outcome: HookRecord) {
@@ -552,6 +692,7 @@ impl Inner {
         let Some(pod) = self.sandboxes.get_mut(uid) else { return };
         let Some(open) = pod.hooks.get_mut(&(id.clone(), hook.to_owned())).filter(|it| it.is_none()) else { return };
         *open = Some(outcome.clone());
+        let host = pod.host;
         let label = self.labels.get(uid).cloned().unwrap_or_default();
         let what = match &outcome {
             HookRecord::Cancelled => TraceEvent::HookCancelled(run(id), hook.to_owned()),
@@ -559,12 +700,20 @@ impl Inner {
             HookRecord::Failed { .. } => TraceEvent::HookEnd(run(id), hook.to_owned(), false),
         };
         self.note_at(at, &label, what);
-        let hook = hook.to_owned();
-        self.tell(RuntimeEvent::HookEnded { pod: PodUid(uid.to_owned()), id: id.clone(), hook, outcome });
+        let (pod, id, hook) = (PodUid(uid.to_owned()), id.clone(), hook.to_owned());
+        self.tell(host, RuntimeEvent::HookEnded { pod, id, hook, outcome }, at);
     }
 
-    fn tell(&self, event: RuntimeEvent) {
-        if let Some(events) = &self.events {
+    /// A runtime that is away tells it later.
+    fn tell(&mut self, host: usize, event: RuntimeEvent, at: u64) {
+        match self.away.iter().find(|span| span.covers(at)).map(|span| span.end()) {
+            Some(later) => self.due(later, Due::Told { host, event }),
+            None => self.send(host, event),
+        }
+    }
+
+    fn send(&self, host: usize, event: RuntimeEvent) {
+        if let Some(events) = self.hosts.get(host).and_then(|host| host.events.as_ref()) {
             // An agent that does not listen asks later.
             let _ = events.send(event);
         }

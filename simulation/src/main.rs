@@ -8,7 +8,7 @@ use simulation::sweep::{broken, crash_points, report};
 use simulation::trace::render;
 use simulation::world::play;
 
-const USAGE: &str = "simulate [--seeds N] [--from N] | --seed N | --scenario TEXT | --sweep TEXT";
+const USAGE: &str = "simulate [--seeds N] [--from N] | --seed N | --scenario TEXT | --sweep TEXT | --power TEXT";
 
 /// How long nobody looks after a crash of a sweep.
 const DOWN_MS: u64 = 300;
@@ -37,7 +37,8 @@ fn run(arguments: Vec<String>) -> Result<ExitCode, Box<dyn std::error::Error>> {
             "--from" => from = value.parse::<u64>()?,
             "--seed" => one = Some(Scenario::of_seed(value.parse()?)),
             "--scenario" => one = Some(value.parse::<Scenario>()?),
-            "--sweep" => swept = Some(value.parse::<Scenario>()?),
+            "--sweep" => swept = Some((value.parse::<Scenario>()?, false)),
+            "--power" => swept = Some((value.parse::<Scenario>()?, true)),
             _ => return Err(format!("{argument} is not known").into()),
         }
     }
@@ -49,11 +50,14 @@ fn run(arguments: Vec<String>) -> Result<ExitCode, Box<dyn std::error::Error>> {
     }
     let program = std::env::current_exe()?;
     let scenarios: Vec<Scenario> = match swept {
-        Some(scenario) => crash_points(&program, &scenario, DOWN_MS),
+        Some((scenario, power)) => crash_points(&program, &scenario, DOWN_MS, power),
         None => (from..from + seeds).map(Scenario::of_seed).collect(),
     };
     let broken = broken(&program, &scenarios);
     println!("{} of {} stories broke a law", broken.len(), scenarios.len());
+    for told in &broken {
+        told.broken.first().iter().for_each(|first| println!("seed {}: {first}", told.scenario.seed));
+    }
     for told in broken.iter().take(3) {
         println!("\nseed {}: {}", told.scenario.seed, report(&program, told, None));
     }

@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::flaws::{self, Flaw};
+use crate::flaws::Planted;
 use crate::laws::{Broken, Law};
 use crate::scenario::Scenario;
 use crate::trace::render;
@@ -52,8 +52,8 @@ impl Player {
     }
 
     /// Plays a story, with this bug in the agent.
-    pub fn play(&mut self, scenario: &Scenario, flaw: Option<Flaw>) -> io::Result<StoryResult> {
-        let flaw = flaw.map_or("-".to_owned(), |flaw| format!("{flaw:?}"));
+    pub fn play(&mut self, scenario: &Scenario, flaw: Option<Planted>) -> io::Result<StoryResult> {
+        let flaw = flaw.map_or("-".to_owned(), Planted::name);
         writeln!(self.orders, "{flaw} {scenario}")?;
         self.orders.flush()?;
         let mut line = String::new();
@@ -118,7 +118,7 @@ pub fn serve() -> io::Result<()> {
 fn answer(line: &str) -> io::Result<()> {
     let (flaw, text) = line.trim_end().split_once(' ').unwrap_or(("-", line));
     let scenario: Scenario = text.parse().map_err(io::Error::other)?;
-    let flaw = flaws::ALL.iter().map(|(flaw, _)| *flaw).find(|known| format!("{known:?}") == flaw);
+    let flaw = Planted::named(flaw);
     be_quiet_of_planted_panics();
     let outcome = play(&scenario, flaw);
     let broken: Vec<Value> = outcome

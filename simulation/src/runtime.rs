@@ -13,6 +13,7 @@ use runtime_api::{
 };
 use tokio::sync::{mpsc, oneshot};
 
+use crate::faults::Fault;
 use crate::machine::{Life, Sent};
 
 /// The runtime of one life; what it runs outlives it.
@@ -27,11 +28,21 @@ impl FakeRuntime {
         Self { life, events: Mutex::new(Some(events)) }
     }
 
-    /// A verb about a pod: a seam before it, and one before its answer is heard.
-    async fn verb<T>(&self, place: &str, who: &str, work: impl Future<Output = T> + Send) -> T {
-        self.life.seam(place, who).await;
+    /// A verb about a pod: a seam before it, and one before its answer is heard. It may go wrong at the first, where nothing is done,
+    /// or at the second, where all is done and nobody hears of it.
+    async fn verb<T>(&self, place: &str, who: &str, work: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let seam = self.life.seam(place, who).await;
+        let fault = self.life.fault(&seam, who);
+        if let Some(Fault::Refused(_) | Fault::Away(_)) = fault {
+            return Err(not_here("the runtime is away"));
+        }
         let answer = work.await;
         self.life.seam(&format!("{place}.answered"), who).await;
+        match fault {
+            Some(Fault::Lost(_)) => return Err(not_here("the answer is lost")),
+            Some(Fault::Late(_, ms)) => tokio::time::sleep(Duration::from_millis(ms)).await,
+            Some(Fault::Refused(_) | Fault::Away(_) | Fault::Full(..)) | None => {}
+        }
         answer
     }
 }
@@ -66,13 +77,19 @@ impl Sandboxes for FakeRuntime {
     }
 
     async fn inventory(&self) -> Result<Vec<PodReport>> {
-        Ok(self.verb("runtime.inventory", "-", self.life.reports()).await)
+        self.life.seam("runtime.inventory", self.life.nobody()).await;
+        let reports = self.life.reports().await;
+        self.life.seam("runtime.inventory.answered", self.life.nobody()).await;
+        Ok(reports)
     }
 
     async fn create_sandbox(&self, spec: &SandboxSpec) -> Result<Sandbox> {
         let who = self.life.machine.label(&spec.uid.0, &spec.name);
-        self.verb("runtime.create_sandbox", &who, self.life.make_sandbox(spec)).await;
-        Ok(Sandbox { ips: vec![[10, 86, 0, 2].into()] })
+        let work = async {
+            self.life.make_sandbox(spec).await;
+            Ok(Sandbox { ips: vec![[10, 86, 0, 2].into()] })
+        };
+        self.verb("runtime.create_sandbox", &who, work).await
     }
 
     async fn set_pod_resources(&self, _: &PodUid, _: &Resources) -> Result<()> {
@@ -81,8 +98,11 @@ impl Sandboxes for FakeRuntime {
 
     async fn remove_sandbox(&self, pod: &PodUid) -> Result<()> {
         let who = self.life.name(pod);
-        self.verb("runtime.remove_sandbox", &who, self.life.remove_sandbox(pod)).await;
-        Ok(())
+        let work = async {
+            self.life.remove_sandbox(pod).await;
+            Ok(())
+        };
+        self.verb("runtime.remove_sandbox", &who, work).await
     }
 
     async fn forget_logs(&self, _: &PodUid) -> Result<()> {
@@ -120,19 +140,25 @@ impl Containers for FakeRuntime {
 
     async fn stop(&self, pod: &PodUid, id: &ContainerId, signal: u8) -> Result<Delivery> {
         let who = self.life.name(pod);
-        Ok(match self.verb("runtime.stop", &who, self.life.signal(pod, id, signal)).await {
-            Sent::Now => Delivery::Delivered,
-            Sent::Before(boot_ms) => Delivery::DeliveredBefore { boot_ms },
-            Sent::Gone => Delivery::AlreadyGone,
-        })
+        let work = async {
+            Ok(match self.life.signal(pod, id, signal).await {
+                Sent::Now => Delivery::Delivered,
+                Sent::Before(boot_ms) => Delivery::DeliveredBefore { boot_ms },
+                Sent::Gone => Delivery::AlreadyGone,
+            })
+        };
+        self.verb("runtime.stop", &who, work).await
     }
 
     async fn kill(&self, pod: &PodUid, id: &ContainerId) -> Result<()> {
         let who = self.life.name(pod);
-        match self.verb("runtime.kill", &who, self.life.kill(pod, id)).await {
-            true => Ok(()),
-            false => Err(RuntimeError::NoContainer { container: id.global(pod) }),
-        }
+        let work = async {
+            match self.life.kill(pod, id).await {
+                true => Ok(()),
+                false => Err(RuntimeError::NoContainer { container: id.global(pod) }),
+            }
+        };
+        self.verb("runtime.kill", &who, work).await
     }
 
     fn log_path(&self, _: &PodUid, _: &ContainerId) -> PathBuf {
@@ -150,7 +176,7 @@ impl Images for FakeRuntime {
     }
 
     async fn find_image(&self, name: &str) -> Result<(Image, Origin)> {
-        self.life.seam("runtime.find_image", "-").await;
+        self.life.seam("runtime.find_image", self.life.nobody()).await;
         if pull_ms(name).is_some() && !self.life.has_image(name).await {
             return Err(RuntimeError::ImageAbsent { name: name.to_owned() });
         }
@@ -158,7 +184,7 @@ impl Images for FakeRuntime {
     }
 
     async fn pull_image(&self, name: &str, _: &Keyring) -> Result<Pulled> {
-        self.life.seam("runtime.pull_image", "-").await;
+        self.life.seam("runtime.pull_image", self.life.nobody()).await;
         tokio::time::sleep(Duration::from_millis(pull_ms(name).unwrap_or(0))).await;
         self.life.keep_image(name).await;
         Ok(Pulled { image: image(name), reference: name.to_owned(), is_new: true })
@@ -228,16 +254,22 @@ impl Signals for FakeRuntime {
 impl DurableHooks for FakeRuntime {
     async fn run_hook(&self, pod: &PodUid, id: &ContainerId, hook: &str, _: &[String]) -> Result<()> {
         let who = self.life.name(pod);
-        match self.verb("runtime.run_hook", &who, self.life.run_hook(pod, id, hook)).await {
-            true => Ok(()),
-            false => Err(RuntimeError::NoContainer { container: id.global(pod) }),
-        }
+        let work = async {
+            match self.life.run_hook(pod, id, hook).await {
+                true => Ok(()),
+                false => Err(RuntimeError::NoContainer { container: id.global(pod) }),
+            }
+        };
+        self.verb("runtime.run_hook", &who, work).await
     }
 
     async fn cancel_hook(&self, pod: &PodUid, id: &ContainerId, hook: &str) -> Result<()> {
         let who = self.life.name(pod);
-        self.verb("runtime.cancel_hook", &who, self.life.cancel_hook(pod, id, hook)).await;
-        Ok(())
+        let work = async {
+            self.life.cancel_hook(pod, id, hook).await;
+            Ok(())
+        };
+        self.verb("runtime.cancel_hook", &who, work).await
     }
 }
 

@@ -12,6 +12,8 @@ use std::str::FromStr;
 
 use testkit::Dice;
 
+use crate::faults::Fault;
+
 /// A story.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scenario {
@@ -25,9 +27,16 @@ pub struct Scenario {
     pub acts: Vec<Act>,
     /// Where the agent dies.
     pub crashes: Vec<Crash>,
+    /// What else goes wrong.
+    pub faults: Vec<Fault>,
+    /// The nodes, if there is more to it than one: then there are controllers as well.
+    pub nodes: Vec<String>,
     /// Which step of all drivers together breaks; only with the feature `flaws`.
     pub stumble: Option<u64>,
 }
+
+/// A node that is away for longer is given up.
+const SILENT_MS: u64 = 50_000;
 
 /// Ten shapes of pods, for those who try every place at which something may go wrong.
 pub const SHAPES: [&str; 10] = [
@@ -60,9 +69,11 @@ pub enum Profile {
     SlowPod,
     /// Requests and answers of the node get lost, and its watches are cut.
     Lossy,
+    /// Watches say things twice, and not in their order.
+    Echo,
 }
 
-const PROFILES: [(Profile, &str); 7] = [
+const PROFILES: [(Profile, &str); 8] = [
     (Profile::Fast, "fast"),
     (Profile::Even, "even"),
     (Profile::SlowDisk, "slow-disk"),
@@ -70,6 +81,7 @@ const PROFILES: [(Profile, &str); 7] = [
     (Profile::SlowRuntime, "slow-runtime"),
     (Profile::SlowPod, "slow-pod"),
     (Profile::Lossy, "lossy"),
+    (Profile::Echo, "echo"),
 ];
 
 impl Profile {
@@ -82,7 +94,13 @@ impl Profile {
             Self::SlowApi if place.starts_with("api.") => 200,
             Self::SlowRuntime if place.starts_with("runtime.") => 300,
             Self::SlowPod if who == "p0" => 300,
-            Self::Even | Self::SlowDisk | Self::SlowApi | Self::SlowRuntime | Self::SlowPod | Self::Lossy => 3,
+            Self::Even
+            | Self::SlowDisk
+            | Self::SlowApi
+            | Self::SlowRuntime
+            | Self::SlowPod
+            | Self::Lossy
+            | Self::Echo => 3,
         }
     }
 
@@ -90,7 +108,7 @@ impl Profile {
     pub fn hop(self) -> u64 {
         match self {
             Self::Fast => 1,
-            Self::Even | Self::Lossy => 3,
+            Self::Even | Self::Lossy | Self::Echo => 3,
             Self::SlowDisk => 60,
             Self::SlowApi => 200,
             Self::SlowRuntime | Self::SlowPod => 300,
@@ -113,6 +131,10 @@ pub struct PodPlan {
     pub critical: bool,
     /// It has a volume made of a ConfigMap.
     pub map: bool,
+    /// On which node it is to be; `None` leaves that to the scheduler, if there is one.
+    pub on: Option<String>,
+    /// How many seconds it bears a node of which nobody hears.
+    pub tolerates: Option<u64>,
     /// Its containers.
     pub containers: Vec<ContainerPlan>,
 }
@@ -221,6 +243,10 @@ pub struct Crash {
     pub seam: String,
     /// How long until the next agent starts.
     pub down_ms: u64,
+    /// The whole machine loses its power.
+    pub power: bool,
+    /// Only the agent of this node dies; the rest of the platform goes on.
+    pub node: bool,
 }
 
 impl fmt::Display for Scenario {
@@ -229,7 +255,12 @@ impl fmt::Display for Scenario {
         write!(f, "seed {}; profile {profile}", self.seed)?;
         self.pods.iter().try_for_each(|pod| write!(f, "; {pod}"))?;
         self.acts.iter().try_for_each(|act| write!(f, "; {act}"))?;
-        self.crashes.iter().try_for_each(|crash| write!(f, "; crash {} down={}", crash.seam, crash.down_ms))?;
+        self.nodes.iter().try_for_each(|node| write!(f, "; node {node}"))?;
+        for Crash { seam, down_ms, power, node } in &self.crashes {
+            let what = if *power { "power" } else { "crash" };
+            write!(f, "; {what} {seam} down={down_ms}{}", if *node { " node" } else { "" })?;
+        }
+        self.faults.iter().try_for_each(|fault| write!(f, "; {fault}"))?;
         self.stumble.map_or(Ok(()), |step| write!(f, "; stumble {step}"))
     }
 }
@@ -247,6 +278,12 @@ impl fmt::Display for PodPlan {
         }
         if self.map {
             f.write_str(" map")?;
+        }
+        if let Some(node) = &self.on {
+            write!(f, " on={node}")?;
+        }
+        if let Some(seconds) = self.tolerates {
+            write!(f, " tolerates={seconds}")?;
         }
         self.containers.iter().try_for_each(|container| write!(f, " {container}"))
     }
@@ -319,8 +356,7 @@ impl FromStr for Scenario {
     type Err = NotAScenario;
 
     fn from_str(text: &str) -> Result<Self, NotAScenario> {
-        let (pods, acts, crashes) = (Vec::new(), Vec::new(), Vec::new());
-        let mut scenario = Self { seed: 0, profile: Profile::Even, pods, acts, crashes, stumble: None };
+        let mut scenario = Self::default();
         for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
             let bad = || NotAScenario(part.to_owned());
             let words: Vec<&str> = part.split_whitespace().collect();
@@ -331,10 +367,15 @@ impl FromStr for Scenario {
                 }
                 ["stumble", step] => scenario.stumble = Some(step.parse().map_err(|_| bad())?),
                 ["pod" | "static", rest @ ..] => scenario.pods.push(pod(words[0] == "static", rest).ok_or_else(bad)?),
-                ["crash", seam, rest @ ..] => {
-                    let down = rest.first().and_then(|word| word.strip_prefix("down="));
+                ["node", name] => scenario.nodes.push((*name).to_owned()),
+                [what @ ("crash" | "power"), seam, rest @ ..] => {
+                    let down = rest.iter().find_map(|word| word.strip_prefix("down="));
                     let down_ms = down.map_or(Ok(100), str::parse).map_err(|_| bad())?;
-                    scenario.crashes.push(Crash { seam: (*seam).to_owned(), down_ms });
+                    let (power, node) = (*what == "power", rest.contains(&"node"));
+                    scenario.crashes.push(Crash { seam: (*seam).to_owned(), down_ms, power, node });
+                }
+                ["lost" | "refused" | "late" | "away" | "full", ..] => {
+                    scenario.faults.push(Fault::read(&words).ok_or_else(bad)?);
                 }
                 _ => scenario.acts.push(act(&words).ok_or_else(bad)?),
             }
@@ -377,12 +418,16 @@ fn pod(is_static: bool, words: &[&str]) -> Option<PodPlan> {
         restart: Restart::Always,
         critical: false,
         map: false,
+        on: None,
+        tolerates: None,
         containers: Vec::new(),
     };
     for word in rest {
         match word.split_once('=') {
             None if *word == "critical" => plan.critical = true,
             None if *word == "map" => plan.map = true,
+            Some(("on", node)) => plan.on = Some(node.to_owned()),
+            Some(("tolerates", seconds)) => plan.tolerates = Some(seconds.parse().ok()?),
             Some(("grace", seconds)) => plan.grace = seconds.parse().ok()?,
             Some(("restart", "never")) => plan.restart = Restart::Never,
             Some(("restart", "failure")) => plan.restart = Restart::OnFailure,
@@ -446,7 +491,19 @@ impl ContainerPlan {
     }
 }
 
+impl Default for Scenario {
+    fn default() -> Self {
+        let (pods, acts, crashes, faults, nodes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { seed: 0, profile: Profile::Even, pods, acts, crashes, faults, nodes, stumble: None }
+    }
+}
+
 impl Scenario {
+    /// The name of a node.
+    pub fn host(&self, at: usize) -> &str {
+        self.nodes.get(at).map_or("n1", String::as_str)
+    }
+
     /// The story that this seed makes.
     pub fn of_seed(seed: u64) -> Self {
         let mut dice = crate::dice::dice(seed, "scenario", "", 0);
@@ -486,8 +543,41 @@ impl Scenario {
             acts.push(Act { at: 1500 + dice.below(3000), deed: Deed::ShutDown });
         }
         acts.sort_by_key(|act| act.at);
-        let crashes = (0..dice.below(3)).map(|_| a_crash(&mut dice, &pods)).collect();
-        Self { seed, profile, pods, acts, crashes, stumble: None }
+        let mut crashes: Vec<Crash> = (0..dice.below(3)).map(|_| a_crash(&mut dice, &pods)).collect();
+        let mut dice = crate::dice::dice(seed, "faults", "", 0);
+        if dice.once_in(3) {
+            crashes.iter_mut().for_each(|crash| crash.power = true);
+        }
+        let count = if dice.once_in(3) { 1 + dice.below(2) } else { 0 };
+        let faults = (0..count).map(|_| Fault::random(&mut dice, &pods)).collect();
+        let mut story = Self { seed, profile, pods, acts, crashes, faults, ..Self::default() };
+        if !shuts_down && dice.once_in(8) {
+            story.spread(&mut dice);
+        }
+        story
+    }
+
+    /// The same story on several nodes.
+    fn spread(&mut self, dice: &mut Dice) {
+        self.nodes = (1..3 + dice.below(2)).map(|at| format!("n{at}")).collect();
+        // Machines do not share their power, and each has its own disk.
+        self.crashes.iter_mut().for_each(|crash| crash.power = false);
+        for pod in self.pods.iter_mut().filter(|pod| !pod.is_static) {
+            // The others are the scheduler's.
+            pod.on = (!dice.once_in(3)).then(|| dice.pick(&self.nodes));
+        }
+        if dice.once_in(2) {
+            // One of them goes, and the others go on.
+            let node = dice.pick(&self.nodes[1..]);
+            let (place, most) = dice.pick(&[("journal.write", 20), ("journal.written", 20), ("api.watch.frame", 20)]);
+            let seam = format!("{place}/{node}/{}", 1 + dice.below(most));
+            let down_ms = dice.pick(&[100, 1500, 5000, 90_000]);
+            if down_ms > SILENT_MS {
+                let of_node = |pod: &&mut PodPlan| pod.on.as_ref() == Some(&node);
+                self.pods.iter_mut().filter(of_node).for_each(|pod| pod.tolerates = Some(5));
+            }
+            self.crashes = vec![Crash { seam, down_ms, power: false, node: true }];
+        }
     }
 
     /// The plan of a pod.
@@ -552,6 +642,8 @@ fn a_pod(dice: &mut Dice, name: &str, is_static: bool) -> PodPlan {
         restart: dice.pick(&[Restart::Always, Restart::Always, Restart::OnFailure, Restart::Never]),
         critical: dice.once_in(6),
         map: dice.once_in(6),
+        on: None,
+        tolerates: None,
         containers,
     }
 }
@@ -583,5 +675,5 @@ fn a_crash(dice: &mut Dice, pods: &[PodPlan]) -> Crash {
     ];
     let (place, who, most) = dice.pick(&places);
     let seam = format!("{place}/{who}/{}", 1 + dice.below(most));
-    Crash { seam, down_ms: dice.pick(&[0, 50, 400, 1500, 4000]) }
+    Crash { seam, down_ms: dice.pick(&[0, 50, 400, 1500, 4000]), power: false, node: false }
 }

@@ -46,6 +46,10 @@ fn candidates(scenario: &Scenario) -> Vec<Scenario> {
     }
     for at in 0..scenario.crashes.len() {
         add(&|it| drop(it.crashes.remove(at)));
+        add(&|it| it.crashes[at].power = false);
+    }
+    for at in 0..scenario.faults.len() {
+        add(&|it| drop(it.faults.remove(at)));
     }
     for at in 0..scenario.acts.len() {
         if !matches!(scenario.acts[at].deed, Deed::Create(_)) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use crate::flaws::Flaw;
+use crate::flaws::Planted;
 use crate::laws::Law;
 use crate::player::{Player, StoryResult};
 use crate::scenario::{Crash, Scenario};
@@ -15,7 +15,7 @@ use crate::shrink::shrink;
 pub fn play_all<T: Send>(
     program: &Path,
     scenarios: &[Scenario],
-    flaw: Option<Flaw>,
+    flaw: Option<Planted>,
     keep: impl Fn(StoryResult) -> (Option<T>, bool) + Sync,
 ) -> Vec<T> {
     let (next, enough) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -50,22 +50,22 @@ pub fn broken(program: &Path, scenarios: &[Scenario]) -> Vec<StoryResult> {
     play_all(program, scenarios, None, |told| ((!told.broken.is_empty()).then_some(told), false))
 }
 
-/// The same story with the agent dying at each seam that it passes.
-pub fn crash_points(program: &Path, scenario: &Scenario, down_ms: u64) -> Vec<Scenario> {
+/// The same story with the agent dying, or the power lost, at each seam that it passes.
+pub fn crash_points(program: &Path, scenario: &Scenario, down_ms: u64, power: bool) -> Vec<Scenario> {
     let mut player = Player::start(program).expect("the program is there");
     let seams = player.play(scenario, None).expect("a player answers").seams;
     // What comes over a watch comes again; the places before and behind it are there.
     let seams = seams.into_iter().filter(|seam| !seam.starts_with("api.watch.frame"));
     let dies_at = |seam: String| {
         let mut story = scenario.clone();
-        story.crashes.push(Crash { seam, down_ms });
+        story.crashes.push(Crash { seam, down_ms, power, node: false });
         story
     };
     seams.map(dies_at).collect()
 }
 
 /// What a person needs to know of a story that broke a law: the law, the smallest story, its trace, and how to see it again.
-pub fn report(program: &Path, told: &StoryResult, flaw: Option<Flaw>) -> String {
+pub fn report(program: &Path, told: &StoryResult, flaw: Option<Planted>) -> String {
     let Some(first) = told.broken.first() else { return "no law was broken".to_owned() };
     let mut player = Player::start(program).expect("the program is there");
     let mut laws = |scenario: &Scenario| -> Vec<Law> {

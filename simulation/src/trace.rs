@@ -41,6 +41,8 @@ pub struct Shown {
     pub running: Vec<Run>,
     /// Whether it is shown as ready.
     pub ready: bool,
+    /// The node that it is bound to.
+    pub node: Option<String>,
     /// Its revision.
     pub revision: u64,
 }
@@ -52,10 +54,20 @@ pub enum TraceEvent {
     Life(u64),
     /// The agent dies at this seam.
     Crash(String),
+    /// The agent of this node starts again.
+    NodeLife(String),
+    /// The agent of a node dies alone: which, and where.
+    NodeCrash(String),
+    /// Nothing runs any more, and what was not synced may be lost.
+    PowerLost,
+    /// A run ended with the power.
+    Lost(Run),
+    /// Something goes wrong that the story asks for.
+    Fault(String),
     /// A user does something.
     User(String),
-    /// A pod of this UID is called so from here on.
-    Sandbox,
+    /// Its sandbox is made, on this node.
+    Sandbox(String),
     /// Its sandbox is removed; so many of its runs were alive.
     SandboxGone { alive: usize },
     /// The runtime is asked to start a run.
@@ -98,8 +110,13 @@ impl fmt::Display for TraceLine {
         match &self.what {
             TraceEvent::Life(number) => write!(f, "agent {number} starts"),
             TraceEvent::Crash(seam) => write!(f, "agent dies at {seam}"),
+            TraceEvent::NodeLife(name) => write!(f, "agent of {name} starts again"),
+            TraceEvent::NodeCrash(seam) => write!(f, "agent of {seam}"),
+            TraceEvent::PowerLost => f.write_str("power is lost"),
+            TraceEvent::Lost(run) => write!(f, "{run} ends with the power"),
+            TraceEvent::Fault(words) => write!(f, "goes wrong: {words}"),
             TraceEvent::User(act) => write!(f, "user: {act}"),
-            TraceEvent::Sandbox => f.write_str("sandbox made"),
+            TraceEvent::Sandbox(node) => write!(f, "sandbox made on {node}"),
             TraceEvent::SandboxGone { alive: 0 } => f.write_str("sandbox removed"),
             TraceEvent::SandboxGone { alive } => write!(f, "sandbox removed with {alive} alive"),
             TraceEvent::StartAsked(run) => write!(f, "{run} is to start"),

@@ -1,5 +1,6 @@
 //! The way between the node and the API: slow, and sometimes it loses a request, an answer or a watch.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -65,7 +66,11 @@ impl tower::Service<Request<ClientBody>> for Wire {
             let lossy = life.machine.scenario.profile == Profile::Lossy && !is_event;
             let mut chance = life.chance(place, &who);
             let (loses_request, loses_answer) = (lossy && chance.once_in(12), lossy && chance.once_in(12));
-            let words = |end: &str| TraceEvent::Request(format!("{} {path} {end}", place.trim_start_matches("api.")));
+            // Which of several agents asks.
+            let from =
+                if life.machine.scenario.nodes.is_empty() { String::new() } else { format!("{} ", life.host_name()) };
+            let verb = place.trim_start_matches("api.");
+            let words = |end: &str| TraceEvent::Request(format!("{from}{verb} {path} {end}"));
             if loses_request {
                 life.machine.note(&who, words("is lost"));
                 return Err("the request is lost".into());
@@ -84,7 +89,17 @@ impl tower::Service<Request<ClientBody>> for Wire {
             life.machine.note(&who, words(&format!("-> {}", answer.status().as_u16())));
             let cut = (lossy && place == "api.watch" && chance.once_in(2)).then(|| chance.below(3000));
             let cut = cut.map(|ms| Box::pin(tokio::time::sleep(Duration::from_millis(ms))));
-            Ok(answer.map(|body| CutBody { body, cut, life, is_watch: place == "api.watch", coming: None }))
+            let echoes = life.machine.scenario.profile == Profile::Echo;
+            Ok(answer.map(|body| CutBody {
+                body,
+                cut,
+                life,
+                is_watch: place == "api.watch",
+                echoes,
+                coming: None,
+                held: None,
+                again: VecDeque::new(),
+            }))
         })
     }
 }
@@ -92,14 +107,60 @@ impl tower::Service<Request<ClientBody>> for Wire {
 /// How long something is under way.
 type Way = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// An answer that may be cut off.
+/// How long something that is overtaken is held back at most.
+const HELD: Duration = Duration::from_millis(40);
+
+/// An answer that may be cut off, and a watch that may say things twice and let one object's news overtake another's.
 pub struct CutBody {
     body: server::Body,
     cut: Option<Pin<Box<Sleep>>>,
     life: Life,
     is_watch: bool,
+    echoes: bool,
     /// What was sent and is not here yet.
     coming: Option<(Frame<Bytes>, Way)>,
+    /// What waits to be overtaken.
+    held: Option<(Bytes, Pin<Box<Sleep>>)>,
+    /// What is said next.
+    again: VecDeque<Bytes>,
+}
+
+/// Which object a part of a watch is about; nobody knows of what is not exactly one event.
+fn object_of(line: &[u8]) -> Option<String> {
+    let event: serde_json::Value = serde_json::from_slice(line).ok()?;
+    if !matches!(event["type"].as_str(), Some("ADDED" | "MODIFIED" | "DELETED")) {
+        return None;
+    }
+    event["object"]["metadata"]["uid"].as_str().map(str::to_owned)
+}
+
+impl CutBody {
+    fn heard(&self, data: &Bytes) -> Frame<Bytes> {
+        crate::witness::heard(&self.life, data);
+        Frame::data(data.clone())
+    }
+
+    /// What is said of what came: perhaps nothing yet, perhaps twice. One object's news never overtake each other.
+    fn echo(&mut self, data: Bytes) {
+        let mut chance = self.life.chance("api.watch.echo", self.life.nobody());
+        let (twice, holds) = (chance.once_in(3), chance.once_in(3));
+        let object = object_of(&data);
+        if let Some((before, _)) = self.held.take() {
+            if object.is_some() && object_of(&before) != object {
+                self.again.push_back(data);
+                self.again.push_back(before);
+                return;
+            }
+            self.again.push_back(before);
+        } else if holds && object.is_some() {
+            self.held = Some((data, Box::pin(tokio::time::sleep(HELD))));
+            return;
+        }
+        if twice && object.is_some() {
+            self.again.push_back(data.clone());
+        }
+        self.again.push_back(data);
+    }
 }
 
 impl http_body::Body for CutBody {
@@ -115,12 +176,27 @@ impl http_body::Body for CutBody {
         if !self.is_watch {
             return Pin::new(&mut self.body).poll_frame(context);
         }
+        if let Some(data) = self.again.pop_front() {
+            return Poll::Ready(Some(Ok(self.heard(&data))));
+        }
+        if let Some((data, wait)) = &mut self.held
+            && wait.as_mut().poll(context).is_ready()
+        {
+            let data = data.clone();
+            self.held = None;
+            return Poll::Ready(Some(Ok(self.heard(&data))));
+        }
         if self.coming.is_none() {
             match Pin::new(&mut self.body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => {
                     let life = self.life.clone();
-                    let way = Box::pin(async move { life.seam("api.watch.frame", "-").await });
+                    let way = Box::pin(async move { drop(life.seam("api.watch.frame", life.nobody()).await) });
                     self.coming = Some((frame, way));
+                }
+                Poll::Ready(None) => {
+                    // What was held back comes before the end.
+                    let held = self.held.take();
+                    return Poll::Ready(held.map(|(data, _)| Ok(self.heard(&data))));
                 }
                 other @ (Poll::Ready(_) | Poll::Pending) => return other,
             }
@@ -129,10 +205,12 @@ impl http_body::Body for CutBody {
         if way.as_mut().poll(context).is_pending() {
             return Poll::Pending;
         }
-        let frame = self.coming.take().map(|(frame, _)| frame);
-        if let Some(data) = frame.as_ref().and_then(Frame::data_ref) {
-            crate::witness::heard(&self.life, data);
+        let Some((frame, _)) = self.coming.take() else { return Poll::Pending };
+        let Some(data) = frame.data_ref().cloned() else { return Poll::Ready(Some(Ok(frame))) };
+        if self.echoes {
+            self.echo(data);
+            return self.poll_frame(context);
         }
-        Poll::Ready(frame.map(Ok))
+        Poll::Ready(Some(Ok(self.heard(&data))))
     }
 }

@@ -65,7 +65,9 @@ fn shown(pod: &Value, revision: u64) -> Shown {
     }
     let conditions = status["conditions"].as_array().into_iter().flatten();
     let ready = conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
-    Shown { phase: status["phase"].as_str().unwrap_or("-").to_owned(), deletion, ended, running, ready, revision }
+    let phase = status["phase"].as_str().unwrap_or("-").to_owned();
+    let node = pod["spec"]["nodeName"].as_str().map(str::to_owned);
+    Shown { phase, deletion, ended, running, ready, node, revision }
 }
 
 /// `2026-11-18T00:00:05Z` in milliseconds of the world.

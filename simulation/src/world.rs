@@ -1,4 +1,4 @@
-//! The whole platform but its controllers, from a scenario to its trace: one thread, one life of the agent after the other.
+//! The whole platform, from a scenario to its trace: one thread, one life of the agent after the other.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -12,17 +12,18 @@ use node::{Files, MemoryVolumes, Node, NodeConfig, ShutdownGrace};
 use serde_json::{Value, json};
 use server::{Identity, NoNodes, Server, ServerConfig, TokenKey};
 use store::{Store, Window};
+use tokio::sync::{mpsc, oneshot};
 
-use crate::flaws::Flaw;
+use crate::faults::Fault;
+use crate::flaws::{Flaw, Planted, WorldFlaw};
 use crate::laws::{self, Broken};
 use crate::machine::{Life, Machine};
 use crate::runtime::FakeRuntime;
 use crate::scenario::{Act, ContainerPlan, Deed, HookPlan, PodPlan, Restart, Role, Scenario};
 use crate::trace::{TraceEvent, TraceLine};
 use crate::wire::Wire;
-use crate::{clock, stand_in, witness};
+use crate::{clock, disk, stand_in, witness};
 
-const NODE: &str = "n1";
 /// How often it is looked whether the story is over.
 const LOOK: Duration = Duration::from_millis(250);
 /// How long nothing may be left to happen before it is.
@@ -50,15 +51,20 @@ enum End {
     Over,
     /// The agent died.
     Crashed,
+    /// It gave up, as it must when it cannot write what it does. Whoever keeps it starts it again.
+    GaveUp(String),
 }
 
-/// Plays a story, with this bug in the agent, on a thread of its own, as hash maps, random numbers and clocks want it. It is the
-/// same every time in a process that has played no other: see [`crate::player`].
-pub fn play(scenario: &Scenario, flaw: Option<Flaw>) -> Outcome {
+/// How long it takes until an agent that gave up is started again.
+const RESTART_MS: u64 = 500;
+
+/// Plays a story, with this bug in it, on a thread of its own, as hash maps, random numbers and clocks want it. It is the same
+/// every time in a process that has played no other: see [`crate::player`].
+pub fn play(scenario: &Scenario, flaw: Option<Planted>) -> Outcome {
     let scenario = scenario.clone();
     let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(move || {
-        plant(flaw, scenario.stumble);
-        play_here(scenario)
+        plant(flaw.and_then(Planted::in_agent), scenario.stumble);
+        play_here(scenario, flaw.and_then(Planted::in_world))
     });
     thread.expect("a thread can be started").join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
@@ -74,15 +80,17 @@ fn plant(flaw: Option<Flaw>, stumble: Option<u64>) {
     assert!(flaw.is_none() && stumble.is_none(), "bugs can be planted with the feature `flaws` only");
 }
 
-fn play_here(scenario: Scenario) -> Outcome {
+fn play_here(scenario: Scenario, flaw: Option<WorldFlaw>) -> Outcome {
     let parent = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
-    let disk = tempfile::Builder::new().prefix("adieu-simulation-").tempdir_in(parent).expect("a folder in memory");
+    let folder = tempfile::Builder::new().prefix("adieu-simulation-").tempdir_in(parent).expect("a folder in memory");
     // Before anything is random.
-    let machine = Machine::new(scenario.clone(), disk.path().to_owned());
+    let machine = Machine::new(scenario.clone(), folder.path().to_owned());
     let limit_ms = laws::limit_ms(&scenario);
+    disk::enter(folder.path(), &scenario, flaw);
     stand_in::enter(scenario.seed);
-    let mut at = Duration::ZERO;
-    for number in 1..=LIVES_MAX {
+    clock::boot(Duration::ZERO);
+    let (mut at, mut boots) = (Duration::ZERO, 0);
+    for _ in 1..=LIVES_MAX {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .start_paused(true)
@@ -91,32 +99,42 @@ fn play_here(scenario: Scenario) -> Outcome {
             .expect("a runtime");
         let end = runtime.block_on(async {
             stand_in::begin_life(at);
-            let (life, events) = machine.begin_life();
-            let living = live(life.clone(), events, limit_ms);
+            let life = machine.begin_life();
+            let living = live(life.clone(), limit_ms, boots);
             tokio::select! {
                 biased;
                 () = life.crashed() => End::Crashed,
-                () = living => End::Over,
+                end = living => end,
             }
         });
         {
             let _inside = runtime.enter();
             stand_in::end_life();
         }
-        machine.end_life();
+        let seam = machine.end_life();
         // A crash: no task hears of it, and nothing is written any more.
         drop(runtime);
         at = stand_in::elapsed();
         match end {
             End::Over => break,
+            End::GaveUp(why) => {
+                machine.note("-", TraceEvent::Crash(why));
+                at += Duration::from_millis(RESTART_MS);
+            }
             End::Crashed => {
-                let down =
-                    scenario.crashes.iter().map(|crash| crash.down_ms).nth(usize::try_from(number - 1).unwrap_or(0));
-                at += Duration::from_millis(down.unwrap_or(0));
+                let crash = scenario.crashes.iter().find(|crash| Some(&crash.seam) == seam.as_ref());
+                at += Duration::from_millis(crash.map_or(0, |crash| crash.down_ms));
+                if crash.is_some_and(|crash| crash.power) {
+                    machine.lose_power();
+                    disk::lose_power();
+                    boots += 1;
+                    clock::boot(at);
+                }
             }
         }
     }
     stand_in::leave();
+    disk::leave();
     let trace = machine.trace();
     let broken = laws::check(&scenario, &trace);
     Outcome {
@@ -128,20 +146,35 @@ fn play_here(scenario: Scenario) -> Outcome {
     }
 }
 
+/// Whether something may fail now because the story wants it so.
+fn is_excused(machine: &Machine) -> bool {
+    let now = clock::now_ms();
+    machine.scenario.faults.iter().any(|fault| match fault {
+        // What failed last may be told a little later.
+        Fault::Full(_, span) => now >= span.at && now <= span.end() + 5_000,
+        Fault::Lost(_) | Fault::Refused(_) | Fault::Late(..) | Fault::Away(_) => false,
+    })
+}
+
+/// What cannot go on says so: the story's fault, or the platform's.
+fn give_up(machine: &Machine, why: String) -> End {
+    // Where it is in memory is another place every time.
+    let why = why.replace(&*machine.disk.to_string_lossy(), "");
+    if is_excused(machine) {
+        return End::GaveUp(why);
+    }
+    machine.note("-", TraceEvent::NodeFailed(why));
+    End::Over
+}
+
 /// One life: everything starts, users go on with what they were about, until the story is over.
-async fn live(life: Life, events: tokio::sync::mpsc::UnboundedReceiver<runtime_api::RuntimeEvent>, limit_ms: u64) {
+async fn live(life: Life, limit_ms: u64, boots: u64) -> End {
     let machine = Arc::clone(&life.machine);
     tokio::spawn(life.clone().keep_agenda());
-    let pausing = life.clone();
-    let pause: store::Pause = Arc::new(move |place| {
-        let life = pausing.clone();
-        Box::pin(async move { life.seam(place, "-").await })
-    });
-    let window = Window::default();
-    let opened = Store::open_in_line(&machine.disk.join("store"), window, Arc::clone(&pause));
+    let opened = Store::open_in_line(&machine.disk.join("store"), Window::default(), pause_of(&life));
     let (store, serving) = match opened {
         Ok(opened) => opened,
-        Err(error) => return machine.note("-", TraceEvent::NodeFailed(format!("store: {error}"))),
+        Err(error) => return give_up(&machine, format!("store: {}", words_of(&error))),
     };
     tokio::spawn(serving);
     tokio::spawn(witness::watch(life.clone(), store.clone()));
@@ -156,36 +189,139 @@ async fn live(life: Life, events: tokio::sync::mpsc::UnboundedReceiver<runtime_a
     .await;
     let server = match server {
         Ok(server) => server,
-        Err(error) => return machine.note("-", TraceEvent::NodeFailed(format!("server: {error}"))),
+        Err(error) => return give_up(&machine, format!("server: {}", words_of(&error))),
     };
-    let wire = Wire { api: server.service_as(Identity::node(NODE)), life: life.clone() };
-    let client = kube::Client::new(wire, "default");
     let admin = kube::Client::new(server.service_as(Identity::admin()), "default");
-    let runtime = Arc::new(FakeRuntime::new(life.clone(), events));
-    let mut node = match Node::start(config(&machine, pause), runtime, client).await {
-        Ok(node) => node,
-        Err(error) => return machine.note("-", TraceEvent::NodeFailed(node_words(&error))),
-    };
-    let users = act(&life, &admin, &node);
+    let (failed, mut failures) = mpsc::channel(1);
+    let mut agents = Vec::new();
+    for host in 0..machine.scenario.nodes.len().max(1) {
+        let (orders, taken) = mpsc::channel(1);
+        let agent = Agent { platform: life.clone(), host, server: server.clone(), boots, failed: failed.clone() };
+        let (started, has_started) = oneshot::channel();
+        tokio::spawn(agent.run(taken, started));
+        // One that cannot start says so to somebody else.
+        let _ = has_started.await;
+        agents.push(orders);
+    }
+    if !machine.scenario.nodes.is_empty() {
+        start_controllers(&server);
+    }
     let story = async {
-        users.await;
+        act(&life, &admin, &agents).await;
         rest(&machine, limit_ms).await;
     };
-    let over = {
-        let story = std::pin::pin!(story);
-        story.await;
-        true
+    tokio::select! {
+        biased;
+        Some(why) = failures.recv() => give_up(&machine, why),
+        () = story => End::Over,
+    }
+}
+
+/// A seam of this life for whoever waits for the disk.
+fn pause_of(life: &Life) -> store::Pause {
+    let life = life.clone();
+    Arc::new(move |place| {
+        let life = life.clone();
+        Box::pin(async move { drop(life.seam(place, life.nobody()).await) })
+    })
+}
+
+/// As `adieu server` does.
+fn start_controllers(server: &Server) {
+    let client = |identity| kube::Client::new(server.service_as(identity), "default");
+    let settings = controllers::Settings::default();
+    let scheduler = client(Identity::new("system:kube-scheduler", &[]));
+    tokio::spawn(controllers::scheduler::run(scheduler, settings));
+    let read = client(Identity::new("system:kube-controller-manager", &[]));
+    let kinds = server.kinds();
+    let server = server.clone();
+    let act = move |account: &str| {
+        kube::Client::new(server.service_as(Identity::service_account("kube-system", account)), "default")
     };
-    if over {
-        // Nothing of the node may have ended by itself.
-        let failed = tokio::time::timeout(Duration::from_millis(1), node.failed()).await;
-        if let Ok(error) = failed {
-            machine.note("-", TraceEvent::NodeFailed(error.to_string()));
+    tokio::spawn(controllers::run(controllers::Clients::new(read, act), kinds, settings));
+}
+
+/// What an agent is told: to let every pod leave, and who wants to know when they have.
+type Order = oneshot::Sender<()>;
+
+/// The agent of one host, one life after the other.
+struct Agent {
+    platform: Life,
+    host: usize,
+    server: Server,
+    boots: u64,
+    /// Told why it gave up, where that is the end of the whole platform.
+    failed: mpsc::Sender<String>,
+}
+
+impl Agent {
+    async fn run(self, mut orders: mpsc::Receiver<Order>, started: oneshot::Sender<()>) {
+        let machine = Arc::clone(&self.platform.machine);
+        let mut started = Some(started);
+        loop {
+            let (life, events) = self.platform.of_host(self.host);
+            let living = async {
+                match self.start(&life, events).await {
+                    Err(why) => why,
+                    Ok(mut node) => {
+                        if let Some(started) = started.take() {
+                            let _ = started.send(());
+                        }
+                        work(&mut node, &mut orders).await
+                    }
+                }
+            };
+            let (why, crashed) = tokio::select! {
+                biased;
+                () = life.host_crashed() => ("it dies".to_owned(), true),
+                why = living => (why, false),
+            };
+            if machine.scenario.nodes.is_empty() && !crashed {
+                // One process: all of it ends.
+                let _ = self.failed.send(why).await;
+                return;
+            }
+            if !crashed && !is_excused(&machine) {
+                machine.note("-", TraceEvent::NodeFailed(why.clone()));
+            }
+            life.end_host(&why);
+            let down = machine.scenario.crashes.iter().filter(|crash| crash.node).map(|crash| crash.down_ms).max();
+            let down = down.filter(|_| crashed).unwrap_or(RESTART_MS);
+            tokio::time::sleep(Duration::from_millis(down)).await;
+        }
+    }
+
+    async fn start(
+        &self,
+        life: &Life,
+        events: mpsc::UnboundedReceiver<runtime_api::RuntimeEvent>,
+    ) -> Result<Node<FakeRuntime>, String> {
+        let name = life.host_name();
+        let wire = Wire { api: self.server.service_as(Identity::node(name)), life: life.clone() };
+        let client = kube::Client::new(wire, "default");
+        let runtime = Arc::new(FakeRuntime::new(life.clone(), events));
+        let config = config(life, self.host, self.boots);
+        Node::start(config, runtime, client).await.map_err(|error| words_of(&error))
+    }
+}
+
+/// Lets an agent work until it gives up; answers why.
+async fn work(node: &mut Node<FakeRuntime>, orders: &mut mpsc::Receiver<Order>) -> String {
+    loop {
+        let order = tokio::select! {
+            biased;
+            error = node.failed() => return words_of(&*error),
+            order = orders.recv() => order,
+        };
+        // Without users nobody gives orders any more.
+        let Some(done) = order else { return words_of(&*node.failed().await) };
+        if node.shut_down_pods(ShutdownGrace::FullGrace, |_| {}).await.is_ok() {
+            let _ = done.send(());
         }
     }
 }
 
-fn node_words(error: &dyn std::error::Error) -> String {
+fn words_of(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -201,17 +337,22 @@ fn token_key() -> TokenKey {
     KEY.get_or_init(TokenKey::fresh).clone()
 }
 
-fn config(machine: &Machine, pause: timeline::Pause) -> NodeConfig {
-    let statics = machine.scenario.pods.iter().any(|pod| pod.is_static);
-    let data_dir = machine.disk.join("node");
+fn config(life: &Life, host: usize, boots: u64) -> NodeConfig {
+    let machine = &life.machine;
+    let statics = host == 0 && machine.scenario.pods.iter().any(|pod| pod.is_static);
+    let name = life.host_name().to_owned();
+    let of_host =
+        |folder: &str| machine.disk.join(if host == 0 { folder.to_owned() } else { format!("{folder}-{name}") });
+    let data_dir = of_host("node");
     NodeConfig {
-        name: NODE.to_owned(),
-        address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
-        memory: MemoryVolumes::of_dir(&machine.disk.join("memory")).expect("a folder in memory"),
+        address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(host + 1).unwrap_or(u8::MAX))),
+        memory: MemoryVolumes::of_dir(&of_host("memory")).expect("a folder in memory"),
+        name,
         images: data_dir.clone(),
         data_dir,
         eviction: EvictionConfig { thresholds: Vec::new(), most_grace: None, linger: Duration::ZERO },
         images_kept: ImageCollection { high_percent: 100, ..ImageCollection::default() },
+        pods_max: 110,
         pod_pids_max: None,
         allowed_sysctls: node::sysctls::AllowedSysctls::default(),
         static_pods: statics.then(|| machine.disk.join("manifests")),
@@ -220,8 +361,8 @@ fn config(machine: &Machine, pause: timeline::Pause) -> NodeConfig {
         joins_later: true,
         clock: clock::of_world(),
         machine: node::Machine {
-            boot_id: "00000000-0000-0000-0000-00000000b007".to_owned(),
-            machine_id: "simulation".to_owned(),
+            boot_id: format!("00000000-0000-0000-{boots:04}-00000000b007"),
+            machine_id: format!("simulation-{host}"),
             kernel_version: "6.0.0".to_owned(),
             os_image: "simulation".to_owned(),
             architecture: "amd64".to_owned(),
@@ -230,30 +371,46 @@ fn config(machine: &Machine, pause: timeline::Pause) -> NodeConfig {
             disk_kib: Some(100 << 20),
             resolv_conf: "/dev/null".into(),
         },
-        files: Files::InLine(pause),
+        files: Files::InLine(pause_of(life)),
         traffic: std::sync::Arc::new(node::NoTraffic),
         takes_on_pods: true,
     }
 }
 
 /// Users go on where they were when the agent died.
-async fn act(life: &Life, admin: &kube::Client, node: &Node<FakeRuntime>) {
+async fn act(life: &Life, admin: &kube::Client, agents: &[mpsc::Sender<Order>]) {
     let machine = &life.machine;
     for act in machine.scenario.acts.iter().skip(machine.acts_done()) {
         let wait = act.at.saturating_sub(clock::now_ms());
         tokio::time::sleep(Duration::from_millis(wait)).await;
-        perform(machine, admin, node, act).await;
+        machine.note(subject(act), TraceEvent::User(act.to_string()));
+        // A server that cannot write says so, and whoever wants something asks again.
+        while let Err(why) = perform(machine, admin, agents, act).await {
+            if !is_excused(machine) {
+                machine.note(subject(act), TraceEvent::NodeFailed(why));
+                break;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
         machine.act_done();
     }
 }
 
-async fn perform(machine: &Machine, admin: &kube::Client, node: &Node<FakeRuntime>, act: &Act) {
-    let pods: Api<Pod> = Api::namespaced(admin.clone(), "default");
-    let who = match &act.deed {
+fn subject(act: &Act) -> &str {
+    match &act.deed {
         Deed::Create(pod) | Deed::Delete(pod, _) | Deed::Edit(pod) | Deed::Remove(pod) => pod.as_str(),
         Deed::ShutDown => "-",
-    };
-    machine.note(who, TraceEvent::User(act.to_string()));
+    }
+}
+
+async fn perform(
+    machine: &Machine,
+    admin: &kube::Client,
+    agents: &[mpsc::Sender<Order>],
+    act: &Act,
+) -> Result<(), String> {
+    let pods: Api<Pod> = Api::namespaced(admin.clone(), "default");
+    let who = subject(act);
     let plan = machine.scenario.plan(who);
     let file = machine.disk.join("manifests").join(format!("{who}.json"));
     match (&act.deed, plan) {
@@ -263,39 +420,45 @@ async fn perform(machine: &Machine, admin: &kube::Client, node: &Node<FakeRuntim
                 let map: ConfigMap =
                     serde_json::from_value(json!({ "metadata": { "name": "map" }, "data": { "k": "v" } }))
                         .expect("a map");
-                let _ =
-                    Api::<ConfigMap>::namespaced(admin.clone(), "default").create(&PostParams::default(), &map).await;
+                let maps = Api::<ConfigMap>::namespaced(admin.clone(), "default");
+                answered(maps.create(&PostParams::default(), &map).await, 409)?;
             }
-            let pod: Pod = serde_json::from_value(manifest(plan, false)).expect("a pod");
+            let pod: Pod = serde_json::from_value(manifest(&machine.scenario, plan, false)).expect("a pod");
             // After a crash it may be there already.
-            match pods.create(&PostParams::default(), &pod).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.code == 409 => {}
-                Err(error) => machine.note(who, TraceEvent::NodeFailed(format!("create: {error}"))),
-            }
+            answered(pods.create(&PostParams::default(), &pod).await, 409)?;
         }
         (Deed::Delete(name, grace), _) => {
             let grace_period_seconds = grace.and_then(|grace| u32::try_from(grace).ok());
             let params = DeleteParams { grace_period_seconds, ..DeleteParams::default() };
-            match pods.delete(name, &params).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(error) => machine.note(who, TraceEvent::NodeFailed(format!("delete: {error}"))),
-            }
+            answered(pods.delete(name, &params).await, 404)?;
         }
         (Deed::Edit(_), Some(plan)) => write_manifest(&file, plan, true),
         (Deed::Remove(_), _) => drop(std::fs::remove_file(&file)),
         (Deed::ShutDown, _) => {
-            if node.shut_down_pods(ShutdownGrace::FullGrace, |_| {}).await.is_ok() {
+            let (done, told) = oneshot::channel();
+            if let Some(first) = agents.first()
+                && first.send(done).await.is_ok()
+                && told.await.is_ok()
+            {
                 machine.note("-", TraceEvent::ShutDown);
             }
         }
         (Deed::Create(_) | Deed::Edit(_), None) => {}
     }
+    Ok(())
+}
+
+/// What a user makes of an answer; this code is as good as any other.
+fn answered<T>(answer: kube::Result<T>, fine: u16) -> Result<(), String> {
+    match answer {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == fine => Ok(()),
+        Err(error) => Err(words_of(&error)),
+    }
 }
 
 fn write_manifest(file: &Path, plan: &PodPlan, edited: bool) {
-    let text = manifest(plan, edited).to_string();
+    let text = manifest(&Scenario::default(), plan, edited).to_string();
     let draft = file.with_file_name(format!(".{}", plan.name));
     // The node has made the folder.
     if std::fs::write(&draft, text).is_ok() {
@@ -309,7 +472,7 @@ async fn rest(machine: &Machine, limit_ms: u64) {
     loop {
         let busy = machine.scenario.pods.iter().any(|plan| match laws::fate(&machine.scenario, &plan.name) {
             laws::Fate::Leaves => machine.has_sandbox(&plan.name) || machine.has_object(&plan.name),
-            laws::Fate::Stays => false,
+            laws::Fate::Stays => machine.is_leaving(&plan.name),
         });
         let now = clock::now_ms();
         let since = *quiet_since.get_or_insert(now);
@@ -326,7 +489,7 @@ async fn rest(machine: &Machine, limit_ms: u64) {
 }
 
 /// The pod of a plan, as a user writes it.
-pub fn manifest(plan: &PodPlan, edited: bool) -> Value {
+pub fn manifest(scenario: &Scenario, plan: &PodPlan, edited: bool) -> Value {
     let (mut mains, mut inits) = (Vec::new(), Vec::new());
     for container in &plan.containers {
         match container.role {
@@ -340,13 +503,23 @@ pub fn manifest(plan: &PodPlan, edited: bool) -> Value {
         Restart::Never => "Never",
     };
     let mut spec = json!({
-        "nodeName": NODE,
         "terminationGracePeriodSeconds": plan.grace,
         "restartPolicy": restart,
         "automountServiceAccountToken": false,
         "containers": mains,
         "initContainers": inits,
     });
+    // With one node there is nobody to choose it.
+    if plan.on.is_some() || scenario.nodes.is_empty() {
+        spec["nodeName"] = json!(plan.on.as_deref().unwrap_or(scenario.host(0)));
+    }
+    if let Some(seconds) = plan.tolerates {
+        let bears = |taint: &str| {
+            let key = format!("node.kubernetes.io/{taint}");
+            json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds })
+        };
+        spec["tolerations"] = json!([bears("not-ready"), bears("unreachable")]);
+    }
     if plan.critical {
         spec["priorityClassName"] = json!("system-node-critical");
     }

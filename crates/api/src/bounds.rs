@@ -162,7 +162,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::find;
+    use crate::kinds::built_in;
 
     /// `levels` containers inside one another; every third is a list.
     fn nested(levels: usize) -> Value {
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn check_refuses_what_is_one_beyond_a_bound() {
-        let maps = find("", "v1", "configmaps").unwrap();
+        let maps = built_in("", "v1", "configmaps").unwrap();
         assert_eq!(check(maps, "m", &nested(64)), Ok(()));
         let refusal = check(maps, "m", &nested(65)).unwrap_err();
         assert_eq!((refusal.code, refusal.reason), (422, "Invalid"));

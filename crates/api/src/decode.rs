@@ -6,8 +6,7 @@
 
 use serde_json::Value;
 
-use crate::kinds::{Kind, group_version};
-use crate::schema;
+use crate::kinds::{Kind, Registry};
 use crate::status::{Cause, Status};
 use path::Path;
 
@@ -70,7 +69,7 @@ pub fn decode_object(
     body: &[u8],
     validation: FieldValidation,
 ) -> Result<Decoded, Status> {
-    let sent = read_body(content_type, body, kind.kind)?;
+    let sent = read_body(content_type, body, &kind.kind)?;
     check_type(kind, &sent.api_version, &sent.kind)?;
     let (value, mut complaints) =
         survivors(kind, sent.value).map_err(|cause| Status::bad_request(cannot_be_handled(kind, &cause)))?;
@@ -92,7 +91,7 @@ pub fn decode_object(
 }
 
 /// The same for an object that was not sent as it is: unknown fields go, the rest becomes canonical.
-pub fn normalise(kind: &Kind, value: &Value, validation: FieldValidation) -> Result<Decoded, Status> {
+pub(crate) fn normalise(kind: &Kind, value: &Value, validation: FieldValidation) -> Result<Decoded, Status> {
     check_patched(kind, value.clone(), Vec::new(), validation, |cause| {
         Status::invalid_of("", "", "", vec![Cause::invalid("patch", value.to_string(), cause)])
     })
@@ -148,13 +147,14 @@ fn cannot_be_handled(kind: &Kind, cause: &str) -> String {
 /// A body may leave out `kind` and `apiVersion`; what it says must be true.
 fn check_type(kind: &Kind, api_version: &str, name: &str) -> Result<(), Status> {
     let expected = kind.api_version();
-    let api_version = if api_version.is_empty() { &expected } else { api_version };
-    let name = if name.is_empty() { kind.kind } else { name };
+    let api_version = if api_version.is_empty() { expected } else { api_version };
+    let name = if name.is_empty() { kind.kind.as_str() } else { name };
     if api_version == expected && name == kind.kind {
         return Ok(());
     }
     let version = api_version.rsplit('/').next().unwrap_or(api_version);
-    let known = crate::KINDS.iter().any(|k| k.kind == name && k.api_version() == api_version);
+    // Upstream converts among built-in kinds alone, and knows no others here.
+    let known = Registry::built_in().kinds().iter().any(|k| k.kind == name && k.api_version() == api_version);
     let cause = if known {
         format!("converting ({version}.{name}) to ({}.{}): unknown conversion", group_word(kind), kind.kind)
     } else if api_version != expected && name == kind.kind {
@@ -162,7 +162,7 @@ fn check_type(kind: &Kind, api_version: &str, name: &str) -> Result<(), Status> 
     } else {
         format!("no kind {name:?} is registered for version {api_version:?}")
     };
-    let word = kind.kind;
+    let word = &kind.kind;
     Err(Status::bad_request(format!("{name} in version {version:?} cannot be handled as a {word}: {cause}")))
 }
 
@@ -178,7 +178,7 @@ pub(crate) fn check_types(kind: &Kind, value: &Value) -> Result<(), String> {
 /// What survives the typed view, canonical, and what was sent in vain.
 fn survivors(kind: &Kind, sent: Value) -> Result<(Value, Vec<String>), String> {
     let mut sent = if sent.is_null() { Value::Object(serde_json::Map::new()) } else { sent };
-    let message = schema::message_of(kind.group, kind.version, kind.kind);
+    let message = kind.message;
     // Before the typed view: a client may write `cpu: 1`, the type wants a string.
     if let (Some(message), Some(object)) = (message, sent.as_object_mut()) {
         canonical::rewrite(message, object, &Path::Root)?;
@@ -189,23 +189,13 @@ fn survivors(kind: &Kind, sent: Value) -> Result<(Value, Vec<String>), String> {
         let found = found.and_then(|(message, object)| expected.find(message, object, &Path::Root));
         found.unwrap_or_else(|| {
             // Nothing that the schema tells is wrong with an object: then in the words of the typed view.
-            if sent.is_object() { error.to_string() } else { syntax::not_an_object(&sent, kind.kind) }
+            if sent.is_object() { error.to_string() } else { syntax::not_an_object(&sent, &kind.kind) }
         })
     })?;
     body::take_type(&mut kept);
     let mut complaints = Vec::new();
     unknown::compare(&sent, &kept, &Path::Root, &mut complaints);
     Ok((kept, complaints))
-}
-
-/// `apps/v1` into group and version.
-pub fn split_api_version(api_version: &str) -> (&str, &str) {
-    api_version.split_once('/').unwrap_or(("", api_version))
-}
-
-/// The other way round.
-pub fn join_api_version(group: &str, version: &str) -> String {
-    group_version(group, version)
 }
 
 #[cfg(test)]

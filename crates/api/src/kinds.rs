@@ -1,40 +1,67 @@
-//! The table of kinds we serve. Routing, discovery, tables and rules all read it; a new kind is a row here plus
-//! its [`crate::rules`].
+//! The kinds that are served, and what may be done with each. Routing, discovery, tables and rules all ask a
+//! [`Registry`]: the built-in kinds are rows of a table, others are added and removed while the server runs.
+//!
+//! A kind is its group and resource, never a place in memory: the same kind may be added again.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
 use crate::deletion::Propagation;
 use crate::rules::Rules;
+use crate::schema::{self, Message};
 
+mod custom;
+mod registry;
 mod table;
 
-pub use table::KINDS;
-pub(crate) use table::SCALE;
+pub use custom::{CustomKind, DefinitionError};
+pub use registry::{RefusedKind, Registry};
+
+/// What a kind is called.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// API group; `""` is the core group.
+    pub group: String,
+    /// API version inside the group.
+    pub version: String,
+    /// `Pod`.
+    pub kind: String,
+    /// `pods`: the word in the path.
+    pub plural: String,
+    /// `pod`.
+    pub singular: String,
+    /// `po`.
+    pub short_names: Vec<String>,
+    /// `all`: groups of kinds that `kubectl get` knows by one word.
+    pub categories: Vec<String>,
+}
 
 /// One served kind: its names, what may be done with it, and (privately) its rules.
 pub struct Kind {
     /// API group; `""` is the core group.
-    pub group: &'static str,
+    pub group: String,
     /// API version inside the group.
-    pub version: &'static str,
+    pub version: String,
     /// `Pod`.
-    pub kind: &'static str,
+    pub kind: String,
     /// `pods`: the word in the path.
-    pub plural: &'static str,
+    pub plural: String,
     /// `pod`.
-    pub singular: &'static str,
+    pub singular: String,
     /// `po`.
-    pub short_names: &'static [&'static str],
+    pub short_names: Vec<String>,
     /// `all`: groups of kinds that `kubectl get` knows by one word.
-    pub categories: &'static [&'static str],
+    pub categories: Vec<String>,
     /// Whether objects live in a namespace.
     pub namespaced: bool,
     /// Verbs of the main resource, in discovery order.
     pub verbs: &'static [&'static str],
     /// What else can be reached below an object.
-    pub subresources: &'static [Subresource],
+    pub subresources: Vec<Subresource>,
     /// Whether `metadata.generation` counts changes of the spec.
     pub has_generation: bool,
     /// Whether a delete first marks the object and leaves it to somebody else to finish (pods).
@@ -49,13 +76,37 @@ pub struct Kind {
     /// Whether a PUT without a resource version is refused.
     pub update_needs_version: bool,
     /// What a client is told, with every answer, who still uses the kind.
-    pub deprecated: Option<&'static str>,
+    pub deprecated: Option<String>,
     /// Another face of objects that are stored as another kind.
     pub face: Option<&'static Face>,
-    pub(crate) collection: &'static str,
+    /// The kind that is stored, if this is only a face of it.
+    stored_as: Option<Arc<Kind>>,
+    collection: Arc<str>,
+    api_version: String,
+    list_kind: String,
     /// Field selectors beyond `metadata.name` and `metadata.namespace`, each with the path it reads.
-    pub(crate) fields: &'static [(&'static str, &'static str)],
-    pub(crate) rules: &'static dyn Rules,
+    pub(crate) fields: Vec<(Cow<'static, str>, Cow<'static, str>)>,
+    /// What is published about its fields; nothing for kinds that are added.
+    pub(crate) message: Option<&'static Message>,
+    pub(crate) rules: KindRules,
+}
+
+/// The rules of a kind: a built-in kind's last as long as the program, an added kind brings its own.
+#[derive(Clone)]
+pub(crate) enum KindRules {
+    BuiltIn(&'static dyn Rules),
+    Added(Arc<dyn Rules>),
+}
+
+impl Deref for KindRules {
+    type Target = dyn Rules;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::BuiltIn(rules) => *rules,
+            Self::Added(rules) => &**rules,
+        }
+    }
 }
 
 /// How a kind that is only another face of a stored kind is read and written.
@@ -71,34 +122,81 @@ pub struct Face {
 }
 
 /// Something below an object, such as `pods/log`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subresource {
     /// `log`.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// The kind it speaks.
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// The group of that kind.
-    pub group: &'static str,
+    pub group: Cow<'static, str>,
     /// The version of that kind.
-    pub version: &'static str,
+    pub version: Cow<'static, str>,
     /// What may be done with it.
     pub verbs: &'static [&'static str],
 }
 
 impl Kind {
+    /// A kind without particulars.
+    fn plain(names: Names, collection: &str, rules: KindRules) -> Self {
+        let Names { group, version, kind, plural, singular, short_names, categories } = names;
+        Self {
+            namespaced: true,
+            verbs: table::ALL_VERBS,
+            subresources: Vec::new(),
+            has_generation: false,
+            graceful_delete: false,
+            delete_returns_object: false,
+            propagation: Some(Propagation::Background),
+            create_on_update: false,
+            update_needs_version: false,
+            deprecated: None,
+            face: None,
+            stored_as: None,
+            collection: collection.into(),
+            api_version: group_version(&group, &version),
+            list_kind: format!("{kind}List"),
+            fields: Vec::new(),
+            message: schema::message_of(&group, &version, &kind),
+            rules,
+            group,
+            version,
+            kind,
+            plural,
+            singular,
+            short_names,
+            categories,
+        }
+    }
+
     /// `v1`, or `coordination.k8s.io/v1`.
-    pub fn api_version(&self) -> String {
-        group_version(self.group, self.version)
+    pub fn api_version(&self) -> &str {
+        &self.api_version
     }
 
     /// The store's collection: `pods`, or `leases.coordination.k8s.io`.
-    pub fn collection(&self) -> &'static str {
-        self.collection
+    pub fn collection(&self) -> &str {
+        &self.collection
+    }
+
+    /// The same, shared.
+    pub fn shared_collection(&self) -> Arc<str> {
+        Arc::clone(&self.collection)
     }
 
     /// The kind whose rules hold for what is stored: itself, unless it is only a face.
-    pub fn stored_kind(&'static self) -> &'static Self {
-        self.face.and_then(|face| find(face.of.0, face.of.1, face.of.2)).unwrap_or(self)
+    pub fn stored_kind(self: &Arc<Self>) -> &Arc<Self> {
+        self.stored_as.as_ref().unwrap_or(self)
+    }
+
+    /// Whether it came while the server ran, and can go again.
+    pub fn is_added(&self) -> bool {
+        matches!(self.rules, KindRules::Added(_))
+    }
+
+    /// Whether its objects can be written as protobuf, which needs numbered fields.
+    pub fn has_protobuf(&self) -> bool {
+        self.message.is_some()
     }
 
     /// A decoded object as it is stored.
@@ -129,17 +227,17 @@ impl Kind {
     }
 
     /// `PodList`.
-    pub fn list_kind(&self) -> String {
-        format!("{}List", self.kind)
+    pub fn list_kind(&self) -> &str {
+        &self.list_kind
     }
 
     /// The resource as error texts name it: `pods`, or `leases.coordination.k8s.io`.
     pub fn resource(&self) -> String {
-        self.collection.to_owned()
+        self.collection.as_ref().to_owned()
     }
 
     /// The subresource called `name`.
-    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|s| s.name == name)
     }
 }
@@ -151,9 +249,9 @@ impl fmt::Debug for Kind {
 }
 
 impl PartialEq for Kind {
-    /// Kinds are rows of one table, so two are the same when they name the same resource.
+    /// A kind is what it is called, wherever and however often it was made.
     fn eq(&self, other: &Self) -> bool {
-        (self.group, self.version, self.plural) == (other.group, other.version, other.plural)
+        (&self.plural, &self.group, &self.version) == (&other.plural, &other.group, &other.version)
     }
 }
 
@@ -164,48 +262,23 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// The kind served below `/apis/{group}/{version}/.../{plural}` (or `/api/{version}` for the core group).
-pub fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
-    KINDS.iter().find(|k| k.group == group && k.version == version && k.plural == plural)
+/// The built-in kind served below `/apis/{group}/{version}/.../{plural}` (or `/api/{version}` for the core group). It
+/// is in every registry, for ever.
+pub fn built_in(group: &str, version: &str, plural: &str) -> Option<&'static Arc<Kind>> {
+    Registry::built_in().find(group, version, plural)
 }
 
 /// What `serviceaccounts/token` speaks; it has no path of its own.
 pub fn token_request() -> &'static Kind {
-    &table::TOKEN_REQUEST
+    static KIND: LazyLock<Kind> = LazyLock::new(|| table::TOKEN_REQUEST.to_kind(None));
+    &KIND
 }
 
-/// The kind an object names with `apiVersion` and `kind`.
-pub fn by_kind(group: &str, version: &str, kind: &str) -> Option<&'static Kind> {
-    KINDS.iter().find(|k| k.group == group && k.version == version && k.kind == kind)
+/// What `scale` speaks; it has no path of its own.
+pub(crate) fn scale() -> &'static Kind {
+    static KIND: LazyLock<Kind> = LazyLock::new(|| table::SCALE.to_kind(None));
+    &KIND
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-
-    #[test]
-    fn every_row_is_reachable_by_path_and_by_kind_and_owns_its_collection() {
-        let mut collections = BTreeSet::new();
-        for kind in KINDS {
-            assert_eq!(find(kind.group, kind.version, kind.plural), Some(kind));
-            assert_eq!(by_kind(kind.group, kind.version, kind.kind), Some(kind));
-            assert!(!kind.collection.is_empty());
-            assert!(kind.face.is_some() || collections.insert(kind.collection), "{kind:?}");
-            assert_eq!(kind.stored_kind().collection, kind.collection);
-        }
-        assert!(find("", "v1", "podz").is_none());
-    }
-
-    #[test]
-    fn kind_names_are_built_as_the_api_spells_them() {
-        let lease = find("coordination.k8s.io", "v1", "leases").expect("leases are served");
-        assert_eq!(lease.api_version(), "coordination.k8s.io/v1");
-        assert_eq!(lease.list_kind(), "LeaseList");
-        assert_eq!(lease.collection(), "leases.coordination.k8s.io");
-        let pods = find("", "v1", "pods").expect("pods are served");
-        assert_eq!(pods.api_version(), "v1");
-        assert_eq!(pods.subresource("eviction").map(|s| s.group), Some("policy"));
-    }
-}
+mod tests;

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::kinds::Kind;
-use crate::{schema, time};
+use crate::time;
 use set::FieldSet;
 use walk::Scope;
 
@@ -96,7 +96,7 @@ pub fn track_update(
     subresource: Option<&str>,
     now: Timestamp,
 ) {
-    let Some(message) = schema::message_of(kind.group, kind.version, kind.kind) else { return };
+    let Some(message) = kind.message else { return };
     let change = walk::compare(message, Scope::of(subresource), old.unwrap_or(&Value::Null), new);
     let sent = take_raw(new);
     let stored = old.and_then(raw);

@@ -4,19 +4,22 @@
 //! wrong. `server` adds up; this file knows the prices and the sentences.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::amounts::Amounts;
-use crate::kinds::{KINDS, Kind};
+use crate::kinds::{Kind, Registry};
 use crate::meta;
+use crate::pod::{self, QosClass, ResourceOptions};
 use crate::quantity::Quantity;
-use crate::rules::pod::qos;
 use crate::rules::value::{list, word};
 
 /// What every container must say where a quota counts it.
 const TO_BE_SAID: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
+/// What counts of a pod: while it is resized, what it has beside what it asks for.
+const COUNTED: ResourceOptions = ResourceOptions::WITH_STATUS;
 /// Kinds that may be counted by their plain name.
 const PLAIN: [&str; 6] =
     ["configmaps", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "secrets", "services"];
@@ -70,9 +73,15 @@ impl Quota {
         Self { name: meta::name(object).to_owned(), hard: Amounts::of(&spec["hard"]), scopes }
     }
 
-    /// The kinds whose objects it counts.
-    pub fn kinds(&self) -> BTreeSet<&'static str> {
-        self.hard.iter().filter_map(|(name, _)| counted_by(name)).map(Kind::collection).collect()
+    /// The kinds whose objects it counts, by collection, of those that there are.
+    pub fn kinds<'a>(&self, registry: &'a Registry) -> BTreeMap<&'a str, &'a Arc<Kind>> {
+        let counted = self.hard.iter().filter_map(|(name, _)| counted_by(registry, name));
+        counted.map(|kind| (kind.collection(), kind)).collect()
+    }
+
+    /// Whether it counts objects of `kind`.
+    pub fn counts_kind(&self, kind: &Kind) -> bool {
+        is_countable(kind) && self.hard.iter().any(|(name, _)| counted_collection(name) == Some(kind.collection()))
     }
 
     /// Whether an object of this cost is among those it counts.
@@ -98,9 +107,9 @@ impl Quota {
     }
 
     /// What is used of each thing it counts, none included.
-    pub fn used(&self, total: &Amounts) -> Amounts {
+    pub fn used(&self, registry: &Registry, total: &Amounts) -> Amounts {
         let mut used = Amounts::default();
-        for (name, _) in self.hard.iter().filter(|(name, _)| counted_by(name).is_some()) {
+        for (name, _) in self.hard.iter().filter(|(name, _)| counted_by(registry, name).is_some()) {
             used.put(name, total.get(name).unwrap_or(Quantity::ZERO));
         }
         used
@@ -116,8 +125,9 @@ impl Quota {
         if too_much.is_empty() {
             return Ok(());
         }
-        let of = |amounts: &Amounts| amounts.only(|name, _| too_much.get(name).is_some());
-        let (used, limited) = (of(&self.used(used)), of(&self.hard));
+        let mut shown = Amounts::default();
+        too_much.iter().for_each(|(name, _)| shown.put(name, used.get(name).unwrap_or(Quantity::ZERO)));
+        let (used, limited) = (shown, self.hard.only(|name, _| too_much.get(name).is_some()));
         Err(format!("exceeded quota: {}, requested: {too_much}, used: {used}, limited: {limited}", self.name))
     }
 
@@ -158,9 +168,9 @@ impl Cost {
         let mut alive = stored.clone();
         match kind.collection() {
             "pods" => {
-                let spec = &object["spec"];
-                if !matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
-                    alive.add(&compute(&Amounts::requested_by(spec), &Amounts::limits_of(spec)));
+                if !pod::is_terminal(object) {
+                    let (requests, limits) = (pod::requests(object, COUNTED), pod::limits(object, COUNTED));
+                    alive.add(&compute(&requests, &limits));
                     alive.put("pods", Quantity::pieces(1));
                 }
                 until = ends(object);
@@ -187,12 +197,17 @@ impl Cost {
 
 /// Whether any quota may count `kind`. Events are news: nobody is to be silenced by a quota.
 pub fn is_countable(kind: &Kind) -> bool {
-    kind.namespaced && kind.is_stored() && kind.plural != "events"
+    kind.namespaced && kind.is_stored() && kind.collection() != "events"
 }
 
 /// The kind of object that `name` in a quota counts or measures.
-fn counted_by(name: &str) -> Option<&'static Kind> {
-    let collection = match name.strip_prefix("count/") {
+fn counted_by<'a>(registry: &'a Registry, name: &str) -> Option<&'a Arc<Kind>> {
+    registry.by_collection(counted_collection(name)?).filter(|kind| is_countable(kind))
+}
+
+/// The collection of that kind, whether there is one or not.
+fn counted_collection(name: &str) -> Option<&str> {
+    Some(match name.strip_prefix("count/") {
         Some(collection) => collection,
         None if PLAIN.contains(&name) => name,
         None if name.starts_with("services.") => "services",
@@ -202,13 +217,12 @@ fn counted_by(name: &str) -> Option<&'static Kind> {
             let plain = ["pods", "cpu", "memory", "ephemeral-storage"].contains(&name);
             if measured || plain { "pods" } else { return None }
         }
-    };
-    KINDS.iter().find(|kind| kind.face.is_none() && kind.collection() == collection && is_countable(kind))
+    })
 }
 
 /// Whether a quota may have `name` in it at all.
 pub(crate) fn is_known(name: &str) -> bool {
-    name.contains('/') || counted_by(name).is_some()
+    name.contains('/') || counted_by(Registry::built_in(), name).is_some()
 }
 
 /// What is asked for and limited, in the words of quotas.
@@ -238,7 +252,7 @@ fn scopes_of(pod: &Value) -> BTreeSet<&'static str> {
     let ends = spec["activeDeadlineSeconds"].as_i64().is_some_and(|seconds| seconds >= 0);
     let mut scopes = BTreeSet::from([
         if ends { "Terminating" } else { "NotTerminating" },
-        if qos::class(&pod["spec"]) == "BestEffort" { "BestEffort" } else { "NotBestEffort" },
+        if pod::qos_class(pod) == QosClass::BestEffort { "BestEffort" } else { "NotBestEffort" },
     ]);
     let elsewhere = |term: &Value| !list(term, "namespaces").is_empty() || term["namespaceSelector"].is_object();
     let affine = ["podAffinity", "podAntiAffinity"].iter().any(|key| {
@@ -295,7 +309,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::find;
+    use crate::kinds::built_in;
     use crate::time;
 
     fn quota(spec: Value) -> Quota {
@@ -303,7 +317,7 @@ mod tests {
     }
 
     fn cost(plural: &str, object: Value) -> Cost {
-        Cost::of(find("", "v1", plural).unwrap(), &object)
+        Cost::of(built_in("", "v1", plural).unwrap(), &object)
     }
 
     fn pod(cpu: &str) -> Value {
@@ -333,7 +347,7 @@ mod tests {
             "count/persistentvolumeclaims=1,gold.storageclass.storage.k8s.io/persistentvolumeclaims=1,\
              gold.storageclass.storage.k8s.io/requests.storage=1Gi,persistentvolumeclaims=1,requests.storage=1Gi"
         );
-        let deployments = Cost::of(find("apps", "v1", "deployments").unwrap(), &json!({}));
+        let deployments = Cost::of(built_in("apps", "v1", "deployments").unwrap(), &json!({}));
         assert_eq!(plain(&deployments), "count/deployments.apps=1");
     }
 
@@ -344,6 +358,17 @@ mod tests {
         let cost = cost("pods", leaving);
         let at = |text: &str| cost.at(time::parse(text).unwrap()).get("pods").is_some();
         assert!(at("2026-01-01T00:01:00Z") && !at("2026-01-01T00:01:01Z"));
+    }
+
+    /// As upstream: until the node has given it up, what a pod still has is used.
+    #[test]
+    fn resized_pod_counts_what_it_still_has() {
+        let mut shrunk = pod("1");
+        let granted = json!({ "name": "app", "allocatedResources": { "cpu": "3" } });
+        shrunk["status"] = json!({ "phase": "Running", "containerStatuses": [granted] });
+        assert_eq!(plain(&cost("pods", shrunk.clone())), "count/pods=1,cpu=3,pods=1,requests.cpu=3");
+        shrunk["status"]["containerStatuses"][0]["allocatedResources"]["cpu"] = json!("1");
+        assert_eq!(plain(&cost("pods", shrunk)), "count/pods=1,cpu=1,pods=1,requests.cpu=1");
     }
 
     #[test]
@@ -393,8 +418,8 @@ mod tests {
             "services.nodeports": "1", "gold.storageclass.storage.k8s.io/requests.storage": "1", "count/widgets.x": "1" } });
         let quota = quota(hard);
         let kinds = ["configmaps", "deployments.apps", "persistentvolumeclaims", "pods", "services"];
-        assert_eq!(quota.kinds(), BTreeSet::from(kinds));
-        assert!(quota.used(&Amounts::default()).get("count/widgets.x").is_none());
+        assert_eq!(quota.kinds(Registry::built_in()).into_keys().collect::<BTreeSet<_>>(), BTreeSet::from(kinds));
+        assert!(quota.used(Registry::built_in(), &Amounts::default()).get("count/widgets.x").is_none());
         assert!(is_known("requests.storage") && is_known("example.com/x") && !is_known("cpus"));
     }
 }

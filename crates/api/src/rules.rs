@@ -14,6 +14,7 @@ use crate::meta;
 use crate::status::{Cause, Status};
 
 pub(crate) mod account;
+pub(crate) mod custom;
 pub(crate) mod data;
 pub(crate) mod endpoints;
 pub(crate) mod event;
@@ -33,7 +34,7 @@ pub(crate) mod value;
 pub(crate) mod workload;
 
 pub use node::taint_by_condition;
-pub use pod::admission::{is_mirror, prioritise, take_runtime_class};
+pub use pod::admission::{prioritise, take_runtime_class};
 pub use pod::binding::bind;
 pub use pod::budget::{Budget, decide_eviction};
 pub use pod::disruption::{delete_options_of_eviction, mark_evicted};
@@ -42,7 +43,7 @@ pub use service::allocation;
 pub use storage::{CLAIM_PROTECTION, VOLUME_PROTECTION, protect};
 
 /// What is particular to one kind. Every method has the behaviour of a kind without particulars.
-pub(crate) trait Rules: Sync {
+pub(crate) trait Rules: Send + Sync {
     /// The object through its typed view: unknown fields gone, times in their one spelling.
     fn typed(&self, object: &Value) -> Result<Value, serde_json::Error>;
 

@@ -9,7 +9,7 @@ use crate::status::{Cause, Status};
 
 /// The kind that `scale` speaks.
 pub fn kind() -> &'static Kind {
-    &kinds::SCALE
+    kinds::scale()
 }
 
 /// The scale of `workload`.
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn only_the_replicas_change_and_only_of_the_version_that_was_seen() {
-        let kind = crate::find("apps", "v1", "deployments").unwrap();
+        let kind = crate::built_in("apps", "v1", "deployments").unwrap();
         let stored =
             json!({"metadata": {"name": "d", "resourceVersion": "7"}, "spec": {"replicas": 3, "paused": true}});
         let asked = |version: &str, n: i64| json!({"metadata": {"resourceVersion": version}, "spec": {"replicas": n}});

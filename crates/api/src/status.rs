@@ -73,7 +73,7 @@ impl Cause {
     }
 
     /// A value that must be unique appears twice.
-    pub fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
+    pub(crate) fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::new("FieldValueDuplicate", field, format!("Duplicate value: {}", shown(&value.into())))
     }
 
@@ -96,7 +96,7 @@ impl Cause {
     }
 
     /// A list has more entries than it may.
-    pub fn too_many(field: impl Into<String>, actual: usize, limit: usize) -> Self {
+    pub(crate) fn too_many(field: impl Into<String>, actual: usize, limit: usize) -> Self {
         Self::new("FieldValueTooMany", field, format!("Too many: {actual}: must have at most {limit} items"))
     }
 
@@ -138,7 +138,7 @@ impl Status {
 
     /// Adds one cause to the details.
     #[must_use]
-    pub fn with_cause(mut self, cause: Cause) -> Self {
+    pub(crate) fn with_cause(mut self, cause: Cause) -> Self {
         self.details.get_or_insert_default().causes.push(cause);
         self
     }
@@ -220,7 +220,7 @@ impl Status {
 
     /// 422: the object breaks rules; all of them are listed.
     pub fn invalid(kind: &Kind, name: &str, causes: Vec<Cause>) -> Self {
-        Self::invalid_of(kind.kind, kind.group, name, causes)
+        Self::invalid_of(&kind.kind, &kind.group, name, causes)
     }
 
     /// 422 for something that is not a kind of ours (delete options, patches).
@@ -289,7 +289,7 @@ impl Status {
     }
 
     /// 415: the body is in a format we do not read.
-    pub fn unsupported_media_type() -> Self {
+    pub(crate) fn unsupported_media_type() -> Self {
         let message =
             format!("the body of the request was in an unknown format - accepted media types include: {MEDIA_TYPES}");
         Self::new(415, "UnsupportedMediaType", message)
@@ -428,14 +428,14 @@ impl Cause {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::find;
+    use crate::built_in;
 
     fn pods() -> &'static Kind {
-        find("", "v1", "pods").unwrap()
+        built_in("", "v1", "pods").unwrap()
     }
 
     fn leases() -> &'static Kind {
-        find("coordination.k8s.io", "v1", "leases").unwrap()
+        built_in("coordination.k8s.io", "v1", "leases").unwrap()
     }
 
     /// [AD-11] [AD-12]
@@ -481,7 +481,7 @@ mod tests {
     /// [AD-41] (the answer)
     #[test]
     fn a_plain_delete_answers_the_uid_and_no_code() {
-        let kind = find("", "v1", "configmaps").unwrap();
+        let kind = built_in("", "v1", "configmaps").unwrap();
         assert_eq!(
             Status::success(kind, "c", "u").to_json(),
             json!({

@@ -17,7 +17,8 @@ mod pod;
 mod policy;
 mod workload;
 
-pub use age::{human_duration, since};
+pub(crate) use age::human_duration;
+pub use age::since;
 
 /// One column: name, type, format, priority, description.
 struct Column(&'static str, &'static str, &'static str, u8, &'static str);
@@ -55,6 +56,7 @@ pub fn columns(kind: &Kind) -> Value {
         "endpoints" => &network::ENDPOINTS,
         "endpointslices.discovery.k8s.io" => &network::SLICE,
         "ingresses.networking.k8s.io" => &network::INGRESS,
+        _ if kind.is_added() => &[NAME, AGE],
         other => policy::columns(other).unwrap_or(&CREATED),
     };
     columns
@@ -93,6 +95,7 @@ pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         | "scales.autoscaling"
         | "jobs.batch"
         | "cronjobs.batch") => workload::cells(collection, object, now),
+        _ if kind.is_added() => vec![name, age],
         other => policy::cells(other, object, now)
             .unwrap_or_else(|| vec![name, json!(meta::creation_timestamp(object).map(time::seconds))]),
     }
@@ -101,7 +104,7 @@ pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
 /// `conditions` of one object's row: a pod that has ended says so.
 pub fn row_conditions(kind: &Kind, object: &Value) -> Option<Value> {
     let phase = text(&object["status"]["phase"]);
-    (kind.collection() == "pods" && matches!(phase, "Succeeded" | "Failed")).then(|| {
+    (kind.collection() == "pods" && crate::pod::is_terminal(object)).then(|| {
         let message = match phase {
             "Succeeded" => "The pod has completed successfully.",
             _ => "The pod failed.",

@@ -18,15 +18,17 @@ mod pod_gc;
 pub mod scheduler;
 mod settings;
 mod taint_eviction;
-mod tolerations;
 #[cfg(test)]
 mod woken;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use api::Registry;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Api;
 use supervision::within;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use feed::Feed;
@@ -39,21 +41,24 @@ pub use settings::Settings;
 const PODS: &str = "pods";
 const NODES: &str = "nodes";
 
+/// The kinds that are served, and what they become.
+pub type Kinds = watch::Receiver<Arc<Registry>>;
+
 /// The pause before everything begins anew.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// Runs every controller but the scheduler until it is dropped. Panics if one of them does: they share what they hear, and whoever
+/// Runs every controller but the scheduler until it is dropped, on the `kinds` that there are. Panics if one of them does: they share what they hear, and whoever
 /// runs this starts them again together. Nothing is remembered but pace, so that costs a list.
-pub async fn run(clients: Clients, settings: Settings) {
+pub async fn run(clients: Clients, kinds: Kinds, settings: Settings) {
     loop {
-        run_once(clients.clone(), settings).await;
+        run_once(clients.clone(), kinds.clone(), settings).await;
         tracing::error!("a controller ended; all of them begin anew");
         tokio::time::sleep(RESTART).await;
     }
 }
 
 /// Runs them until one ends, which none does by itself.
-async fn run_once(clients: Clients, settings: Settings) {
+async fn run_once(clients: Clients, kinds: Kinds, settings: Settings) {
     let mut tasks = JoinSet::new();
     let mut pods = Feed::new(PODS, Api::<PodView>::all(clients.read()));
     let mut nodes = Feed::new(NODES, Api::<Node>::all(clients.read()));
@@ -64,7 +69,7 @@ async fn run_once(clients: Clients, settings: Settings) {
     tasks.spawn(within("disruption", counting));
     let watching = nodes::run(&clients, settings, &mut nodes, &mut tasks);
     tasks.spawn(within("nodes", watching));
-    tasks.spawn(supervision::keep("garbage", move || garbage::run(clients.clone(), settings)));
+    tasks.spawn(supervision::keep("garbage", move || garbage::run(clients.clone(), kinds.clone(), settings)));
     pods.start(&mut tasks);
     nodes.start(&mut tasks);
     until_one_ends(tasks).await;

@@ -10,10 +10,8 @@ use serde_json::{Value, json};
 use timeline::Clock;
 use tokio::sync::watch;
 
-use crate::driver::Progress;
-use crate::effects::lock;
-use crate::pods::{Directory, PodEntry};
-use crate::publisher::SharedFacts;
+use crate::pods::{Directory, PodReader};
+use crate::record::{PodRecord, RecordReader};
 use crate::streams::{ContainerRef, Containers, LogSource, StreamError};
 use crate::usage::Usage;
 
@@ -35,38 +33,28 @@ impl<R: Runtime> NodeContainers<R> {
     /// Who is on its way out, by namespace and name, and by when it must be gone.
     pub fn leaving(&self) -> BTreeMap<(String, String), Timestamp> {
         let (now, wall) = (self.clock.now(), crate::timestamp(&self.clock));
-        let entries: Vec<PodEntry> = lock(&self.directory).values().cloned().collect();
-        let leaving = |entry: &PodEntry| {
-            let progress = entry.progress.borrow();
-            let deadline = progress.deadline.filter(|_| !progress.at_rest)?;
+        let leaving = |reader: PodReader| {
+            let record = reader.record.get();
+            let deadline = record.deadline.filter(|_| !record.at_rest)?;
             let when = if deadline >= now {
                 wall.checked_add(deadline.since(now))
             } else {
                 wall.checked_sub(now.since(deadline))
             };
-            let meta = &lock(&entry.facts).pod.metadata;
+            let meta = &record.pod.metadata;
             Some(((meta.namespace.clone()?, meta.name.clone()?), when.ok()?))
         };
-        entries.iter().filter_map(leaving).collect()
+        self.directory.all().into_iter().filter_map(leaving).collect()
     }
 
-    fn pod(&self, which: &ContainerRef) -> Result<PodEntry, StreamError> {
-        let found = lock(&self.directory)
-            .values()
-            .filter(|entry| {
-                let facts = lock(&entry.facts);
-                let meta = &facts.pod.metadata;
-                meta.name.as_deref() == Some(&which.pod) && meta.namespace.as_deref() == Some(&which.namespace)
-            })
-            // A pod that was force deleted may still be leaving under the name of its successor.
-            .max_by_key(|entry| lock(&entry.facts).pod.metadata.creation_timestamp.as_ref().map(|t| t.0))
-            .cloned();
+    fn pod(&self, which: &ContainerRef) -> Result<PodReader, StreamError> {
+        let found = self.directory.find(&which.namespace, &which.pod);
         found.ok_or_else(|| StreamError::not_found(format!("pod {:?} is not on this node", which.pod)))
     }
 
-    fn status(&self, which: &ContainerRef) -> Result<(PodEntry, ContainerStatus), StreamError> {
+    fn status(&self, which: &ContainerRef) -> Result<(PodReader, ContainerStatus), StreamError> {
         let entry = self.pod(which)?;
-        let status = find(&entry.progress.borrow(), &which.container);
+        let status = entry.record.get().container(&which.container).cloned();
         match status {
             Some(status) => Ok((entry, status)),
             None => Err(StreamError::bad_request(format!(
@@ -76,7 +64,7 @@ impl<R: Runtime> NodeContainers<R> {
         }
     }
 
-    fn running(&self, which: &ContainerRef) -> Result<(PodEntry, ContainerId), StreamError> {
+    fn running(&self, which: &ContainerRef) -> Result<(PodReader, ContainerId), StreamError> {
         let (entry, status) = self.status(which)?;
         match status.state {
             ContainerState::Running { .. } => {
@@ -92,10 +80,6 @@ impl<R: Runtime> NodeContainers<R> {
 /// A pod, whichever its containers.
 fn whole(namespace: &str, pod: &str) -> ContainerRef {
     ContainerRef { namespace: namespace.to_owned(), pod: pod.to_owned(), container: String::new() }
-}
-
-fn find(progress: &Progress, container: &str) -> Option<ContainerStatus> {
-    progress.status.containers.iter().find(|c| c.name.0 == container).cloned()
 }
 
 impl<R: Runtime> Containers for NodeContainers<R> {
@@ -138,8 +122,7 @@ impl<R: Runtime> Containers for NodeContainers<R> {
     }
 
     fn pods(&self) -> Value {
-        let facts: Vec<SharedFacts> = lock(&self.directory).values().map(|entry| entry.facts.clone()).collect();
-        let items: Vec<Value> = facts.iter().map(|facts| json!(*lock(facts).pod)).collect();
+        let items: Vec<Value> = self.directory.all().iter().map(|reader| json!(*reader.record.pod())).collect();
         json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items })
     }
 
@@ -172,21 +155,21 @@ impl<R: Runtime> Containers for NodeContainers<R> {
         };
         let id = ContainerId { name: which.container.clone(), attempt };
         let path = self.runtime.log_path(&entry.uid, &id);
-        Ok(LogSource { path, ended: ended(entry.progress, id) })
+        Ok(LogSource { path, ended: ended(entry.record, id) })
     }
 }
 
 /// Turns true when that run has ended.
-fn ended(mut progress: watch::Receiver<Progress>, id: ContainerId) -> watch::Receiver<bool> {
+fn ended(mut record: RecordReader, id: ContainerId) -> watch::Receiver<bool> {
     let (told, ended) = watch::channel(false);
     tokio::spawn(async move {
-        let over = |progress: &Progress| {
-            find(progress, &id.name)
-                .is_none_or(|c| c.attempt > id.attempt || !matches!(c.state, ContainerState::Running { .. }))
+        let over = |record: &PodRecord| {
+            let container = record.container(&id.name);
+            container.is_none_or(|c| c.attempt > id.attempt || !matches!(c.state, ContainerState::Running { .. }))
         };
         tokio::select! {
             // A pod that is gone is over too.
-            _ = progress.wait_for(over) => {}
+            () = record.wait_until(over) => {}
             () = told.closed() => return,
         }
         told.send_replace(true);

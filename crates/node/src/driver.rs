@@ -1,38 +1,42 @@
 //! The loop of one pod: wait, decide, remember, act.
+//!
+//! The driver owns the pod's record ([`crate::record`]); whatever becomes known of the pod is told here ([`inbox`]).
 
-use std::collections::VecDeque;
+mod inbox;
+mod manifest_keeper;
+mod restart;
+mod sighting;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lifecycle::{Effect, Input, Moment, PodStatus, PodWorker, Probe, Wake, Wall};
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use lifecycle::{Effect, Input, Instance, Moment, PodWorker, Probe, Wall};
 use runtime_api::Runtime;
-use supervision::{Backoff, Panic};
+use supervision::Backoff;
 use timeline::{Appended, Clock, Journal, JournalError, Record};
-use tokio::sync::{mpsc, watch};
-use tracing::{Instrument, error, info, info_span, trace};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tracing::{Instrument, debug, error, info, info_span, trace};
 
-use crate::effects::EffectExecutor;
+pub use self::inbox::{Answers, Grant, INBOX, Told};
+use self::manifest_keeper::{Kept, ManifestKeeper};
+use self::sighting::{News, Sightings, is_denied};
+use crate::effects::{EffectExecutor, EndedRun};
 use crate::flaws::{self, Flaw};
-
-/// What a pod's driver tells whoever watches over it.
-#[derive(Clone, Debug)]
-pub struct Progress {
-    /// The newest status, as the rules see it.
-    pub status: PodStatus,
-    /// Nothing of the pod runs, and its sandbox is gone.
-    pub at_rest: bool,
-    /// When it must be gone, once it is leaving.
-    pub deadline: Option<Moment>,
-}
-
-/// So many facts may wait while a driver rests.
-const WAITING_MAX: usize = 512;
-
-/// The longest rest of a driver that breaks on a request to leave.
-const URGENT_REST: Duration = Duration::from_secs(1);
+use crate::record::{PodFact, RecordKeeper};
+use crate::translate::resize::Pending;
+use reading::spec_changes;
 
 /// How many steps are kept before they are folded into a snapshot, once the worker has one.
 const FOLD_AFTER: usize = 200;
+
+/// How long a sight of the pod that the driver broke on waits for the next try.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// What the journal holds of one pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -49,9 +53,20 @@ pub struct Driver<R: Runtime> {
     worker: PodWorker,
     /// The worker as the journal knows it, which is where its life goes on when the driver breaks.
     remembered: PodWorker,
-    inbox: mpsc::Receiver<Input>,
-    /// Facts that come before those in the inbox.
-    first: VecDeque<Input>,
+    record: RecordKeeper,
+    inbox: mpsc::Receiver<Told>,
+    /// Messages that were taken from the inbox while the driver rested.
+    waiting: VecDeque<Told>,
+    /// Facts that the worker is told before the next message is looked at.
+    pending: VecDeque<Input>,
+    /// Ends of runs whose start is not told of yet: the start takes another way, and may be overtaken.
+    held: BTreeMap<Instance, Input>,
+    /// Runs that have ended, while it is read what they left for people.
+    endings: FuturesUnordered<BoxFuture<'static, EndedRun>>,
+    manifest: ManifestKeeper,
+    sightings: Sightings,
+    /// A sight of the pod that the driver broke on, and when it is looked at again.
+    later: Option<(Instant, Arc<Pod>, bool)>,
     /// The fact that is being told to the worker.
     in_hand: Option<Input>,
     /// The fact that the driver broke on the last time it broke.
@@ -60,8 +75,26 @@ pub struct Driver<R: Runtime> {
     journal: Journal,
     pod_journal: PodJournal,
     executor: EffectExecutor<R>,
-    progress: watch::Sender<Progress>,
     clock: Clock,
+}
+
+/// What a driver waited for.
+enum Heard {
+    Told(Told),
+    Ended(EndedRun),
+    Kept(Kept),
+    LookAgain,
+    TimePassed,
+    /// Nobody is left to tell it anything.
+    Nobody,
+}
+
+/// Whether the effects of a step are executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Acts {
+    Yes,
+    /// Not those that the worker asks for again when it hears what the runtime has.
+    WhenReported,
 }
 
 impl<R: Runtime> Driver<R> {
@@ -69,32 +102,33 @@ impl<R: Runtime> Driver<R> {
     pub fn new(
         uid: String,
         worker: PodWorker,
-        inbox: mpsc::Receiver<Input>,
+        inbox: mpsc::Receiver<Told>,
         (journal, pod_journal): (Journal, PodJournal),
+        record: RecordKeeper,
         executor: EffectExecutor<R>,
-    ) -> (Self, watch::Receiver<Progress>) {
-        let (progress, seen) = watch::channel(Progress {
-            status: worker.status(),
-            at_rest: worker.is_at_rest(),
-            deadline: worker.deadline(),
-        });
-        let clock = executor.clock();
-        let driver = Self {
+    ) -> Self {
+        let generation = worker.status().observed_generation.or(record.get().pod.metadata.generation);
+        Self {
+            manifest: ManifestKeeper::new(executor.manifests(), uid.clone()),
             uid,
             remembered: worker.clone(),
             worker,
+            record,
             inbox,
-            first: VecDeque::new(),
+            waiting: VecDeque::new(),
+            pending: VecDeque::new(),
+            held: BTreeMap::new(),
+            endings: FuturesUnordered::new(),
+            sightings: Sightings::new(generation),
+            later: None,
             in_hand: None,
             suspect: None,
             backoff: Backoff::default(),
             journal,
             pod_journal,
+            clock: executor.clock(),
             executor,
-            progress,
-            clock,
-        };
-        (driver, seen)
+        }
     }
 
     /// Drives the pod to the end of its life. Ends early only if the journal can no longer be written: without a
@@ -117,93 +151,273 @@ impl<R: Runtime> Driver<R> {
         .await
     }
 
-    async fn drive(&mut self, broke: Option<Panic>) -> Result<(), Arc<JournalError>> {
-        if let Some(panic) = broke {
-            self.begin_again(&panic).await;
+    async fn drive(&mut self, broke: Option<supervision::Panic>) -> Result<(), Arc<JournalError>> {
+        if let Some(panic) = broke
+            && self.begin_again(&panic).await?
+        {
+            return Ok(());
         }
         loop {
-            let next = match self.first.pop_front() {
-                Some(input) => Some((self.clock.now(), input)),
-                None => next(&self.clock, &mut self.inbox, self.worker.next_wake()).await,
-            };
-            let Some((now, input)) = next else { return Ok(()) };
-            let Some(input) = self.executor.in_order(input) else { continue };
-            trace!(?input, "told");
-            self.in_hand = Some(input.clone());
-            #[cfg(test)]
-            tests::pass(tests::Point::Told, &self.uid, &input);
-            flaws::stumble();
-            let was_terminating = self.worker.is_terminating();
-            let effects = self.worker.handle(now, input.clone());
-            let mut unwritten = None;
-            if self.worker != self.remembered || !effects.is_empty() {
-                unwritten = self.remember(now, &input, &effects).await?;
-            }
-            #[cfg(test)]
-            tests::pass(tests::Point::Remembered, &self.uid, &input);
-            flaws::stumble();
-            self.executor.attend(&input, &self.worker);
-            // Before anybody can see it elsewhere: whoever comes because this pod is over finds its room free.
-            self.tell(now, was_terminating);
-            self.executor.record_events(&effects, unwritten);
-            for effect in effects {
-                if effect == Effect::Finish {
-                    return self.finish().await;
-                }
-                self.executor.perform(effect, &self.worker);
-            }
-            // After acting, so that whoever hears "at rest" finds the last status already handed in.
-            let at_rest = self.worker.is_at_rest();
-            self.progress.send_if_modified(|p| std::mem::replace(&mut p.at_rest, at_rest) != at_rest);
-            self.in_hand = None;
-            self.suspect.take_if(|suspect| *suspect == input);
-        }
-    }
-
-    /// Goes back to what the journal knows, and asks the runtime what has happened since.
-    async fn begin_again(&mut self, panic: &Panic) {
-        self.worker = self.remembered.clone();
-        let left = self.worker.deadline().map(|deadline| deadline.since(self.clock.now()));
-        let wait = rest(self.backoff.after_panic(tokio::time::Instant::now().into_std()), left);
-        let in_a_row = self.backoff.in_a_row();
-        error!(%panic, in_a_row, ?wait, input = ?self.in_hand, "the pod's driver broke; it begins again");
-        self.executor.tell_broken(format!("the node broke on this pod, {in_a_row} times in a row; its log says how"));
-        let retried = self.in_hand.take().filter(is_told_once);
-        // Whoever is asked to leave leaves: nobody would ask again.
-        let is_owed = retried.as_ref().is_some_and(asks_to_leave) && !self.remembered.is_terminating();
-        if retried.is_some() && retried == self.suspect && !is_owed {
-            error!(input = ?self.suspect, "the driver broke on the same fact again, which is left out");
-            self.suspect = None;
-        } else if let Some(input) = retried {
-            self.suspect = Some(input.clone());
-            self.first.push_front(input);
-        }
-        let is_urgent = self.first.front().is_some_and(asks_to_leave);
-        self.rest(if is_urgent { wait.min(URGENT_REST) } else { wait }).await;
-        self.executor.drop_all().await;
-        let report = self.executor.report().await;
-        // Who leaves is told so first, lest it start what it was about to start.
-        let at = usize::from(self.first.front().is_some_and(asks_to_leave));
-        self.first.insert(at, Input::AgentRestarted { report });
-    }
-
-    /// Waits, but not when the pod is asked to leave: its time runs. Facts are taken meanwhile, so that nobody waits with them.
-    async fn rest(&mut self, wait: Duration) {
-        let over = tokio::time::sleep(wait);
-        tokio::pin!(over);
-        while self.first.len() < WAITING_MAX {
-            tokio::select! {
-                () = &mut over => return,
-                input = self.inbox.recv() => {
-                    let Some(input) = input else { return };
-                    let is_urgent = asks_to_leave(&input);
-                    self.first.push_back(input);
-                    if is_urgent {
-                        return;
+            let input = match self.pending.pop_front() {
+                Some(input) => input,
+                None => match self.hear().await {
+                    Heard::TimePassed => Input::TimePassed,
+                    Heard::Nobody => return Ok(()),
+                    Heard::Told(told) => {
+                        self.receive(told);
+                        continue;
                     }
-                }
+                    Heard::Ended(ended) => {
+                        self.run_ended(ended);
+                        continue;
+                    }
+                    Heard::Kept(kept) => {
+                        self.kept(kept);
+                        continue;
+                    }
+                    Heard::LookAgain => {
+                        if let Some((_, pod, is_live)) = self.later.take() {
+                            self.seen_or_later(pod, is_live);
+                        }
+                        continue;
+                    }
+                },
+            };
+            if self.step(input, Acts::Yes).await? {
+                return Ok(());
             }
         }
+    }
+
+    /// The next thing that happens, the moment that the worker asked for included.
+    async fn hear(&mut self) -> Heard {
+        if let Some(told) = self.waiting.pop_front() {
+            return Heard::Told(told);
+        }
+        let wake = self.worker.next_wake().map(|wake| wake.at);
+        loop {
+            let left = wake.map(|at| at.since(self.clock.now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                // A fact that is already here goes first: an exit at the deadline is an exit, not an overrun.
+                let ended = self.endings.next().now_or_never().flatten().map(Heard::Ended);
+                let told = || self.inbox.try_recv().ok().map(Heard::Told);
+                return ended.or_else(told).unwrap_or(Heard::TimePassed);
+            }
+            let due = async {
+                match left {
+                    // The timer's clock stops while the machine sleeps and ours does not, so look again at least every minute.
+                    Some(left) => tokio::time::sleep(left.min(Duration::from_secs(60))).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let look_again_at = self.later.as_ref().map(|(at, ..)| *at);
+            let again = async move {
+                match look_again_at {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                Some(ended) = self.endings.next() => return Heard::Ended(ended),
+                kept = self.manifest.next() => return Heard::Kept(kept),
+                told = self.inbox.recv() => return told.map_or(Heard::Nobody, Heard::Told),
+                () = again => return Heard::LookAgain,
+                () = due => {}
+            }
+        }
+    }
+
+    /// Takes one message: the record learns what is in it, and what concerns the rules is told to the worker next.
+    fn receive(&mut self, told: Told) {
+        match told {
+            Told::Input(input) => self.pending.push_back(input),
+            Told::Seen { pod, is_live } => self.seen_or_later(pod, is_live),
+            Told::Exited { id, exit } => {
+                self.endings.push(self.executor.read_ending(self.record.get().pod.clone(), id, exit))
+            }
+            Told::Grant(grant) => self.manifest.keep(grant.pod.clone(), Some(grant), &self.record.get()),
+            Told::NotGranted { pod, pending } => self.not_granted(&pod, pending),
+            Told::Fact { fact, known } => {
+                self.record.learn(*fact);
+                self.release_held();
+                if let Some(known) = known {
+                    // Whoever asked may have been ended.
+                    let _ = known.send(self.record.get());
+                }
+            }
+            Told::Answer { life, input, .. } if life != self.executor.life() => {
+                debug!(?input, "an answer to a former life of the driver comes too late");
+            }
+            Told::Answer { fact, input, .. } => {
+                if let Some(fact) = fact {
+                    self.record.learn(*fact);
+                }
+                self.pending.push_back(input);
+            }
+        }
+    }
+
+    /// Tells the worker one fact and does what it asks for. True when its life is over.
+    async fn step(&mut self, input: Input, acts: Acts) -> Result<bool, Arc<JournalError>> {
+        let now = self.clock.now();
+        let Some(input) = self.hold_back(input) else { return Ok(false) };
+        trace!(?input, "told");
+        self.in_hand = Some(input.clone());
+        #[cfg(test)]
+        tests::pass(tests::Point::Told, &self.uid, &input);
+        flaws::stumble();
+        let was_terminating = self.worker.is_terminating();
+        let effects = self.worker.handle(now, input.clone());
+        let mut unwritten = None;
+        if self.worker != self.remembered || !effects.is_empty() {
+            unwritten = self.remember(now, &input, &effects).await?;
+        }
+        #[cfg(test)]
+        tests::pass(tests::Point::Remembered, &self.uid, &input);
+        flaws::stumble();
+        // Before anybody can see it elsewhere: whoever comes because this pod is over finds its room free.
+        self.tell(now, &input, was_terminating);
+        if acts == Acts::Yes {
+            self.executor.attend(&input, &self.worker);
+        }
+        self.executor.record_events(&effects, unwritten);
+        for effect in effects {
+            if effect == Effect::Finish {
+                self.finish().await?;
+                return Ok(true);
+            }
+            if acts == Acts::Yes || !is_asked_again(&effect) {
+                self.executor.perform(effect, &self.worker, &self.record);
+            }
+        }
+        // After acting, so that whoever hears "at rest" finds the last status already handed in.
+        self.tell_rest(self.worker.is_at_rest());
+        self.in_hand = None;
+        self.suspect.take_if(|suspect| *suspect == input);
+        self.release_held();
+        Ok(false)
+    }
+
+    /// The input itself, unless it tells of the end of a run whose start is not told of yet. Then it comes right after the start.
+    fn hold_back(&mut self, input: Input) -> Option<Input> {
+        if let Input::Exited { instance, .. } = &input
+            && self.record.get().starting.contains(instance)
+        {
+            if !flaws::has(Flaw::DropsHeldExit) {
+                self.held.insert(instance.clone(), input);
+            }
+            return None;
+        }
+        Some(input)
+    }
+
+    /// Tells of ends that waited for a start, if that is answered or will never be.
+    fn release_held(&mut self) {
+        if self.held.is_empty() {
+            return;
+        }
+        let record = self.record.get();
+        let held = std::mem::take(&mut self.held);
+        let (held, released): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            held.into_iter().partition(|(run, _)| record.starting.contains(run));
+        self.held = held;
+        for (_, end) in released.into_iter().rev() {
+            self.pending.push_front(end);
+        }
+    }
+
+    /// Looks at the pod's object. One on which this breaks is looked at again later: it may be asked to leave, and nobody would
+    /// say so again.
+    fn seen_or_later(&mut self, pod: Arc<Pod>, is_live: bool) {
+        self.later = None;
+        let again = Arc::clone(&pod);
+        if let Err(panic) = supervision::catch_blocking("driver", || self.seen(pod, is_live)) {
+            error!(%panic, "the driver broke on the pod's object; it is looked at again later");
+            self.later = Some((Instant::now() + LOOK_AGAIN, again, is_live));
+        }
+    }
+
+    fn seen(&mut self, pod: Arc<Pod>, is_live: bool) {
+        if api::pod::is_static(&*pod) {
+            return self.manifest_seen(pod);
+        }
+        let now = crate::timestamp(&self.clock);
+        let News { inputs, is_changed } = self.sightings.see(&self.record.get(), &pod, is_live, now);
+        self.record.learn(PodFact::Seen(Arc::clone(&pod)));
+        self.executor.seen(&pod, is_denied(&pod));
+        let record = self.record.get();
+        if record.resize.pending.is_some() && !record.asks_for_other_resources() {
+            self.record.learn(PodFact::ResizePending(None));
+            self.executor.refresh();
+        }
+        // What is kept is what the next agent compares with.
+        if is_changed {
+            self.manifest.keep(pod, None, &record);
+        }
+        self.pending.extend(inputs);
+    }
+
+    /// The file of a static pod says this by now. What a file asks for is granted as it is.
+    fn manifest_seen(&mut self, pod: Arc<Pod>) {
+        let record = self.record.get();
+        let changes = spec_changes(&record.pod, &pod);
+        let is_news = record.pod.metadata.annotations != pod.metadata.annotations || record.pod.spec != pod.spec;
+        drop(record);
+        self.record.learn(PodFact::Seen(Arc::clone(&pod)));
+        if !is_news {
+            return;
+        }
+        self.record.learn(PodFact::Granted { pod: Arc::clone(&pod), in_progress: None });
+        self.manifest.keep(pod, None, &self.record.get());
+        self.executor.resources_granted();
+        // The mirror shows the manifest as it is.
+        self.executor.refresh();
+        self.pending.extend(changes.into_iter().map(|change| Input::SpecChanged { change }));
+    }
+
+    fn run_ended(&mut self, EndedRun { run, exit, message }: EndedRun) {
+        if let Some(text) = message {
+            self.record.learn(PodFact::TerminationMessage { run: run.clone(), text });
+        }
+        self.pending.push_back(Input::Exited { instance: run, exit });
+    }
+
+    /// The manifest is on disk, or could not be written.
+    fn kept(&mut self, kept: Kept) {
+        if let Some(Kept { grant, result }) = self.manifest.settled(kept) {
+            let is_kept = result.is_ok();
+            match (&grant, result) {
+                (Some(grant), Ok(())) => self.granted(grant),
+                (Some(grant), Err(error)) => {
+                    let message = format!("what is granted cannot be kept: {error}");
+                    let generation = grant.pod.metadata.generation.unwrap_or_default();
+                    self.not_granted(&grant.pod, Pending { reason: "Deferred", message, generation });
+                }
+                (None, Ok(())) => {}
+                (None, Err(error)) => self.executor.manifest_not_kept(&error),
+            }
+            if let Some(grant) = grant {
+                // The table may have ended.
+                let _ = grant.is_kept.send(is_kept);
+            }
+        }
+        self.manifest.write_next(&self.record.get());
+    }
+
+    /// Other resources are granted, which is kept: those that run are given them.
+    fn granted(&mut self, grant: &Grant) {
+        let in_progress = grant.has_begun.then(|| grant.pod.metadata.generation.unwrap_or_default());
+        self.record.learn(PodFact::Granted { pod: grant.pod.clone(), in_progress });
+        info!("other resources are granted to a pod");
+        self.executor.resize_granted(&grant.pod, in_progress);
+    }
+
+    fn not_granted(&mut self, pod: &Pod, pending: Pending) {
+        let before = self.record.get();
+        self.executor.resize_refused(pod, before.resize.pending.as_ref(), &pending);
+        self.record.learn(PodFact::ResizePending(Some(pending)));
+        self.executor.refresh();
     }
 
     /// Writes the step down before anything is done about it. What only shows need not wait for the disk; what acts on the
@@ -240,60 +454,40 @@ impl<R: Runtime> Driver<R> {
         Ok(Some(written))
     }
 
-    fn tell(&self, now: Moment, was_terminating: bool) {
-        if !was_terminating && let Some(deadline) = self.worker.deadline() {
+    /// Has the record learn what the step changed.
+    fn tell(&mut self, now: Moment, input: &Input, was_terminating: bool) {
+        let deadline = self.worker.deadline();
+        if !was_terminating && let Some(deadline) = deadline {
             info!(left = ?deadline.since(now), "leaving");
         }
-        let status = self.worker.status();
-        let deadline = self.worker.deadline();
-        self.progress.send_modify(|p| {
-            p.status = status;
-            p.deadline = deadline;
-        });
+        if let Input::Exited { instance, .. } = input {
+            let is_last = self.worker.has_ended(&instance.name);
+            self.record.learn(PodFact::Ended { run: instance.clone(), is_last });
+        } else if let Input::Started { instance, .. }
+        | Input::StartFailed { instance, .. }
+        | Input::SandboxLost { instance } = input
+        {
+            self.record.learn(PodFact::StartAnswered(instance.clone()));
+            // It may not have the newest resources, and was left alone until here.
+            self.executor.resources_granted();
+        }
+        self.record.learn(PodFact::Judged { status: Arc::new(self.worker.status()), deadline });
+    }
+
+    fn tell_rest(&self, at_rest: bool) {
+        if self.record.get().at_rest != at_rest {
+            self.record.learn(PodFact::AtRest(at_rest));
+        }
     }
 
     async fn finish(&mut self) -> Result<(), Arc<JournalError>> {
         // First the memory, then the files: files that a crash leaves behind are swept at the next start.
         self.journal.append(Record::Forgotten { uid: self.uid.clone() }).await?;
+        self.manifest.stop().await;
         self.executor.let_go().await;
-        self.progress.send_modify(|p| p.at_rest = true);
+        self.tell_rest(true);
         info!("gone");
         Ok(())
-    }
-}
-
-/// How long a driver rests that broke: never beyond the pod's deadline, if that is still to come.
-fn rest(backoff: Duration, left: Option<Duration>) -> Duration {
-    left.filter(|left| !left.is_zero()).map_or(backoff, |left| backoff.min(left))
-}
-
-/// Whether nobody else tells it again: of time and of what the runtime has the driver hears by itself.
-fn is_told_once(input: &Input) -> bool {
-    !matches!(input, Input::TimePassed | Input::AgentRestarted { .. })
-}
-
-fn asks_to_leave(input: &Input) -> bool {
-    matches!(input, Input::DeleteRequested { .. } | Input::KillRequested { .. })
-}
-
-/// The next thing to tell the worker: whatever comes first of a fact and the moment it asked for. `None` when nobody
-/// is left to tell it anything.
-async fn next(clock: &Clock, inbox: &mut mpsc::Receiver<Input>, wake: Option<Wake>) -> Option<(Moment, Input)> {
-    let Some(wake) = wake else {
-        return inbox.recv().await.map(|input| (clock.now(), input));
-    };
-    loop {
-        let left = wake.at.since(clock.now());
-        if left.is_zero() {
-            // A fact that is already here goes first: an exit at the deadline is an exit, not an overrun.
-            return Some((clock.now(), inbox.try_recv().unwrap_or(Input::TimePassed)));
-        }
-        tokio::select! {
-            biased;
-            input = inbox.recv() => return input.map(|input| (clock.now(), input)),
-            // The timer's clock stops while the machine sleeps and ours does not, so look again at least every minute.
-            () = tokio::time::sleep(left.min(Duration::from_secs(60))) => {}
-        }
     }
 }
 
@@ -319,6 +513,12 @@ fn acts_on_the_world(effect: &Effect) -> bool {
         | Effect::KillAnswered { .. }
         | Effect::Finish => false,
     }
+}
+
+/// Whether the worker asks for this again when it hears what the runtime has, if it is still to be done.
+fn is_asked_again(effect: &Effect) -> bool {
+    let is_said_once = matches!(effect, Effect::PublishStatus | Effect::Emit(_) | Effect::KillAnswered { .. });
+    !is_said_once && *effect != Effect::Finish
 }
 
 #[cfg(test)]

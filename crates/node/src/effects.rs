@@ -3,6 +3,7 @@
 mod attending;
 mod breaking;
 mod context;
+mod ending;
 mod events;
 mod hooks;
 mod images;
@@ -17,16 +18,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use lifecycle::{ContainerName, Effect, HookKind, Input, Instance, KillOutcome, PodWorker};
+use lifecycle::{ContainerName, Effect, HookKind, Instance, KillOutcome, PodWorker};
 use runtime_api::{PodUid, Runtime};
+use supervision::error_chain;
 use timeline::{Appended, Clock};
 use tokio::sync::{Mutex, Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::warn;
 
-use self::context::PodContext;
+use self::context::{PodContext, Shared};
+pub use self::ending::EndedRun;
 use self::events::EventRecorder;
 pub use self::run_names::{container_id, hook_name, instance};
+use crate::driver::{Answers, Told};
 use crate::events::Recorder;
 use crate::files::Files;
 use crate::flaws::{self, Flaw};
@@ -34,7 +38,8 @@ use crate::heartbeat::HealthBoard;
 use crate::machine::Machine;
 use crate::manifest::Manifests;
 use crate::probing;
-use crate::publisher::{Flush, Publisher, SharedFacts};
+use crate::publisher::{Flush, Publisher};
+use crate::record::{PodFact, RecordKeeper, RecordReader};
 use crate::services::Services;
 use crate::sysctls::AllowedSysctls;
 use crate::traffic::{Traffic, TrafficReporter, TrafficRequest};
@@ -90,7 +95,7 @@ impl<R: Runtime> Tools<R> {
 
 /// Executes the effects of one pod.
 pub struct EffectExecutor<R: Runtime> {
-    context: Arc<PodContext<R>>,
+    context: PodContext<R>,
     publisher: Publisher,
     event_recorder: EventRecorder,
     /// What goes on for as long as the pod has hands.
@@ -108,33 +113,31 @@ pub struct EffectExecutor<R: Runtime> {
 }
 
 impl<R: Runtime> EffectExecutor<R> {
-    /// An executor for the pod of `facts`; results go to `inbox`.
-    pub fn new(tools: Arc<Tools<R>>, facts: SharedFacts, inbox: mpsc::Sender<Input>) -> Self {
-        let uid = PodUid(lock(&facts).pod.metadata.uid.clone().unwrap_or_default());
+    /// An executor for the pod of `record`; results go to `inbox`.
+    pub fn new(tools: Arc<Tools<R>>, record: RecordReader, inbox: mpsc::Sender<Told>) -> Self {
+        let uid = PodUid(record.pod().metadata.uid.clone().unwrap_or_default());
         let (publisher, publishing) = Publisher::start(
             tools.client.clone(),
             tools.node_name.clone(),
-            facts.clone(),
+            record.clone(),
             inbox.clone(),
             tools.clock.clone(),
         );
         let mut keepers = JoinSet::new();
         keepers.spawn(publishing);
         let (event_recorder, event_queue, pending) = EventRecorder::new();
-        let context = Arc::new(PodContext {
+        let shared = Shared {
             tools,
             uid,
-            facts,
-            inbox,
+            record,
             volumes: Mutex::new(None),
             has_volumes: watch::Sender::new(false),
             lookups: Mutex::new(None),
             changes: std::sync::Mutex::default(),
-            leaving: watch::Sender::new(false),
-            granted: Arc::default(),
-            starting: std::sync::Mutex::default(),
+            granted: Notify::new(),
             event_queue,
-        });
+        };
+        let context = PodContext::new(shared, Answers::new(inbox));
         let (resizing, flush) = (context.clone(), publisher.flush());
         keepers.spawn(async move { supervision::keep("resources", || resizing.keep_resources(flush.clone())).await });
         // Ends when it has said what it was given: nobody has to wait for that, and nobody cuts it short.
@@ -154,7 +157,7 @@ impl<R: Runtime> EffectExecutor<R> {
     }
 
     /// Starts one effect.
-    pub fn perform(&mut self, effect: Effect, worker: &PodWorker) {
+    pub fn perform(&mut self, effect: Effect, worker: &PodWorker, record: &RecordKeeper) {
         while self.tasks.try_join_next().is_some() || self.starts.try_join_next().is_some() {}
         let context = self.context.clone();
         match effect {
@@ -175,7 +178,7 @@ impl<R: Runtime> EffectExecutor<R> {
                 self.tasks.spawn(async move { context.create_sandbox().await });
             }
             Effect::StartContainer { instance } => {
-                lock(&context.starting).entry(instance.clone()).or_default();
+                record.learn(PodFact::Starting(instance.clone()));
                 self.starts.spawn(async move { context.start(instance).await });
             }
             Effect::RunHook { instance, kind } => self.run_hook(instance, kind),
@@ -189,20 +192,22 @@ impl<R: Runtime> EffectExecutor<R> {
             Effect::RemoveSandbox => {
                 self.probes.clear();
                 let mut starts = std::mem::take(&mut self.starts);
+                // Of one that is deleted everything goes with its object, a moment later.
+                let keeps_object = record.get().is_leaving() && !api::pod::is_terminating(&*self.context.pod());
+                if let Some(refreshing) = self.refreshing.take_if(|_| keeps_object) {
+                    refreshing.abort();
+                }
                 self.tasks.spawn(async move {
                     // Or one that is still being prepared would find the next sandbox in the place of its own.
                     starts.shutdown().await;
-                    let held = std::mem::take(&mut *lock(&context.starting)).into_values().flatten();
-                    for end in held {
-                        context.tell(end).await;
-                    }
-                    context.remove_sandbox().await;
+                    context.answers.learn(PodFact::NothingStarts).await;
+                    context.remove_sandbox(keeps_object).await;
                 });
             }
-            Effect::PublishStatus => self.publisher.publish(worker.status()),
+            Effect::PublishStatus => self.publisher.publish(record.get().status.clone()),
             Effect::DeleteObject => {
                 if worker.has_a_story() && !flaws::has(Flaw::DeletesWithoutStatus) {
-                    self.publisher.publish(worker.status());
+                    self.publisher.publish(record.get().status.clone());
                 }
                 self.publisher.delete();
             }
@@ -224,7 +229,7 @@ impl<R: Runtime> EffectExecutor<R> {
 
     /// Leaves it to whoever steers traffic.
     fn steer(&mut self, request: TrafficRequest) {
-        let reporter = TrafficReporter::new(self.context.inbox.clone());
+        let reporter = TrafficReporter::new(self.context.answers.clone());
         self.tasks.spawn(self.context.tools.traffic.perform(Pod::clone(&self.context.pod()), request, reporter));
     }
 
@@ -234,18 +239,6 @@ impl<R: Runtime> EffectExecutor<R> {
             .iter()
             .filter_map(|effect| if let Effect::Emit(event) = effect { Some(event.clone()) } else { None });
         self.event_recorder.tell(events.collect(), unwritten);
-    }
-
-    /// The input itself, unless it tells of the end of a run whose start is not told of yet: the start takes another way, and
-    /// may be overtaken. Then it comes again right after the start.
-    pub fn in_order(&self, input: Input) -> Option<Input> {
-        if let Input::Exited { instance, .. } = &input
-            && let Some(held) = lock(&self.context.starting).get_mut(instance)
-        {
-            *held = Some(input).filter(|_| !flaws::has(Flaw::DropsHeldExit));
-            return None;
-        }
-        Some(input)
     }
 
     /// A way to wait until others can see what was published.
@@ -258,9 +251,27 @@ impl<R: Runtime> EffectExecutor<R> {
         self.context.tools.clock.clone()
     }
 
-    /// What to tell when other resources were granted to the pod.
-    pub fn granted(&self) -> Arc<Notify> {
-        self.context.granted.clone()
+    /// Where the manifests of pods are kept.
+    pub fn manifests(&self) -> Manifests {
+        self.context.tools.manifests.clone()
+    }
+
+    /// The object was seen like this. It may deny what the node has said of it.
+    pub fn seen(&self, pod: &Pod, is_denied: bool) {
+        let flush = self.publisher.flush();
+        if pod.spec.as_ref().is_some_and(|spec| spec.readiness_gates.is_some()) {
+            flush.refresh();
+        }
+        if is_denied {
+            flush.overwritten();
+        } else {
+            flush.seen(pod);
+        }
+    }
+
+    /// What the status is made of has changed outside the worker.
+    pub fn refresh(&self) {
+        self.publisher.flush().refresh();
     }
 
     /// The pod is over: ends what still runs on its behalf and forgets what was kept for it.
@@ -276,18 +287,6 @@ impl<R: Runtime> EffectExecutor<R> {
             warn!(%error, "the pod's files could not be removed");
         }
     }
-}
-
-/// The whole chain of an error in one line, for people.
-pub fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// Facts are replaced whole, so a panic elsewhere cannot leave them half-written.

@@ -56,7 +56,12 @@ impl Files {
             if durably {
                 file.sync_data()?;
             }
-            std::fs::rename(draft, path)
+            std::fs::rename(draft, &path)?;
+            // A name is as durable as its folder, and so is the folder's own.
+            for folder in path.ancestors().skip(1).take(if durably { 2 } else { 0 }) {
+                std::fs::File::open(folder)?.sync_all()?;
+            }
+            Ok(())
         };
         self.run("files.replace", work).await
     }

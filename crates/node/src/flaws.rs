@@ -35,6 +35,8 @@ pub enum Flaw {
     ForgetsImageSignal,
     /// A hook that is to end is left alone.
     LeavesHookRunning,
+    /// A KILL that could not be sent is not told to the rules.
+    DropsKillFailure,
 }
 
 #[cfg(feature = "flaws")]

@@ -2,8 +2,8 @@
 //!
 //! The node decides nothing about a pod's life. It listens (the API's watch, the runtime's exits, the
 //! clock), tells the pod's [`lifecycle::PodWorker`], writes down what was said ([`timeline::Journal`]) and
-//! acts. Reading order: [`driver`] (the loop), [`executor`] (what it does), [`pods`] (who gets a driver),
-//! [`publisher`] (what others see), [`translate`] (between the API's words and the rules').
+//! acts. Reading order: [`driver`] (the loop), [`record`] (what is known of a pod), [`effects`] (what is done), [`pods`] (who gets a
+//! driver), [`publisher`] (what others see), [`translate`] (between the API's words and the rules').
 
 pub mod containers;
 pub mod driver;
@@ -23,6 +23,7 @@ pub mod pressure;
 pub mod probes;
 pub mod probing;
 pub mod publisher;
+pub mod record;
 pub mod services;
 pub mod statics;
 pub mod streams;

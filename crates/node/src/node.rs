@@ -45,6 +45,8 @@ pub struct NodeConfig {
     pub eviction: EvictionConfig,
     /// When images have to go because their disk is filling up.
     pub images_kept: ImageCollection,
+    /// How many pods the node takes on.
+    pub pods_max: u32,
     /// How many processes a pod may have; `None` for as many as the machine.
     pub pod_pids_max: Option<u64>,
     /// Which kernel parameters pods may set beside the safe ones.
@@ -122,7 +124,7 @@ impl<R: Runtime> Node<R> {
         if let Some(writing) = writing {
             helpers.spawn(writing);
         }
-        let (recorder, recording) = Recorder::start(client.clone(), config.name.clone());
+        let (recorder, recording) = Recorder::start(client.clone(), config.name.clone(), clock.clone());
         helpers.spawn(recording);
         let (health, showing) = HealthBoard::start(client.clone(), config.clone(), recorder.clone());
         let (services, following) =
@@ -146,7 +148,7 @@ impl<R: Runtime> Node<R> {
             allowed_sysctls: config.allowed_sysctls.clone(),
             traffic: config.traffic.clone(),
         });
-        let directory = Directory::new(Mutex::default());
+        let directory = Directory::default();
         let mode = if config.takes_on_pods { Mode::Open } else { Mode::Closed };
         let capacity = NodeResources::of_node(&heartbeat::allocatable(&config));
         let mut pods = Pods::new(tools.clone(), journal, directory.clone(), mode, capacity);

@@ -15,6 +15,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::driver::Answers;
 use crate::probes::{
     Attempt, ExecAnswer, GrpcCheck, HookAnswer, HttpGet, ProbeAction, ProbeNews, ProbeTiming, attempt, hook_http_get,
     run_probe_loop,
@@ -55,7 +56,7 @@ pub fn start<R: Runtime>(
     container: &Container,
     (instance, came_up): (&Instance, bool),
     target: Target<R>,
-    inbox: mpsc::Sender<Input>,
+    answers: Answers,
     tell: impl Fn(Event) + Clone + Send + Sync + 'static,
 ) -> Option<Running> {
     let target = Arc::new(target);
@@ -68,7 +69,7 @@ pub fn start<R: Runtime>(
             action,
             target: target.clone(),
             instance: instance.clone(),
-            inbox: inbox.clone(),
+            answers: answers.clone(),
         })
     };
     let startup = asked(Probe::Startup, &container.startup_probe).filter(|_| !came_up);
@@ -102,7 +103,7 @@ struct Watch<R: Runtime> {
     action: ProbeAction,
     target: Arc<Target<R>>,
     instance: Instance,
-    inbox: mpsc::Sender<Input>,
+    answers: Answers,
 }
 
 impl<R: Runtime> Watch<R> {
@@ -145,8 +146,7 @@ impl<R: Runtime> Watch<R> {
         match news {
             ProbeNews::Changed { passing } => {
                 let input = Input::ProbeChanged { instance: self.instance.clone(), probe: self.kind, passing };
-                // A driver that is gone needs no news.
-                let _ = self.inbox.send(input).await;
+                self.answers.send(input).await;
             }
             ProbeNews::Failed { output } => tell(unhealthy(format!("{word} probe failed: {output}"))),
             ProbeNews::Errored { message } => {
@@ -167,7 +167,7 @@ impl<R: Runtime> Watch<R> {
             .runtime
             .exec(&self.target.pod, &self.target.id, &spec)
             .await
-            .map_err(|error| crate::effects::error_chain(&error))?;
+            .map_err(|error| supervision::error_chain(&error))?;
         // Giving up on it, in time or for good, drops this and ends all the program started.
         let tether = session.tether;
         let (stdout, stderr) = tokio::join!(drain(session.stdout), drain(session.stderr));
@@ -254,6 +254,6 @@ pub async fn hook_request(get: &HTTPGetAction, container: &Container, pod_ip: &s
             let to = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
             Ok(Some(format!("request to HTTPS lifecycle hook {to} got HTTP response, retry with HTTP succeeded")))
         }
-        Err(error) => Err(crate::effects::error_chain(&error)),
+        Err(error) => Err(supervision::error_chain(&error)),
     }
 }

@@ -5,29 +5,30 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use api::pod;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use lifecycle::{Input, PodStatus};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use supervision::BackoffPolicy;
 use timeline::Clock;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use crate::driver::Told;
 use crate::flaws::{self, Flaw};
-use crate::statics::{self, mirror};
+use crate::record::RecordReader;
+use crate::statics::mirror;
 use crate::translate::resize;
-use crate::translate::status::{Facts, api_status, is_over};
-
-/// What the node knows of one pod beside its worker, shared by its driver and its publisher.
-pub type SharedFacts = Arc<Mutex<Facts>>;
+use crate::translate::status::api_status;
 
 /// The status that the API should have.
 #[derive(Clone, Default)]
 struct DesiredStatus {
-    status: Option<PodStatus>,
+    status: Option<Arc<PodStatus>>,
     /// Counts the requests to delete; the worker asks again after a failure.
     deletes: u64,
     /// Counts how often somebody else has written what is ours to say.
@@ -66,22 +67,21 @@ impl std::fmt::Debug for DesiredStatus {
 const REPAIR: Duration = Duration::from_secs(1);
 /// What nobody waits for is stored with the next news, if that comes within this time.
 const COMPANY: Duration = Duration::from_millis(100);
-const RETRY_LEAST: Duration = Duration::from_millis(200);
-const RETRY_MOST: Duration = Duration::from_secs(5);
+const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(5));
 
 impl Publisher {
     /// A publisher and the work of its task, which ends with the handle. `node` owns the mirrors of static pods.
     pub fn start(
         client: kube::Client,
         node: String,
-        facts: SharedFacts,
-        inbox: mpsc::Sender<Input>,
+        record: RecordReader,
+        inbox: mpsc::Sender<Told>,
         clock: Clock,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (wanted, wanted_seen) = watch::channel(DesiredStatus::default());
         let (stored_told, stored) = watch::channel(0);
         let written = SharedWritten::default();
-        let writer = Writer::new(client, node, facts, written.clone(), clock);
+        let writer = Writer::new(client, node, record, written.clone(), clock);
         let state = (writer, inbox, wanted_seen, stored_told, Done::default());
         let running = supervision::keep_on("publisher", state, |(writer, inbox, wanted, stored, done)| {
             run(writer, inbox, wanted, stored, done).boxed()
@@ -90,7 +90,7 @@ impl Publisher {
     }
 
     /// Let others see `status`.
-    pub fn publish(&self, status: PodStatus) {
+    pub fn publish(&self, status: Arc<PodStatus>) {
         self.wanted.send_modify(|w| {
             w.status = Some(status);
             w.version += 1;
@@ -168,7 +168,7 @@ struct Done {
 
 async fn run(
     writer: &mut Writer,
-    inbox: &mpsc::Sender<Input>,
+    inbox: &mpsc::Sender<Told>,
     wanted: &mut watch::Receiver<DesiredStatus>,
     stored: &watch::Sender<u64>,
     done: &mut Done,
@@ -178,7 +178,7 @@ async fn run(
         wanted.mark_changed();
         writer.last = None;
     }
-    let mut retry = RETRY_LEAST;
+    let mut failures = 1_u32;
     let mut repair_at = Instant::now();
     loop {
         let is_due = done.overwritten != wanted.borrow().overwritten;
@@ -196,7 +196,7 @@ async fn run(
             }
             let is_late = no_later_than.is_some_and(|at| Instant::now() >= at);
             let can_wait = want.deletes == done.deletes && !is_late;
-            match writer.write(want.status.as_ref(), can_wait).await {
+            match writer.write(want.status.as_deref(), can_wait).await {
                 Ok(Outcome::Stored) => {}
                 Ok(Outcome::CanWait) => {
                     let at = *no_later_than.get_or_insert_with(|| Instant::now() + COMPANY);
@@ -210,13 +210,13 @@ async fn run(
                 Err(error) => {
                     warn!(%error, pod = writer.name, "cannot store a pod's status; trying again");
                     tokio::select! {
-                        () = tokio::time::sleep(retry) => retry = (retry * 2).min(RETRY_MOST),
+                        () = tokio::time::sleep(RETRY.pause(failures)) => failures = failures.saturating_add(1),
                         changed = wanted.changed() => if changed.is_err() { return },
                     }
                     continue;
                 }
             }
-            retry = RETRY_LEAST;
+            failures = 1;
             if want.deletes > done.deletes {
                 done.deletes = want.deletes;
                 let answer = match supervision::catch("publisher", writer.delete()).await {
@@ -227,7 +227,7 @@ async fn run(
                 let failed = matches!(answer, Input::ObjectDeleteFailed { .. });
                 if !(failed && flaws::has(Flaw::DropsDeleteFailure)) {
                     // A driver that is gone needs no answer.
-                    let _ = inbox.send(answer).await;
+                    let _ = inbox.send(Told::Input(answer)).await;
                 }
             }
             stored.send_replace(want.version);
@@ -242,7 +242,7 @@ struct Writer {
     client: kube::Client,
     api: Api<Pod>,
     node: String,
-    facts: SharedFacts,
+    record: RecordReader,
     name: String,
     /// The object's UID; of a mirror, that of the one seen last.
     uid: String,
@@ -281,13 +281,13 @@ struct StoredMeta {
 const CONFLICTS_MOST: u32 = 5;
 
 impl Writer {
-    fn new(client: kube::Client, node: String, facts: SharedFacts, written: SharedWritten, clock: Clock) -> Self {
-        let pod = crate::effects::lock(&facts).pod.clone();
-        let is_static = statics::is_static(&pod);
+    fn new(client: kube::Client, node: String, record: RecordReader, written: SharedWritten, clock: Clock) -> Self {
+        let pod = record.pod();
+        let is_static = api::pod::is_static(&*pod);
         let meta = &pod.metadata;
         let api = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
         let (name, uid) = (meta.name.clone().unwrap_or_default(), meta.uid.clone().unwrap_or_default());
-        Self { client, api, node, facts, name, uid, is_static, last: None, version: None, written, clock }
+        Self { client, api, node, record, name, uid, is_static, last: None, version: None, written, clock }
     }
 
     /// Stores a status. If it `can_wait`, only what somebody may be waiting for.
@@ -303,10 +303,7 @@ impl Writer {
                 self.version = stored.metadata.resource_version;
                 self.last = Some(stored.status.unwrap_or_default());
             }
-            let new = {
-                let facts = crate::effects::lock(&self.facts);
-                api_status(status, &facts, self.last.as_ref(), self.clock.wall_now())
-            };
+            let new = api_status(status, &self.record.get(), self.last.as_ref(), self.clock.wall_now());
             if self.last.as_ref() == Some(&new) {
                 // What an earlier agent stored is our word, too.
                 let mut written = crate::effects::lock(&self.written);
@@ -364,21 +361,21 @@ impl Writer {
     /// The version that the object must still have for a pod to be called over; others may call it so as well, and the
     /// first word stands (node-termination 6.1).
     fn guard(&self, new: &ApiStatus) -> Option<String> {
-        let is_over = |status: &ApiStatus| status.phase.as_deref().is_some_and(is_over);
+        let is_over = |status: &ApiStatus| status.phase.as_deref().is_some_and(pod::is_terminal_phase);
         let says_it_first = is_over(new) && !self.last.as_ref().is_some_and(is_over) && !self.is_static;
         if !says_it_first {
             return None;
         }
-        let facts = crate::effects::lock(&self.facts);
-        let seen = &facts.pod.metadata.resource_version;
+        let pod = self.record.pod();
+        let seen = &pod.metadata.resource_version;
         // The later one will do as well if the pod was not over by then.
-        let is_later = number(seen) > number(&self.version) && !facts.pod.status.as_ref().is_some_and(is_over);
+        let is_later = number(seen) > number(&self.version) && !pod.status.as_ref().is_some_and(is_over);
         if is_later { seen.clone() } else { self.version.clone() }
     }
 
     /// Sees to it that there is a mirror to write to. False if the API has no place for one.
     async fn reflect(&mut self) -> kube::Result<bool> {
-        let pod = crate::effects::lock(&self.facts).pod.clone();
+        let pod = self.record.pod();
         // Until there is one, ours is the UID of the pod itself.
         let had_one = pod.metadata.uid.as_ref() != Some(&self.uid);
         let Some(mirror) = mirror::ensure(&self.client, &pod, &self.node, had_one).await? else { return Ok(false) };

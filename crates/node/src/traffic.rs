@@ -10,8 +10,9 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Cut, Input, Moment, TrafficNews};
-use tokio::sync::mpsc;
 use tracing::warn;
+
+use crate::driver::Answers;
 
 /// What a worker asks about the traffic of its pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,16 +41,16 @@ pub trait Traffic: fmt::Debug + Send + Sync {
 
 /// Tells a worker the news of its pod's traffic.
 #[derive(Clone, Debug)]
-pub struct TrafficReporter(mpsc::Sender<Input>);
+pub struct TrafficReporter(Answers);
 
 impl TrafficReporter {
-    pub(crate) fn new(inbox: mpsc::Sender<Input>) -> Self {
-        Self(inbox)
+    pub(crate) fn new(answers: Answers) -> Self {
+        Self(answers)
     }
 
     /// Tells it. A worker that is gone needs none.
     pub async fn report(&self, news: TrafficNews) {
-        let _ = self.0.send(Input::Traffic(news)).await;
+        self.0.send(Input::Traffic(news)).await;
     }
 }
 
@@ -78,7 +79,10 @@ impl Traffic for NoTraffic {
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::mpsc;
+
     use super::*;
+    use crate::driver::Told;
 
     #[tokio::test]
     async fn traffic_that_nobody_steers_is_told_as_failed_where_an_answer_is_waited_for() {
@@ -91,9 +95,9 @@ mod tests {
             (TrafficRequest::Restore, false),
         ] {
             let (told, mut inbox) = mpsc::channel(1);
-            NoTraffic.perform(Pod::default(), request.clone(), TrafficReporter::new(told)).await;
+            NoTraffic.perform(Pod::default(), request.clone(), TrafficReporter::new(Answers::new(told))).await;
             let news = inbox.recv().await;
-            let failed = matches!(&news, Some(Input::Traffic(TrafficNews::Failed { .. })));
+            let failed = matches!(&news, Some(Told::Answer { input: Input::Traffic(TrafficNews::Failed { .. }), .. }));
             assert_eq!((failed, news.is_some()), (is_answered, is_answered), "{request:?}: {news:?}");
         }
     }

@@ -14,8 +14,7 @@ use timeline::Clock;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::effects::lock;
-use crate::pods::{Directory, PodEntry};
+use crate::pods::{Directory, PodReader};
 use crate::pressure::signals::machine_memory;
 
 /// The shortest time over which something is called its use.
@@ -68,7 +67,7 @@ impl Usage {
             }
             None => follow(look(runtime, directory, clock).await, runtime, directory, clock).await,
         };
-        let pods: Vec<PodEntry> = lock(directory).values().cloned().collect();
+        let pods = directory.all();
         let (before, after) = latest.insert(looks);
         tell(node, before, after, &pods)
     }
@@ -86,7 +85,7 @@ async fn follow<R: Runtime>(
 }
 
 async fn look<R: Runtime>(runtime: &R, directory: &Directory, clock: &Clock) -> UsageSample {
-    let uids: Vec<PodUid> = lock(directory).values().map(|entry| entry.uid.clone()).collect();
+    let uids: Vec<PodUid> = directory.all().into_iter().map(|reader| reader.uid).collect();
     let (at, wall) = (Instant::now(), crate::timestamp(clock));
     let cpu_nanos = fs::read_to_string("/proc/stat").ok().and_then(|text| processor_nanos(&text)).unwrap_or(0);
     let memory = machine_memory().map_or(0, |reading| reading.capacity.saturating_sub(reading.available));
@@ -116,7 +115,7 @@ impl UsageSample {
     }
 }
 
-fn tell(node: &str, before: &UsageSample, after: &UsageSample, pods: &[PodEntry]) -> Value {
+fn tell(node: &str, before: &UsageSample, after: &UsageSample, pods: &[PodReader]) -> Value {
     let window = after.at.duration_since(before.at);
     let time = after.wall.to_string();
     let usage = |before: &Used, after: &Used| {
@@ -128,11 +127,12 @@ fn tell(node: &str, before: &UsageSample, after: &UsageSample, pods: &[PodEntry]
             json!({ "time": time, "workingSetBytes": after.memory }),
         )
     };
-    let tell_pod = |entry: &PodEntry| {
-        let metadata = lock(&entry.facts).pod.metadata.clone();
+    let tell_pod = |reader: &PodReader| {
+        let pod = reader.record.pod();
+        let metadata = &pod.metadata;
         let mut containers = Vec::new();
         let (mut was, mut is) = (Used::default(), Used::default());
-        for ((uid, id), used) in after.containers.iter().filter(|((uid, _), _)| *uid == entry.uid) {
+        for ((uid, id), used) in after.containers.iter().filter(|((uid, _), _)| *uid == reader.uid) {
             let Some(earlier) = before.containers.get(&(uid.clone(), id.clone())) else { continue };
             let (cpu, memory) = usage(earlier, used);
             containers.push(json!({ "name": id.name, "cpu": cpu, "memory": memory }));

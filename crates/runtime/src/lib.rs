@@ -19,3 +19,11 @@ mod wire;
 pub use embedded::{Embedded, EmbeddedConfig};
 pub(crate) use runtime_api as contract;
 pub use runtime_api::*;
+
+/// Does what this process was started for, if that is one of the small parts that our own program plays in processes of
+/// their own: the shim of a pod, or the one who unpacks a layer.
+///
+/// To be called first in `main`, before any thread, async runtime or logging exists.
+pub fn run_if_asked() -> Option<std::process::ExitCode> {
+    shim::run_if_asked().or_else(image::unpack_if_asked)
+}

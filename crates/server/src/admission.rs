@@ -4,7 +4,6 @@
 
 use api::rules::allocation::{self, Taken};
 use api::{Kind, Status, rules};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::MutexGuard;
 
@@ -23,11 +22,11 @@ pub(crate) fn before_create(state: &State, kind: &Kind, namespace: &str, object:
     let prioritised = rules::prioritise(object, class.as_deref());
     prioritised.map_err(|text| refuse(object, &text))?;
     let runtime = object["spec"]["runtimeClassName"].as_str().filter(|name| !name.is_empty());
-    let runtimes = api::find("node.k8s.io", "v1", "runtimeclasses");
+    let runtimes = api::built_in("node.k8s.io", "v1", "runtimeclasses");
     let runtime = runtimes.zip(runtime).and_then(|(kind, name)| state.store.get(&key(kind, "", name)));
     let runtime = runtime.map(|class| class.value());
     rules::take_runtime_class(object, runtime.as_deref()).map_err(|text| refuse(object, &text))?;
-    if rules::is_mirror(object) {
+    if api::pod::is_mirror(object) {
         return Ok(());
     }
     account(state, namespace, object).map_err(|text| refuse(object, &text))
@@ -51,7 +50,7 @@ pub(crate) fn one_default(state: &State, kind: &Kind, object: &Value) -> Result<
 
 /// The class called `name`; without a name, the cluster's default if there is one.
 fn priority_class(state: &State, name: &str) -> Option<std::sync::Arc<store::Object>> {
-    let classes = api::find("scheduling.k8s.io", "v1", "priorityclasses")?;
+    let classes = api::built_in("scheduling.k8s.io", "v1", "priorityclasses")?;
     if !name.is_empty() {
         return state.store.get(&key(classes, "", name));
     }
@@ -95,8 +94,7 @@ const ACCESS_SECONDS: i64 = 3607;
 fn mount_access(state: &State, account: &Value, pod: &mut Value) {
     let said = pod["spec"]["automountServiceAccountToken"].as_bool();
     let wanted = said.or_else(|| account["automountServiceAccountToken"].as_bool()).unwrap_or(true);
-    let mirror = api::meta::annotations(pod).any(|(key, _)| key == "kubernetes.io/config.mirror");
-    if !wanted || mirror || state.root_ca.get().is_none() {
+    if !wanted || api::pod::is_mirror(pod) || state.root_ca.get().is_none() {
         return;
     }
     let volume = format!("kube-api-access-{}", random::suffix());
@@ -132,9 +130,9 @@ fn mount_access(state: &State, account: &Value, pod: &mut Value) {
 }
 
 /// A node keeps new pods away, or lets them come, in the same write that says how it is.
-pub(crate) fn taint(kind: &Kind, old: Option<&Value>, new: &mut Value) {
+pub(crate) fn taint(state: &State, kind: &Kind, old: Option<&Value>, new: &mut Value) {
     if kind.collection() == "nodes" {
-        rules::taint_by_condition(old, new, Timestamp::now());
+        rules::taint_by_condition(old, new, state.now());
     }
 }
 

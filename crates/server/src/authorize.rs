@@ -72,10 +72,10 @@ pub(crate) fn authorize(state: &State, identity: &Identity, attributes: &Attribu
 
 /// An update or an apply that makes its object needs the right to create it as well.
 pub(crate) fn authorize_create(state: &State, request: &Request) -> Result<(), Status> {
-    let kind = request.kind;
+    let kind = &request.kind;
     let target = Target::Resource {
-        group: kind.group,
-        resource: kind.plural,
+        group: &kind.group,
+        resource: &kind.plural,
         subresource: "",
         namespace: &request.namespace,
         name: &request.name,
@@ -156,14 +156,17 @@ mod tests {
     /// The default policy on a fresh store.
     async fn fresh() -> (State, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
-        let state = State::new(crate::ServerConfig {
-            store: Store::open(&dir.path().join("store")).await.unwrap(),
-            advertise: ([127, 0, 0, 1], 6443).into(),
-            version: String::new(),
-            nodes: Arc::new(crate::NoNodes),
-            service_range: crate::ServiceRange::default(),
-            token_key: crate::TokenKey::fresh(),
-        });
+        let state = State::new(
+            crate::ServerConfig {
+                store: Store::open(&dir.path().join("store")).await.unwrap(),
+                advertise: ([127, 0, 0, 1], 6443).into(),
+                version: String::new(),
+                nodes: Arc::new(crate::NoNodes),
+                service_range: crate::ServiceRange::default(),
+                token_key: crate::TokenKey::fresh(),
+            },
+            frame::Clock::system(),
+        );
         rbac::bootstrap(&state).await.unwrap();
         (state, dir)
     }

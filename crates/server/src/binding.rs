@@ -21,9 +21,9 @@ const TRIES: usize = 100;
 
 pub(crate) async fn bind(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     let binding = read(request, "Binding")?;
-    create::check_namespace_takes(state, request.kind, &request.namespace, &request.name)?;
-    change::modify(state, request.kind, &request.key(), request.dry_run()?, |pod| {
-        rules::bind(request.kind, &pod.value(), &binding, Timestamp::now())
+    create::check_namespace_takes(state, &request.kind, &request.namespace, &request.name)?;
+    change::modify(state, &request.kind, &request.key(), request.dry_run()?, |pod| {
+        rules::bind(&request.kind, &pod.value(), &binding, state.now())
     })
     .await?;
     Ok(created())
@@ -35,15 +35,15 @@ pub(crate) async fn evict(state: &State, request: &Request) -> Result<Response<B
     let eviction = read(request, "Eviction")?;
     let mut options = rules::delete_options_of_eviction(&eviction, &request.name)?;
     options.dry_run |= request.dry_run()?;
-    create::check_namespace_takes(state, request.kind, &request.namespace, &request.name)?;
+    create::check_namespace_takes(state, &request.kind, &request.namespace, &request.name)?;
     let key = request.key();
     for _ in 0..TRIES {
-        let now = Timestamp::now();
-        let pod = state.store.get(&key).ok_or_else(|| Status::not_found(request.kind, &request.name))?;
-        let pod = readable(request.kind, pod)?;
+        let now = state.now();
+        let pod = state.store.get(&key).ok_or_else(|| Status::not_found(&request.kind, &request.name))?;
+        let pod = readable(&request.kind, pod)?;
         let marked = rules::mark_evicted(&pod.value(), now);
         // The version that the options may name is still the pod's own here.
-        let decision = api::decide_delete(request.kind, &marked, &options, now)?;
+        let decision = api::decide_delete(&request.kind, &marked, &options, now)?;
         let mut expects = vec![(key.clone(), Expect::Revision(pod.revision))];
         let mut steps = Vec::new();
         if let Some((budget, next)) = cost(state, request, &pod.value(), now)? {
@@ -60,8 +60,8 @@ pub(crate) async fn evict(state: &State, request: &Request) -> Result<Response<B
             Ok(_) => return Ok(created()),
             // Another eviction, the controller, or whoever changed the pod: look again at what is there.
             Err(TransactError::Conflict { .. }) => {}
-            Err(TransactError::Refused(refusal)) => return Err(write_failure(WriteError::Refused(refusal))),
-            Err(TransactError::Log(source)) => return Err(write_failure(WriteError::Log(source))),
+            Err(TransactError::Refused(refusal)) => return Err(write_failure(state, WriteError::Refused(refusal))),
+            Err(TransactError::Log(source)) => return Err(write_failure(state, WriteError::Log(source))),
         }
     }
     Err(Status::timeout("couldn't update PodDisruptionBudget due to conflicts").with_retry_after(10))

@@ -1,6 +1,8 @@
 //! The objects every cluster has from its first start (api-surface 22). What a person changes is left alone here;
 //! what only the server can know is [`own_service`]'s.
 
+use std::sync::Arc;
+
 use api::{Kind, Status, rules};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
@@ -34,7 +36,7 @@ fn survive(outcome: Result<(), Status>) -> Result<(), Status> {
 }
 
 /// Creates an object unless it is there, or its namespace leaves.
-pub(crate) async fn make(state: &State, kind: &'static Kind, namespace: &str, value: Value) -> Result<(), Status> {
+pub(crate) async fn make(state: &State, kind: &Arc<Kind>, namespace: &str, value: Value) -> Result<(), Status> {
     if is_stored(state, &key(kind, namespace, api::meta::name(&value))).await? {
         return Ok(());
     }
@@ -54,7 +56,7 @@ pub(crate) async fn is_stored(state: &State, key: &Key) -> Result<bool, Status> 
             let steps = vec![Step::Delete { key: key.clone() }];
             match state.store.write(key, Expect::Revision(found.revision), steps).await {
                 Ok(_) | Err(WriteError::Conflict(_)) => Ok(false),
-                Err(error @ (WriteError::Refused(_) | WriteError::Log(_))) => Err(write_failure(error)),
+                Err(error @ (WriteError::Refused(_) | WriteError::Log(_))) => Err(write_failure(state, error)),
             }
         }
         found => Ok(found.is_some()),
@@ -70,6 +72,6 @@ async fn priority_classes(state: &State) -> Result<(), Status> {
 }
 
 /// A row of the table that is always there.
-pub(crate) fn known(group: &str, plural: &str) -> &'static Kind {
-    api::find(group, "v1", plural).expect("the table of kinds has what the server itself makes")
+pub(crate) fn known(group: &str, plural: &str) -> &'static Arc<Kind> {
+    api::built_in(group, "v1", plural).expect("the table of kinds has what the server itself makes")
 }

@@ -70,7 +70,7 @@ pub(crate) async fn modify(
                 (None, Some(submitted)) => return Ok(Outcome::Removed(submitted)),
                 (found, _) => current = found,
             },
-            Err(error @ (WriteError::Refused(_) | WriteError::Log(_))) => return Err(write_failure(error)),
+            Err(error @ (WriteError::Refused(_) | WriteError::Log(_))) => return Err(write_failure(state, error)),
         }
     }
     Err(Status::conflict_modified(kind, &key.name))

@@ -13,7 +13,7 @@ use crate::state::State;
 pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     let options = api::decode_delete_options(request.content_type.as_deref(), &request.body, request.query.pairs())?;
     let form = request.accept.for_objects()?;
-    let selection = Selection::parse(request.kind, &request.query)?;
+    let selection = Selection::parse(&request.kind, &request.query)?;
     let listed = list::page(state, request, &selection)?;
     // What cannot be read is chosen by nobody, unless everything is meant.
     let unreadable = match selection.takes_all() && request.query.get("continue").is_none() {
@@ -23,7 +23,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
     for object in listed.items.iter().chain(&unreadable) {
         let each = DeleteOptions { dry_run: options.dry_run, ..options.clone() };
         let deleted = match rbac::check_delete(state, request, &object.key.name) {
-            Ok(()) => delete::delete(state, request.kind, &object.key, &each).await.map(drop),
+            Ok(()) => delete::delete(state, &request.kind, &object.key, &each).await.map(drop),
             Err(refused) => Err(refused),
         };
         match deleted {

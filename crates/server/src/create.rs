@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use api::{Kind, Status, bounds};
 use http::{Response, StatusCode};
-use jiff::Timestamp;
 use serde_json::Value;
 use store::{Expect, Key, Object, Step, TransactError, WriteError};
 
@@ -21,7 +20,7 @@ const TRIES: usize = 8;
 
 /// What a create needs to know besides the object.
 pub(crate) struct Creation<'a> {
-    pub(crate) kind: &'static Kind,
+    pub(crate) kind: &'a Arc<Kind>,
     pub(crate) namespace: &'a str,
     /// Recorded as the owner of all fields; `None` when the object brings its managed fields along (apply).
     pub(crate) manager: Option<&'a str>,
@@ -36,7 +35,7 @@ pub(crate) async fn handle(
     request: &Request,
     warnings: &mut Vec<String>,
 ) -> Result<Response<Body>, Status> {
-    let kind = request.kind;
+    let kind = &request.kind;
     let dry_run = request.dry_run()?;
     request.accept.for_objects()?;
     let decoded =
@@ -70,11 +69,11 @@ pub(crate) async fn create(
     for _ in 0..TRIES {
         let takes = check_namespace_takes(state, kind, creation.namespace, api::meta::name(&value))?;
         let mut object = value.clone();
-        let now = Timestamp::now();
+        let now = state.now();
         // A writer owns what it sent. What the server adds belongs to nobody, so that a later apply without it does
         // not take it away.
         if let Some(manager) = creation.manager {
-            api::track_update(kind, None, &mut object, manager, &kind.api_version(), None, now);
+            api::track_update(kind, None, &mut object, manager, kind.api_version(), None, now);
         }
         admission::before_create(state, kind, creation.namespace, &mut object)?;
         let ranges = policies::fill(state, kind, creation.namespace, &mut object);
@@ -87,7 +86,7 @@ pub(crate) async fn create(
             random::suffix,
         )?);
         admission::allocate(state, kind, &mut object, None)?;
-        admission::taint(kind, None, &mut object);
+        admission::taint(state, kind, None, &mut object);
         account_secrets::admit(state, kind, &object)?;
         let (namespace, ranges) = (creation.namespace, ranges.as_ref());
         let arrival = Arrival { kind, namespace, subresource: None, old: None, new: &object, ranges };
@@ -153,8 +152,8 @@ async fn store_new(
             Ok(Stored::Before(existing))
         }
         Err(TransactError::Conflict { .. }) => Ok(Stored::NamespaceChanged),
-        Err(TransactError::Refused(refusal)) => Err(write_failure(WriteError::Refused(refusal))),
-        Err(TransactError::Log(source)) => Err(write_failure(WriteError::Log(source))),
+        Err(TransactError::Refused(refusal)) => Err(write_failure(state, WriteError::Refused(refusal))),
+        Err(TransactError::Log(source)) => Err(write_failure(state, WriteError::Log(source))),
     }
 }
 
@@ -175,7 +174,7 @@ pub(crate) fn check_namespace_takes(
     let namespaces = core_kind("namespaces");
     let found = namespace(state, name).ok_or_else(|| Status::not_found(namespaces, name))?;
     // Pods that leave with their namespace may still say what happens to them.
-    let may_speak = || kind.plural == "events" && delete::any_left(state, core_kind("pods"), name);
+    let may_speak = || kind.collection() == "events" && delete::any_left(state, core_kind("pods"), name);
     if api::meta::deletion_timestamp(&found.value()).is_none() || may_speak() {
         return Ok(Some((found.key.clone(), Expect::Revision(found.revision))));
     }

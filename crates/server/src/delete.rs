@@ -29,7 +29,7 @@ pub(crate) struct Deleted {
 }
 
 pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
-    let kind = request.kind;
+    let kind = &request.kind;
     request.accept.for_objects()?;
     let mut options =
         api::decode_delete_options(request.content_type.as_deref(), &request.body, request.query.pairs())?;
@@ -52,7 +52,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
         let code = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
         respond::object(request, code, &deleted.shown)?
     };
-    respond::warn(&mut response, &warnings(kind, &deleted, &options, Timestamp::now()));
+    respond::warn(&mut response, &warnings(kind, &deleted, &options, state.now()));
     Ok(response)
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn delete(state: &State, kind: &Kind, key: &Key, options: &Dele
     let mut current = state.store.get(key);
     loop {
         let Some(object) = current else { return Err(Status::not_found(kind, &key.name)) };
-        let decision = decide(kind, &object, options)?;
+        let decision = decide(kind, &object, options, state.now())?;
         if options.dry_run {
             return Ok(imagine(decision, object));
         }
@@ -93,14 +93,13 @@ pub(crate) async fn delete(state: &State, kind: &Kind, key: &Key, options: &Dele
         match state.store.write(key, Expect::Revision(object.revision), steps).await {
             Ok(changes) => return Ok(performed(&changes, object)),
             Err(WriteError::Conflict(found)) => current = found,
-            Err(error @ (WriteError::Refused(_) | WriteError::Log(_))) => return Err(write_failure(error)),
+            Err(error @ (WriteError::Refused(_) | WriteError::Log(_))) => return Err(write_failure(state, error)),
         }
     }
 }
 
 /// How the object leaves. Nobody waits for what nobody can read; a namespace is emptied all the same.
-fn decide(kind: &Kind, object: &Object, options: &DeleteOptions) -> Result<DeleteDecision, Status> {
-    let now = Timestamp::now();
+fn decide(kind: &Kind, object: &Object, options: &DeleteOptions, now: Timestamp) -> Result<DeleteDecision, Status> {
     if object.unreadable().is_none() {
         return api::decide_delete(kind, &object.value(), options, now);
     }

@@ -1,19 +1,19 @@
 //! Discovery and OpenAPI: what clients learn before they ask for anything. The documents are `api`'s; here they are
-//! made once, tagged, and sent only to those who do not have them yet.
+//! tagged, and sent only to those who do not have them yet.
 
-use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
+use std::sync::Arc;
 
-use api::Status;
 use api::discovery as documents;
+use api::{Registry, Status};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use crate::body::Body;
 use crate::negotiate::{Accept, Form};
+use crate::openapi::OpenApi;
 use crate::respond;
 use crate::state::State;
 
@@ -23,101 +23,57 @@ const OPENAPI_V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.
 
 pub(crate) async fn handle(
     state: &State,
+    registry: &Arc<Registry>,
     headers: &HeaderMap,
     accept: &Accept,
     path: &str,
 ) -> Result<Response<Body>, Status> {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let found = match segments.as_slice() {
-        [] => Some(paths()),
+        [] => Some(paths(registry)),
         ["api"] => match accept.for_discovery()? {
-            Form::Discovery { version } => return Ok(aggregated(headers, version, documents::aggregated_core())),
+            Form::Discovery { version } => {
+                return Ok(aggregated(headers, version, documents::aggregated_core(registry)));
+            }
             Form::Object | Form::Table { .. } | Form::Partial => {
                 Some(documents::api_versions(&state.advertise.to_string()))
             }
         },
         ["apis"] => match accept.for_discovery()? {
-            Form::Discovery { version } => return Ok(aggregated(headers, version, documents::aggregated_groups())),
-            Form::Object | Form::Table { .. } | Form::Partial => Some(documents::api_group_list()),
+            Form::Discovery { version } => {
+                return Ok(aggregated(headers, version, documents::aggregated_groups(registry)));
+            }
+            Form::Object | Form::Table { .. } | Form::Partial => Some(documents::api_group_list(registry)),
         },
-        ["api", version] => documents::api_resource_list("", version),
-        ["apis", group] => documents::api_group(group),
-        ["apis", group, version] => documents::api_resource_list(group, version),
-        ["openapi", "v2"] => return openapi_v2(headers).await,
-        ["openapi", "v3"] => return Ok(tagged(headers, "application/json", OpenApiV3::get().await.index.clone())),
-        ["openapi", "v3", rest @ ..] => return openapi_v3(headers, &rest.join("/")).await,
+        ["api", version] => documents::api_resource_list(registry, "", version),
+        ["apis", group] => documents::api_group(registry, group),
+        ["apis", group, version] => documents::api_resource_list(registry, group, version),
+        ["openapi", "v2"] => return openapi_v2(&state.openapi.get(registry), headers).await,
+        ["openapi", "v3"] => {
+            let documents = state.openapi.get(registry);
+            return Ok(tagged(headers, "application/json", documents.v3().await?.index.clone()));
+        }
+        ["openapi", "v3", rest @ ..] => {
+            return openapi_v3(&state.openapi.get(registry), headers, &rest.join("/")).await;
+        }
         _ => None,
     };
     let document = found.ok_or_else(Status::no_such_path)?;
     Ok(respond::json(StatusCode::OK, respond::to_bytes(&document)))
 }
 
-/// The documents of OpenAPI v3, and which there are.
-struct OpenApiV3 {
-    index: Vec<u8>,
-    /// By what follows `/openapi/v3/`.
-    documents: BTreeMap<String, Bytes>,
-}
-
-impl OpenApiV3 {
-    fn make() -> Self {
-        let (mut documents, mut index) = (BTreeMap::new(), Vec::new());
-        for document in documents::openapi_v3() {
-            let bytes = respond::to_bytes(&document.value);
-            index.push((document.path(), documents::fingerprint(&bytes)));
-            documents.insert(document.path(), compress(&bytes));
-        }
-        Self { index: respond::to_bytes(&documents::openapi_v3_index(&index)), documents }
-    }
-
-    async fn get() -> &'static Self {
-        static MADE: OnceCell<OpenApiV3> = OnceCell::const_new();
-        made_once(&MADE, Self::make).await
-    }
-}
-
-/// The document of OpenAPI v2, for clients from before v3, in both spellings.
-struct OpenApiV2 {
-    json: Bytes,
-    protobuf: Bytes,
-}
-
-impl OpenApiV2 {
-    fn make() -> Self {
-        let mut document = documents::OpenApiV2::default();
-        documents::openapi_v3().for_each(|each| document.add(&each));
-        let document = document.finish();
-        Self {
-            json: compress(&respond::to_bytes(&document)),
-            protobuf: compress(&documents::openapi_v2_protobuf(&document)),
-        }
-    }
-
-    async fn get() -> &'static Self {
-        static MADE: OnceCell<OpenApiV2> = OnceCell::const_new();
-        made_once(&MADE, Self::make).await
-    }
-}
-
-/// What takes a moment to make and is small to keep: made when first asked for, beside the threads that answer, which
-/// would all stand still if they waited for it.
-async fn made_once<T: Send + 'static>(cell: &'static OnceCell<T>, make: fn() -> T) -> &'static T {
-    let making = || async move { tokio::task::spawn_blocking(make).await.expect("what is made of constants is made") };
-    cell.get_or_init(making).await
-}
-
-async fn openapi_v3(headers: &HeaderMap, path: &str) -> Result<Response<Body>, Status> {
-    let document = OpenApiV3::get().await.documents.get(path).ok_or_else(Status::no_such_path)?;
+async fn openapi_v3(openapi: &OpenApi, headers: &HeaderMap, path: &str) -> Result<Response<Body>, Status> {
+    let document = openapi.v3().await?.documents.get(path).ok_or_else(Status::no_such_path)?;
     compressed(headers, "application/json", document)
 }
 
 /// kubectl before 1.27 wants it as protobuf.
-async fn openapi_v2(headers: &HeaderMap) -> Result<Response<Body>, Status> {
+async fn openapi_v2(openapi: &OpenApi, headers: &HeaderMap) -> Result<Response<Body>, Status> {
     let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     if accepted.any(|accept| OPENAPI_V2_ASKED.iter().any(|asked| accept.contains(asked))) {
-        compressed(headers, OPENAPI_V2_PROTOBUF, &OpenApiV2::get().await.protobuf)
+        compressed(headers, OPENAPI_V2_PROTOBUF, &openapi.v2().await?.protobuf)
     } else {
-        compressed(headers, "application/json", &OpenApiV2::get().await.json)
+        compressed(headers, "application/json", &openapi.v2().await?.json)
     }
 }
 
@@ -140,12 +96,6 @@ fn compressed(headers: &HeaderMap, media: &'static str, bytes: &Bytes) -> Result
 
 fn is_gzip(word: &str) -> bool {
     word.trim().split(';').next() == Some("gzip")
-}
-
-fn compress(bytes: &[u8]) -> Bytes {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    let written = encoder.write_all(bytes).and_then(|()| encoder.finish());
-    written.expect("memory takes what is written to it").into()
 }
 
 fn aggregated(headers: &HeaderMap, version: &str, mut document: Value) -> Response<Body> {
@@ -175,12 +125,12 @@ fn tagged(headers: &HeaderMap, media: &'static str, bytes: Vec<u8>) -> Response<
 }
 
 /// `/`, for people.
-fn paths() -> Value {
+fn paths(registry: &Registry) -> Value {
     let mut paths: Vec<String> =
         ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
             .map(String::from)
             .into();
-    for (group, version) in documents::group_versions().into_iter().chain([documents::METRICS]) {
+    for (group, version) in documents::group_versions(registry).into_iter().chain([documents::METRICS]) {
         paths.push(if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") });
     }
     paths.sort();

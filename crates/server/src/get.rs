@@ -14,6 +14,6 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
     if let Some(asked) = list::parse_version(&request.query)? {
         list::check_not_future(state, asked)?;
     }
-    let object = state.store.get(&request.key()).ok_or_else(|| Status::not_found(request.kind, &request.name))?;
-    respond::object(request, StatusCode::OK, &Shown::Stored(readable(request.kind, object)?))
+    let object = state.store.get(&request.key()).ok_or_else(|| Status::not_found(&request.kind, &request.name))?;
+    respond::object(request, StatusCode::OK, &Shown::Stored(readable(&request.kind, object)?))
 }

@@ -35,6 +35,7 @@ mod get;
 mod health;
 mod identity;
 mod inflight;
+mod kinds;
 mod list;
 mod logs_exec;
 mod metrics;
@@ -43,6 +44,7 @@ mod namespaces;
 mod negotiate;
 mod node;
 mod node_rules;
+mod openapi;
 mod own_service;
 mod patch;
 pub mod pki;
@@ -72,6 +74,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use frame::Clock;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -146,7 +149,12 @@ fn background<F>(
 impl Server {
     /// Makes the objects that must exist at start and begins to look after them.
     pub async fn new(config: ServerConfig) -> Result<Self, ServerError> {
-        let state = Arc::new(State::new(config));
+        Self::with_clock(config, Clock::system()).await
+    }
+
+    /// The same, by another clock than the machine's.
+    pub async fn with_clock(config: ServerConfig, clock: Clock) -> Result<Self, ServerError> {
+        let state = Arc::new(State::new(config, clock));
         bootstrap::run(&state).await.map_err(ServerError::Bootstrap)?;
         let stop = CancellationToken::new();
         background("namespaces", &state, &stop, namespaces::keep);
@@ -170,6 +178,25 @@ impl Server {
     pub fn audit_to(&self, log: AuditLog) {
         // A second log would be a mistake of the wiring.
         let _ = self.state.audit.set(log);
+    }
+
+    /// Serves one kind more from now on. Its objects may be in the store already.
+    pub fn add_kind(&self, kind: api::Kind) -> Result<(), api::RefusedKind> {
+        self.state.kinds.add(kind)
+    }
+
+    /// Serves an added kind no longer: its watches end, and its paths are no more. Answers whether it was there. Its
+    /// objects stay in the store, so whoever wants them gone deletes them first.
+    pub fn remove_kind(&self, group: &str, plural: &str) -> bool {
+        let Some(kind) = self.state.kinds.remove(group, plural) else { return false };
+        self.state.quotas.forget_kind(kind.collection());
+        self.state.metrics.forget_kind(&kind);
+        true
+    }
+
+    /// The kinds that are served, and what they become.
+    pub fn kinds(&self) -> tokio::sync::watch::Receiver<Arc<api::Registry>> {
+        self.state.kinds.follow()
     }
 
     /// The whole API as a service on `http` types. The caller's identity is the [`Identity`] extension of the request;

@@ -27,14 +27,14 @@ pub(crate) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
     /// What both ask about.
-    paths: Vec<&'static str>,
+    paths: Vec<String>,
 }
 
 impl Selection {
     pub(crate) fn parse(kind: &Kind, query: &Query) -> Result<Self, Status> {
         let labels = LabelSelector::parse(query.get("labelSelector").unwrap_or_default())?;
         let fields = FieldSelector::parse(kind, query.get("fieldSelector").unwrap_or_default())?;
-        let paths = labels.paths().chain(fields.paths()).collect();
+        let paths = labels.paths().map(ToOwned::to_owned).chain(fields.paths().map(ToOwned::to_owned)).collect();
         Ok(Self { labels, fields, paths })
     }
 
@@ -94,7 +94,7 @@ impl Token {
 pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     let form = request.accept.for_objects()?;
     check_options(&request.query)?;
-    let selection = Selection::parse(request.kind, &request.query)?;
+    let selection = Selection::parse(&request.kind, &request.query)?;
     let listed = page(state, request, &selection)?;
     if listed.items.len() <= MANY || is_written_piece_by_piece(request) {
         return answer(request, form, listed);
@@ -187,7 +187,7 @@ fn refused(error: HistoryError, token: Option<&Token>) -> Status {
 
 /// The list in the form the client wants.
 pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Response<Body>, Status> {
-    let kind = request.kind;
+    let kind = &request.kind;
     let mut metadata = json!({ "resourceVersion": listed.revision.0.to_string() });
     if let Some(next) = listed.next {
         metadata["continue"] = Value::from(next);
@@ -202,7 +202,7 @@ pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Re
         Form::Object | Form::Discovery { .. } if !request.pretty && kind.face.is_none() => {
             let mut head = Vec::with_capacity(128);
             let frame = json!({ "metadata": metadata }).to_string();
-            respond::write_framed(&mut head, &kind.list_kind(), &kind.api_version(), frame.as_bytes());
+            respond::write_framed(&mut head, kind.list_kind(), kind.api_version(), frame.as_bytes());
             head.pop();
             head.extend_from_slice(br#","items":["#);
             return Ok(respond::json(StatusCode::OK, Body::items(head, listed.items, b"]}")));
@@ -220,7 +220,7 @@ pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Re
         Form::Table { version } => {
             let include = Include::parse(&request.query)?;
             let values = listed.items.iter().map(|object| object.value());
-            respond::to_bytes(&table::table(kind, version, values, metadata, include))
+            respond::to_bytes(&table::table(kind, version, values, metadata, include, request.now))
         }
         Form::Partial => {
             let items: Vec<Value> = listed.items.iter().map(|object| table::partial(&object.value())).collect();
@@ -279,7 +279,7 @@ fn in_protobuf(kind: &Kind, form: Form, metadata: &Value, items: &[Arc<Object>])
     let began = if partial {
         ListBody::new("meta.k8s.io/v1", "PartialObjectMetadataList", "PartialObjectMetadata", metadata)
     } else {
-        ListBody::new(&kind.api_version(), &kind.list_kind(), kind.kind, metadata)
+        ListBody::new(kind.api_version(), kind.list_kind(), &kind.kind, metadata)
     };
     let mut list = began.map_err(broken)?.ok_or_else(Status::not_acceptable)?;
     for object in items {

@@ -1,5 +1,5 @@
 //! What the server counts, as Prometheus reads it: requests and how long they took, open watches, the store, the
-//! process. Labels come from the table of kinds, so no client can make up new ones.
+//! process. Labels come from the kinds that are served, so no client can make up new ones.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::KINDS;
+use api::Kind;
 
 use crate::audit::AuditLog;
 use crate::state::State;
@@ -20,12 +20,46 @@ const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 
 #[derive(Default)]
 pub(crate) struct Metrics {
     requests: Mutex<BTreeMap<Labels, u64>>,
-    durations: Mutex<BTreeMap<(&'static str, &'static str), Histogram>>,
+    durations: Mutex<BTreeMap<(&'static str, KindLabel), Histogram>>,
     watches: Arc<AtomicI64>,
 }
 
-/// Verb, resource, group, status code.
-type Labels = (&'static str, &'static str, &'static str, u16);
+/// Verb, kind, status code.
+type Labels = (&'static str, KindLabel, u16);
+
+/// The kind that a request is about, if it is about one. Two are one if they are called the same.
+#[derive(Clone)]
+struct KindLabel(Option<Arc<Kind>>);
+
+impl KindLabel {
+    fn resource(&self) -> &str {
+        self.0.as_ref().map_or("", |kind| &kind.plural)
+    }
+
+    fn group(&self) -> &str {
+        self.0.as_ref().map_or("", |kind| &kind.group)
+    }
+}
+
+impl Ord for KindLabel {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.resource(), self.group()).cmp(&(other.resource(), other.group()))
+    }
+}
+
+impl PartialOrd for KindLabel {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for KindLabel {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for KindLabel {}
 
 #[derive(Default)]
 struct Histogram {
@@ -34,12 +68,19 @@ struct Histogram {
     seconds: f64,
 }
 
+impl Histogram {
+    fn add(&mut self, other: &Self) {
+        self.buckets.iter_mut().zip(other.buckets).for_each(|(bucket, more)| *bucket += more);
+        self.count += other.count;
+        self.seconds += other.seconds;
+    }
+}
+
 /// The metric labels of a request: a fixed vocabulary.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 pub(crate) struct RequestLabels {
     pub(crate) verb: &'static str,
-    pub(crate) resource: &'static str,
-    pub(crate) group: &'static str,
+    pub(crate) kind: Option<Arc<Kind>>,
 }
 
 /// Counts a watch for as long as it is open.
@@ -54,21 +95,30 @@ impl Drop for OpenWatch {
 impl Metrics {
     /// Counts one answered request. A watch's time says nothing, so only its beginning is counted.
     pub(crate) fn answered(&self, what: RequestLabels, code: u16, took: Duration) {
-        let RequestLabels { verb, resource, group } = what;
+        let (verb, kind) = (what.verb, KindLabel(what.kind));
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        *requests.entry((verb, resource, group, code)).or_default() += 1;
+        *requests.entry((verb, kind.clone(), code)).or_default() += 1;
         drop(requests);
         if verb == "watch" {
             return;
         }
         let seconds = took.as_secs_f64();
         let mut durations = self.durations.lock().unwrap_or_else(PoisonError::into_inner);
-        let histogram = durations.entry((verb, resource)).or_default();
+        let histogram = durations.entry((verb, kind)).or_default();
         for (bucket, limit) in histogram.buckets.iter_mut().zip(BUCKETS) {
             *bucket += u64::from(seconds <= limit);
         }
         histogram.count += 1;
         histogram.seconds += seconds;
+    }
+
+    /// Forgets a kind that is no more: what is counted stays bounded by the kinds that there are.
+    pub(crate) fn forget_kind(&self, kind: &Arc<Kind>) {
+        let gone = KindLabel(Some(Arc::clone(kind)));
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        requests.retain(|(_, kind, _), _| *kind != gone);
+        drop(requests);
+        self.durations.lock().unwrap_or_else(PoisonError::into_inner).retain(|(_, kind), _| *kind != gone);
     }
 
     /// A watch begins.
@@ -79,13 +129,19 @@ impl Metrics {
 
     fn write(&self, out: &mut String) {
         head(out, "apiserver_request_total", "counter", "Requests by verb, resource and answer.");
-        for ((verb, resource, group, code), count) in &*self.requests.lock().unwrap_or_else(PoisonError::into_inner) {
+        for ((verb, kind, code), count) in &*self.requests.lock().unwrap_or_else(PoisonError::into_inner) {
+            let (resource, group) = (kind.resource(), kind.group());
             let labels = format!("verb=\"{verb}\",resource=\"{resource}\",group=\"{group}\",code=\"{code}\"");
             line(out, "apiserver_request_total", &labels, count);
         }
         let name = "apiserver_request_duration_seconds";
         head(out, name, "histogram", "How long requests took until their answer began.");
-        for ((verb, resource), histogram) in &*self.durations.lock().unwrap_or_else(PoisonError::into_inner) {
+        let durations = self.durations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_resource: BTreeMap<(&str, &str), Histogram> = BTreeMap::new();
+        for ((verb, kind), histogram) in &*durations {
+            by_resource.entry((verb, kind.resource())).or_default().add(histogram);
+        }
+        for ((verb, resource), histogram) in &by_resource {
             let labels = format!("verb=\"{verb}\",resource=\"{resource}\"");
             for (bucket, limit) in histogram.buckets.iter().zip(BUCKETS) {
                 line(out, &format!("{name}_bucket"), &format!("{labels},le=\"{limit}\""), bucket);
@@ -106,7 +162,7 @@ pub(crate) fn page(state: &State) -> String {
     head(&mut out, "apiserver_storage_revision", "gauge", "The newest revision of the store.");
     line(&mut out, "apiserver_storage_revision", "", state.store.revision().0);
     head(&mut out, "apiserver_storage_objects", "gauge", "Stored objects by resource.");
-    for kind in KINDS.iter().filter(|kind| kind.is_stored() && kind.face.is_none()) {
+    for kind in state.kinds.now().stored() {
         let count = state.store.list(kind.collection(), "", None).map_or(0, |page| page.items.len());
         line(&mut out, "apiserver_storage_objects", &format!("resource=\"{}\"", kind.collection()), count);
     }

@@ -22,19 +22,19 @@ const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
 /// Keeps the service and its endpoints as they should be until `stop`.
 pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
-    let watch = |kind: &Kind, namespace| source(&state.store, kind.collection(), namespace, |_| ());
+    let watch = |kind: &'static Kind, namespace| source(&state.store, kind.collection(), namespace, |_| ());
     let sources = vec![
         // Of every namespace: the service that goes may be the one that has our address.
         watch(core_kind("services"), ""),
         watch(core_kind("endpoints"), NAMESPACE),
         watch(known("discovery.k8s.io", "endpointslices"), NAMESPACE),
     ];
-    let told = Arc::new(Mutex::new(None));
+    let (clock, told) = (state.clock, Arc::new(Mutex::new(None)));
     let restore = move || {
         let (state, told) = (Arc::clone(&state), Arc::clone(&told));
         async move { restore(&state, &mut *told.lock().await).await }.boxed()
     };
-    keep_right("kubernetes-service", stop, sources, restore).await;
+    keep_right("kubernetes-service", (clock, stop), sources, restore).await;
 }
 
 /// Puts back what is missing or different. `told` is who has our address, so that a person is told once.
@@ -109,7 +109,7 @@ fn has(service: &Object, address: &str) -> bool {
 }
 
 /// Makes `wanted` in its namespace, or makes the one that is there like it.
-async fn ensure(state: &State, kind: &'static Kind, wanted: Value) -> Result<(), Status> {
+async fn ensure(state: &State, kind: &Arc<Kind>, wanted: Value) -> Result<(), Status> {
     let key = key(kind, NAMESPACE, NAME);
     is_stored(state, &key).await?;
     match state.store.get(&key) {
@@ -124,7 +124,7 @@ fn is_right(found: &Object, wanted: &Value) -> bool {
 }
 
 /// Makes the one that is there like `wanted`.
-async fn adjust(state: &State, kind: &'static Kind, wanted: &Value) -> Result<(), Status> {
+async fn adjust(state: &State, kind: &Kind, wanted: &Value) -> Result<(), Status> {
     let key = key(kind, NAMESPACE, NAME);
     let changed = change::modify(state, kind, &key, false, |current| Ok(put_right(current.to_value(), wanted))).await;
     match changed {

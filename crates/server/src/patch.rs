@@ -3,7 +3,6 @@
 use api::patch::{ApplyOptions, PatchType};
 use api::{Cause, FieldValidation, Status};
 use http::{Response, StatusCode};
-use jiff::Timestamp;
 
 use crate::admission;
 use crate::authorize;
@@ -44,7 +43,7 @@ async fn merge(
     dry_run: bool,
     warnings: &mut Vec<String>,
 ) -> Result<Response<Body>, Status> {
-    let kind = request.kind;
+    let kind = &request.kind;
     if request.query.get("force").is_some() {
         let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
         return Err(Status::invalid_of("PatchOptions", "meta.k8s.io", "", vec![cause]));
@@ -73,7 +72,7 @@ async fn apply(
     dry_run: bool,
     warnings: &mut Vec<String>,
 ) -> Result<Response<Body>, Status> {
-    let kind = request.kind;
+    let kind = &request.kind;
     if kind.face.is_some() {
         // Ownership is recorded in the words of the stored kind; apply through another face would confuse the two.
         return Err(Status::unsupported_patch_type());
@@ -82,16 +81,15 @@ async fn apply(
         let cause = Cause::required("fieldManager", "is required for apply patch");
         return Err(Status::invalid_of("PatchOptions", "meta.k8s.io", "", vec![cause]));
     };
-    let api_version = kind.api_version();
     let options = || ApplyOptions {
         manager,
         force: request.query.flag("force"),
-        api_version: &api_version,
+        api_version: kind.api_version(),
         subresource: request.subresource_name(),
-        now: Timestamp::now(),
+        now: request.now,
     };
     if state.store.get(&request.key()).is_none() {
-        if request.subresource.is_some() {
+        if !request.subresource.is_empty() {
             return Err(Status::not_found(kind, &request.name));
         }
         let make = || api::patch::apply(kind, None, &request.body, &options());
@@ -125,10 +123,10 @@ async fn apply(
         admission::one_default(state, kind, &new)?;
         node_rules::check_update(&request.identity, kind, &old, &new)?;
         rbac::check_grant(state, request, Some(&*old), &new)?;
-        if request.subresource.is_none() {
+        if request.subresource.is_empty() {
             admission::allocate(state, kind, &mut new, Some(&*old))?;
         }
-        admission::taint(kind, Some(&*old), &mut new);
+        admission::taint(state, kind, Some(&*old), &mut new);
         update::admit(state, request, &old, &new, &mut place, warnings)?;
         // Whoever applies what is there already, defaults included, has written nothing.
         if api::patch::only_applied_again(&old, &new) {

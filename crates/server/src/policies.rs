@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use api::pod_security::{self, LevelAt, Policy};
-use api::{Kind, Status, limits, rules};
+use api::{Kind, Status, limits};
 use serde_json::Value;
 
 use crate::create;
@@ -18,7 +18,7 @@ const LOOKED_AT: usize = 3000;
 
 /// Something that is about to be stored.
 pub(crate) struct Arrival<'a> {
-    pub(crate) kind: &'static Kind,
+    pub(crate) kind: &'a Arc<Kind>,
     pub(crate) namespace: &'a str,
     /// The endpoint of a part that it came through.
     pub(crate) subresource: Option<&'a str>,
@@ -35,7 +35,7 @@ pub(crate) type Ranges = Vec<Arc<Value>>;
 /// Gives a new pod what the limit ranges of its namespace give, and answers them. One that a node runs without the API stays as
 /// it is.
 pub(crate) fn fill(state: &State, kind: &Kind, namespace: &str, object: &mut Value) -> Option<Ranges> {
-    if kind.collection() != "pods" || !object["spec"].is_object() || rules::is_mirror(object) {
+    if kind.collection() != "pods" || !object["spec"].is_object() || api::pod::is_mirror(object) {
         return None;
     }
     let ranges = ranges(state, namespace);
@@ -54,7 +54,7 @@ pub(crate) fn admit(
     mountable_secrets::check(state, arrival).map_err(refuse)?;
     check_limits(state, arrival).map_err(refuse)?;
     warnings.extend(check_security(state, arrival).map_err(refuse)?);
-    state.quotas.reserve(&state.store, arrival).map_err(refuse)
+    state.quotas.reserve(&state.store, arrival, state.now()).map_err(refuse)
 }
 
 fn ranges(state: &State, namespace: &str) -> Ranges {
@@ -67,7 +67,7 @@ fn check_limits(state: &State, arrival: &Arrival<'_>) -> Result<(), String> {
     let asked = match arrival.kind.collection() {
         "pods" => {
             let may_differ = arrival.old.is_none() || arrival.subresource == Some("resize");
-            may_differ && !rules::is_mirror(arrival.new)
+            may_differ && !api::pod::is_mirror(arrival.new)
         }
         "persistentvolumeclaims" => {
             arrival.subresource.is_none() && api::meta::deletion_timestamp(arrival.new).is_none()
@@ -103,7 +103,7 @@ fn check_security(state: &State, arrival: &Arrival<'_>) -> Result<Vec<String>, S
     let broken = |at: LevelAt| Some(pod_security::violations(pod, at)).filter(|violations| !violations.is_empty());
     let refused = if is_pod { broken(policy.enforce) } else { None };
     if let Some(violations) = broken(policy.audit) {
-        let (kind, name, level) = (kind.kind, api::meta::name(new), policy.audit);
+        let (kind, name, level) = (&kind.kind, api::meta::name(new), policy.audit);
         tracing::info!(namespace, kind, name, %level, violations = violations.reasons(), "would violate pod security");
     }
     if let Some(violations) = refused {

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::amounts::Amounts;
 use api::quota::{Cost, Quota, is_countable};
+use api::{Kind, Registry};
 use jiff::Timestamp;
 use store::{Key, Store};
 
@@ -30,7 +31,7 @@ pub(crate) struct Quotas(Mutex<HashMap<Arc<str>, Arc<Mutex<NamespaceQuotas>>>>);
 #[derive(Default)]
 struct NamespaceQuotas {
     /// What stored objects cost, by collection.
-    ledgers: HashMap<&'static str, Ledger>,
+    ledgers: HashMap<Arc<str>, Ledger>,
     /// Objects admitted and not yet stored.
     held: BTreeMap<u64, (Key, Arc<Cost>)>,
     next: u64,
@@ -70,7 +71,12 @@ fn may_cost_more(arrival: &Arrival<'_>) -> bool {
 
 impl Quotas {
     /// Holds a place for the arrival in every quota that counts it; refuses it if one has none left.
-    pub(crate) fn reserve(&self, store: &Store, arrival: &Arrival<'_>) -> Result<Option<Reservation>, String> {
+    pub(crate) fn reserve(
+        &self,
+        store: &Store,
+        arrival: &Arrival<'_>,
+        now: Timestamp,
+    ) -> Result<Option<Reservation>, String> {
         let Arrival { kind, namespace, old, new, .. } = *arrival;
         if !is_countable(kind) || !may_cost_more(arrival) {
             return Ok(None);
@@ -80,11 +86,10 @@ impl Quotas {
             return Ok(None);
         }
         let cost = Arc::new(Cost::of(kind, new));
-        all.retain(|quota| quota.kinds().contains(kind.collection()) && quota.counts(&cost));
+        all.retain(|quota| quota.counts_kind(kind) && quota.counts(&cost));
         if all.is_empty() {
             return Ok(None);
         }
-        let now = Timestamp::now();
         let mut more = cost.at(now).clone();
         if let Some(old) = old {
             more.subtract(Cost::of(kind, old).at(now));
@@ -95,7 +100,7 @@ impl Quotas {
             if kind.collection() == "pods" {
                 quota.check_said(new)?;
             }
-            let used = namespace_quotas.used(store, namespace, kind.collection(), quota, now, true).0;
+            let used = namespace_quotas.used(store, namespace, kind, quota, now, true).0;
             quota.check(&used, &more)?;
         }
         namespace_quotas.next += 1;
@@ -114,16 +119,29 @@ impl Quotas {
     }
 
     /// What `quota` has in use of what is stored, and when that changes by itself.
-    fn reckon(&self, store: &Store, namespace: &str, quota: &Quota, now: Timestamp) -> (Amounts, Option<Timestamp>) {
+    fn reckon(
+        &self,
+        store: &Store,
+        registry: &Registry,
+        namespace: &str,
+        quota: &Quota,
+        now: Timestamp,
+    ) -> (Amounts, Option<Timestamp>) {
         let shared = self.namespace_quotas(namespace);
         let mut namespace_quotas = open(&shared);
         let (mut total, mut wake) = (Amounts::default(), None);
-        for collection in quota.kinds() {
-            let (used, until) = namespace_quotas.used(store, namespace, collection, quota, now, false);
+        for kind in quota.kinds(registry).into_values() {
+            let (used, until) = namespace_quotas.used(store, namespace, kind, quota, now, false);
             total.add(&used);
             wake = wake.into_iter().chain(until).min();
         }
-        (quota.used(&total), wake)
+        (quota.used(registry, &total), wake)
+    }
+
+    /// Forgets what objects of a kind cost that is no more.
+    pub(crate) fn forget_kind(&self, collection: &str) {
+        let desks: Vec<_> = open(&self.0).values().cloned().collect();
+        desks.iter().for_each(|namespace_quotas| drop(open(namespace_quotas).ledgers.remove(collection)));
     }
 
     /// Forgets a namespace that has no quotas any more.
@@ -139,26 +157,24 @@ impl Quotas {
 }
 
 impl NamespaceQuotas {
-    /// What the objects of `collection` take of `quota`, and when one of them takes less by itself; with those that are
+    /// What the objects of `kind` take of `quota`, and when one of them takes less by itself; with those that are
     /// `held`, or without.
     fn used(
         &mut self,
         store: &Store,
         namespace: &str,
-        collection: &'static str,
+        kind: &Arc<Kind>,
         quota: &Quota,
         now: Timestamp,
         held: bool,
     ) -> (Amounts, Option<Timestamp>) {
-        let Some(kind) = api::KINDS.iter().find(|kind| kind.face.is_none() && kind.collection() == collection) else {
-            return (Amounts::default(), None);
-        };
-        let ledger = self.ledgers.entry(collection).or_insert_with(|| Ledger::open(store, kind, namespace));
+        let opened = self.ledgers.entry(kind.shared_collection());
+        let ledger = opened.or_insert_with(|| Ledger::open(store, kind, namespace));
         ledger.catch_up(store, namespace, now);
         let mut total = ledger.total(quota);
         // Whoever is held counts as what it will be, once, whether the store has it already or not.
         let mut arriving: BTreeMap<&Key, Amounts> = BTreeMap::new();
-        for (key, cost) in self.held.values().filter(|(key, _)| held && *key.collection == *collection) {
+        for (key, cost) in self.held.values().filter(|(key, _)| held && *key.collection == *kind.collection()) {
             let own = arriving.entry(key).or_default();
             if quota.counts(cost) {
                 own.raise(cost.at(now));

@@ -3,14 +3,17 @@
 //! Parsing has two halves. [`Address`] is what the path says, as words: enough to ask the authoriser. [`Request`] is the
 //! same resolved against the table of kinds, with everything a handler needs.
 
-use api::{Kind, Status, Subresource};
+use std::sync::Arc;
+
+use api::{Kind, Registry, Status};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Uri, header, request::Parts};
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::authorize::{Attributes, Target};
 use crate::identity::Identity;
-use crate::negotiate::Accept;
+use crate::negotiate::{Accept, Form, Media};
 use crate::query::{self, Query};
 
 /// What is to be done, in the words of authorisation.
@@ -167,9 +170,14 @@ impl ResourceAddress {
         }
     }
 
-    /// The row of the table this names, and its subresource. 404 when there is none, 405 when it cannot do `verb`.
-    pub(crate) fn resolve(&self, verb: Verb) -> Result<(&'static Kind, Option<&'static Subresource>), Status> {
-        let kind = api::find(&self.group, &self.version, &self.resource).ok_or_else(Status::no_such_path)?;
+    /// The kind that this names.
+    pub(crate) fn kind<'a>(&self, registry: &'a Registry) -> Option<&'a Arc<Kind>> {
+        registry.find(&self.group, &self.version, &self.resource)
+    }
+
+    /// The same for `verb`. 404 when there is none, or no such subresource, 405 when it cannot do that.
+    pub(crate) fn resolve<'a>(&self, registry: &'a Registry, verb: Verb) -> Result<&'a Arc<Kind>, Status> {
+        let kind = self.kind(registry).ok_or_else(Status::no_such_path)?;
         if self.deeper || (!kind.namespaced && !self.namespace.is_empty()) {
             return Err(Status::no_such_path());
         }
@@ -180,18 +188,15 @@ impl ResourceAddress {
         if across_namespaces && !matches!(verb, Verb::List | Verb::Watch) {
             return Err(Status::method_not_allowed());
         }
-        let (subresource, verbs) = match self.subresource.as_str() {
-            "" => (None, kind.verbs),
-            name => {
-                let found = kind.subresource(name).ok_or_else(Status::no_such_path)?;
-                (Some(found), found.verbs)
-            }
+        let verbs = match self.subresource.as_str() {
+            "" => kind.verbs,
+            name => kind.subresource(name).ok_or_else(Status::no_such_path)?.verbs,
         };
-        let on_an_object = subresource.is_none() && verb == Verb::Create && !self.name.is_empty();
+        let on_an_object = self.subresource.is_empty() && verb == Verb::Create && !self.name.is_empty();
         if on_an_object || !verbs.contains(&verb.as_str()) {
             return Err(Status::method_not_allowed());
         }
-        Ok((kind, subresource))
+        Ok(kind)
     }
 }
 
@@ -201,12 +206,15 @@ const MANAGER_MAX: usize = 128;
 /// Everything a handler needs to know.
 pub(crate) struct Request {
     pub(crate) verb: Verb,
-    pub(crate) kind: &'static Kind,
+    pub(crate) kind: Arc<Kind>,
+    /// When it came.
+    pub(crate) now: Timestamp,
     /// Empty: cluster-scoped, or all namespaces.
     pub(crate) namespace: String,
     /// Empty for a collection.
     pub(crate) name: String,
-    pub(crate) subresource: Option<&'static Subresource>,
+    /// Empty for the object itself.
+    pub(crate) subresource: String,
     pub(crate) query: Query,
     pub(crate) accept: Accept,
     pub(crate) pretty: bool,
@@ -225,21 +233,27 @@ pub(crate) struct Stopping(pub(crate) CancellationToken);
 impl Request {
     pub(crate) fn new(
         parts: &Parts,
+        (registry, now): (&Registry, Timestamp),
         address: ResourceAddress,
         verb: Verb,
         query: Query,
         identity: Identity,
         body: Bytes,
     ) -> Result<Self, Status> {
-        let (kind, subresource) = address.resolve(verb)?;
+        let kind = Arc::clone(address.resolve(registry, verb)?);
+        let accept = Accept::parse(&parts.headers);
+        if accept.media() == Media::Protobuf && !kind.has_protobuf() && accept.for_objects()? == Form::Object {
+            return Err(Status::not_acceptable());
+        }
         let user_agent = text(&parts.headers, header::USER_AGENT).unwrap_or_default();
         Ok(Self {
             verb,
             kind,
+            now,
             namespace: address.namespace,
             name: address.name,
-            subresource,
-            accept: Accept::parse(&parts.headers),
+            subresource: address.subresource,
+            accept,
             pretty: wants_pretty(&query, &user_agent),
             query,
             content_type: text(&parts.headers, header::CONTENT_TYPE),
@@ -252,11 +266,11 @@ impl Request {
 
     /// Where the object lives in the store.
     pub(crate) fn key(&self) -> store::Key {
-        key(self.kind, &self.namespace, &self.name)
+        key(&self.kind, &self.namespace, &self.name)
     }
 
-    pub(crate) fn subresource_name(&self) -> Option<&'static str> {
-        self.subresource.map(|subresource| subresource.name)
+    pub(crate) fn subresource_name(&self) -> Option<&str> {
+        Some(self.subresource.as_str()).filter(|name| !name.is_empty())
     }
 
     /// `dryRun=All`; any other value is refused.
@@ -309,7 +323,7 @@ impl Request {
 
 /// Where an object lives in the store.
 pub(crate) fn key(kind: &Kind, namespace: &str, name: &str) -> store::Key {
-    store::Key { collection: kind.collection().into(), namespace: namespace.into(), name: name.into() }
+    store::Key { collection: kind.shared_collection(), namespace: namespace.into(), name: name.into() }
 }
 
 fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<String> {
@@ -391,7 +405,9 @@ mod tests {
 
     #[test]
     fn unknown_resource_is_404_and_unsupported_verb_is_405() {
-        let code = |path: &str, verb| resource(path).resolve(verb).map(|_| ()).map_err(|status| status.code);
+        let code = |path: &str, verb| {
+            resource(path).resolve(Registry::built_in(), verb).map(|_| ()).map_err(|status| status.code)
+        };
         assert_eq!(code("/api/v1/namespaces/a/pods", Verb::List), Ok(()));
         assert_eq!(code("/api/v1/widgets", Verb::List), Err(404));
         assert_eq!(code("/api/v1/namespaces/a/nodes", Verb::List), Err(404));

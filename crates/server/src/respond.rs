@@ -47,7 +47,7 @@ impl Shown {
 /// `{"kind":..,"apiVersion":..,` and the rest of `json`, which must be an object.
 pub(crate) fn framed(kind: &Kind, json: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len() + 64);
-    write_framed(&mut out, kind.kind, &kind.api_version(), json);
+    write_framed(&mut out, &kind.kind, kind.api_version(), json);
     out
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn write_framed(out: &mut Vec<u8>, kind: &str, api_version: &str, jso
 
 /// One object, in the form the client asked for.
 pub(crate) fn object(request: &Request, code: StatusCode, shown: &Shown) -> Result<Response<Body>, Status> {
-    object_of(request, request.kind, code, shown)
+    object_of(request, &request.kind, code, shown)
 }
 
 /// The same for an object of another kind than the path names, such as a scale.
@@ -81,7 +81,14 @@ pub(crate) fn object_of(
         Form::Table { version } => {
             let listed = std::iter::once(shown.value());
             let metadata = serde_json::json!({ "resourceVersion": api::meta::resource_version(&shown.value()) });
-            to_bytes(&table::table(kind, version, listed, metadata, table::Include::parse(&request.query)?))
+            to_bytes(&table::table(
+                kind,
+                version,
+                listed,
+                metadata,
+                table::Include::parse(&request.query)?,
+                request.now,
+            ))
         }
         Form::Partial => to_bytes(&table::partial(&shown.value())),
         Form::Object | Form::Discovery { .. } => shown.framed(kind),

@@ -1,8 +1,9 @@
 //! Questions asked by creating them: may I, may they, who am I, whose token is this; and tokens themselves.
 
+use std::sync::Arc;
+
 use api::{Cause, Kind, Status};
 use http::{Response, StatusCode};
-use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::authorize::{self, Attributes, Target};
@@ -21,8 +22,8 @@ const ASKED_MOST: i64 = 1 << 32;
 
 /// Answers a review; the table of kinds says which there are.
 pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
-    let mut review = read(request, request.kind)?;
-    review["status"] = match request.kind.kind {
+    let mut review = read(request, &request.kind)?;
+    review["status"] = match request.kind.kind.as_str() {
         "SelfSubjectReview" => json!({ "userInfo": user_info(&request.identity) }),
         "TokenReview" if review["spec"]["token"].as_str().unwrap_or_default().is_empty() => {
             return Err(Status::bad_request("token is required for TokenReview in authentication"));
@@ -35,16 +36,16 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
             if asked["namespace"].as_str().unwrap_or_default() != request.namespace {
                 let text = "must match metadata.namespace";
                 let cause = Cause::invalid("spec.resourceAttributes.namespace", asked["namespace"].clone(), text);
-                return Err(Status::invalid(request.kind, "", vec![cause]));
+                return Err(Status::invalid(&request.kind, "", vec![cause]));
             }
-            access(state, &somebody(request.kind, &review["spec"])?, &review["spec"])?
+            access(state, &somebody(&request.kind, &review["spec"])?, &review["spec"])?
         }
-        _ => access(state, &somebody(request.kind, &review["spec"])?, &review["spec"])?,
+        _ => access(state, &somebody(&request.kind, &review["spec"])?, &review["spec"])?,
     };
     if !review["metadata"].is_object() {
         review["metadata"] = json!({});
     }
-    Ok(created(request, request.kind, review))
+    Ok(created(request, &request.kind, review))
 }
 
 fn read(request: &Request, kind: &Kind) -> Result<Value, Status> {
@@ -72,7 +73,7 @@ fn user_info(identity: &Identity) -> Value {
 fn token_review(state: &State, spec: &Value) -> Value {
     let wanted: Vec<&str> = spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let audiences = if wanted.is_empty() { vec![ISSUER] } else { wanted };
-    match tokens::check(state, spec["token"].as_str().unwrap_or_default(), &audiences, Timestamp::now()) {
+    match tokens::check(state, spec["token"].as_str().unwrap_or_default(), &audiences, state.now()) {
         Some((identity, served)) => {
             json!({ "authenticated": true, "user": user_info(&identity), "audiences": served })
         }
@@ -137,7 +138,7 @@ fn rules_review(state: &State, identity: &Identity, spec: &Value) -> Result<Valu
 pub(crate) fn token(state: &State, request: &Request, warnings: &mut Vec<String>) -> Result<Response<Body>, Status> {
     let kind = api::token_request();
     let mut asked = read(request, kind)?;
-    let accounts = request.kind;
+    let accounts = &request.kind;
     for (key, said, word) in [
         ("name", api::meta::name(&asked), &request.name),
         ("namespace", api::meta::namespace(&asked), &request.namespace),
@@ -176,7 +177,7 @@ pub(crate) fn token(state: &State, request: &Request, warnings: &mut Vec<String>
     let pod = bound.as_ref().filter(|(kind, _)| kind.plural == "pods").map(|(_, pod)| &**pod);
     node_rules::check_token(state, request, &spec["boundObjectRef"], pod, &audiences)?;
     let audiences = if audiences.is_empty() { vec![ISSUER.to_owned()] } else { audiences };
-    let now = Timestamp::now();
+    let now = state.now();
     let grant = Grant { account: &account, audiences: &audiences, seconds: seconds.min(MOST_SECONDS), bound };
     let (token, expires) = tokens::issue(state, &grant, now);
     let reference = asked["spec"].get("boundObjectRef").cloned().filter(|reference| !reference.is_null());
@@ -193,7 +194,7 @@ pub(crate) fn token(state: &State, request: &Request, warnings: &mut Vec<String>
     Ok(created(request, kind, asked))
 }
 
-type Bound = (&'static Kind, std::sync::Arc<Value>);
+type Bound = (&'static Arc<Kind>, Arc<Value>);
 
 /// The object that a token is to die with.
 fn bound(state: &State, request: &Request, reference: &Value) -> Result<Option<Bound>, Status> {

@@ -3,7 +3,6 @@
 use api::patch::PatchType;
 use api::{FieldValidation, Status, scale};
 use http::{Response, StatusCode};
-use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::body::Body;
@@ -16,24 +15,24 @@ use crate::update;
 pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     request.accept.for_objects()?;
     if request.verb == Verb::Get {
-        let found = state.store.get(&request.key()).ok_or_else(|| Status::not_found(request.kind, &request.name))?;
+        let found = state.store.get(&request.key()).ok_or_else(|| Status::not_found(&request.kind, &request.name))?;
         return answer(request, &found.value());
     }
     let validation = request.field_validation()?;
-    let outcome = change::modify(state, request.kind, &request.key(), request.dry_run()?, |current| {
+    let outcome = change::modify(state, &request.kind, &request.key(), request.dry_run()?, |current| {
         let asked = asked(request, &current.value(), validation)?;
         update::check_name(&asked, &request.name)?;
-        let mut new = scale::apply(request.kind, &current.value(), &asked)?;
-        api::prepare_update(request.kind, None, &current.value(), &mut new)?;
-        let (kind, manager) = (request.kind, request.field_manager());
+        let mut new = scale::apply(&request.kind, &current.value(), &asked)?;
+        api::prepare_update(&request.kind, None, &current.value(), &mut new)?;
+        let (kind, manager) = (&request.kind, request.field_manager());
         api::track_update(
             kind,
             Some(&*current.value()),
             &mut new,
             manager,
-            &kind.api_version(),
+            kind.api_version(),
             Some("scale"),
-            Timestamp::now(),
+            request.now,
         );
         Ok(new)
     })

@@ -5,14 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use api::Status;
 use api::selector::FieldSelector;
+use api::{Registry, Status};
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
+use tokio::time::Instant;
 
 use crate::audit::{Pending, Record};
 use crate::authenticate::authenticate;
@@ -91,14 +92,15 @@ where
 {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
-    let (what, began) = (what(&request), Instant::now());
+    let registry = state.kinds.now();
+    let (what, began) = (what(&registry, &request), Instant::now());
     let (media, gzip) = (encoding::wanted(request.headers()), encoding::takes_gzip(request.headers()));
     // What our own parts do is what they are there for; who asked for it from outside is written down.
     let audit = state.audit.get().filter(|_| request.extensions().get::<Peer>().is_some());
     let id = random::uid();
-    let pending = audit.map(|audit| Pending::new(audit, &id, Record::of(&request)));
+    let pending = audit.map(|audit| Pending::new(audit, &id, Record::of(&request, state.clock)));
     let record = pending.as_ref().map(|pending| &pending.record);
-    let outcome = supervision::catch(PART, dispatch(state, request, record)).await;
+    let outcome = supervision::catch(PART, dispatch(state, registry, request, record)).await;
     let mut response = match outcome {
         Ok(Ok(response)) => response,
         Ok(Err(status)) => {
@@ -152,7 +154,7 @@ fn without_body(mut response: Response<Body>) -> Response<Body> {
 }
 
 /// What a request is, in the words of the table of kinds.
-fn what<B>(request: &http::Request<B>) -> RequestLabels {
+fn what<B>(registry: &Registry, request: &http::Request<B>) -> RequestLabels {
     let (Address::Resource(address), query) = Address::of(request.uri()) else {
         return RequestLabels {
             verb: if request.method() == Method::GET { "GET" } else { "other" },
@@ -160,16 +162,12 @@ fn what<B>(request: &http::Request<B>) -> RequestLabels {
         };
     };
     let verb = address.verb(request.method(), &query);
-    let kind = api::find(&address.group, &address.version, &address.resource);
-    RequestLabels {
-        verb: verb.map_or("other", Verb::as_str),
-        resource: kind.map_or("", |kind| kind.plural),
-        group: kind.map_or("", |kind| kind.group),
-    }
+    RequestLabels { verb: verb.map_or("other", Verb::as_str), kind: address.kind(registry).cloned() }
 }
 
 async fn dispatch<B>(
     state: &Arc<State>,
+    registry: Arc<Registry>,
     request: http::Request<B>,
     record: Option<&Record>,
 ) -> Result<Response<Body>, Status>
@@ -192,7 +190,7 @@ where
             authorize(state, &identity, &Attributes { verb: &verb, target: Target::Path(&path) })?;
             allowed();
             let limit = time_limit(Verb::Get, &query)?;
-            match tokio::time::timeout(limit, not_a_resource(state, &parts, &path, &query)).await {
+            match tokio::time::timeout(limit, not_a_resource(state, &registry, &parts, &path, &query)).await {
                 Ok(answer) => answer,
                 Err(_) => Err(too_late()),
             }
@@ -203,7 +201,7 @@ where
         }
         Address::Resource(address) => {
             let verb = address.verb(&parts.method, &query)?;
-            let selected = selected(&address, verb, &query);
+            let selected = selected(&registry, &address, verb, &query);
             let asked = address.attributes(verb, selected.name().unwrap_or_default());
             authorize(state, &identity, &asked)?;
             allowed();
@@ -225,7 +223,7 @@ where
             let answer = async {
                 let (body, room) =
                     if has_body { receive(state, &parts, &identity, sent).await? } else { Default::default() };
-                let request = Request::new(&parts, address, verb, query, identity, body)?;
+                let request = Request::new(&parts, (&registry, state.now()), address, verb, query, identity, body)?;
                 let streams = takes_over || request.subresource_name() == Some("log");
                 let seat = if streams { None } else { state.inflight.take(&request.identity, verb).await? };
                 let large = state.inflight.take_large(&request.identity, request.body.len()).await?;
@@ -235,7 +233,7 @@ where
                     true => logs_exec::stream(state, &request, &mut parts, lasting).await,
                     false if has_body => finished(Arc::clone(state), request, (seat, large, room)).await,
                     false => {
-                        let mut answer = warned(request.kind, route(state, &request).await);
+                        let mut answer = warned(&request.kind, route(state, &request).await);
                         if let Ok(answer) = &mut answer {
                             answer.body_mut().hold(lasting);
                         }
@@ -286,7 +284,7 @@ fn too_late() -> Status {
 /// is stored (room in a quota, an address) must not be let go before. Nor must its `places`.
 async fn finished(state: Arc<State>, request: Request, places: impl Send + 'static) -> Result<Response<Body>, Status> {
     let work = tokio::spawn(async move {
-        let answer = supervision::catch(PART, async { warned(request.kind, route(&state, &request).await) }).await;
+        let answer = supervision::catch(PART, async { warned(&request.kind, route(&state, &request).await) }).await;
         drop((request, places));
         answer
     });
@@ -313,16 +311,16 @@ fn time_limit(verb: Verb, query: &Query) -> Result<Duration, Status> {
 /// What a list, a watch or a delete of many selects by fields. One of a single object by its name is judged as if it
 /// named the object: a right to that one object is enough. Read by the parser that the handler uses, so that what is
 /// judged is what is done; what it cannot read selects nothing, and the handler says so to those who may list at all.
-fn selected(address: &ResourceAddress, verb: Verb, query: &Query) -> FieldSelector {
+fn selected(registry: &Registry, address: &ResourceAddress, verb: Verb, query: &Query) -> FieldSelector {
     let many = matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
-    let kind = api::find(&address.group, &address.version, &address.resource).filter(|_| many);
+    let kind = address.kind(registry).filter(|_| many);
     let text = query.get("fieldSelector").unwrap_or_default();
     kind.and_then(|kind| FieldSelector::parse(kind, text).ok()).unwrap_or_default()
 }
 
 /// The answer, with a word for those who use a kind that is on its way out.
 fn warned(kind: &api::Kind, answer: Result<Response<Body>, Status>) -> Result<Response<Body>, Status> {
-    respond::warned(answer, &kind.deprecated.map(ToOwned::to_owned).into_iter().collect::<Vec<_>>())
+    respond::warned(answer, kind.deprecated.as_slice())
 }
 
 /// One verb, one handler; subresources that are not a part of their object have their own.
@@ -361,7 +359,13 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
     }
 }
 
-async fn not_a_resource(state: &State, parts: &Parts, path: &str, query: &Query) -> Result<Response<Body>, Status> {
+async fn not_a_resource(
+    state: &State,
+    registry: &Arc<Registry>,
+    parts: &Parts,
+    path: &str,
+    query: &Query,
+) -> Result<Response<Body>, Status> {
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
@@ -383,7 +387,7 @@ async fn not_a_resource(state: &State, parts: &Parts, path: &str, query: &Query)
         "version" if matches!(path, "/version" | "/version/") => Ok(health::version(state, pretty)),
         "healthz" | "livez" | "readyz" => health::check(state, path, query).ok_or_else(Status::no_such_path),
         "" | "api" | "apis" | "openapi" => {
-            discovery::handle(state, &parts.headers, &Accept::parse(&parts.headers), path).await
+            discovery::handle(state, registry, &parts.headers, &Accept::parse(&parts.headers), path).await
         }
         _ => Err(Status::no_such_path()),
     }

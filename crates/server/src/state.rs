@@ -4,16 +4,20 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
 use api::rules::allocation::ServiceRange;
-use api::{KINDS, Kind, Status, bounds};
+use api::{Kind, Status, bounds};
+use frame::Clock;
+use jiff::Timestamp;
 use store::{Object, Refusal, Store, WriteError};
 use tokio::sync::Notify;
 
 use crate::ServerConfig;
 use crate::audit::AuditLog;
 use crate::inflight::InflightLimits;
+use crate::kinds::Kinds;
 use crate::metrics::Metrics;
 use crate::node::NodeDialer;
 use crate::node_rules::NodeNeeds;
+use crate::openapi::OpenApiCache;
 use crate::quotas::Quotas;
 use crate::tokens::TokenKey;
 use crate::watch_event_cache::WatchEventCache;
@@ -21,6 +25,12 @@ use crate::watch_event_cache::WatchEventCache;
 /// The server's shared parts. Handlers borrow it; background tasks hold it.
 pub(crate) struct State {
     pub(crate) store: Store,
+    /// Tells the time.
+    pub(crate) clock: Clock,
+    /// What is served.
+    pub(crate) kinds: Kinds,
+    /// What is published about it.
+    pub(crate) openapi: OpenApiCache,
     pub(crate) advertise: SocketAddr,
     pub(crate) version: String,
     pub(crate) nodes: Arc<dyn NodeDialer>,
@@ -50,9 +60,12 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(config: ServerConfig) -> Self {
+    pub(crate) fn new(config: ServerConfig, clock: Clock) -> Self {
         Self {
             store: config.store,
+            clock,
+            kinds: Kinds::default(),
+            openapi: OpenApiCache::default(),
             advertise: config.advertise,
             version: config.version,
             nodes: config.nodes,
@@ -70,17 +83,22 @@ impl State {
             inflight: InflightLimits::default(),
         }
     }
+
+    /// What time it is.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now().timestamp
+    }
 }
 
 /// The row of a kind the server itself cannot do without.
-pub(crate) fn core_kind(plural: &str) -> &'static Kind {
-    api::find("", "v1", plural).expect("the table of kinds has the core kinds")
+pub(crate) fn core_kind(plural: &str) -> &'static Arc<Kind> {
+    api::built_in("", "v1", plural).expect("the table of kinds has the core kinds")
 }
 
 /// A write that did not happen, and that no other try would make happen. Conflicts are decided where they happen.
-pub(crate) fn write_failure(error: WriteError) -> Status {
+pub(crate) fn write_failure(state: &State, error: WriteError) -> Status {
     if let WriteError::Refused(refusal) = &error {
-        return refused(refusal);
+        return refused(state, refusal);
     }
     let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
     tracing::error!(error = %error, source, "the store refused a write");
@@ -88,9 +106,10 @@ pub(crate) fn write_failure(error: WriteError) -> Status {
 }
 
 /// What the store takes from nobody.
-fn refused(refusal: &Refusal) -> Status {
+fn refused(state: &State, refusal: &Refusal) -> Status {
     let (Refusal::TooDeep { key, .. } | Refusal::TooLarge { key, .. } | Refusal::NotAnObject { key }) = refusal;
-    let Some(kind) = KINDS.iter().find(|kind| kind.face.is_none() && kind.collection() == &*key.collection) else {
+    let registry = state.kinds.now();
+    let Some(kind) = registry.by_collection(&key.collection) else {
         return Status::internal(&refusal.to_string());
     };
     match refusal {

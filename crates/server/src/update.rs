@@ -2,7 +2,6 @@
 
 use api::Status;
 use http::{Response, StatusCode};
-use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::admission;
@@ -24,7 +23,7 @@ pub(crate) async fn handle(
     request: &Request,
     warnings: &mut Vec<String>,
 ) -> Result<Response<Body>, Status> {
-    let kind = request.kind;
+    let kind = &request.kind;
     let dry_run = request.dry_run()?;
     request.accept.for_objects()?;
     let decoded =
@@ -34,7 +33,7 @@ pub(crate) async fn handle(
     let kind = kind.stored_kind();
     let allocating = admission::allocating(state, kind).await;
 
-    let creates = kind.create_on_update && request.subresource.is_none();
+    let creates = kind.create_on_update && request.subresource.is_empty();
     if creates && state.store.get(&request.key()).is_none() {
         drop(allocating);
         let sent = request.kind.to_stored(sent);
@@ -59,13 +58,13 @@ async fn put_creates(
 ) -> Result<Response<Body>, Status> {
     // A version says that the client believes the object to exist.
     if !matches!(api::meta::resource_version(&sent), "" | "0") {
-        return Err(Status::not_found(request.kind, &request.name));
+        return Err(Status::not_found(&request.kind, &request.name));
     }
     check_name(&sent, &request.name)?;
     api::meta::set_name(&mut sent, &request.name);
     authorize::authorize_create(state, request)?;
     rbac::check_grant(state, request, None, &sent)?;
-    node_rules::check_create(state, &request.identity, request.kind, &sent)?;
+    node_rules::check_create(state, &request.identity, &request.kind, &sent)?;
     let manager = Some(request.field_manager());
     let creation =
         Creation { kind: request.kind.stored_kind(), namespace: &request.namespace, manager, dry_run, is_own: false };
@@ -94,19 +93,19 @@ pub(crate) fn successor(
     admit(state, request, old, new, place, &mut warnings)?;
     track(request, Some(old), new);
     // Not the writer's doing, so not the writer's own.
-    admission::taint(kind, Some(old), new);
+    admission::taint(state, kind, Some(old), new);
     Ok(warnings)
 }
 
 /// Records who wrote what, in the words of the writer's own version.
 pub(crate) fn track(request: &Request, old: Option<&Value>, new: &mut Value) {
-    let (kind, manager, now) = (request.kind, request.field_manager(), Timestamp::now());
+    let (kind, manager, now) = (&request.kind, request.field_manager(), request.now);
     let subresource = request.subresource_name();
     let Some(mut shown) = kind.to_shown(new) else {
-        return api::track_update(kind, old, new, manager, &kind.api_version(), subresource, now);
+        return api::track_update(kind, old, new, manager, kind.api_version(), subresource, now);
     };
     let old = old.and_then(|old| kind.to_shown(old));
-    api::track_update(kind, old.as_ref(), &mut shown, manager, &kind.api_version(), subresource, now);
+    api::track_update(kind, old.as_ref(), &mut shown, manager, kind.api_version(), subresource, now);
     let entries = shown["metadata"].get_mut("managedFields").map(Value::take);
     let metadata = api::meta::meta_mut(new);
     match entries {

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use api::{Kind, Status};
 use bytes::Bytes;
+use frame::Clock;
+use futures::future::OptionFuture;
 use http::{Response, StatusCode};
 use http_body::Frame;
 use http_body_util::StreamBody;
@@ -47,7 +49,7 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
     }
     let query = &request.query;
     list::check_options(query)?;
-    let selection = Selection::parse(request.kind, &request.query)?;
+    let selection = Selection::parse(&request.kind, &request.query)?;
     let version = list::parse_version(query)?;
     let bookmarks = query.flag("allowWatchBookmarks");
     let asked_for_initial = query.get("sendInitialEvents").is_some() && query.flag("sendInitialEvents");
@@ -77,17 +79,18 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()).min(LONGEST_LIFE),
         Some(_) | None => random::jittered(DEFAULT_LIFE),
     };
+    let removal = state.kinds.removal(&request.kind).map(|removed| Box::pin(removed.cancelled_owned()));
     let now = Instant::now();
     let (next_bookmark, deadline) = (now + BOOKMARK_EVERY, now + life);
     // In a box: it is handed from frame to frame.
     let stream = Box::new(Stream {
         lines: EventEncoder {
             shared: Arc::clone(&state.watch_events),
-            kind: request.kind,
-            api_version: request.kind.api_version(),
+            kind: Arc::clone(&request.kind),
             form,
             include: Include::parse(query)?,
             selection,
+            clock: state.clock,
             first: true,
         },
         initial,
@@ -97,6 +100,7 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
         deadline,
         wake: Box::pin(tokio::time::sleep_until(next_bookmark.min(deadline))),
         stopping: Box::pin(request.stopping.clone().cancelled_owned()),
+        removed: OptionFuture::from(removal),
         ended: false,
         _open: state.metrics.watch_opened(),
     });
@@ -153,6 +157,8 @@ struct Stream {
     /// Rings at the first of the two. Kept, as is `stopping`, so that an event costs no timer.
     wake: Pin<Box<Sleep>>,
     stopping: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Its kind is no more, if it is one that can go.
+    removed: OptionFuture<Pin<Box<WaitForCancellationFutureOwned>>>,
     ended: bool,
     _open: OpenWatch,
 }
@@ -176,6 +182,10 @@ impl Stream {
                     }
                 }
                 () = self.stopping.as_mut() => return self.final_bookmark(),
+                Some(()) = &mut self.removed => {
+                    self.ended = true;
+                    return None;
+                }
                 () = self.wake.as_mut() => {
                     if Instant::now() >= self.deadline {
                         return self.final_bookmark();
@@ -247,11 +257,12 @@ impl Stream {
 /// Encodes changes as the events of one watch.
 struct EventEncoder {
     shared: Arc<WatchEventCache>,
-    kind: &'static Kind,
-    api_version: String,
+    kind: Arc<Kind>,
     form: Form,
     include: Include,
     selection: Selection,
+    /// Dates the rows of tables.
+    clock: Clock,
     /// Nothing was sent yet: the first table carries the columns.
     first: bool,
 }
@@ -281,7 +292,7 @@ impl EventEncoder {
     /// One event about a stored object, shared with everybody else wherever its form is the stored one.
     fn line(&mut self, event: Event, object: &Object) -> Bytes {
         if self.shows_stored_bytes() {
-            return self.shared.line(event, self.kind, &self.api_version, object);
+            return self.shared.line(event, &self.kind, object);
         }
         let mut out = Vec::new();
         self.write_made(&mut out, event, &object.value());
@@ -291,7 +302,7 @@ impl EventEncoder {
     /// Appends one event about a stored object.
     fn write(&mut self, out: &mut Vec<u8>, event: Event, object: &Object) {
         if self.shows_stored_bytes() {
-            watch_event_cache::write(out, event, self.kind, &self.api_version, object);
+            watch_event_cache::write(out, event, &self.kind, object);
         } else {
             self.write_made(out, event, &object.value());
         }
@@ -310,11 +321,18 @@ impl EventEncoder {
         match self.form {
             Form::Object | Form::Discovery { .. } => {
                 let json = respond::to_bytes(self.kind.to_shown(value).as_ref().unwrap_or(value));
-                respond::write_framed(out, self.kind.kind, &self.api_version, &json);
+                respond::write_framed(out, &self.kind.kind, self.kind.api_version(), &json);
             }
             Form::Table { version } => {
                 let first = std::mem::take(&mut self.first);
-                out.extend(respond::to_bytes(&table::event(self.kind, version, value, self.include, first)));
+                out.extend(respond::to_bytes(&table::event(
+                    &self.kind,
+                    version,
+                    value,
+                    self.include,
+                    first,
+                    self.clock.now().timestamp,
+                )));
             }
             Form::Partial => table::write_partial(out, value),
         }
@@ -338,6 +356,6 @@ impl EventEncoder {
     }
 
     fn bare(&self, metadata: Value) -> Value {
-        json!({ "kind": self.kind.kind, "apiVersion": self.api_version, "metadata": metadata })
+        json!({ "kind": self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata })
     }
 }

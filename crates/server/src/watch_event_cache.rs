@@ -4,7 +4,7 @@
 //! has fallen behind the cache encodes its own.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use api::Kind;
 use bytes::Bytes;
@@ -47,10 +47,10 @@ pub(crate) fn close(out: &mut Vec<u8>) {
 }
 
 /// Appends the event of a stored object, with the object's own bytes.
-pub(crate) fn write(out: &mut Vec<u8>, event: Event, kind: &Kind, api_version: &str, object: &Object) {
+pub(crate) fn write(out: &mut Vec<u8>, event: Event, kind: &Kind, object: &Object) {
     out.reserve(object.json.len() + 96);
     open(out, event);
-    respond::write_framed(out, kind.kind, api_version, &object.json);
+    respond::write_framed(out, &kind.kind, kind.api_version(), &object.json);
     close(out);
 }
 
@@ -68,30 +68,35 @@ struct CachedEvents {
 struct CachedEvent {
     revision: u64,
     event: Event,
-    kind: &'static Kind,
+    kind: Arc<Kind>,
     bytes: Bytes,
 }
 
 impl CachedEvent {
     /// A revision belongs to one object of a kind; the kind says under which of its names it is shown.
-    fn is_of(&self, event: Event, kind: &'static Kind, object: &Object) -> bool {
-        self.revision == object.revision.0 && self.event == event && std::ptr::eq(self.kind, kind)
+    fn is_of(&self, event: Event, kind: &Kind, object: &Object) -> bool {
+        self.revision == object.revision.0 && self.event == event && *self.kind == *kind
     }
 }
 
 impl WatchEventCache {
     /// The encoded event of a stored object, from the cache or new.
-    pub(crate) fn line(&self, event: Event, kind: &'static Kind, api_version: &str, object: &Object) -> Bytes {
+    pub(crate) fn line(&self, event: Event, kind: &Arc<Kind>, object: &Object) -> Bytes {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Most ask for the newest.
         if let Some(line) = kept.lines.iter().rev().find(|line| line.is_of(event, kind, object)) {
             return line.bytes.clone();
         }
         let mut line = Vec::new();
-        write(&mut line, event, kind, api_version, object);
+        write(&mut line, event, kind, object);
         let bytes = Bytes::from(line);
         kept.bytes += bytes.len();
-        kept.lines.push_back(CachedEvent { revision: object.revision.0, event, kind, bytes: bytes.clone() });
+        kept.lines.push_back(CachedEvent {
+            revision: object.revision.0,
+            event,
+            kind: Arc::clone(kind),
+            bytes: bytes.clone(),
+        });
         while kept.lines.len() > KEPT || (kept.bytes > KEPT_BYTES && kept.lines.len() > 1) {
             let gone = kept.lines.pop_front().map_or(0, |line| line.bytes.len());
             kept.bytes -= gone;

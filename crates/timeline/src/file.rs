@@ -5,9 +5,9 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::compaction::is_worth_compacting;
+use crate::compaction::{self, is_worth_compacting};
 use crate::index::Index;
 use crate::journal::JournalError;
 use crate::life::{Life, Lives};
@@ -46,10 +46,19 @@ pub(crate) fn open(path: &Path, boot_id: &str) -> Result<Opened, JournalError> {
     let mut end = bytes.len();
     if is_worth_compacting(end, &lives.index) {
         let mut compacted = record::file_header().to_vec();
-        lives.index.compact().into_iter().for_each(|part| compacted.extend_from_slice(&bytes[part]));
-        file = replace(path, &compacted).map_err(cannot("compact"))?;
-        end = compacted.len();
-        tracing::info!(before = bytes.len(), after = end, "the journal was compacted");
+        let mut index = lives.index.clone();
+        index.compact().into_iter().for_each(|part| compacted.extend_from_slice(&bytes[part]));
+        match replace(path, &compacted) {
+            Ok(shorter) => {
+                (file, end, lives.index) = (shorter, compacted.len(), index);
+                tracing::info!(before = bytes.len(), after = end, "the journal was compacted");
+            }
+            // A full disk has no room for a second file. The first is as good, only longer.
+            Err(error) => {
+                tracing::warn!(%error, "the journal could not be compacted");
+                compaction::give_up(path);
+            }
+        }
     }
     file.seek(SeekFrom::End(0)).map_err(cannot("find the end of"))?;
     if lives.boot_id.as_deref() != Some(boot_id) {
@@ -103,11 +112,14 @@ fn lock(path: &Path) -> Result<File, JournalError> {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(cannot)?;
     let in_use = || JournalError::InUse { path: path.to_owned() };
-    let begun = Instant::now();
+    let mut waited = Duration::ZERO;
     loop {
         match file.try_lock() {
             Ok(()) => break,
-            Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => std::thread::sleep(RETRY),
+            Err(TryLockError::WouldBlock) if waited < PATIENCE => {
+                std::thread::sleep(RETRY);
+                waited += RETRY;
+            }
             Err(TryLockError::WouldBlock) => return Err(in_use()),
             Err(TryLockError::Error(source)) => return Err(cannot(source)),
         }

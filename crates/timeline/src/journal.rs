@@ -4,11 +4,16 @@
 //!
 //! Appending never waits. Whoever awaits an [`Appended`] makes the writer write and sync at once, and everything queued by
 //! then rides along; what nobody awaits, or somebody [patiently](Appended::patiently), is written and synced a moment
-//! later. The first failure is the last word: after it nothing more is written, and everyone is told.
+//! later.
+//!
+//! A disk that is full, read-only or ill for a while is waited for: the writer tries again, and whoever waits goes on waiting.
+//! Room for what has to be recorded while pods end is allocated beforehand. A failure that does not pass is the last
+//! word: after it nothing more is written, and everyone is told.
 
 use std::fs::File;
 use std::future::Future;
-use std::io::{self, Write};
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +21,7 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use disk::Reserve;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -27,6 +33,16 @@ use crate::record::{self, Entry, Record};
 
 /// How long a record that nobody awaits may stay in memory.
 const LAZY: Duration = Duration::from_millis(50);
+
+/// How long the writer waits before it tries a refused write again, at first and at most.
+const RETRY_FIRST: Duration = Duration::from_millis(20);
+const RETRY_MOST: Duration = Duration::from_secs(1);
+/// How often a disk that goes on refusing is told of.
+const REMIND: Duration = Duration::from_secs(60);
+/// How much room is kept on the disk: for the ends of some thousand pods.
+const RESERVE: u64 = 1 << 20;
+/// More than so much is not kept in memory for a disk that takes nothing.
+const QUEUE_BYTES_MAX: usize = 64 << 20;
 
 /// Why the journal cannot be opened or written.
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +142,10 @@ impl Journal {
         let shared = Arc::new(Shared::default());
         let copy = if pause.is_some() { CopyBy::Itself } else { CopyBy::Thread };
         let path = path.to_owned();
-        let keeper = JournalFile { path, file, end, index, copy, compaction: None, later: Vec::new(), least: 0 };
+        let reserve = Reserve::of_bytes(RESERVE);
+        let mut keeper =
+            JournalFile { path, file, end, index, copy, reserve, compaction: None, later: Vec::new(), least: 0 };
+        keeper.renew_reserve();
         let serving = Box::pin(Arc::clone(&shared).serve(keeper, pause));
         (Writer { shared, thread: None }, lives, serving)
     }
@@ -253,6 +272,7 @@ struct JournalFile {
     index: Index,
     /// Who makes a shorter file.
     copy: CopyBy,
+    reserve: Reserve,
     /// A shorter file in the making.
     compaction: Option<Compaction>,
     /// What was written since that was begun.
@@ -262,9 +282,15 @@ struct JournalFile {
 }
 
 impl JournalFile {
-    fn write(&mut self, bytes: &[u8], marks: Vec<(Mark, usize)>) -> io::Result<()> {
-        self.file.write_all(bytes)?;
-        self.file.sync_data()?;
+    /// Makes the bytes durable behind everything before them. Those that it failed for are written again, to the same place.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let end = u64::try_from(self.end).map_err(io::Error::other)?;
+        self.file.write_all_at(bytes, end)?;
+        self.file.sync_data()
+    }
+
+    /// Takes in what was written.
+    fn extend(&mut self, marks: Vec<(Mark, usize)>) {
         for (mark, length) in marks {
             if self.compaction.is_some() {
                 self.later.push((mark.clone(), length));
@@ -272,7 +298,10 @@ impl JournalFile {
             self.index.take(mark, self.end..self.end + length);
             self.end += length;
         }
-        Ok(())
+    }
+
+    fn renew_reserve(&mut self) {
+        self.reserve.renew(&self.file, self.end as u64);
     }
 
     fn broken(&self, source: io::Error) -> Arc<JournalError> {
@@ -289,6 +318,8 @@ impl JournalFile {
             match compaction.finish(&self.path, &self.file, self.end, later) {
                 Ok((file, end, index)) => {
                     (self.file, self.end, self.index) = (file, end, index);
+                    self.reserve = Reserve::of_bytes(RESERVE);
+                    self.renew_reserve();
                     tracing::info!(before, after = end, "the journal was compacted");
                 }
                 Err(CopyError::Copy(error)) => {
@@ -352,11 +383,15 @@ impl Shared {
                 if let Some(pause) = &pause {
                     pause("journal.write").await;
                 }
-                let written = keeper.write(&bytes, marks).map_err(|source| keeper.broken(source));
+                let written = self.write(&mut keeper, &bytes).await;
+                if written.is_ok() {
+                    keeper.extend(marks);
+                }
                 if let Some(pause) = &pause {
                     pause("journal.written").await;
                 }
                 self.settle(up_to, written);
+                keeper.renew_reserve();
             }
             if self.lock().failure.is_some() {
                 continue;
@@ -368,6 +403,42 @@ impl Shared {
         }
         if let Some(compaction) = keeper.compaction.take() {
             compaction.abandon(&keeper.path);
+        }
+    }
+
+    /// Writes until the disk takes it. Fails for what does not pass, and when there is no more time or memory to wait with.
+    async fn write(&self, keeper: &mut JournalFile, bytes: &[u8]) -> Durable {
+        let (since, mut wait, mut told) = (Instant::now(), RETRY_FIRST, None::<Instant>);
+        loop {
+            let source = match keeper.write(bytes) {
+                Ok(()) if told.is_some() => {
+                    tracing::info!(refused_for = ?since.elapsed(), "the journal takes records again");
+                    return Ok(());
+                }
+                Ok(()) => return Ok(()),
+                Err(source) => source,
+            };
+            let (is_closing, waiting_bytes) = {
+                let queue = self.lock();
+                (queue.closing, queue.bytes.len())
+            };
+            if !disk::passes(&source) || is_closing || waiting_bytes > QUEUE_BYTES_MAX {
+                return Err(keeper.broken(source));
+            }
+            if told.is_none_or(|told| told.elapsed() >= REMIND) {
+                told = Some(Instant::now());
+                let path = keeper.path.display();
+                tracing::error!(%path, error = %source, "the disk does not take the journal's records; pods that end wait for it");
+            }
+            // Whoever closes the journal does not wait.
+            let _ = tokio::time::timeout(wait, self.closing()).await;
+            wait = (wait * 2).min(RETRY_MOST);
+        }
+    }
+
+    async fn closing(&self) {
+        while !self.lock().closing {
+            self.changed.notified().await;
         }
     }
 

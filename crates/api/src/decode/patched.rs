@@ -84,10 +84,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::kinds::find;
+    use crate::kinds::built_in;
 
     fn refuse(patch_type: PatchType, patch: &str, made: &Value) -> String {
-        let maps = find("", "v1", "configmaps").unwrap();
+        let maps = built_in("", "v1", "configmaps").unwrap();
         let strict = FieldValidation::Strict;
         normalise_patched(maps, || Ok(made.clone()), patch_type, patch.as_bytes(), strict).unwrap_err().message
     }
@@ -108,7 +108,7 @@ mod tests {
         let made = json!({"data": {"a": "2"}});
         let message = refuse(PatchType::Merge, patch, &made);
         assert!(message.ends_with(r#"strict decoding error: duplicate field "data.a""#), "{message}");
-        let maps = find("", "v1", "configmaps").unwrap();
+        let maps = built_in("", "v1", "configmaps").unwrap();
         let (make, warn) = (|| Ok(made.clone()), FieldValidation::Warn);
         let warned = normalise_patched(maps, make, PatchType::Merge, patch.as_bytes(), warn).unwrap();
         assert_eq!(warned.warnings, [r#"duplicate field "data.a""#]);

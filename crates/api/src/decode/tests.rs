@@ -4,11 +4,11 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::built_in;
 use crate::deletion::Propagation;
-use crate::find;
 
 fn pods() -> &'static Kind {
-    find("", "v1", "pods").unwrap()
+    built_in("", "v1", "pods").unwrap()
 }
 
 fn decode(body: &str, validation: FieldValidation) -> Result<Decoded, Status> {
@@ -183,7 +183,7 @@ fn a_number_that_does_not_fit_is_named() {
 
 #[test]
 fn a_secret_that_is_not_base64_is_400() {
-    let secrets = find("", "v1", "secrets").unwrap();
+    let secrets = built_in("", "v1", "secrets").unwrap();
     let error = decode_object(secrets, None, br#"{"data":{"a":"***"}}"#, FieldValidation::Warn).unwrap_err();
     assert_eq!(error.code, 400);
     let good = decode_object(secrets, None, br#"{"data":{"a":"aGk="}}"#, FieldValidation::Warn).unwrap();
@@ -273,7 +273,7 @@ fn field_validation_has_three_words_and_a_default() {
 
 #[test]
 fn every_kind_reads_an_empty_object() {
-    for kind in crate::KINDS {
+    for kind in crate::Registry::built_in().kinds() {
         let decoded = decode_object(kind, None, b"{}", FieldValidation::Strict).unwrap();
         assert!(matches!(decoded.value, Value::Object(_)), "{kind:?}");
         assert!(decoded.value.get("kind").is_none());
@@ -319,7 +319,7 @@ fn words_that_are_no_times_or_bytes_are_refused_where_they_stand() {
     let why = r#"parsing time "noon" as "2006-01-02T15:04:05Z07:00": cannot parse "noon" as "2006""#;
     let said = r#"Pod in version "v1" cannot be handled as a Pod: metadata.creationTimestamp: "#;
     assert_eq!(pod.message, format!("{said}{why}"));
-    let secrets = crate::kinds::find("", "v1", "secrets").unwrap();
+    let secrets = crate::kinds::built_in("", "v1", "secrets").unwrap();
     let body = br#"{"data":{"a":"aGk=","b":"%%%"}}"#;
     let secret = decode_object(secrets, None, body, FieldValidation::Ignore).unwrap_err();
     assert!(secret.message.ends_with("as a Secret: data.b: illegal base64 data at input byte 0"), "{secret}");

@@ -4,10 +4,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::{KINDS, find};
+use crate::{Registry, built_in};
 
 fn pods() -> &'static Kind {
-    find("", "v1", "pods").unwrap()
+    built_in("", "v1", "pods").unwrap()
 }
 
 fn at(clock: &str) -> Timestamp {
@@ -225,7 +225,7 @@ fn a_finalizer_holds_the_pod_until_the_last_one_goes() {
 /// [AD-41] [AD-42]
 #[test]
 fn object_other_than_a_pod_is_removed_at_once_unless_a_finalizer_holds_it() {
-    let config_maps = find("", "v1", "configmaps").unwrap();
+    let config_maps = built_in("", "v1", "configmaps").unwrap();
     let object = json!({"metadata": {"name": "c", "uid": "u"}});
     let options = DeleteOptions { grace_seconds: Some(30), ..DeleteOptions::default() };
     let decide = |object: &Value| decide_delete(config_maps, object, &options, at("17:58:21")).unwrap();
@@ -239,7 +239,7 @@ fn object_other_than_a_pod_is_removed_at_once_unless_a_finalizer_holds_it() {
 #[test]
 fn the_policy_comes_from_the_request_else_from_a_finalizer_else_from_the_kind() {
     let held_by = |kind: &str, own: &[&str], options: &DeleteOptions| {
-        let kind = KINDS.iter().find(|row| row.kind == kind).unwrap();
+        let kind = Registry::built_in().kinds().iter().find(|row| row.kind == kind).unwrap();
         let mut object = json!({"metadata": {"name": "o", "uid": "u"}});
         meta::set_finalizers(&mut object, &own.iter().map(|f| (*f).to_owned()).collect::<Vec<_>>());
         match decide_delete(kind, &object, options, at("17:58:21")).unwrap() {
@@ -282,7 +282,7 @@ fn a_bare_pod_waits_for_the_collector_too() {
 /// [AD-72]
 #[test]
 fn system_namespaces_cannot_be_deleted() {
-    let namespaces = find("", "v1", "namespaces").unwrap();
+    let namespaces = built_in("", "v1", "namespaces").unwrap();
     for name in ["default", "kube-system", "kube-public"] {
         let object = json!({"metadata": {"name": name}});
         let error = decide_delete(namespaces, &object, &DeleteOptions::default(), at("17:58:21")).unwrap_err();
@@ -294,7 +294,7 @@ fn system_namespaces_cannot_be_deleted() {
 /// [AD-73]
 #[test]
 fn a_namespace_terminates_until_its_finalizers_are_gone() {
-    let namespaces = find("", "v1", "namespaces").unwrap();
+    let namespaces = built_in("", "v1", "namespaces").unwrap();
     let decide = |object: &Value| decide_delete(namespaces, object, &DeleteOptions::default(), at("17:58:21")).unwrap();
     let object = json!({
         "metadata": {"name": "n"}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},

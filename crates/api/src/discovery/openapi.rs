@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{paths, schemas::Schemas, usage};
+use crate::kinds::Registry;
 use crate::schema::Descriptions;
 
 pub(super) const TITLE: &str = "Kubernetes";
@@ -12,9 +13,9 @@ pub(super) const VERSION: &str = "v1.36.4";
 /// A document, where it is served below `/openapi/v3/`, and what it is about.
 pub struct Document {
     /// API group.
-    pub group: &'static str,
+    pub group: String,
     /// API version.
-    pub version: &'static str,
+    pub version: String,
     /// The document itself.
     pub value: Value,
 }
@@ -22,15 +23,19 @@ pub struct Document {
 impl Document {
     /// `api/v1`, or `apis/apps/v1`.
     pub fn path(&self) -> String {
-        paths::prefix(self.group, self.version)
+        paths::prefix(&self.group, &self.version)
     }
 }
 
 /// Every document, one at a time: they are large, and only what is made of them is kept.
-pub fn openapi_v3() -> impl Iterator<Item = Document> {
+pub fn openapi_v3(registry: &Registry) -> impl Iterator<Item = Document> {
     let descriptions = Descriptions::unpack();
-    let document = move |(group, version)| Document { group, version, value: document(group, version, &descriptions) };
-    super::group_versions().into_iter().chain([super::METRICS]).map(document)
+    let document = move |(group, version): (&str, &str)| Document {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        value: document(registry, group, version, &descriptions),
+    };
+    super::group_versions(registry).into_iter().chain([super::METRICS]).map(document)
 }
 
 /// `GET /openapi/v3`: which documents there are. The fingerprint of each is in its address, which so changes with it.
@@ -41,9 +46,9 @@ pub fn openapi_v3_index(documents: &[(String, u64)]) -> Value {
     json!({ "paths": documents.iter().map(entry).collect::<Map<String, Value>>() })
 }
 
-fn document(group: &str, version: &str, descriptions: &Descriptions) -> Value {
+fn document(registry: &Registry, group: &str, version: &str, descriptions: &Descriptions) -> Value {
     let (mut paths, mut schemas) = (Map::new(), Schemas::new(descriptions));
-    super::kinds_of(group, version).for_each(|kind| paths::add(kind, &mut paths, &mut schemas));
+    super::kinds_of(registry, group, version).for_each(|kind| paths::add(kind, &mut paths, &mut schemas));
     if (group, version) == super::METRICS {
         usage::add(&mut paths, &mut schemas);
     }

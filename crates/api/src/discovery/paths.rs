@@ -44,7 +44,7 @@ const WATCHING: &[(&str, &str)] = &[("allowWatchBookmarks", "boolean"), ("watch"
 
 /// Adds the paths of `kind` to `paths`, and what their operations speak of to `schemas`.
 pub(super) fn add(kind: &Kind, paths: &mut Map<String, Value>, schemas: &mut Schemas<'_>) {
-    let root = format!("/{}", prefix(kind.group, kind.version));
+    let root = format!("/{}", prefix(&kind.group, &kind.version));
     let (within, scope) = match kind.namespaced {
         true => (format!("{root}/namespaces/{{namespace}}/{}", kind.plural), &["namespace"][..]),
         false => (format!("{root}/{}", kind.plural), &[][..]),
@@ -60,7 +60,7 @@ pub(super) fn add(kind: &Kind, paths: &mut Map<String, Value>, schemas: &mut Sch
         let names = [scope, &["name"]].concat();
         let object = writer.item(&names, &["get", "update", "patch", "delete"]);
         paths.insert(format!("{within}/{{name}}"), object);
-        for sub in kind.subresources {
+        for sub in &kind.subresources {
             let below = writer.below(&names, sub);
             paths.insert(format!("{within}/{{name}}/{}", sub.name), below);
             if sub.name == "proxy" {
@@ -82,8 +82,8 @@ impl Writer<'_, '_> {
         let mut item = path_item(names);
         for verb in verbs.iter().filter(|verb| self.kind.verbs.contains(verb)) {
             let id = format!("{}{}", verb, self.id(names.contains(&"namespace"), ""));
-            let own = self.schemas.kind(self.kind.group, self.kind.version, self.kind.kind);
-            let named = named(self.kind.group, self.kind.version, self.kind.kind);
+            let own = self.schemas.of(self.kind);
+            let named = named(&self.kind.group, &self.kind.version, &self.kind.kind);
             let lists = matches!(*verb, "list" | "deletecollection");
             let list = if lists { self.schemas.list(self.kind) } else { None };
             item[method(verb)] = self.operation(verb, &id, own, list, named);
@@ -95,9 +95,9 @@ impl Writer<'_, '_> {
         let mut item = path_item(names);
         for verb in sub.verbs {
             let deeper = if names.contains(&"path") { "WithPath" } else { "" };
-            let id = format!("{}{}{deeper}", verb, self.id(names.contains(&"namespace"), sub.name));
-            let own = self.schemas.kind(sub.group, sub.version, sub.kind);
-            let named = named(sub.group, sub.version, sub.kind);
+            let id = format!("{}{}{deeper}", verb, self.id(names.contains(&"namespace"), &sub.name));
+            let own = self.below_schema(sub);
+            let named = named(&sub.group, &sub.version, &sub.kind);
             item[method(verb)] = match own {
                 Some(_) if sub.name != "log" => self.operation(verb, &id, own, None, named),
                 // What comes back is no object: a log, or a conversation.
@@ -110,6 +110,13 @@ impl Writer<'_, '_> {
             };
         }
         item
+    }
+
+    /// What a subresource speaks: the object itself, or something of its own.
+    fn below_schema(&mut self, sub: &Subresource) -> Option<Value> {
+        let is_own =
+            (&*sub.group, &*sub.version, &*sub.kind) == (&*self.kind.group, &*self.kind.version, &*self.kind.kind);
+        if is_own { self.schemas.of(self.kind) } else { self.schemas.kind(&sub.group, &sub.version, &sub.kind) }
     }
 
     fn operation(&mut self, verb: &str, id: &str, own: Option<Value>, list: Option<Value>, named: Value) -> Value {
@@ -142,10 +149,10 @@ impl Writer<'_, '_> {
             "x-kubernetes-group-version-kind": named,
         });
         match verb {
-            "create" | "update" => operation["requestBody"] = body(&BODIES, &own, true),
+            "create" | "update" => operation["requestBody"] = body(self.bodies(), &own, true),
             "patch" => {
                 // A patch is a part of the object, or a list of steps: any JSON.
-                operation["requestBody"] = body(&PATCHES, &json!({}), true);
+                operation["requestBody"] = body(self.patches(), &json!({}), true);
             }
             "delete" | "deletecollection" => {
                 let options = self.schemas.kind("", "v1", "DeleteOptions").unwrap_or_else(|| json!({}));
@@ -167,6 +174,15 @@ impl Writer<'_, '_> {
         operation
     }
 
+    /// Without published fields there is nothing to number, to merge by or to own.
+    fn bodies(&self) -> &'static [&'static str] {
+        if self.kind.has_protobuf() { &BODIES } else { &BODIES[..2] }
+    }
+
+    fn patches(&self) -> &'static [&'static str] {
+        if self.kind.has_protobuf() { &PATCHES } else { &PATCHES[1..3] }
+    }
+
     fn responses(&mut self, code: &str, content: Value) -> Value {
         let refusal = json!({ "application/json": { "schema": self.schemas.status() } });
         json!({
@@ -184,7 +200,7 @@ impl Writer<'_, '_> {
             (true, false) => "EveryNamespaces",
             (false, _) => "",
         };
-        format!("{group}{}{scope}{}{}", capital(self.kind.version), self.kind.kind, capital(sub))
+        format!("{group}{}{scope}{}{}", capital(&self.kind.version), self.kind.kind, capital(sub))
     }
 }
 

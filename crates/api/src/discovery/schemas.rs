@@ -36,22 +36,29 @@ impl<'a> Schemas<'a> {
         Some(reference(&name))
     }
 
+    /// The same for a kind that is served, whether anything is published about its fields or not.
+    pub(super) fn of(&mut self, kind: &Kind) -> Option<Value> {
+        if kind.message.is_some() {
+            return self.kind(&kind.group, &kind.version, &kind.kind);
+        }
+        let schema = json!({
+            "type": "object", "properties": { "metadata": self.object_metadata() },
+            "x-kubernetes-preserve-unknown-fields": true,
+        });
+        Some(self.add_kind(&published_name(kind), schema, (&kind.group, &kind.version, &kind.kind)))
+    }
+
     /// A reference to the schema of a list of a kind.
     pub(super) fn list(&mut self, kind: &Kind) -> Option<Value> {
-        let message = schema::message_of(kind.group, kind.version, kind.kind)?;
-        let item = self.kind(kind.group, kind.version, kind.kind)?;
+        let item = self.of(kind)?;
         let metadata = self.list_metadata();
-        let name = format!("{}List", name_of(message));
+        let name = format!("{}List", kind.message.map_or_else(|| published_name(kind), name_of));
         let schema = json!({
             "type": "object",
             "properties": { "items": { "type": "array", "items": item }, "metadata": metadata },
             "required": ["items"],
-            "x-kubernetes-group-version-kind":
-                [{ "group": kind.group, "version": kind.version, "kind": kind.list_kind() }],
         });
-        self.made.insert(name.clone(), schema);
-        self.type_fields(&name);
-        Some(reference(&name))
+        Some(self.add_kind(&name, schema, (&kind.group, &kind.version, kind.list_kind())))
     }
 
     /// A reference to the schema of a refusal, or of an answer that is no object.
@@ -260,6 +267,12 @@ impl<'a> Schemas<'a> {
 
 fn name_of(message: &Message) -> String {
     format!("{}.{}", message.package, message.name)
+}
+
+/// `com.example.v1.Widget`: upstream's name for a kind that was added.
+fn published_name(kind: &Kind) -> String {
+    let group: Vec<&str> = kind.group.rsplit('.').collect();
+    format!("{}.{}.{}", group.join("."), kind.version, kind.kind)
 }
 
 fn reference(name: &str) -> Value {

@@ -3,13 +3,17 @@
 
 use super::*;
 
+fn built_in() -> &'static Registry {
+    Registry::built_in()
+}
+
 /// `group/version/resource[/subresource]` of a legacy list.
 fn legacy() -> BTreeSet<String> {
-    group_versions()
+    group_versions(built_in())
         .into_iter()
         .chain([METRICS])
         .flat_map(|(group, version)| {
-            let list = api_resource_list(group, version).unwrap();
+            let list = api_resource_list(built_in(), group, version).unwrap();
             let names: Vec<String> = list["resources"]
                 .as_array()
                 .unwrap()
@@ -23,7 +27,7 @@ fn legacy() -> BTreeSet<String> {
 
 fn aggregated_names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for document in [aggregated_core(), aggregated_groups()] {
+    for document in [aggregated_core(built_in()), aggregated_groups(built_in())] {
         for item in document["items"].as_array().unwrap() {
             let group = item["metadata"]["name"].as_str().unwrap_or_default();
             for version in item["versions"].as_array().unwrap() {
@@ -51,7 +55,7 @@ fn discovery_forms_agree() {
 /// Wire fact 20 of api-surface: drain evicts only if it finds both.
 #[test]
 fn eviction_names_its_group_and_version() {
-    let list = api_resource_list("", "v1").unwrap();
+    let list = api_resource_list(built_in(), "", "v1").unwrap();
     let find = |name: &str| list["resources"].as_array().unwrap().iter().find(|r| r["name"] == name).unwrap().clone();
     assert_eq!(
         find("pods/eviction"),
@@ -65,35 +69,35 @@ fn eviction_names_its_group_and_version() {
 
 #[test]
 fn groups_are_listed_without_the_core_group() {
-    let groups = api_group_list();
+    let groups = api_group_list(built_in());
     let names: Vec<&str> = groups["groups"].as_array().unwrap().iter().map(|g| g["name"].as_str().unwrap()).collect();
     assert!(names.contains(&"apps") && names.contains(&"events.k8s.io") && !names.contains(&""), "{names:?}");
     assert_eq!(
-        api_group("coordination.k8s.io").unwrap()["preferredVersion"],
+        api_group(built_in(), "coordination.k8s.io").unwrap()["preferredVersion"],
         json!({"groupVersion": "coordination.k8s.io/v1", "version": "v1"})
     );
-    assert!(api_group("nope").is_none() && api_resource_list("nope", "v1").is_none());
+    assert!(api_group(built_in(), "nope").is_none() && api_resource_list(built_in(), "nope", "v1").is_none());
     assert_eq!(api_versions("127.0.0.1:6443")["versions"], json!(["v1"]));
 }
 
 /// The documents, made once for all tests.
 fn documents() -> &'static [Document] {
     static MADE: std::sync::OnceLock<Vec<Document>> = std::sync::OnceLock::new();
-    MADE.get_or_init(|| openapi_v3().collect())
+    MADE.get_or_init(|| openapi_v3(built_in()).collect())
 }
 
 fn document(group: &str, version: &str) -> &'static Value {
-    &documents().iter().find(|document| (document.group, document.version) == (group, version)).unwrap().value
+    &documents().iter().find(|document| (&*document.group, &*document.version) == (group, version)).unwrap().value
 }
 
 #[test]
 fn every_kind_that_can_be_patched_says_that_the_server_validates() {
     let index = openapi_v3_index(&documents().iter().map(|each| (each.path(), 7)).collect::<Vec<_>>());
-    for kind in KINDS {
+    for kind in built_in().kinds() {
         let path = if kind.group.is_empty() { "api/v1".to_owned() } else { format!("apis/{}", kind.api_version()) };
         let url = index["paths"][&path]["serverRelativeURL"].as_str().unwrap();
         assert!(url.starts_with(&format!("/openapi/v3/{path}?hash=0000000000000007")), "{url}");
-        let paths = document(kind.group, kind.version)["paths"].as_object().unwrap();
+        let paths = document(&kind.group, &kind.version)["paths"].as_object().unwrap();
         let operation = paths
             .values()
             .flat_map(|path| [&path["patch"], &path["post"]])
@@ -107,8 +111,8 @@ fn every_kind_that_can_be_patched_says_that_the_server_validates() {
 #[test]
 fn every_verb_of_every_kind_has_its_operation_and_no_two_share_a_name() {
     let mut ids = BTreeSet::new();
-    for kind in KINDS {
-        let paths = document(kind.group, kind.version)["paths"].as_object().unwrap();
+    for kind in built_in().kinds() {
+        let paths = document(&kind.group, &kind.version)["paths"].as_object().unwrap();
         let words: Vec<&str> = paths
             .iter()
             .filter(|(path, _)| path.split('/').any(|word| word == kind.plural) && !path.ends_with("/status"))
@@ -153,8 +157,8 @@ fn schemas_reach_every_field_and_name_nothing_that_is_not_there() {
         for reference in text.split("#/components/schemas/").skip(1).map(|rest| rest.split('"').next().unwrap()) {
             assert!(schemas.get(reference).is_some_and(Value::is_object), "{reference}");
         }
-        let (group, version) = (document.group, document.version);
-        for kind in KINDS.iter().filter(|kind| (kind.group, kind.version) == (group, version)) {
+        let (group, version) = (&document.group, &document.version);
+        for kind in built_in().kinds().iter().filter(|kind| (&kind.group, &kind.version) == (group, version)) {
             let named = json!([{"group": group, "version": version, "kind": kind.kind}]);
             assert!(schemas.values().any(|s| s["x-kubernetes-group-version-kind"] == named), "{kind:?}");
         }

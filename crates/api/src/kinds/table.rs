@@ -1,12 +1,75 @@
-//! The rows themselves.
+//! The built-in kinds, one row each: a new kind is a row here plus its [`crate::rules`].
 
-use super::{Kind, Subresource};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use super::{Face, Kind, KindRules, Names, Subresource};
 use crate::deletion::Propagation;
-use crate::rules;
+use crate::rules::{self, Rules};
 
-const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// A kind as it is written in the table: constants only. The fields are those of [`Kind`].
+pub(super) struct Row {
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    short_names: &'static [&'static str],
+    categories: &'static [&'static str],
+    namespaced: bool,
+    verbs: &'static [&'static str],
+    subresources: &'static [Subresource],
+    has_generation: bool,
+    graceful_delete: bool,
+    delete_returns_object: bool,
+    propagation: Option<Propagation>,
+    create_on_update: bool,
+    update_needs_version: bool,
+    deprecated: Option<&'static str>,
+    pub(super) face: Option<&'static Face>,
+    collection: &'static str,
+    fields: &'static [(&'static str, &'static str)],
+    rules: &'static dyn Rules,
+}
+
+impl Row {
+    /// The kind of this row. One that is only a face is given the kind that is stored.
+    pub(super) fn to_kind(&self, stored_as: Option<Arc<Kind>>) -> Kind {
+        let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+        let names = Names {
+            group: self.group.to_owned(),
+            version: self.version.to_owned(),
+            kind: self.kind.to_owned(),
+            plural: self.plural.to_owned(),
+            singular: self.singular.to_owned(),
+            short_names: owned(self.short_names),
+            categories: owned(self.categories),
+        };
+        let plain = Kind::plain(names, self.collection, KindRules::BuiltIn(self.rules));
+        let path = |(field, path): &(&'static str, &'static str)| (Cow::Borrowed(*field), Cow::Borrowed(*path));
+        Kind {
+            namespaced: self.namespaced,
+            verbs: self.verbs,
+            subresources: self.subresources.to_vec(),
+            has_generation: self.has_generation,
+            graceful_delete: self.graceful_delete,
+            delete_returns_object: self.delete_returns_object,
+            propagation: self.propagation,
+            create_on_update: self.create_on_update,
+            update_needs_version: self.update_needs_version,
+            deprecated: self.deprecated.map(ToOwned::to_owned),
+            face: self.face,
+            stored_as,
+            fields: self.fields.iter().map(path).collect(),
+            ..plain
+        }
+    }
+}
+
+pub(super) const ALL_VERBS: &[&str] =
+    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 const NO_COLLECTION_DELETE: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
-const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
+pub(super) const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
 /// Whatever a backend understands.
 const PROXY_VERBS: &[&str] = &["create", "delete", "get", "patch", "update"];
 
@@ -14,19 +77,28 @@ const PROXY_VERBS: &[&str] = &["create", "delete", "get", "patch", "update"];
 const ASKED: &[&str] = &["create"];
 
 /// `scale`, of everything that has replicas.
-const SCALE_BELOW: Subresource =
-    Subresource { name: "scale", kind: "Scale", group: "autoscaling", version: "v1", verbs: STATUS_VERBS };
+const SCALE_BELOW: Subresource = below("scale", "Scale", ("autoscaling", "v1"), STATUS_VERBS);
+
+const fn below(
+    name: &'static str,
+    kind: &'static str,
+    (group, version): (&'static str, &'static str),
+    verbs: &'static [&'static str],
+) -> Subresource {
+    let (group, version) = (Cow::Borrowed(group), Cow::Borrowed(version));
+    Subresource { name: Cow::Borrowed(name), kind: Cow::Borrowed(kind), group, version, verbs }
+}
 
 const fn own_status(group: &'static str, version: &'static str, kind: &'static str) -> Subresource {
-    Subresource { name: "status", kind, group, version, verbs: STATUS_VERBS }
+    below("status", kind, (group, version), STATUS_VERBS)
 }
 
 const fn core(name: &'static str, kind: &'static str, verbs: &'static [&'static str]) -> Subresource {
-    Subresource { name, kind, group: "", version: "v1", verbs }
+    below(name, kind, ("", "v1"), verbs)
 }
 
 /// What most kinds have in common; a row states the differences.
-const PLAIN: Kind = Kind {
+const PLAIN: Row = Row {
     group: "",
     version: "v1",
     kind: "",
@@ -51,8 +123,8 @@ const PLAIN: Kind = Kind {
 };
 
 /// Every kind we serve, in the order discovery lists them.
-pub static KINDS: &[Kind] = &[
-    Kind {
+pub(super) static ROWS: &[Row] = &[
+    Row {
         kind: "ConfigMap",
         plural: "configmaps",
         singular: "configmap",
@@ -61,7 +133,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::data::ConfigMapRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         kind: "Endpoints",
         plural: "endpoints",
         singular: "endpoints",
@@ -72,7 +144,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::endpoints::EndpointsRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         kind: "Event",
         propagation: None,
         plural: "events",
@@ -96,7 +168,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::event::EventRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         kind: "LimitRange",
         plural: "limitranges",
         singular: "limitrange",
@@ -106,7 +178,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::policy::LimitRangeRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         kind: "Namespace",
         plural: "namespaces",
         singular: "namespace",
@@ -120,7 +192,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::namespace::NamespaceRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         kind: "Node",
         plural: "nodes",
         singular: "node",
@@ -132,7 +204,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::node::NodeRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         kind: "PersistentVolumeClaim",
         plural: "persistentvolumeclaims",
         singular: "persistentvolumeclaim",
@@ -143,7 +215,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::storage::ClaimRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         kind: "PersistentVolume",
         plural: "persistentvolumes",
         singular: "persistentvolume",
@@ -155,7 +227,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::storage::VolumeRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         kind: "Pod",
         plural: "pods",
         singular: "pod",
@@ -165,7 +237,7 @@ pub static KINDS: &[Kind] = &[
             core("attach", "PodAttachOptions", &["create", "get"]),
             core("binding", "Binding", &["create"]),
             core("ephemeralcontainers", "Pod", STATUS_VERBS),
-            Subresource { name: "eviction", kind: "Eviction", group: "policy", version: "v1", verbs: &["create"] },
+            below("eviction", "Eviction", ("policy", "v1"), &["create"]),
             core("exec", "PodExecOptions", &["create", "get"]),
             core("log", "Pod", &["get"]),
             core("portforward", "PodPortForwardOptions", &["create", "get"]),
@@ -192,7 +264,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::pod::PodRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         kind: "PodTemplate",
         plural: "podtemplates",
         singular: "podtemplate",
@@ -202,7 +274,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::workload::revision::PodTemplateRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         kind: "ReplicationController",
         propagation: Some(Propagation::Orphan),
         plural: "replicationcontrollers",
@@ -216,7 +288,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::workload::replica_set::ReplicationControllerRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         kind: "ResourceQuota",
         plural: "resourcequotas",
         singular: "resourcequota",
@@ -227,7 +299,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::policy::QuotaRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         kind: "Secret",
         plural: "secrets",
         singular: "secret",
@@ -236,24 +308,18 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::data::SecretRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         kind: "ServiceAccount",
         plural: "serviceaccounts",
         singular: "serviceaccount",
         short_names: &["sa"],
-        subresources: &[Subresource {
-            name: "token",
-            kind: "TokenRequest",
-            group: "authentication.k8s.io",
-            version: "v1",
-            verbs: &["create"],
-        }],
+        subresources: &[below("token", "TokenRequest", ("authentication.k8s.io", "v1"), &["create"])],
         delete_returns_object: true,
         collection: "serviceaccounts",
         rules: &rules::account::ServiceAccountRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         kind: "Service",
         plural: "services",
         singular: "service",
@@ -267,7 +333,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::service::ServiceRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "apps",
         kind: "ControllerRevision",
         plural: "controllerrevisions",
@@ -276,7 +342,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::workload::revision::ControllerRevisionRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "apps",
         kind: "DaemonSet",
         plural: "daemonsets",
@@ -289,7 +355,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::workload::daemon_set::DaemonSetRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "apps",
         kind: "Deployment",
         plural: "deployments",
@@ -302,7 +368,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::workload::deployment::DeploymentRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "apps",
         kind: "ReplicaSet",
         plural: "replicasets",
@@ -316,7 +382,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::workload::replica_set::ReplicaSetRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "apps",
         kind: "StatefulSet",
         plural: "statefulsets",
@@ -329,7 +395,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::workload::stateful_set::StatefulSetRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "authentication.k8s.io",
         kind: "SelfSubjectReview",
         plural: "selfsubjectreviews",
@@ -340,7 +406,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::review::SELF_SUBJECT_REVIEW,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "authentication.k8s.io",
         kind: "TokenReview",
         plural: "tokenreviews",
@@ -351,7 +417,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::review::TOKEN_REVIEW,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "authorization.k8s.io",
         kind: "LocalSubjectAccessReview",
         plural: "localsubjectaccessreviews",
@@ -361,7 +427,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::review::LOCAL_SUBJECT_ACCESS,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "authorization.k8s.io",
         kind: "SelfSubjectAccessReview",
         plural: "selfsubjectaccessreviews",
@@ -372,7 +438,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::review::SELF_SUBJECT_ACCESS,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "authorization.k8s.io",
         kind: "SelfSubjectRulesReview",
         plural: "selfsubjectrulesreviews",
@@ -383,7 +449,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::review::SELF_SUBJECT_RULES,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "authorization.k8s.io",
         kind: "SubjectAccessReview",
         plural: "subjectaccessreviews",
@@ -394,7 +460,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::review::SUBJECT_ACCESS,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "autoscaling",
         kind: "HorizontalPodAutoscaler",
         plural: "horizontalpodautoscalers",
@@ -407,7 +473,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::plain::OldAutoscalerRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "autoscaling",
         version: "v2",
         kind: "HorizontalPodAutoscaler",
@@ -420,7 +486,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::plain::AutoscalerRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "batch",
         kind: "CronJob",
         plural: "cronjobs",
@@ -433,7 +499,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::workload::batch::CronJobRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "batch",
         kind: "Job",
         propagation: Some(Propagation::Orphan),
@@ -447,7 +513,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::workload::batch::JobRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "coordination.k8s.io",
         kind: "Lease",
         plural: "leases",
@@ -458,7 +524,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::lease::LeaseRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "discovery.k8s.io",
         kind: "EndpointSlice",
         plural: "endpointslices",
@@ -468,7 +534,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::endpoints::EndpointSliceRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "events.k8s.io",
         kind: "Event",
         propagation: None,
@@ -493,7 +559,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::event::NewEventRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "networking.k8s.io",
         kind: "IngressClass",
         plural: "ingressclasses",
@@ -504,7 +570,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::plain::IngressClassRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "networking.k8s.io",
         kind: "Ingress",
         plural: "ingresses",
@@ -516,7 +582,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::plain::IngressRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "networking.k8s.io",
         kind: "NetworkPolicy",
         plural: "networkpolicies",
@@ -527,7 +593,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::plain::NetworkPolicyRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "node.k8s.io",
         kind: "RuntimeClass",
         plural: "runtimeclasses",
@@ -538,7 +604,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::policy::RuntimeClassRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "policy",
         kind: "PodDisruptionBudget",
         plural: "poddisruptionbudgets",
@@ -551,7 +617,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::policy::BudgetRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "rbac.authorization.k8s.io",
         kind: "ClusterRoleBinding",
         plural: "clusterrolebindings",
@@ -562,7 +628,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::rbac::ClusterRoleBindingRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "rbac.authorization.k8s.io",
         kind: "ClusterRole",
         plural: "clusterroles",
@@ -573,7 +639,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::rbac::ClusterRoleRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "rbac.authorization.k8s.io",
         kind: "RoleBinding",
         plural: "rolebindings",
@@ -583,7 +649,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::rbac::RoleBindingRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "rbac.authorization.k8s.io",
         kind: "Role",
         plural: "roles",
@@ -593,7 +659,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::rbac::RoleRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "scheduling.k8s.io",
         kind: "PriorityClass",
         plural: "priorityclasses",
@@ -605,7 +671,7 @@ pub static KINDS: &[Kind] = &[
         rules: &rules::policy::PriorityClassRules,
         ..PLAIN
     },
-    Kind {
+    Row {
         group: "storage.k8s.io",
         kind: "StorageClass",
         plural: "storageclasses",
@@ -620,7 +686,7 @@ pub static KINDS: &[Kind] = &[
 ];
 
 /// What `scale` speaks: never stored, never listed.
-pub(crate) static SCALE: Kind = Kind {
+pub(super) static SCALE: Row = Row {
     group: "autoscaling",
     kind: "Scale",
     plural: "scales",
@@ -631,7 +697,7 @@ pub(crate) static SCALE: Kind = Kind {
 };
 
 /// What `serviceaccounts/token` speaks.
-pub(crate) static TOKEN_REQUEST: Kind = Kind {
+pub(super) static TOKEN_REQUEST: Row = Row {
     group: "authentication.k8s.io",
     kind: "TokenRequest",
     plural: "tokenrequests",

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::*;
-use crate::kinds::by_kind;
+use crate::kinds::Registry;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
 }
 
 fn kind(name: &str) -> &'static Kind {
-    by_kind("", "v1", name).unwrap()
+    Registry::built_in().by_kind("", "v1", name).unwrap()
 }
 
 /// Creates or updates, and answers the recorded entries.
@@ -238,6 +238,7 @@ fn reordering_a_keyed_list_changes_no_owner() {
 
 /// Every write of a status passes here. The bound is generous: a debug build on a busy machine stays far below it.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "it measures")]
 fn tracking_a_status_write_is_fast() {
     let mut created = pod();
     track("Pod", None, &mut created, "kubectl", 0);

@@ -21,7 +21,7 @@ use crate::kinds::Kind;
 use crate::managed_fields::set::FieldSet;
 use crate::managed_fields::walk::{self, Node, Scope};
 use crate::managed_fields::{self, Entry, Operation};
-use crate::schema::{self, Message};
+use crate::schema::Message;
 use crate::status::{Cause, Details, Status};
 use crate::time;
 
@@ -54,7 +54,7 @@ impl ApplyOptions<'_> {
 /// The result holds the updated `metadata.managedFields`. Applying the same document again changes nothing at all.
 pub fn apply(kind: &Kind, current: Option<&Value>, body: &[u8], options: &ApplyOptions<'_>) -> Result<Value, Status> {
     let scope = Scope::of(options.subresource);
-    let message = schema::message_of(kind.group, kind.version, kind.kind).ok_or_else(Status::unsupported_patch_type)?;
+    let message = kind.message.ok_or_else(Status::unsupported_patch_type)?;
     let document = document(kind, message, scope, body)?;
     let mut live = current.cloned().unwrap_or_else(|| Value::Object(Map::new()));
     let stored = managed_fields::take_raw(&mut live);

@@ -16,7 +16,6 @@ pub use apply::{ApplyOptions, apply, only_applied_again};
 
 use crate::decode::syntax;
 use crate::kinds::Kind;
-use crate::schema;
 use crate::status::{Details, Status};
 
 /// What the content type of a PATCH asks for.
@@ -54,14 +53,14 @@ pub fn patch(kind: &Kind, patch_type: PatchType, current: &Value, body: &[u8]) -
     let mut document = current.clone();
     if let Some(object) = document.as_object_mut() {
         object.insert("apiVersion".to_owned(), kind.api_version().into());
-        object.insert("kind".to_owned(), kind.kind.into());
+        object.insert("kind".to_owned(), kind.kind.as_str().into());
     }
     match patch_type {
         PatchType::Json => json::patch(&mut document, body)?,
         PatchType::Merge => merge::patch(&mut document, body)?,
-        PatchType::Strategic => {
-            strategic::patch(schema::message_of(kind.group, kind.version, kind.kind), &mut document, body)?;
-        }
+        // How lists of an added kind are to be merged is published nowhere.
+        PatchType::Strategic if kind.is_added() => return Err(Status::unsupported_patch_type()),
+        PatchType::Strategic => strategic::patch(kind.message, &mut document, body)?,
         PatchType::Apply => return Err(Status::unsupported_patch_type()),
     }
     if !document.is_object() {

@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 use testkit::Dice;
 
-use crate::kinds::{KINDS, Kind};
-use crate::schema::{self, Field, Message, Shape, Strategy, Type};
+use crate::kinds::{Kind, Registry};
+use crate::schema::{Field, Message, Shape, Strategy, Type};
 
 /// Deeper than this nothing is added.
 const DEPTH: usize = 7;
@@ -12,7 +12,8 @@ const DEPTH: usize = 7;
 /// A kind whose messages are known.
 pub(crate) fn kind(dice: &mut Dice) -> &'static Kind {
     loop {
-        let kind = &KINDS[below(dice, KINDS.len())];
+        let kinds = Registry::built_in().kinds();
+        let kind = &kinds[below(dice, kinds.len())];
         if message(kind).is_some() {
             return kind;
         }
@@ -20,7 +21,7 @@ pub(crate) fn kind(dice: &mut Dice) -> &'static Kind {
 }
 
 pub(crate) fn message(kind: &Kind) -> Option<&'static Message> {
-    schema::message_of(kind.group, kind.version, kind.kind)
+    kind.message
 }
 
 /// An object of `kind` with a name, in a namespace if it needs one.

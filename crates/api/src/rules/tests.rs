@@ -5,11 +5,11 @@ use serde_json::json;
 
 use super::*;
 use crate::decode::{FieldValidation, decode_object};
-use crate::{find, time};
+use crate::{built_in, time};
 
 fn kind(plural: &str) -> &'static Kind {
     let group = if plural == "leases" { "coordination.k8s.io" } else { "" };
-    find(group, "v1", plural).unwrap()
+    built_in(group, "v1", plural).unwrap()
 }
 
 fn now() -> Timestamp {

@@ -1,5 +1,7 @@
 //! Field selectors: `metadata.name=x`, `status.phase!=Running`, joined by commas, over the few fields a kind offers.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use crate::kinds::Kind;
@@ -14,7 +16,7 @@ pub struct FieldSelector {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Term {
     /// Where to read, `|` between alternatives of which the first that is not empty counts.
-    path: &'static str,
+    path: Cow<'static, str>,
     value: String,
     equal: bool,
 }
@@ -41,7 +43,7 @@ impl FieldSelector {
 
     /// Whether the object's fields satisfy every term. An absent field reads as `""`, an absent flag as `false`.
     pub fn matches(&self, object: &Value) -> bool {
-        self.terms.iter().all(|term| (read(object, term.path) == term.value) == term.equal)
+        self.terms.iter().all(|term| (read(object, &term.path) == term.value) == term.equal)
     }
 
     /// Whether everything matches.
@@ -50,7 +52,7 @@ impl FieldSelector {
     }
 
     /// What must be known of an object to tell.
-    pub fn paths(&self) -> impl Iterator<Item = &'static str> {
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.terms.iter().flat_map(|term| term.path.split('|'))
     }
 
@@ -69,11 +71,11 @@ impl FieldSelector {
     }
 }
 
-fn path_of(kind: &Kind, field: &str) -> Option<&'static str> {
+fn path_of(kind: &Kind, field: &str) -> Option<Cow<'static, str>> {
     match field {
-        "metadata.name" => Some("metadata.name"),
-        "metadata.namespace" if kind.namespaced => Some("metadata.namespace"),
-        _ => kind.fields.iter().find(|(name, _)| *name == field).map(|(_, path)| *path),
+        "metadata.name" => Some("metadata.name".into()),
+        "metadata.namespace" if kind.namespaced => Some("metadata.namespace".into()),
+        _ => kind.fields.iter().find(|(name, _)| *name == field).map(|(_, path)| path.clone()),
     }
 }
 
@@ -93,7 +95,7 @@ const FLAGS: [&str; 2] = ["spec.unschedulable", "spec.hostNetwork"];
 /// Fields whose absence means none.
 const COUNTS: [&str; 2] = ["status.replicas", "status.succeeded"];
 
-fn read(object: &Value, path: &'static str) -> String {
+fn read(object: &Value, path: &str) -> String {
     for alternative in path.split('|') {
         let mut value = object;
         for step in alternative.split('.') {
@@ -147,11 +149,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::find;
+    use crate::built_in;
 
     #[test]
     fn fields_select_and_absent_reads_as_empty() {
-        let pods = find("", "v1", "pods").unwrap();
+        let pods = built_in("", "v1", "pods").unwrap();
         let pod = json!({
             "metadata": {"name": "a", "namespace": "n"}, "spec": {"nodeName": "w1"}, "status": {"phase": "Running"},
         });
@@ -181,7 +183,7 @@ mod tests {
 
     #[test]
     fn an_event_is_found_by_its_source_or_its_reporter() {
-        let events = find("", "v1", "events").unwrap();
+        let events = built_in("", "v1", "events").unwrap();
         let selector = FieldSelector::parse(events, "involvedObject.name=p,source=node").unwrap();
         let told = |rest: Value| json!({"involvedObject": {"name": "p"}, "source": rest["source"], "reportingComponent": rest["by"]});
         assert!(selector.matches(&told(json!({"source": {"component": "node"}}))));
@@ -191,14 +193,14 @@ mod tests {
 
     #[test]
     fn unknown_fields_and_odd_syntax_are_400() {
-        let config_maps = find("", "v1", "configmaps").unwrap();
+        let config_maps = built_in("", "v1", "configmaps").unwrap();
         let error = FieldSelector::parse(config_maps, "data.a=b").unwrap_err();
         assert_eq!(
             error.message,
             r#""data.a" is not a known field selector: only "metadata.name", "metadata.namespace""#
         );
         assert_eq!(FieldSelector::parse(config_maps, "metadata.name").unwrap_err().code, 400);
-        let pods = find("", "v1", "pods").unwrap();
+        let pods = built_in("", "v1", "pods").unwrap();
         assert_eq!(FieldSelector::parse(pods, "a.b=c").unwrap_err().message, "field label not supported: a.b");
     }
 }

@@ -2,11 +2,11 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use crate::find;
+use crate::built_in;
 
 fn kind(plural: &str) -> &'static Kind {
     let group = if plural == "leases" { "coordination.k8s.io" } else { "" };
-    find(group, "v1", plural).unwrap()
+    built_in(group, "v1", plural).unwrap()
 }
 
 fn now() -> Timestamp {
@@ -222,7 +222,7 @@ fn wide_columns_are_marked() {
 /// Every kind's row has a cell for each of its columns, whatever the object holds.
 #[test]
 fn a_row_is_as_long_as_its_table() {
-    for kind in crate::KINDS {
+    for kind in crate::Registry::built_in().kinds() {
         let columns = columns(kind);
         let cells = cells(kind, &json!({"metadata": {"name": "x"}}), "2026-01-01T00:00:00Z".parse().unwrap());
         assert_eq!(columns.as_array().unwrap().len(), cells.len(), "{kind:?}");
@@ -230,7 +230,7 @@ fn a_row_is_as_long_as_its_table() {
 }
 
 fn shown(group: &str, plural: &str, object: &Value) -> Vec<String> {
-    let kind = crate::find(group, "v1", plural).unwrap();
+    let kind = crate::built_in(group, "v1", plural).unwrap();
     let cells = cells(kind, object, "2026-01-01T01:00:00Z".parse().unwrap());
     cells.iter().map(|cell| cell.as_str().map_or_else(|| cell.to_string(), ToOwned::to_owned)).collect()
 }
@@ -263,7 +263,7 @@ fn workloads_show_what_is_there_of_what_is_wanted() {
 
 #[test]
 fn an_autoscaler_shows_what_is_measured_against_what_is_aimed_at() {
-    let kind = find("autoscaling", "v2", "horizontalpodautoscalers").unwrap();
+    let kind = built_in("autoscaling", "v2", "horizontalpodautoscalers").unwrap();
     let metric = |name: &str, target: Value| json!({"type": "Resource", "resource": {"name": name, "target": target}});
     let now = |name: &str, current: Value| json!({"type": "Resource", "resource": {"name": name, "current": current}});
     let mut scaler = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 3, "metrics": [

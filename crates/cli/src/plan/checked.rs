@@ -20,7 +20,7 @@ const SERVERS: [&str; 6] =
     ["resourceVersion", "uid", "managedFields", "deletionTimestamp", "deletionGracePeriodSeconds", "creationTimestamp"];
 
 /// What the API would store, and what it would complain about. The object is of use only if there are no complaints.
-pub(super) fn checked(kind: &'static api::Kind, object: &Value) -> (Value, Vec<Complaint>) {
+pub(super) fn checked(kind: &api::Kind, object: &Value) -> (Value, Vec<Complaint>) {
     let mut sent = object.clone();
     if let Some(sent) = sent.as_object_mut() {
         sent.remove("status");
@@ -66,7 +66,7 @@ pub(super) fn checked(kind: &'static api::Kind, object: &Value) -> (Value, Vec<C
     (decoded.value, complaints)
 }
 
-fn decode(kind: &'static api::Kind, sent: &Value) -> Result<api::Decoded, Complaint> {
+fn decode(kind: &api::Kind, sent: &Value) -> Result<api::Decoded, Complaint> {
     let read = |value: &Value| api::decode_object(kind, None, value.to_string().as_bytes(), api::FieldValidation::Warn);
     read(sent).map_err(|status| {
         let (field, text) = in_words(&status.message);
@@ -82,7 +82,7 @@ fn decode(kind: &'static api::Kind, sent: &Value) -> Result<api::Decoded, Compla
 }
 
 /// The object without a value that cannot be read, or with something readable in its place.
-fn set_aside(kind: &'static api::Kind, sent: &Value, field: &str) -> Option<Value> {
+fn set_aside(kind: &api::Kind, sent: &Value, field: &str) -> Option<Value> {
     let stand_ins = [None, Some(json!({})), Some(json!("")), Some(json!(0)), Some(json!([]))];
     stand_ins.into_iter().filter_map(|stand_in| put(sent, field, stand_in)).find(|rest| match decode(kind, rest) {
         Ok(_) => true,

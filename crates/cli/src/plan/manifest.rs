@@ -121,7 +121,7 @@ impl Reader<'_> {
     }
 
     fn service(&mut self, document: &Located) {
-        let kind = api::by_kind("", "v1", "Service").expect("services are served");
+        let kind = api::built_in("", "v1", "services").expect("services are served");
         let (value, complaints) = checked(kind, &document.value());
         if complaints.is_empty() {
             match serde_json::from_value(value) {

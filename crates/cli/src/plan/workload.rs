@@ -1,5 +1,6 @@
 //! The kinds that have pods: where each keeps its pod, and how the pods it makes stand in for each other.
 
+use api::Registry;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
@@ -69,10 +70,15 @@ const UNSERVED: [(&str, &str); 3] = [("", "Binding"), ("policy", "Eviction"), ("
 /// What to make of a kind without a template.
 pub(super) fn stranger(api_version: &str, kind: &str) -> OtherObject {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    if api::by_kind(group, version, kind).is_some() || UNSERVED.contains(&(group, kind)) {
+    if Registry::built_in().by_kind(group, version, kind).is_some() || UNSERVED.contains(&(group, kind)) {
         return OtherObject::HasNoPods;
     }
-    let known = || api::KINDS.iter().map(|known| (known.kind, known.group, known.api_version()));
+    let known = || {
+        Registry::built_in()
+            .kinds()
+            .iter()
+            .map(|known| (known.kind.as_str(), known.group.as_str(), known.api_version()))
+    };
     let own = GROUPS.contains(&group) || group.ends_with(".k8s.io");
     // `app/v1`, `v2`: nobody else's group has no dot.
     if let Some((_, _, right)) = known().find(|(known, ..)| *known == kind)
@@ -129,12 +135,13 @@ impl Template {
 
     /// The pod as the API would store it and the object around it, or everything the API would say instead.
     pub(super) fn read(&self, object: &Value) -> Result<(Value, Pod), Vec<Complaint>> {
-        let kind = api::by_kind(self.group, self.version, self.kind).expect("kinds with pods are served");
+        let kind =
+            Registry::built_in().by_kind(self.group, self.version, self.kind).expect("kinds with pods are served");
         let (object, mut complaints) = checked(kind, object);
         if self.prefix.is_empty() || !complaints.is_empty() {
             return if complaints.is_empty() { typed(&object).map(|pod| (object, pod)) } else { Err(complaints) };
         }
-        let pods = api::by_kind("", "v1", "Pod").expect("pods are served");
+        let pods = Registry::built_in().by_kind("", "v1", "Pod").expect("pods are served");
         let (pod, more) = checked(pods, &self.pod_of(&object));
         complaints.extend(more.into_iter().map(|(field, text)| (joined(self.prefix, &field), text)));
         if complaints.is_empty() { typed(&pod).map(|pod| (object, pod)) } else { Err(complaints) }

@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::warn;
 
+use crate::Kinds;
 use crate::clients::Clients;
 use crate::events::EventRecorder;
 use crate::feed::to_news;
@@ -43,9 +44,22 @@ const FIRST_LISTS: Duration = Duration::from_secs(5);
 /// The pause after a failure to ask what there is.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Collects until it is dropped.
-pub(crate) async fn run(clients: Clients, settings: Settings) {
-    let client = clients.act(ACCOUNT);
+/// Kinds often come several at a time; they are taken in together.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// Collects until it is dropped, beginning anew with the kinds that there are whenever they change.
+pub(crate) async fn run(clients: Clients, mut kinds: Kinds, settings: Settings) {
+    loop {
+        kinds.mark_unchanged();
+        tokio::select! {
+            () = collect(clients.act(ACCOUNT), settings) => return,
+            Ok(()) = kinds.changed() => tokio::time::sleep(SETTLE).await,
+        }
+    }
+}
+
+/// Collects what there is of the kinds that there are now.
+async fn collect(client: kube::Client, settings: Settings) {
     let resources = loop {
         match resources::discover(&client).await {
             Ok(resources) => break resources,
@@ -56,7 +70,7 @@ pub(crate) async fn run(clients: Clients, settings: Settings) {
         }
     };
     let mut tasks = JoinSet::new();
-    let recorder = EventRecorder::start(client.clone(), NAME, &mut tasks);
+    let recorder = EventRecorder::start(client.clone(), NAME, settings.clock, &mut tasks);
     let sources = resources.iter().map(|resource| source(&client, resource, &mut tasks)).collect();
     let limits = Limits { at_once: AT_ONCE, first_lists: Some(FIRST_LISTS), ..Limits::default() };
     let effects = GarbageEffects::new(client, resources, recorder);

@@ -290,3 +290,38 @@ async fn a_restart_finishes_what_was_begun() {
     let orphan = cluster.get(&format!("{MAPS}/of-orphans")).await.expect(200);
     assert!(orphan["metadata"]["ownerReferences"].is_null());
 }
+
+/// The collector runs already when the kind comes, and again when it goes.
+#[tokio::test]
+async fn kind_that_is_added_later_is_collected_as_owner_and_as_dependent() {
+    let cluster = Cluster::start().await;
+    let owner = cluster.post(MAPS, map("first", json!([]))).await.expect(201);
+    cluster.post(MAPS, map("second", json!([owned_by(&owner, false)]))).await.expect(201);
+    cluster.delete(&format!("{MAPS}/first"), json!({})).await.expect(200);
+    cluster.until_gone(&format!("{MAPS}/second")).await;
+
+    let names = api::Names {
+        group: "example.com".into(),
+        version: "v1".into(),
+        kind: "Widget".into(),
+        plural: "widgets".into(),
+        singular: "widget".into(),
+        ..api::Names::default()
+    };
+    let widgets = api::CustomKind { names, namespaced: true, has_status: false }.into_kind().unwrap();
+    cluster.server.add_kind(widgets).unwrap();
+    let path = "/apis/example.com/v1/namespaces/default/widgets";
+    let owner = cluster.post(MAPS, map("owner", json!([]))).await.expect(201);
+    let widget = |owners: Value| json!({ "metadata": { "name": "w", "ownerReferences": owners } });
+    let made = cluster.post(path, widget(json!([owned_by(&owner, false)]))).await.expect(201);
+    cluster.post(MAPS, map("leaf", json!([owned_by(&made, false)]))).await.expect(201);
+    cluster.delete(&format!("{MAPS}/owner"), json!({})).await.expect(200);
+    cluster.until_gone(&format!("{path}/w")).await;
+    cluster.until_gone(&format!("{MAPS}/leaf")).await;
+
+    assert!(cluster.server.remove_kind("example.com", "widgets"));
+    let owner = cluster.post(MAPS, map("last", json!([]))).await.expect(201);
+    cluster.post(MAPS, map("end", json!([owned_by(&owner, false)]))).await.expect(201);
+    cluster.delete(&format!("{MAPS}/last"), json!({})).await.expect(200);
+    cluster.until_gone(&format!("{MAPS}/end")).await;
+}

@@ -24,7 +24,7 @@ pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 /// A server, its controllers, and an administrator who speaks to it over HTTPS.
 pub(crate) struct Cluster {
     client: kube::Client,
-    server: Server,
+    pub(crate) server: Server,
     controllers: Option<JoinHandle<()>>,
     stop: Option<oneshot::Sender<()>>,
     serving: JoinHandle<std::io::Result<()>>,
@@ -102,7 +102,8 @@ impl Cluster {
             let identity = Identity::service_account("kube-system", account);
             kube::Client::new(server.service_as(identity), "default")
         };
-        self.controllers = Some(tokio::spawn(controllers::run(controllers::Clients::new(read, act), settings)));
+        let clients = controllers::Clients::new(read, act);
+        self.controllers = Some(tokio::spawn(controllers::run(clients, self.server.kinds(), settings)));
     }
 
     /// In place of the other controllers.

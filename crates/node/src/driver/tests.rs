@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use futures::future::pending;
 use k8s_openapi::api::core::v1::Pod;
-use lifecycle::{ContainerName, DeleteSighting, Exit, Instance, KillCause};
+use lifecycle::{ContainerName, DeleteSighting, Exit, HookKind, HookOutcome, Instance, KillCause};
 use runtime_api::image::{Keyring, Origin, Prune, Pulled, Removed};
 use runtime_api::{
     ContainerId, ContainerReport, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage, Containers, Delivery,
@@ -17,7 +17,7 @@ use runtime_api::{
 };
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::*;
 use crate::effects::{Tools, lock};
@@ -28,11 +28,11 @@ use crate::machine::Machine;
 use crate::manifest::Manifests;
 use crate::node::NodeConfig;
 use crate::pressure::{EvictionConfig, ImageCollection};
+use crate::record::{PodRecord, RecordReader};
 use crate::services::Services;
 use crate::sysctls::AllowedSysctls;
-use crate::translate::pod_spec::pod_spec;
-use crate::translate::status::Facts;
 use crate::volumes::Watches;
+use reading::pod_spec;
 
 /// Where a driver may be made to break.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -278,8 +278,8 @@ fn api(events: mpsc::UnboundedSender<String>) -> kube::Client {
 /// One pod with its driver.
 struct Stage {
     runtime: Arc<Scripted>,
-    inbox: mpsc::Sender<Input>,
-    progress: watch::Receiver<Progress>,
+    inbox: mpsc::Sender<Told>,
+    record: RecordReader,
     events: mpsc::UnboundedReceiver<String>,
     driver: tokio::task::JoinHandle<Result<(), Arc<JournalError>>>,
     _helpers: tokio::task::JoinSet<()>,
@@ -292,11 +292,16 @@ const GRACE: Duration = Duration::from_secs(60);
 
 impl Stage {
     async fn set(uid: &str, runtime: Scripted) -> Self {
+        Self::set_with(uid, runtime, json!({})).await
+    }
+
+    /// With these lifecycle hooks.
+    async fn set_with(uid: &str, runtime: Scripted, hooks: serde_json::Value) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (events_told, events) = mpsc::unbounded_channel();
         let (runtime, client) = (Arc::new(runtime), api(events_told));
         let mut helpers = tokio::task::JoinSet::new();
-        let (recorder, recording) = Recorder::start(client.clone(), "n1".to_owned());
+        let (recorder, recording) = Recorder::start(client.clone(), "n1".to_owned(), Clock::of_machine());
         helpers.spawn(recording);
         let (health, _) = HealthBoard::start(client.clone(), config(dir.path()), recorder.clone());
         let file = dir.path().join("services.json");
@@ -324,34 +329,36 @@ impl Stage {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": { "name": "p", "namespace": "default", "uid": uid },
             "spec": { "terminationGracePeriodSeconds": GRACE.as_secs(),
-                "containers": [{ "name": "app", "image": "busybox", "imagePullPolicy": "IfNotPresent" }] },
+                "containers": [{ "name": "app", "image": "busybox", "imagePullPolicy": "IfNotPresent",
+                    "lifecycle": hooks }] },
         }))
         .unwrap();
         let (journal, _) = Journal::open(&dir.path().join("journal"), "boot").await.unwrap();
         let worker = PodWorker::new(pod_spec(&pod).unwrap());
-        let facts = Arc::new(Mutex::new(Facts { pod: Arc::new(pod), ..Facts::default() }));
+        let (keeper, record) = RecordKeeper::new(PodRecord::new(Arc::new(pod), &worker, String::new(), None));
         let (inbox, told) = mpsc::channel(16);
-        let executor = EffectExecutor::new(tools, facts, inbox.clone());
-        let (driver, progress) = Driver::new(uid.to_owned(), worker, told, (journal, PodJournal::default()), executor);
-        let driver = tokio::spawn(driver.run());
-        Self { runtime, inbox, progress, events, driver, _helpers: helpers, _dir: dir }
+        let executor = EffectExecutor::new(tools, record.clone(), inbox.clone());
+        let journal = (journal, PodJournal::default());
+        let driver = tokio::spawn(Driver::new(uid.to_owned(), worker, told, journal, keeper, executor).run());
+        Self { runtime, inbox, record, events, driver, _helpers: helpers, _dir: dir }
     }
 
     async fn tell(&self, input: Input) {
-        self.inbox.send(input).await.unwrap();
+        self.inbox.send(Told::Input(input)).await.unwrap();
     }
 
     /// The pod is asked to leave, and its container hears it.
     async fn leaves(mut self) {
         self.tell(Input::DeleteRequested { grace: GRACE, sighting: DeleteSighting::Live }).await;
         self.runtime.was_asked("signal 15", 1).await;
-        let deadline = self.progress.borrow().deadline.unwrap();
+        let deadline = self.record.get().deadline.unwrap();
         assert!(deadline.since(Clock::of_machine().now()) <= GRACE);
         self.runtime.running.lock().unwrap().clear();
         let exit = Exit { code: 0, signal: None, oom: false, wall: Wall(2), seen: true };
         self.tell(Input::Exited { instance: app(), exit }).await;
         self.runtime.was_asked("remove", 1).await;
-        self.progress.wait_for(|progress| progress.at_rest).await.unwrap();
+        self.record.wait_until(|record| record.at_rest).await;
+        assert!(self.record.get().at_rest);
         self.driver.abort();
     }
 
@@ -379,6 +386,7 @@ fn config(dir: &Path) -> NodeConfig {
         images: dir.to_owned(),
         eviction: EvictionConfig::default(),
         images_kept: ImageCollection::default(),
+        pods_max: 110,
         pod_pids_max: None,
         allowed_sysctls: AllowedSysctls::default(),
         static_pods: None,
@@ -478,17 +486,94 @@ async fn an_image_or_a_start_that_breaks_is_told_as_the_containers_trouble() {
         let breaks_on = Mutex::new(BTreeSet::from([breaks]));
         let mut stage = Stage::set(breaks, Scripted { breaks_on, ..Scripted::default() }).await;
         stage.tell(Input::Begin).await;
-        let told = stage.progress.wait_for(|progress| format!("{:?}", progress.status).contains(reason));
-        tokio::time::timeout(PATIENCE, told).await.expect("it is told").unwrap();
+        let is_told = |record: &PodRecord| format!("{:?}", record.status).contains(reason);
+        tokio::time::timeout(PATIENCE, stage.record.wait_until(is_told)).await.expect("it is told");
+        assert!(is_told(&stage.record.get()));
         stage.driver.abort();
     }
+}
+
+/// Takes connections and answers none of them; counts them.
+async fn deaf_server() -> (u16, watch::Receiver<usize>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (count, counted) = watch::channel(0);
+    tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((connection, _)) = listener.accept().await {
+            held.push(connection);
+            count.send_modify(|count| *count += 1);
+        }
+    });
+    (port, counted)
+}
+
+/// The answer of a hook waits in the inbox when the driver breaks, or is what it breaks on: the hook has run, and is not run again.
+#[tokio::test]
+async fn answer_queued_when_a_driver_breaks_is_told_before_the_runtimes_report() {
+    let finished = || Input::HookFinished { instance: app(), kind: HookKind::PreStop, outcome: HookOutcome::Succeeded };
+    let cases: [(&str, Point, Which); 3] = [
+        ("hook-queued", Point::Told, |input| matches!(input, Input::GenerationSeen { .. })),
+        ("hook-in-hand", Point::Told, |input| matches!(input, Input::HookFinished { .. })),
+        ("hook-remembered", Point::Remembered, |input| matches!(input, Input::HookFinished { .. })),
+    ];
+    for (uid, at, on) in cases {
+        mine(uid, at, 1, on);
+        let (port, mut requests) = deaf_server().await;
+        let hooks = json!({ "preStop": { "httpGet": { "host": "127.0.0.1", "port": port, "path": "/" } } });
+        let stage = Stage::set_with(uid, Scripted::default(), hooks).await;
+        stage.tell(Input::Begin).await;
+        stage.runtime.was_asked("start app.0", 1).await;
+        stage.tell(Input::DeleteRequested { grace: GRACE, sighting: DeleteSighting::Live }).await;
+        let asked = tokio::time::timeout(PATIENCE, requests.wait_for(|count| *count == 1));
+        asked.await.expect("the hook is sent").unwrap();
+        // Both are there before the driver looks at either: it runs in this thread.
+        stage.inbox.try_send(Told::Input(Input::GenerationSeen { generation: 7 })).unwrap();
+        stage.inbox.try_send(Told::Answer { life: 0, fact: None, input: finished() }).unwrap();
+        stage.runtime.was_asked("inventory", 1).await;
+        stage.runtime.was_asked("signal 15", 1).await;
+        assert_eq!(*requests.borrow(), 1, "{uid}: the hook ran once");
+        stage.driver.abort();
+    }
+}
+
+/// What somebody answered whom a driver asked before it broke does not hide what it asked for since.
+#[tokio::test]
+async fn answer_to_a_former_life_of_a_driver_is_dropped_after_the_report() {
+    let uid = "late";
+    mine(uid, Point::Told, 1, |input| matches!(input, Input::GenerationSeen { .. }));
+    let mut stage = Stage::set(uid, Scripted::default()).await;
+    stage.tell(Input::Begin).await;
+    stage.runtime.was_asked("start app.0", 1).await;
+    let runs = |record: &PodRecord| {
+        let is_first = |app: &lifecycle::ContainerStatus| app.attempt == 0 && app.last.is_none();
+        let is_running =
+            |app: &lifecycle::ContainerStatus| matches!(app.state, lifecycle::ContainerState::Running { .. });
+        record.container("app").is_some_and(|app| is_first(app) && is_running(app))
+    };
+    stage.record.wait_until(runs).await;
+    stage.tell(Input::GenerationSeen { generation: 7 }).await;
+    stage.runtime.was_asked("inventory", 1).await;
+    stage.record.wait_until(|record| record.status.observed_generation == Some(7)).await;
+    let exit = Exit { code: 1, signal: None, oom: false, wall: Wall(2), seen: true };
+    let late = Told::Answer { life: 0, fact: None, input: Input::Exited { instance: app(), exit } };
+    stage.inbox.send(late).await.unwrap();
+    // The next message was looked at, so that one was.
+    stage.tell(Input::GenerationSeen { generation: 8 }).await;
+    stage.record.wait_until(|record| record.status.observed_generation == Some(8)).await;
+    assert!(runs(&stage.record.get()), "it runs: {:?}", stage.record.get().status);
+    stage.leaves().await;
 }
 
 #[test]
 fn a_driver_never_rests_beyond_a_deadline_that_is_still_to_come() {
     let seconds = Duration::from_secs;
-    assert_eq!(rest(seconds(30), None), seconds(30));
-    assert_eq!(rest(seconds(30), Some(seconds(3))), seconds(3));
-    assert_eq!(rest(seconds(2), Some(seconds(3))), seconds(2));
-    assert_eq!(rest(seconds(30), Some(Duration::ZERO)), seconds(30), "it is over: there is nothing to hurry for");
+    assert_eq!(restart::rest(seconds(30), None), seconds(30));
+    assert_eq!(restart::rest(seconds(30), Some(seconds(3))), seconds(3));
+    assert_eq!(restart::rest(seconds(2), Some(seconds(3))), seconds(2));
+    assert_eq!(
+        restart::rest(seconds(30), Some(Duration::ZERO)),
+        seconds(30),
+        "it is over: there is nothing to hurry for"
+    );
 }

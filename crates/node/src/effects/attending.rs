@@ -1,7 +1,5 @@
 //! What goes on beside a run: its probes, and volumes that are kept up to date.
 
-use std::sync::Arc;
-
 use lifecycle::{Input, Instance, PodWorker};
 use runtime_api::Runtime;
 
@@ -17,13 +15,6 @@ impl<R: Runtime> EffectExecutor<R> {
             self.probe(instance, false);
             self.keep_volumes_fresh();
         } else if let Input::Exited { instance, .. } = input {
-            let mut facts = lock(&self.context.facts);
-            facts.has.remove(instance);
-            // No other run of it is waited for that will never come.
-            if worker.has_ended(&instance.name) {
-                facts.resize.restarting.remove(&instance.name.0);
-            }
-            drop(facts);
             self.context.granted.notify_one();
             self.probes.remove(instance);
         } else if let Input::AgentRestarted { report } = input {
@@ -41,9 +32,6 @@ impl<R: Runtime> EffectExecutor<R> {
             }
         }
         let is_leaving = worker.is_terminating();
-        if is_leaving {
-            self.context.leaving.send_replace(true);
-        }
         // Whoever is being stopped, alone or with its pod, need not prove that it lives.
         for (instance, running) in &mut self.probes {
             if is_leaving || worker.is_stopping(instance) {
@@ -53,21 +41,22 @@ impl<R: Runtime> EffectExecutor<R> {
     }
 
     pub(super) fn probe(&mut self, instance: &Instance, came_up: bool) {
-        let facts = lock(&self.context.facts);
-        let Some(container) = find_container(&facts.pod, &instance.name.0) else { return };
+        let record = self.context.record.get();
+        let Some(container) = find_container(&record.pod, &instance.name.0) else { return };
         let target = probing::Target {
             runtime: self.context.tools.runtime.clone(),
             pod: self.context.uid.clone(),
             id: container_id(instance),
-            pod_ip: facts.pod_ip.clone().unwrap_or_else(|| facts.host_ip.clone()),
+            pod_ip: record.pod_ip.clone().unwrap_or_else(|| record.host_ip.clone()),
         };
-        let context = Arc::downgrade(&self.context);
+        let context = self.context.downgrade();
         let tell = move |event| {
             if let Some(context) = context.upgrade() {
                 context.say(event);
             }
         };
-        if let Some(running) = probing::start(&container, (instance, came_up), target, self.context.inbox.clone(), tell)
+        if let Some(running) =
+            probing::start(&container, (instance, came_up), target, self.context.answers.clone(), tell)
         {
             self.probes.insert(instance.clone(), running);
         }
@@ -76,13 +65,13 @@ impl<R: Runtime> EffectExecutor<R> {
     pub(super) fn keep_volumes_fresh(&mut self) {
         if self.refreshing.is_none() {
             let context = &self.context;
-            let (means, facts, run) = (context.tools.volumes(), context.facts.clone(), context.run_facts());
+            let (means, record, run) = (context.tools.volumes(), context.record.clone(), context.run_facts());
             let dir = context.tools.manifests.volumes(&context.uid.0).memory;
             let made = lock(&context.changes).take();
             // Those of an earlier agent may have changed since it went.
             let stale = made.is_none();
             let changes = made.unwrap_or_else(|| context.tools.watches.changes(&context.pod()));
-            self.refreshing = Some(self.tasks.spawn(volumes::keep_fresh(means, facts, run, dir, changes, stale)));
+            self.refreshing = Some(self.tasks.spawn(volumes::keep_fresh(means, record, run, dir, changes, stale)));
         }
     }
 }

@@ -3,10 +3,10 @@
 
 use lifecycle::{EventKind, RuntimeReport};
 use runtime_api::{Runtime, RuntimeError};
-use supervision::Panic;
+use supervision::{Panic, error_chain};
 use tracing::warn;
 
-use super::{ASK_AGAIN, EffectExecutor, error_chain, lock};
+use super::{ASK_AGAIN, EffectExecutor};
 use crate::translate::report::runtime_report;
 
 /// What panics of effects are counted as.
@@ -21,7 +21,16 @@ impl<R: Runtime> EffectExecutor<R> {
         self.refreshing = None;
         self.starts.shutdown().await;
         self.tasks.shutdown().await;
-        lock(&self.context.starting).clear();
+    }
+
+    /// The life of the driver that effects are executed for.
+    pub fn life(&self) -> u32 {
+        self.context.answers.life()
+    }
+
+    /// The driver begins another life: answers to what was asked for before do not count for it.
+    pub fn begin_again(&mut self) {
+        self.context.answers.begin_again();
     }
 
     /// What the runtime says of the pod; as soon as it says something.

@@ -3,15 +3,13 @@
 //! A worker rebuilt after a crash emits the events of unwritten steps again. So an event is recorded only after its step is in the
 //! journal. An event that was journalled and not recorded when the agent died stays in the journal only.
 
-use std::sync::Arc;
-
 use futures::FutureExt as _;
 use lifecycle::Event;
 use runtime_api::Runtime;
 use timeline::Appended;
 use tokio::sync::mpsc;
 
-use super::{PodContext, lock};
+use super::context::{PodContext, Shared};
 use crate::images;
 use crate::translate::find_container;
 
@@ -51,7 +49,7 @@ impl EventRecorder {
 }
 
 /// Records queued events; ends when the recorder is gone and the queue is empty.
-pub(super) async fn record_all<R: Runtime>(context: Arc<PodContext<R>>, pending: PendingEvents) {
+pub(super) async fn record_all<R: Runtime>(context: PodContext<R>, pending: PendingEvents) {
     supervision::keep_on("telling", (context, pending), |(context, pending)| tell_on(context, pending).boxed()).await;
 }
 
@@ -60,7 +58,7 @@ async fn tell_on<R: Runtime>(context: &PodContext<R>, PendingEvents(words): &mut
         let (events, unwritten) = match words {
             QueuedEvents::Step(events, unwritten) => (events, unwritten),
             QueuedEvents::Aside(event) => {
-                context.tools.recorder.record(&lock(&context.facts).pod, event);
+                context.tools.recorder.record(&context.pod(), event);
                 continue;
             }
         };
@@ -76,7 +74,7 @@ async fn tell_on<R: Runtime>(context: &PodContext<R>, PendingEvents(words): &mut
     }
 }
 
-impl<R: Runtime> PodContext<R> {
+impl<R: Runtime> Shared<R> {
     /// Records an event that does not come from the rules, behind all queued ones.
     pub(super) fn say(&self, event: Event) {
         let pending = match self.event_queue.0.upgrade() {
@@ -85,12 +83,12 @@ impl<R: Runtime> PodContext<R> {
         };
         // The pod's worker has gone, and with it all that would come before.
         if let Some(QueuedEvents::Aside(event)) = pending {
-            self.tools.recorder.record(&lock(&self.facts).pod, event);
+            self.tools.recorder.record(&self.record.pod(), event);
         }
     }
 
     fn record_lifecycle_event(&self, mut event: Event) {
-        let pod = &lock(&self.facts).pod;
+        let pod = &self.record.pod();
         let container = event.container.as_ref().and_then(|name| find_container(pod, &name.0));
         if let Some(image) = container.as_ref().and_then(|container| container.image.as_deref()) {
             event.message = images::name_the_image(&event.message, image);

@@ -2,14 +2,16 @@
 
 use k8s_openapi::api::core::v1::LifecycleHandler;
 use lifecycle::{EventKind, Hook, HookKind, HookOutcome, Input, Instance};
+use reading::hook_of;
 use runtime_api::{DurableHooks as _, Runtime};
 
+use supervision::error_chain;
+
 use super::breaking::{asked, caught};
-use super::{EffectExecutor, PodContext, container_id, error_chain, hook_name, lock};
+use super::{EffectExecutor, PodContext, container_id, hook_name};
 use crate::flaws::{self, Flaw};
 use crate::probing;
 use crate::translate::find_container;
-use crate::translate::pod_spec::hook_of;
 
 impl<R: Runtime> EffectExecutor<R> {
     pub(super) fn run_hook(&mut self, instance: Instance, kind: HookKind) {
@@ -72,7 +74,7 @@ impl<R: Runtime> PodContext<R> {
     }
 
     pub(super) async fn hook_finished(&self, instance: Instance, kind: HookKind, outcome: HookOutcome) {
-        self.tell(Input::HookFinished { instance, kind, outcome }).await;
+        self.answer(Input::HookFinished { instance, kind, outcome }).await;
     }
 
     /// The runtime tells how it ended; only a hook that could not be started is answered here.
@@ -93,7 +95,7 @@ impl<R: Runtime> PodContext<R> {
     pub(super) async fn http_hook(&self, instance: Instance, kind: HookKind, handler: Option<LifecycleHandler>) {
         let pod = self.pod();
         let container = find_container(&pod, &instance.name.0);
-        let pod_ip = lock(&self.facts).pod_ip.clone().unwrap_or_else(|| self.tools.host_ip.clone());
+        let pod_ip = self.record.get().pod_ip.clone().unwrap_or_else(|| self.tools.host_ip.clone());
         let outcome = match handler.and_then(|h| h.http_get).zip(container) {
             None => HookOutcome::Failed { message: "invalid handler".to_owned() },
             Some((get, container)) => match asked(probing::hook_request(&get, &container, &pod_ip)).await {

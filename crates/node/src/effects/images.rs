@@ -3,10 +3,11 @@
 use lifecycle::{ContainerName, Input, Signal};
 use runtime_api::{Image, Runtime};
 
+use super::PodContext;
 use super::breaking::PART;
-use super::{PodContext, lock};
 use crate::flaws::{self, Flaw};
 use crate::images::{self, NoImage, PullPolicy};
+use crate::record::PodFact;
 use crate::translate::find_container;
 
 impl<R: Runtime> PodContext<R> {
@@ -21,7 +22,7 @@ impl<R: Runtime> PodContext<R> {
             }
             Err((reason, message)) => Input::ImageFailed { container, edition, reason: reason.to_owned(), message },
         };
-        self.tell(input).await;
+        self.answer(input).await;
     }
 
     /// Makes a container's image present as its policy says, and remembers which one it is.
@@ -35,21 +36,16 @@ impl<R: Runtime> PodContext<R> {
         let tell = |kind, reason: &str, message| self.emit(Some(container), kind, reason, message);
         let image = images::obtain(&*self.tools.runtime, &self.tools.client, &pod, &name, policy, &tell).await?;
         self.tools.images_given.notify_one();
-        let mut facts = lock(&self.facts);
-        // Another one may be wanted by now; that is somebody else's to find.
-        if find_container(&facts.pod, &container.0).is_some_and(|now| now.image == wanted.image) {
-            facts.know_image(&container.0, &image);
-        }
+        let (container, wanted) = (container.0.clone(), Some(name));
+        self.answers.learn(PodFact::ImageFound { container, wanted, image: image.clone() }).await;
         Ok(image)
     }
 
     /// A pull on the way to a start ends at once when the pod is asked to leave.
     pub(super) async fn obtain_unless_leaving(&self, container: &ContainerName) -> Result<Image, NoImage> {
-        let mut leaving = self.leaving.subscribe();
         tokio::select! {
             obtained = self.obtain(container) => obtained,
-            // The sender is ours: it cannot be gone.
-            _ = leaving.wait_for(|leaving| *leaving) => {
+            () = self.leaving() => {
                 Err(("CreateContainerError", "the pod is leaving".to_owned()))
             }
         }

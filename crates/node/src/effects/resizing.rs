@@ -3,14 +3,18 @@
 //!
 //! Nothing of this is in the way of a termination: a pod that leaves does so with what it has.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Event, Input, Instance, SpecChange};
 use runtime_api::{Resources, Runtime, RuntimeError};
-use std::time::Duration;
 use tracing::{info, warn};
 
-use super::{PodContext, container_id, error_chain, lock};
+use super::{EffectExecutor, PodContext, container_id, error_chain};
 use crate::publisher::Flush;
-use crate::translate::resize::{OutdatedRun, enough_for_both, message};
+use crate::record::{PodFact, PodRecord};
+use crate::translate::resize::{OutdatedRun, Pending, enough_for_both, message};
 
 /// How soon a container that could not be given something, for it uses more, is looked at again.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
@@ -18,28 +22,70 @@ const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// Who could not be given something, the pod as a whole if it is none of its runs, and why.
 type Refused = (Option<Instance>, String);
 
+impl<R: Runtime> EffectExecutor<R> {
+    /// Somebody may have something else than was granted.
+    pub fn resources_granted(&self) {
+        self.context.granted.notify_one();
+    }
+
+    /// What `pod` asks for is granted, to a pod whose containers have to be given it if it is of a generation `in_progress`.
+    pub fn resize_granted(&self, pod: &Pod, in_progress: Option<i64>) {
+        if let Some(generation) = in_progress {
+            self.resources_granted();
+            let message = message("Pod resize started", pod, generation, None);
+            self.context.tools.recorder.record(pod, Event::pod_normal("ResizeStarted", message));
+        }
+        self.refresh();
+    }
+
+    /// What `pod` asks for is not granted. People are told unless they were `before`.
+    pub fn resize_refused(
+        &self,
+        pod: &Pod,
+        before: Option<&Pending>,
+        Pending { reason, message: why, generation }: &Pending,
+    ) {
+        if before.is_some_and(|before| (before.reason, before.generation) == (*reason, *generation)) {
+            return;
+        }
+        let message = message(&format!("Pod resize {reason}"), pod, *generation, Some(why));
+        self.context.tools.recorder.record(pod, Event::pod_warning(&format!("Resize{reason}"), message));
+    }
+
+    /// A changed manifest is not on disk.
+    pub fn manifest_not_kept(&self, error: &std::io::Error) {
+        let uid = &self.context.uid.0;
+        warn!(uid, %error, "a changed manifest cannot be kept; after a restart it counts as changed again");
+    }
+}
+
 impl<R: Runtime> PodContext<R> {
     /// Works until the pod leaves. `flush` lets others see how far it is.
     pub(super) async fn keep_resources(&self, flush: Flush) {
-        let mut leaving = self.leaving.subscribe();
         loop {
+            let record = self.record.get();
             // One that was deleted under an earlier agent is not known to leave yet.
-            if *leaving.borrow() || lock(&self.facts).pod.metadata.deletion_timestamp.is_some() {
+            if record.is_leaving() || record.pod.metadata.deletion_timestamp.is_some() {
                 return;
             }
+            drop(record);
             let is_done = self.give_resources(&flush).await;
             tokio::select! {
                 () = self.granted.notified() => {}
                 () = tokio::time::sleep(TRY_AGAIN), if !is_done => {}
-                // The sender is ours: it cannot be gone.
-                _ = leaving.wait_for(|leaving| *leaving) => return,
+                () = self.leaving() => return,
             }
         }
     }
 
+    /// Has the record learn something, and takes it with that. Of a driver that is gone, as it was.
+    async fn learned(&self, fact: PodFact) -> Arc<PodRecord> {
+        self.answers.learned(fact).await.unwrap_or_else(|| self.record.get())
+    }
+
     /// Tells whether nothing has to be tried again.
     async fn give_resources(&self, flush: &Flush) -> bool {
-        let (mut behind, changed) = self.behind();
+        let (mut behind, changed) = self.behind().await;
         let (mut errors, mut all_given): (Vec<Refused>, bool) = (Vec::new(), true);
         // The pod as a whole grows before its containers and shrinks after them: theirs has to fit at any time.
         if let Err(error) = self.widen().await {
@@ -50,15 +96,11 @@ impl<R: Runtime> PodContext<R> {
         for one in behind {
             if one.is_restarted {
                 let container = one.run.name.clone();
-                {
-                    let mut facts = lock(&self.facts);
-                    // One that has just ended is not there to be told.
-                    if !facts.has.contains_key(&one.run) {
-                        continue;
-                    }
-                    facts.resize.restarting.insert(container.0.clone(), one.run.attempt);
+                let record = self.learned(PodFact::ResizeRestarts(one.run.clone())).await;
+                // One that has just ended is not there to be told.
+                if record.has(&one.run) {
+                    self.answers.tell(Input::SpecChanged { change: SpecChange::Resources { container } }).await;
                 }
-                self.tell(Input::SpecChanged { change: SpecChange::Resources { container } }).await;
             } else {
                 match self.give(one).await {
                     Ok(given) => all_given &= given,
@@ -74,7 +116,7 @@ impl<R: Runtime> PodContext<R> {
         }
         let is_done = errors.is_empty() && all_given;
         if is_news || !errors.is_empty() {
-            self.settle(errors);
+            self.settle(errors).await;
             flush.refresh();
         }
         is_done
@@ -82,19 +124,17 @@ impl<R: Runtime> PodContext<R> {
 
     /// Has the pod as a whole have enough for what its containers have and for what was granted to them.
     pub(super) async fn widen(&self) -> Result<(), String> {
-        let Some((has, wants)) = lock(&self.facts).whole() else { return Ok(()) };
+        let Some((has, wants)) = self.record.get().has_and_wants() else { return Ok(()) };
         self.give_whole(&has, enough_for_both(&has, &wants)).await
     }
 
     /// Has the pod as a whole have no more than was granted, once every container has its part. One that is being started may have
     /// been asked for with more; whoever starts it has this looked at again.
     async fn narrow(&self) -> Result<(), String> {
-        let whole = {
-            let facts = lock(&self.facts);
-            let all_have_theirs = facts.behind().is_empty() && facts.resize.restarting.is_empty();
-            facts.whole().filter(|_| all_have_theirs && lock(&self.starting).is_empty())
-        };
-        let Some((has, wants)) = whole else { return Ok(()) };
+        let record = self.record.get();
+        let all_have_theirs =
+            record.behind().is_empty() && record.resize.restarting.is_empty() && record.starting.is_empty();
+        let Some((has, wants)) = record.has_and_wants().filter(|_| all_have_theirs) else { return Ok(()) };
         self.give_whole(&has, wants).await
     }
 
@@ -104,7 +144,7 @@ impl<R: Runtime> PodContext<R> {
         }
         match self.tools.runtime.set_pod_resources(&self.uid, &gets).await {
             Ok(()) => {
-                lock(&self.facts).whole = Some(gets);
+                self.learned(PodFact::PodResources(gets)).await;
                 Ok(())
             }
             // The next one is made with what was granted.
@@ -114,22 +154,16 @@ impl<R: Runtime> PodContext<R> {
     }
 
     /// Who is behind and was not told to end for it, and whether somebody is not behind any more.
-    fn behind(&self) -> (Vec<OutdatedRun>, bool) {
-        let mut facts = lock(&self.facts);
-        let mut behind = facts.behind();
-        let had = facts.resize.restarting.len();
-        let has = facts.has.clone();
-        let came_back = |name: &String, run: u32| has.keys().any(|it| it.name.0 == *name && it.attempt > run);
-        facts.resize.restarting.retain(|name, run| !came_back(name, *run));
-        let changed = facts.resize.restarting.len() != had || facts.resize.granted.is_some();
-        if !behind.is_empty() && facts.resize.granted.is_none() {
-            facts.resize.granted = Some(facts.pod.metadata.generation.unwrap_or_default());
-        }
-        behind.retain(|one| facts.resize.restarting.get(&one.run.name.0) != Some(&one.run.attempt));
+    async fn behind(&self) -> (Vec<OutdatedRun>, bool) {
+        let before = self.record.get();
+        let record = self.learned(PodFact::ResizeLooked).await;
+        let (had, restarting) = (&before.resize.restarting, &record.resize.restarting);
+        let changed = had.len() != restarting.len() || before.resize.granted.is_some();
+        let mut behind = record.behind();
+        behind.retain(|one| restarting.get(&one.run.name.0) != Some(&one.run.attempt));
         // The rules are told of a start before anything else of that run: they would not end one that they do not know to run.
         // Whoever tells them looks again.
-        let starting = lock(&self.starting);
-        behind.retain(|one| !starting.contains_key(&one.run));
+        behind.retain(|one| !record.starting.contains(&one.run));
         (behind, changed)
     }
 
@@ -143,11 +177,7 @@ impl<R: Runtime> PodContext<R> {
                 for message in warnings {
                     self.emit(Some(&run.name), lifecycle::EventKind::Warning, "SettingNotApplied", message);
                 }
-                let mut facts = lock(&self.facts);
-                if let Some(has) = facts.has.get_mut(&run) {
-                    *has = wants;
-                    facts.know_resources(&run, Some(granted));
-                }
+                self.learned(PodFact::RunResources { run, granted, has: wants }).await;
                 Ok(true)
             }
             // It has ended; the next run is started with what was granted.
@@ -159,16 +189,16 @@ impl<R: Runtime> PodContext<R> {
     }
 
     /// Tells people how it went: that it is done, or what is in the way.
-    fn settle(&self, errors: Vec<Refused>) {
-        let mut facts = lock(&self.facts);
+    async fn settle(&self, errors: Vec<Refused>) {
+        let mut record = self.record.get();
         let all = errors.iter().map(|(_, error)| error.as_str()).collect::<Vec<_>>();
         let error = (!errors.is_empty()).then(|| all.join(", "));
         // How much of something is in use is another number at every look, and no news.
         let told = |error: &Option<String>| error.as_ref().map(|text| text.replace(|c: char| c.is_ascii_digit(), ""));
-        let is_news = told(&error) != told(&facts.resize.error);
+        let is_news = told(&error) != told(&record.resize.error);
         if is_news {
-            facts.resize.error.clone_from(&error);
-            let meta = &facts.pod.metadata;
+            record = self.learned(PodFact::ResizeError(error.clone())).await;
+            let meta = &record.pod.metadata;
             let (namespace, name) =
                 (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
             for (run, error) in &errors {
@@ -176,20 +206,19 @@ impl<R: Runtime> PodContext<R> {
                 warn!(pod = format!("{namespace}/{name}"), uid = %self.uid.0, container, error, "other resources cannot be given yet");
             }
         }
-        let Some(generation) = facts.resize.granted else { return };
+        let Some(generation) = record.resize.granted else { return };
         let event = match error {
             Some(error) if is_news => {
-                let message = message("Pod resize error", &facts.pod, generation, Some(&error));
+                let message = message("Pod resize error", &record.pod, generation, Some(&error));
                 Event::pod_warning("ResizeError", message)
             }
             Some(_) => return,
-            None if !facts.resize.restarting.is_empty() || !facts.behind().is_empty() => return,
+            None if !record.resize.restarting.is_empty() || !record.behind().is_empty() => return,
             None => {
-                facts.resize.granted = None;
-                Event::pod_normal("ResizeCompleted", message("Pod resize completed", &facts.pod, generation, None))
+                self.learned(PodFact::ResizeCompleted).await;
+                Event::pod_normal("ResizeCompleted", message("Pod resize completed", &record.pod, generation, None))
             }
         };
-        drop(facts);
         self.say(event);
     }
 }

@@ -6,8 +6,12 @@ use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{EventKind, Input};
 use runtime_api::{Runtime, SandboxSpec};
 
+use supervision::error_chain;
+use tracing::warn;
+
 use super::breaking::{PART, caught};
-use super::{PodContext, error_chain, lock};
+use super::{PodContext, lock};
+use crate::record::PodFact;
 use crate::translate::container::RunFacts;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
 use crate::translate::unmet;
@@ -17,7 +21,7 @@ impl<R: Runtime> PodContext<R> {
     /// Makes volumes and sandbox side by side: neither needs the other, and nothing is started without both.
     pub(super) async fn create_sandbox(&self) {
         let pod = self.pod();
-        let granted = lock(&self.facts).as_granted(&pod);
+        let granted = self.record.get().as_granted(&pod);
         let spec = SandboxSpec {
             pids_max: self.tools.pod_pids_max,
             ..sandbox_spec(&granted, &self.tools.machine.resolv_conf)
@@ -27,10 +31,10 @@ impl<R: Runtime> PodContext<R> {
             async { tokio::join!(self.tools.runtime.create_sandbox(&spec), self.make_volumes(&pod, &run_facts)) };
         let (sandbox, volumes) = match supervision::catch(PART, making).await {
             Ok(made) => made,
-            Err(panic) => return self.tell(Input::SandboxFailed { message: panic.to_string() }).await,
+            Err(panic) => return self.answer(Input::SandboxFailed { message: panic.to_string() }).await,
         };
         if let Err(error) = volumes {
-            return self.tell(Input::VolumeFailed { message: error_chain(&error) }).await;
+            return self.answer(Input::VolumeFailed { message: error_chain(&error) }).await;
         }
         match sandbox {
             Ok(sandbox) => {
@@ -38,14 +42,10 @@ impl<R: Runtime> PodContext<R> {
                     self.emit(None, EventKind::Warning, "SettingNotApplied", message);
                 }
                 let ip = sandbox.ip().map_or_else(|| self.tools.host_ip.clone(), |ip| ip.to_string());
-                {
-                    let mut facts = lock(&self.facts);
-                    facts.pod_ip = Some(ip);
-                    facts.whole = Some(spec.resources);
-                }
-                self.tell(Input::SandboxReady).await;
+                let fact = PodFact::SandboxMade { ip, resources: spec.resources };
+                self.answers.send_with(fact, Input::SandboxReady).await;
             }
-            Err(error) => self.tell(Input::SandboxFailed { message: error_chain(&error) }).await,
+            Err(error) => self.answer(Input::SandboxFailed { message: error_chain(&error) }).await,
         }
     }
 
@@ -79,11 +79,17 @@ impl<R: Runtime> PodContext<R> {
         Ok(made.insert(volumes).clone())
     }
 
-    pub(super) async fn remove_sandbox(&self) {
+    /// Removes the sandbox. The object of a pod that was evicted or has completed may stay for long: its volumes do not wait for that.
+    pub(super) async fn remove_sandbox(&self, and_volumes: bool) {
         let input = match caught(self.tools.runtime.remove_sandbox(&self.uid)).await {
-            Ok(()) => Input::SandboxRemoved,
+            Ok(()) => {
+                if and_volumes && let Err(error) = self.tools.manifests.remove_volumes(&self.uid.0).await {
+                    warn!(%error, "the volumes of a pod that is over could not be removed; they go with its object");
+                }
+                Input::SandboxRemoved
+            }
             Err(error) => Input::SandboxRemovalFailed { message: error_chain(&error) },
         };
-        self.tell(input).await;
+        self.answer(input).await;
     }
 }

@@ -2,10 +2,12 @@
 
 use lifecycle::{Delivery, Input, Instance, Moment, Signal};
 use runtime_api::{Runtime, RuntimeError};
+use supervision::error_chain;
 use tracing::warn;
 
 use super::breaking::caught;
-use super::{ASK_AGAIN, PodContext, container_id, error_chain};
+use super::{ASK_AGAIN, PodContext, container_id};
+use crate::flaws::{self, Flaw};
 
 impl<R: Runtime> PodContext<R> {
     pub(super) async fn signal(&self, instance: Instance, signal: Signal) {
@@ -23,7 +25,7 @@ impl<R: Runtime> PodContext<R> {
             }
             tokio::time::sleep(ASK_AGAIN).await;
         };
-        self.tell(Input::SignalAnswered { instance, signal, delivery }).await;
+        self.answer(Input::SignalAnswered { instance, signal, delivery }).await;
     }
 
     pub(super) async fn kill(&self, instance: Instance) {
@@ -31,10 +33,11 @@ impl<R: Runtime> PodContext<R> {
             Ok(()) => {}
             // There is nobody left to kill; whoever reaps tells how it ended.
             Err(RuntimeError::NoSandbox { .. } | RuntimeError::NoContainer { .. }) => {}
+            Err(_) if flaws::has(Flaw::DropsKillFailure) => {}
             Err(error) => {
                 let message = error_chain(&error);
                 warn!(error = message, %instance, "a container could not be killed");
-                self.tell(Input::KillFailed { instance, message }).await;
+                self.answer(Input::KillFailed { instance, message }).await;
             }
         }
     }

@@ -6,13 +6,14 @@ use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{EventKind, Input, Instance, Wall};
 use runtime_api::{Runtime, RuntimeError, Started};
 use supervision::Panic;
+use supervision::error_chain;
 use tracing::warn;
 
 use super::breaking::PART;
-use super::{PodContext, container_id, error_chain, lock};
+use super::{PodContext, container_id};
+use crate::record::PodFact;
 use crate::translate::container::{ConfigError, Lookups, container_spec};
 use crate::translate::non_root::may_run_as;
-use crate::translate::resize::amounts;
 use crate::translate::{find_container, find_ephemeral, unmet};
 use crate::volumes;
 
@@ -33,51 +34,40 @@ impl From<(&'static str, String)> for NotStarted {
 impl<R: Runtime> PodContext<R> {
     /// Waits until the services are known, which a pod that is asked to leave does not.
     pub(super) async fn services_unless_leaving(&self, pod: &Pod) -> Result<BTreeMap<String, String>, NotStarted> {
-        let mut leaving = self.leaving.subscribe();
         tokio::select! {
             variables = self.tools.services.variables(pod) => Ok(variables),
-            _ = leaving.wait_for(|leaving| *leaving) => {
+            () = self.leaving() => {
                 Err(NotStarted::Refused("CreateContainerError", "the pod is leaving".to_owned()))
             }
         }
     }
 
     pub(super) async fn start(&self, instance: Instance) {
-        let asked = instance.clone();
         let started = supervision::catch(PART, self.try_start(&instance)).await;
         let broken = |panic: Panic| Err(NotStarted::Refused("CreateContainerError", panic.to_string()));
-        let input = match started.unwrap_or_else(broken) {
-            Ok(wall) => Input::Started { instance, wall },
+        match started.unwrap_or_else(broken) {
+            Ok((wall, fact)) => self.answers.send_with(fact, Input::Started { instance, wall }).await,
             Err(NotStarted::Refused(reason, message)) => {
-                lock(&self.facts).know_refusal(&instance, self.tools.clock.wall_now());
-                Input::StartFailed { instance, reason: reason.to_owned(), message }
+                let fact = PodFact::Refused { run: instance.clone(), at: self.tools.clock.wall_now() };
+                let input = Input::StartFailed { instance, reason: reason.to_owned(), message };
+                self.answers.send_with(fact, input).await;
             }
-            Err(NotStarted::NoSandbox) => Input::SandboxLost { instance },
-        };
-        self.tell(input).await;
-        let held = lock(&self.starting).remove(&asked).flatten();
-        // It may not have the newest resources, and was left alone until here.
-        self.granted.notify_one();
-        if let Some(end) = held {
-            self.tell(end).await;
+            Err(NotStarted::NoSandbox) => self.answer(Input::SandboxLost { instance }).await,
         }
     }
 
-    pub(super) async fn try_start(&self, instance: &Instance) -> Result<Wall, NotStarted> {
+    pub(super) async fn try_start(&self, instance: &Instance) -> Result<(Wall, PodFact), NotStarted> {
         let pod = self.pod();
         let mut container = find_container(&pod, &instance.name.0)
             .ok_or_else(|| ("CreateContainerError", format!("the pod has no container {}", instance.name)))?
             .into_owned();
-        lock(&self.facts).give_granted(&mut container);
+        self.record.get().give_granted(&mut container);
         let facts = self.run_facts();
         let volumes = self.volumes(&pod, &facts).await?;
         let mut lookups = self.lookups(&pod).await?;
         lookups.services = self.services_unless_leaving(&pod).await?;
-        let known = {
-            let facts = lock(&self.facts);
-            let user = facts.image_users.get(&instance.name.0).cloned();
-            facts.image_ids.get(&instance.name.0).cloned().zip(user)
-        };
+        let known = self.record.get().images.get(&instance.name.0).cloned();
+        let known = known.and_then(|image| Some((image.id, image.user?)));
         let image = match known {
             // The first run has the image that was made present for it.
             Some(known) if instance.attempt == 0 => known,
@@ -103,16 +93,11 @@ impl<R: Runtime> PodContext<R> {
         }
         match started {
             Ok(Started { wall_ms, warnings }) => {
-                {
-                    let mut facts = lock(&self.facts);
-                    facts.know_run(instance, container.image.as_deref().unwrap_or_default());
-                    facts.know_resources(instance, container.resources.clone());
-                    facts.has.insert(instance.clone(), amounts(container.resources.as_ref()));
-                }
                 for message in warnings.into_iter().chain(unmet::of_container(&pod, &container)) {
                     self.emit(Some(&instance.name), EventKind::Warning, "SettingNotApplied", message);
                 }
-                Ok(Wall(wall_ms))
+                let (run, image) = (instance.clone(), container.image.unwrap_or_default());
+                Ok((Wall(wall_ms), PodFact::Started { run, image, resources: container.resources }))
             }
             Err(RuntimeError::NoContainer { .. }) => {
                 let target = find_ephemeral(&pod, &instance.name.0).and_then(|own| own.target_container_name.clone());
@@ -131,7 +116,7 @@ impl<R: Runtime> PodContext<R> {
         &self,
         spec: &runtime_api::ContainerSpec,
     ) -> Result<Result<Started, RuntimeError>, NotStarted> {
-        if *self.leaving.borrow() {
+        if self.record.get().is_leaving() {
             return Err(NotStarted::Refused("CreateContainerError", "the pod is leaving".to_owned()));
         }
         Ok(self.tools.runtime.start_container(&self.uid, spec).await)

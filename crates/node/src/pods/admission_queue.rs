@@ -16,6 +16,7 @@ use super::admission::{Applicant, Decision, Holder, NodeSnapshot, WaitFor, decid
 use super::placement::Placed;
 use super::{Handle, LeaveReason, Mode, Pods, Stage};
 use crate::node_resources::{NodeResources, ResourceShortage};
+use crate::record::PodRecord;
 
 /// The pods that wait for resources.
 pub(super) struct AdmissionQueue {
@@ -158,7 +159,7 @@ impl<R: Runtime> Pods<R> {
                     let Some(handle) = self.drivers.get_mut(&victim.uid) else { continue };
                     handle.leave(LeaveReason::Preempted);
                     let kill = Input::KillRequested { cause: KillCause::Preempted, grace: None };
-                    let _ = handle.inbox.send(kill).await;
+                    handle.tell(kill).await;
                 }
                 return;
             }
@@ -166,7 +167,7 @@ impl<R: Runtime> Pods<R> {
         self.admission_queue.remove(uid);
         let Some(handle) = self.drivers.get_mut(uid) else { return };
         handle.stage = Stage::Begun;
-        let _ = handle.inbox.send(input).await;
+        handle.tell(input).await;
     }
 
     fn decide_admission(&self, uid: &str, pod: &Pod, placed: Placed, is_queued: bool) -> Decision {
@@ -207,10 +208,10 @@ impl<R: Runtime> Pods<R> {
         }
         for (uid, handle) in self.drivers.iter().filter(|(_, handle)| handle.holds_resources()) {
             if self.admission_queue.watched.insert(uid.clone()) {
-                let (uid, mut progress) = (uid.clone(), handle.entry.progress.clone());
+                let (uid, mut record) = (uid.clone(), handle.reader.record.clone());
                 self.admission_queue.freed.spawn(async move {
                     // A driver that has ended needs nothing either.
-                    let _ = progress.wait_for(|progress| progress.has_freed_resources()).await;
+                    record.wait_until(PodRecord::has_freed_resources).await;
                     uid
                 });
             }

@@ -1,13 +1,13 @@
 //! Pods that have to go because the node is short of something.
 
 use lifecycle::{Input, KillOutcome};
+use reading::seconds;
 use runtime_api::Runtime;
 use tracing::info;
 
 use super::Pods;
 use crate::effects::lock;
 use crate::pressure::Eviction;
-use crate::translate::pod_spec::seconds;
 
 impl<R: Runtime> Pods<R> {
     /// Lets a pod go, and whoever asked know when it has.
@@ -22,7 +22,7 @@ impl<R: Runtime> Pods<R> {
         let own = handle.pod().spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
         let grace = Some(pressure.grace(seconds(own.unwrap_or(30))));
         info!(uid, ?pressure, "a pod is evicted");
-        let _ = handle.inbox.send(Input::KillRequested { cause: pressure.cause(), grace }).await;
-        let _ = handle.inbox.send(Input::KillAwaited { ticket }).await;
+        handle.tell(Input::KillRequested { cause: pressure.cause(), grace }).await;
+        handle.tell(Input::KillAwaited { ticket }).await;
     }
 }

@@ -2,29 +2,40 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use lifecycle::{ContainerState, ContainerStatus, Input, PodPhase};
+use lifecycle::Input;
 use tokio::sync::mpsc;
 
-use super::PodEntry;
+use super::PodReader;
 use super::admission::Claim;
 use super::placement::Placed;
-use crate::effects::lock;
-use crate::statics::{full_name, is_static};
+use crate::driver::Told;
+use crate::node_resources::NodeResources;
+use crate::statics::full_name;
 
 /// One driver, as the table knows it.
 pub(super) struct Handle {
-    pub(super) inbox: mpsc::Sender<Input>,
-    pub(super) entry: PodEntry,
+    pub(super) inbox: mpsc::Sender<Told>,
+    pub(super) reader: PodReader,
+    /// The newest sight that the driver was told.
+    pub(super) newest: Arc<Pod>,
     pub(super) source: Source,
     pub(super) stage: Stage,
     /// What it takes of the node.
     pub(super) claim: Claim,
-    /// The deletion last told to the worker: grace and timestamp.
-    pub(super) told: Option<(i64, Timestamp)>,
-    /// The generation last told to the worker, or first seen. What an earlier agent told may not have been written down.
-    pub(super) generation: Option<i64>,
+    /// Other resources that it was granted, while its driver keeps that.
+    pub(super) granting: Option<Granting>,
+}
+
+/// A grant that is being kept. Until then the pod takes as much as before and after.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Granting {
+    pub(super) had: NodeResources,
+    pub(super) asks: NodeResources,
+    /// Of the object that asks for it.
+    pub(super) generation: i64,
+    /// It had to wait for it.
+    pub(super) was_deferred: bool,
 }
 
 /// Where a pod comes from.
@@ -67,14 +78,24 @@ pub(super) enum LeaveReason {
 
 impl Source {
     pub(super) fn of(pod: &Pod) -> Self {
-        if is_static(pod) { Self::File { full_name: full_name(pod) } } else { Self::Api }
+        if api::pod::is_static(pod) { Self::File { full_name: full_name(pod) } } else { Self::Api }
     }
 }
 
 impl Handle {
     /// The newest sight of it.
     pub(super) fn pod(&self) -> Arc<Pod> {
-        lock(&self.entry.facts).pod.clone()
+        Arc::clone(&self.newest)
+    }
+
+    /// Tells its driver something. One that is gone needs nothing.
+    pub(super) async fn send(&self, told: Told) {
+        let _ = self.inbox.send(told).await;
+    }
+
+    /// Tells its worker something.
+    pub(super) async fn tell(&self, input: Input) {
+        self.send(Told::Input(input)).await;
     }
 
     /// The name that its successors wait for, if it comes from a file.
@@ -102,7 +123,7 @@ impl Handle {
     /// may have left something running, too.
     pub(super) fn holds_resources(&self) -> bool {
         let may_run = self.stage == Stage::Begun || self.is_leaving();
-        may_run && !self.entry.progress.borrow().has_freed_resources()
+        may_run && !self.reader.record.get().has_freed_resources()
     }
 
     /// Whether it may still begin.
@@ -116,16 +137,6 @@ impl Handle {
     }
 
     pub(super) fn is_leaving(&self) -> bool {
-        matches!(self.stage, Stage::Leaving(_)) || self.entry.progress.borrow().deadline.is_some()
-    }
-}
-
-impl crate::driver::Progress {
-    /// No process of the pod remains, and none will start: its resources are free.
-    pub(super) fn has_freed_resources(&self) -> bool {
-        // A phase that somebody else has written says nothing of what still runs.
-        let runs = |container: &ContainerStatus| matches!(container.state, ContainerState::Running { .. });
-        let is_over = matches!(self.status.phase, PodPhase::Succeeded | PodPhase::Failed);
-        self.at_rest || (is_over && !self.status.containers.iter().any(runs))
+        matches!(self.stage, Stage::Leaving(_)) || self.reader.record.get().is_leaving()
     }
 }

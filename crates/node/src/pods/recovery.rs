@@ -11,17 +11,17 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lifecycle::{ContainerSpec, Input, KillCause, Moment, PodSpec, Role};
 use runtime_api::{PodReport, PodUid, Runtime, SandboxSpec};
+use supervision::error_chain;
 use timeline::{Life, Record};
 use tracing::{info, warn};
 
 use super::{LeaveReason, Pods};
 use crate::driver::PodJournal;
-use crate::effects::{error_chain, instance};
+use crate::effects::instance;
 use crate::flaws::{self, Flaw};
-use crate::statics;
+use crate::record::{PodFact, PodRecord};
 use crate::termination_message::termination_message;
 use crate::translate::report::runtime_report;
-use crate::translate::status::Facts;
 
 impl<R: Runtime> Pods<R> {
     /// Gives a driver to every life that the journal remembers.
@@ -87,32 +87,33 @@ impl<R: Runtime> Pods<R> {
             let since = self.tools.clock.wall_now().0.saturating_sub(wall.0);
             at + Duration::from_millis(u64::try_from(since).unwrap_or(0))
         });
-        let mut facts = Facts { pod: Arc::new(pod), host_ip: self.tools.host_ip.clone(), start, ..Facts::default() };
-        facts.pod_ip = match &report {
+        let pod_ip = match &report {
             Some(report) => report.sandbox.ip().map(|ip| ip.to_string()),
-            None => facts.pod.status.as_ref().and_then(|s| s.pod_ip.clone()),
+            None => pod.status.as_ref().and_then(|s| s.pod_ip.clone()),
         };
         // What an orphan was granted nobody knows any more: it keeps what it has until it ends.
         let alive = report.as_ref().filter(|report| report.alive && !orphan);
-        facts.whole = alive.map(|report| report.spec.resources.clone());
-        facts.grant(&facts.pod.clone());
+        let resources = alive.map(|report| report.spec.resources.clone());
+        let mut record = PodRecord::new(Arc::new(pod), &worker, self.tools.host_ip.clone(), start);
+        record.learn(PodFact::Recovered { pod_ip, resources });
         for container in report.iter().flat_map(|r| &r.containers) {
-            facts.know_what_it_has(container);
-            match self.tools.runtime.ensure_image(&container.image_id).await {
-                Ok(image) => facts.know_image(&container.id.name, &image),
-                Err(_) => _ = facts.image_ids.insert(container.id.name.clone(), container.image_id.clone()),
-            }
+            record.learn(PodFact::Found(Box::new(container.clone())));
+            let name = container.id.name.clone();
+            record.learn(match self.tools.runtime.ensure_image(&container.image_id).await {
+                Ok(image) => PodFact::ImageFound { container: name, wanted: None, image },
+                Err(_) => PodFact::ImageId { container: name, id: container.image_id.clone() },
+            });
             if let Some(exit) = &container.exit
-                && let Some(words) =
-                    termination_message(&*self.tools.runtime, &facts.pod, &container.id, exit, &self.tools.files).await
+                && let Some(text) =
+                    termination_message(&*self.tools.runtime, &record.pod, &container.id, exit, &self.tools.files).await
             {
-                facts.termination_messages.insert(instance(&container.id), words);
+                record.learn(PodFact::TerminationMessage { run: instance(&container.id), text });
             }
         }
         info!(uid, pod = life.name, steps = life.steps.len(), "pod recovered from the journal");
         let had_begun = worker.has_begun();
         let begun = orphan || had_begun;
-        let is_static = statics::is_static(&facts.pod);
+        let is_static = api::pod::is_static(&*record.pod);
         let report = Input::AgentRestarted { report: report.map(runtime_report).unwrap_or_default() };
         let mut first: Vec<Input> = was.map(|was| Input::Rebooted { was }).into_iter().collect();
         let kill = orphan.then_some(Input::KillRequested { cause: KillCause::Orphaned, grace: None });
@@ -123,7 +124,7 @@ impl<R: Runtime> Pods<R> {
             true => first.extend(kill.into_iter().chain([report])),
         }
         let pod_journal = PodJournal { start, steps: life.steps.len() };
-        self.begin(&uid, worker, facts, begun, first, pod_journal);
+        self.begin(&uid, worker, record, begun, first, pod_journal);
         if orphan && let Some(handle) = self.drivers.get_mut(&uid) {
             handle.leave(LeaveReason::Unwanted);
             self.orphans.found(&uid);
@@ -136,7 +137,7 @@ impl<R: Runtime> Pods<R> {
     /// Nothing is left of a pod that nobody knew: one of the same UID that somebody wants may begin.
     pub(super) async fn follow_orphan(&mut self, uid: &str, successor: Option<Arc<Pod>>) {
         if let Some(pod) = self.desired.get(uid).cloned() {
-            self.begin_static(pod).await;
+            self.begin_static(pod);
         } else if let Some(pod) = successor {
             self.changed(pod, false).await;
         }

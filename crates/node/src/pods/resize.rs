@@ -1,14 +1,16 @@
 //! Whether a pod that runs may have other resources: granted where there is room, put off until others have left, or more than
-//! this node can give. What was granted is kept before anything is made of it.
+//! this node can give. The pod's driver keeps what was granted before anything is made of it.
 
-use lifecycle::Event;
+use std::sync::Arc;
+
 use runtime_api::Runtime;
-use tracing::{info, warn};
+use tokio::sync::oneshot;
 
+use super::handle::Granting;
 use super::{Handle, Pods, Stage};
-use crate::effects::lock;
+use crate::driver::{Grant, Told};
 use crate::node_resources::NodeResources;
-use crate::translate::resize::{Pending, message};
+use crate::translate::resize::Pending;
 
 impl<R: Runtime> Pods<R> {
     /// Looks at what a pod asks for by now. Whoever gives something back may make room for others.
@@ -26,69 +28,60 @@ impl<R: Runtime> Pods<R> {
         self.watch_for_freed_resources();
     }
 
-    /// Tells whether room was given back, or the pod waits for some.
+    /// Tells whether others may have more room than before, or the pod waits for some.
     async fn decide_resize(&mut self, uid: &str) -> bool {
         let was_deferred = self.admission_queue.deferred.remove(uid);
         let Some(handle) = self.drivers.get(uid) else { return was_deferred };
-        let pod = {
-            let mut facts = lock(&handle.entry.facts);
-            if !facts.asks_for_other_resources() {
-                if facts.resize.pending.take().is_some() {
-                    handle.entry.flush.refresh();
-                }
-                return was_deferred;
-            }
-            facts.pod.clone()
-        };
-        if handle.is_leaving() || handle.full_name().is_some() {
+        // What was granted last is still being kept: it is looked at again after that.
+        if handle.granting.is_some() {
             return was_deferred;
         }
-        let (asks, had) = (NodeResources::of_pod(&pod), handle.claim.asks);
-        let generation = pod.metadata.generation.unwrap_or_default();
-        let pending = match self.refusal(uid, asks) {
-            None => match self.tools.manifests.keep(uid, &pod).await {
-                Ok(()) => None,
-                Err(error) => {
-                    warn!(uid, %error, "other resources cannot be granted yet: that cannot be kept");
-                    Some(("Deferred", format!("what is granted cannot be kept: {error}")))
-                }
-            },
-            some => some,
-        };
-        let pending = pending.map(|(reason, message)| Pending { reason, message, generation });
-        let Some(handle) = self.drivers.get_mut(uid) else { return was_deferred };
-        let has_begun = handle.stage == Stage::Begun;
-        let mut facts = lock(&handle.entry.facts);
-        let before = facts.resize.pending.take();
-        facts.resize.pending.clone_from(&pending);
-        let event = match &pending {
-            None => {
-                facts.grant(&pod);
-                facts.resize.error = None;
-                handle.claim.asks = asks;
-                info!(uid, "other resources are granted to a pod");
-                if has_begun {
-                    facts.resize.granted = Some(generation);
-                    handle.entry.granted.notify_one();
-                }
-                let message = message("Pod resize started", &pod, generation, None);
-                has_begun.then(|| Event::pod_normal("ResizeStarted", message))
-            }
-            Some(Pending { reason, message: why, .. }) => {
-                let told = before.is_some_and(|before| (before.reason, before.generation) == (*reason, generation));
-                let message = message(&format!("Pod resize {reason}"), &pod, generation, Some(why));
-                (!told).then(|| Event::pod_warning(&format!("Resize{reason}"), message))
-            }
-        };
-        if let Some(event) = event {
-            self.tools.recorder.record(&pod, event);
+        let pod = handle.pod();
+        if !handle.reader.record.get().grants_other_resources_than(&pod)
+            || handle.is_leaving()
+            || handle.full_name().is_some()
+        {
+            return was_deferred;
         }
-        drop(facts);
-        handle.entry.flush.refresh();
-        match pending {
-            None => was_deferred || !had.is_within(asks),
-            Some(Pending { reason: "Deferred", .. }) => self.admission_queue.deferred.insert(uid.to_owned()),
-            Some(_) => was_deferred,
+        let asks = NodeResources::of_pod(&pod);
+        let generation = pod.metadata.generation.unwrap_or_default();
+        let refusal = self.refusal(uid, asks);
+        let Some(handle) = self.drivers.get_mut(uid) else { return was_deferred };
+        let Some((reason, message)) = refusal else {
+            let had = handle.claim.asks;
+            handle.claim.asks = had.at_least(asks);
+            handle.granting = Some(Granting { had, asks, generation, was_deferred });
+            let (is_kept, answer) = oneshot::channel();
+            let has_begun = handle.stage == Stage::Begun;
+            handle.send(Told::Grant(Grant { pod, has_begun, is_kept })).await;
+            let uid = uid.to_owned();
+            // A driver that is gone has kept nothing.
+            self.granting.spawn(async move { (uid, answer.await.unwrap_or(false)) });
+            return false;
+        };
+        handle.send(Told::NotGranted { pod: Arc::clone(&pod), pending: Pending { reason, message, generation } }).await;
+        match reason {
+            "Deferred" => self.admission_queue.deferred.insert(uid.to_owned()),
+            _ => was_deferred,
+        }
+    }
+
+    /// What was granted to a pod is kept, or cannot be.
+    pub(super) async fn granted(&mut self, uid: &str, is_kept: bool) {
+        let Some(handle) = self.drivers.get_mut(uid) else { return };
+        let Some(Granting { had, asks, generation, was_deferred }) = handle.granting.take() else { return };
+        handle.claim.asks = if is_kept { asks } else { had };
+        let asks_anew = handle.pod().metadata.generation.unwrap_or_default() != generation;
+        if asks_anew {
+            self.resize(uid).await;
+        }
+        if was_deferred || (is_kept && !had.is_within(asks)) {
+            self.retry_waiting_pods().await;
+        }
+        // For want of a disk: it is not tried again at once.
+        if !is_kept && !asks_anew {
+            self.admission_queue.deferred.insert(uid.to_owned());
+            self.watch_for_freed_resources();
         }
     }
 

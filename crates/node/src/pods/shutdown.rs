@@ -3,20 +3,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use api::pod;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Preconditions};
 use lifecycle::{EventKind, Input, KillCause, LeavingPod, PriorityBudget, Shutdown, ShutdownBudgets, ShutdownStep};
+use reading::seconds;
 use runtime_api::Runtime;
 use timeline::Clock;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::{Mode, PodEntry, Pods};
-use crate::effects::lock;
+use super::{Mode, PodReader, Pods};
 use crate::flaws::{self, Flaw};
 use crate::publisher::Flush;
-use crate::translate::pod_spec::seconds;
 
 /// Kept for storing the last statuses.
 pub const FLUSH: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ struct Ending {
     rules: Shutdown,
     full_grace: bool,
     /// Those who are still here.
-    leaving: BTreeMap<String, PodEntry>,
+    leaving: BTreeMap<String, PodReader>,
     /// One task for each of them, which ends when it is at rest.
     resting: JoinSet<String>,
     /// Objects on their way out of the API, with what follows when they are.
@@ -140,10 +140,10 @@ impl<R: Runtime> Pods<R> {
         let now = self.tools.clock.now();
         let Some(stopping) = &mut self.stopping else { return Vec::new() };
         let StopProgress::Announcing { shutdown_grace, .. } = &stopping.progress else { return Vec::new() };
-        let here = self.drivers.iter().filter(|(_, handle)| !handle.entry.progress.borrow().at_rest);
+        let here = self.drivers.iter().filter(|(_, handle)| !handle.reader.record.get().at_rest);
         let leavers = here.clone().map(|(uid, handle)| leaver(uid, &handle.pod(), handle.is_deleted())).collect();
-        let leaving: BTreeMap<String, PodEntry> =
-            here.map(|(uid, handle)| (uid.clone(), handle.entry.clone())).collect();
+        let leaving: BTreeMap<String, PodReader> =
+            here.map(|(uid, handle)| (uid.clone(), handle.reader.clone())).collect();
         let (budgets, full_grace) = match shutdown_grace {
             ShutdownGrace::Within(budgets) => (budgets.clone(), false),
             ShutdownGrace::FullGrace => {
@@ -153,11 +153,11 @@ impl<R: Runtime> Pods<R> {
             }
         };
         let mut resting = JoinSet::new();
-        for (uid, entry) in &leaving {
-            let (uid, mut progress) = (uid.clone(), entry.progress.clone());
+        for (uid, reader) in &leaving {
+            let (uid, mut record) = (uid.clone(), reader.record.clone());
             resting.spawn(async move {
                 // A driver sets its pod at rest before it ends.
-                let _ = progress.wait_for(|progress| progress.at_rest).await;
+                record.wait_until(|record| record.at_rest).await;
                 uid
             });
         }
@@ -252,7 +252,7 @@ impl<R: Runtime> Pods<R> {
                     }
                 }
                 ShutdownStep::Flush { .. } => {
-                    let flushes: Vec<Flush> = self.drivers.values().map(|handle| handle.entry.flush.clone()).collect();
+                    let flushes: Vec<Flush> = self.drivers.values().map(|handle| handle.reader.flush.clone()).collect();
                     let all = futures::future::join_all(flushes.into_iter().map(Flush::done));
                     let Some(ending) = self.ending() else { return };
                     // What was waited for before does not tell of this.
@@ -297,7 +297,7 @@ impl<R: Runtime> Pods<R> {
         let full = self.ending().is_some_and(|ending| ending.full_grace);
         if let Some(handle) = self.drivers.get(uid) {
             let grace = (!full).then_some(grace);
-            let _ = handle.inbox.send(Input::KillRequested { cause: KillCause::NodeShutdown, grace }).await;
+            handle.tell(Input::KillRequested { cause: KillCause::NodeShutdown, grace }).await;
         }
     }
 
@@ -331,9 +331,9 @@ impl Stopping {
     }
 }
 
-fn name(entry: &PodEntry) -> String {
-    let facts = lock(&entry.facts);
-    let meta = &facts.pod.metadata;
+fn name(reader: &PodReader) -> String {
+    let pod = reader.record.pod();
+    let meta = &pod.metadata;
     format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
@@ -343,7 +343,7 @@ fn leaver(uid: &str, pod: &Pod, is_deleted: bool) -> LeavingPod {
     let owners = pod.metadata.owner_references.iter().flatten();
     LeavingPod {
         uid: uid.to_owned(),
-        priority: spec.and_then(|spec| spec.priority).filter(|_| !flaws::has(Flaw::IgnoresPriority)).unwrap_or(0),
+        priority: if flaws::has(Flaw::IgnoresPriority) { 0 } else { pod::priority(pod) },
         grace: seconds(spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30)),
         // Who is already being deleted is not deleted anew: that would count from the first request, and cut short what a
         // shutdown grants.

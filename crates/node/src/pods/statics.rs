@@ -10,14 +10,13 @@ use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Admission, Input, KillCause, Source};
 use runtime_api::Runtime;
 use timeline::Life;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::{Handle, LeaveReason, Mode, Pods, Stage};
-use crate::effects::lock;
+use crate::driver::Told;
 use crate::flaws::{self, Flaw};
 use crate::node_resources::NodeResources;
 use crate::statics::{ManifestPods, full_name, mirror};
-use crate::translate::pod_spec::spec_changes;
 
 impl<R: Runtime> Pods<R> {
     /// The static pods that have drivers, as they were last kept.
@@ -47,16 +46,17 @@ impl<R: Runtime> Pods<R> {
     /// A file no longer asks for this pod.
     async fn unwant(&mut self, uid: &str, name: &str) {
         let was_waiting = self.succession.leaves(name, uid);
+        self.arrivals.give_up(uid);
         if let Some(handle) = self.drivers.get_mut(uid)
             && handle.is_wanted()
         {
             info!(uid, name, "static pod manifest removed; ending the pod");
             handle.leave(LeaveReason::Unwanted);
             let cause = KillCause::ConfigRemoved;
-            let _ = handle.inbox.send(Input::KillRequested { cause, grace: None }).await;
+            handle.tell(Input::KillRequested { cause, grace: None }).await;
         } else if !was_waiting && !self.drivers.contains_key(uid) {
             // It had its turn and could not be taken on yet.
-            self.succeed(name, uid).await;
+            self.succeed(name, uid);
         }
     }
 
@@ -70,22 +70,24 @@ impl<R: Runtime> Pods<R> {
             debug!(uid, "a static pod has to wait: the node is going down");
             return;
         }
+        if self.arrivals.newest(&uid).is_some() {
+            self.arrivals.seen(&uid, &pod, false);
+            return;
+        }
         match self.succession.arrives(&full_name(&pod), &uid, Source::Static) {
-            Admission::Begin => self.begin_static(pod).await,
-            Admission::Wait if flaws::has(Flaw::StaticsAtOnce) => self.begin_static(pod).await,
+            Admission::Begin => self.begin_static(pod),
+            Admission::Wait if flaws::has(Flaw::StaticsAtOnce) => self.begin_static(pod),
             Admission::Wait => debug!(uid, "a static pod waits until its predecessor is gone"),
-            Admission::Never => {}
+            // It had its turn, and was not taken on when the node was about to go down.
+            Admission::Never => self.begin_static(pod),
         }
     }
 
     /// Takes on a static pod whose turn it is; not while the node goes down, which would leave it behind.
-    pub(super) async fn begin_static(&mut self, pod: Arc<Pod>) {
+    pub(super) fn begin_static(&mut self, pod: Arc<Pod>) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        if self.mode != Mode::Open || !self.desired.contains_key(&uid) || self.drivers.contains_key(&uid) {
-            return;
-        }
-        if self.adopt(&uid, &pod).await {
-            self.admit(&uid, &pod).await;
+        if self.wants_static(&uid) {
+            self.take_on(&uid, pod, false);
         }
     }
 
@@ -98,44 +100,26 @@ impl<R: Runtime> Pods<R> {
     }
 
     /// A manifest with a UID of its own was edited, or is seen for the first time after a restart.
-    async fn update_static(&mut self, uid: &str, pod: Arc<Pod>) {
+    pub(super) async fn update_static(&mut self, uid: &str, pod: Arc<Pod>) {
         if self.drivers.get(uid).is_some_and(|handle| matches!(handle.stage, Stage::Waiting { .. })) {
             self.readmit(uid).await;
         }
         let Some(handle) = self.drivers.get_mut(uid) else { return };
-        let (changes, is_news) = {
-            let mut facts = lock(&handle.entry.facts);
-            let is_news = facts.pod.metadata.annotations != pod.metadata.annotations || facts.pod.spec != pod.spec;
-            let changes = spec_changes(&facts.pod, &pod);
-            facts.pod = pod.clone();
-            facts.grant(&pod);
-            (changes, is_news)
-        };
-        if !is_news {
-            return;
-        }
-        // What is kept is what the next agent compares with.
-        if let Err(error) = self.tools.manifests.keep(uid, &pod).await {
-            warn!(uid, %error, "a changed manifest cannot be kept; after a restart it counts as changed again");
-        }
-        for change in changes {
-            let _ = handle.inbox.send(Input::SpecChanged { change }).await;
-        }
-        handle.entry.granted.notify_one();
-        // The mirror shows the manifest as it is.
-        handle.entry.flush.refresh();
+        handle.newest = Arc::clone(&pod);
         let had = std::mem::replace(&mut handle.claim.asks, NodeResources::of_pod(&pod));
-        if !had.is_within(handle.claim.asks) {
+        let gives_back = !had.is_within(handle.claim.asks);
+        handle.send(Told::Seen { pod, is_live: false }).await;
+        if gives_back {
             self.retry_waiting_pods().await;
         }
     }
 
     /// Nothing is left of a static pod: the next of its name begins, or its mirror goes.
-    pub(super) async fn succeed(&mut self, name: &str, uid: &str) {
+    pub(super) fn succeed(&mut self, name: &str, uid: &str) {
         let mut next = self.succession.finished(name, uid);
         while let Some(uid) = next {
             if let Some(pod) = self.desired.get(&uid).filter(|_| self.mode == Mode::Open).cloned() {
-                return self.begin_static(pod).await;
+                return self.begin_static(pod);
             }
             next = self.succession.finished(name, &uid);
         }
@@ -167,7 +151,7 @@ impl<R: Runtime> Pods<R> {
         self.succession.leaves(name, uid);
         handle.leave(LeaveReason::Unwanted);
         let cause = KillCause::ConfigRemoved;
-        let _ = handle.inbox.send(Input::KillRequested { cause, grace: None }).await;
+        handle.tell(Input::KillRequested { cause, grace: None }).await;
     }
 
     /// The API has these mirrors, found by listing.
@@ -178,7 +162,7 @@ impl<R: Runtime> Pods<R> {
         }
         for handle in self.drivers.values().filter(|handle| handle.is_wanted()) {
             if handle.full_name().is_some_and(|name| !self.mirrors.contains_key(name)) {
-                handle.entry.flush.refresh();
+                handle.reader.flush.refresh();
             }
         }
     }
@@ -192,9 +176,9 @@ impl<R: Runtime> Pods<R> {
             Some(handle) => {
                 let shows = mirror::shows(&mirror, &handle.pod());
                 if !shows && handle.is_wanted() {
-                    handle.entry.flush.refresh();
+                    handle.reader.flush.refresh();
                 } else if handle.is_wanted() {
-                    handle.entry.flush.seen(&mirror);
+                    handle.reader.flush.seen(&mirror);
                 }
             }
             None if self.mode == Mode::Open && !self.desired.values().any(|pod| full_name(pod) == name) => {
@@ -211,7 +195,7 @@ impl<R: Runtime> Pods<R> {
         if let Some(handle) = self.static_called(&name)
             && handle.is_wanted()
         {
-            handle.entry.flush.refresh();
+            handle.reader.flush.refresh();
         }
     }
 

@@ -8,21 +8,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::amounts::Amounts;
+use api::pod::{self, ResourceOptions};
 use api::quantity::Quantity;
 use file_tree::disk_usage;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use lifecycle::Pressure;
 use runtime_api::{ContainerStored, Runtime};
+use supervision::error_chain;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::monitor::Eviction;
-use crate::effects::{Tools, error_chain, lock};
-use crate::pods::{Directory, PodEntry};
-use crate::statics::is_static;
+use crate::effects::Tools;
+use crate::pods::{Directory, PodReader};
 
 const EPHEMERAL: &str = "ephemeral-storage";
 
@@ -65,16 +65,16 @@ impl<R: Runtime> StorageLimits<R> {
     }
 
     async fn look(&mut self) {
-        let entries: Vec<PodEntry> = lock(&self.directory).values().cloned().collect();
+        let entries = self.directory.all();
         self.evicted.retain(|uid| entries.iter().any(|entry| &entry.uid.0 == uid));
         for entry in entries {
-            if entry.progress.borrow().at_rest || self.evicted.contains(&entry.uid.0) {
+            if entry.record.get().at_rest || self.evicted.contains(&entry.uid.0) {
                 continue;
             }
             let (limits, may_go) = {
-                let pod = &lock(&entry.facts).pod;
-                let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
-                (Limits::of(pod), Pressure::may_evict(is_static(pod), priority))
+                let pod = &entry.record.pod();
+                let priority = api::pod::priority(&**pod);
+                (Limits::of(pod), Pressure::may_evict(api::pod::is_static(&**pod), priority))
             };
             if !may_go || limits.is_empty() {
                 continue;
@@ -91,7 +91,7 @@ impl<R: Runtime> StorageLimits<R> {
         }
     }
 
-    async fn stored(&self, entry: &PodEntry, limits: &Limits) -> Stored {
+    async fn stored(&self, entry: &PodReader, limits: &Limits) -> Stored {
         let volumes: BTreeMap<String, PathBuf> = {
             let disk = self.tools.manifests.volumes(&entry.uid.0).disk;
             let wanted =
@@ -158,15 +158,7 @@ impl Limits {
                 limits.containers.insert(container.name.clone(), limit);
             }
         }
-        // A manifest that says nothing of it, as most, is not written out to be read again.
-        let sidecars = spec.init_containers.iter().flatten();
-        let says = |limits: Option<&BTreeMap<_, _>>| limits.is_some_and(|limits| limits.contains_key(EPHEMERAL));
-        let mut all = spec.containers.iter().chain(sidecars).filter_map(|container| container.resources.as_ref());
-        let of_pod = spec.resources.as_ref().and_then(|resources| resources.limits.as_ref());
-        if says(of_pod) || all.any(|resources| says(resources.limits.as_ref())) {
-            let spec = serde_json::to_value(spec).unwrap_or_default();
-            limits.total = Amounts::limits_of(&spec).get(EPHEMERAL);
-        }
+        limits.total = pod::limits(pod, ResourceOptions::SPEC).get(EPHEMERAL);
         limits
     }
 

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::pod;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::eviction::offender_message;
 use lifecycle::{EventKind, KillOutcome, Moment, Pressure};
 use runtime_api::{ContainerUsage, Runtime};
+use supervision::error_chain;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
@@ -19,9 +21,8 @@ use super::psi::MemoryPressureTrigger;
 use super::rank::{Candidate, choose};
 use super::signals;
 use super::threshold::{EvictionConfig, Reading, Signal, Threshold, bytes};
-use crate::effects::{Tools, error_chain, lock};
-use crate::pods::{Directory, PodEntry};
-use crate::statics::is_static;
+use crate::effects::Tools;
+use crate::pods::Directory;
 
 /// How often the machine is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -197,7 +198,7 @@ impl<R: Runtime> Monitor<R> {
             None => Pressure::Hard { resource, detail },
             Some(_) => Pressure::Soft { resource, detail, most: self.config.most_grace },
         };
-        let Some(entry) = lock(&self.directory).get(&chosen.uid).cloned() else { return };
+        let Some(entry) = self.directory.get(&chosen.uid) else { return };
         let (done, answered) = oneshot::channel();
         if self.evictions.send(Eviction { uid: chosen.uid.clone(), pressure, done }).await.is_err() {
             return;
@@ -205,18 +206,17 @@ impl<R: Runtime> Monitor<R> {
         let outcome = tokio::time::timeout(ANSWER, answered).await;
         info!(uid = chosen.uid, ?outcome, "a pod was evicted");
         // What it had is given back with its sandbox.
-        let mut progress = entry.progress;
-        let _ = tokio::time::timeout(CLEAN_UP, progress.wait_for(|progress| progress.at_rest)).await;
+        let mut record = entry.record;
+        let _ = tokio::time::timeout(CLEAN_UP, record.wait_until(|record| record.at_rest)).await;
     }
 
     /// Everyone who may be chosen, with what they use of what is short.
     async fn candidates(&self, signal: Signal) -> Vec<Candidate> {
-        let entries: Vec<PodEntry> = lock(&self.directory).values().cloned().collect();
         let mut candidates = Vec::new();
-        for entry in entries.into_iter().filter(|entry| !entry.progress.borrow().at_rest) {
-            let pod = lock(&entry.facts).pod.clone();
-            let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
-            if !Pressure::may_evict(is_static(&pod), priority) {
+        for entry in self.directory.all().into_iter().filter(|entry| !entry.record.get().at_rest) {
+            let pod = entry.record.pod();
+            let priority = api::pod::priority(&*pod);
+            if !Pressure::may_evict(pod::is_static(&*pod), priority) {
                 continue;
             }
             let usage = self.tools.runtime.usage(&entry.uid).await.unwrap_or_else(|error| {

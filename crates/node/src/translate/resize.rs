@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
-use lifecycle::{Condition, ContainerName, Instance};
-use runtime_api::{ContainerReport, Resources};
+use lifecycle::{Condition, Instance};
+use runtime_api::Resources;
 use serde_json::{Value, json};
 
 use super::container::resources;
 use super::sandbox::pod_resources;
-use super::status::Facts;
+use crate::record::{PodRecord, RunRecord};
 
 /// The condition of a pod that waits for the resources it asks for.
 pub const PENDING: &str = "PodResizePending";
@@ -60,31 +60,32 @@ impl Resize {
     }
 }
 
-impl Facts {
-    /// Everything that `pod` asks for is granted.
-    pub fn grant(&mut self, pod: &Pod) {
-        let granted = resizable(pod).map(|own| (own.name.clone(), own.resources.clone().unwrap_or_default()));
-        self.granted = granted.collect();
-    }
+/// What `pod` asks for, by container.
+pub fn granted_by(pod: &Pod) -> BTreeMap<String, ResourceRequirements> {
+    resizable(pod).map(|own| (own.name.clone(), own.resources.clone().unwrap_or_default())).collect()
+}
 
-    /// A run of an earlier agent, as the runtime knows it.
-    pub fn know_what_it_has(&mut self, container: &ContainerReport) {
-        let run = Instance { name: ContainerName(container.id.name.clone()), attempt: container.id.attempt };
-        let granted = self.granted.get(&container.id.name).cloned();
-        let (wants, mut has) = (amounts(granted.as_ref()), container.resources.clone());
-        // Runtimes of old did not write that down, and nothing is made of it.
-        has.memory_request_bytes = has.memory_request_bytes.or(wants.memory_request_bytes);
-        if wants == has {
-            self.know_resources(&run, granted);
-        }
-        if container.exit.is_none() {
-            self.has.insert(run, has);
+/// A pod with what was granted to it instead of what it asks for.
+pub fn with_granted(pod: &Pod, granted: &BTreeMap<String, ResourceRequirements>) -> Pod {
+    let mut pod = pod.clone();
+    let Some(spec) = &mut pod.spec else { return pod };
+    for own in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+        if let Some(granted) = granted.get(&own.name) {
+            own.resources = Some(granted.clone());
         }
     }
+    pod
+}
 
+impl PodRecord {
     /// Whether the newest object asks for something else than was granted.
     pub fn asks_for_other_resources(&self) -> bool {
-        resizable(&self.pod).any(|own| {
+        self.grants_other_resources_than(&self.pod)
+    }
+
+    /// Whether `pod` asks for something else than was granted.
+    pub fn grants_other_resources_than(&self, pod: &Pod) -> bool {
+        resizable(pod).any(|own| {
             let granted = self.granted.get(&own.name);
             granted != own.resources.as_ref() && amounts(granted) != amounts(own.resources.as_ref())
         })
@@ -92,12 +93,7 @@ impl Facts {
 
     /// A pod with what was granted to it instead of what it asks for.
     pub fn as_granted(&self, pod: &Pod) -> Pod {
-        let mut pod = pod.clone();
-        let Some(spec) = &mut pod.spec else { return pod };
-        for own in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
-            self.give_granted(own);
-        }
-        pod
+        with_granted(pod, &self.granted)
     }
 
     /// Has a container ask for what was granted to it.
@@ -109,7 +105,8 @@ impl Facts {
 
     /// Runs that have something else than was granted to their containers.
     pub fn behind(&self) -> Vec<OutdatedRun> {
-        let behind = |(run, has): (&Instance, &Resources)| {
+        let behind = |(run, known): (&Instance, &RunRecord)| {
+            let has = known.has.as_ref()?;
             let granted = self.granted.get(&run.name.0)?;
             let wants = amounts(Some(granted));
             if *has == wants {
@@ -118,11 +115,11 @@ impl Facts {
             let is_restarted = needs_restart(&self.pod, &run.name.0, has, &wants);
             Some(OutdatedRun { run: run.clone(), granted: granted.clone(), wants, is_restarted })
         };
-        self.has.iter().filter_map(behind).collect()
+        self.runs.iter().filter_map(behind).collect()
     }
 
     /// What the pod has as a whole, and what it should have by what was granted; `None` before its sandbox is made.
-    pub fn whole(&self) -> Option<(Resources, Resources)> {
+    pub fn has_and_wants(&self) -> Option<(Resources, Resources)> {
         Some((self.whole.clone()?, pod_resources(&self.as_granted(&self.pod))))
     }
 }

@@ -1,8 +1,5 @@
 //! What the rules say of a pod, in the API's words.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::{
     ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
     ContainerStatus as ApiContainer, HostIP, Pod, PodCondition, PodIP, PodStatus as ApiStatus, ResourceRequirements,
@@ -12,111 +9,26 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lifecycle::{
     Condition, ContainerState, ContainerStatus, Instance, PodPhase, PodStatus, Role, Terminated, Wall, message,
 };
-use runtime_api::{ContainerId, Image, PodUid, Resources};
+use runtime_api::{ContainerId, PodUid};
 
-use super::resize::Resize;
 use super::{api_time, find_container};
 use crate::images::name_the_image;
-use crate::statics::is_static;
-
-/// What the node knows of a pod beside the rules: addresses, images, last words.
-#[derive(Clone, Debug, Default)]
-pub struct Facts {
-    /// The newest API object seen, the source of names, generation and foreign conditions.
-    pub pod: Arc<Pod>,
-    /// The pod's address, kept after the sandbox is gone.
-    pub pod_ip: Option<String>,
-    /// The node's address.
-    pub host_ip: String,
-    /// When the node first saw the pod.
-    pub start: Option<Wall>,
-    /// The image id each container runs.
-    pub image_ids: BTreeMap<String, String>,
-    /// The user each of them says it runs as.
-    pub image_users: BTreeMap<String, Option<String>>,
-    /// The same as the API tells it: a repository and a digest where a registry gave one.
-    pub image_references: BTreeMap<String, String>,
-    /// What the newest runs were made from. Of a run of an earlier agent, the API knows.
-    pub ran: BTreeMap<Instance, RanImage>,
-    /// What the newest runs were given of cpu and memory. Of a run of an earlier agent, the API knows.
-    pub given: BTreeMap<Instance, ResourceRequirements>,
-    /// What was granted to each container: by its spec, as it was when that was last possible.
-    pub granted: BTreeMap<String, ResourceRequirements>,
-    /// What those that run have of it.
-    pub has: BTreeMap<Instance, Resources>,
-    /// What the pod has as a whole, once its sandbox is made.
-    pub whole: Option<Resources>,
-    /// How far a change of that is.
-    pub resize: Resize,
-    /// When a run was refused that would have been its container's next.
-    pub refused: BTreeMap<Instance, Wall>,
-    /// What each run left in its termination message file.
-    pub termination_messages: BTreeMap<Instance, String>,
-}
-
-/// The image of one run, as the API tells it.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct RanImage {
-    /// Its name, whole.
-    pub name: String,
-    /// A repository and a digest, or its id.
-    pub reference: String,
-}
-
-impl Facts {
-    /// Remembers the image that a container runs, or is about to.
-    pub fn know_image(&mut self, container: &str, image: &Image) {
-        let wanted = find_container(&self.pod, container).and_then(|c| c.image.clone()).unwrap_or_default();
-        self.image_references.insert(container.to_owned(), image.reference(&wanted));
-        self.image_ids.insert(container.to_owned(), image.id.clone());
-        self.image_users.insert(container.to_owned(), image.user.clone());
-    }
-
-    /// Remembers what a run was made from, and forgets it of those that nobody asks about any more.
-    pub fn know_run(&mut self, run: &Instance, image: &str) {
-        let id = self.image_ids.get(&run.name.0);
-        let reference = self.image_references.get(&run.name.0).or(id).cloned().unwrap_or_default();
-        self.forget_older_than(run);
-        self.ran.insert(run.clone(), RanImage { name: whole_name(image), reference });
-    }
-
-    /// Remembers what a run was given of cpu and memory.
-    pub fn know_resources(&mut self, run: &Instance, given: Option<ResourceRequirements>) {
-        self.given.insert(run.clone(), given.unwrap_or_default());
-    }
-
-    /// Remembers when a run was refused.
-    pub fn know_refusal(&mut self, run: &Instance, now: Wall) {
-        self.forget_older_than(run);
-        self.refused.insert(run.clone(), now);
-    }
-
-    /// Two runs of a container are shown at most.
-    fn forget_older_than(&mut self, run: &Instance) {
-        let recent = |known: &Instance| known.name != run.name || known.attempt + 1 >= run.attempt;
-        self.ran.retain(|known, _| recent(known));
-        self.given.retain(|known, _| recent(known));
-        self.refused.retain(|known, _| recent(known));
-    }
-}
-
-/// An image's name with its registry and tag, as the runtime knows it.
-fn whole_name(name: &str) -> String {
-    name.parse::<runtime_api::image::ImageName>().map_or_else(|_| name.to_owned(), |whole| whole.to_string())
-}
+use crate::record::{PodRecord, RanImage, whole_name};
 
 /// The status to store. `before` is the last one stored; it keeps the times of conditions that did not change.
-pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>, now: Wall) -> ApiStatus {
+pub fn api_status(status: &PodStatus, record: &PodRecord, before: Option<&ApiStatus>, now: Wall) -> ApiStatus {
     let (init, main): (Vec<_>, Vec<_>) =
         status.containers.iter().partition(|c| matches!(c.role, Role::Init | Role::Sidecar));
     let to_api = |containers: Vec<&ContainerStatus>| -> Option<Vec<ApiContainer>> {
         let words_most = message::share(status.containers.len());
-        let told = StatusSources { facts, before, words_most };
+        let told = StatusSources { record, before, words_most };
         (!containers.is_empty()).then(|| containers.into_iter().map(|c| container(c, &told)).collect())
     };
     let (ephemeral, main): (Vec<_>, Vec<_>) = main.into_iter().partition(|c| c.role == Role::Ephemeral);
     // A phase that is over stays what it is, whoever wrote it. A mirror is not the pod: its pod may run anew.
-    let over = before.and_then(|b| b.phase.as_deref()).filter(|phase| is_over(phase) && !is_static(&facts.pod));
+    let over = before
+        .and_then(|b| b.phase.as_deref())
+        .filter(|phase| api::pod::is_terminal_phase(phase) && !api::pod::is_static(&*record.pod));
     let (ours, told) = (phase(status.phase), over.unwrap_or(phase(status.phase)));
     // Reason and message belong to a phase: while it stays, whoever wrote it, so do they.
     let stored = before.filter(|b| b.phase.as_deref() == Some(told));
@@ -127,29 +39,24 @@ pub fn api_status(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>,
     }
     let init_statuses = to_api(init);
     // The address of a pod whose sandbox is gone is told as it was.
-    let ip = facts.pod_ip.clone().or_else(|| before.and_then(|b| b.pod_ip.clone()));
+    let ip = record.pod_ip.clone().or_else(|| before.and_then(|b| b.pod_ip.clone()));
     ApiStatus {
         phase: Some(told.to_owned()),
         reason: own(&status.reason).or_else(|| stored.and_then(|b| b.reason.clone())),
         message: own(&status.message).or_else(|| stored.and_then(|b| b.message.clone())),
         ephemeral_container_statuses: to_api(ephemeral),
-        conditions: Some(conditions(status, facts, before, now)),
+        conditions: Some(conditions(status, record, before, now)),
         container_statuses: main_statuses,
         init_container_statuses: init_statuses,
-        host_ip: Some(facts.host_ip.clone()),
-        host_ips: Some(vec![HostIP { ip: facts.host_ip.clone() }]),
+        host_ip: Some(record.host_ip.clone()),
+        host_ips: Some(vec![HostIP { ip: record.host_ip.clone() }]),
         pod_ips: ip.clone().map(|ip| vec![PodIP { ip }]),
         pod_ip: ip,
-        start_time: before.and_then(|b| b.start_time.clone()).or_else(|| facts.start.and_then(api_time)),
-        observed_generation: status.observed_generation.or(facts.pod.metadata.generation),
-        qos_class: facts.pod.status.as_ref().and_then(|s| s.qos_class.clone()),
+        start_time: before.and_then(|b| b.start_time.clone()).or_else(|| record.start.and_then(api_time)),
+        observed_generation: status.observed_generation.or(record.pod.metadata.generation),
+        qos_class: record.pod.status.as_ref().and_then(|s| s.qos_class.clone()),
         ..ApiStatus::default()
     }
-}
-
-/// Whether a pod in this phase never leaves it.
-pub fn is_over(phase: &str) -> bool {
-    matches!(phase, "Succeeded" | "Failed")
 }
 
 fn phase(phase: PodPhase) -> &'static str {
@@ -162,14 +69,14 @@ fn phase(phase: PodPhase) -> &'static str {
 }
 
 /// What was told last, by us or, before that, by others.
-fn stored_conditions<'a>(facts: &'a Facts, before: Option<&'a ApiStatus>) -> Option<&'a Vec<PodCondition>> {
-    before.and_then(|b| b.conditions.as_ref()).or_else(|| facts.pod.status.as_ref()?.conditions.as_ref())
+fn stored_conditions<'a>(record: &'a PodRecord, before: Option<&'a ApiStatus>) -> Option<&'a Vec<PodCondition>> {
+    before.and_then(|b| b.conditions.as_ref()).or_else(|| record.pod.status.as_ref()?.conditions.as_ref())
 }
 
-fn conditions(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>, now: Wall) -> Vec<PodCondition> {
-    let stored = stored_conditions(facts, before);
+fn conditions(status: &PodStatus, record: &PodRecord, before: Option<&ApiStatus>, now: Wall) -> Vec<PodCondition> {
+    let stored = stored_conditions(record, before);
     let scheduled = Condition { holds: true, reason: None, message: None };
-    let ready = gated(&status.ready, &facts.pod);
+    let ready = gated(&status.ready, &record.pod);
     let ours = [
         ("PodReadyToStartContainers", &status.ready_to_start_containers),
         ("Initialized", &status.initialized),
@@ -183,7 +90,7 @@ fn conditions(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>, now
         ("adieu.dev/TerminationBlocked", &status.blocked),
     ];
     let at_the_end = at_the_end.into_iter().filter_map(|(kind, condition)| Some((kind, condition.as_ref()?)));
-    let resize = facts.resize.conditions();
+    let resize = record.resize.conditions();
     let resize = resize.iter().map(|(kind, condition)| (*kind, condition));
     let ours: Vec<_> = ours.into_iter().chain(at_the_end).chain(resize).collect();
     // Conditions of others (readiness gates, DisruptionTarget) are theirs to change: a merge by type leaves them alone.
@@ -198,7 +105,7 @@ fn conditions(status: &PodStatus, facts: &Facts, before: Option<&ApiStatus>, now
                 reason: condition.reason.clone(),
                 message: condition.message.clone(),
                 last_transition_time: since.or_else(|| api_time(now)),
-                observed_generation: facts.pod.metadata.generation,
+                observed_generation: record.pod.metadata.generation,
                 ..PodCondition::default()
             }
         })
@@ -230,7 +137,7 @@ fn gated(ready: &Condition, pod: &Pod) -> Condition {
 
 /// What container statuses are told with.
 struct StatusSources<'a> {
-    facts: &'a Facts,
+    record: &'a PodRecord,
     /// What was told last.
     before: Option<&'a ApiStatus>,
     words_most: usize,
@@ -239,12 +146,13 @@ struct StatusSources<'a> {
 impl StatusSources<'_> {
     /// What a run left for people. Once its sandbox is gone a new agent finds it only where the last one stored it.
     fn termination_message(&self, run: &Instance, id: Option<&str>) -> Option<String> {
-        self.facts.termination_messages.get(run).cloned().or_else(|| self.ended_before(id?)?.message.clone())
+        let ours = self.record.run(run).and_then(|known| known.termination_message.clone());
+        ours.or_else(|| self.ended_before(id?)?.message.clone())
     }
 
     /// When a start was refused.
     fn refused_at(&self, run: &Instance, id: Option<&str>) -> Option<Time> {
-        let ours = self.facts.refused.get(run).and_then(|at| api_time(*at));
+        let ours = self.record.run(run).and_then(|known| api_time(known.refused?));
         ours.or_else(|| self.ended_before(id?)?.finished_at.clone())
     }
 
@@ -257,9 +165,10 @@ impl StatusSources<'_> {
             let found = self.containers_before().find(same)?;
             Some(RanImage { name: found.image.clone(), reference: found.image_id.clone() })
         };
-        self.facts.ran.get(run).cloned().or_else(told).unwrap_or_else(|| {
-            let (references, ids) = (&self.facts.image_references, &self.facts.image_ids);
-            let reference = references.get(&run.name.0).or(ids.get(&run.name.0)).cloned().unwrap_or_default();
+        self.record.run(run).and_then(|known| known.image.clone()).or_else(told).unwrap_or_else(|| {
+            let known = self.record.images.get(&run.name.0);
+            let reference = known.map(|image| image.reference.as_ref().unwrap_or(&image.id).clone());
+            let reference = reference.unwrap_or_default();
             RanImage { name: if id.is_some() { whole_name(wanted) } else { wanted.to_owned() }, reference }
         })
     }
@@ -268,7 +177,7 @@ impl StatusSources<'_> {
     fn given(&self, run: &Instance, id: Option<&str>) -> Option<ResourceRequirements> {
         let same = |container: &&ApiContainer| id.is_some() && container.container_id.as_deref() == id;
         let told = || self.containers_before().find(same)?.resources.clone();
-        self.facts.given.get(run).cloned().or_else(told)
+        self.record.run(run).and_then(|known| known.given.clone()).or_else(told)
     }
 
     /// A run that had ended when the status was told last.
@@ -287,9 +196,9 @@ impl StatusSources<'_> {
 }
 
 fn container(status: &ContainerStatus, told: &StatusSources<'_>) -> ApiContainer {
-    let (name, facts) = (&status.name.0, told.facts);
-    let id = |attempt: u32| Some(container_id(facts, name, attempt));
-    let container = find_container(&facts.pod, name);
+    let (name, record) = (&status.name.0, told.record);
+    let id = |attempt: u32| Some(container_id(record, name, attempt));
+    let container = find_container(&record.pod, name);
     let image = container.as_ref().and_then(|c| c.image.as_deref()).unwrap_or_default();
     let (state, ever_ran) = match &status.state {
         ContainerState::Waiting(waiting) => (
@@ -327,7 +236,7 @@ fn container(status: &ContainerStatus, told: &StatusSources<'_>) -> ApiContainer
         state: Some(state),
         last_state: Some(status.last.as_ref().map_or_else(ApiState::default, |l| terminated(name, l, told))),
         stop_signal: status.stop_signal.map(|signal| signal.to_string()),
-        allocated_resources: facts.granted.get(name).or(asked).and_then(|granted| granted.requests.clone()),
+        allocated_resources: record.granted.get(name).or(asked).and_then(|granted| granted.requests.clone()),
         resources: given.or_else(|| was_ever_made.then(|| asked.cloned().unwrap_or_default())),
         volume_mounts: container.as_ref().and_then(|c| mounted(c.volume_mounts.as_deref()?)),
         ..ApiContainer::default()
@@ -351,7 +260,7 @@ fn mounted(mounts: &[VolumeMount]) -> Option<Vec<VolumeMountStatus>> {
 
 fn terminated(name: &str, ended: &Terminated, told: &StatusSources<'_>) -> ApiState {
     let instance = Instance { name: lifecycle::ContainerName(name.to_owned()), attempt: ended.attempt };
-    let id = was_made(ended).then(|| container_id(told.facts, name, ended.attempt));
+    let id = was_made(ended).then(|| container_id(told.record, name, ended.attempt));
     let words = told.termination_message(&instance, id.as_deref());
     let refused_at = told.refused_at(&instance, id.as_deref()).filter(|_| ended.exit.is_none());
     // What never ran began when time did: clients expect a moment here.
@@ -375,13 +284,16 @@ fn was_made(ended: &Terminated) -> bool {
     ended.started.is_some() || ended.exit.is_some() || ended.reason == "StartError"
 }
 
-fn container_id(facts: &Facts, name: &str, attempt: u32) -> String {
-    let uid = PodUid(facts.pod.metadata.uid.clone().unwrap_or_default());
+fn container_id(record: &PodRecord, name: &str, attempt: u32) -> String {
+    let uid = PodUid(record.pod.metadata.uid.clone().unwrap_or_default());
     format!("adieu://{}", ContainerId { name: name.to_owned(), attempt }.global(&uid))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
     use k8s_openapi::api::core::v1::{Container, PodSpec as ApiSpec};
     use lifecycle::{
         ContainerName, ContainerSpec, DeleteSighting, Exit, Input, KillCause, Moment, PodSpec, PodWorker, Signal,
@@ -392,11 +304,17 @@ mod tests {
 
     use super::super::resize::{Pending, amounts};
     use super::*;
+    use crate::record::PodFact;
 
-    fn facts() -> Facts {
+    fn record() -> PodRecord {
         let app = Container { name: "app".into(), ..Container::default() };
         let spec = Some(ApiSpec { containers: vec![app], ..ApiSpec::default() });
-        Facts { pod: Arc::new(Pod { spec, ..Pod::default() }), ..Facts::default() }
+        record_of(Pod { spec, ..Pod::default() })
+    }
+
+    fn record_of(pod: Pod) -> PodRecord {
+        let worker = PodWorker::new(PodSpec::new(vec![ContainerSpec::new("app", Role::Main)]));
+        PodRecord::new(Arc::new(pod), &worker, String::new(), None)
     }
 
     /// A pod whose only container runs, and was told these things.
@@ -425,7 +343,7 @@ mod tests {
     /// [NT-86]: the stop signal in force is what the pod's spec says, and is told.
     #[test]
     fn the_stop_signal_in_force_is_told() {
-        let told = api_status(&running([]).status(), &facts(), None, Wall(0));
+        let told = api_status(&running([]).status(), &record(), None, Wall(0));
         let containers = told.container_statuses.expect("there is one");
         assert_eq!(containers[0].stop_signal.as_deref(), Some("SIGUSR1"));
     }
@@ -439,7 +357,7 @@ mod tests {
             message: Some("their message".into()),
             ..ApiStatus::default()
         };
-        let told = |before: &ApiStatus| api_status(&running([]).status(), &facts(), Some(before), Wall(0));
+        let told = |before: &ApiStatus| api_status(&running([]).status(), &record(), Some(before), Wall(0));
         let kept = told(&before("Running"));
         assert_eq!((kept.reason.as_deref(), kept.message.as_deref()), (Some("TheirReason"), Some("their message")));
         let cleared = told(&before("Pending"));
@@ -450,27 +368,27 @@ mod tests {
     #[test]
     fn termination_message_outlives_the_sandbox_and_the_agent() {
         let over = running(gone()).status();
-        let mut facts = facts();
+        let mut record = record();
         let message = |status: &ApiStatus| {
             let container = &status.container_statuses.as_ref().expect("there is one")[0];
             container.last_state.as_ref()?.terminated.clone().or(container.state.clone()?.terminated)?.message
         };
         let app = Instance { name: ContainerName("app".into()), attempt: 0 };
-        facts.termination_messages.insert(app, "goodbye".into());
-        let told = api_status(&over, &facts, None, Wall(0));
-        facts.termination_messages.clear();
-        assert_eq!(message(&api_status(&over, &facts, Some(&told), Wall(0))).as_deref(), Some("goodbye"));
-        assert_eq!(message(&api_status(&over, &facts, None, Wall(0))), None);
+        record.learn(PodFact::TerminationMessage { run: app, text: "goodbye".into() });
+        let told = api_status(&over, &record, None, Wall(0));
+        record.runs.clear();
+        assert_eq!(message(&api_status(&over, &record, Some(&told), Wall(0))).as_deref(), Some("goodbye"));
+        assert_eq!(message(&api_status(&over, &record, None, Wall(0))), None);
     }
 
     /// So do its addresses, all of them.
     #[test]
     fn addresses_outlive_the_sandbox_and_the_agent() {
         let over = running(gone()).status();
-        let mut facts = Facts { pod_ip: Some("10.0.0.7".into()), ..facts() };
-        let told = api_status(&over, &facts, None, Wall(0));
-        facts.pod_ip = None;
-        let again = api_status(&over, &facts, Some(&told), Wall(0));
+        let mut record = PodRecord { pod_ip: Some("10.0.0.7".into()), ..record() };
+        let told = api_status(&over, &record, None, Wall(0));
+        record.pod_ip = None;
+        let again = api_status(&over, &record, Some(&told), Wall(0));
         assert_eq!((again.pod_ip.as_deref(), again.pod_ips), (Some("10.0.0.7"), told.pod_ips));
     }
 
@@ -481,25 +399,39 @@ mod tests {
     /// A container shows the image that it runs, whole, also when another is asked for and to an agent that does not know.
     #[test]
     fn a_container_shows_the_image_that_it_was_made_from() {
-        let asks_for = |facts: &mut Facts, image: &str| {
-            Arc::make_mut(&mut facts.pod).spec.as_mut().expect("it has one").containers[0].image = Some(image.into());
+        let asks_for = |record: &mut PodRecord, image: &str| {
+            Arc::make_mut(&mut record.pod).spec.as_mut().expect("it has one").containers[0].image = Some(image.into());
         };
         let app = Instance { name: ContainerName("app".into()), attempt: 0 };
-        let mut facts = facts();
-        asks_for(&mut facts, "busybox");
-        facts.image_ids.insert("app".into(), "sha256:1".into());
-        facts.know_run(&app, "busybox");
-        asks_for(&mut facts, "busybox:2");
-        facts.image_ids.insert("app".into(), "sha256:2".into());
+        let mut record = record();
+        asks_for(&mut record, "busybox");
+        record.learn(PodFact::ImageId { container: "app".into(), id: "sha256:1".into() });
+        record.learn(PodFact::Started { run: app, image: "busybox".into(), resources: None });
+        asks_for(&mut record, "busybox:2");
+        record.learn(PodFact::ImageId { container: "app".into(), id: "sha256:2".into() });
         let running = running([]).status();
-        let told = api_status(&running, &facts, None, Wall(0));
+        let told = api_status(&running, &record, None, Wall(0));
         let of = |status: &ApiStatus| (shown(status).image, shown(status).image_id);
         let first = ("docker.io/library/busybox:latest".to_owned(), "sha256:1".to_owned());
         assert_eq!(of(&told), first);
         // The next agent finds a pod that is over; nobody has its images any more.
-        let (mut next, over) = (super::tests::facts(), super::tests::running(gone()).status());
+        let (mut next, over) = (super::tests::record(), super::tests::running(gone()).status());
         asks_for(&mut next, "busybox:2");
         assert_eq!(of(&api_status(&over, &next, Some(&told), Wall(0))), first);
+    }
+
+    /// What nobody is shown any more is forgotten, however often a container is run.
+    #[test]
+    fn record_keeps_the_newest_two_runs_of_each_container() {
+        let mut record = record();
+        let run = |attempt| Instance { name: ContainerName("app".into()), attempt };
+        for attempt in 0..5 {
+            record.learn(PodFact::Started { run: run(attempt), image: String::new(), resources: None });
+            record.learn(PodFact::TerminationMessage { run: run(attempt), text: "goodbye".into() });
+            record.learn(PodFact::Ended { run: run(attempt), is_last: false });
+        }
+        assert_eq!(record.runs.keys().map(|run| run.attempt).collect::<Vec<_>>(), [3, 4]);
+        assert!(record.runs.values().all(|known| known.has.is_none() && known.termination_message.is_some()));
     }
 
     /// A program that was refused had a container, and an end.
@@ -516,9 +448,9 @@ mod tests {
         ] {
             pod.handle(Moment::from_millis(0), input);
         }
-        let mut facts = facts();
-        facts.know_refusal(&app, Wall(86_400_000));
-        let told = api_status(&pod.status(), &facts, None, Wall(0));
+        let mut record = record();
+        record.learn(PodFact::Refused { run: app, at: Wall(86_400_000) });
+        let told = api_status(&pod.status(), &record, None, Wall(0));
         let look = |status: &ApiStatus| {
             let (container, end) = (shown(status), shown(status).state.and_then(|state| state.terminated));
             let end = end.expect("it has ended");
@@ -527,8 +459,8 @@ mod tests {
             end.finished_at.expect("it has an end").0.to_string()
         };
         assert_eq!(look(&told), "1970-01-02T00:00:00Z");
-        facts.refused.clear();
-        assert_eq!(look(&api_status(&pod.status(), &facts, Some(&told), Wall(0))), "1970-01-02T00:00:00Z");
+        record.runs.clear();
+        assert_eq!(look(&api_status(&pod.status(), &record, Some(&told), Wall(0))), "1970-01-02T00:00:00Z");
     }
 
     /// A phase that is over stays, with its reasons, though the rules came to another; before that, ours counts.
@@ -539,18 +471,18 @@ mod tests {
         let ours = running([killed, deleted].into_iter().chain(gone())).status();
         assert_eq!((ours.phase, ours.reason.as_deref()), (PodPhase::Failed, Some("Terminated")));
         let theirs = ApiStatus { phase: Some("Succeeded".into()), ..ApiStatus::default() };
-        let told = api_status(&ours, &facts(), Some(&theirs), Wall(0));
+        let told = api_status(&ours, &record(), Some(&theirs), Wall(0));
         assert_eq!((told.phase.as_deref(), told.reason), (Some("Succeeded"), None));
-        let told = api_status(&ours, &facts(), None, Wall(0));
+        let told = api_status(&ours, &record(), None, Wall(0));
         assert_eq!((told.phase.as_deref(), told.reason.as_deref()), (Some("Failed"), Some("Terminated")));
     }
 
     /// What a container has is told, to the next agent, too, and what was granted to it beside that.
     #[test]
     fn a_resize_is_told_until_it_is_done() {
-        let asks_for = |facts: &mut Facts, cpu: &str| {
+        let asks_for = |record: &mut PodRecord, cpu: &str| {
             let requests = Some(BTreeMap::from([("cpu".to_owned(), Quantity(cpu.to_owned()))]));
-            let container = &mut Arc::make_mut(&mut facts.pod).spec.as_mut().expect("it has one").containers[0];
+            let container = &mut Arc::make_mut(&mut record.pod).spec.as_mut().expect("it has one").containers[0];
             container.resources = Some(ResourceRequirements { requests, ..ResourceRequirements::default() });
             container.resources.clone()
         };
@@ -559,40 +491,39 @@ mod tests {
             all.map(|c| (c.type_.clone(), c.reason.clone().unwrap_or_default())).collect()
         };
         let app = Instance { name: ContainerName("app".into()), attempt: 0 };
-        let mut facts = facts();
-        let first = asks_for(&mut facts, "1");
-        facts.grant(&facts.pod.clone());
-        facts.know_resources(&app, first.clone());
-        facts.has.insert(app.clone(), amounts(first.as_ref()));
+        let mut record = record();
+        let first = asks_for(&mut record, "1");
+        record.learn(PodFact::Granted { pod: record.pod.clone(), in_progress: None });
+        record.learn(PodFact::Started { run: app.clone(), image: String::new(), resources: first.clone() });
         let running = running([]).status();
-        let calm = api_status(&running, &facts, None, Wall(0));
+        let calm = api_status(&running, &record, None, Wall(0));
         assert_eq!((shown(&calm).resources, told(&calm)), (first.clone(), vec![]));
-        asks_for(&mut facts, "1000m");
-        assert!(!facts.asks_for_other_resources(), "the same in other words");
-        let second = asks_for(&mut facts, "2");
-        assert!(facts.asks_for_other_resources() && facts.behind().is_empty(), "it is not granted yet");
-        assert_eq!(facts.as_granted(&facts.pod).spec.expect("it has one").containers[0].resources, first);
+        asks_for(&mut record, "1000m");
+        assert!(!record.asks_for_other_resources(), "the same in other words");
+        let second = asks_for(&mut record, "2");
+        assert!(record.asks_for_other_resources() && record.behind().is_empty(), "it is not granted yet");
+        assert_eq!(record.as_granted(&record.pod).spec.expect("it has one").containers[0].resources, first);
         let (reason, message) = ("Deferred", "no room".to_owned());
-        facts.resize.pending = Some(Pending { reason, message, generation: 2 });
-        facts.given.clear();
-        let waits = api_status(&running, &facts, Some(&calm), Wall(0));
+        record.learn(PodFact::ResizePending(Some(Pending { reason, message, generation: 2 })));
+        // The next agent does not know what the run was given.
+        record.runs.get_mut(&app).expect("it runs").given = None;
+        let waits = api_status(&running, &record, Some(&calm), Wall(0));
         assert_eq!(
             (shown(&waits).resources, shown(&waits).allocated_resources),
             (first.clone(), first.and_then(|it| it.requests))
         );
         assert_eq!(told(&waits), [("PodResizePending".to_owned(), "Deferred".to_owned())]);
-        facts.grant(&facts.pod.clone());
-        (facts.resize.pending, facts.resize.granted) = (None, Some(2));
-        let [behind] = &facts.behind()[..] else { panic!("the one that runs is behind") };
+        record.learn(PodFact::Granted { pod: record.pod.clone(), in_progress: Some(2) });
+        let [behind] = &record.behind()[..] else { panic!("the one that runs is behind") };
         assert_eq!((&behind.run, behind.is_restarted), (&app, false));
-        let granted = api_status(&running, &facts, Some(&waits), Wall(0));
+        let granted = api_status(&running, &record, Some(&waits), Wall(0));
         assert_eq!(told(&granted), [("PodResizeInProgress".to_owned(), String::new())]);
         assert_eq!(shown(&granted).allocated_resources, second.clone().and_then(|it| it.requests));
-        facts.has.insert(app.clone(), amounts(second.as_ref()));
-        facts.know_resources(&app, second.clone());
-        facts.resize.granted = None;
-        let done = api_status(&running, &facts, Some(&granted), Wall(0));
-        assert_eq!((shown(&done).resources, told(&done), facts.behind().len()), (second, vec![], 0));
+        let (given, has) = (second.clone().expect("it asks for it"), amounts(second.as_ref()));
+        record.learn(PodFact::RunResources { run: app, granted: given, has });
+        record.learn(PodFact::ResizeCompleted);
+        let done = api_status(&running, &record, Some(&granted), Wall(0));
+        assert_eq!((shown(&done).resources, told(&done), record.behind().len()), (second, vec![], 0));
     }
 
     /// A change of what the policy names ends the run; a run to completion is never ended for it.
@@ -605,15 +536,15 @@ mod tests {
             let pod = json!({ "spec": { "initContainers": [own("init")], "containers": [own("app")] } });
             serde_json::from_value::<Pod>(pod).expect("it is a pod")
         };
-        let mut facts = Facts { pod: Arc::new(spec("1", "1Gi")), ..Facts::default() };
-        facts.grant(&facts.pod.clone());
+        let mut record = record_of(spec("1", "1Gi"));
         for name in ["init", "app"] {
             let run = Instance { name: ContainerName(name.into()), attempt: 0 };
-            facts.has.insert(run, amounts(facts.granted.get(name)));
+            let resources = record.granted.get(name).cloned();
+            record.learn(PodFact::Started { run, image: String::new(), resources });
         }
         let mut restarted = |cpu: &str, memory: &str| {
-            facts.grant(&spec(cpu, memory));
-            facts.behind().into_iter().map(|one| (one.run.name.0, one.is_restarted)).collect::<Vec<_>>()
+            record.learn(PodFact::Granted { pod: Arc::new(spec(cpu, memory)), in_progress: None });
+            record.behind().into_iter().map(|one| (one.run.name.0, one.is_restarted)).collect::<Vec<_>>()
         };
         let both = |app: bool| vec![("app".to_owned(), app), ("init".to_owned(), false)];
         assert_eq!(restarted("1000m", "1024Mi"), []);

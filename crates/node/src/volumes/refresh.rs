@@ -6,13 +6,13 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
+use supervision::error_chain;
 use tracing::warn;
 
 use super::Means;
 use super::content::{Reader, token_seconds};
 use super::watches::Changes;
-use crate::effects::{error_chain, lock};
-use crate::publisher::SharedFacts;
+use crate::record::RecordReader;
 use crate::translate::container::RunFacts;
 
 /// How often in its life a token is looked at; it is renewed when a fifth of its life is left.
@@ -20,10 +20,17 @@ const TOKEN_LOOKS: i64 = 10;
 
 /// Rewrites volumes of the pod in `dir` whenever something they are made of changes; at once if nobody has looked at
 /// `changes` since they were made. Ends with its task; returns if the pod has no such volume.
-pub async fn keep_fresh(means: Means, facts: SharedFacts, run: RunFacts, dir: PathBuf, changes: Changes, stale: bool) {
-    let state = (means, facts, run, dir, changes, stale);
-    supervision::keep_on("volumes", state, |(means, facts, run, dir, changes, due)| {
-        keep_fresh_on(means, facts, run, dir, changes, due).boxed()
+pub async fn keep_fresh(
+    means: Means,
+    record: RecordReader,
+    run: RunFacts,
+    dir: PathBuf,
+    changes: Changes,
+    stale: bool,
+) {
+    let state = (means, record, run, dir, changes, stale);
+    supervision::keep_on("volumes", state, |(means, record, run, dir, changes, due)| {
+        keep_fresh_on(means, record, run, dir, changes, due).boxed()
     })
     .await;
 }
@@ -31,13 +38,13 @@ pub async fn keep_fresh(means: Means, facts: SharedFacts, run: RunFacts, dir: Pa
 /// What is `due` when it ends by a panic is due when it is started again.
 async fn keep_fresh_on(
     means: &Means,
-    facts: &SharedFacts,
+    record: &RecordReader,
     run: &RunFacts,
     dir: &Path,
     changes: &mut Changes,
     due: &mut bool,
 ) {
-    let pod = lock(facts).pod.clone();
+    let pod = record.pod();
     let renew = token_life(&pod);
     if changes.is_empty() && renew.is_none() {
         return;
@@ -70,7 +77,7 @@ async fn keep_fresh_on(
             // What the volume held stays: programs rather run on with old files than without any.
             if let Err(error) = written {
                 // A leaving pod keeps the files it has; what they were made of may be gone, or no longer this node's to read.
-                if lock(facts).pod.metadata.deletion_timestamp.is_some() || is_gone(&means.client, pod).await {
+                if record.pod().metadata.deletion_timestamp.is_some() || is_gone(&means.client, pod).await {
                     return;
                 }
                 warn!(volume = volume.name, error = error_chain(&error), "a volume could not be brought up to date");

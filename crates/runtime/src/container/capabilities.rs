@@ -31,7 +31,7 @@ pub(crate) struct Capabilities(pub(crate) u64);
 impl Default for Capabilities {
     /// What a container gets unasked.
     fn default() -> Self {
-        Self(DEFAULT.iter().filter_map(|name| bit(name)).fold(0, |set, bit| set | bit))
+        Self::named(&DEFAULT)
     }
 }
 
@@ -51,6 +51,11 @@ impl Capabilities {
         set |= names(&spec.cap_add).filter_map(|name| bit(&name)).fold(0, |set, bit| set | bit);
         set &= !names(&spec.cap_drop).filter_map(|name| bit(&name)).fold(0, |set, bit| set | bit);
         Self(set)
+    }
+
+    /// Those of these names.
+    pub(crate) fn named(names: &[&str]) -> Self {
+        Self(names.iter().filter_map(|name| bit(name)).fold(0, |set, bit| set | bit))
     }
 
     /// Whether there is one among them that a container does not get unasked.

@@ -124,7 +124,7 @@ impl Embedded {
         let descriptors = allow_most().map_err(|error| system("cannot raise the limit of open files")(error.into()))?;
         let program = ShimProgram::open(&config.shim_program, descriptors)
             .map_err(|error| system(format!("cannot use {} as shim", config.shim_program.display()))(error.into()))?;
-        let images = ImageStore::open(&config.data_dir.join("images"))?;
+        let images = ImageStore::open(&config.data_dir.join("images"), &config.shim_program)?;
         let network = match Network::open(&config.data_dir.join("network"), &config.instance, config.pod_cidr).await {
             Ok(network) => network,
             Err(error) => {

@@ -19,10 +19,13 @@ use super::digest::Digest;
 use super::error::ImageError;
 use super::incoming::{Allowance, Incoming, IncomingLayer, Metered, Section, Spent};
 use super::manifest::{self, DOCUMENT_BYTES_MAX, digest_of, json, platform_here, verify};
+use super::room;
 use crate::contract::image::ImageName;
 
 /// All headers of an archive, long names included.
 const HEADERS_BYTES_MAX: u64 = 256 << 20;
+/// How much is written before the disk is looked at again.
+const CHECKED_BYTES: usize = 8 << 20;
 /// An index may point to an index; no writer nests deeper than two.
 const INDEX_DEPTH_MAX: usize = 4;
 /// A member may be a link to another; `docker save` once wrote equal layers that way.
@@ -44,6 +47,7 @@ pub(super) fn spool(source: impl Read, path: &Path, bytes_max: u64) -> Result<Ar
     };
     let mut plain = Metered { inner: compression::plain(source).map_err(input)?, allowance: &allowance };
     let mut buffer = vec![0; 256 * 1024];
+    let mut unchecked = CHECKED_BYTES;
     loop {
         let count = match plain.read(&mut buffer) {
             Ok(0) => break,
@@ -51,6 +55,11 @@ pub(super) fn spool(source: impl Read, path: &Path, bytes_max: u64) -> Result<Ar
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(input(error)),
         };
+        unchecked += count;
+        if unchecked >= CHECKED_BYTES {
+            room::check(path, count as u64, "the archive")?;
+            unchecked = 0;
+        }
         io::Write::write_all(&mut file, &buffer[..count]).map_err(ImageError::store("write", path))?;
     }
     Archive::walk(file, path)

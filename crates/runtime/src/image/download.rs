@@ -17,9 +17,12 @@ use tokio::task::JoinHandle;
 
 use super::digest::{Digest, digest_of_hasher};
 use super::error::{ImageError, caught};
+use super::room;
 
 /// How long the beginning of a download is kept for whoever pulls the same layer again.
 pub(super) const KEPT: Duration = Duration::from_hours(24);
+/// How much is written before the disk is looked at again: others write to it too.
+const CHECKED_BYTES: u64 = 16 << 20;
 /// How many pieces may wait for the disk before the socket has to.
 const WAITING_MOST: usize = 32;
 
@@ -160,6 +163,8 @@ fn write(
     let failed = |error| ImageError::store("write", &path)(error);
     let mut hasher = Sha256::new();
     let mut length = hash_existing_part(&mut download.file, length_max, &mut hasher).map_err(failed)?;
+    room::check(&path, length_max.saturating_sub(length), "a layer")?;
+    let mut unchecked = 0;
     // Whoever asked may be gone; then there are no pieces either.
     let _ = tell.send(length);
     while let Some(piece) = pieces.blocking_recv() {
@@ -168,6 +173,11 @@ fn write(
                 download.file.write_all(&bytes).map_err(failed)?;
                 hasher.update(&bytes);
                 length += bytes.len() as u64;
+                unchecked += bytes.len() as u64;
+                if unchecked >= CHECKED_BYTES {
+                    room::check(&path, length_max.saturating_sub(length), "a layer")?;
+                    unchecked = 0;
+                }
             }
             Piece::FromTheStart => {
                 start_over(&mut download.file).map_err(failed)?;

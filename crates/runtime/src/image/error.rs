@@ -40,6 +40,13 @@ pub enum ImageError {
     /// A layer cannot be read.
     #[error("layer {layer} cannot be unpacked: {why}")]
     Layer { layer: Digest, why: String },
+    /// The process that unpacks a layer came to no end of its own.
+    #[error("layer {layer} cannot be unpacked: the process that unpacks it {why}")]
+    Unpacker { layer: Digest, why: String },
+    /// The disk is to keep some room for what runs.
+    #[error("there is no room for {what}: {} would have less than {reserve_bytes} bytes or a twentieth of its inodes left; \
+             remove images with `adieu image prune`, or give it a larger disk", path.display())]
+    NoRoom { what: String, path: PathBuf, reserve_bytes: u64 },
     /// Larger than the store takes.
     #[error("{what} is larger than {limit_bytes} bytes, the most this store takes; raise its limit if you trust it")]
     TooLarge { what: String, limit_bytes: u64 },
@@ -96,6 +103,8 @@ impl From<ImageError> for RuntimeError {
             | ImageError::Mismatch { .. }
             | ImageError::Hostile { .. }
             | ImageError::Layer { .. }
+            | ImageError::Unpacker { .. }
+            | ImageError::NoRoom { .. }
             | ImageError::TooLarge { .. }
             | ImageError::InUse { .. }
             | ImageError::Uses { .. }

@@ -6,12 +6,14 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use serde::{Deserialize, Serialize};
+
 use super::config::Document;
 use super::digest::Digest;
 use crate::contract::image::ImageName;
 
 /// How much one load may bring. Generous: it is there to end a decompression bomb, not to ration disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Limits {
     /// Bytes of the archive, and bytes of all its layers unpacked.
     pub bytes_max: u64,
@@ -60,6 +62,14 @@ impl Section {
     pub(super) fn length(&self) -> u64 {
         self.length
     }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
 }
 
 impl Read for Section {
@@ -96,6 +106,10 @@ pub(super) struct Allowance {
 impl Allowance {
     pub(super) fn new(limit: u64) -> Self {
         Self { left: AtomicU64::new(limit), limit }
+    }
+
+    pub(super) fn left(&self) -> u64 {
+        self.left.load(Ordering::Relaxed)
     }
 
     /// Draws `amount`, or fails with [`Spent`] inside.

@@ -1,19 +1,21 @@
-//! Unpacks one layer: a tar stream becomes a directory that overlayfs can use, and its diff id is checked.
+//! Unpacks one layer: a tar stream becomes a directory that overlayfs can use, hashed on its way.
+//!
+//! Runs in a process that can do nothing else; see `unpacking_process`.
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FileType, Timespec};
+use serde::{Deserialize, Serialize};
 use tar::EntryType;
 
 use super::compression;
 use super::digest::{Digest, Hashing};
 use super::error::ImageError;
-use super::incoming::{Allowance, IncomingLayer, Limits, Metered, Spent};
+use super::incoming::{Allowance, Limits, Spent};
 use super::tree::{self, Attributes, Tree, TreeError};
 
 /// The headers of one entry, long names and extended attributes included, are held in memory.
@@ -22,78 +24,133 @@ const HEADER_BYTES_MAX: u64 = 4 << 20;
 const SHOWN_MAX: usize = 256;
 const WHITEOUT: &[u8] = b".wh.";
 const XATTR: &[u8] = b"SCHILY.xattr.";
+/// Holes that extended headers tell of, or the first bytes of the file itself: read as an ordinary file it would be another.
+const SPARSE: &[u8] = b"GNU.sparse.";
 
-/// What is left of a load's [`Limits`], shared by all its layers.
-pub(super) struct Allowances {
+/// How much is read or written before it is told.
+const TOLD_BYTES: u64 = 8 << 20;
+const TOLD_ENTRIES: u64 = 1000;
+
+/// What was done since it was last told.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Advance {
+    /// Of the blob as it travels.
+    pub(super) read_bytes: u64,
+    /// Of the layer once it is plain, holes included.
+    pub(super) bytes: u64,
+    pub(super) entries: u64,
+}
+
+/// A layer that became files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct UnpackedLayer {
+    /// Of its files.
+    pub(super) size_bytes: u64,
+    /// Of the blob as it travels.
+    pub(super) blob: Digest,
+    /// Of the layer once it is plain.
+    pub(super) diff_id: Digest,
+}
+
+/// What may be unpacked, and what has been.
+struct Meter<'a> {
     limits: Limits,
     bytes: Allowance,
     entries: Allowance,
-    given_up: AtomicBool,
+    untold: Cell<Advance>,
+    tell: &'a dyn Fn(Advance),
 }
 
-impl Allowances {
-    pub(super) fn new(limits: Limits) -> Self {
-        Self {
-            limits,
-            bytes: Allowance::new(limits.bytes_max),
-            entries: Allowance::new(limits.entries_max),
-            given_up: AtomicBool::new(false),
+impl Meter<'_> {
+    fn advance(&self, add: impl FnOnce(&mut Advance)) {
+        let mut untold = self.untold.get();
+        add(&mut untold);
+        let is_much = untold.read_bytes >= TOLD_BYTES || untold.bytes >= TOLD_BYTES || untold.entries >= TOLD_ENTRIES;
+        self.untold.set(if is_much { Advance::default() } else { untold });
+        if is_much {
+            (self.tell)(untold);
         }
     }
 
-    /// Nobody wants the layers any more: whoever unpacks one fails with its next read.
-    pub(super) fn give_up(&self) {
-        self.given_up.store(true, Ordering::Relaxed);
+    fn draw_bytes(&self, bytes: u64) -> io::Result<()> {
+        self.bytes.draw(bytes)?;
+        self.advance(|untold| untold.bytes += bytes);
+        Ok(())
     }
 }
 
-/// Reads until it is given up.
-struct CancellableReader<'a, R> {
+/// Counts the blob as it is read.
+struct BlobReader<'a, R> {
     inner: R,
-    allowances: &'a Allowances,
+    meter: &'a Meter<'a>,
 }
 
-impl<R: Read> Read for CancellableReader<'_, R> {
+impl<R: Read> Read for BlobReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.allowances.given_up.load(Ordering::Relaxed) {
-            true => Err(io::Error::other("nobody wants it any more")),
-            false => self.inner.read(buffer),
-        }
+        let count = self.inner.read(buffer)?;
+        self.meter.advance(|untold| untold.read_bytes += count as u64);
+        Ok(count)
     }
 }
 
-/// Unpacks `layer` into the empty directory `into`; returns the bytes of its files.
-pub(super) fn unpack(layer: &IncomingLayer, into: &Path, allowances: &Allowances) -> Result<u64, ImageError> {
-    let unpacking = Unpacking { layer: layer.diff_id, allowances };
-    let mut blob = Hashing::new(CancellableReader { inner: layer.blob.clone(), allowances });
+/// Draws what is read from the allowance.
+struct PlainReader<'a, R> {
+    inner: R,
+    meter: &'a Meter<'a>,
+}
+
+impl<R: Read> Read for PlainReader<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.meter.draw_bytes(count as u64)?;
+        Ok(count)
+    }
+}
+
+/// Unpacks the layer `layer` from `blob` into `tree`, telling of every few megabytes. Whether it is what it should be is
+/// for the caller to see by its digests.
+pub(super) fn unpack(
+    blob: impl Read,
+    layer: Digest,
+    tree: Tree,
+    limits: Limits,
+    tell: &dyn Fn(Advance),
+) -> Result<UnpackedLayer, ImageError> {
+    let meter = Meter {
+        limits,
+        bytes: Allowance::new(limits.bytes_max),
+        entries: Allowance::new(limits.entries_max),
+        untold: Cell::default(),
+        tell,
+    };
+    let unpacking = Unpacking { layer, meter: &meter };
+    let mut blob = Hashing::new(BlobReader { inner: blob, meter: &meter });
     let (size_bytes, diff_id) = {
         let plain = compression::plain(&mut blob).map_err(|error| unpacking.failed(error))?;
         let header_left = Cell::new(None);
         let plain = HeaderGate { inner: plain, left: &header_left };
-        let mut stream = Hashing::new(Metered { inner: plain, allowance: &allowances.bytes });
-        let size_bytes = unpacking.entries(&mut stream, &header_left, into)?;
+        let mut stream = Hashing::new(PlainReader { inner: plain, meter: &meter });
+        let size_bytes = unpacking.entries(&mut stream, &header_left, tree)?;
         header_left.set(None);
         (size_bytes, stream.finish().map_err(|error| unpacking.failed(error))?)
     };
-    let matches = |what: &str, expected: Digest, got: Digest| match got == expected {
-        true => Ok(()),
-        false => Err(ImageError::Mismatch { what: what.to_owned(), expected, got }),
-    };
-    if let Some(expected) = layer.blob_digest {
-        matches("a layer", expected, blob.finish().map_err(|error| unpacking.failed(error))?)?;
-    }
-    matches("an unpacked layer", layer.diff_id, diff_id)?;
-    Ok(size_bytes)
+    let blob = blob.finish().map_err(|error| unpacking.failed(error))?;
+    tell(meter.untold.take());
+    Ok(UnpackedLayer { size_bytes, blob, diff_id })
 }
 
 struct Unpacking<'a> {
     layer: Digest,
-    allowances: &'a Allowances,
+    meter: &'a Meter<'a>,
 }
 
 impl Unpacking<'_> {
-    fn entries(&self, stream: &mut impl Read, header_left: &Cell<Option<u64>>, into: &Path) -> Result<u64, ImageError> {
-        let mut tree = Tree::open(into).map_err(ImageError::store("open", into))?;
+    fn entries(
+        &self,
+        stream: &mut impl Read,
+        header_left: &Cell<Option<u64>>,
+        mut tree: Tree,
+    ) -> Result<u64, ImageError> {
         let mut archive = tar::Archive::new(stream);
         let mut entries = archive.entries().map_err(|error| self.failed(error))?;
         let mut size_bytes = 0;
@@ -102,10 +159,11 @@ impl Unpacking<'_> {
             let Some(entry) = entries.next() else { break };
             let mut entry = entry.map_err(|error| self.failed(error))?;
             header_left.set(None);
-            self.allowances.entries.draw(1).map_err(|_| ImageError::TooLarge {
+            self.meter.entries.draw(1).map_err(|_| ImageError::TooLarge {
                 what: format!("the number of files in layer {}", self.layer),
-                limit_bytes: self.allowances.limits.entries_max,
+                limit_bytes: self.meter.limits.entries_max,
             })?;
+            self.meter.advance(|untold| untold.entries += 1);
             let path = entry.path_bytes().into_owned();
             size_bytes += self.entry(&mut tree, &path, &mut entry).map_err(|error| self.at(&path, error))?;
             // Content that nobody asked for must not count as part of the next header.
@@ -134,7 +192,7 @@ impl Unpacking<'_> {
             EntryType::Regular | EntryType::Continuous => return tree.file(&path, entry, &attributes),
             EntryType::GNUSparse => {
                 // Holes cost nothing in the stream, so they are drawn here.
-                self.allowances.bytes.draw(entry.header().size()?)?;
+                self.meter.draw_bytes(entry.header().size()?)?;
                 return tree.file(&path, entry, &attributes);
             }
             EntryType::Directory => tree.directory(&path, &attributes)?,
@@ -242,6 +300,9 @@ fn attributes<R: Read>(entry: &mut tar::Entry<'_, R>) -> Result<Attributes, Tree
     let Some(extensions) = entry.pax_extensions()? else { return Ok(attributes) };
     for extension in extensions {
         let extension = extension?;
+        if extension.key_bytes().starts_with(SPARSE) {
+            return Err(TreeError::Refused("is a sparse file of a kind that is not read"));
+        }
         if extension.key_bytes() == b"mtime" {
             attributes.mtime = extension.value().ok().and_then(moment).unwrap_or(attributes.mtime);
         } else if let Some(name) = extension.key_bytes().strip_prefix(XATTR)

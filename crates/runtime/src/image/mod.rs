@@ -22,9 +22,12 @@ mod layer;
 mod manifest;
 mod pull;
 mod registry;
+mod room;
 mod single_flight;
 mod store;
 mod tree;
+mod unpacker;
+mod unpacking_process;
 mod view;
 
 pub use config::ImageConfig;
@@ -38,4 +41,5 @@ pub use runtime_api::image::{
     Credential, Digest, Image, ImageName, Keyring, KeyringError, Origin, Prune, Pulled, Removed,
 };
 pub use store::ImageStore;
+pub(crate) use unpacking_process::run_if_asked as unpack_if_asked;
 pub use view::StoredImage;

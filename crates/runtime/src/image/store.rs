@@ -31,7 +31,7 @@ use super::download;
 use super::error::ImageError;
 use super::incoming::{Incoming, IncomingLayer, Limits};
 use super::ingest::{self, Ingest};
-use super::layer::{self, Allowances};
+use super::unpacker::{Allowances, Unpacker};
 use super::view::{
     ImageRecord, LayerRecord, NameRecord, Stamp, StoredImage, View, blob_path, image_record, layer_dir, name_record,
     read_json,
@@ -52,6 +52,7 @@ pub struct ImageStore {
 struct Inner {
     dir: PathBuf,
     limits: Limits,
+    unpacker: Unpacker,
     view: Mutex<Option<(Stamp, Arc<View>)>>,
 }
 
@@ -70,13 +71,14 @@ pub(super) struct Arrival<'a> {
 }
 
 impl ImageStore {
-    /// Opens the store in `dir`, making it if need be, with the usual limits.
-    pub fn open(dir: &Path) -> Result<Self, ImageError> {
-        Self::open_with(dir, Limits::default())
+    /// Opens the store in `dir`, making it if need be, with the usual limits. `program` is one that
+    /// [`run_if_asked`](crate::run_if_asked) comes first in: it unpacks layers, in a process of its own.
+    pub fn open(dir: &Path, program: &Path) -> Result<Self, ImageError> {
+        Self::open_with(dir, program, Limits::default())
     }
 
     /// Opens the store in `dir`, taking images up to `limits`.
-    pub fn open_with(dir: &Path, limits: Limits) -> Result<Self, ImageError> {
+    pub fn open_with(dir: &Path, program: &Path, limits: Limits) -> Result<Self, ImageError> {
         for part in ["", "blobs/sha256", "layers", "images", "names", "downloads", "ingest"] {
             let path = dir.join(part);
             fs::DirBuilder::new()
@@ -85,7 +87,8 @@ impl ImageStore {
                 .create(&path)
                 .map_err(ImageError::store("create", &path))?;
         }
-        let store = Self { inner: Arc::new(Inner { dir: dir.to_owned(), limits, view: Mutex::new(None) }) };
+        let unpacker = Unpacker::new(program);
+        let store = Self { inner: Arc::new(Inner { dir: dir.to_owned(), limits, unpacker, view: Mutex::new(None) }) };
         Ingest::sweep(dir)?;
         download::sweep(dir, download::KEPT)?;
         Ok(store)
@@ -235,11 +238,11 @@ impl ImageStore {
             .map(|layer| (layer.diff_id, layer))
             .collect();
         let missing: Vec<&IncomingLayer> = missing.into_values().collect();
-        let allowances = Allowances::new(self.inner.limits);
+        let allowances = Allowances::new(self.inner.limits).map_err(ImageError::store("watch", self.dir()))?;
         let next = AtomicUsize::new(0);
         let work = || {
             while let Some(layer) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if let Err(error) = unpack_one(ingest, layer, &allowances) {
+                if let Err(error) = self.unpack_one(ingest, layer, &allowances) {
                     // The others need not start what will be thrown away.
                     next.store(missing.len(), Ordering::Relaxed);
                     return Err(error);
@@ -255,6 +258,21 @@ impl ImageStore {
                 Err(_) => Err(ImageError::Broke { source: "a layer could not be unpacked".into() }),
             })
         })
+    }
+
+    /// Unpacks one layer into its place below `ingest`. Its record tells that it is whole.
+    pub(super) fn unpack_one(
+        &self,
+        ingest: &Ingest,
+        layer: &IncomingLayer,
+        allowances: &Allowances,
+    ) -> Result<(), ImageError> {
+        let dir = ingest.layer(layer.diff_id);
+        let files = dir.join("fs");
+        fs::DirBuilder::new().mode(0o700).create(&dir).map_err(ImageError::store("create", &dir))?;
+        fs::DirBuilder::new().mode(0o755).create(&files).map_err(ImageError::store("create", &files))?;
+        let size_bytes = self.inner.unpacker.unpack(layer, &files, allowances)?;
+        ingest.write_json(&dir.join("layer.json"), &LayerRecord { size_bytes })
     }
 
     fn record(&self, ingest: &Ingest, arrival: &Arrival<'_>) -> Result<(), ImageError> {
@@ -300,14 +318,4 @@ impl ImageStore {
     pub(super) fn forget_view(&self) {
         *self.inner.view.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
-}
-
-/// Unpacks one layer into its place below `ingest`. Its record tells that it is whole.
-pub(super) fn unpack_one(ingest: &Ingest, layer: &IncomingLayer, allowances: &Allowances) -> Result<(), ImageError> {
-    let dir = ingest.layer(layer.diff_id);
-    let files = dir.join("fs");
-    fs::DirBuilder::new().mode(0o700).create(&dir).map_err(ImageError::store("create", &dir))?;
-    fs::DirBuilder::new().mode(0o755).create(&files).map_err(ImageError::store("create", &files))?;
-    let size_bytes = layer::unpack(layer, &files, allowances)?;
-    ingest.write_json(&dir.join("layer.json"), &LayerRecord { size_bytes })
 }

@@ -6,7 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -286,10 +286,11 @@ impl EntryPath<'_> {
         Ok(rustix::fs::utimensat(self.parent, self.name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// There is no call that takes a directory and a name, so the directory is named by its descriptor.
+    /// There is no call that takes a directory and a name, so the directory is entered: this process has one thread, and
+    /// no path of its own.
     fn set_xattr(&self, name: &OsStr, value: &[u8]) -> Result<()> {
-        let path = Path::new("/proc/self/fd").join(self.parent.as_raw_fd().to_string()).join(self.name);
-        match rustix::fs::lsetxattr(&path, name, value, XattrFlags::empty()) {
+        rustix::process::fchdir(self.parent)?;
+        match rustix::fs::lsetxattr(self.name, name, value, XattrFlags::empty()) {
             // Labels of a security module that is not here mean nothing here.
             Err(Errno::NOTSUP) if name.as_bytes() != OPAQUE.as_bytes() => Ok(()),
             other => Ok(other?),

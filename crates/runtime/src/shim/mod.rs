@@ -47,7 +47,7 @@ const LISTENER: i32 = 3;
 ///
 /// To be called first in `main`, before any thread, async runtime or logging exists: a shim clones itself, which only
 /// a process with one thread can do well, and every page it does not touch is shared by all pods.
-pub fn run_if_asked() -> Option<ExitCode> {
+pub(crate) fn run_if_asked() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next()? != COMMAND {
         return None;

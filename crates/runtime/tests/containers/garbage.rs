@@ -18,7 +18,7 @@ use serde_json::json;
 
 fn store() -> (tempfile::TempDir, ImageStore) {
     let dir = tempfile::tempdir().unwrap();
-    let store = ImageStore::open(&dir.path().join("images")).unwrap();
+    let store = ImageStore::open(&dir.path().join("images"), crate::image_support::program()).unwrap();
     (dir, store)
 }
 
@@ -154,7 +154,7 @@ fn loading_and_removing_at_the_same_time_leaves_every_image_whole() {
         |tag: &str| docker(&[&format!("{tag}:1")], &[base.clone(), Layer::new().file("top", tag).tar()], json!({}));
     std::thread::scope(|scope| {
         let pruner = scope.spawn(|| {
-            let other = ImageStore::open(&dir.path().join("images")).unwrap();
+            let other = ImageStore::open(&dir.path().join("images"), crate::image_support::program()).unwrap();
             let mut removed = 0;
             while !over.load(Ordering::Relaxed) {
                 removed += other.prune(Prune::Unused, &nobody).unwrap().images.len();

@@ -33,7 +33,7 @@ async fn refusal(machine: &Machine, pod: &PodUid, change: impl FnOnce(&mut Conta
 #[test]
 fn image_whose_user_is_a_number_out_of_range_is_not_loaded() {
     let dir = tempfile::tempdir().unwrap();
-    let store = ImageStore::open(dir.path()).unwrap();
+    let store = ImageStore::open(dir.path(), crate::image_support::program()).unwrap();
     let passwd = || Layer::new().file("etc/passwd", "4294967296:x:0:0::/:/bin/sh\n");
     for (user, named) in [
         ("4294967295", "its user 4294967295"),

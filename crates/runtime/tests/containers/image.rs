@@ -14,7 +14,7 @@ use tar::EntryType;
 
 fn store() -> (tempfile::TempDir, ImageStore) {
     let dir = tempfile::tempdir().unwrap();
-    let store = ImageStore::open(&dir.path().join("images")).unwrap();
+    let store = ImageStore::open(&dir.path().join("images"), crate::image_support::program()).unwrap();
     (dir, store)
 }
 
@@ -371,7 +371,7 @@ fn hostile_layers_are_refused_and_write_nothing_outside() {
     let before = snapshot(&outside);
     for (case, layer, why) in hostile {
         let store_dir = dir.path().join("store");
-        let store = ImageStore::open(&store_dir).unwrap();
+        let store = ImageStore::open(&store_dir, crate::image_support::program()).unwrap();
         let error = load(&store, &docker(&["evil"], &[layer.tar()], json!({}))).expect_err(case);
         assert!(matches!(error, ImageError::Hostile { .. }), "{case}: {error}");
         assert!(error.to_string().contains(why), "{case}: {error}");
@@ -429,7 +429,9 @@ fn a_link_may_be_replaced_but_is_never_followed() {
 fn bombs_end_at_the_limit() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
-    let store = ImageStore::open_with(&path, Limits { bytes_max: 8 << 20, entries_max: 100 }).unwrap();
+    let store =
+        ImageStore::open_with(&path, crate::image_support::program(), Limits { bytes_max: 8 << 20, entries_max: 100 })
+            .unwrap();
     let zeros = "\0".repeat(9 << 20);
     let large = Layer::new().file("zeros", &zeros).tar();
     let many = (0..101).fold(Layer::new(), |layer, number| layer.file(&format!("f{number}"), "")).tar();
@@ -525,14 +527,17 @@ fn an_image_of_no_layers_is_an_image() {
 #[test]
 fn another_process_sees_what_was_loaded_at_once() {
     let (dir, store) = store();
-    let other = ImageStore::open(&dir.path().join("images")).unwrap();
+    let other = ImageStore::open(&dir.path().join("images"), crate::image_support::program()).unwrap();
     assert!(matches!(other.find("x"), Err(ImageError::Absent { .. })));
     for tag in ["x:1", "x:2", "x:3"] {
         load(&store, &docker(&[tag], &[Layer::new().file("a", tag).tar()], json!({}))).unwrap();
         assert_eq!(other.find(tag).unwrap().image, store.find(tag).unwrap().image);
     }
     assert_eq!(other.list().len(), 3);
-    assert_eq!(ImageStore::open(&dir.path().join("images")).unwrap().list(), store.list());
+    assert_eq!(
+        ImageStore::open(&dir.path().join("images"), crate::image_support::program()).unwrap().list(),
+        store.list()
+    );
 }
 
 #[test]
@@ -559,7 +564,7 @@ fn leftovers_of_a_crash_are_swept_but_not_a_load_under_way() {
     }
     let loading = std::thread::spawn(move || store.load(Paused(std::io::Cursor::new(made), told, Some(waits))));
     hears.recv().unwrap();
-    let other = ImageStore::open(&root).unwrap();
+    let other = ImageStore::open(&root, crate::image_support::program()).unwrap();
     assert_eq!(fs::read_dir(root.join("ingest")).unwrap().count(), 1, "only the load under way is left");
     go.send(()).unwrap();
     loading.join().unwrap().unwrap();
@@ -582,7 +587,7 @@ fn a_damaged_image_is_left_out_and_loading_repairs_it() {
     }];
     for damage in damages {
         damage();
-        let reopened = ImageStore::open(&root).unwrap();
+        let reopened = ImageStore::open(&root, crate::image_support::program()).unwrap();
         assert!(matches!(reopened.find("x"), Err(ImageError::Absent { .. })));
         assert_eq!(load(&reopened, &made).unwrap(), std::slice::from_ref(&image));
         assert!(reopened.find("x").is_ok());

@@ -93,7 +93,7 @@ fn images_of_umoci_and_skopeo_can_be_loaded() {
     );
     run("tar", &["-C", &path("zstd"), "-cf", &path("zstd.tar"), "."]);
 
-    let store = ImageStore::open(&dir.path().join("store")).unwrap();
+    let store = ImageStore::open(&dir.path().join("store"), crate::image_support::program()).unwrap();
     let mut ids = Vec::new();
     for tag in ["docker", "oci", "zstd"] {
         let loaded = store.load(File::open(path(&format!("{tag}.tar"))).unwrap()).unwrap();

@@ -5,6 +5,7 @@
 mod beside_runc;
 mod common;
 mod containers;
+mod corpus;
 mod crashes;
 mod full_disk;
 mod garbage;
@@ -22,4 +23,5 @@ mod registry_support;
 mod settings;
 mod streams;
 mod survival;
+mod unpacking;
 mod weights;

@@ -34,7 +34,7 @@ impl Machine {
 
     fn with(patience: Patience, limits: Limits) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let store = ImageStore::open_with(&dir.path().join("images"), limits).unwrap();
+        let store = ImageStore::open_with(&dir.path().join("images"), crate::image_support::program(), limits).unwrap();
         let puller = Puller::new(store.clone(), dir.path().join("registries.yaml"), patience);
         Self { dir, store, puller }
     }
@@ -417,7 +417,7 @@ async fn a_pull_that_is_dropped_ends_at_once_and_leaves_only_what_can_be_gone_on
     }
     machine.settles().await;
     // Whoever comes next takes the same file over, and the store, when opened, leaves it alone.
-    drop(ImageStore::open(&machine.images()).unwrap());
+    drop(ImageStore::open(&machine.images(), crate::image_support::program()).unwrap());
     let (have, size) = (have(), fs::metadata(registry.blob(&digests[0])).unwrap().len());
     let passes = Proxy::start(registry.port, |_| Fate::Passes).await;
     machine.pull(&format!("127.0.0.1:{}/big:1", passes.port())).await.unwrap();

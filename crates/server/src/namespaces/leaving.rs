@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{DeleteOptions, KINDS, Kind, Propagation, Status};
+use api::{DeleteOptions, Kind, Propagation, Registry, Status};
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, SelectAll};
-use jiff::Timestamp;
 use store::{Change, Object, Watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -39,14 +39,18 @@ impl Departing<'_> {
 /// Sees the namespace through to its end, or for as long as it is there: content that outlives it is nobody's to take.
 pub(super) async fn leave(state: &State, departing: &Departing<'_>) -> Result<(), Status> {
     let (name, uid) = (departing.name, departing.uid);
-    let pods = core_kind("pods");
-    if !empty(state, &[pods], departing).await? {
+    let mut kinds = state.kinds.follow();
+    if !empty(state, &mut kinds, Content::Pods, departing).await? {
         return Ok(());
     }
-    let is_other = |kind: &&Kind| kind.namespaced && kind.is_stored() && kind.face.is_none() && *kind != pods;
-    let others: Vec<&'static Kind> = KINDS.iter().filter(is_other).collect();
-    if !empty(state, &others, departing).await? {
-        return Ok(());
+    loop {
+        if !empty(state, &mut kinds, Content::Others, departing).await? {
+            return Ok(());
+        }
+        // A kind that came meanwhile may have been there before, and have left objects.
+        if !kinds.has_changed().unwrap_or(false) {
+            break;
+        }
     }
     tell(state, name, uid, &Waiting::default()).await?;
     let namespaces = core_kind("namespaces");
@@ -67,9 +71,25 @@ pub(super) async fn leave(state: &State, departing: &Departing<'_>) -> Result<()
     Ok(())
 }
 
+/// What leaves together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Pods,
+    Others,
+}
+
+impl Content {
+    /// Its kinds among those that there are.
+    fn kinds(self, registry: &Registry) -> Vec<Arc<Kind>> {
+        let is_pods = |kind: &Kind| *kind == **core_kind("pods");
+        let kinds = registry.stored().filter(|kind| kind.namespaced);
+        kinds.filter(|kind| is_pods(kind) == (self == Self::Pods)).cloned().collect()
+    }
+}
+
 /// A create that was let in before the namespace left may have been stored after it was found empty.
 async fn sweep(state: &State, name: &str) -> Result<(), Status> {
-    for kind in KINDS.iter().filter(|kind| kind.namespaced && kind.is_stored()) {
+    for kind in state.kinds.now().stored().filter(|kind| kind.namespaced) {
         let Ok(page) = state.store.list(kind.collection(), name, None) else { continue };
         // What was there while no namespace was is of the one that left, whatever comes under its name.
         if create::namespace(state, name).is_some() {
@@ -84,12 +104,7 @@ async fn sweep(state: &State, name: &str) -> Result<(), Status> {
 
 /// Asks this very object, and none that has its name by now. Nobody waits for dependents here: they live in the same
 /// namespace and leave with it.
-async fn ask_to_leave(
-    state: &State,
-    kind: &'static Kind,
-    object: &Object,
-    grace_seconds: Option<i64>,
-) -> Result<(), Status> {
+async fn ask_to_leave(state: &State, kind: &Kind, object: &Object, grace_seconds: Option<i64>) -> Result<(), Status> {
     let uid = api::meta::uid(&object.value()).to_owned();
     let is_another = || state.store.get(&object.key).is_some_and(|found| api::meta::uid(&found.value()) != uid);
     let propagation = Some(Propagation::Background);
@@ -100,17 +115,23 @@ async fn ask_to_leave(
     }
 }
 
-/// Asks everything of `kinds` to leave and waits until nothing is left, saying what is. `false` if the namespace itself
+/// Asks all of `content` to leave and waits until nothing is left, saying what is. `false` if the namespace itself
 /// was gone before.
-async fn empty(state: &State, kinds: &[&'static Kind], departing: &Departing<'_>) -> Result<bool, Status> {
+async fn empty(
+    state: &State,
+    kinds: &mut watch::Receiver<Arc<Registry>>,
+    content: Content,
+    departing: &Departing<'_>,
+) -> Result<bool, Status> {
     loop {
+        let registry = Arc::clone(&kinds.borrow_and_update());
         let mut waiting = Waiting::default();
         let mut news = SelectAll::new();
         let mut found = Vec::new();
-        for kind in kinds {
+        for kind in content.kinds(&registry) {
             let (page, watch) = state.store.list_and_watch(kind.collection(), departing.name);
             let unreadable = state.store.unreadable(kind.collection(), departing.name);
-            found.extend(page.items.into_iter().chain(unreadable).map(|object| (*kind, object)));
+            found.extend(page.items.into_iter().chain(unreadable).map(|object| (Arc::clone(&kind), object)));
             news.push(changes(kind, watch));
         }
         if !departing.is_there(state) {
@@ -123,10 +144,10 @@ async fn empty(state: &State, kinds: &[&'static Kind], departing: &Departing<'_>
             ask_to_leave(state, kind, object, None).await?;
         }
         drop(found);
-        match follow(state, &mut news, waiting, departing).await? {
+        match follow(state, kinds, &mut news, waiting, departing).await? {
             Followed::Emptied => return Ok(true),
             Followed::NamespaceGone => return Ok(false),
-            Followed::ChangesLost => {}
+            Followed::LookAgain => {}
         }
     }
 }
@@ -135,8 +156,8 @@ async fn empty(state: &State, kinds: &[&'static Kind], departing: &Departing<'_>
 enum Followed {
     /// Nothing is left.
     Emptied,
-    /// Everything must be looked at again.
-    ChangesLost,
+    /// Changes were lost, or there are other kinds.
+    LookAgain,
     /// Nobody waits for the rest any more.
     NamespaceGone,
 }
@@ -144,6 +165,7 @@ enum Followed {
 /// Follows what leaves until nothing is left.
 async fn follow(
     state: &State,
+    kinds: &mut watch::Receiver<Arc<Registry>>,
     news: &mut SelectAll<BoxStream<'static, KindChange>>,
     mut waiting: Waiting,
     departing: &Departing<'_>,
@@ -155,17 +177,18 @@ async fn follow(
             // What has happened already is taken in before anything is said about it.
             biased;
             () = departing.gone.cancelled() => return Ok(Followed::NamespaceGone),
+            Ok(()) = kinds.changed() => return Ok(Followed::LookAgain),
             change = news.next() => match change {
                 Some((kind, Some(Change::Added(object)))) => {
                     if !departing.is_there(state) {
                         return Ok(Followed::NamespaceGone);
                     }
-                    waiting.put(kind, &object);
-                    ask_to_leave(state, kind, &object, None).await?;
+                    waiting.put(&kind, &object);
+                    ask_to_leave(state, &kind, &object, None).await?;
                 }
-                Some((kind, Some(Change::Modified { after, .. }))) => waiting.put(kind, &after),
-                Some((kind, Some(Change::Deleted { last, .. }))) => waiting.remove(kind, &last.key.name),
-                Some((_, None)) | None => return Ok(Followed::ChangesLost),
+                Some((kind, Some(Change::Modified { after, .. }))) => waiting.put(&kind, &after),
+                Some((kind, Some(Change::Deleted { last, .. }))) => waiting.remove(&kind, &last.key.name),
+                Some((_, None)) | None => return Ok(Followed::LookAgain),
             },
             () = tokio::time::sleep_until(tell_at), if told.as_ref() != Some(&waiting) => {
                 tell(state, departing.name, departing.uid, &waiting).await?;
@@ -178,23 +201,23 @@ async fn follow(
 }
 
 /// One change of a kind; `None` when some were lost.
-type KindChange = (&'static Kind, Option<Change>);
+type KindChange = (Arc<Kind>, Option<Change>);
 
-fn changes(kind: &'static Kind, watch: Watch) -> BoxStream<'static, KindChange> {
-    let next = move |watch: Option<Watch>| async move {
+fn changes(kind: Arc<Kind>, watch: Watch) -> BoxStream<'static, KindChange> {
+    let next = |(kind, watch): (Arc<Kind>, Option<Watch>)| async move {
         let mut watch = watch?;
         match watch.next().await {
-            Some(change) => Some(((kind, Some(change)), Some(watch))),
-            None => Some(((kind, None), None)),
+            Some(change) => Some(((Arc::clone(&kind), Some(change)), (kind, Some(watch)))),
+            None => Some(((Arc::clone(&kind), None), (kind, None))),
         }
     };
-    stream::unfold(Some(watch), next).boxed()
+    stream::unfold((kind, Some(watch)), next).boxed()
 }
 
 /// Says on the namespace what it still waits for, truthfully.
 async fn tell(state: &State, name: &str, uid: &str, waiting: &Waiting) -> Result<(), Status> {
     let namespaces = core_kind("namespaces");
-    let now = Timestamp::now();
+    let now = state.now();
     let key = key(namespaces, "", name);
     let written = change::modify(state, namespaces, &key, false, |namespace| {
         let mut new = namespace.to_value();
@@ -216,7 +239,7 @@ fn unless_gone<T>(outcome: Result<T, Status>) -> Result<(), Status> {
 }
 
 impl Waiting {
-    fn put(&mut self, kind: &'static Kind, object: &Object) {
+    fn put(&mut self, kind: &Kind, object: &Object) {
         let value = object.value();
         let finalizers = api::meta::finalizers(&value).into_iter().map(str::to_owned).collect();
         let deadline = api::meta::deletion_timestamp(&value).filter(|_| kind.graceful_delete);
@@ -224,7 +247,7 @@ impl Waiting {
         names.insert(Arc::clone(&object.key.name), RemainingObject { finalizers, deadline });
     }
 
-    fn remove(&mut self, kind: &'static Kind, name: &str) {
+    fn remove(&mut self, kind: &Kind, name: &str) {
         if let Some(names) = self.0.get_mut(&resource_of(kind)) {
             names.remove(name);
         }

@@ -17,7 +17,7 @@ const SUMS_MOST: usize = 16;
 
 /// One kind in one namespace.
 pub(super) struct Ledger {
-    kind: &'static Kind,
+    kind: Arc<Kind>,
     watch: Watch,
     entries: HashMap<Arc<str>, Entry>,
     /// When entries begin to cost less by themselves.
@@ -46,9 +46,15 @@ struct Sum {
 
 impl Ledger {
     /// With everything that is stored now.
-    pub(super) fn open(store: &Store, kind: &'static Kind, namespace: &str) -> Self {
+    pub(super) fn open(store: &Store, kind: &Arc<Kind>, namespace: &str) -> Self {
         let (page, watch) = store.list_and_watch(kind.collection(), namespace);
-        let mut ledger = Self { kind, watch, entries: HashMap::new(), ends: BTreeSet::new(), sums: HashMap::new() };
+        let mut ledger = Self {
+            kind: Arc::clone(kind),
+            watch,
+            entries: HashMap::new(),
+            ends: BTreeSet::new(),
+            sums: HashMap::new(),
+        };
         page.items.iter().for_each(|object| ledger.put(object));
         ledger
     }
@@ -59,7 +65,9 @@ impl Ledger {
             match next {
                 Some(Change::Added(object) | Change::Modified { after: object, .. }) => self.put(&object),
                 Some(Change::Deleted { last, .. }) => self.remove(&last.key.name),
-                None if self.watch.end() == Some(WatchEnd::Lagged) => *self = Self::open(store, self.kind, namespace),
+                None if self.watch.end() == Some(WatchEnd::Lagged) => {
+                    *self = Self::open(store, &Arc::clone(&self.kind), namespace);
+                }
                 None => break,
             }
         }
@@ -73,7 +81,7 @@ impl Ledger {
     fn put(&mut self, object: &Object) {
         let name = &object.key.name;
         self.remove(name);
-        let cost = Cost::of(self.kind, &object.value());
+        let cost = Cost::of(&self.kind, &object.value());
         if let Some(until) = cost.until() {
             self.ends.insert((until, Arc::clone(name)));
         }
@@ -195,8 +203,8 @@ mod tests {
                 let mut fresh = Ledger::open(&store, core_kind("pods"), "a");
                 fresh.catch_up(&store, "a", at);
                 for quota in &quotas {
-                    let followed = quota.used(&ledger.total(quota));
-                    assert_eq!(followed, quota.used(&fresh.total(quota)), "after {round}");
+                    let followed = quota.used(api::Registry::built_in(), &ledger.total(quota));
+                    assert_eq!(followed, quota.used(api::Registry::built_in(), &fresh.total(quota)), "after {round}");
                 }
                 assert_eq!(ledger.next_end(), fresh.next_end());
             }

@@ -6,13 +6,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::Status;
 use api::quota::Quota;
+use api::{Registry, Status};
 use futures::FutureExt as _;
 use futures::future::{OptionFuture, select_all};
 use jiff::Timestamp;
 use serde_json::json;
 use store::{Change, Watch, WatchEnd};
+use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 
@@ -81,19 +82,21 @@ async fn keep_namespace(state: Arc<State>, namespace: Arc<str>) {
             state.quotas.forget(&namespace);
             return;
         }
+        let mut kinds = state.kinds.follow();
+        let registry = Arc::clone(&kinds.borrow_and_update());
         let quotas: Vec<Quota> = page.items.iter().map(|quota| Quota::of(&quota.value())).collect();
-        let counted: BTreeSet<&str> = quotas.iter().flat_map(Quota::kinds).collect();
+        let counted: BTreeSet<&str> = quotas.iter().flat_map(|quota| quota.kinds(&registry).into_keys()).collect();
         let mut watches = vec![own];
         watches.extend(counted.into_iter().map(|collection| state.store.list_and_watch(collection, &namespace).1));
         loop {
-            let wake = match write(&state, &namespace, &quotas).await {
+            let wake = match write(&state, &registry, &namespace, &quotas).await {
                 Ok(wake) => wake,
                 Err(error) => {
                     tracing::warn!(%error, namespace = &*namespace, "cannot write the status of a quota");
                     Some(RETRY_AFTER)
                 }
             };
-            match next(&mut watches, wake).await {
+            match next(&mut watches, &mut kinds, wake).await {
                 Next::Counted => {}
                 Next::Quotas => break,
                 Next::Closed => return,
@@ -106,7 +109,7 @@ async fn keep_namespace(state: Arc<State>, namespace: Arc<str>) {
 enum Next {
     /// To objects, or to the clock.
     Counted,
-    /// To the quotas themselves; or some of what happened was missed.
+    /// To the quotas themselves or to the kinds that there are; or some of what happened was missed.
     Quotas,
     /// There is no more to come.
     Closed,
@@ -114,12 +117,13 @@ enum Next {
 
 /// Waits for the next change, the first watch being that of the quotas, or for `wake`. What has happened besides is taken
 /// along.
-async fn next(watches: &mut [Watch], wake: Option<Duration>) -> Next {
+async fn next(watches: &mut [Watch], kinds: &mut watch::Receiver<Arc<Registry>>, wake: Option<Duration>) -> Next {
     let asleep = OptionFuture::from(wake.map(tokio::time::sleep));
     let (found, at) = {
         let changes = select_all(watches.iter_mut().map(|watch| Box::pin(watch.next())));
         tokio::select! {
             Some(()) = asleep => return Next::Counted,
+            Ok(()) = kinds.changed() => return Next::Quotas,
             (found, at, _) = changes => (found, at),
         }
     };
@@ -140,12 +144,17 @@ async fn next(watches: &mut [Watch], wake: Option<Duration>) -> Next {
 }
 
 /// Writes what is in use where it is not written yet. Answers after how long that changes by itself.
-async fn write(state: &State, namespace: &str, quotas: &[Quota]) -> Result<Option<Duration>, Status> {
+async fn write(
+    state: &State,
+    registry: &Registry,
+    namespace: &str,
+    quotas: &[Quota],
+) -> Result<Option<Duration>, Status> {
     let kind = core_kind(QUOTAS);
-    let now = Timestamp::now();
+    let now = state.now();
     let mut wake: Option<Timestamp> = None;
     for quota in quotas {
-        let (used, until) = state.quotas.reckon(&state.store, namespace, quota, now);
+        let (used, until) = state.quotas.reckon(&state.store, registry, namespace, quota, now);
         wake = wake.into_iter().chain(until).min();
         let status = json!({ "hard": quota.hard.to_json(), "used": used.to_json() });
         let key = crate::request::key(kind, namespace, &quota.name);

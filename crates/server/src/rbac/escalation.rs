@@ -18,7 +18,7 @@ const GRANTS_NOTHING: [&str; 5] = ["ownerReferences", "finalizers", "managedFiel
 /// Refuses a role or a binding that gives more than the writer has, unless they may `escalate` or `bind`. A label alone can give:
 /// others gather by it. So every change is judged but that of fields that grant nothing.
 pub(crate) fn check_grant(state: &State, request: &Request, old: Option<&Value>, new: &Value) -> Result<(), Status> {
-    let kind = request.kind;
+    let kind = &request.kind;
     let exempt = kind.group != GROUP || request.identity.is_in("system:masters");
     if exempt || old.is_some_and(|old| granting_part(old) == granting_part(new)) {
         return Ok(());
@@ -33,21 +33,21 @@ pub(crate) fn check_grant(state: &State, request: &Request, old: Option<&Value>,
 /// Refuses to delete a default cluster role to those who have less than it has by default: the next start makes it anew, and
 /// whoever is bound to it has it again.
 pub(crate) fn check_delete(state: &State, request: &Request, name: &str) -> Result<(), Status> {
-    let kind = request.kind;
+    let kind = &request.kind;
     if kind.group != GROUP || kind.plural != "clusterroles" || request.identity.is_in("system:masters") {
         return Ok(());
     }
     let wanted = policy::default_rules(name);
-    if wanted.is_empty() || may(state, request, "escalate", kind.plural, name) {
+    if wanted.is_empty() || may(state, request, "escalate", &kind.plural, name) {
         return Ok(());
     }
     refuse_more(kind, name, &request.identity, &rules_of(state, &request.identity, ""), &wanted)
 }
 
 fn check_role(state: &State, request: &Request, old: Option<&Value>, new: &Value) -> Result<(), Status> {
-    let (kind, name) = (request.kind, api::meta::name(new));
+    let (kind, name) = (&request.kind, api::meta::name(new));
     // By the name in the path, as upstream: whoever creates has none there, and needs the right to escalate any.
-    if may(state, request, "escalate", kind.plural, &request.name) {
+    if may(state, request, "escalate", &kind.plural, &request.name) {
         return Ok(());
     }
     let own = rules_of(state, &request.identity, &request.namespace);
@@ -82,7 +82,7 @@ fn check_binding(state: &State, request: &Request, new: &Value) -> Result<(), St
         wanted.extend(policy::restored_rules(&stored.value()));
     }
     let own = rules_of(state, &request.identity, namespace);
-    refuse_more(request.kind, api::meta::name(new), &request.identity, &own, &wanted)
+    refuse_more(&request.kind, api::meta::name(new), &request.identity, &own, &wanted)
 }
 
 fn may(state: &State, request: &Request, verb: &str, resource: &str, name: &str) -> bool {

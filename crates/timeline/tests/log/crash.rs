@@ -1,4 +1,4 @@
-//! What the journal remembers of a writer that was killed, or whose disk was full.
+//! What the journal remembers of a writer that was killed, or whose file may not grow.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::io::{BufRead, BufReader, Write};
@@ -87,7 +87,7 @@ async fn a_writer_killed_in_mid_write_loses_nothing_that_was_awaited() {
 /// Runs into the limit its parent set.
 #[test]
 #[ignore = "a role of the tests below"]
-fn appender_on_a_full_disk() {
+fn appender_to_a_file_with_a_limit() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (journal, _) = Journal::open(&file(), BOOT).await.unwrap();
@@ -113,10 +113,10 @@ fn appender_on_a_full_disk() {
 }
 
 #[tokio::test]
-async fn a_full_disk_is_told_to_everyone_and_what_was_durable_stays() {
+async fn failure_that_does_not_pass_is_told_to_everyone_and_what_was_durable_stays() {
     let folder = Folder::new();
-    let inner = role("appender_on_a_full_disk", &folder.path());
-    // The kernel's own limit on the size of a file; its signal ignored, so that writes fail as on a full disk.
+    let inner = role("appender_to_a_file_with_a_limit", &folder.path());
+    // The kernel's own limit on the size of a file; its signal ignored, so that writes fail for good.
     let mut command = Command::new("sh");
     command.args(["-c", r#"trap "" XFSZ; ulimit -S -f 64; exec "$0" "$@""#]).arg(inner.get_program());
     command.args(inner.get_args()).envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));

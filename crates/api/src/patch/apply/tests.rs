@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::kinds::by_kind;
+use crate::kinds::Registry;
 use crate::managed_fields::track_update;
 
 fn options(manager: &str) -> ApplyOptions<'_> {
@@ -17,7 +17,7 @@ fn config_map(data: &Value) -> Value {
 }
 
 fn applied(current: Option<&Value>, document: &Value, options: &ApplyOptions<'_>) -> Result<Value, Status> {
-    let kind = by_kind("", "v1", document["kind"].as_str().unwrap()).unwrap();
+    let kind = Registry::built_in().by_kind("", "v1", document["kind"].as_str().unwrap()).unwrap();
     apply(kind, current, document.to_string().as_bytes(), options)
 }
 
@@ -29,7 +29,15 @@ fn updated(current: &Value, change: impl FnOnce(&mut Value), manager: &str) -> V
     let mut new = current.clone();
     change(&mut new);
     let now = Timestamp::from_second(1_800_000_009).unwrap();
-    track_update(by_kind("", "v1", "ConfigMap").unwrap(), Some(current), &mut new, manager, "v1", None, now);
+    track_update(
+        Registry::built_in().by_kind("", "v1", "ConfigMap").unwrap(),
+        Some(current),
+        &mut new,
+        manager,
+        "v1",
+        None,
+        now,
+    );
     new
 }
 
@@ -61,7 +69,7 @@ fn a_zero_or_a_quantity_spelt_differently_is_the_same() {
     let document = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "d"},
         "spec": {"hostNetwork": false, "containers": [{"name": "a", "image": "i",
             "resources": {"requests": {"cpu": "1000m"}}}]}});
-    let kind = by_kind("", "v1", "Pod").unwrap();
+    let kind = Registry::built_in().by_kind("", "v1", "Pod").unwrap();
     let first = applied(None, &document, &options("m1")).unwrap();
     let stored = decode::normalise(kind, &first, FieldValidation::Ignore).unwrap().value;
     assert_eq!(stored["spec"]["containers"][0]["resources"]["requests"]["cpu"], "1");
@@ -226,7 +234,8 @@ fn the_status_is_applied_only_where_it_belongs() {
 #[test]
 fn yaml_is_read_and_null_says_nothing() {
     let yaml = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: c\n  creationTimestamp: null\ndata:\n  a: '1'\n";
-    let object = apply(by_kind("", "v1", "ConfigMap").unwrap(), None, yaml, &options("m1")).unwrap();
+    let object =
+        apply(Registry::built_in().by_kind("", "v1", "ConfigMap").unwrap(), None, yaml, &options("m1")).unwrap();
     assert_eq!(object["data"], json!({"a": "1"}));
     assert_eq!(object["metadata"]["managedFields"][0]["fieldsV1"], json!({"f:data": {"f:a": {}}}));
 }
@@ -258,7 +267,7 @@ fn documents_that_do_not_fit_are_refused() {
     assert!(twice.message.ends_with(".spec.containers: duplicate entries for key [name=\"a\"]"), "{twice}");
     assert!(refuse(pod(&json!({"containers": [{"image": "a"}]}))).message.contains("omits"));
     assert!(refuse(pod(&json!({"containers": {"name": "a"}}))).message.contains("expected list"));
-    let kind = by_kind("", "v1", "ConfigMap").unwrap();
+    let kind = Registry::built_in().by_kind("", "v1", "ConfigMap").unwrap();
     assert_eq!(apply(kind, None, b"a: [", &options("m1")).unwrap_err().code, 400);
 }
 

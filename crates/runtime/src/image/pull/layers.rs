@@ -15,13 +15,12 @@ use super::super::download::{Download, Writer, Written};
 use super::super::error::ImageError;
 use super::super::incoming::{IncomingLayer, Section};
 use super::super::ingest::SharedIngest;
-use super::super::layer::Allowances;
 use super::super::manifest::digest_of;
 use super::super::registry::error::FetchError;
 use super::super::registry::session::Session;
 use super::super::registry::transport::Answer;
 use super::super::single_flight::Slot;
-use super::super::store::unpack_one;
+use super::super::unpacker::Allowances;
 use super::{Inner, LAYERS_MOST, LayerProgress, LayerState, Progress, PullError, blocking};
 
 /// Layers of one image that are fetched at a time.
@@ -107,7 +106,11 @@ impl Inner {
         wanted: &[WantedLayer],
         progress: &watch::Sender<Progress>,
     ) -> Result<Vec<Arc<Unpacked>>, PullError> {
-        let allowances = Arc::new(Allowances::new(self.store.limits()));
+        let allowances = Allowances::new(self.store.limits()).map_err(|error| PullError::Image {
+            name: image.to_owned(),
+            source: ImageError::store("watch", self.store.dir())(error),
+        })?;
+        let allowances = Arc::new(allowances);
         let _threads_end_with_us = GivesUp(allowances.clone());
         let wanted: Vec<(usize, WantedLayer)> = wanted.iter().copied().enumerate().collect();
         let all = futures::stream::iter(wanted).map(|(number, layer)| {
@@ -161,10 +164,10 @@ impl Inner {
         let blob = Section::new(file, 0, wanted.size);
         // Its digest was checked as it came, and what is unpacked is checked against the diff id.
         let layer = IncomingLayer { diff_id: wanted.diff_id, blob_digest: None, blob };
-        let place = ingest.clone();
+        let (store, place) = (self.store.clone(), ingest.clone());
         let download = blocking(move || {
             let _busy = busy;
-            unpack_one(&place, &layer, &allowances).map(|()| download)
+            store.unpack_one(&place, &layer, &allowances).map(|()| download)
         })
         .await
         .map_err(broken)?;

@@ -1,5 +1,5 @@
 //! The smallest program that can serve as a shim; the product calls the same function first in its own `main`.
 
 fn main() -> std::process::ExitCode {
-    runtime::shim::run_if_asked().unwrap_or(std::process::ExitCode::FAILURE)
+    runtime::run_if_asked().unwrap_or(std::process::ExitCode::FAILURE)
 }

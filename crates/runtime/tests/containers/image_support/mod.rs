@@ -6,6 +6,11 @@ use runtime::image::Digest;
 use serde_json::{Value, json};
 use tar::{EntryType, Header};
 
+/// The program that unpacks layers.
+pub fn program() -> &'static std::path::Path {
+    std::path::Path::new(env!("CARGO_BIN_EXE_shim-for-tests"))
+}
+
 /// A layer under construction: a tar stream whose headers are written as given, checks and all left out.
 pub struct Layer(tar::Builder<Vec<u8>>);
 
