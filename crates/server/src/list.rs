@@ -235,7 +235,7 @@ pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Re
 
 /// The body of a list whose objects are not sent as they are stored, each written when it is sent.
 fn piece_by_piece(request: &Request, form: Form, metadata: &Value, items: Vec<Arc<Object>>) -> Result<Body, Status> {
-    let kind = request.kind;
+    let kind = Arc::clone(&request.kind);
     let list = |kind: &str, api_version: &str| json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
     let write = |out: &mut Vec<u8>, value: &Value| {
         // Writing to memory cannot fail.
@@ -251,10 +251,10 @@ fn piece_by_piece(request: &Request, form: Form, metadata: &Value, items: Vec<Ar
         }
         Form::Table { version } => {
             let (include, now) = (Include::parse(&request.query)?, Timestamp::now());
-            let mut empty = table::assemble(version, metadata.clone(), Some(api::table::columns(kind)), Vec::new());
+            let mut empty = table::assemble(version, metadata.clone(), Some(api::table::columns(&kind)), Vec::new());
             empty.as_object_mut().map(|table| table.remove("rows"));
             Body::written_items(open(&empty, "rows"), items, b"]}", move |out, object| {
-                write(out, &table::row(kind, &object.value(), now, include));
+                write(out, &table::row(&kind, &object.value(), now, include));
             })
         }
         Form::Partial => {
