@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use crate::files::Files;
     use crate::memory_volumes::MemoryVolumes;
-    use crate::translate::pod_spec::pod_spec;
+    use reading::pod_spec;
 
     fn pod(image: &str, cpu: &str) -> Arc<Pod> {
         let app = json!({ "name": "app", "image": image, "resources": { "requests": { "cpu": cpu } } });
