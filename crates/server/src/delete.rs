@@ -215,14 +215,17 @@ mod tests {
     #[tokio::test]
     async fn removal_is_finished_after_another_writer_came_between() {
         let dir = tempfile::tempdir().unwrap();
-        let state = State::new(crate::ServerConfig {
-            store: Store::open(&dir.path().join("store")).await.unwrap(),
-            advertise: ([127, 0, 0, 1], 6443).into(),
-            version: String::new(),
-            nodes: Arc::new(crate::NoNodes),
-            service_range: crate::ServiceRange::default(),
-            token_key: crate::TokenKey::fresh(),
-        });
+        let state = State::new(
+            crate::ServerConfig {
+                store: Store::open(&dir.path().join("store")).await.unwrap(),
+                advertise: ([127, 0, 0, 1], 6443).into(),
+                version: String::new(),
+                nodes: Arc::new(crate::NoNodes),
+                service_range: crate::ServiceRange::default(),
+                token_key: crate::TokenKey::fresh(),
+            },
+            frame::Clock::system(),
+        );
         let pods = core_kind("pods");
         let key = Key::new("pods", "default", "p");
         let marked = |more: serde_json::Value| {
