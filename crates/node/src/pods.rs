@@ -94,7 +94,8 @@ pub struct Pods<R: Runtime> {
     /// Lives that ended here while the API may still speak of them.
     finished: BTreeSet<String>,
     /// Pods that could not be taken on, each to be tried again.
-    later: JoinSet<Arc<Pod>>,
+    retries: BTreeMap<String, Arc<Pod>>,
+    later: JoinSet<String>,
     mode: Mode,
     /// The shutdown that is under way.
     stopping: Option<shutdown::Stopping>,
@@ -151,6 +152,7 @@ impl<R: Runtime> Pods<R> {
             directory,
             running: JoinSet::new(),
             finished: BTreeSet::new(),
+            retries: BTreeMap::new(),
             later: JoinSet::new(),
             mode,
             stopping: None,
@@ -194,7 +196,7 @@ impl<R: Runtime> Pods<R> {
                 event = shutdown::next(&mut self.stopping, &self.tools.clock) => self.stopping_event(event).await,
                 Some(eviction) = inputs.evictions.recv() => self.evict(eviction).await,
                 Some(wanted) = inputs.files.recv() => self.want(wanted).await,
-                Some(Ok(pod)) = self.later.join_next() => self.try_again(pod).await,
+                Some(Ok(uid)) = self.later.join_next() => self.try_again(&uid).await,
                 Some(Ok((uid, placed))) = self.placing.join_next() => self.placed(&uid, placed).await,
                 Some(arrived) = self.arrivals.next() => self.arrived(arrived).await,
                 Some(Ok((uid, is_kept))) = self.granting.join_next() => self.granted(&uid, is_kept).await,
@@ -207,12 +209,12 @@ impl<R: Runtime> Pods<R> {
         }
     }
 
-    async fn try_again(&mut self, pod: Arc<Pod>) {
+    async fn try_again(&mut self, uid: &str) {
+        let Some(pod) = self.retries.remove(uid) else { return };
         if pod::is_static(&*pod) {
             return self.begin_static(pod);
         }
         // What has been seen of it meanwhile is newer.
-        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let known = self.drivers.get(uid).map(|handle| &handle.newest).or_else(|| self.arrivals.newest(uid));
         if known.is_none_or(|known| revision(known) <= revision(&pod)) {
             self.changed_or_later(pod, false).await;
@@ -290,6 +292,7 @@ impl<R: Runtime> Pods<R> {
                 self.finished.retain(|uid| listed.contains(uid));
                 self.orphans.objects(&listed);
                 self.arrivals.objects(&listed);
+                self.retries.retain(|uid, pod| listed.contains(uid) || pod::is_static(&**pod));
                 let gone: Vec<_> = self
                     .drivers
                     .iter()
@@ -314,6 +317,7 @@ impl<R: Runtime> Pods<R> {
                 let uid = pod.metadata.uid.unwrap_or_default();
                 self.finished.remove(&uid);
                 self.arrivals.give_up(&uid);
+                self.retries.remove(&uid);
                 if let Some(handle) = self.drivers.get_mut(&uid) {
                     handle.leave(LeaveReason::ObjectGone);
                     self.orphans.object_gone(&uid);
@@ -329,11 +333,20 @@ impl<R: Runtime> Pods<R> {
         let kept = Arc::clone(&pod);
         if let Err(panic) = supervision::catch("pods", self.changed(pod, is_live)).await {
             error!(%panic, uid = ?kept.metadata.uid, "the table of pods broke on a pod; it is looked at again later");
-            self.later.spawn(async move {
-                tokio::time::sleep(TRY_AGAIN).await;
-                kept
-            });
+            self.look_again_later(kept);
         }
+    }
+
+    /// The pod is tried again in a while, as it was last seen by then, unless its object is removed.
+    fn look_again_later(&mut self, pod: Arc<Pod>) {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        if self.retries.get(&uid).is_none_or(|known| revision(known) <= revision(&pod)) {
+            self.retries.insert(uid.clone(), pod);
+        }
+        self.later.spawn(async move {
+            tokio::time::sleep(TRY_AGAIN).await;
+            uid
+        });
     }
 
     async fn changed(&mut self, pod: Arc<Pod>, is_live: bool) {

@@ -11,7 +11,7 @@ use timeline::Record;
 use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
-use super::{Mode, Pods, TRY_AGAIN};
+use super::{Mode, Pods};
 use crate::driver::PodJournal;
 use crate::flaws::{self, Flaw};
 use crate::record::PodRecord;
@@ -160,9 +160,6 @@ impl<R: Runtime> Pods<R> {
         warn!(pod = pod.metadata.name, why, "pod cannot be accepted; retrying");
         let event = Event::pod_warning("FailedSync", format!("the node cannot take on the pod: {why}"));
         self.tools.recorder.record(&pod, event);
-        self.later.spawn(async move {
-            tokio::time::sleep(TRY_AGAIN).await;
-            pod
-        });
+        self.look_again_later(pod);
     }
 }
