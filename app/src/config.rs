@@ -50,6 +50,8 @@ pub(crate) struct Config {
     pub images_kept: ImageCollection,
     /// How patient the controllers of this process are.
     pub controllers: controllers::Settings,
+    /// How many pods the node takes on.
+    pub pods_max: u32,
     /// How many processes a pod may have; `None` for as many as the machine.
     pub pod_pids_max: Option<u64>,
     /// Which kernel parameters pods may set beside the safe ones.
@@ -122,6 +124,7 @@ impl Config {
                     eviction,
                     images_kept,
                     controllers,
+                    pods_max: args.max_pods,
                     pod_pids_max,
                     allowed_sysctls: allowed_sysctls.unwrap_or_default(),
                 })
@@ -213,6 +216,7 @@ impl Config {
             eviction: EvictionConfig::default(),
             images_kept: ImageCollection::default(),
             controllers: controllers::Settings::default(),
+            pods_max: 110,
             pod_pids_max: None,
             allowed_sysctls: AllowedSysctls::default(),
         })

@@ -94,7 +94,11 @@ pub(crate) fn secure(dir: &Path) -> Result<()> {
     let names = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>).with_context(doing)?;
     let names: Vec<String> = names.iter().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     check(dir, before, &names, user)?;
-    if !before.is_closed() {
+    if let Some(name) = foreign(&names).filter(|_| !before.is_closed()) {
+        tracing::warn!(
+            dir = %shown, name, "the data directory holds files of others and stays open to them; what is Adieu's in it is closed"
+        );
+    } else if !before.is_closed() {
         rustix::fs::fchmod(&found, Mode::from_raw_mode(CLOSED)).with_context(doing)?;
         tracing::info!(dir = %shown, mode = format!("{:o}", before.mode & 0o7777), "closed the data directory to others");
     }
@@ -148,18 +152,16 @@ fn check(dir: &Path, found: Access, names: &[String], user: User) -> Result<()> 
         "{shown} can be written to by others, and what is in it may be theirs; look at it, then run `chmod 700 {shown}`, \
          or choose another --data-dir"
     );
-    // One that has been an instance's is closed whatever has come to be in it.
-    if found.is_closed() || names.iter().any(|name| name == "instance") {
-        return Ok(());
-    }
-    let foreign = names.iter().find(|name| !name.starts_with('.') && !OURS.contains(&name.as_str()));
-    if let Some(foreign) = foreign {
-        bail!(
-            "{shown} is open to others and holds {foreign:?}, which is none of Adieu's files; give --data-dir a directory of \
-             its own, or close this one with `chmod 700 {shown}`"
-        );
-    }
     Ok(())
+}
+
+/// What of somebody else's is in a directory that has been no instance's yet. Closing it could take away from others what they
+/// use, the whole machine's programs if somebody writes `--data-dir /var/lib`.
+fn foreign(names: &[String]) -> Option<&String> {
+    if names.iter().any(|name| name == "instance") {
+        return None;
+    }
+    names.iter().find(|name| !name.starts_with('.') && !OURS.contains(&name.as_str()))
 }
 
 /// Closes a directory of ours, if it is there.
@@ -207,7 +209,7 @@ mod tests {
             judged(0, 0, 0o700, &["anything"], ROOT),
             judged(0, 0, 0o755, &[], ROOT),
             judged(0, 0, 0o755, &["lost+found", "registries.yaml", "manifests"], ROOT),
-            judged(0, 0, 0o755, &["instance", "anything"], ROOT),
+            judged(0, 0, 0o755, &["anything"], ROOT),
             judged(0, 0, 0o777, &[], ROOT),
             judged(1000, 1000, 0o775, &["store", "instance"], SOMEBODY),
         ] {
@@ -219,7 +221,6 @@ mod tests {
             (judged(0, 0, 0o1777, &[], ROOT), "everybody's files", "another --data-dir"),
             (judged(0, 0, 0o777, &["instance"], ROOT), "written to by others", "chmod 700 /d"),
             (judged(0, 50, 0o770, &["instance"], ROOT), "written to by others", "chmod 700 /d"),
-            (judged(0, 0, 0o755, &["images", "dpkg"], ROOT), "\"dpkg\"", "directory of its own"),
         ] {
             assert!(refused.contains(why) && refused.contains(way_out), "{refused}");
         }
@@ -250,6 +251,19 @@ mod tests {
         for name in ["", "images", "node", "node/pods", "pods", "logs", "store"] {
             assert_eq!(fs::metadata(data.join(name)).unwrap().mode() & 0o7777, 0o700, "{name}");
         }
+        let used = dir.path().join("used");
+        fs::create_dir(&used).unwrap();
+        fs::write(used.join("theirs"), "").unwrap();
+        for name in ["", "pods"] {
+            let _ = fs::create_dir(used.join(name));
+            fs::set_permissions(used.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        secure(&used).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        assert_eq!((mode(&used), mode(&used.join("pods"))), (0o755, 0o700), "others keep what they have in it");
+        fs::write(used.join("instance"), "").unwrap();
+        secure(&used).unwrap();
+        assert_eq!(mode(&used), 0o700, "it is an instance's now");
         let fresh = dir.path().join("a/b");
         secure(&fresh).unwrap();
         make_node_directories(&fresh).unwrap();

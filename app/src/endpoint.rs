@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use server::Server;
@@ -10,6 +11,10 @@ use server::pki::{self, Pki};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+
+/// How long an address may be in use by what a killed process left behind, and how often to try.
+const IN_USE_WAIT_MAX: Duration = Duration::from_secs(2);
+const IN_USE_RETRY: Duration = Duration::from_millis(20);
 
 /// An address that is ours, with certificates for it; nobody is answered yet.
 pub(crate) struct Endpoint {
@@ -25,7 +30,7 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// Takes `api` and makes sure of the certificates below `dir`; `names` are further names of this machine.
     pub(crate) async fn bind(api: SocketAddr, dir: &Path, names: &[String]) -> Result<Self> {
-        let listener = TcpListener::bind(api).await.with_context(|| {
+        let listener = listen(api).await.with_context(|| {
             format!("cannot listen on {api}; is another API server there? choose another with --api")
         })?;
         let address = listener.local_addr()?;
@@ -55,6 +60,20 @@ impl Endpoint {
     }
 }
 
+/// Takes an address. One that is in use may be so by what a killed process left behind: a child between its birth and its own
+/// program has all that its parent had open, and a connection on its way may hold the port. That is over in a moment.
+async fn listen(api: SocketAddr) -> io::Result<TcpListener> {
+    let deadline = tokio::time::Instant::now() + IN_USE_WAIT_MAX;
+    loop {
+        match TcpListener::bind(api).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(IN_USE_RETRY).await;
+            }
+            bound => return bound,
+        }
+    }
+}
+
 fn host(name: &str, port: u16) -> String {
     match name.parse::<IpAddr>() {
         Ok(ip) => SocketAddr::new(ip, port).to_string(),
@@ -73,5 +92,30 @@ impl Serving {
     pub(crate) async fn stop(self) {
         drop(self.stop);
         let _ = self.task.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[tokio::test]
+    async fn address_that_is_in_use_for_a_moment_is_waited_for() {
+        let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = held.local_addr().unwrap();
+        let waiting = tokio::spawn(listen(address));
+        // Long enough for the first attempts to be refused.
+        tokio::time::sleep(IN_USE_RETRY * 5).await;
+        assert!(!waiting.is_finished(), "it waits");
+        drop(held);
+        assert_eq!(waiting.await.unwrap().unwrap().local_addr().unwrap(), address);
+    }
+
+    #[tokio::test]
+    async fn address_that_stays_in_use_is_told_in_the_end() {
+        let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let refused = listen(held.local_addr().unwrap()).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
     }
 }

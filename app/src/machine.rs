@@ -59,6 +59,7 @@ impl Machine {
             images: dir.join("images"),
             eviction: config.eviction.clone(),
             images_kept: config.images_kept,
+            pods_max: config.pods_max,
             pod_pids_max: config.pod_pids_max,
             allowed_sysctls: config.allowed_sysctls.clone(),
             traffic: Arc::new(node::NoTraffic),

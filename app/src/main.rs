@@ -12,6 +12,7 @@ mod local_node;
 mod logind;
 mod machine;
 mod membership;
+mod memory;
 mod node_command;
 mod notify;
 mod platform;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     if let Some(code) = runtime::run_if_asked() {
         return code;
     }
+    runtime::memory::keep_heaps_small();
     logging::log_panics();
     supervision::count_panics();
     let code = run();

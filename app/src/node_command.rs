@@ -4,6 +4,7 @@
 //! meanwhile is done when the server is back.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use cli::NodeArgs;
@@ -17,6 +18,7 @@ use crate::control::Control;
 use crate::instance::{Instance, require_root};
 use crate::machine::Machine;
 use crate::membership::Membership;
+use crate::memory;
 use crate::notify;
 use crate::status::Reporter;
 use crate::stop::{self, Signals};
@@ -84,6 +86,8 @@ async fn serve(config: Config, instance: Instance, membership: Membership, liste
     let starting = Machine::start(&config, &instance, membership.client()?, Some(port));
     let mut machine = config.remember_during(&instance.dir, starting).await?;
     let streams = tokio::spawn(streams::listen(listener, tls, machine.node.containers()));
+    // A node serves few; what its start needed goes back all the same.
+    let _memory = memory::give_back_after(Arc::default());
     let reporter = Reporter::of_member(
         membership.client()?,
         &membership.server,

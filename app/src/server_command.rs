@@ -17,6 +17,7 @@ use crate::control::Control;
 use crate::control_plane::ControlPlane;
 use crate::endpoint::Endpoint;
 use crate::instance::Instance;
+use crate::memory;
 use crate::notify;
 use crate::status::Reporter;
 use crate::stop::Signals;
@@ -66,6 +67,7 @@ async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
     plane.audit_to(args.audit_log.as_deref())?;
     plane.start_controllers(settings(&args.controllers));
     let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
+    let _memory = memory::give_back_after(plane.server.worked());
     let serving = endpoint.serve(plane.server.clone())?;
     let ready = format!("adieu server is ready: https://{address}\n  export KUBECONFIG={}\n", kubeconfig.display());
     logging::stdout().say(ready.as_bytes());

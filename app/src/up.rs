@@ -11,6 +11,7 @@ use crate::config::Config;
 use crate::control::Control;
 use crate::endpoint::Endpoint;
 use crate::instance::{Instance, require_root};
+use crate::memory;
 use crate::notify;
 use crate::platform::Platform;
 use crate::status::Reporter;
@@ -42,6 +43,7 @@ async fn serve(config: Config, instance: Instance, audit_log: Option<&Path>) -> 
         config.remember_during(&instance.dir, Platform::start(&resolved, &instance, Some(&endpoint.keys))).await?;
     let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
     platform.plane.audit_to(audit_log)?;
+    let _memory = memory::give_back_after(platform.plane.server.worked());
     let serving = endpoint.serve(platform.plane.server.clone())?;
     let ready = format!(
         "adieu is ready: node {} at https://{address}\n  export KUBECONFIG={}\n",

@@ -3,11 +3,12 @@
 //!
 //! What was written and not synced is there until power is lost. Then every sector of 512 bytes that was not synced has landed or has
 //! not, and of the names that were made, changed or removed without a sync of their folder only the first few are. A full disk
-//! takes a part of what is written, and then nothing. [`crate::stand_in`] leads the calls of a simulated thread here; those of all
+//! takes what has its place already, and nothing else. [`crate::stand_in`] leads the calls of a simulated thread here; those of all
 //! others, and all that are about other files, go to the kernel. Folders, and what is deleted by `file-tree`, are durable at once.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use testkit::Dice;
 
 use crate::dice::dice;
 use crate::faults::Fault;
-use crate::flaws::WorldFlaw;
+use crate::flaws::{self, WorldFlaw};
 use crate::scenario::Scenario;
 
 /// What lands or does not, as a whole.
@@ -31,11 +32,8 @@ pub struct Disk {
     /// Whether power is ever lost: otherwise nobody asks what was synced.
     loses_power: bool,
     faults: Vec<Fault>,
-    flaw: Option<WorldFlaw>,
     files: BTreeMap<u64, Unsynced>,
     names: Vec<NameChange>,
-    /// How many writes the full disk has answered.
-    refused: u64,
     stashed: u64,
     losses: u64,
 }
@@ -81,17 +79,15 @@ thread_local! {
 }
 
 /// This thread's world has a disk from now on.
-pub fn enter(root: &Path, scenario: &Scenario, flaw: Option<WorldFlaw>) {
+pub fn enter(root: &Path, scenario: &Scenario) {
     let disk = Disk {
         root: root.to_owned(),
         stash: root.join("stash"),
         seed: scenario.seed,
         loses_power: scenario.crashes.iter().any(|crash| crash.power),
         faults: scenario.faults.iter().filter(|fault| matches!(fault, Fault::Full(..))).cloned().collect(),
-        flaw,
         files: BTreeMap::new(),
         names: Vec::new(),
-        refused: 0,
         stashed: 0,
         losses: 0,
     };
@@ -133,15 +129,14 @@ fn file_of(disk: &Disk, descriptor: i32) -> Option<PathBuf> {
 pub fn writing(descriptor: i32, bytes: &[u8], at: Option<u64>, now_ms: u64) -> Taken {
     let taken = with(|disk| {
         let path = file_of(disk, descriptor)?;
+        let at = at.or_else(|| position(descriptor))?;
         if disk.is_full(&path, now_ms) {
-            disk.refused += 1;
-            let room = dice(disk.seed, "full", "-", disk.refused).below(bytes.len() as u64 * 2);
-            let room = usize::try_from(room).unwrap_or(0);
-            // Half of the time there is some room left.
-            return Some(if room == 0 || room >= bytes.len() { Taken::Nothing } else { Taken::Part(room) });
+            let room = usize::try_from(allocated(descriptor)?.saturating_sub(at)).unwrap_or(usize::MAX);
+            if room < bytes.len() {
+                return Some(if room == 0 { Taken::Nothing } else { Taken::Part(room) });
+            }
         }
         if disk.loses_power {
-            let at = at.or_else(|| position(descriptor))?;
             disk.unsynced(descriptor)?.changes.push(Change::Write(at, bytes.to_owned()));
         }
         Some(Taken::All)
@@ -149,19 +144,15 @@ pub fn writing(descriptor: i32, bytes: &[u8], at: Option<u64>, now_ms: u64) -> T
     taken.flatten().unwrap_or(Taken::All)
 }
 
-/// The length of a file is about to be changed. Answers whether it is.
-pub fn cutting(descriptor: i32, length: u64) -> bool {
-    let done = with(|disk| {
+/// The length of a file is about to be changed.
+pub fn cutting(descriptor: i32, length: u64) {
+    with(|disk| {
         file_of(disk, descriptor)?;
-        if disk.flaw == Some(WorldFlaw::LeavesTornEnd) {
-            return Some(false);
-        }
         if disk.loses_power {
             disk.unsynced(descriptor)?.changes.push(Change::Length(length));
         }
-        Some(true)
+        Some(())
     });
-    done.flatten().unwrap_or(true)
 }
 
 /// A file or a folder was synced.
@@ -169,11 +160,11 @@ pub fn synced(descriptor: i32) {
     with(|disk| {
         let path = file_of(disk, descriptor)?;
         let is_store = path.starts_with(disk.root.join("store"));
-        match disk.flaw {
-            Some(WorldFlaw::SyncsNoStore) if is_store => return None,
-            Some(WorldFlaw::SyncsNoJournal) if !is_store => return None,
-            Some(WorldFlaw::SyncsNoFolder) if path.is_dir() => return None,
-            Some(_) | None => {}
+        let is_forgotten = flaws::has(WorldFlaw::SyncsNoStore) && is_store
+            || flaws::has(WorldFlaw::SyncsNoJournal) && !is_store
+            || flaws::has(WorldFlaw::SyncsNoFolder) && path.is_dir();
+        if is_forgotten {
+            return None;
         }
         if path.is_dir() {
             disk.names.retain(|change| change.folder != path);
@@ -215,6 +206,11 @@ pub fn removing(path: &Path) {
     });
 }
 
+/// How much of a file has its place on the disk, whether it was written or only reserved.
+fn allocated(descriptor: i32) -> Option<u64> {
+    fs::metadata(format!("/proc/self/fd/{descriptor}")).ok().map(|metadata| metadata.blocks() * SECTOR as u64)
+}
+
 fn position(descriptor: i32) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}")).ok()?;
     text.lines().find_map(|line| line.strip_prefix("pos:"))?.trim().parse().ok()
@@ -239,11 +235,13 @@ impl Disk {
     fn unsynced(&mut self, descriptor: i32) -> Option<&mut Unsynced> {
         let file = OpenOptions::new().read(true).write(true).open(format!("/proc/self/fd/{descriptor}")).ok()?;
         let inode = file.metadata().ok()?.ino();
-        if !self.files.contains_key(&inode) {
-            let durable = fs::read(format!("/proc/self/fd/{descriptor}")).ok()?;
-            self.files.insert(inode, Unsynced { file, durable, changes: Vec::new() });
+        match self.files.entry(inode) {
+            Entry::Occupied(known) => Some(known.into_mut()),
+            Entry::Vacant(place) => {
+                let durable = fs::read(format!("/proc/self/fd/{descriptor}")).ok()?;
+                Some(place.insert(Unsynced { file, durable, changes: Vec::new() }))
+            }
         }
-        self.files.get_mut(&inode)
     }
 
     fn note(&mut self, path: &Path, what: Named) {

@@ -117,12 +117,13 @@ impl Fault {
             |verbs: &[&str], dice: &mut Dice| format!("runtime.{}/{pod}/{}", dice.pick(verbs), 1 + dice.below(2));
         let span = Span { at: 300 + dice.below(5000), ms: 100 + dice.below(2500) };
         match dice.below(8) {
-            // What the agent makes of a start or a hook that was begun without an answer is told in `tests/known.rs`.
+            // What the agent makes of a start or a hook that was begun without an answer is told in `tests/stories.rs`.
             0 | 1 => Self::Lost(seam(&verbs[..5], dice)),
             2 | 3 => Self::Refused(seam(&verbs[..7], dice)),
             4 => Self::Late(seam(&verbs, dice), 200 + dice.below(4000)),
             5 => Self::Away(span),
-            _ => Self::Full(dice.pick(&[DiskPart::Store, DiskPart::Node, DiskPart::Whole]), span),
+            // What a full disk of the agent's does to a pod that is removed before it is taken on is told there as well.
+            _ => Self::Full(DiskPart::Store, span),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Bugs planted in the agent and around it: each must be caught, and says by which laws.
 
+use std::cell::Cell;
+
 pub use node::flaws::Flaw;
 
 use crate::laws::Law;
@@ -14,8 +16,24 @@ pub enum WorldFlaw {
     SyncsNoJournal,
     /// No folder is synced, so that names are not durable.
     SyncsNoFolder,
-    /// What a failed write left is not cut off.
-    LeavesTornEnd,
+    /// What a watch says a second time is taken for the end of the object.
+    TakesEchoForEnd,
+    /// Every agent is told of the pods of all nodes.
+    HearsEverybody,
+}
+
+thread_local! {
+    static PLANTED: Cell<Option<WorldFlaw>> = const { Cell::new(None) };
+}
+
+/// Plants a bug around every agent of this thread, or takes it away.
+pub fn plant(flaw: Option<WorldFlaw>) {
+    PLANTED.set(flaw);
+}
+
+/// Whether this bug was planted.
+pub fn has(flaw: WorldFlaw) -> bool {
+    PLANTED.get() == Some(flaw)
 }
 
 /// Any of them.
@@ -67,7 +85,7 @@ const fn world(flaw: WorldFlaw) -> Planted {
 }
 
 /// Every flaw, with the laws that it breaks: one of them at least.
-pub const ALL: [(Planted, &[Law]); 20] = [
+pub const ALL: [(Planted, &[Law]); 21] = [
     (agent(Flaw::ActsBeforeRecord), &[Law::NobodyIsStoppedUnasked]),
     (agent(Flaw::AsksNobody), &[Law::StatusIsTrue]),
     (agent(Flaw::DeletesWithoutStatus), &[Law::ExitsAreShown]),
@@ -87,5 +105,6 @@ pub const ALL: [(Planted, &[Law]); 20] = [
     (world(WorldFlaw::SyncsNoStore), &[Law::NoWriteIsLost, Law::TheNodeWorks]),
     (world(WorldFlaw::SyncsNoJournal), &[Law::ExitsAreShown, Law::StatusIsTrue, Law::TheNodeWorks]),
     (world(WorldFlaw::SyncsNoFolder), &[Law::NoWriteIsLost]),
-    (world(WorldFlaw::LeavesTornEnd), &[Law::TheNodeWorks, Law::NoWriteIsLost]),
+    (world(WorldFlaw::TakesEchoForEnd), &[Law::NobodyIsStoppedUnasked, Law::AllEndsWell]),
+    (world(WorldFlaw::HearsEverybody), &[Law::OnItsNode]),
 ];

@@ -194,7 +194,7 @@ fn slack(scenario: &Scenario, seams: u64) -> u64 {
     // What is lost is asked for again, after a pause that grows to five seconds.
     let lost = if scenario.profile == Profile::Lossy { 12_000 } else { 0 };
     // So is what the runtime or the disk refuses, after it is over.
-    let faults: u64 = scenario.faults.iter().map(|fault| 6_000 + fault.ms()).sum();
+    let faults: u64 = scenario.faults.iter().map(|fault| 2_500 + fault.ms()).sum();
     seams * scenario.profile.hop() + lost + faults
 }
 

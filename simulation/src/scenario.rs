@@ -507,7 +507,8 @@ impl Scenario {
     /// The story that this seed makes.
     pub fn of_seed(seed: u64) -> Self {
         let mut dice = crate::dice::dice(seed, "scenario", "", 0);
-        let (profile, _) = dice.pick(&PROFILES);
+        // Most of what goes wrong on the way is found by what gets lost.
+        let (profile, _) = if dice.once_in(7) { (Profile::Lossy, "") } else { dice.pick(&PROFILES) };
         let shuts_down = dice.once_in(9);
         let statics = if dice.once_in(5) { 1 } else { 0 };
         let mut pods = Vec::new();

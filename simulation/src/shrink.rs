@@ -1,7 +1,7 @@
 //! Makes a story that breaks a law smaller, for as long as it breaks the same one.
 
 use crate::laws::Law;
-use crate::scenario::{ContainerPlan, Deed, Profile, Scenario};
+use crate::scenario::{ContainerPlan, Deed, Profile, Role, Scenario};
 
 /// No more stories are tried.
 const TRIES_MAX: usize = 200;
@@ -60,7 +60,12 @@ fn candidates(scenario: &Scenario) -> Vec<Scenario> {
     add(&|it| it.stumble = None);
     for pod in 0..scenario.pods.len() {
         let containers = &scenario.pods[pod].containers;
-        for at in 0..containers.len().min(if containers.len() > 1 { usize::MAX } else { 0 }) {
+        for at in 0..containers.len() {
+            // Without one that it is about it is no pod.
+            let is_needed = |it: &ContainerPlan| it.role == Role::Main;
+            if !containers.iter().enumerate().any(|(other, it)| other != at && is_needed(it)) {
+                continue;
+            }
             add(&|it| drop(it.pods[pod].containers.remove(at)));
         }
         add(&|it| (it.pods[pod].map, it.pods[pod].critical) = (false, false));

@@ -12,6 +12,7 @@ use kube::client::Body as ClientBody;
 use server::{ApiService, BoxError};
 use tokio::time::Sleep;
 
+use crate::flaws::{self, WorldFlaw};
 use crate::machine::Life;
 use crate::scenario::Profile;
 use crate::trace::TraceEvent;
@@ -44,6 +45,16 @@ fn verb(request: &Request<ClientBody>) -> &'static str {
     }
 }
 
+/// Asks for the pods of all nodes.
+fn without_selector(request: &mut Request<ClientBody>) {
+    let uri = request.uri();
+    let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.starts_with("fieldSelector="));
+    let query = pairs.collect::<Vec<_>>().join("&");
+    if let Ok(wider) = format!("{}?{query}", uri.path()).parse() {
+        *request.uri_mut() = wider;
+    }
+}
+
 impl tower::Service<Request<ClientBody>> for Wire {
     type Response = Response<CutBody>;
     type Error = BoxError;
@@ -53,8 +64,11 @@ impl tower::Service<Request<ClientBody>> for Wire {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<ClientBody>) -> Self::Future {
+    fn call(&mut self, mut request: Request<ClientBody>) -> Self::Future {
         let Self { mut api, life } = self.clone();
+        if flaws::has(WorldFlaw::HearsEverybody) {
+            without_selector(&mut request);
+        }
         Box::pin(async move {
             let (place, path) = (verb(&request), request.uri().path().to_owned());
             let who = who(&path).to_owned();
@@ -156,10 +170,12 @@ impl CutBody {
             self.held = Some((data, Box::pin(tokio::time::sleep(HELD))));
             return;
         }
+        self.again.push_back(data.clone());
         if twice && object.is_some() {
-            self.again.push_back(data.clone());
+            let is_end = flaws::has(WorldFlaw::TakesEchoForEnd);
+            let text = String::from_utf8_lossy(&data).replacen("\"MODIFIED\"", "\"DELETED\"", 1);
+            self.again.push_back(if is_end { text.into() } else { data });
         }
-        self.again.push_back(data);
     }
 }
 

@@ -15,7 +15,7 @@ use store::{Store, Window};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::faults::Fault;
-use crate::flaws::{Flaw, Planted, WorldFlaw};
+use crate::flaws::{self, Flaw, Planted, WorldFlaw};
 use crate::laws::{self, Broken};
 use crate::machine::{Life, Machine};
 use crate::runtime::FakeRuntime;
@@ -86,7 +86,8 @@ fn play_here(scenario: Scenario, flaw: Option<WorldFlaw>) -> Outcome {
     // Before anything is random.
     let machine = Machine::new(scenario.clone(), folder.path().to_owned());
     let limit_ms = laws::limit_ms(&scenario);
-    disk::enter(folder.path(), &scenario, flaw);
+    flaws::plant(flaw);
+    disk::enter(folder.path(), &scenario);
     stand_in::enter(scenario.seed);
     clock::boot(Duration::ZERO);
     let (mut at, mut boots) = (Duration::ZERO, 0);
@@ -297,7 +298,9 @@ impl Agent {
         events: mpsc::UnboundedReceiver<runtime_api::RuntimeEvent>,
     ) -> Result<Node<FakeRuntime>, String> {
         let name = life.host_name();
-        let wire = Wire { api: self.server.service_as(Identity::node(name)), life: life.clone() };
+        let everybody = flaws::has(WorldFlaw::HearsEverybody);
+        let identity = if everybody { Identity::admin() } else { Identity::node(name) };
+        let wire = Wire { api: self.server.service_as(identity), life: life.clone() };
         let client = kube::Client::new(wire, "default");
         let runtime = Arc::new(FakeRuntime::new(life.clone(), events));
         let config = config(life, self.host, self.boots);
@@ -352,6 +355,7 @@ fn config(life: &Life, host: usize, boots: u64) -> NodeConfig {
         data_dir,
         eviction: EvictionConfig { thresholds: Vec::new(), most_grace: None, linger: Duration::ZERO },
         images_kept: ImageCollection { high_percent: 100, ..ImageCollection::default() },
+        pods_max: 110,
         pod_pids_max: None,
         allowed_sysctls: node::sysctls::AllowedSysctls::default(),
         static_pods: statics.then(|| machine.disk.join("manifests")),

@@ -98,3 +98,17 @@ fn status_tells_what_runs_and_down_ends_it() {
     assert_eq!(after.status.code(), Some(3));
     assert!(said(&after).contains("adieu is down on"), "{after:?}");
 }
+
+/// Nobody else looks after the pods of a machine, so no number of failures leaves it without an agent.
+#[test]
+fn unit_has_no_start_limit_and_leaves_pods_alone() {
+    let unit = include_str!("../../../packaging/adieu.service");
+    let section = |name: &str| {
+        let rest = unit.split(&format!("[{name}]\n")).nth(1).unwrap();
+        rest.split("\n[").next().unwrap().lines().collect::<Vec<_>>()
+    };
+    assert!(section("Unit").contains(&"StartLimitIntervalSec=0"), "{unit}");
+    for line in ["Restart=on-failure", "KillMode=process"] {
+        assert!(section("Service").contains(&line), "{line}");
+    }
+}

@@ -1,75 +1,43 @@
-//! So much of each resource: what a container asks for, what a pod comes to, what a quota counts.
+//! So much of each resource: what a container asks for, what a pod comes to, what a quota counts. What a pod comes to is
+//! reckoned in [`crate::pod`].
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::fmt;
 
 use serde_json::{Map, Value, json};
 
+use crate::pod::ResourceList;
 use crate::quantity::Quantity;
-use crate::rules::value::{list, word};
 
-/// Amounts by the name of their resource. A name that is not there is not the same as none of it.
+/// The name of a resource; those that everybody has cost nothing to keep.
+pub type ResourceName = Cow<'static, str>;
+
+const KNOWN: [&str; 4] = ["cpu", "memory", "ephemeral-storage", "pods"];
+
+fn name_of(word: &str) -> ResourceName {
+    let known = KNOWN.into_iter().find(|known| *known == word);
+    known.map_or_else(|| Cow::Owned(word.to_owned()), Cow::Borrowed)
+}
+
+/// Amounts by the name of their resource, in the order of names. A name that is not there is not the same as none of it.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Amounts(BTreeMap<String, Quantity>);
+pub struct Amounts(Vec<(ResourceName, Quantity)>);
 
 impl Amounts {
     /// The amounts in a JSON map; what is no quantity is left out.
     pub fn of(map: &Value) -> Self {
-        let fields = map.as_object().into_iter().flatten();
-        Self(fields.filter_map(|(name, amount)| Some((name.clone(), amount.as_str()?.parse().ok()?))).collect())
+        let mut amounts = Self::default();
+        amounts.add_list(ResourceList::from(map));
+        amounts
     }
 
-    /// What the pod of `spec` asks for.
-    pub fn requested_by(spec: &Value) -> Self {
-        Self::of_pod(spec, "requests")
-    }
-
-    /// What the pod of `spec` may use at most, as far as it says.
-    pub fn limits_of(spec: &Value) -> Self {
-        Self::of_pod(spec, "limits")
-    }
-
-    /// Containers and sidecars together, or an init container beside the sidecars before it if that is more. What the pod
-    /// says as a whole comes in place of its containers' sum, and what its runtime needs comes on top.
-    fn of_pod(spec: &Value, side: &str) -> Self {
-        let mut total = Self::of_containers(spec, side);
-        total.0.extend(Self::of(&spec["resources"][side]).0);
-        for (name, amount) in Self::of(&spec["overhead"]).0 {
-            // A limit that nobody has set is not made by an overhead.
-            if side == "requests" || total.0.contains_key(&name) {
-                total.add_one(&name, amount);
-            }
-        }
-        total
-    }
-
-    /// What the containers of `spec` ask for, whatever the pod says as a whole.
-    pub(crate) fn requested_by_containers(spec: &Value) -> Self {
-        Self::of_containers(spec, "requests")
-    }
-
-    fn of_containers(spec: &Value, side: &str) -> Self {
-        let own = |container: &Value| Self::of(&container["resources"][side]);
-        let (mut sidecars, mut most) = (Self::default(), Self::default());
-        for container in list(spec, "initContainers") {
-            if word(container, "restartPolicy") == "Always" {
-                sidecars.add(&own(container));
-                most.raise(&sidecars);
-            } else {
-                let mut beside = sidecars.clone();
-                beside.add(&own(container));
-                most.raise(&beside);
-            }
-        }
-        let mut total = sidecars;
-        list(spec, "containers").iter().for_each(|container| total.add(&own(container)));
-        total.raise(&most);
-        total
+    fn position(&self, name: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(own, _)| own.as_ref().cmp(name))
     }
 
     /// The amount of `name`, if it is there.
     pub fn get(&self, name: &str) -> Option<Quantity> {
-        self.0.get(name).copied()
+        self.position(name).ok().map(|at| self.0[at].1)
     }
 
     /// Whether nothing is there.
@@ -79,26 +47,43 @@ impl Amounts {
 
     /// In the order of names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Quantity)> {
-        self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
+        self.0.iter().map(|(name, amount)| (name.as_ref(), *amount))
     }
 
     /// Only those that `keep` wants.
     #[must_use]
     pub fn only(&self, mut keep: impl FnMut(&str, Quantity) -> bool) -> Self {
-        Self(self.iter().filter(|(name, amount)| keep(name, *amount)).map(|(n, a)| (n.to_owned(), a)).collect())
+        Self(self.0.iter().filter(|(name, amount)| keep(name, *amount)).cloned().collect())
     }
 
     /// Sets one amount.
     pub fn put(&mut self, name: &str, amount: Quantity) {
-        self.0.insert(name.to_owned(), amount);
+        match self.position(name) {
+            Ok(at) => self.0[at].1 = amount,
+            Err(at) => self.0.insert(at, (name_of(name), amount)),
+        }
     }
 
     /// Adds to one amount.
-    pub fn add_one(&mut self, name: &str, amount: Quantity) {
-        match self.0.get_mut(name) {
-            Some(own) => *own = own.plus(amount),
-            None => self.put(name, amount),
+    pub(crate) fn add_one(&mut self, name: &str, amount: Quantity) {
+        match self.position(name) {
+            Ok(at) => self.0[at].1 = self.0[at].1.plus(amount),
+            Err(at) => self.0.insert(at, (name_of(name), amount)),
         }
+    }
+
+    /// Brings one amount up to `amount`.
+    pub fn raise_one(&mut self, name: &str, amount: Quantity) {
+        match self.position(name) {
+            Ok(at) if self.0[at].1 < amount => self.0[at].1 = amount,
+            Ok(_) => {}
+            Err(at) => self.0.insert(at, (name_of(name), amount)),
+        }
+    }
+
+    /// Adds all of a list.
+    pub fn add_list(&mut self, list: ResourceList<'_>) {
+        list.iter().for_each(|(name, amount)| self.add_one(name, amount));
     }
 
     /// Adds all of `other`.
@@ -113,11 +98,7 @@ impl Amounts {
 
     /// Brings every amount up to that of `other`.
     pub fn raise(&mut self, other: &Self) {
-        for (name, amount) in other.iter() {
-            if self.get(name).is_none_or(|own| own < amount) {
-                self.put(name, amount);
-            }
-        }
+        other.iter().for_each(|(name, amount)| self.raise_one(name, amount));
     }
 
     /// As a JSON map.
@@ -128,6 +109,15 @@ impl Amounts {
     }
 }
 
+impl IntoIterator for Amounts {
+    type Item = (ResourceName, Quantity);
+    type IntoIter = std::vec::IntoIter<Self::Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
 impl fmt::Display for Amounts {
     /// `cpu=1,memory=2Gi`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -135,27 +125,5 @@ impl fmt::Display for Amounts {
             write!(f, "{}{name}={amount}", if at > 0 { "," } else { "" })?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pod_requests_are_the_peak_of_init_and_main_containers() {
-        let container = |cpu: &str| json!({ "resources": { "requests": { "cpu": cpu } } });
-        let mut sidecar = container("100m");
-        sidecar["restartPolicy"] = json!("Always");
-        let mut spec = json!({ "initContainers": [container("300m"), sidecar, container("700m")],
-            "containers": [container("200m"), container("200m")] });
-        assert_eq!(Amounts::requested_by(&spec).to_string(), "cpu=800m");
-        spec["containers"][0] = container("2");
-        assert_eq!(Amounts::requested_by(&spec).to_string(), "cpu=2300m");
-        spec["overhead"] = json!({ "cpu": "50m", "memory": "10Mi" });
-        assert_eq!(Amounts::requested_by(&spec).to_string(), "cpu=2350m,memory=10Mi");
-        assert!(Amounts::limits_of(&spec).is_empty());
-        spec["resources"] = json!({ "requests": { "cpu": "4" } });
-        assert_eq!(Amounts::requested_by(&spec).to_string(), "cpu=4050m,memory=10Mi");
     }
 }

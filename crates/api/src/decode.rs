@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use crate::kinds::{Kind, Registry, group_version};
+use crate::kinds::{Kind, Registry};
 use crate::status::{Cause, Status};
 use path::Path;
 
@@ -91,7 +91,7 @@ pub fn decode_object(
 }
 
 /// The same for an object that was not sent as it is: unknown fields go, the rest becomes canonical.
-pub fn normalise(kind: &Kind, value: &Value, validation: FieldValidation) -> Result<Decoded, Status> {
+pub(crate) fn normalise(kind: &Kind, value: &Value, validation: FieldValidation) -> Result<Decoded, Status> {
     check_patched(kind, value.clone(), Vec::new(), validation, |cause| {
         Status::invalid_of("", "", "", vec![Cause::invalid("patch", value.to_string(), cause)])
     })
@@ -196,16 +196,6 @@ fn survivors(kind: &Kind, sent: Value) -> Result<(Value, Vec<String>), String> {
     let mut complaints = Vec::new();
     unknown::compare(&sent, &kept, &Path::Root, &mut complaints);
     Ok((kept, complaints))
-}
-
-/// `apps/v1` into group and version.
-pub fn split_api_version(api_version: &str) -> (&str, &str) {
-    api_version.split_once('/').unwrap_or(("", api_version))
-}
-
-/// The other way round.
-pub fn join_api_version(group: &str, version: &str) -> String {
-    group_version(group, version)
 }
 
 #[cfg(test)]

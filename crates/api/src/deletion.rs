@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::kinds::Kind;
 use crate::status::{Cause, Status};
-use crate::{meta, time};
+use crate::{meta, pod, time};
 
 /// What a delete request asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -134,7 +134,7 @@ fn spec_finalizers(namespace: &Value) -> usize {
 fn first_grace(pod: &Value, asked: Option<i64>) -> i64 {
     let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(0);
     let bound = pod["spec"]["nodeName"].as_str().is_some_and(|n| !n.is_empty());
-    if !bound || is_terminal(pod) { 0 } else { at_least_one_if_negative(asked.unwrap_or(own)) }
+    if !bound || pod::is_terminal(pod) { 0 } else { at_least_one_if_negative(asked.unwrap_or(own)) }
 }
 
 /// Counts from the first request: that moment is the stored deadline minus the stored grace.
@@ -143,7 +143,7 @@ fn shorten(current: &Value, deadline: Timestamp, stored: i64, grace: i64, now: T
     let wanted = add_seconds(add_seconds(deadline, -stored), grace);
     let (at, grace) = match grace {
         // The node's final delete of a finished pod keeps the deadline: it says when the pod was to be gone.
-        0 if is_terminal(current) => (deadline, 0),
+        0 if pod::is_terminal(current) => (deadline, 0),
         0 => (now, 0),
         _ if wanted > now => (wanted, grace),
         _ => (now, 1),
@@ -174,7 +174,7 @@ fn finish(current: &Value, policy: Propagation, now: Timestamp) -> DeleteDecisio
         bump_generation(&mut marked);
     }
     // That of a finished pod was kept by the node's first final delete; one that is sent again finds it so.
-    if deadline.is_none_or(|at| at > now && !is_terminal(current)) {
+    if deadline.is_none_or(|at| at > now && !pod::is_terminal(current)) {
         meta::set_deletion_timestamp(&mut marked, now);
     }
     meta::set_deletion_grace_seconds(&mut marked, 0);
@@ -211,10 +211,6 @@ fn bump_generation(object: &mut Value) {
     if generation > 0 {
         meta::set_generation(object, generation + 1);
     }
-}
-
-fn is_terminal(pod: &Value) -> bool {
-    matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
 fn at_least_one_if_negative(seconds: i64) -> i64 {

@@ -9,14 +9,15 @@
 pub mod amounts;
 pub mod bounds;
 pub mod decode;
-pub mod deletion;
+mod deletion;
 pub mod discovery;
 pub mod kinds;
 pub mod limits;
-pub mod managed_fields;
+mod managed_fields;
 pub mod meta;
 pub mod patch;
 pub mod placement;
+pub mod pod;
 pub mod pod_security;
 pub mod protobuf;
 pub mod quantity;
@@ -31,7 +32,7 @@ pub mod time;
 
 mod schema;
 
-pub use decode::{Decoded, FieldValidation, decode_delete_options, decode_object, normalise, normalise_patched};
+pub use decode::{Decoded, FieldValidation, decode_delete_options, decode_object, normalise_patched};
 pub use deletion::{DeleteDecision, DeleteOptions, Propagation, decide_delete, update_removes};
 pub use kinds::{
     CustomKind, DefinitionError, Face, Kind, Names, RefusedKind, Registry, Subresource, built_in, token_request,
@@ -39,7 +40,6 @@ pub use kinds::{
 pub use managed_fields::track_update;
 pub use patch::{ApplyOptions, PatchType, apply, patch};
 pub use protobuf::decode_envelope;
-pub use rules::pod::qos::class as qos_class;
 pub use rules::{check_patched_uid, check_sent, prepare_create, prepare_update};
 pub use selector::{FieldSelector, LabelSelector};
 pub use status::{Cause, Details, Status};

@@ -7,9 +7,12 @@ use serde_json::{Map, Value, json};
 use crate::amounts::Amounts;
 use crate::kinds::Kind;
 use crate::meta;
+use crate::pod::{self, ResourceOptions};
 use crate::quantity::Quantity;
 use crate::rules::value::{child, list, word};
 
+/// What is bounded of a pod as a whole: what it says, and not what its runtime needs.
+const BOUNDED: ResourceOptions = ResourceOptions::WITHOUT_OVERHEAD;
 /// Says on a pod what it was given.
 const GIVEN: &str = "kubernetes.io/limit-ranger";
 
@@ -113,7 +116,7 @@ fn bounded(kind: &Kind, object: &Value, of: &str) -> Vec<(Amounts, Option<Amount
             let sides = containers.map(|container| &container["resources"]);
             sides.map(|own| (Amounts::of(&own["requests"]), Some(Amounts::of(&own["limits"])))).collect()
         }
-        ("pods", "Pod") => vec![(Amounts::requested_by(spec), Some(Amounts::limits_of(spec)))],
+        ("pods", "Pod") => vec![(pod::requests(object, BOUNDED), Some(pod::limits(object, BOUNDED)))],
         ("persistentvolumeclaims", "PersistentVolumeClaim") => {
             vec![(Amounts::of(&spec["resources"]["requests"]), None)]
         }
@@ -203,6 +206,18 @@ mod tests {
         assert_eq!(resources["requests"], json!({ "cpu": "200m", "memory": "1Mi" }), "a limit is asked for");
         assert_eq!(resources["limits"], json!({ "cpu": "200m", "memory": "1Gi" }));
         assert_eq!(limited["metadata"]["annotations"][GIVEN], "LimitRanger plugin set: memory limit for container app");
+    }
+
+    /// The runtime's share is nobody's to limit: a namespace bounds what its pods ask for.
+    #[test]
+    fn pod_is_bounded_without_its_overhead() {
+        let bound = range(json!([{ "type": "Pod", "max": { "cpu": "1" } }]));
+        let own = json!({ "cpu": "1" });
+        let mut pod = pod(json!({ "requests": own, "limits": own }));
+        pod["spec"]["overhead"] = json!({ "cpu": "500m" });
+        assert_eq!(refusal("pods", &pod, &bound), "");
+        pod["spec"]["containers"][0]["resources"]["limits"]["cpu"] = json!("1001m");
+        assert_eq!(refusal("pods", &pod, &bound), "maximum cpu usage per Pod is 1, but limit is 1001m");
     }
 
     #[test]

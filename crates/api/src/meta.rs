@@ -126,12 +126,12 @@ pub fn set_name(object: &mut Value, name: &str) {
 }
 
 /// Sets the namespace; `""` removes it.
-pub fn set_namespace(object: &mut Value, namespace: &str) {
+pub(crate) fn set_namespace(object: &mut Value, namespace: &str) {
     set_text(object, "namespace", namespace);
 }
 
 /// Sets the uid.
-pub fn set_uid(object: &mut Value, uid: &str) {
+pub(crate) fn set_uid(object: &mut Value, uid: &str) {
     set_text(object, "uid", uid);
 }
 
@@ -141,7 +141,7 @@ pub fn set_resource_version(object: &mut Value, version: &str) {
 }
 
 /// Sets the generation; 0 removes it.
-pub fn set_generation(object: &mut Value, generation: i64) {
+pub(crate) fn set_generation(object: &mut Value, generation: i64) {
     let meta = meta_mut(object);
     if generation == 0 {
         meta.remove("generation");
@@ -151,22 +151,22 @@ pub fn set_generation(object: &mut Value, generation: i64) {
 }
 
 /// Sets the creation time, cut to the second.
-pub fn set_creation_timestamp(object: &mut Value, at: Timestamp) {
+pub(crate) fn set_creation_timestamp(object: &mut Value, at: Timestamp) {
     set_text(object, "creationTimestamp", &time::seconds(at));
 }
 
 /// Sets the deletion time, cut to the second.
-pub fn set_deletion_timestamp(object: &mut Value, at: Timestamp) {
+pub(crate) fn set_deletion_timestamp(object: &mut Value, at: Timestamp) {
     set_text(object, "deletionTimestamp", &time::seconds(at));
 }
 
 /// Sets the grace of a deletion.
-pub fn set_deletion_grace_seconds(object: &mut Value, seconds: i64) {
+pub(crate) fn set_deletion_grace_seconds(object: &mut Value, seconds: i64) {
     meta_mut(object).insert("deletionGracePeriodSeconds".to_owned(), Value::from(seconds));
 }
 
 /// Replaces the finalizers; an empty list removes the field.
-pub fn set_finalizers(object: &mut Value, finalizers: &[String]) {
+pub(crate) fn set_finalizers(object: &mut Value, finalizers: &[String]) {
     let meta = meta_mut(object);
     if finalizers.is_empty() {
         meta.remove("finalizers");
@@ -176,7 +176,7 @@ pub fn set_finalizers(object: &mut Value, finalizers: &[String]) {
 }
 
 /// Sets one label.
-pub fn set_label(object: &mut Value, key: &str, value: &str) {
+pub(crate) fn set_label(object: &mut Value, key: &str, value: &str) {
     let labels = meta_mut(object).entry("labels").or_insert_with(|| Value::Object(Map::new()));
     if !labels.is_object() {
         *labels = Value::Object(Map::new());

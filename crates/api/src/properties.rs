@@ -72,7 +72,7 @@ fn random_object_of_any_kind_is_decoded_validated_and_printed() {
         if let Some(value) = decoded(kind, &sent) {
             let again = decoded(kind, &value);
             assert_eq!(again.as_ref(), Some(&value), "decoding twice is decoding once");
-            let _ = table::cells(kind, &value, Timestamp::now());
+            let _ = table::cells(kind, &value, Timestamp::UNIX_EPOCH);
             let _ = table::row_conditions(kind, &value);
         }
         let (Some(old), Some(mut new)) = (created(kind, &sent), decoded(kind, &arbitrary::object(dice, kind))) else {
@@ -91,7 +91,7 @@ fn random_object_of_any_kind_is_decoded_validated_and_printed() {
             "other",
             kind.api_version(),
             subresource,
-            Timestamp::now(),
+            Timestamp::UNIX_EPOCH,
         );
     });
 }

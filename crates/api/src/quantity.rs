@@ -55,13 +55,13 @@ impl Quantity {
 
     /// What is left of the first without the second.
     #[must_use]
-    pub fn minus(self, other: Self) -> Self {
+    pub(crate) fn minus(self, other: Self) -> Self {
         self.plus(Self { nanos: -other.nanos, ..other })
     }
 
     /// How many times `other` fits into this.
     #[allow(clippy::cast_precision_loss, reason = "a ratio for people and for comparing with another")]
-    pub fn ratio_to(self, other: Self) -> f64 {
+    pub(crate) fn ratio_to(self, other: Self) -> f64 {
         self.nanos as f64 / other.nanos as f64
     }
 
@@ -113,11 +113,16 @@ impl FromStr for Quantity {
         let negative = number.starts_with('-');
         let number = number.trim_start_matches(['+', '-']);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let digits = format!("{whole}{fraction}");
-        if digits.is_empty() || fraction.contains('.') || digits.len() > 30 {
+        if !(1..=30).contains(&(whole.len() + fraction.len())) {
             return Err(NotAQuantity);
         }
-        let mantissa: i128 = digits.parse().map_err(|_| NotAQuantity)?;
+        let mut mantissa: i128 = 0;
+        for digit in whole.bytes().chain(fraction.bytes()) {
+            if !digit.is_ascii_digit() {
+                return Err(NotAQuantity);
+            }
+            mantissa = mantissa * 10 + i128::from(digit - b'0');
+        }
         let fraction = i32::try_from(fraction.len()).map_err(|_| NotAQuantity)?;
         let (format, nanos) = if let Some((_, shift)) = BINARY.iter().find(|(s, _)| *s == suffix) {
             (Format::Binary, scaled(mantissa, 1_i128 << shift, 9 - fraction)?)

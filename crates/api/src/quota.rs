@@ -12,12 +12,14 @@ use serde_json::Value;
 use crate::amounts::Amounts;
 use crate::kinds::{Kind, Registry};
 use crate::meta;
+use crate::pod::{self, QosClass, ResourceOptions};
 use crate::quantity::Quantity;
-use crate::rules::pod::qos;
 use crate::rules::value::{list, word};
 
 /// What every container must say where a quota counts it.
 const TO_BE_SAID: [&str; 6] = ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
+/// What counts of a pod: while it is resized, what it has beside what it asks for.
+const COUNTED: ResourceOptions = ResourceOptions::WITH_STATUS;
 /// Kinds that may be counted by their plain name.
 const PLAIN: [&str; 6] =
     ["configmaps", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas", "secrets", "services"];
@@ -166,9 +168,9 @@ impl Cost {
         let mut alive = stored.clone();
         match kind.collection() {
             "pods" => {
-                let spec = &object["spec"];
-                if !matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
-                    alive.add(&compute(&Amounts::requested_by(spec), &Amounts::limits_of(spec)));
+                if !pod::is_terminal(object) {
+                    let (requests, limits) = (pod::requests(object, COUNTED), pod::limits(object, COUNTED));
+                    alive.add(&compute(&requests, &limits));
                     alive.put("pods", Quantity::pieces(1));
                 }
                 until = ends(object);
@@ -250,7 +252,7 @@ fn scopes_of(pod: &Value) -> BTreeSet<&'static str> {
     let ends = spec["activeDeadlineSeconds"].as_i64().is_some_and(|seconds| seconds >= 0);
     let mut scopes = BTreeSet::from([
         if ends { "Terminating" } else { "NotTerminating" },
-        if qos::class(&pod["spec"]) == "BestEffort" { "BestEffort" } else { "NotBestEffort" },
+        if pod::qos_class(pod) == QosClass::BestEffort { "BestEffort" } else { "NotBestEffort" },
     ]);
     let elsewhere = |term: &Value| !list(term, "namespaces").is_empty() || term["namespaceSelector"].is_object();
     let affine = ["podAffinity", "podAntiAffinity"].iter().any(|key| {
@@ -356,6 +358,17 @@ mod tests {
         let cost = cost("pods", leaving);
         let at = |text: &str| cost.at(time::parse(text).unwrap()).get("pods").is_some();
         assert!(at("2026-01-01T00:01:00Z") && !at("2026-01-01T00:01:01Z"));
+    }
+
+    /// As upstream: until the node has given it up, what a pod still has is used.
+    #[test]
+    fn resized_pod_counts_what_it_still_has() {
+        let mut shrunk = pod("1");
+        let granted = json!({ "name": "app", "allocatedResources": { "cpu": "3" } });
+        shrunk["status"] = json!({ "phase": "Running", "containerStatuses": [granted] });
+        assert_eq!(plain(&cost("pods", shrunk.clone())), "count/pods=1,cpu=3,pods=1,requests.cpu=3");
+        shrunk["status"]["containerStatuses"][0]["allocatedResources"]["cpu"] = json!("1");
+        assert_eq!(plain(&cost("pods", shrunk)), "count/pods=1,cpu=1,pods=1,requests.cpu=1");
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(crate) mod value;
 pub(crate) mod workload;
 
 pub use node::taint_by_condition;
-pub use pod::admission::{is_mirror, prioritise, take_runtime_class};
+pub use pod::admission::{prioritise, take_runtime_class};
 pub use pod::binding::bind;
 pub use pod::budget::{Budget, decide_eviction};
 pub use pod::disruption::{delete_options_of_eviction, mark_evicted};

@@ -73,7 +73,7 @@ impl Cause {
     }
 
     /// A value that must be unique appears twice.
-    pub fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
+    pub(crate) fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::new("FieldValueDuplicate", field, format!("Duplicate value: {}", shown(&value.into())))
     }
 
@@ -96,7 +96,7 @@ impl Cause {
     }
 
     /// A list has more entries than it may.
-    pub fn too_many(field: impl Into<String>, actual: usize, limit: usize) -> Self {
+    pub(crate) fn too_many(field: impl Into<String>, actual: usize, limit: usize) -> Self {
         Self::new("FieldValueTooMany", field, format!("Too many: {actual}: must have at most {limit} items"))
     }
 
@@ -138,7 +138,7 @@ impl Status {
 
     /// Adds one cause to the details.
     #[must_use]
-    pub fn with_cause(mut self, cause: Cause) -> Self {
+    pub(crate) fn with_cause(mut self, cause: Cause) -> Self {
         self.details.get_or_insert_default().causes.push(cause);
         self
     }
@@ -289,7 +289,7 @@ impl Status {
     }
 
     /// 415: the body is in a format we do not read.
-    pub fn unsupported_media_type() -> Self {
+    pub(crate) fn unsupported_media_type() -> Self {
         let message =
             format!("the body of the request was in an unknown format - accepted media types include: {MEDIA_TYPES}");
         Self::new(415, "UnsupportedMediaType", message)

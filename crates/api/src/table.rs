@@ -17,7 +17,8 @@ mod pod;
 mod policy;
 mod workload;
 
-pub use age::{human_duration, since};
+pub(crate) use age::human_duration;
+pub use age::since;
 
 /// One column: name, type, format, priority, description.
 struct Column(&'static str, &'static str, &'static str, u8, &'static str);
@@ -103,7 +104,7 @@ pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
 /// `conditions` of one object's row: a pod that has ended says so.
 pub fn row_conditions(kind: &Kind, object: &Value) -> Option<Value> {
     let phase = text(&object["status"]["phase"]);
-    (kind.collection() == "pods" && matches!(phase, "Succeeded" | "Failed")).then(|| {
+    (kind.collection() == "pods" && crate::pod::is_terminal(object)).then(|| {
         let message = match phase {
             "Succeeded" => "The pod has completed successfully.",
             _ => "The pod failed.",

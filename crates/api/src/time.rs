@@ -8,7 +8,7 @@ pub fn seconds(at: Timestamp) -> String {
 }
 
 /// `2026-11-15T18:00:44.123456Z`: what `metav1.MicroTime` looks like.
-pub fn micros(at: Timestamp) -> String {
+pub(crate) fn micros(at: Timestamp) -> String {
     format!("{at:.6}")
 }
 
@@ -18,7 +18,7 @@ pub fn parse(text: &str) -> Option<Timestamp> {
 }
 
 /// The moment as it can be stored: cut to the whole second at or before it.
-pub fn truncated(at: Timestamp) -> Timestamp {
+pub(crate) fn truncated(at: Timestamp) -> Timestamp {
     let second = at.as_nanosecond().div_euclid(1_000_000_000);
     let second = i64::try_from(second).expect("a timestamp's seconds fit in 64 bits");
     Timestamp::from_second(second).expect("the second before a valid timestamp is a valid timestamp")

@@ -118,6 +118,9 @@ pub struct NodeSettings {
     /// How many seconds a pressure is said to last after it was last seen
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub eviction_linger: u64,
+    /// How many pods the node takes on
+    #[arg(long, value_name = "N", default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_pods: u32,
     /// How many processes and threads each pod may have; -1 for as many as the machine
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true)]
     pub pod_max_pids: i64,

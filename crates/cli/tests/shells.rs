@@ -1,6 +1,6 @@
 //! Plans of scripts beside what real shells do: each script is planned, and run as the first process of a pid namespace
 //! of its own that gets a SIGTERM from outside. Needs root, and Debian's dash, bash, busybox-static and util-linux.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 #[path = "shells/table.rs"]
 mod table;

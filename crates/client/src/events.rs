@@ -4,6 +4,9 @@
 //! else. What is said again is counted on the event that said it first.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -12,6 +15,7 @@ use k8s_openapi::api::core::v1::{Event, EventSource, Node, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
+use supervision::BackoffPolicy;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::{debug, warn};
 
@@ -22,8 +26,7 @@ const BACKLOG: usize = 4096;
 const REMEMBERED: usize = 4096;
 
 /// How long a server that is not there is waited for before it is asked again, at first and at most.
-const RETRY_LEAST: Duration = Duration::from_millis(200);
-const RETRY_MOST: Duration = Duration::from_secs(5);
+const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// How often a server may fail to store an event before the next one has its turn.
 const REFUSALS_MOST: u32 = 8;
@@ -40,33 +43,46 @@ pub enum Grade {
     Warning,
 }
 
+/// Tells the time on the wall.
+pub type Wall = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
 /// Takes events; cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Recorder {
     queue: mpsc::Sender<Event>,
     component: &'static str,
     host: Option<String>,
+    wall: Wall,
+    /// What the last event was named by: several may be told at one moment.
+    named: Arc<AtomicI64>,
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("component", &self.component).field("host", &self.host).finish_non_exhaustive()
+    }
 }
 
 impl Recorder {
-    /// A recorder that speaks as `component` (on `host`), and the work of storing what it is given, which ends with
+    /// A recorder that speaks as `component` (on `host`) and dates events by `wall`, and the work of storing what it is given, which ends with
     /// the last recorder.
     pub fn start(
         client: kube::Client,
         component: &'static str,
         host: Option<String>,
+        wall: Wall,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (queue, events) = mpsc::channel(BACKLOG);
         let storing =
             supervision::keep_on("events", (client, events, SeenEvents::default()), |(client, events, seen)| {
                 store(client, events, seen).boxed()
             });
-        (Self { queue, component, host }, storing)
+        (Self { queue, component, host, wall, named: Arc::default() }, storing)
     }
 
     /// Tells people something about an object.
     pub fn tell(&self, about: ObjectReference, grade: Grade, reason: &str, message: String) {
-        let event = self.event(about, grade, reason, message, Timestamp::now());
+        let event = self.event(about, grade, reason, message, (self.wall)());
         match self.queue.try_send(event) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => warn!("too many events wait to be stored; one is dropped"),
@@ -75,12 +91,20 @@ impl Recorder {
         }
     }
 
+    /// The nanosecond of `now`, or the next one that no event is named by.
+    fn number(&self, now: Timestamp) -> i64 {
+        let nanos = i64::try_from(now.as_nanosecond()).unwrap_or(i64::MAX);
+        let later = |last: i64| Some(nanos.max(last.saturating_add(1)));
+        let before = self.named.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+        before.ok().and_then(later).unwrap_or(nanos)
+    }
+
     fn event(&self, about: ObjectReference, grade: Grade, reason: &str, message: String, now: Timestamp) -> Event {
         let own = about.namespace.clone().filter(|own| !own.is_empty());
         let namespace = own.unwrap_or_else(|| NAMESPACE_OF_NODES.to_owned());
         Event {
             metadata: ObjectMeta {
-                name: Some(format!("{}.{:x}", about.name.as_deref().unwrap_or_default(), now.as_nanosecond())),
+                name: Some(format!("{}.{:x}", about.name.as_deref().unwrap_or_default(), self.number(now))),
                 namespace: Some(namespace),
                 ..ObjectMeta::default()
             },
@@ -181,7 +205,7 @@ impl SeenEvents {
 
 async fn store(client: &kube::Client, events: &mut mpsc::Receiver<Event>, seen: &mut SeenEvents) {
     while let Some(event) = events.recv().await {
-        let mut retry = RETRY_LEAST;
+        let mut retries = RETRY.start();
         let mut refusals = 0;
         // One at a time: whoever reads them later reads them in the order in which things happened.
         while let Err(error) = seen.store(client, &event).await {
@@ -190,8 +214,7 @@ async fn store(client: &kube::Client, events: &mut mpsc::Receiver<Event>, seen: 
                 debug!(%error, reason = event.reason, "an event could not be stored");
                 break;
             }
-            tokio::time::sleep(retry).await;
-            retry = (retry * 2).min(RETRY_MOST);
+            tokio::time::sleep(retries.after_failure()).await;
         }
     }
 }
@@ -203,13 +226,17 @@ fn is_worth_another_try(error: &kube::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::AtomicU32;
 
     use super::*;
 
+    fn epoch() -> Wall {
+        Arc::new(|| Timestamp::UNIX_EPOCH)
+    }
+
     fn recorder() -> Recorder {
-        Recorder { queue: mpsc::channel(1).0, component: "kubelet", host: Some("n1".to_owned()) }
+        let (queue, host) = (mpsc::channel(1).0, Some("n1".to_owned()));
+        Recorder { queue, component: "kubelet", host, wall: epoch(), named: Arc::default() }
     }
 
     #[test]
@@ -218,6 +245,16 @@ mod tests {
         assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
         assert_eq!(event.involved_object.uid.as_deref(), Some("n1"));
         assert_eq!(event.source.and_then(|s| s.host).as_deref(), Some("n1"));
+    }
+
+    #[test]
+    fn events_told_at_one_moment_have_different_names() {
+        let recorder = recorder();
+        let name = |at: Timestamp| recorder.event(about_node("n1"), Grade::Normal, "Why", "x".into(), at).metadata.name;
+        let now = Timestamp::from_second(1_800_000_000).expect("a time");
+        let names = [now, now, Timestamp::UNIX_EPOCH, now].map(name);
+        let different: std::collections::BTreeSet<_> = names.iter().collect();
+        assert_eq!(different.len(), names.len(), "{names:?}");
     }
 
     #[test]
@@ -258,7 +295,7 @@ mod tests {
                 }
             }
         });
-        let (recorder, storing) = Recorder::start(kube::Client::new(server, "default"), "kubelet", None);
+        let (recorder, storing) = Recorder::start(kube::Client::new(server, "default"), "kubelet", None, epoch());
         for reason in ["Scheduled", "Refused", "Killing", "StopSignalSent"] {
             recorder.tell(about_node("n1"), Grade::Normal, reason, "words".into());
         }

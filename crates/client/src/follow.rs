@@ -18,6 +18,7 @@ use kube::api::{Api, ListParams, PartialObjectMeta, PartialObjectMetaExt as _, R
 use kube::{Resource, ResourceExt};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use supervision::BackoffPolicy;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
@@ -78,8 +79,7 @@ async fn tell<T, M: Message<T>>(out: &mpsc::Sender<M>, change: Change<T>) -> boo
 }
 
 /// How long to wait after a failure before asking the server again; longer after each one.
-const RETRY: Duration = Duration::from_millis(200);
-const RETRY_MOST: Duration = Duration::from_secs(2);
+const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(2));
 
 /// How many objects that cannot be read are remembered, so as to name each of them once.
 const NAMED_MOST: usize = 1000;
@@ -307,18 +307,17 @@ impl Named {
 
 async fn follow_source<T: ResourceExt + Clone, M: Message<T>>(source: &impl Source<T>, out: &mpsc::Sender<M>) {
     let mut named = Named { kind: source.kind(), keys: HashSet::new() };
-    let mut pause = RETRY;
+    let mut retries = RETRY.start();
     while !out.is_closed() {
         let list = match source.list().await {
             Ok(list) => list,
             Err(error) => {
                 warn!(%error, "cannot list; trying again");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(RETRY_MOST);
+                tokio::time::sleep(retries.after_failure()).await;
                 continue;
             }
         };
-        pause = RETRY;
+        retries.reset();
         list.unreadable.iter().for_each(|unreadable| named.tell(unreadable));
         let mut revision = list.metadata.resource_version.clone().unwrap_or_default();
         if !tell(out, Change::Listed(list.items, revision.parse().ok())).await {
@@ -348,7 +347,7 @@ async fn watch_once<T: ResourceExt + Clone, M: Message<T>>(
         Ok(stream) => stream,
         Err(error) => {
             warn!(%error, "cannot watch; listing again");
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY.first).await;
             return Resume::ByListing;
         }
     };
@@ -389,12 +388,12 @@ async fn watch_once<T: ResourceExt + Clone, M: Message<T>>(
             Some(Err(error @ kube::Error::SerdeError(_))) => {
                 // It would be the next event again.
                 warn!(%error, "the watch told what nobody can read; listing again");
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(RETRY.first).await;
                 return Resume::ByListing;
             }
             Some(Err(error)) => {
                 warn!(%error, "the watch broke; resuming");
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(RETRY.first).await;
                 return Resume::From(revision);
             }
         };

@@ -1,4 +1,4 @@
-//! Object metadata without annotations and managed fields, for controllers that hold many objects.
+//! Object metadata without managed fields and almost all annotations, for controllers that hold many objects.
 
 use std::collections::BTreeMap;
 
@@ -21,10 +21,18 @@ struct TrimmedMetadata {
     labels: Option<BTreeMap<String, String>>,
     owner_references: Option<Vec<OwnerReference>>,
     finalizers: Option<Vec<String>>,
+    annotations: Option<KeptAnnotations>,
 }
 
-/// Reads metadata without annotations and without the record of who wrote which field, which are most of it. For
-/// `#[serde(deserialize_with)]` on objects that are looked at and never written back.
+/// The annotations that say what an object is.
+#[derive(Deserialize)]
+struct KeptAnnotations {
+    #[serde(rename = "kubernetes.io/config.mirror")]
+    mirror: Option<String>,
+}
+
+/// Reads metadata without the record of who wrote which field and without annotations, which are most of it, but for the one that
+/// marks a mirror pod. For /// `#[serde(deserialize_with)]` on objects that are looked at and never written back.
 pub fn trimmed_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let trimmed = TrimmedMetadata::deserialize(deserializer)?;
     Ok(ObjectMeta {
@@ -40,6 +48,10 @@ pub fn trimmed_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ob
         labels: trimmed.labels,
         owner_references: trimmed.owner_references,
         finalizers: trimmed.finalizers,
+        annotations: trimmed
+            .annotations
+            .and_then(|kept| kept.mirror)
+            .map(|mirror| BTreeMap::from([("kubernetes.io/config.mirror".to_owned(), mirror)])),
         ..ObjectMeta::default()
     })
 }

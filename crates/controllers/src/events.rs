@@ -1,8 +1,16 @@
 //! Events that a controller tells about objects: stored by a task of its own, so that nobody waits for them.
 
-use client::{Grade, Recorder};
+use std::sync::Arc;
+
+use client::{Grade, Recorder, Wall};
+use frame::Clock;
 use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::task::JoinSet;
+
+/// What dates events.
+pub(crate) fn wall(clock: Clock) -> Wall {
+    Arc::new(move || clock.now().timestamp)
+}
 
 /// Tells events in the name of one controller. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -10,8 +18,8 @@ pub(crate) struct EventRecorder(Recorder);
 
 impl EventRecorder {
     /// A recorder called `name`; what it tells is stored by one of `tasks`.
-    pub(crate) fn start(client: kube::Client, name: &'static str, tasks: &mut JoinSet<()>) -> Self {
-        let (recorder, recording) = Recorder::start(client, name, None);
+    pub(crate) fn start(client: kube::Client, name: &'static str, clock: Clock, tasks: &mut JoinSet<()>) -> Self {
+        let (recorder, recording) = Recorder::start(client, name, None, wall(clock));
         tasks.spawn(recording);
         Self(recorder)
     }

@@ -18,7 +18,6 @@ mod pod_gc;
 pub mod scheduler;
 mod settings;
 mod taint_eviction;
-mod tolerations;
 #[cfg(test)]
 mod woken;
 

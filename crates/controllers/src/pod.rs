@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::{Condition, Container, ContainerStatus, Ports, ResourceList, Resources, View};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{
     Affinity, ContainerPort, PodCondition, PodSchedulingGate, ResourceRequirements, Toleration,
@@ -13,7 +14,7 @@ use serde::Deserialize;
 /// A pod, read and never written back.
 #[derive(Deserialize, Clone, Debug, Default)]
 pub(crate) struct PodView {
-    /// Without annotations and managed fields.
+    /// Without managed fields, and of the annotations only that of a mirror pod.
     #[serde(deserialize_with = "client::trimmed_metadata")]
     pub(crate) metadata: ObjectMeta,
     #[serde(default)]
@@ -62,25 +63,35 @@ pub(crate) struct StatusView {
     pub(crate) container_statuses: Vec<ContainerStatusView>,
 }
 
-/// What one container was granted.
+/// What one container was granted, and what it runs with where that is something else.
 #[derive(Deserialize, Clone, Debug, Default)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(from = "ContainerStatusFields")]
 pub(crate) struct ContainerStatusView {
-    pub(crate) name: String,
-    pub(crate) allocated_resources: Option<BTreeMap<String, Quantity>>,
+    name: String,
+    allocated: Option<BTreeMap<String, Quantity>>,
+    requests: Option<BTreeMap<String, Quantity>>,
 }
 
-impl StatusView {
-    /// What its node has granted to a container.
-    pub(crate) fn granted(&self, container: &str) -> Option<&BTreeMap<String, Quantity>> {
-        let mut all = self.init_container_statuses.iter().chain(&self.container_statuses);
-        all.find(|status| status.name == container)?.allocated_resources.as_ref()
-    }
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ContainerStatusFields {
+    name: String,
+    allocated_resources: Option<BTreeMap<String, Quantity>>,
+    resources: Option<RequestsField>,
+}
 
-    /// Whether what it asks for now was refused for good.
-    pub(crate) fn is_resize_infeasible(&self) -> bool {
-        let mut conditions = self.conditions.iter();
-        conditions.any(|it| it.type_ == "PodResizePending" && it.reason.as_deref() == Some("Infeasible"))
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RequestsField {
+    requests: Option<BTreeMap<String, Quantity>>,
+}
+
+impl From<ContainerStatusFields> for ContainerStatusView {
+    fn from(fields: ContainerStatusFields) -> Self {
+        let ContainerStatusFields { name, allocated_resources: allocated, resources } = fields;
+        // Almost always the same, and then kept once.
+        let requests = resources.and_then(|own| own.requests).filter(|own| Some(own) != allocated.as_ref());
+        Self { name, allocated, requests }
     }
 }
 
@@ -89,14 +100,78 @@ impl PodView {
     pub(crate) fn node(&self) -> Option<&str> {
         self.spec.node_name.as_deref().filter(|name| !name.is_empty())
     }
+}
 
-    /// Done: it needs nothing any more.
-    pub(crate) fn is_over(&self) -> bool {
-        matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"))
+impl View for PodView {
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
-    pub(crate) fn is_leaving(&self) -> bool {
+    fn has_resource_version(&self) -> bool {
+        self.metadata.resource_version.is_some()
+    }
+
+    fn has_deletion_timestamp(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
+    }
+
+    fn priority(&self) -> Option<i32> {
+        self.spec.priority
+    }
+
+    fn init_containers(&self) -> impl Iterator<Item = Container<'_>> {
+        self.spec.init_containers.iter().map(ContainerView::borrowed)
+    }
+
+    fn containers(&self) -> impl Iterator<Item = Container<'_>> {
+        self.spec.containers.iter().map(ContainerView::borrowed)
+    }
+
+    fn tolerations(&self) -> impl Iterator<Item = api::pod::Toleration<'_>> {
+        self.spec.tolerations.iter().map(Into::into)
+    }
+
+    fn resources(&self) -> Resources<'_> {
+        self.spec.resources.as_ref().into()
+    }
+
+    fn overhead(&self) -> ResourceList<'_> {
+        self.spec.overhead.as_ref().map(ResourceList::from).unwrap_or_default()
+    }
+
+    fn phase(&self) -> Option<&str> {
+        self.status.phase.as_deref()
+    }
+
+    /// Is not read: controllers do not ask for it.
+    fn qos_class(&self) -> Option<&str> {
+        None
+    }
+
+    fn conditions(&self) -> impl Iterator<Item = Condition<'_>> {
+        self.status.conditions.iter().map(Condition::from)
+    }
+
+    /// Without limits, which controllers do not ask for.
+    fn container_statuses(&self) -> impl Iterator<Item = ContainerStatus<'_>> {
+        let all = self.status.container_statuses.iter().chain(&self.status.init_container_statuses);
+        all.map(|status| ContainerStatus {
+            name: &status.name,
+            allocated: status.allocated.as_ref().map(ResourceList::from),
+            requests: status.requests.as_ref().map(ResourceList::from),
+            limits: None,
+        })
+    }
+}
+
+impl ContainerView {
+    fn borrowed(&self) -> Container<'_> {
+        Container {
+            name: &self.name,
+            restart_policy: self.restart_policy.as_deref().unwrap_or_default(),
+            resources: self.resources.as_ref().into(),
+            ports: Ports::Typed(&self.ports),
+        }
     }
 }
 
@@ -118,5 +193,53 @@ impl k8s_openapi::Metadata for PodView {
 
     fn metadata_mut(&mut self) -> &mut ObjectMeta {
         &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use api::pod::{self, ResourceOptions, Taint};
+    use serde_json::json;
+
+    use super::*;
+
+    /// What is left out here is nothing that is asked for: the excerpt answers as the whole pod does.
+    #[test]
+    fn pod_excerpt_answers_as_the_stored_pod_does() {
+        let own = |cpu: &str| json!({ "requests": { "cpu": cpu }, "limits": { "memory": "1Gi" } });
+        let status = |name: &str, allocated: &str, cpu: &str| {
+            json!({ "name": name, "ready": true,
+            "allocatedResources": { "cpu": allocated }, "resources": own(cpu) })
+        };
+        let port = json!({ "containerPort": 80, "hostPort": 8080, "hostIP": "192.0.2.1", "protocol": "UDP" });
+        let whole = json!({
+            "metadata": { "name": "p", "resourceVersion": "7", "deletionTimestamp": "2026-01-01T00:00:00Z",
+                "annotations": { "kubernetes.io/config.mirror": "hash", "other": "x" } },
+            "spec": {
+                "priority": 7, "overhead": { "memory": "1Mi" }, "resources": { "requests": { "memory": "9Mi" } },
+                "initContainers": [{ "name": "s", "restartPolicy": "Always", "resources": own("1"), "ports": [port] },
+                    { "name": "i", "resources": own("5") }],
+                "containers": [{ "name": "a", "resources": own("2") }, { "name": "b", "resources": own("3") }],
+                "tolerations": [{ "key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3 }],
+            },
+            "status": {
+                "phase": "Failed", "conditions": [{ "type": "Ready", "status": "True" }],
+                "containerStatuses": [status("a", "1", "4"), status("b", "3", "3")],
+                "initContainerStatuses": [status("s", "2", "1")],
+            },
+        });
+        let excerpt: PodView = serde_json::from_value(whole.clone()).unwrap();
+        for options in [ResourceOptions::SPEC, ResourceOptions::WITH_STATUS] {
+            assert_eq!(pod::requests(&excerpt, options), pod::requests(&whole, options));
+        }
+        assert_eq!(pod::requests(&excerpt, ResourceOptions::WITH_STATUS).to_string(), "cpu=8,memory=10Mi");
+        assert!(excerpt.status.container_statuses[1].requests.is_none(), "what is the same is kept once");
+        let taint = Taint { key: "k", value: "", effect: "NoExecute" };
+        assert_eq!(pod::toleration(&excerpt, taint), pod::toleration(&whole, taint));
+        assert!(pod::host_ports(&excerpt).eq(pod::host_ports(&whole)) && pod::host_ports(&excerpt).count() == 1);
+        assert!(pod::is_mirror(&excerpt) && pod::is_terminating(&excerpt) && pod::is_terminal(&excerpt));
+        assert!(pod::is_ready(&excerpt) && !pod::is_static(&excerpt));
+        assert_eq!(pod::priority(&excerpt), 7);
     }
 }

@@ -47,6 +47,7 @@ impl Clock {
     pub fn now(&self) -> Now {
         let instant = Instant::now();
         let timestamp = match self.began {
+            #[expect(clippy::disallowed_methods, reason = "this is the clock")]
             None => Timestamp::now(),
             Some(began) => {
                 began.timestamp.saturating_add(instant.duration_since(began.instant)).unwrap_or(Timestamp::MAX)

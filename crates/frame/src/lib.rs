@@ -22,10 +22,11 @@ mod tests;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use supervision::BackoffPolicy;
 use tokio::time::Instant;
 
 pub use clock::{Clock, Now};
-pub use queue::{Backoff, Rank};
+pub use queue::Rank;
 pub use runner::run;
 pub use source::{Source, SourceUpdate};
 
@@ -154,7 +155,7 @@ pub struct Limits {
     /// How many keys are seen to at once.
     pub at_once: usize,
     /// How long a key waits that could not be seen to.
-    pub backoff: Backoff,
+    pub backoff: BackoffPolicy,
     /// Plans wait until every source has said what there is, but no longer than this for one that cannot; for ever if `None`.
     pub first_lists: Option<Duration>,
     /// One action may take this long.
@@ -163,6 +164,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { at_once: 5, backoff: Backoff::default(), first_lists: None, action_max: Duration::from_secs(300) }
+        let backoff = BackoffPolicy::new(Duration::from_millis(100), Duration::from_secs(60));
+        Self { at_once: 5, backoff, first_lists: None, action_max: Duration::from_secs(300) }
     }
 }

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use supervision::BackoffPolicy;
 use tokio::time::Instant;
 
 /// Who comes first: the lowest.
@@ -26,29 +27,6 @@ pub(crate) const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// What happens around a key that failed brings its retry forward, to this part of its pause: it may have been in the way, or it may
 /// have been what the key itself wrote before it failed.
 const BROUGHT_FORWARD: u32 = 4;
-
-/// How long a key waits that could not be seen to: twice as long each time.
-#[derive(Clone, Copy, Debug)]
-pub struct Backoff {
-    /// After the first failure.
-    pub first: Duration,
-    /// Never longer.
-    pub most: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { first: Duration::from_millis(100), most: Duration::from_secs(60) }
-    }
-}
-
-impl Backoff {
-    /// The pause after so many failures in a row.
-    pub fn pause(&self, failures: u32) -> Duration {
-        let doubled = 1_u32.checked_shl(failures.saturating_sub(1).min(31)).unwrap_or(u32::MAX);
-        self.first.saturating_mul(doubled).min(self.most)
-    }
-}
 
 /// How a pass ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,7 +75,7 @@ struct Entry {
 /// The keys that somebody has to see to.
 #[derive(Debug)]
 pub(crate) struct Queue<K> {
-    backoff: Backoff,
+    backoff: BackoffPolicy,
     entries: BTreeMap<K, Entry>,
     ready: BTreeMap<(Rank, u64), K>,
     timers: BTreeSet<(Instant, K)>,
@@ -111,7 +89,7 @@ pub(crate) struct Queue<K> {
 }
 
 impl<K: Clone + Ord> Queue<K> {
-    pub(crate) fn new(backoff: Backoff) -> Self {
+    pub(crate) fn new(backoff: BackoffPolicy) -> Self {
         Self {
             backoff,
             entries: BTreeMap::new(),

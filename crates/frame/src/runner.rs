@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::stream::{BoxStream, SelectAll};
 use futures::{FutureExt as _, StreamExt as _};
+use supervision::error_chain;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tracing::{debug, error, trace, warn};
@@ -137,7 +138,7 @@ impl<C: Controller, E: Effects<C>> Runner<C, E> {
             let Plan { actions, wake } = match planned {
                 Ok(plan) => plan,
                 Err(panic) => {
-                    self.failed(&key, &in_words(&panic));
+                    self.failed(&key, &error_chain(&panic));
                     self.queue.ended(&key, Ended::Badly, &[], now.instant);
                     continue;
                 }
@@ -210,22 +211,10 @@ async fn apply<C: Controller, E: Effects<C>>(
             pass.wrote.extend(wrote);
             return Outcome::Done(answer);
         }
-        Ok(Ok(Err(error))) => in_words(&error),
-        Ok(Err(panic)) => in_words(&panic),
+        Ok(Ok(Err(error))) => error_chain(&error),
+        Ok(Err(panic)) => error_chain(&panic),
         Err(_) => format!("it took longer than {longest:?}"),
     };
     pass.failure = Some(failure);
     Outcome::Failed
-}
-
-/// An error with its causes.
-fn in_words(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        words.push_str(": ");
-        words.push_str(&next.to_string());
-        cause = next.source();
-    }
-    words
 }

@@ -282,13 +282,13 @@ async fn success_resets_the_pause_of_a_key_that_was_woken_meanwhile() {
 
 #[tokio::test(start_paused = true)]
 async fn pause_never_grows_beyond_its_longest() {
-    let backoff = Backoff { first: MS(100), most: MS(1000) };
+    let backoff = BackoffPolicy { first: MS(100), most: MS(1000) };
     let stage = Stage::start(Limits { backoff, ..Limits::default() });
     stage.tell(1, Fact { value: 1, failing: u32::MAX, ..Fact::default() });
     pass(5_600).await;
     let begun = stage.log.times(|line| matches!(line, LogLine::Begun(..)));
     assert_eq!(begun, [0, 100, 300, 700, 1500, 2500, 3500, 4500, 5500]);
-    assert_eq!(Backoff::default().pause(u32::MAX), Duration::from_secs(60));
+    assert_eq!(Limits::default().backoff.pause(u32::MAX), Duration::from_secs(60));
 }
 
 #[tokio::test(start_paused = true)]

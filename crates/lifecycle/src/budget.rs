@@ -39,7 +39,7 @@ impl GraceBudget {
     }
 
     /// How long ago it was first asked for.
-    pub fn age(&self, now: Moment) -> Duration {
+    pub(crate) fn age(&self, now: Moment) -> Duration {
         now.since(self.asked_at) + self.before_boot
     }
 
@@ -71,21 +71,21 @@ impl GraceBudget {
 
     /// The same user asks again. Counts from the first request, but a second is always left.
     #[must_use]
-    pub fn shortened_to(self, now: Moment, grace: Duration) -> Self {
+    pub(crate) fn shortened_to(self, now: Moment, grace: Duration) -> Self {
         let wanted = self.after(grace).max(now + LEAST_GRACE);
         Self { deadline: self.deadline.min(wanted), ..self }
     }
 
     /// The node itself needs the pod to leave sooner. Counts from now.
     #[must_use]
-    pub fn overridden(self, now: Moment, grace: Duration) -> Self {
+    pub(crate) fn overridden(self, now: Moment, grace: Duration) -> Self {
         Self { deadline: self.deadline.min(now + grace.max(LEAST_GRACE)), ..self }
     }
 
     /// Another party asks for the first time, with a budget of its own: the earlier deadline holds, and later
     /// requests of that party count from its own first one.
     #[must_use]
-    pub fn joined_by(self, other: Self) -> Self {
+    pub(crate) fn joined_by(self, other: Self) -> Self {
         Self { deadline: self.deadline.min(other.deadline), ..other }
     }
 

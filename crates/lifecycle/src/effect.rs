@@ -79,11 +79,11 @@ pub struct Event {
 
 impl Event {
     /// Something about a container that is as it should be.
-    pub fn normal(container: &ContainerName, reason: &str, message: String) -> Self {
+    pub(crate) fn normal(container: &ContainerName, reason: &str, message: String) -> Self {
         Self { container: Some(container.clone()), kind: EventKind::Normal, reason: reason.into(), message }
     }
     /// Something about a container that someone may want to look at.
-    pub fn warning(container: &ContainerName, reason: &str, message: String) -> Self {
+    pub(crate) fn warning(container: &ContainerName, reason: &str, message: String) -> Self {
         Self { container: Some(container.clone()), kind: EventKind::Warning, reason: reason.into(), message }
     }
     /// Something about the whole pod that is as it should be.

@@ -8,18 +8,18 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
-pub mod budget;
-pub mod effect;
+mod budget;
+mod effect;
 pub mod eviction;
 pub mod input;
 pub mod message;
 pub mod shutdown;
 pub mod spec;
 pub mod status;
-pub mod succession;
+mod succession;
 pub mod time;
 pub mod traffic;
-pub mod wake;
+mod wake;
 pub mod worker;
 
 mod barrier;

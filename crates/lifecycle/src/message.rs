@@ -1,13 +1,13 @@
 //! How much of a container's last words is kept (node-termination 6.5).
 
 /// The most that is kept of one file, from its end.
-pub const FILE_MOST: usize = 4096;
+pub(crate) const FILE_MOST: usize = 4096;
 /// The most that is kept of a log that stands in for the file, from its end.
-pub const LOG_MOST: usize = 2048;
+pub(crate) const LOG_MOST: usize = 2048;
 /// And of its lines.
-pub const LOG_LINES_MOST: usize = 80;
+pub(crate) const LOG_LINES_MOST: usize = 80;
 /// The most that all containers of a pod may say together.
-pub const POD_MOST: usize = 12_288;
+pub(crate) const POD_MOST: usize = 12_288;
 
 /// How much each of so many containers of all kinds may say.
 pub fn share(containers: usize) -> usize {

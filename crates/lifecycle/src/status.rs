@@ -85,6 +85,13 @@ pub enum PodPhase {
     Failed,
 }
 
+impl PodPhase {
+    /// Whether a pod in this phase never leaves it.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
 /// One entry of `containerStatuses` or `initContainerStatuses`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ContainerStatus {

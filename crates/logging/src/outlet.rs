@@ -88,7 +88,7 @@ impl Outlet {
     }
 
     /// Waits until all lines are written, at most `limit`. `false` if some are left.
-    pub fn flush_within(&self, limit: Duration) -> bool {
+    pub(crate) fn flush_within(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let mut state = self.0.lock();
         loop {

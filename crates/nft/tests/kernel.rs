@@ -1,6 +1,6 @@
 //! Batches, lists and the monitor against a real kernel, each test in a network namespace of its own.
 
-#![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, missing_docs, reason = "tests")]
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;

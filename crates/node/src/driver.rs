@@ -25,14 +25,12 @@ use tracing::{Instrument, debug, error, info, info_span, trace};
 
 pub use self::inbox::{Answers, Grant, INBOX, Told};
 use self::manifest_keeper::{Kept, ManifestKeeper};
-pub use self::sighting::is_terminal;
 use self::sighting::{News, Sightings, is_denied};
 use crate::effects::{EffectExecutor, EndedRun};
 use crate::flaws::{self, Flaw};
 use crate::record::{PodFact, RecordKeeper};
-use crate::statics::is_static;
-use crate::translate::pod_spec::spec_changes;
 use crate::translate::resize::Pending;
+use reading::spec_changes;
 
 /// How many steps are kept before they are folded into a snapshot, once the worker has one.
 const FOLD_AFTER: usize = 200;
@@ -341,7 +339,7 @@ impl<R: Runtime> Driver<R> {
     }
 
     fn seen(&mut self, pod: Arc<Pod>, is_live: bool) {
-        if is_static(&pod) {
+        if api::pod::is_static(&*pod) {
             return self.manifest_seen(pod);
         }
         let now = crate::timestamp(&self.clock);

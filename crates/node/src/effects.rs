@@ -20,6 +20,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{ContainerName, Effect, HookKind, Instance, KillOutcome, PodWorker};
 use runtime_api::{PodUid, Runtime};
+use supervision::error_chain;
 use timeline::{Appended, Clock};
 use tokio::sync::{Mutex, Notify, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
@@ -97,7 +98,7 @@ pub struct EffectExecutor<R: Runtime> {
     context: PodContext<R>,
     publisher: Publisher,
     event_recorder: EventRecorder,
-    /// What goes on for as long as the pod has hands.
+    /// What goes on for as long as the pod has a driver.
     keepers: JoinSet<()>,
     /// What is being done for the worker.
     tasks: JoinSet<()>,
@@ -191,11 +192,16 @@ impl<R: Runtime> EffectExecutor<R> {
             Effect::RemoveSandbox => {
                 self.probes.clear();
                 let mut starts = std::mem::take(&mut self.starts);
+                // Of one that is deleted everything goes with its object, a moment later.
+                let keeps_object = record.get().is_leaving() && !api::pod::is_terminating(&*self.context.pod());
+                if let Some(refreshing) = self.refreshing.take_if(|_| keeps_object) {
+                    refreshing.abort();
+                }
                 self.tasks.spawn(async move {
                     // Or one that is still being prepared would find the next sandbox in the place of its own.
                     starts.shutdown().await;
                     context.answers.learn(PodFact::NothingStarts).await;
-                    context.remove_sandbox().await;
+                    context.remove_sandbox(keeps_object).await;
                 });
             }
             Effect::PublishStatus => self.publisher.publish(record.get().status.clone()),
@@ -283,19 +289,7 @@ impl<R: Runtime> EffectExecutor<R> {
     }
 }
 
-/// The whole chain of an error in one line, for people.
-pub fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
-}
-
-/// Facts are replaced whole, so a panic elsewhere cannot leave them half-written.
+/// What is behind these locks is replaced whole, so a panic elsewhere cannot leave it half-written.
 pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

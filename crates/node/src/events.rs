@@ -1,10 +1,11 @@
 //! What the node tells people about its pods and about itself.
 
+use std::sync::Arc;
+
 use client::{Grade, about_node, about_pod};
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Event, EventKind};
-
-use crate::translate::find_container;
+use timeline::Clock;
 
 /// Who events come from, as `kubectl describe` shows it.
 const COMPONENT: &str = "kubelet";
@@ -18,30 +19,22 @@ pub struct Recorder {
 
 impl Recorder {
     /// A recorder and the work of storing what it is given, which ends with the last recorder.
-    pub fn start(client: kube::Client, node: String) -> (Self, impl Future<Output = ()> + Send) {
-        let (recorder, recording) = client::Recorder::start(client, COMPONENT, Some(node.clone()));
+    pub fn start(client: kube::Client, node: String, clock: Clock) -> (Self, impl Future<Output = ()> + Send) {
+        let wall = Arc::new(move || crate::timestamp(&clock));
+        let (recorder, recording) = client::Recorder::start(client, COMPONENT, Some(node.clone()), wall);
         (Self { recorder, node }, recording)
     }
 
     /// Tells people `event` about `pod`.
     pub fn record(&self, pod: &Pod, event: Event) {
         let field_path = event.container.as_ref().map(|c| field_path(pod, &c.0));
-        let message = with_image(pod, &event).unwrap_or(event.message);
-        self.recorder.tell(about_pod(pod, field_path), grade(event.kind), &event.reason, message);
+        self.recorder.tell(about_pod(pod, field_path), grade(event.kind), &event.reason, event.message);
     }
 
     /// Tells people something about the node itself.
     pub fn record_own(&self, kind: EventKind, reason: &str, message: String) {
         self.recorder.tell(about_node(&self.node), grade(kind), reason, message);
     }
-}
-
-/// The rules know no images; where they speak of one, it gets its name here.
-fn with_image(pod: &Pod, event: &Event) -> Option<String> {
-    let speaks_of_it = event.reason == "BackOff" && event.message.ends_with("pulling image");
-    let container = event.container.as_ref().filter(|_| speaks_of_it)?;
-    let named = find_container(pod, &container.0)?;
-    Some(format!("{} {:?}", event.message, named.image.as_ref()?))
 }
 
 fn grade(kind: EventKind) -> Grade {

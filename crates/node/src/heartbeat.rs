@@ -17,6 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Owne
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use lifecycle::EventKind;
 use serde_json::json;
+use supervision::{BackoffPolicy, error_chain};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tracing::warn;
@@ -36,8 +37,7 @@ const REPORT: Duration = Duration::from_secs(300);
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 
 /// How long a node that was not let in waits before it asks again.
-const JOIN_AGAIN_LEAST: Duration = Duration::from_millis(200);
-const JOIN_AGAIN_MOST: Duration = Duration::from_secs(2);
+const JOIN_AGAIN: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(2));
 
 /// How the node fares: what its conditions say, and the taints that follow them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -73,29 +73,14 @@ pub async fn register(client: &kube::Client, config: &NodeConfig, recorder: &Rec
 
 /// Registers as soon as the API server lets it.
 pub async fn join(client: kube::Client, config: NodeConfig, recorder: Recorder) -> ApiNode {
-    let mut pause = JOIN_AGAIN_LEAST;
+    let mut retries = JOIN_AGAIN.start();
     loop {
         match register(&client, &config, &recorder).await {
             Ok(node) => return node,
-            Err(error) => warn!(error = chain(&error), "the API server does not let the node join; trying again"),
+            Err(error) => warn!(error = error_chain(&error), "the API server does not let the node join; trying again"),
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(JOIN_AGAIN_MOST);
+        tokio::time::sleep(retries.after_failure()).await;
     }
-}
-
-/// An error with everything that it came from: of a request alone it is said that it failed.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let words = cause.to_string();
-        if !text.ends_with(&words) {
-            text = format!("{text}: {words}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// The node's health, told to the API whenever it changes.
@@ -281,7 +266,7 @@ fn amounts(config: &NodeConfig, given: impl Fn(Signal, u64) -> u64) -> BTreeMap<
     BTreeMap::from([
         ("cpu".to_owned(), Quantity(config.machine.cpus.to_string())),
         ("memory".to_owned(), kib(Signal::MemoryAvailable, config.machine.memory_kib)),
-        ("pods".to_owned(), Quantity("110".to_owned())),
+        ("pods".to_owned(), Quantity(config.pods_max.to_string())),
         ("ephemeral-storage".to_owned(), kib(Signal::NodefsAvailable, config.machine.disk_kib(&config.data_dir))),
     ])
 }

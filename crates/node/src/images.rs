@@ -7,9 +7,8 @@ use kube::api::Api;
 use lifecycle::{BACK_OFF_PULLING, EventKind};
 use runtime_api::image::{Credential, ImageName, Keyring, Origin};
 use runtime_api::{Image, Runtime, RuntimeError};
+use supervision::error_chain;
 use tokio::time::Instant;
-
-use crate::effects::error_chain;
 
 /// When the registry is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

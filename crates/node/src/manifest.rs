@@ -59,6 +59,15 @@ impl Manifests {
         self.files.list(vec![self.dir.clone(), self.memory.dir().to_owned()]).await
     }
 
+    /// Removes the volumes of a pod that is over: nobody can read them any more, and others may need the room.
+    pub async fn remove_volumes(&self, uid: &str) -> io::Result<()> {
+        let VolumeDirs { disk, memory } = self.volumes(uid);
+        for dir in [memory, disk] {
+            self.files.delete_tree(dir).await?;
+        }
+        Ok(())
+    }
+
     /// Forgets a pod and its volumes. What is already gone stays gone.
     pub async fn forget(&self, uid: &str) -> io::Result<()> {
         // The disk last: it is where the next agent looks for what is left.

@@ -45,6 +45,8 @@ pub struct NodeConfig {
     pub eviction: EvictionConfig,
     /// When images have to go because their disk is filling up.
     pub images_kept: ImageCollection,
+    /// How many pods the node takes on.
+    pub pods_max: u32,
     /// How many processes a pod may have; `None` for as many as the machine.
     pub pod_pids_max: Option<u64>,
     /// Which kernel parameters pods may set beside the safe ones.
@@ -122,7 +124,7 @@ impl<R: Runtime> Node<R> {
         if let Some(writing) = writing {
             helpers.spawn(writing);
         }
-        let (recorder, recording) = Recorder::start(client.clone(), config.name.clone());
+        let (recorder, recording) = Recorder::start(client.clone(), config.name.clone(), clock.clone());
         helpers.spawn(recording);
         let (health, showing) = HealthBoard::start(client.clone(), config.clone(), recorder.clone());
         let (services, following) =

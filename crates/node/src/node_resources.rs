@@ -3,13 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use api::amounts::Amounts;
+use api::pod::{self, QosClass, ResourceOptions};
 use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use lifecycle::eviction::CRITICAL;
-
-use crate::statics::is_static;
 
 /// The counted resources, in the order in which a shortage is reported.
 const NAMES: [&str; 4] = ["pods", "cpu", "memory", "ephemeral-storage"];
@@ -29,8 +27,7 @@ impl NodeResources {
 
     /// The requests of a pod: one pod, and the requests of its containers.
     pub fn of_pod(pod: &Pod) -> Self {
-        let spec = pod.spec.as_ref().and_then(|spec| serde_json::to_value(spec).ok()).unwrap_or_default();
-        let asked = Amounts::requested_by(&spec);
+        let asked = pod::requests(pod, ResourceOptions::SPEC);
         let mut resources = Self::read(|name| asked.get(name));
         resources.0[0] = 1;
         resources
@@ -118,35 +115,13 @@ impl ResourceShortage {
 
 /// The priority of a pod on its node.
 pub fn importance(pod: &Pod) -> i32 {
-    let own = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
-    if is_static(pod) { own.max(STATIC) } else { own }
+    let own = pod::priority(pod);
+    if pod::is_static(pod) { own.max(STATIC) } else { own }
 }
 
 /// Whether a pod of this priority may preempt others on its node.
 pub fn is_critical(importance: i32) -> bool {
     importance >= CRITICAL
-}
-
-/// The QoS class of a pod; the first are preempted first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum QosClass {
-    /// No requests and no limits.
-    BestEffort,
-    /// Some requests or limits.
-    Burstable,
-    /// Requests equal to limits.
-    Guaranteed,
-}
-
-impl QosClass {
-    /// The class in a pod's status.
-    pub fn of(pod: &Pod) -> Self {
-        match pod.status.as_ref().and_then(|status| status.qos_class.as_deref()) {
-            Some("Guaranteed") => Self::Guaranteed,
-            Some("Burstable") => Self::Burstable,
-            _ => Self::BestEffort,
-        }
-    }
 }
 
 /// A pod that could be preempted.
@@ -267,7 +242,7 @@ mod tests {
     fn a_static_pod_is_critical_whatever_it_says() {
         let mut pod = Pod::default();
         assert!(!is_critical(importance(&pod)));
-        pod.metadata.annotations = Some([(crate::statics::SOURCE.to_owned(), "file".to_owned())].into());
+        pod.metadata.annotations = Some([(pod::SOURCE_ANNOTATION.to_owned(), "file".to_owned())].into());
         assert_eq!(importance(&pod), 2_000_001_000);
         assert!(is_critical(importance(&pod)));
     }

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::pod;
 use client::WatchUpdate;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Input, PodWorker, Succession};
@@ -38,13 +39,13 @@ use self::handle::{Handle, LeaveReason, Source, Stage};
 use self::orphans::Orphans;
 use self::placement::Placed;
 pub use self::shutdown::{FLUSH, ShutdownGrace, ShutdownNews};
-use crate::driver::{Driver, INBOX, PodJournal, Told, is_terminal};
+use crate::driver::{Driver, INBOX, PodJournal, Told};
 use crate::effects::{EffectExecutor, Tools, instance};
 use crate::flaws::{self, Flaw};
 use crate::node_resources::NodeResources;
 use crate::pressure::Eviction;
 use crate::record::{PodRecord, RecordKeeper};
-use crate::statics::{ManifestPods, is_mirror, is_static};
+use crate::statics::ManifestPods;
 use crate::translate::report::{hook_kind, hook_outcome};
 
 /// How long a pod that could not be taken on waits for the next try.
@@ -207,7 +208,7 @@ impl<R: Runtime> Pods<R> {
     }
 
     async fn try_again(&mut self, pod: Arc<Pod>) {
-        if is_static(&pod) {
+        if pod::is_static(&*pod) {
             return self.begin_static(pod);
         }
         // What has been seen of it meanwhile is newer.
@@ -283,7 +284,7 @@ impl<R: Runtime> Pods<R> {
     async fn see(&mut self, update: WatchUpdate<Pod>) {
         match update {
             WatchUpdate::Listed(pods) => {
-                let (mirrors, pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(is_mirror);
+                let (mirrors, pods): (Vec<_>, Vec<_>) = pods.into_iter().partition(pod::is_mirror);
                 self.mirrors_listed(mirrors);
                 let listed: BTreeSet<String> = pods.iter().filter_map(|p| p.metadata.uid.clone()).collect();
                 self.finished.retain(|uid| listed.contains(uid));
@@ -306,7 +307,7 @@ impl<R: Runtime> Pods<R> {
                     self.changed_or_later(Arc::new(pod), false).await;
                 }
             }
-            WatchUpdate::Changed(pod) if is_mirror(&pod) => self.mirror_changed(pod),
+            WatchUpdate::Changed(pod) if pod::is_mirror(&pod) => self.mirror_changed(pod),
             WatchUpdate::Changed(pod) => self.changed_or_later(Arc::new(pod), true).await,
             WatchUpdate::Removed(pod) => {
                 self.name_freed(&pod);
@@ -344,7 +345,7 @@ impl<R: Runtime> Pods<R> {
         let is_deleted = pod.metadata.deletion_timestamp.is_some();
         let Some(handle) = self.drivers.get_mut(&uid) else {
             // A pod that is over is nobody's concern, unless it waits for the node to let it go.
-            let is_over = is_terminal(&pod) && !is_deleted && self.arrivals.newest(&uid).is_none();
+            let is_over = pod::is_terminal(&*pod) && !is_deleted && self.arrivals.newest(&uid).is_none();
             if !is_over && self.mode != Mode::Closed {
                 self.take_on(&uid, pod, is_live);
             }

@@ -227,7 +227,7 @@ where
                 Ok(health @ (Health::NotServing | Health::ServiceUnknown | Health::Unknown)) => {
                     Attempt::Failure(format!("service unhealthy (responded with \"{health}\")"))
                 }
-                Err(error) => Attempt::Failure(messages::chain(&error)),
+                Err(error) => Attempt::Failure(supervision::error_chain(&error)),
             },
         }
     };

@@ -167,7 +167,7 @@ impl<R: Runtime> Watch<R> {
             .runtime
             .exec(&self.target.pod, &self.target.id, &spec)
             .await
-            .map_err(|error| crate::effects::error_chain(&error))?;
+            .map_err(|error| supervision::error_chain(&error))?;
         // Giving up on it, in time or for good, drops this and ends all the program started.
         let tether = session.tether;
         let (stdout, stderr) = tokio::join!(drain(session.stdout), drain(session.stderr));
@@ -254,6 +254,6 @@ pub async fn hook_request(get: &HTTPGetAction, container: &Container, pod_ip: &s
             let to = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
             Ok(Some(format!("request to HTTPS lifecycle hook {to} got HTTP response, retry with HTTP succeeded")))
         }
-        Err(error) => Err(crate::effects::error_chain(&error)),
+        Err(error) => Err(supervision::error_chain(&error)),
     }
 }

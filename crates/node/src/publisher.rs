@@ -5,12 +5,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use api::pod;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Pod, PodStatus as ApiStatus};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use lifecycle::{Input, PodStatus};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use supervision::BackoffPolicy;
 use timeline::Clock;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -19,9 +21,9 @@ use tracing::{debug, warn};
 use crate::driver::Told;
 use crate::flaws::{self, Flaw};
 use crate::record::RecordReader;
-use crate::statics::{self, mirror};
+use crate::statics::mirror;
 use crate::translate::resize;
-use crate::translate::status::{api_status, is_over};
+use crate::translate::status::api_status;
 
 /// The status that the API should have.
 #[derive(Clone, Default)]
@@ -65,8 +67,7 @@ impl std::fmt::Debug for DesiredStatus {
 const REPAIR: Duration = Duration::from_secs(1);
 /// What nobody waits for is stored with the next news, if that comes within this time.
 const COMPANY: Duration = Duration::from_millis(100);
-const RETRY_LEAST: Duration = Duration::from_millis(200);
-const RETRY_MOST: Duration = Duration::from_secs(5);
+const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(5));
 
 impl Publisher {
     /// A publisher and the work of its task, which ends with the handle. `node` owns the mirrors of static pods.
@@ -177,7 +178,7 @@ async fn run(
         wanted.mark_changed();
         writer.last = None;
     }
-    let mut retry = RETRY_LEAST;
+    let mut failures = 1_u32;
     let mut repair_at = Instant::now();
     loop {
         let is_due = done.overwritten != wanted.borrow().overwritten;
@@ -209,13 +210,13 @@ async fn run(
                 Err(error) => {
                     warn!(%error, pod = writer.name, "cannot store a pod's status; trying again");
                     tokio::select! {
-                        () = tokio::time::sleep(retry) => retry = (retry * 2).min(RETRY_MOST),
+                        () = tokio::time::sleep(RETRY.pause(failures)) => failures = failures.saturating_add(1),
                         changed = wanted.changed() => if changed.is_err() { return },
                     }
                     continue;
                 }
             }
-            retry = RETRY_LEAST;
+            failures = 1;
             if want.deletes > done.deletes {
                 done.deletes = want.deletes;
                 let answer = match supervision::catch("publisher", writer.delete()).await {
@@ -282,7 +283,7 @@ const CONFLICTS_MOST: u32 = 5;
 impl Writer {
     fn new(client: kube::Client, node: String, record: RecordReader, written: SharedWritten, clock: Clock) -> Self {
         let pod = record.pod();
-        let is_static = statics::is_static(&pod);
+        let is_static = api::pod::is_static(&*pod);
         let meta = &pod.metadata;
         let api = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
         let (name, uid) = (meta.name.clone().unwrap_or_default(), meta.uid.clone().unwrap_or_default());
@@ -360,7 +361,7 @@ impl Writer {
     /// The version that the object must still have for a pod to be called over; others may call it so as well, and the
     /// first word stands (node-termination 6.1).
     fn guard(&self, new: &ApiStatus) -> Option<String> {
-        let is_over = |status: &ApiStatus| status.phase.as_deref().is_some_and(is_over);
+        let is_over = |status: &ApiStatus| status.phase.as_deref().is_some_and(pod::is_terminal_phase);
         let says_it_first = is_over(new) && !self.last.as_ref().is_some_and(is_over) && !self.is_static;
         if !says_it_first {
             return None;

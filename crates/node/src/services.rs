@@ -18,7 +18,6 @@ use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
 use crate::files::Files;
-use crate::statics::is_static;
 
 /// How many changes may wait to be looked at.
 const BACKLOG: usize = 64;
@@ -126,7 +125,7 @@ impl Services {
     /// The variables that a container of `pod` is given.
     pub async fn variables(&self, pod: &Pod) -> BTreeMap<String, String> {
         let mut known = self.known.clone();
-        if !is_static(pod) {
+        if !api::pod::is_static(pod) {
             // Ends with a list, or with the node and all who wait here.
             let listed = known.wait_for(Option::is_some);
             if self.remembered.is_some() {

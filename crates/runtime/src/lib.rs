@@ -9,6 +9,7 @@ mod container;
 pub mod embedded;
 mod ids;
 pub mod image;
+pub mod memory;
 pub mod network;
 pub mod shim;
 pub mod signals;

@@ -8,7 +8,6 @@ use api::{Cause, DeleteOptions, Kind, Status};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use frame::{Applied, Controller, Effects, Now, Plan};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use store::{Change, Key, Object};
 use tokio_util::sync::CancellationToken;
@@ -44,7 +43,7 @@ pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
         source(&state.store, "serviceaccounts", "", Input::Accounts),
         source(&state.store, "secrets", "", Input::Secrets),
     ];
-    run("tokens-controller", stop, AccountSecrets::default(), Fill(state), sources).await;
+    run("tokens-controller", (state.clock, stop), AccountSecrets::default(), Fill(state), sources).await;
 }
 
 /// What of accounts and secrets is told.
@@ -188,7 +187,7 @@ fn fill(state: &State, account: &Arc<Object>, secret: &mut Value) {
         let bound = Some((core_kind("secrets"), Arc::new(secret.clone())));
         let audiences = [ISSUER.to_owned()];
         let grant = Grant { account, audiences: &audiences, seconds: SECONDS, bound };
-        let (token, _) = tokens::issue(state, &grant, Timestamp::now());
+        let (token, _) = tokens::issue(state, &grant, state.now());
         secret["data"]["token"] = json!(STANDARD.encode(token));
     }
 }

@@ -4,7 +4,6 @@
 
 use api::rules::allocation::{self, Taken};
 use api::{Kind, Status, rules};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::random;
@@ -26,7 +25,7 @@ pub(crate) fn before_create(state: &State, kind: &Kind, namespace: &str, object:
     let runtime = runtimes.zip(runtime).and_then(|(kind, name)| state.store.get(&key(kind, "", name)));
     let runtime = runtime.map(|class| class.value());
     rules::take_runtime_class(object, runtime.as_deref()).map_err(|text| refuse(object, &text))?;
-    if rules::is_mirror(object) {
+    if api::pod::is_mirror(object) {
         return Ok(());
     }
     account(state, namespace, object).map_err(|text| refuse(object, &text))
@@ -94,8 +93,7 @@ const ACCESS_SECONDS: i64 = 3607;
 fn mount_access(state: &State, account: &Value, pod: &mut Value) {
     let said = pod["spec"]["automountServiceAccountToken"].as_bool();
     let wanted = said.or_else(|| account["automountServiceAccountToken"].as_bool()).unwrap_or(true);
-    let mirror = api::meta::annotations(pod).any(|(key, _)| key == "kubernetes.io/config.mirror");
-    if !wanted || mirror || state.root_ca.get().is_none() {
+    if !wanted || api::pod::is_mirror(pod) || state.root_ca.get().is_none() {
         return;
     }
     let volume = format!("kube-api-access-{}", random::suffix());
@@ -131,9 +129,9 @@ fn mount_access(state: &State, account: &Value, pod: &mut Value) {
 }
 
 /// A node keeps new pods away, or lets them come, in the same write that says how it is.
-pub(crate) fn taint(kind: &Kind, old: Option<&Value>, new: &mut Value) {
+pub(crate) fn taint(state: &State, kind: &Kind, old: Option<&Value>, new: &mut Value) {
     if kind.collection() == "nodes" {
-        rules::taint_by_condition(old, new, Timestamp::now());
+        rules::taint_by_condition(old, new, state.now());
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, OnceLock};
 
+use frame::Clock;
 use http::{HeaderMap, Method, Uri, header};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -142,6 +143,7 @@ impl Pages {
 
 /// What is known of a request before it is answered; who asks, and whether they may, comes to be known on the way.
 pub(crate) struct Record {
+    clock: Clock,
     received: Timestamp,
     uri: Uri,
     method: Method,
@@ -192,13 +194,14 @@ fn cut(word: &str) -> String {
 }
 
 impl Record {
-    pub(crate) fn of<B>(request: &http::Request<B>) -> Self {
+    pub(crate) fn of<B>(request: &http::Request<B>, clock: Clock) -> Self {
         let text = |headers: &HeaderMap, name| {
             headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
         };
         let peer = request.extensions().get::<Peer>().map(|peer| peer.0.to_string());
         Self {
-            received: Timestamp::now(),
+            clock,
+            received: clock.now().timestamp,
             uri: request.uri().clone(),
             method: request.method().clone(),
             agent: cut(&text(request.headers(), header::USER_AGENT)),
@@ -219,7 +222,7 @@ impl Record {
             "requestURI": uri, "sourceIPs": self.sources, "userAgent": self.agent,
             "verb": self.method.as_str().to_ascii_lowercase(),
             "responseStatus": { "metadata": {}, "code": code },
-            "requestReceivedTimestamp": micros(self.received), "stageTimestamp": micros(Timestamp::now()),
+            "requestReceivedTimestamp": micros(self.received), "stageTimestamp": micros(self.clock.now().timestamp),
         });
         if let Address::Resource(address) = &address {
             if let Ok(verb) = address.verb(&self.method, &query) {

@@ -7,7 +7,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
-use jiff::Timestamp;
 
 use crate::audit::{Caller, Record};
 use crate::authorize::{Attributes, Target, authorize};
@@ -53,7 +52,7 @@ fn bearer(state: &State, credential: &header::HeaderValue) -> Option<Identity> {
 }
 
 fn holder(state: &State, token: &str) -> Option<Identity> {
-    tokens::check(state, token, &[ISSUER], Timestamp::now()).map(|(identity, _)| identity)
+    tokens::check(state, token, &[ISSUER], state.now()).map(|(identity, _)| identity)
 }
 
 /// Whether a WebSocket is asked for, with a protocol that it can be answered by.

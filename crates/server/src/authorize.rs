@@ -156,14 +156,17 @@ mod tests {
     /// The default policy on a fresh store.
     async fn fresh() -> (State, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
-        let state = State::new(crate::ServerConfig {
-            store: Store::open(&dir.path().join("store")).await.unwrap(),
-            advertise: ([127, 0, 0, 1], 6443).into(),
-            version: String::new(),
-            nodes: Arc::new(crate::NoNodes),
-            service_range: crate::ServiceRange::default(),
-            token_key: crate::TokenKey::fresh(),
-        });
+        let state = State::new(
+            crate::ServerConfig {
+                store: Store::open(&dir.path().join("store")).await.unwrap(),
+                advertise: ([127, 0, 0, 1], 6443).into(),
+                version: String::new(),
+                nodes: Arc::new(crate::NoNodes),
+                service_range: crate::ServiceRange::default(),
+                token_key: crate::TokenKey::fresh(),
+            },
+            frame::Clock::system(),
+        );
         rbac::bootstrap(&state).await.unwrap();
         (state, dir)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Status;
-use frame::{Applied, Backoff, Controller, Effects, Limits, Now, Plan, Source, SourceUpdate};
+use frame::{Applied, Clock, Controller, Effects, Limits, Now, Plan, Source, SourceUpdate};
 use futures::future::BoxFuture;
 use store::{Change, Object, Store, Watch, WatchEnd};
 use tokio_util::sync::CancellationToken;
@@ -58,26 +58,26 @@ fn list<I, F: Fn(Seen) -> I>(store: Store, collection: &str, namespace: &str, in
 /// Puts a few objects right that belong together whenever any of them changes, and at the start.
 pub(crate) async fn keep_right(
     name: &'static str,
-    stop: CancellationToken,
+    (clock, stop): (Clock, CancellationToken),
     sources: Vec<Source<()>>,
     restore: impl Fn() -> BoxFuture<'static, Result<(), Status>> + Send + Sync + 'static,
 ) {
     let restore = Restore(Box::new(restore));
-    run(name, stop, Together, restore, sources).await;
+    run(name, (clock, stop), Together, restore, sources).await;
 }
 
 /// Runs a controller of the server until `stop`.
 pub(crate) async fn run<C: Controller, E: Effects<C>>(
     name: &'static str,
-    stop: CancellationToken,
+    (clock, stop): (Clock, CancellationToken),
     controller: C,
     effects: E,
     sources: Vec<Source<C::Input>>,
 ) {
     // One thing after the other: whatever is written here is little.
-    let backoff = Backoff { most: RETRY_MOST, ..Backoff::default() };
-    let limits = Limits { at_once: 1, backoff, ..Limits::default() };
-    let running = frame::run(name, controller, effects, sources, limits, frame::Clock::system());
+    let mut limits = Limits { at_once: 1, ..Limits::default() };
+    limits.backoff.most = RETRY_MOST;
+    let running = frame::run(name, controller, effects, sources, limits, clock);
     stop.run_until_cancelled(running).await;
 }
 

@@ -24,7 +24,7 @@ pub(crate) async fn bind(state: &State, request: &Request) -> Result<Response<Bo
     let binding = read(request, "Binding")?;
     create::check_namespace_takes(state, &request.kind, &request.namespace, &request.name)?;
     change::modify(state, &request.kind, &request.key(), request.dry_run()?, |pod| {
-        rules::bind(&request.kind, &pod.value(), &binding, Timestamp::now())
+        rules::bind(&request.kind, &pod.value(), &binding, state.now())
     })
     .await?;
     Ok(created())
@@ -39,7 +39,7 @@ pub(crate) async fn evict(state: &State, request: &Request) -> Result<Response<B
     create::check_namespace_takes(state, &request.kind, &request.namespace, &request.name)?;
     let key = request.key();
     for _ in 0..TRIES {
-        let now = Timestamp::now();
+        let now = state.now();
         let pod = state.store.get(&key).ok_or_else(|| Status::not_found(&request.kind, &request.name))?;
         let pod = readable(&request.kind, pod)?;
         let marked = rules::mark_evicted(&pod.value(), now);

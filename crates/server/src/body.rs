@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use api::Status;
-use bytes::{BufMut as _, Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes};
 use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use http_body::{Frame, SizeHint};
@@ -69,7 +69,29 @@ impl Body {
     pub(crate) fn items(head: Vec<u8>, objects: Vec<Arc<store::Object>>, tail: &'static [u8]) -> Self {
         let commas = objects.len().saturating_sub(1);
         let left = head.len() + objects.iter().map(|object| object.json.len()).sum::<usize>() + commas + tail.len();
-        Self::of(Inner::Items(Items { head: Some(head), objects: objects.into_iter(), first: true, tail, left }))
+        let objects = objects.into_iter();
+        Self::of(Inner::Items(Items { head: Some(head), objects, first: true, tail, left: Some(left), write: None }))
+    }
+
+    /// The same with what `write` makes of each object when it is sent: memory stays bounded, and the length is not known.
+    pub(crate) fn written_items(
+        head: Vec<u8>,
+        objects: Vec<Arc<store::Object>>,
+        tail: &'static [u8],
+        write: impl Fn(&mut Vec<u8>, &store::Object) + Send + 'static,
+    ) -> Self {
+        let (objects, write) = (objects.into_iter(), Some(Box::new(write) as Write));
+        Self::of(Inner::Items(Items { head: Some(head), objects, first: true, tail, left: None, write }))
+    }
+
+    /// Whether the answer has an end and is longer than `bytes`, as far as can be told before it is written.
+    pub(crate) fn is_longer_than(&self, bytes: u64) -> bool {
+        match &self.inner {
+            Inner::Items(Items { left: None, .. }) => true,
+            Inner::Whole(_) | Inner::Items(_) | Inner::Stream(_) => {
+                http_body::Body::size_hint(self).exact().is_some_and(|size| size > bytes)
+            }
+        }
     }
 }
 
@@ -91,30 +113,42 @@ struct Items {
     objects: std::vec::IntoIter<Arc<store::Object>>,
     first: bool,
     tail: &'static [u8],
-    left: usize,
+    /// Bytes that are not sent yet; `None` if that is only known at the end.
+    left: Option<usize>,
+    /// How an object is written, if not as its own bytes.
+    write: Option<Write>,
 }
+
+type Write = Box<dyn Fn(&mut Vec<u8>, &store::Object) + Send>;
 
 impl Items {
     fn next_frame(&mut self) -> Option<Bytes> {
-        if self.left == 0 {
+        if self.is_done() {
             return None;
         }
-        let mut frame = BytesMut::with_capacity(self.left.min(2 * FRAME));
+        let mut frame = Vec::with_capacity(self.left.map_or(FRAME + FRAME / 4, |left| left.min(2 * FRAME)));
         if let Some(head) = self.head.take() {
             frame.extend_from_slice(&head);
         }
         while frame.len() < FRAME {
             let Some(object) = self.objects.next() else {
-                frame.extend_from_slice(self.tail);
+                frame.extend_from_slice(std::mem::take(&mut self.tail));
                 break;
             };
             if !std::mem::take(&mut self.first) {
                 frame.extend_from_slice(b",");
             }
-            frame.extend_from_slice(&object.json);
+            match &self.write {
+                Some(write) => write(&mut frame, &object),
+                None => frame.extend_from_slice(&object.json),
+            }
         }
-        self.left -= frame.len();
-        Some(frame.freeze())
+        self.left = self.left.map(|left| left - frame.len());
+        Some(frame.into())
+    }
+
+    fn is_done(&self) -> bool {
+        self.left.map_or(self.tail.is_empty(), |left| left == 0)
     }
 }
 
@@ -125,7 +159,13 @@ impl http_body::Body for Body {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.inner {
             Inner::Whole(bytes) => Poll::Ready(bytes.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b)))),
-            Inner::Items(items) => Poll::Ready(items.next_frame().map(|frame| Ok(Frame::data(frame)))),
+            Inner::Items(items) => match supervision::catch_blocking("answer", || items.next_frame()) {
+                Ok(frame) => Poll::Ready(frame.map(|frame| Ok(Frame::data(frame)))),
+                Err(panic) => {
+                    self.inner = Inner::Whole(None);
+                    Poll::Ready(Some(Err(panic.into())))
+                }
+            },
             // A watch that breaks ends, and not the connection with all its others.
             Inner::Stream(body) => match supervision::catch_blocking("answer", || body.as_mut().poll_frame(cx)) {
                 Ok(polled) => polled,
@@ -140,7 +180,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.inner {
             Inner::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
-            Inner::Items(items) => items.left == 0,
+            Inner::Items(items) => items.is_done(),
             Inner::Stream(body) => body.is_end_stream(),
         }
     }
@@ -148,7 +188,8 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.inner {
             Inner::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Inner::Items(items) => SizeHint::with_exact(items.left as u64),
+            Inner::Items(Items { left: Some(left), .. }) => SizeHint::with_exact(*left as u64),
+            Inner::Items(_) => SizeHint::default(),
             Inner::Stream(body) => body.size_hint(),
         }
     }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use api::{Kind, Status, bounds};
 use http::{Response, StatusCode};
-use jiff::Timestamp;
 use serde_json::Value;
 use store::{Expect, Key, Object, Step, TransactError};
 
@@ -73,7 +72,7 @@ pub(crate) async fn create(
         let tickets = if creation.dry_run { Vec::new() } else { held.expects(state).await? };
         let takes = check_namespace_takes(state, kind, creation.namespace, api::meta::name(&value))?;
         let mut object = value.clone();
-        let now = Timestamp::now();
+        let now = state.now();
         // A writer owns what it sent. What the server adds belongs to nobody, so that a later apply without it does
         // not take it away.
         if let Some(manager) = creation.manager {
@@ -90,7 +89,7 @@ pub(crate) async fn create(
             random::suffix,
         )?);
         admission::allocate(state, kind, &mut object, None)?;
-        admission::taint(kind, None, &mut object);
+        admission::taint(state, kind, None, &mut object);
         account_secrets::admit(state, kind, &object)?;
         let (namespace, ranges) = (creation.namespace, ranges.as_ref());
         let arrival = Arrival { kind, namespace, subresource: None, old: None, new: &object, ranges };

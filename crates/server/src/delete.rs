@@ -52,7 +52,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
         let code = if accepted { StatusCode::ACCEPTED } else { StatusCode::OK };
         respond::object(request, code, &deleted.shown)?
     };
-    respond::warn(&mut response, &warnings(kind, &deleted, &options, Timestamp::now()));
+    respond::warn(&mut response, &warnings(kind, &deleted, &options, state.now()));
     Ok(response)
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn delete(state: &State, kind: &Kind, key: &Key, options: &Dele
     let mut current = state.store.get(key);
     loop {
         let Some(object) = current else { return Err(Status::not_found(kind, &key.name)) };
-        let decision = decide(kind, &object, options)?;
+        let decision = decide(kind, &object, options, state.now())?;
         if options.dry_run {
             return Ok(imagine(decision, object));
         }
@@ -115,8 +115,7 @@ pub(crate) async fn finish(state: &State, kind: &Kind, marked: Arc<Object>) -> R
 }
 
 /// How the object leaves. Nobody waits for what nobody can read; a namespace is emptied all the same.
-fn decide(kind: &Kind, object: &Object, options: &DeleteOptions) -> Result<DeleteDecision, Status> {
-    let now = Timestamp::now();
+fn decide(kind: &Kind, object: &Object, options: &DeleteOptions, now: Timestamp) -> Result<DeleteDecision, Status> {
     if object.unreadable().is_none() {
         return api::decide_delete(kind, &object.value(), options, now);
     }
@@ -216,14 +215,17 @@ mod tests {
     #[tokio::test]
     async fn removal_is_finished_after_another_writer_came_between() {
         let dir = tempfile::tempdir().unwrap();
-        let state = State::new(crate::ServerConfig {
-            store: Store::open(&dir.path().join("store")).await.unwrap(),
-            advertise: ([127, 0, 0, 1], 6443).into(),
-            version: String::new(),
-            nodes: Arc::new(crate::NoNodes),
-            service_range: crate::ServiceRange::default(),
-            token_key: crate::TokenKey::fresh(),
-        });
+        let state = State::new(
+            crate::ServerConfig {
+                store: Store::open(&dir.path().join("store")).await.unwrap(),
+                advertise: ([127, 0, 0, 1], 6443).into(),
+                version: String::new(),
+                nodes: Arc::new(crate::NoNodes),
+                service_range: crate::ServiceRange::default(),
+                token_key: crate::TokenKey::fresh(),
+            },
+            frame::Clock::system(),
+        );
         let pods = core_kind("pods");
         let key = Key::new("pods", "default", "p");
         let marked = |more: serde_json::Value| {

@@ -41,8 +41,7 @@ pub(crate) fn takes_gzip(headers: &HeaderMap) -> bool {
 
 /// The answer, packed if it is long. Streams of unknown length are left alone: each of their lines is awaited.
 pub(crate) fn packed(mut response: Response<Body>) -> Response<Body> {
-    let long = response.body().size_hint().exact().is_some_and(|size| size > WORTH_IT);
-    if !long || response.headers().contains_key(header::CONTENT_ENCODING) {
+    if !response.body().is_longer_than(WORTH_IT) || response.headers().contains_key(header::CONTENT_ENCODING) {
         return response;
     }
     let headers = response.headers_mut();

@@ -23,7 +23,7 @@ pub(crate) async fn expire(state: Arc<State>, stop: CancellationToken) {
     // Nothing that happens brings a deadline forward: what comes later goes later.
     let start = stream::iter([SourceUpdate::listed((), None)]).chain(stream::pending());
     let sources = vec![Source::new("events", start)];
-    background::run("event-expiry", stop, Expiry::default(), Remove(state), sources).await;
+    background::run("event-expiry", (state.clock, stop), Expiry::default(), Remove(state), sources).await;
 }
 
 /// When the next look is due; at once, at first.
@@ -119,14 +119,17 @@ mod tests {
     async fn events_go_an_hour_after_they_were_last_seen() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("store")).await.unwrap();
-        let state = State::new(crate::ServerConfig {
-            store: store.clone(),
-            advertise: ([127, 0, 0, 1], 6443).into(),
-            version: String::new(),
-            nodes: Arc::new(crate::NoNodes),
-            service_range: crate::ServiceRange::default(),
-            token_key: crate::TokenKey::fresh(),
-        });
+        let state = State::new(
+            crate::ServerConfig {
+                store: store.clone(),
+                advertise: ([127, 0, 0, 1], 6443).into(),
+                version: String::new(),
+                nodes: Arc::new(crate::NoNodes),
+                service_range: crate::ServiceRange::default(),
+                token_key: crate::TokenKey::fresh(),
+            },
+            frame::Clock::system(),
+        );
         for (name, created, seen) in [
             ("old", "2026-01-01T10:00:00Z", "2026-01-01T10:00:00Z"),
             ("recurring", "2026-01-01T10:00:00Z", "2026-01-01T11:30:00Z"),

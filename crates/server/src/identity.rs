@@ -45,7 +45,7 @@ impl Identity {
     }
 
     /// Nobody in particular.
-    pub fn anonymous() -> Self {
+    pub(crate) fn anonymous() -> Self {
         Self {
             user: "system:anonymous".to_owned(),
             groups: vec!["system:unauthenticated".to_owned()],

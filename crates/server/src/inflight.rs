@@ -33,6 +33,10 @@ const AGAIN_AFTER_SECONDS: u32 = 1;
 const BODIES_PER_USER: usize = 12 << 20;
 const BODIES_MAX: usize = 48 << 20;
 
+/// Bytes of answers that are made whole before they are sent, of one user and of all.
+const ANSWERS_PER_USER: usize = 32 << 20;
+const ANSWERS_MAX: usize = 96 << 20;
+
 /// Watches, and other requests that last, of one user and of all who are not exempt.
 const LASTING_PER_USER: usize = 2000;
 const LASTING_MAX: usize = 10_000;
@@ -43,6 +47,7 @@ pub(crate) struct InflightLimits {
     large_writers: FairQueue,
     bodies: ByteBudget,
     system_bodies: ByteBudget,
+    answers: ByteBudget,
     lasting: LastingRequests,
 }
 
@@ -54,6 +59,7 @@ impl Default for InflightLimits {
             large_writers: FairQueue::new(LARGE_WRITERS),
             bodies: ByteBudget::new(BODIES_MAX, BODIES_PER_USER),
             system_bodies: ByteBudget::new(BODIES_MAX, BODIES_PER_USER),
+            answers: ByteBudget::new(ANSWERS_MAX, ANSWERS_PER_USER),
             lasting: LastingRequests::default(),
         }
     }
@@ -75,6 +81,11 @@ impl InflightLimits {
     pub(crate) async fn reserve(&self, identity: &Identity, bytes: usize) -> Result<Reservation, Status> {
         let budget = if is_exempt(identity) { &self.system_bodies } else { &self.bodies };
         budget.reserve(&identity.user, bytes).await
+    }
+
+    /// Bytes for an answer, to be held until it is sent.
+    pub(crate) async fn reserve_answer(&self, identity: &Identity, bytes: usize) -> Result<Reservation, Status> {
+        self.answers.reserve(&identity.user, bytes).await
     }
 
     /// Another seat for a request whose body has so many bytes, or `None` if it is not large.

@@ -75,7 +75,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use frame::Clock;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use api::rules::allocation::ServiceRange;
@@ -148,7 +150,12 @@ fn background<F>(
 impl Server {
     /// Makes the objects that must exist at start and begins to look after them.
     pub async fn new(config: ServerConfig) -> Result<Self, ServerError> {
-        let state = Arc::new(State::new(config));
+        Self::with_clock(config, Clock::system()).await
+    }
+
+    /// The same, by another clock than the machine's.
+    pub async fn with_clock(config: ServerConfig, clock: Clock) -> Result<Self, ServerError> {
+        let state = Arc::new(State::new(config, clock));
         bootstrap::run(&state).await.map_err(ServerError::Bootstrap)?;
         let stop = CancellationToken::new();
         background("namespaces", &state, &stop, namespaces::keep);
@@ -202,6 +209,11 @@ impl Server {
     /// The same for one part of the process, which always acts as `identity`. Fit for `kube::Client::new`.
     pub fn service_as(&self, identity: Identity) -> ApiService {
         ApiService { state: Arc::clone(&self.state), identity: Some(identity) }
+    }
+
+    /// Rung when a client had something done: memory may be free that was not before.
+    pub fn worked(&self) -> Arc<Notify> {
+        Arc::clone(&self.state.worked)
     }
 
     /// Accepts TLS connections until `shutdown` resolves, then stops accepting, ends watches, and lets connections

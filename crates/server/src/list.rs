@@ -90,12 +90,27 @@ impl Token {
     }
 }
 
-pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
+pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<Body>, Status> {
     let form = request.accept.for_objects()?;
     check_options(&request.query)?;
     let selection = Selection::parse(&request.kind, &request.query)?;
     let listed = page(state, request, &selection)?;
-    answer(request, form, listed)
+    if listed.items.len() <= MANY || is_written_piece_by_piece(request) {
+        return answer(request, form, listed);
+    }
+    // The whole answer is in memory until it is sent.
+    let bytes = listed.items.iter().map(|object| object.json.len()).sum();
+    let room = state.inflight.reserve_answer(&request.identity, bytes).await?;
+    let mut answer = answer(request, form, listed)?;
+    answer.body_mut().hold(room);
+    Ok(answer)
+}
+
+/// A longer list is written as it is sent, if its form allows that.
+const MANY: usize = 500;
+
+fn is_written_piece_by_piece(request: &Request) -> bool {
+    request.accept.media() == Media::Json && !request.pretty
 }
 
 /// Reads what the request's list options ask for.
@@ -191,6 +206,9 @@ pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Re
             head.extend_from_slice(br#","items":["#);
             return Ok(respond::json(StatusCode::OK, Body::items(head, listed.items, b"]}")));
         }
+        _ if listed.items.len() > MANY && is_written_piece_by_piece(request) => {
+            return Ok(respond::json(StatusCode::OK, piece_by_piece(request, form, &metadata, listed.items)?));
+        }
         Form::Object | Form::Discovery { .. } => {
             let show = |value: &Value| kind.to_shown(value).unwrap_or_else(|| value.clone());
             let items: Vec<Value> = listed.items.iter().map(|object| show(&object.value())).collect();
@@ -201,7 +219,7 @@ pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Re
         Form::Table { version } => {
             let include = Include::parse(&request.query)?;
             let values = listed.items.iter().map(|object| object.value());
-            respond::to_bytes(&table::table(kind, version, values, metadata, include))
+            respond::to_bytes(&table::table(kind, version, values, metadata, include, request.now))
         }
         Form::Partial => {
             let items: Vec<Value> = listed.items.iter().map(|object| table::partial(&object.value())).collect();
@@ -212,6 +230,45 @@ pub(crate) fn answer(request: &Request, form: Form, listed: Listed) -> Result<Re
         }
     };
     Ok(respond::json(StatusCode::OK, respond::prettied(request.pretty, bytes)))
+}
+
+/// The body of a list whose objects are not sent as they are stored, each written when it is sent.
+fn piece_by_piece(request: &Request, form: Form, metadata: &Value, items: Vec<Arc<Object>>) -> Result<Body, Status> {
+    let kind = Arc::clone(&request.kind);
+    let list = |kind: &str, api_version: &str| json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata });
+    let write = |out: &mut Vec<u8>, value: &Value| {
+        // Writing to memory cannot fail.
+        let _ = serde_json::to_writer(out, value);
+    };
+    Ok(match form {
+        Form::Object | Form::Discovery { .. } => {
+            let head = open(&list(kind.list_kind(), kind.api_version()), "items");
+            Body::written_items(head, items, b"]}", move |out, object| {
+                let value = object.value();
+                write(out, kind.to_shown(&value).as_ref().unwrap_or(&value));
+            })
+        }
+        Form::Table { version } => {
+            let (include, now) = (Include::parse(&request.query)?, request.now);
+            let mut empty = table::assemble(version, metadata.clone(), Some(api::table::columns(&kind)), Vec::new());
+            empty.as_object_mut().map(|table| table.remove("rows"));
+            Body::written_items(open(&empty, "rows"), items, b"]}", move |out, object| {
+                write(out, &table::row(&kind, &object.value(), now, include));
+            })
+        }
+        Form::Partial => {
+            let head = open(&list("PartialObjectMetadataList", "meta.k8s.io/v1"), "items");
+            Body::written_items(head, items, b"]}", |out, object| table::write_partial(out, &object.value()))
+        }
+    })
+}
+
+/// The JSON of `object`, open for the elements of one more field.
+fn open(object: &Value, field: &str) -> Vec<u8> {
+    let mut head = object.to_string().into_bytes();
+    head.pop();
+    head.extend_from_slice(format!(",\"{field}\":[").as_bytes());
+    head
 }
 
 /// The list for those who read nothing but protobuf.

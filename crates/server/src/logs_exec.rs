@@ -236,12 +236,11 @@ fn check_has_logs(pod: &Value, container: &str, previous: bool) -> Result<(), St
 
 fn check_runs(pod: &Value, subresource: &str) -> Result<(), Status> {
     let cannot = if subresource == "attach" { "attach" } else { "exec into" };
-    match word(&pod["status"]["phase"]) {
-        phase @ ("Succeeded" | "Failed") => Err(Status::bad_request(format!(
-            "cannot {cannot} a container in a completed pod; current phase is {phase}"
-        ))),
-        _ => Ok(()),
+    if !api::pod::is_terminal(pod) {
+        return Ok(());
     }
+    let phase = word(&pod["status"]["phase"]);
+    Err(Status::bad_request(format!("cannot {cannot} a container in a completed pod; current phase is {phase}")))
 }
 
 fn check_log_options(query: &Query) -> Result<(), Status> {

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 
-use api::rules;
 use serde_json::Value;
 
 use crate::policies::Arrival;
@@ -19,7 +18,7 @@ pub(crate) fn check(state: &State, arrival: &Arrival<'_>) -> Result<(), String> 
     let Arrival { kind, namespace, subresource, old, new: pod, .. } = *arrival;
     let is_new = old.is_none();
     let adds_containers = subresource == Some("ephemeralcontainers");
-    if kind.collection() != "pods" || !(is_new || adds_containers) || rules::is_mirror(pod) {
+    if kind.collection() != "pods" || !(is_new || adds_containers) || api::pod::is_mirror(pod) {
         return Ok(());
     }
     let name = pod["spec"]["serviceAccountName"].as_str().filter(|name| !name.is_empty()).unwrap_or("default");

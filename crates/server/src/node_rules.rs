@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api::pod::MIRROR_ANNOTATION;
 use api::rbac::RequestedAccess;
 use api::selector::FieldSelector;
 use api::{Kind, Status};
@@ -20,8 +21,6 @@ use crate::request::{Request, key};
 use crate::state::{State, core_kind};
 
 const LEASES: &str = "kube-node-lease";
-/// On the pod that shows a static pod of a node.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// The name of the node that `identity` speaks for.
 pub(crate) fn node_of(identity: &Identity) -> Option<&str> {
@@ -111,8 +110,10 @@ pub(crate) fn check_create(state: &State, identity: &Identity, kind: &Kind, obje
 /// A mirror belongs to its node alone, runs there, and leads nowhere: otherwise a node could reach any secret by making a pod
 /// that names it, or slip a pod under somebody else's controller. Answers the reference to the owner.
 fn check_mirror<'a>(node: &str, pod: &'a Value) -> Result<&'a Value, String> {
-    if !api::meta::annotations(pod).any(|(key, _)| key == MIRROR) {
-        return Err(format!("pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"));
+    if !api::pod::is_mirror(pod) {
+        return Err(format!(
+            "pod does not have {MIRROR_ANNOTATION:?} annotation, node {node:?} can only create mirror pods"
+        ));
     }
     if !runs_on(pod, node) {
         return Err(format!("node {node:?} can only create pods with spec.nodeName set to itself"));

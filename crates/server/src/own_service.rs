@@ -31,12 +31,12 @@ pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
         watch(core_kind("endpoints"), NAMESPACE),
         watch(known("discovery.k8s.io", "endpointslices"), NAMESPACE),
     ];
-    let told = Arc::new(Mutex::new(None));
+    let (clock, told) = (state.clock, Arc::new(Mutex::new(None)));
     let restore = move || {
         let (state, told) = (Arc::clone(&state), Arc::clone(&told));
         async move { restore(&state, &mut *told.lock().await).await }.boxed()
     };
-    keep_right("kubernetes-service", stop, sources, restore).await;
+    keep_right("kubernetes-service", (clock, stop), sources, restore).await;
 }
 
 /// Puts back what is missing or different. `told` is who has our address, so that a person is told once.

@@ -3,7 +3,6 @@
 use api::patch::{ApplyOptions, PatchType};
 use api::{Cause, FieldValidation, Status};
 use http::{Response, StatusCode};
-use jiff::Timestamp;
 
 use crate::admission;
 use crate::authorize;
@@ -88,7 +87,7 @@ async fn apply(
         force: request.query.flag("force"),
         api_version: kind.api_version(),
         subresource: request.subresource_name(),
-        now: Timestamp::now(),
+        now: request.now,
     };
     if state.store.get(&request.key()).is_none() {
         if !request.subresource.is_empty() {
@@ -128,7 +127,7 @@ async fn apply(
         if request.subresource.is_empty() {
             admission::allocate(state, kind, &mut new, Some(&*old))?;
         }
-        admission::taint(kind, Some(&*old), &mut new);
+        admission::taint(state, kind, Some(&*old), &mut new);
         update::admit(state, request, &old, &new, &mut place, warnings)?;
         // Whoever applies what is there already, defaults included, has written nothing.
         if api::patch::only_applied_again(&old, &new) {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use api::pod_security::{self, LevelAt, Policy};
-use api::{Kind, Status, limits, rules};
+use api::{Kind, Status, limits};
 use serde_json::Value;
 
 use crate::create;
@@ -35,7 +35,7 @@ pub(crate) type Ranges = Vec<Arc<Value>>;
 /// Gives a new pod what the limit ranges of its namespace give, and answers them. One that a node runs without the API stays as
 /// it is.
 pub(crate) fn fill(state: &State, kind: &Kind, namespace: &str, object: &mut Value) -> Option<Ranges> {
-    if kind.collection() != "pods" || !object["spec"].is_object() || rules::is_mirror(object) {
+    if kind.collection() != "pods" || !object["spec"].is_object() || api::pod::is_mirror(object) {
         return None;
     }
     let ranges = ranges(state, namespace);
@@ -54,7 +54,7 @@ pub(crate) fn admit(
     mountable_secrets::check(state, arrival).map_err(refuse)?;
     check_limits(state, arrival).map_err(refuse)?;
     warnings.extend(check_security(state, arrival).map_err(refuse)?);
-    state.quotas.reserve(&state.store, arrival).map_err(refuse)
+    state.quotas.reserve(&state.store, arrival, state.now()).map_err(refuse)
 }
 
 fn ranges(state: &State, namespace: &str) -> Ranges {
@@ -67,7 +67,7 @@ fn check_limits(state: &State, arrival: &Arrival<'_>) -> Result<(), String> {
     let asked = match arrival.kind.collection() {
         "pods" => {
             let may_differ = arrival.old.is_none() || arrival.subresource == Some("resize");
-            may_differ && !rules::is_mirror(arrival.new)
+            may_differ && !api::pod::is_mirror(arrival.new)
         }
         "persistentvolumeclaims" => {
             arrival.subresource.is_none() && api::meta::deletion_timestamp(arrival.new).is_none()

@@ -82,7 +82,12 @@ fn has_quotas(store: &Store, namespace: &str) -> bool {
 
 impl Quotas {
     /// Holds a place for the arrival in every quota that counts it; refuses it if one has none left.
-    pub(crate) fn reserve(&self, store: &Store, arrival: &Arrival<'_>) -> Result<Option<Reservation>, String> {
+    pub(crate) fn reserve(
+        &self,
+        store: &Store,
+        arrival: &Arrival<'_>,
+        now: Timestamp,
+    ) -> Result<Option<Reservation>, String> {
         let Arrival { kind, namespace, subresource, old, new, .. } = *arrival;
         if !is_countable(kind) || !may_cost_more(kind, subresource, old.is_none()) {
             return Ok(None);
@@ -96,7 +101,6 @@ impl Quotas {
         if all.is_empty() {
             return Ok(None);
         }
-        let now = Timestamp::now();
         let mut more = cost.at(now).clone();
         if let Some(old) = old {
             more.subtract(Cost::of(kind, old).at(now));

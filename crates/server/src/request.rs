@@ -8,6 +8,7 @@ use std::sync::Arc;
 use api::{Kind, Registry, Status};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Uri, header, request::Parts};
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use crate::authorize::{Attributes, Target};
@@ -206,6 +207,8 @@ const MANAGER_MAX: usize = 128;
 pub(crate) struct Request {
     pub(crate) verb: Verb,
     pub(crate) kind: Arc<Kind>,
+    /// When it came.
+    pub(crate) now: Timestamp,
     /// Empty: cluster-scoped, or all namespaces.
     pub(crate) namespace: String,
     /// Empty for a collection.
@@ -230,7 +233,7 @@ pub(crate) struct Stopping(pub(crate) CancellationToken);
 impl Request {
     pub(crate) fn new(
         parts: &Parts,
-        registry: &Registry,
+        (registry, now): (&Registry, Timestamp),
         address: ResourceAddress,
         verb: Verb,
         query: Query,
@@ -246,6 +249,7 @@ impl Request {
         Ok(Self {
             verb,
             kind,
+            now,
             namespace: address.namespace,
             name: address.name,
             subresource: address.subresource,

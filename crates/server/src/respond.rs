@@ -81,7 +81,14 @@ pub(crate) fn object_of(
         Form::Table { version } => {
             let listed = std::iter::once(shown.value());
             let metadata = serde_json::json!({ "resourceVersion": api::meta::resource_version(&shown.value()) });
-            to_bytes(&table::table(kind, version, listed, metadata, table::Include::parse(&request.query)?))
+            to_bytes(&table::table(
+                kind,
+                version,
+                listed,
+                metadata,
+                table::Include::parse(&request.query)?,
+                request.now,
+            ))
         }
         Form::Partial => to_bytes(&table::partial(&shown.value())),
         Form::Object | Form::Discovery { .. } => shown.framed(kind),

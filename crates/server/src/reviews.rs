@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use api::{Cause, Kind, Status};
 use http::{Response, StatusCode};
-use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::authorize::{self, Attributes, Target};
@@ -74,7 +73,7 @@ fn user_info(identity: &Identity) -> Value {
 fn token_review(state: &State, spec: &Value) -> Value {
     let wanted: Vec<&str> = spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let audiences = if wanted.is_empty() { vec![ISSUER] } else { wanted };
-    match tokens::check(state, spec["token"].as_str().unwrap_or_default(), &audiences, Timestamp::now()) {
+    match tokens::check(state, spec["token"].as_str().unwrap_or_default(), &audiences, state.now()) {
         Some((identity, served)) => {
             json!({ "authenticated": true, "user": user_info(&identity), "audiences": served })
         }
@@ -178,7 +177,7 @@ pub(crate) fn token(state: &State, request: &Request, warnings: &mut Vec<String>
     let pod = bound.as_ref().filter(|(kind, _)| kind.plural == "pods").map(|(_, pod)| &**pod);
     node_rules::check_token(state, request, &spec["boundObjectRef"], pod, &audiences)?;
     let audiences = if audiences.is_empty() { vec![ISSUER.to_owned()] } else { audiences };
-    let now = Timestamp::now();
+    let now = state.now();
     let grant = Grant { account: &account, audiences: &audiences, seconds: seconds.min(MOST_SECONDS), bound };
     let (token, expires) = tokens::issue(state, &grant, now);
     let reference = asked["spec"].get("boundObjectRef").cloned().filter(|reference| !reference.is_null());

@@ -3,7 +3,6 @@
 use api::patch::PatchType;
 use api::{FieldValidation, Status, scale};
 use http::{Response, StatusCode};
-use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::body::Body;
@@ -33,7 +32,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
             manager,
             kind.api_version(),
             Some("scale"),
-            Timestamp::now(),
+            request.now,
         );
         Ok(new)
     })

@@ -57,7 +57,7 @@ const UPLOAD_WINDOW: u32 = 256 * 1024;
 const SEND_BUFFER: usize = 64 * 1024;
 /// Most bytes of headers (HTTP/2), and of headers or an unread answer (HTTP/1.1: an address alone may have 64 KiB).
 const HEADERS_MAX: u32 = 64 * 1024;
-const HTTP1_BUFFER: usize = 160 * 1024;
+const HTTP1_BUFFER: usize = 96 * 1024;
 /// How long a connection may take to close that has no request.
 const CLOSE: Duration = Duration::from_secs(5);
 /// Idle connections that are closed at once when the process has no descriptors left.
@@ -73,13 +73,14 @@ pub(crate) async fn serve(
     let stopping = CancellationToken::new();
     // However this future ends, its watches and connections end with it.
     let _guard = stopping.clone().drop_guard();
+    let worked = Arc::clone(&service.state.worked);
     let open = Connections::new(Limits::with_descriptors(descriptors()));
     let mut tasks = JoinSet::new();
     tokio::pin!(shutdown);
     loop {
         tokio::select! {
             () = &mut shutdown => break,
-            Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+            Some(_) = tasks.join_next(), if !tasks.is_empty() => worked.notify_one(),
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
                     let Some(place) = open.accept(peer.ip()) else {
@@ -167,7 +168,7 @@ async fn connection(
     if !place.shown(is_system) {
         return tracing::debug!(%peer, "a connection was refused: all connections of users are busy");
     }
-    let (token, requests) = (stopping.clone(), Arc::clone(&place));
+    let (token, requests, worked) = (stopping.clone(), Arc::clone(&place), Arc::clone(&service.state.worked));
     let service = service_fn(move |mut request: Request<Incoming>| {
         // Nothing from the network arrives as an extension; this is the only place that says who the client is.
         if let Some(identity) = &identity {
@@ -176,8 +177,10 @@ async fn connection(
         request.extensions_mut().insert(Stopping(token.clone()));
         request.extensions_mut().insert(Peer(peer.ip()));
         let (busy, answer) = (requests.begin(), service.clone().oneshot(request));
+        let worked = Arc::clone(&worked);
         async move {
             let mut answer = answer.await?;
+            worked.notify_one();
             answer.body_mut().hold(busy);
             Ok::<_, Infallible>(answer)
         }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::selector::FieldSelector;
 use api::{Registry, Status};
@@ -13,6 +13,7 @@ use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
+use tokio::time::Instant;
 
 use crate::audit::{Pending, Record};
 use crate::authenticate::authenticate;
@@ -97,7 +98,7 @@ where
     // What our own parts do is what they are there for; who asked for it from outside is written down.
     let audit = state.audit.get().filter(|_| request.extensions().get::<Peer>().is_some());
     let id = random::uid();
-    let pending = audit.map(|audit| Pending::new(audit, &id, Record::of(&request)));
+    let pending = audit.map(|audit| Pending::new(audit, &id, Record::of(&request, state.clock)));
     let record = pending.as_ref().map(|pending| &pending.record);
     let outcome = supervision::catch(PART, dispatch(state, registry, request, record)).await;
     let mut response = match outcome {
@@ -222,7 +223,7 @@ where
             let answer = async {
                 let (body, room) =
                     if has_body { receive(state, &parts, &identity, sent).await? } else { Default::default() };
-                let request = Request::new(&parts, &registry, address, verb, query, identity, body)?;
+                let request = Request::new(&parts, (&registry, state.now()), address, verb, query, identity, body)?;
                 let streams = takes_over || request.subresource_name() == Some("log");
                 let seat = if streams { None } else { state.inflight.take(&request.identity, verb).await? };
                 let large = state.inflight.take_large(&request.identity, request.body.len()).await?;
@@ -332,7 +333,7 @@ async fn route(state: &State, request: &Request) -> Result<Response<Body>, Statu
         (Verb::Create, Some("eviction")) => binding::evict(state, request).await,
         (Verb::Get | Verb::Update | Verb::Patch, Some("scale")) => scale::handle(state, request).await,
         (Verb::Get, None | Some("status" | "ephemeralcontainers" | "resize")) => get::handle(state, request),
-        (Verb::List, None) => list::handle(state, request),
+        (Verb::List, None) => list::handle(state, request).await,
         (Verb::Watch, None) => watch::handle(state, request),
         (Verb::Create, Some("token")) => {
             let answer = reviews::token(state, request, &mut warnings);

@@ -5,6 +5,8 @@ use std::sync::{Arc, OnceLock};
 
 use api::rules::allocation::ServiceRange;
 use api::{Kind, Status, bounds};
+use frame::Clock;
+use jiff::Timestamp;
 use store::{Key, Object, Refusal, Store, WriteError};
 use tokio::sync::Notify;
 
@@ -24,6 +26,8 @@ use crate::watch_event_cache::WatchEventCache;
 /// The server's shared parts. Handlers borrow it; background tasks hold it.
 pub(crate) struct State {
     pub(crate) store: Store,
+    /// Tells the time.
+    pub(crate) clock: Clock,
     /// What is served.
     pub(crate) kinds: Kinds,
     /// What is published about it.
@@ -50,15 +54,18 @@ pub(crate) struct State {
     pub(crate) node_needs: NodeNeeds,
     /// Who is let into namespaces with quotas.
     pub(crate) quotas: Quotas,
+    /// Rung when a request from the network was answered, or a connection ended.
+    pub(crate) worked: Arc<Notify>,
     /// How many requests are worked on at once.
     pub(crate) inflight: InflightLimits,
 }
 
 impl State {
-    pub(crate) fn new(config: ServerConfig) -> Self {
+    pub(crate) fn new(config: ServerConfig, clock: Clock) -> Self {
         Self {
             tickets: Tickets::new(&config.store),
             store: config.store,
+            clock,
             kinds: Kinds::default(),
             openapi: OpenApiCache::default(),
             advertise: config.advertise,
@@ -73,8 +80,14 @@ impl State {
             watch_events: Arc::default(),
             node_needs: NodeNeeds::default(),
             quotas: Quotas::default(),
+            worked: Arc::default(),
             inflight: InflightLimits::default(),
         }
+    }
+
+    /// What time it is.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now().timestamp
     }
 }
 

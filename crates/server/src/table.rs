@@ -37,17 +37,24 @@ pub(crate) fn table(
     objects: impl Iterator<Item = Arc<Value>>,
     metadata: Value,
     include: Include,
+    now: Timestamp,
 ) -> Value {
-    let now = Timestamp::now();
     let rows: Vec<Value> = objects.map(|object| row(kind, &object, now, include)).collect();
     assemble(version, metadata, Some(api::table::columns(kind)), rows)
 }
 
 /// One watch event's table: a row, and the columns only in the first event of the stream.
-pub(crate) fn event(kind: &Kind, version: &str, object: &Value, include: Include, first: bool) -> Value {
+pub(crate) fn event(
+    kind: &Kind,
+    version: &str,
+    object: &Value,
+    include: Include,
+    first: bool,
+    now: Timestamp,
+) -> Value {
     let metadata = json!({ "resourceVersion": api::meta::resource_version(object) });
     let columns = first.then(|| api::table::columns(kind));
-    assemble(version, metadata, columns, vec![row(kind, object, Timestamp::now(), include)])
+    assemble(version, metadata, columns, vec![row(kind, object, now, include)])
 }
 
 /// A bookmark's table: its row holds the bookmark, and no cells mean anything.
@@ -56,7 +63,8 @@ pub(crate) fn bookmark(version: &str, object: &Value) -> Value {
     assemble(version, metadata, None, vec![json!({ "cells": [], "object": object })])
 }
 
-fn assemble(version: &str, metadata: Value, columns: Option<Value>, rows: Vec<Value>) -> Value {
+/// A table of these rows.
+pub(crate) fn assemble(version: &str, metadata: Value, columns: Option<Value>, rows: Vec<Value>) -> Value {
     json!({
         "kind": "Table",
         "apiVersion": format!("meta.k8s.io/{version}"),
@@ -67,7 +75,8 @@ fn assemble(version: &str, metadata: Value, columns: Option<Value>, rows: Vec<Va
     })
 }
 
-fn row(kind: &Kind, object: &Value, now: Timestamp, include: Include) -> Value {
+/// One row of a table.
+pub(crate) fn row(kind: &Kind, object: &Value, now: Timestamp, include: Include) -> Value {
     let mut row = json!({ "cells": api::table::cells(kind, object, now) });
     if let Some(conditions) = api::table::row_conditions(kind, object) {
         row["conditions"] = conditions;

@@ -251,18 +251,21 @@ mod tests {
     #[tokio::test]
     async fn a_token_is_refused_for_each_claim_that_is_wrong() {
         let dir = tempfile::tempdir().unwrap();
-        let state = State::new(crate::ServerConfig {
-            store: store::Store::open(&dir.path().join("store")).await.unwrap(),
-            advertise: ([127, 0, 0, 1], 6443).into(),
-            version: String::new(),
-            nodes: Arc::new(crate::NoNodes),
-            service_range: crate::ServiceRange::default(),
-            token_key: TokenKey::fresh(),
-        });
+        let state = State::new(
+            crate::ServerConfig {
+                store: store::Store::open(&dir.path().join("store")).await.unwrap(),
+                advertise: ([127, 0, 0, 1], 6443).into(),
+                version: String::new(),
+                nodes: Arc::new(crate::NoNodes),
+                service_range: crate::ServiceRange::default(),
+                token_key: TokenKey::fresh(),
+            },
+            frame::Clock::system(),
+        );
         let account = key(core_kind("serviceaccounts"), "n", "robot");
         let value = json!({ "metadata": { "name": "robot", "namespace": "n", "uid": "u" } });
         state.store.transact(Vec::new(), vec![store::Step::Put { key: account, value }]).await.unwrap();
-        let now = Timestamp::now();
+        let now = state.now();
         let at = |seconds: i64| json!(now.as_second() + seconds);
         let claims = || {
             json!({ "aud": [ISSUER], "exp": at(600), "iat": at(0), "nbf": at(0), "iss": ISSUER, "jti": "j",

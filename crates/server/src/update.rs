@@ -2,7 +2,6 @@
 
 use api::Status;
 use http::{Response, StatusCode};
-use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::admission;
@@ -94,13 +93,13 @@ pub(crate) fn successor(
     admit(state, request, old, new, place, &mut warnings)?;
     track(request, Some(old), new);
     // Not the writer's doing, so not the writer's own.
-    admission::taint(kind, Some(old), new);
+    admission::taint(state, kind, Some(old), new);
     Ok(warnings)
 }
 
 /// Records who wrote what, in the words of the writer's own version.
 pub(crate) fn track(request: &Request, old: Option<&Value>, new: &mut Value) {
-    let (kind, manager, now) = (&request.kind, request.field_manager(), Timestamp::now());
+    let (kind, manager, now) = (&request.kind, request.field_manager(), request.now);
     let subresource = request.subresource_name();
     let Some(mut shown) = kind.to_shown(new) else {
         return api::track_update(kind, old, new, manager, kind.api_version(), subresource, now);

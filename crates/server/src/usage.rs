@@ -106,9 +106,10 @@ async fn used(state: &State, objects: Vec<Value>, is_pods: bool) -> Vec<Value> {
         .into_iter()
         .filter_map(|(node, summary)| Some((node, summary?)))
         .collect();
+    let now = state.now();
     let tell = |object: &Value| {
         let summary = answers.get(&node_of(object))?;
-        if is_pods { of_pod(object, summary) } else { of_node(object, summary) }
+        if is_pods { of_pod(object, summary, now) } else { of_node(object, summary, now) }
     };
     objects.iter().filter_map(tell).collect()
 }
@@ -127,16 +128,16 @@ async fn ask(state: &State, name: &str) -> Option<Value> {
     tokio::time::timeout(ANSWER, asking).await.ok().flatten()
 }
 
-fn of_node(object: &Value, summary: &Value) -> Option<Value> {
-    let mut told = measured(object, summary, &summary["node"])?;
+fn of_node(object: &Value, summary: &Value, now: Timestamp) -> Option<Value> {
+    let mut told = measured(object, summary, &summary["node"], now)?;
     told["usage"] = usage(&summary["node"])?;
     Some(told)
 }
 
-fn of_pod(object: &Value, summary: &Value) -> Option<Value> {
+fn of_pod(object: &Value, summary: &Value, now: Timestamp) -> Option<Value> {
     let same = |pod: &&Value| ["name", "namespace"].iter().all(|word| pod["podRef"][word] == object["metadata"][word]);
     let pod = summary["pods"].as_array()?.iter().find(same)?;
-    let mut told = measured(object, summary, pod)?;
+    let mut told = measured(object, summary, pod, now)?;
     told["metadata"]["namespace"] = object["metadata"]["namespace"].clone();
     let containers = pod["containers"].as_array()?.iter();
     let each = containers.filter_map(|of| Some(json!({ "name": of["name"], "usage": usage(of)? })));
@@ -145,12 +146,12 @@ fn of_pod(object: &Value, summary: &Value) -> Option<Value> {
 }
 
 /// Whose use it is, when it was measured, and over which time.
-fn measured(object: &Value, summary: &Value, of: &Value) -> Option<Value> {
+fn measured(object: &Value, summary: &Value, of: &Value, now: Timestamp) -> Option<Value> {
     let at: Timestamp = of["cpu"]["time"].as_str()?.parse().ok()?;
     let window = summary["windowNanoSeconds"].as_u64().unwrap_or(USUAL_WINDOW_NANOS);
     let mut metadata = json!({
         "name": object["metadata"]["name"],
-        "creationTimestamp": format!("{:.0}", Timestamp::now()),
+        "creationTimestamp": format!("{now:.0}"),
     });
     if let Some(labels) = object["metadata"]["labels"].as_object() {
         metadata["labels"] = json!(labels);
@@ -197,7 +198,7 @@ mod tests {
         let pod = json!({ "podRef": { "name": "web", "namespace": "a", "uid": "2" }, "containers": [app],
             "cpu": cpu, "memory": { "workingSetBytes": 4096 } });
         let summary = json!({ "node": {}, "pods": [pod], "windowNanoSeconds": 1_250_000_000 });
-        let mut told = of_pod(&object, &summary).expect("it is known");
+        let mut told = of_pod(&object, &summary, Timestamp::UNIX_EPOCH).expect("it is known");
         told["metadata"]["creationTimestamp"].take();
         assert_eq!(
             told,
@@ -208,6 +209,6 @@ mod tests {
             })
         );
         let other = json!({ "metadata": { "name": "web", "namespace": "b" } });
-        assert_eq!(of_pod(&other, &summary), None);
+        assert_eq!(of_pod(&other, &summary, Timestamp::UNIX_EPOCH), None);
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use api::{Kind, Status};
 use bytes::Bytes;
+use frame::Clock;
 use futures::future::OptionFuture;
 use http::{Response, StatusCode};
 use http_body::Frame;
@@ -89,6 +90,7 @@ pub(crate) fn handle(state: &State, request: &Request) -> Result<Response<Body>,
             form,
             include: Include::parse(query)?,
             selection,
+            clock: state.clock,
             first: true,
         },
         initial,
@@ -262,6 +264,8 @@ struct EventEncoder {
     form: Form,
     include: Include,
     selection: Selection,
+    /// Dates the rows of tables.
+    clock: Clock,
     /// Nothing was sent yet: the first table carries the columns.
     first: bool,
 }
@@ -324,7 +328,14 @@ impl EventEncoder {
             }
             Form::Table { version } => {
                 let first = std::mem::take(&mut self.first);
-                out.extend(respond::to_bytes(&table::event(&self.kind, version, value, self.include, first)));
+                out.extend(respond::to_bytes(&table::event(
+                    &self.kind,
+                    version,
+                    value,
+                    self.include,
+                    first,
+                    self.clock.now().timestamp,
+                )));
             }
             Form::Partial => table::write_partial(out, value),
         }

@@ -3,19 +3,22 @@
 //! [`catch`] turns the panic of a piece of work into an answer. [`keep`] and [`keep_on`] start work again that is to go on for
 //! ever, later each time it breaks in a row ([`Backoff`]). [`or_abort`] is for the few threads without which nothing can go on:
 //! there the process ends and says why. Every panic is counted once, by the part of the program it happened in ([`counts`]).
+//! What merely fails waits by the same [`BackoffPolicy`], and is told in one line by [`error_chain`].
 
 mod backoff;
 mod count;
+mod error_chain;
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use tokio::time::Instant;
 
-pub use backoff::Backoff;
+pub use backoff::{Backoff, BackoffPolicy};
 pub use count::{count_panics, counts};
+pub use error_chain::error_chain;
 
 /// What a panic said.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,7 +79,7 @@ pub async fn keep_on<S>(part: &'static str, mut state: S, mut run: impl FnMut(&m
 }
 
 async fn rest(part: &'static str, panic: &Panic, backoff: &mut Backoff) {
-    let wait = backoff.after_panic(Instant::now());
+    let wait = backoff.after_panic(Instant::now().into_std());
     tracing::error!(part, %panic, in_a_row = backoff.in_a_row(), ?wait, "a part of the program broke; it is started again");
     tokio::time::sleep(wait).await;
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use tokio::sync::mpsc;
@@ -72,7 +72,7 @@ async fn work_with_a_channel_loses_only_the_message_it_broke_on() {
 #[test]
 fn rests_double_up_to_half_a_minute_and_begin_anew_after_a_calm_time() {
     let mut backoff = Backoff::default();
-    let mut now = Instant::now();
+    let mut now = tokio::time::Instant::now().into_std();
     let mut rests = Vec::new();
     for _ in 0..40 {
         let wait = backoff.after_panic(now);
@@ -84,4 +84,41 @@ fn rests_double_up_to_half_a_minute_and_begin_anew_after_a_calm_time() {
     assert_eq!(rests[39], Duration::from_secs(30));
     assert_eq!(backoff.in_a_row(), 40);
     assert_eq!(backoff.after_panic(now + Duration::from_secs(120)), Duration::from_millis(100));
+}
+
+#[test]
+fn pause_doubles_with_every_failure_and_begins_anew_after_a_success() {
+    let policy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(2));
+    let mut backoff = policy.start();
+    let pauses: Vec<u128> = (0..6).map(|_| backoff.after_failure().as_millis()).collect();
+    assert_eq!(pauses, [200, 400, 800, 1600, 2000, 2000]);
+    backoff.reset();
+    assert_eq!(backoff.after_failure(), policy.first);
+    assert_eq!((policy.pause(0), policy.pause(u32::MAX)), (policy.first, policy.most));
+}
+
+#[test]
+fn error_chain_says_every_cause_once() {
+    #[derive(Debug)]
+    struct Failure(&'static str, Option<Box<Failure>>);
+    impl std::fmt::Display for Failure {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+    impl std::error::Error for Failure {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            self.1.as_deref().map(|cause| cause as _)
+        }
+    }
+    let of = |text, cause| Failure(text, cause);
+    assert_eq!(error_chain(&of("alone", None)), "alone");
+    let refused = || Some(Box::new(of("connection refused", None)));
+    assert_eq!(
+        error_chain(&of("cannot join", Some(Box::new(of("no answer", refused()))))),
+        "cannot join: no answer: connection refused"
+    );
+    // Many libraries repeat their cause in their own words.
+    let repeats = of("no answer: connection refused", refused());
+    assert_eq!(error_chain(&of("cannot join", Some(Box::new(repeats)))), "cannot join: no answer: connection refused");
 }

@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::compaction::{self, is_worth_compacting};
 use crate::index::Index;
@@ -112,11 +112,14 @@ fn lock(path: &Path) -> Result<File, JournalError> {
     let mut options = OpenOptions::new();
     let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(cannot)?;
     let in_use = || JournalError::InUse { path: path.to_owned() };
-    let begun = Instant::now();
+    let mut waited = Duration::ZERO;
     loop {
         match file.try_lock() {
             Ok(()) => break,
-            Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => std::thread::sleep(RETRY),
+            Err(TryLockError::WouldBlock) if waited < PATIENCE => {
+                std::thread::sleep(RETRY);
+                waited += RETRY;
+            }
             Err(TryLockError::WouldBlock) => return Err(in_use()),
             Err(TryLockError::Error(source)) => return Err(cannot(source)),
         }

@@ -14,7 +14,7 @@ mod file;
 mod index;
 pub mod journal;
 pub mod life;
-pub mod record;
+mod record;
 pub mod render;
 mod wire;
 

@@ -30,7 +30,7 @@ pub fn render(life: &Life) -> String {
 }
 
 /// The lines of one step: what was told, then what was answered. Times count from `start`.
-pub fn render_step(start: Moment, at: Moment, input: &Input, effects: &[Effect]) -> String {
+pub(crate) fn render_step(start: Moment, at: Moment, input: &Input, effects: &[Effect]) -> String {
     let time = Moment::default() + at.since(start);
     let mut lines = format!("{:>10}  {}\n", time.to_string(), input_text(input));
     for effect in effects {

@@ -61,6 +61,8 @@ pub struct Instance {
     system_bus: Option<String>,
     /// Where `adieu up` logs to, if not to its file.
     log_to: Option<OwnedFd>,
+    /// How many descriptors it may have, if not as many as the test.
+    descriptors: Option<u64>,
     child: Option<Child>,
     /// Unmounted when nothing of the instance is left.
     disk: Option<Disk>,
@@ -119,6 +121,7 @@ impl Instance {
             options: options.iter().map(|&option| option.to_owned()).collect(),
             system_bus,
             log_to,
+            descriptors: None,
             child: None,
             disk,
         };
@@ -163,7 +166,7 @@ impl Instance {
             None => fs::OpenOptions::new().create(true).append(true).open(self.log())?.into(),
         };
         let mut child = self
-            .adieu(&["up", "-v"])
+            .limited(&["up", "-v"])
             .args(["--api", &self.api, "--pod-cidr", &self.pod_cidr, "--node-name", &self.node_name])
             // What else is on the machine's disks is no concern of a test that does not say so.
             .args(self.unless_said("--eviction-hard", ""))
@@ -291,6 +294,21 @@ impl Instance {
         command
     }
 
+    /// The same, with the descriptors it may have.
+    fn limited(&self, words: &[&str]) -> Command {
+        let Some(descriptors) = self.descriptors else { return self.adieu(words) };
+        let mut command = Command::new("sh");
+        command.args(["-c", r#"ulimit -n "$0" && exec "$@""#, &descriptors.to_string()]).arg(adieu());
+        command.args(words).arg("--data-dir").arg(self.dir.path()).kill_on_drop(true);
+        command
+    }
+
+    /// Starts it again, after it was stopped, with no more descriptors than these.
+    pub async fn up_with_descriptors(&mut self, descriptors: u64) -> Result<()> {
+        self.descriptors = Some(descriptors);
+        self.up().await
+    }
+
     /// A client that speaks as the administrator, by the kubeconfig that people use.
     pub async fn client(&self) -> Result<kube::Client> {
         client(&self.kubeconfig()).await
@@ -314,6 +332,11 @@ impl Instance {
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> PathBuf {
         self.dir.path().join("admin.kubeconfig")
+    }
+
+    /// Where its API server listens.
+    pub fn api(&self) -> &str {
+        &self.api
     }
 
     /// What its node is called.

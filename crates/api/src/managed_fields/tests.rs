@@ -238,6 +238,7 @@ fn reordering_a_keyed_list_changes_no_owner() {
 
 /// Every write of a status passes here. The bound is generous: a debug build on a busy machine stays far below it.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "it measures")]
 fn tracking_a_status_write_is_fast() {
     let mut created = pod();
     track("Pod", None, &mut created, "kubectl", 0);

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 pub(super) use super::value::{list, word};
 use super::{Rules, names, typed_as};
-use crate::meta;
 use crate::status::Cause;
+use crate::{meta, pod};
 
 pub(crate) mod admission;
 pub(crate) mod binding;
@@ -17,7 +17,6 @@ pub(crate) mod disruption;
 mod downward;
 mod ephemeral;
 mod handler;
-pub(crate) mod qos;
 mod resize;
 mod scheduling;
 mod security;
@@ -38,12 +37,12 @@ impl Rules for PodRules {
 
     fn before_create(&self, object: &mut Value) -> Result<(), String> {
         admission::admit(object);
-        object["status"] = json!({ "phase": "Pending", "qosClass": qos::class(&object["spec"]) });
+        object["status"] = json!({ "phase": "Pending", "qosClass": pod::computed_qos_class(object).as_str() });
         if !list(&object["spec"], "schedulingGates").is_empty() {
             let message = "Scheduling is blocked due to non-empty scheduling gates";
             object["status"]["conditions"] = json!([{ "type": "PodScheduled", "status": "False",
                 "reason": "SchedulingGated", "message": message, "lastProbeTime": null,
-                "lastTransitionTime": crate::time::seconds(jiff::Timestamp::now()) }]);
+                "lastTransitionTime": object["metadata"]["creationTimestamp"].clone() }]);
         }
         Ok(())
     }

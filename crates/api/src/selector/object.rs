@@ -37,7 +37,7 @@ pub(crate) fn is_empty(selector: &Value) -> bool {
 }
 
 /// The selector as one line, the way queries write it: `a=b,c in (d,e)`.
-pub fn to_text(selector: &Value) -> String {
+pub(crate) fn to_text(selector: &Value) -> String {
     let mut parts: Vec<String> = selector["matchLabels"]
         .as_object()
         .into_iter()

@@ -13,7 +13,7 @@ pub fn since(then: Option<Timestamp>, now: Timestamp) -> String {
 }
 
 /// A duration the way `kubectl` prints it.
-pub fn human_duration(duration: SignedDuration) -> String {
+pub(crate) fn human_duration(duration: SignedDuration) -> String {
     let seconds = duration.as_secs();
     let pair = |big: i64, big_unit: &str, small: i64, small_unit: &str| {
         let (whole, rest) = (seconds / big, seconds % big / small);

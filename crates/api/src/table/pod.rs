@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{AGE, Column, NAME, or_none, since, text};
+use crate::pod::{condition, has_condition, is_ready, is_terminal, is_terminating};
 use crate::{meta, time};
 
 pub(super) const COLUMNS: [Column; 9] = [
@@ -74,7 +75,7 @@ impl PodSummary {
             last_restart: None,
             reason: if told.is_empty() { phase } else { told }.to_owned(),
         };
-        let gated = condition(pod, "PodScheduled").is_some_and(|c| text(&c["reason"]) == "SchedulingGated");
+        let gated = condition(pod, "PodScheduled").is_some_and(|it| it.reason == "SchedulingGated");
         if gated {
             line.reason = "SchedulingGated".to_owned();
         }
@@ -84,10 +85,10 @@ impl PodSummary {
             line.last_restart = last;
             line.walk_main(pod, status);
         }
-        if meta::deletion_timestamp(pod).is_some() {
+        if is_terminating(pod) {
             if told == "NodeLost" {
                 line.reason = "Unknown".to_owned();
-            } else if !matches!(phase, "Succeeded" | "Failed") {
+            } else if !is_terminal(pod) {
                 line.reason = "Terminating".to_owned();
             }
         }
@@ -145,7 +146,7 @@ impl PodSummary {
             }
         }
         if self.reason == "Completed" {
-            if running && has_condition(pod, "Ready") {
+            if running && is_ready(pod) {
                 self.reason = "Running".to_owned();
             } else if let Some(error) = error {
                 self.reason = error;
@@ -197,12 +198,4 @@ fn end_reason(ended: &Value) -> String {
         ("", signal) => format!("Signal:{signal}"),
         (reason, _) => reason.to_owned(),
     }
-}
-
-fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
-    list(&pod["status"]["conditions"]).iter().find(|c| text(&c["type"]) == kind)
-}
-
-fn has_condition(pod: &Value, kind: &str) -> bool {
-    condition(pod, kind).is_some_and(|c| text(&c["status"]) == "True")
 }

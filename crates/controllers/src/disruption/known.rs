@@ -4,6 +4,7 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::pod;
 use api::selector::object::selects;
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -36,17 +37,17 @@ pub(super) struct PodFacts {
 impl PodFacts {
     fn of(pod: &PodView) -> Self {
         let is_true = |kind: &str| pod.status.conditions.iter().find(|c| c.type_ == kind && c.status == "True");
-        let leaving = pod.is_leaving();
+        let leaving = pod::is_terminating(pod);
         let doomed = is_true("DisruptionTarget")
             // What the node says of itself may take as long as the node likes.
             .filter(|condition| condition.reason.as_deref() != Some("TerminationByKubelet"))
-            .filter(|_| !leaving && !pod.is_over());
+            .filter(|_| !leaving && !pod::is_terminal(pod));
         Self {
             namespace: pod.namespace().unwrap_or_default().into(),
             name: pod.name_any(),
             labels: pod.labels().iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
             controller: pod.owner_references().iter().find(|owner| owner.controller == Some(true)).cloned(),
-            ready: is_true("Ready").is_some(),
+            ready: pod::is_ready(pod),
             leaving,
             doomed_since: doomed.and_then(|condition| condition.last_transition_time.as_ref()).map(|time| time.0),
         }

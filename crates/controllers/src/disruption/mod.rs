@@ -39,7 +39,7 @@ pub(crate) fn run(
     tasks: &mut JoinSet<()>,
 ) -> impl Future<Output = ()> + Send + use<> {
     let client = clients.act(ACCOUNT);
-    let recorder = EventRecorder::start(client.clone(), NAME, tasks);
+    let recorder = EventRecorder::start(client.clone(), NAME, settings.clock, tasks);
     let mut budgets = Feed::new(BUDGETS, Api::<PodDisruptionBudget>::all(clients.read()));
     let mut sources = vec![pods.source(Input::Pods), budgets.source(Input::Budgets)];
     budgets.start(tasks);

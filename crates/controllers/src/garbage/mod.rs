@@ -70,7 +70,7 @@ async fn collect(client: kube::Client, settings: Settings) {
         }
     };
     let mut tasks = JoinSet::new();
-    let recorder = EventRecorder::start(client.clone(), NAME, &mut tasks);
+    let recorder = EventRecorder::start(client.clone(), NAME, settings.clock, &mut tasks);
     let sources = resources.iter().map(|resource| source(&client, resource, &mut tasks)).collect();
     let limits = Limits { at_once: AT_ONCE, first_lists: Some(FIRST_LISTS), ..Limits::default() };
     let effects = GarbageEffects::new(client, resources, recorder);

@@ -38,7 +38,7 @@ pub(crate) fn run(
     tasks: &mut JoinSet<()>,
 ) -> impl Future<Output = ()> + Send + use<> {
     let client = clients.act(ACCOUNT);
-    let recorder = EventRecorder::start(client.clone(), ACCOUNT, tasks);
+    let recorder = EventRecorder::start(client.clone(), ACCOUNT, settings.clock, tasks);
     let mut leases = Feed::new("leases", Api::<Lease>::namespaced(clients.read(), LEASES));
     let sources = vec![nodes.source(Input::Nodes), leases.source(Input::Leases)];
     leases.start(tasks);
@@ -105,8 +105,7 @@ impl NodeHealthEffects {
         let selector = format!("spec.nodeName={node}");
         let mut outcome = Ok(());
         for pod in list_readable(all, &ListParams::default().fields(&selector)).await? {
-            let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-            if !conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
+            if !api::pod::is_ready(&pod) {
                 continue;
             }
             let condition = json!({ "type": "Ready", "status": "False", "reason": "NodeNotReady",

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::pod;
 use client::WatchUpdate;
 use frame::{Controller, Now, Outcome, Plan};
 use jiff::Timestamp;
@@ -81,8 +82,8 @@ impl PodFacts {
             namespace: pod.namespace().unwrap_or_default(),
             name: pod.name_any(),
             node: pod.node().unwrap_or_default().into(),
-            leaving: pod.is_leaving(),
-            ended: pod.is_over(),
+            leaving: pod::is_terminating(pod),
+            ended: pod::is_terminal(pod),
             evicted: pod.status.reason.as_deref() == Some("Evicted"),
             created: pod.creation_timestamp().map_or(0, |at| at.0.as_second()),
         }

@@ -1,21 +1,19 @@
 //! What keeps a pod off a node, in the words that people are told.
 
-use k8s_openapi::api::core::v1::{ContainerPort, Taint};
-
 use api::placement::NOT_WANTED;
+use api::pod::{self, Taint};
 
 use super::affinity;
 use super::resources::Amounts;
 use super::world::{NodeFacts, NodeState, Nominees, Resident, World};
 use crate::pod::PodView;
-use crate::tolerations;
 
 /// What keeps the pod off the node whoever is there.
 pub(super) fn refusal(pod: &PodView, node: &NodeFacts) -> Option<String> {
-    if node.unschedulable && !tolerates(pod, &unschedulable()) {
+    if node.unschedulable && !pod::tolerates(pod, UNSCHEDULABLE) {
         return Some("node(s) were unschedulable".to_owned());
     }
-    if let Some(taint) = node.taints.iter().find(|taint| taint.effect != PREFER && !tolerates(pod, taint)) {
+    if let Some(taint) = node.taints.iter().find(|taint| taint.effect != PREFER && !pod::tolerates(pod, *taint)) {
         let value = taint.value.as_deref().unwrap_or_default();
         return Some(format!("node(s) had untolerated taint {{{}: {value}}}", taint.key));
     }
@@ -42,7 +40,7 @@ pub(super) fn obstacles(
     }
     let expected = nominees.get(&node.name).map(Vec::as_slice).unwrap_or_default();
     let taken = place.ports.iter().map(|(_, port)| port).chain(expected.iter().flat_map(Resident::ports));
-    if host_ports(pod).any(|port| taken.clone().any(|other| collide(port, other))) {
+    if pod::host_ports(pod).any(|port| taken.clone().any(|other| port.collides(other))) {
         return one("node(s) didn't have free ports for the requested pod ports");
     }
     let missing = if expected.is_empty() {
@@ -62,30 +60,9 @@ const PREFER: &str = "PreferNoSchedule";
 
 /// How many taints of the node only ask the pod to stay away, and are not tolerated.
 pub(super) fn reluctance(pod: &PodView, node: &NodeFacts) -> i64 {
-    let asking = node.taints.iter().filter(|taint| taint.effect == PREFER && !tolerates(pod, taint));
+    let asking = node.taints.iter().filter(|taint| taint.effect == PREFER && !pod::tolerates(pod, *taint));
     i64::try_from(asking.count()).unwrap_or(i64::MAX)
 }
 
 /// The taint that goes with `spec.unschedulable`; whoever tolerates it may come all the same.
-fn unschedulable() -> Taint {
-    Taint { key: "node.kubernetes.io/unschedulable".to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() }
-}
-
-fn tolerates(pod: &PodView, taint: &Taint) -> bool {
-    tolerations::tolerates(&pod.spec.tolerations, taint)
-}
-
-/// The ports of the node that the pod has, or wants.
-pub(super) fn host_ports(pod: &PodView) -> impl Iterator<Item = &ContainerPort> {
-    let sidecars = pod.spec.init_containers.iter().filter(|it| it.restart_policy.as_deref() == Some("Always"));
-    let containers = pod.spec.containers.iter().chain(sidecars);
-    containers.flat_map(|it| &it.ports).filter(|port| port.host_port.is_some_and(|port| port > 0))
-}
-
-fn collide(one: &ContainerPort, other: &ContainerPort) -> bool {
-    let protocol = |port: &ContainerPort| port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
-    let every = |port: &ContainerPort| matches!(port.host_ip.as_deref(), None | Some("" | "0.0.0.0" | "::"));
-    one.host_port == other.host_port
-        && protocol(one) == protocol(other)
-        && (every(one) || every(other) || one.host_ip == other.host_ip)
-}
+const UNSCHEDULABLE: Taint<'_> = Taint { key: "node.kubernetes.io/unschedulable", value: "", effect: "NoSchedule" };

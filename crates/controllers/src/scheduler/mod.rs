@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tracing::{debug, error, info};
 
+use crate::events::wall;
 use crate::feed::Feed;
 use crate::pod::PodView;
 use crate::pod_deletion::{Deletion, PodId, delete_pod, unless_gone};
@@ -59,7 +60,7 @@ async fn run_once(client: &kube::Client, settings: Settings) {
     pods.start(&mut tasks);
     nodes.start(&mut tasks);
     budgets.start(&mut tasks);
-    let (recorder, recording) = Recorder::start(client.clone(), NAME, None);
+    let (recorder, recording) = Recorder::start(client.clone(), NAME, None, wall(settings.clock));
     tasks.spawn(recording);
     let limits = Limits { at_once: AT_ONCE, ..Limits::default() };
     let effects = SchedulerEffects { client: client.clone(), recorder };

@@ -7,6 +7,7 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::pod;
 use frame::Rank;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -64,7 +65,7 @@ impl Planner {
     pub(super) fn rank(&self, uid: &str) -> Rank {
         let Some(pod) = self.waiting.get(uid) else { return Rank::default() };
         let made = pod.creation_timestamp().map_or(i64::MIN, |time| time.0.as_second());
-        (!pod.spec.priority.unwrap_or(0), made)
+        (!pod::priority(pod), made)
     }
 
     /// A pod that waits for a node.
@@ -82,7 +83,7 @@ impl Planner {
     pub(super) fn decide(&self, uid: &Uid) -> Option<Placement> {
         let (uid, pod) = self.waiting.get_key_value(uid)?;
         let asked = Amounts::of_pod(pod);
-        let nominees = self.nominees(uid, pod.spec.priority.unwrap_or(0));
+        let nominees = self.nominees(uid, pod::priority(pod));
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
         let mut fitting: Vec<&NodeState> = Vec::new();
         for place in self.world.places() {
@@ -106,7 +107,7 @@ impl Planner {
         let (world, displaced) = (&self.world, &self.displaced);
         let leaving = |uid: &str, resident: &Resident| resident.leaving || displaced.contains(uid);
         let Some(pod) = self.waiting.get(&uid) else { return Placement::Nowhere { pod: uid, why } };
-        let own = pod.spec.priority.unwrap_or(0);
+        let own = pod::priority(pod);
         let nominated = self.nominated.get(&uid);
         // Room is being made for it already.
         let waits = nominated.is_some_and(|node| {
@@ -137,7 +138,7 @@ impl Planner {
     fn nominees(&self, uid: &Uid, priority: i32) -> Nominees {
         let mut nominees = Nominees::new();
         for (other, node) in self.nominated.iter().filter(|(other, _)| *other != uid) {
-            if let Some(pod) = self.waiting.get(other).filter(|pod| pod.spec.priority.unwrap_or(0) >= priority) {
+            if let Some(pod) = self.waiting.get(other).filter(|pod| pod::priority(*pod) >= priority) {
                 nominees.entry(Arc::clone(node)).or_default().push(Resident::of(pod, Arc::clone(node)));
             }
         }
@@ -146,7 +147,7 @@ impl Planner {
 
     /// For whom there will be no room on that node, who was to have it before, if the pod gets it.
     pub(super) fn outranked(&self, uid: &Uid, node: &Arc<str>) -> Vec<Uid> {
-        let priority = |uid: &Uid| self.waiting.get(uid).map_or(0, |pod| pod.spec.priority.unwrap_or(0));
+        let priority = |uid: &Uid| self.waiting.get(uid).map_or(0, pod::priority);
         let own = priority(uid);
         let others = self.nominated.iter().filter(|(other, theirs)| *theirs == node && priority(other) < own);
         others.map(|(other, _)| Arc::clone(other)).collect()
@@ -203,7 +204,7 @@ impl Planner {
     pub(super) fn pod_seen(&mut self, pod: PodView) {
         let Some(uid) = pod.metadata.uid.as_deref().map(Uid::from) else { return };
         self.assumed.remove(&uid);
-        if let Some(node) = pod.node().filter(|_| !pod.is_over()) {
+        if let Some(node) = pod.node().filter(|_| !pod::is_terminal(&pod)) {
             let resident = Resident::of(&pod, self.world.node_name(node));
             self.stop_waiting(&uid);
             match self.world.resident(&uid) {
@@ -304,7 +305,11 @@ fn best(pod: &PodView, asked: &Amounts, fitting: Vec<&NodeState>) -> Option<Arc<
 
 fn waits(pod: &PodView) -> bool {
     let ours = pod.spec.scheduler_name.as_deref().unwrap_or(super::NAME) == super::NAME;
-    pod.node().is_none() && !pod.is_leaving() && ours && pod.spec.scheduling_gates.is_empty() && !pod.is_over()
+    pod.node().is_none()
+        && !pod::is_terminating(pod)
+        && ours
+        && pod.spec.scheduling_gates.is_empty()
+        && !pod::is_terminal(pod)
 }
 
 /// Why it fits nowhere, counted by reason, as people know it.

@@ -8,6 +8,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use api::pod;
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
@@ -74,13 +75,13 @@ pub(super) struct Attempt<'a> {
 impl Attempt<'_> {
     /// Whether anybody matters less.
     pub(super) fn is_worth_it(&self, world: &World) -> bool {
-        let own = self.pod.spec.priority.unwrap_or(0);
+        let own = pod::priority(self.pod);
         world.residents().any(|(resident, _)| resident.priority < own)
     }
 
     /// Where the pod would find room, and who has to go for that, tried out in a world of its own.
     pub(super) fn choose(&self, mut world: World) -> Option<Choice> {
-        let own = self.pod.spec.priority.unwrap_or(0);
+        let own = pod::priority(self.pod);
         let nodes: Vec<Arc<str>> = world
             .places()
             .filter(|place| refusal(self.pod, &place.node).is_none())

@@ -110,6 +110,23 @@ fn preemption_takes_lower_priority_pods_and_no_more_than_needed() {
     assert_eq!(with(picky), "x waits", "no victim makes a node another node");
 }
 
+/// A mirror only shows what its node runs by itself, and comes back. Who owns a pod says nothing of that.
+#[test]
+fn preemption_spares_mirror_pods_and_not_pods_that_a_node_owns() {
+    let n = [node("n", "1")];
+    let here = |metadata: serde_json::Value| {
+        let mut marked = serde_json::from_value::<PodView>(json!({ "metadata": metadata })).unwrap();
+        let mut pod = on("n", pod("a", 1, "1"));
+        std::mem::swap(&mut pod.metadata.annotations, &mut marked.metadata.annotations);
+        std::mem::swap(&mut pod.metadata.owner_references, &mut marked.metadata.owner_references);
+        decided(vec![pod, self::pod("x", 9, "1")], &n)
+    };
+    let annotations = json!({ "kubernetes.io/config.mirror": "hash", "other": "x" });
+    let owner = json!([{ "apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1" }]);
+    assert_eq!(here(json!({ "annotations": annotations, "ownerReferences": owner })), "x waits");
+    assert_eq!(here(json!({ "ownerReferences": owner })), "x -> n after a");
+}
+
 /// Whoever has been there longest stays; a node where only younger or lesser ones go is the better one.
 #[test]
 fn the_node_is_taken_where_the_least_harm_is_done() {

@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use api::pod::{self, ResourceOptions};
 use api::quantity::Quantity;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
-use crate::pod::{ContainerView, PodView};
+use crate::pod::PodView;
 
 const CPU: &str = "cpu";
 const PODS: &str = "pods";
@@ -20,55 +21,29 @@ fn name_of(word: &str) -> Name {
     known.map_or_else(|| Cow::Owned(word.to_owned()), Cow::Borrowed)
 }
 
+fn counted(name: Name, amount: Quantity) -> (Name, i64) {
+    let amount = if name == CPU { amount.milli_ceil() } else { amount.ceil() };
+    (name, amount)
+}
+
 /// So much of each resource: thousandths of CPUs, bytes, pieces. In the order of names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Amounts(Vec<(Name, i64)>);
 
 impl Amounts {
     fn of(quantities: Option<&BTreeMap<String, ApiQuantity>>) -> Self {
-        let amounts = quantities.into_iter().flatten().filter_map(|(name, quantity)| {
-            let quantity: Quantity = quantity.0.parse().ok()?;
-            Some((name_of(name), if name == CPU { quantity.milli_ceil() } else { quantity.ceil() }))
-        });
+        let amounts = quantities
+            .into_iter()
+            .flatten()
+            .filter_map(|(name, quantity)| Some(counted(name_of(name), quantity.0.parse().ok()?)));
         Self(amounts.collect())
     }
 
-    /// What one container asks for, or still has where that is more. What a node has refused to give counts for nothing.
-    fn of_container(pod: &PodView, container: &ContainerView) -> Self {
-        let mut asked = Self::of(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()));
-        let granted = Self::of(pod.status.granted(&container.name));
-        if pod.status.is_resize_infeasible() {
-            granted.0.iter().for_each(|(name, amount)| *asked.entry(name) = *amount);
-        } else {
-            asked.raise(&granted);
-        }
-        asked
-    }
-
-    /// What a pod asks for: its containers and sidecars together, or an init container beside the sidecars before it
-    /// if that is more; and itself, as one pod.
+    /// What a pod occupies, and itself, as one pod.
     pub(super) fn of_pod(pod: &PodView) -> Self {
-        let spec = &pod.spec;
-        let (mut sidecars, mut most) = (Self::default(), Self::default());
-        for container in &spec.init_containers {
-            let own = Self::of_container(pod, container);
-            if container.restart_policy.as_deref() == Some("Always") {
-                sidecars.add(&own);
-                most.raise(&sidecars);
-            } else {
-                let mut beside = sidecars.clone();
-                beside.add(&own);
-                most.raise(&beside);
-            }
-        }
-        let mut total = sidecars;
-        spec.containers.iter().for_each(|container| total.add(&Self::of_container(pod, container)));
-        total.raise(&most);
-        // What is asked for the pod as a whole comes in place of its containers' sum.
-        let whole = Self::of(spec.resources.as_ref().and_then(|resources| resources.requests.as_ref()));
-        whole.0.iter().for_each(|(name, amount)| *total.entry(name) = *amount);
-        total.add(&Self::of(spec.overhead.as_ref()));
-        total.add(&Self(vec![(Cow::Borrowed(PODS), 1)]));
+        let requests = pod::requests(pod, ResourceOptions::WITH_STATUS).into_iter();
+        let mut total = Self(requests.map(|(name, amount)| counted(name, amount)).collect());
+        *total.entry(&Cow::Borrowed(PODS)) += 1;
         total.0.shrink_to_fit();
         total
     }
@@ -102,13 +77,6 @@ impl Amounts {
         for (name, amount) in &other.0 {
             let left = self.entry(name);
             *left = left.saturating_sub(*amount);
-        }
-    }
-
-    fn raise(&mut self, other: &Self) {
-        for (name, amount) in &other.0 {
-            let own = self.entry(name);
-            *own = (*own).max(*amount);
         }
     }
 

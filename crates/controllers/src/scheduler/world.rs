@@ -4,12 +4,12 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::pod::{self, HostPort};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerPort, Node, PodAffinityTerm, Taint};
+use k8s_openapi::api::core::v1::{Node, PodAffinityTerm, Taint};
 use kube::ResourceExt as _;
 
 use super::affinity;
-use super::fit::host_ports;
 use super::resources::Amounts;
 use crate::pod::PodView;
 
@@ -64,14 +64,9 @@ pub(super) struct Resident {
     pub(super) leaving: bool,
     pub(super) labels: Labels,
     asked: Amounts,
-    ports: Box<[ContainerPort]>,
+    ports: Box<[HostPort]>,
     /// Whom it does not want beside it.
     pub(super) avoids: Box<[PodAffinityTerm]>,
-}
-
-/// Whether it only shows what its node runs by itself: nothing comes of asking it to leave.
-fn is_mirror(pod: &PodView) -> bool {
-    pod.owner_references().iter().any(|owner| owner.kind == "Node")
 }
 
 impl Resident {
@@ -81,12 +76,13 @@ impl Resident {
             node,
             namespace: pod.metadata.namespace.as_deref().unwrap_or_default().into(),
             name: pod.metadata.name.as_deref().unwrap_or_default().into(),
-            priority: if is_mirror(pod) { i32::MAX } else { pod.spec.priority.unwrap_or(0) },
+            // Nothing comes of asking a mirror to leave: its node runs the pod by itself.
+            priority: if pod::is_mirror(pod) { i32::MAX } else { pod::priority(pod) },
             since: pod.creation_timestamp().map(|time| time.0),
-            leaving: pod.is_leaving(),
+            leaving: pod::is_terminating(pod),
             labels: Labels(labels.collect()),
             asked: Amounts::of_pod(pod),
-            ports: host_ports(pod).cloned().collect(),
+            ports: pod::host_ports(pod).collect(),
             avoids: affinity::required(pod, false).to_vec().into(),
         }
     }
@@ -97,7 +93,7 @@ impl Resident {
     }
 
     /// The ports of the node that it has.
-    pub(super) fn ports(&self) -> impl Iterator<Item = &ContainerPort> + Clone {
+    pub(super) fn ports(&self) -> impl Iterator<Item = &HostPort> + Clone {
         self.ports.iter()
     }
 }
@@ -113,7 +109,7 @@ pub(super) struct NodeState {
     /// How many pods are there.
     pub(super) crowd: usize,
     /// Ports of the node that pods there have, and whose they are.
-    pub(super) ports: Vec<(Uid, ContainerPort)>,
+    pub(super) ports: Vec<(Uid, HostPort)>,
 }
 
 impl NodeState {
@@ -130,7 +126,7 @@ impl NodeState {
     fn take_in(&mut self, uid: &Uid, resident: &Resident) {
         self.used.add(&resident.asked);
         self.crowd += 1;
-        self.ports.extend(resident.ports.iter().map(|port| (Arc::clone(uid), port.clone())));
+        self.ports.extend(resident.ports.iter().map(|port| (Arc::clone(uid), *port)));
     }
 
     fn let_out(&mut self, uid: &str, resident: &Resident) {

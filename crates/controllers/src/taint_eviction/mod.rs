@@ -35,7 +35,7 @@ pub(crate) fn run(
     tasks: &mut JoinSet<()>,
 ) -> impl Future<Output = ()> + Send + use<> {
     let client = clients.act(ACCOUNT);
-    let recorder = EventRecorder::start(client.clone(), ACCOUNT, tasks);
+    let recorder = EventRecorder::start(client.clone(), ACCOUNT, settings.clock, tasks);
     let sources = vec![pods.source(Input::Pods), nodes.source(Input::Nodes)];
     let limits = Limits { at_once: AT_ONCE, ..Limits::default() };
     let effects = TaintEvictionEffects { client, recorder };

@@ -7,15 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::pod::{self, Toleration};
 use client::WatchUpdate;
 use frame::{Controller, Now, Outcome, Plan};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Node, Taint, Toleration};
+use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::ResourceExt as _;
 
 use crate::objects::Objects;
 use crate::pod::PodView;
-use crate::tolerations::covering;
 
 /// A pod's UID.
 pub(super) type Uid = Arc<str>;
@@ -77,7 +77,7 @@ impl TaintEviction {
     fn pod_seen(&mut self, now: Timestamp, pod: &Arc<PodView>) -> Option<Uid> {
         let uid = pod.uid().map(Uid::from)?;
         // One that is asked to leave already has nothing to wait for here, and one without a node nothing to fear.
-        let Some(node) = pod.node().filter(|_| !pod.is_leaving()) else {
+        let Some(node) = pod.node().filter(|_| !pod::is_terminating(&**pod)) else {
             self.pods.remove(&uid);
             return None;
         };
@@ -198,11 +198,11 @@ fn leaves_at(pod: &PodView, taints: &[Taint], now: Timestamp) -> Option<Timestam
     let each = taints.iter().filter_map(|taint| {
         let added = taint.time_added.as_ref().map_or(now, |time| time.0);
         let since = bound.map_or(added, |bound| bound.max(added));
-        match covering(&pod.spec.tolerations, taint) {
+        match pod::toleration(pod, taint) {
             None => Some(since.min(now)),
-            Some(Toleration { toleration_seconds: None, .. }) => None,
-            Some(Toleration { toleration_seconds: Some(seconds), .. }) => {
-                let most = SignedDuration::from_secs((*seconds).max(0));
+            Some(Toleration { seconds: None, .. }) => None,
+            Some(Toleration { seconds: Some(seconds), .. }) => {
+                let most = SignedDuration::from_secs(seconds.max(0));
                 Some(since.saturating_add(most).unwrap_or(Timestamp::MAX))
             }
         }

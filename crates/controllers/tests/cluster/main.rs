@@ -1,5 +1,5 @@
 //! Controllers against a real server over HTTPS. The tests post nodes and play their agents.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 mod budgets;
 mod garbage;

@@ -90,3 +90,85 @@ impl ManifestKeeper {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use lifecycle::PodWorker;
+    use serde_json::json;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::files::Files;
+    use crate::memory_volumes::MemoryVolumes;
+    use reading::pod_spec;
+
+    fn pod(image: &str, cpu: &str) -> Arc<Pod> {
+        let app = json!({ "name": "app", "image": image, "resources": { "requests": { "cpu": cpu } } });
+        Arc::new(serde_json::from_value(json!({ "metadata": {}, "spec": { "containers": [app] } })).unwrap())
+    }
+
+    /// The image and the processor in the manifest.
+    fn read(pod: &Pod) -> (String, String) {
+        let app = &pod.spec.as_ref().unwrap().containers[0];
+        let requests = app.resources.as_ref().unwrap().requests.as_ref().unwrap();
+        (app.image.clone().unwrap(), requests["cpu"].0.clone())
+    }
+
+    async fn keeper() -> (tempfile::TempDir, Manifests, ManifestKeeper, PodRecord) {
+        let dir = tempfile::tempdir().unwrap();
+        let memory = MemoryVolumes::of_dir(&dir.path().join("memory")).unwrap();
+        let manifests = Manifests::open(dir.path(), memory, Files::Threads).await.unwrap();
+        let keeper = ManifestKeeper::new(manifests.clone(), "u".to_owned());
+        let first = pod("a", "1");
+        let worker = PodWorker::new(pod_spec(&first).unwrap());
+        (dir, manifests, keeper, PodRecord::new(first, &worker, String::new(), None))
+    }
+
+    fn grant(pod: &Arc<Pod>) -> Option<Grant> {
+        Some(Grant { pod: Arc::clone(pod), has_begun: true, is_kept: oneshot::channel().0 })
+    }
+
+    #[tokio::test]
+    async fn manifest_is_written_once_at_a_time_and_the_newest_last() {
+        let (_dir, manifests, mut keeper, record) = keeper().await;
+        for image in ["b", "c", "d"] {
+            keeper.keep(pod(image, "9"), None, &record);
+        }
+        let mut written = Vec::new();
+        while keeper.writing.is_some() {
+            let kept = keeper.next().await;
+            assert!(keeper.settled(kept).unwrap().result.is_ok());
+            written.push(read(&manifests.recall("u").await.unwrap()));
+            keeper.write_next(&record);
+        }
+        let kept = |image: &str| (image.to_owned(), "1".to_owned());
+        assert_eq!(written, [kept("b"), kept("d")], "with what was granted, whatever is asked for");
+    }
+
+    #[tokio::test]
+    async fn grant_that_could_not_be_kept_is_kept_with_the_next_change() {
+        let (dir, manifests, mut keeper, record) = keeper().await;
+        // A file where a folder should be.
+        let in_the_way = dir.path().join("pods/u");
+        std::fs::write(&in_the_way, "").unwrap();
+        let asks = pod("a", "2");
+        keeper.keep(Arc::clone(&asks), grant(&asks), &record);
+        keeper.keep(pod("b", "3"), None, &record);
+        let kept = keeper.next().await;
+        assert!(kept.result.is_err() && keeper.settled(kept).is_none(), "nothing is settled yet");
+        std::fs::remove_file(&in_the_way).unwrap();
+        keeper.write_next(&record);
+        let kept = keeper.next().await;
+        let settled = keeper.settled(kept).unwrap();
+        assert!(settled.result.is_ok() && settled.grant.is_some());
+        assert_eq!(read(&manifests.recall("u").await.unwrap()), ("b".to_owned(), "2".to_owned()));
+        std::fs::remove_dir_all(&in_the_way).unwrap();
+        std::fs::write(&in_the_way, "").unwrap();
+        keeper.keep(Arc::clone(&asks), grant(&asks), &record);
+        let kept = keeper.next().await;
+        let settled = keeper.settled(kept).unwrap();
+        assert!(settled.result.is_err() && settled.grant.is_some(), "the last one that could not be kept is told");
+    }
+}

@@ -8,7 +8,7 @@ use lifecycle::{DeleteSighting, Input};
 
 use crate::flaws::{self, Flaw};
 use crate::record::PodRecord;
-use crate::translate::pod_spec::{seconds, spec_changes};
+use reading::{seconds, spec_changes};
 
 /// What a worker was last told of its object.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ impl Sightings {
     pub(super) fn see(&mut self, record: &PodRecord, pod: &Pod, is_live: bool, now: Timestamp) -> News {
         let mut inputs = Vec::new();
         // Our own word comes back as well; what the worker already says of itself is no news to it.
-        if is_terminal(pod) && !record.is_over() {
+        if api::pod::is_terminal(pod) && !record.is_over() {
             inputs.push(Input::TerminalPhaseSeen { succeeded: has_succeeded(pod) });
         }
         let changes = spec_changes(&record.pod, pod);
@@ -67,19 +67,13 @@ fn found(deletion: Timestamp, now: Timestamp) -> DeleteSighting {
     DeleteSighting::Found { left: Duration::from_millis(u64::try_from(left).unwrap_or(0)) }
 }
 
-/// Whether this object says that its pod is over.
-pub fn is_terminal(pod: &Pod) -> bool {
-    matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"))
-}
-
 fn has_succeeded(pod: &Pod) -> bool {
     pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Succeeded")
 }
 
 /// Whether somebody said that the pod is not ready because they had not heard of us. They hear of us as soon as we see that.
 pub(super) fn is_denied(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    conditions.iter().any(|it| it.type_ == "Ready" && it.reason.as_deref() == Some("NodeNotReady"))
+    api::pod::condition(pod, "Ready").is_some_and(|condition| condition.reason == "NodeNotReady")
 }
 
 #[cfg(test)]
@@ -90,7 +84,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::translate::pod_spec::pod_spec;
+    use reading::pod_spec;
 
     fn pod(metadata: Value, image: &str, phase: &str) -> Pod {
         let spec = json!({ "containers": [{ "name": "app", "image": image }] });

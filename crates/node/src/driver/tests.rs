@@ -31,8 +31,8 @@ use crate::pressure::{EvictionConfig, ImageCollection};
 use crate::record::{PodRecord, RecordReader};
 use crate::services::Services;
 use crate::sysctls::AllowedSysctls;
-use crate::translate::pod_spec::pod_spec;
 use crate::volumes::Watches;
+use reading::pod_spec;
 
 /// Where a driver may be made to break.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -301,7 +301,7 @@ impl Stage {
         let (events_told, events) = mpsc::unbounded_channel();
         let (runtime, client) = (Arc::new(runtime), api(events_told));
         let mut helpers = tokio::task::JoinSet::new();
-        let (recorder, recording) = Recorder::start(client.clone(), "n1".to_owned());
+        let (recorder, recording) = Recorder::start(client.clone(), "n1".to_owned(), Clock::of_machine());
         helpers.spawn(recording);
         let (health, _) = HealthBoard::start(client.clone(), config(dir.path()), recorder.clone());
         let file = dir.path().join("services.json");
@@ -386,6 +386,7 @@ fn config(dir: &Path) -> NodeConfig {
         images: dir.to_owned(),
         eviction: EvictionConfig::default(),
         images_kept: ImageCollection::default(),
+        pods_max: 110,
         pod_pids_max: None,
         allowed_sysctls: AllowedSysctls::default(),
         static_pods: None,

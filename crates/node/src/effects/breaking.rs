@@ -1,12 +1,12 @@
-//! What becomes of a pod's hands when something breaks: an effect is a failure that the worker is told of, and a driver that begins
+//! What becomes of a pod's effects when something breaks: an effect is a failure that the worker is told of, and a driver that begins
 //! again finds nothing under way.
 
 use lifecycle::{EventKind, RuntimeReport};
 use runtime_api::{Runtime, RuntimeError};
-use supervision::Panic;
+use supervision::{Panic, error_chain};
 use tracing::warn;
 
-use super::{ASK_AGAIN, EffectExecutor, error_chain};
+use super::{ASK_AGAIN, EffectExecutor};
 use crate::translate::report::runtime_report;
 
 /// What panics of effects are counted as.

@@ -2,14 +2,16 @@
 
 use k8s_openapi::api::core::v1::LifecycleHandler;
 use lifecycle::{EventKind, Hook, HookKind, HookOutcome, Input, Instance};
+use reading::hook_of;
 use runtime_api::{DurableHooks as _, Runtime};
 
+use supervision::error_chain;
+
 use super::breaking::{asked, caught};
-use super::{EffectExecutor, PodContext, container_id, error_chain, hook_name};
+use super::{EffectExecutor, PodContext, container_id, hook_name};
 use crate::flaws::{self, Flaw};
 use crate::probing;
 use crate::translate::find_container;
-use crate::translate::pod_spec::hook_of;
 
 impl<R: Runtime> EffectExecutor<R> {
     pub(super) fn run_hook(&mut self, instance: Instance, kind: HookKind) {

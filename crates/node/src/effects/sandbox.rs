@@ -6,8 +6,11 @@ use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{EventKind, Input};
 use runtime_api::{Runtime, SandboxSpec};
 
+use supervision::error_chain;
+use tracing::warn;
+
 use super::breaking::{PART, caught};
-use super::{PodContext, error_chain, lock};
+use super::{PodContext, lock};
 use crate::record::PodFact;
 use crate::translate::container::RunFacts;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
@@ -76,9 +79,15 @@ impl<R: Runtime> PodContext<R> {
         Ok(made.insert(volumes).clone())
     }
 
-    pub(super) async fn remove_sandbox(&self) {
+    /// Removes the sandbox. The object of a pod that was evicted or has completed may stay for long: its volumes do not wait for that.
+    pub(super) async fn remove_sandbox(&self, and_volumes: bool) {
         let input = match caught(self.tools.runtime.remove_sandbox(&self.uid)).await {
-            Ok(()) => Input::SandboxRemoved,
+            Ok(()) => {
+                if and_volumes && let Err(error) = self.tools.manifests.remove_volumes(&self.uid.0).await {
+                    warn!(%error, "the volumes of a pod that is over could not be removed; they go with its object");
+                }
+                Input::SandboxRemoved
+            }
             Err(error) => Input::SandboxRemovalFailed { message: error_chain(&error) },
         };
         self.answer(input).await;

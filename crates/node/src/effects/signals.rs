@@ -2,10 +2,11 @@
 
 use lifecycle::{Delivery, Input, Instance, Moment, Signal};
 use runtime_api::{Runtime, RuntimeError};
+use supervision::error_chain;
 use tracing::warn;
 
 use super::breaking::caught;
-use super::{ASK_AGAIN, PodContext, container_id, error_chain};
+use super::{ASK_AGAIN, PodContext, container_id};
 use crate::flaws::{self, Flaw};
 
 impl<R: Runtime> PodContext<R> {

@@ -6,10 +6,11 @@ use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{EventKind, Input, Instance, Wall};
 use runtime_api::{Runtime, RuntimeError, Started};
 use supervision::Panic;
+use supervision::error_chain;
 use tracing::warn;
 
 use super::breaking::PART;
-use super::{PodContext, container_id, error_chain};
+use super::{PodContext, container_id};
 use crate::record::PodFact;
 use crate::translate::container::{ConfigError, Lookups, container_spec};
 use crate::translate::non_root::may_run_as;

@@ -5,6 +5,7 @@
 //! [`super::admission_queue`].
 
 use api::placement::{self, NOT_WANTED};
+use api::pod::{self, QosClass, Taint};
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::Pressure;
 use lifecycle::shutdown::REJECTION;
@@ -12,8 +13,7 @@ use lifecycle::shutdown::REJECTION;
 use super::Mode;
 use super::placement::Placed;
 use crate::heartbeat::Health;
-use crate::node_resources::{self, NodeResources, PreemptionCandidate, QosClass, ResourceShortage};
-use crate::statics::is_static;
+use crate::node_resources::{self, NodeResources, PreemptionCandidate, ResourceShortage};
 use crate::sysctls::{AllowedSysctls, FORBIDDEN};
 
 /// What a pod takes of the node, and how much it matters there.
@@ -31,7 +31,7 @@ impl Claim {
         Self {
             asks: NodeResources::of_pod(pod),
             importance: node_resources::importance(pod),
-            qos_class: QosClass::of(pod),
+            qos_class: pod::qos_class(pod),
         }
     }
 }
@@ -110,7 +110,7 @@ fn reject(reason: &str, message: String) -> Decision {
 /// Everything but resources: where the pod wants to be, what it may set, and what the node is short of.
 fn check_conditions(node: &NodeSnapshot<'_>, Applicant { pod, placed, .. }: &Applicant<'_>) -> Option<Decision> {
     // What a file asks for is for this node.
-    let is_static = is_static(pod);
+    let is_static = pod::is_static(*pod);
     let is_particular = !is_static && pod.spec.as_ref().is_some_and(placement::is_particular);
     match placed {
         Placed::Unasked if is_particular => return Some(Decision::Wait(WaitFor::Placement)),
@@ -128,17 +128,15 @@ fn check_conditions(node: &NodeSnapshot<'_>, Applicant { pod, placed, .. }: &App
 
 /// Rejects a pod that would make worse what the node is short of.
 fn check_pressure(health: Health, pod: &Pod) -> Option<Decision> {
-    let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
-    if !Pressure::may_evict(false, priority) {
+    if !Pressure::may_evict(false, pod::priority(pod)) {
         return None;
     }
     // Who asked for memory may have what it asked for; of the rest there is nothing to be promised.
-    let best_effort = pod.status.as_ref().and_then(|status| status.qos_class.as_deref()) == Some("BestEffort");
-    let tolerations = pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten());
-    let bears = |key: &str| tolerations.clone().any(|it| it.key.as_deref().is_none_or(|said| said == key));
+    let best_effort = pod::qos_class(pod) == QosClass::BestEffort;
+    let short_of_memory = Taint { key: "node.kubernetes.io/memory-pressure", value: "", effect: "NoSchedule" };
     let conditions = [
         ("DiskPressure", health.disk_pressure),
-        ("MemoryPressure", health.memory_pressure && best_effort && !bears("node.kubernetes.io/memory-pressure")),
+        ("MemoryPressure", health.memory_pressure && best_effort && !pod::tolerates(pod, short_of_memory)),
         ("PIDPressure", health.pid_pressure),
     ];
     let named: Vec<&str> = conditions.iter().filter(|(_, holds)| *holds).map(|(name, _)| *name).collect();

@@ -15,8 +15,7 @@ use super::{Mode, Pods, TRY_AGAIN};
 use crate::driver::PodJournal;
 use crate::flaws::{self, Flaw};
 use crate::record::PodRecord;
-use crate::statics::is_static;
-use crate::translate::pod_spec::pod_spec;
+use reading::pod_spec;
 
 /// The newest sight of a pod that arrives, and whether it was seen to change; nothing if nobody asks for the pod any more.
 type Newest = Option<(Arc<Pod>, bool)>;
@@ -65,7 +64,7 @@ impl Arrivals {
     /// The API has these objects, and no others.
     pub(super) fn objects(&mut self, listed: &BTreeSet<String>) {
         for (_, newest) in self.newest.iter_mut().filter(|(uid, _)| !listed.contains(*uid)) {
-            newest.take_if(|(pod, _)| !is_static(pod));
+            newest.take_if(|(pod, _)| !api::pod::is_static(&**pod));
         }
     }
 }
@@ -101,7 +100,7 @@ impl<R: Runtime> Pods<R> {
         };
         let newest = self.arrivals.newest.remove(&uid).flatten();
         // What a file asks for is not begun while the node goes down, which would leave it behind; it is asked for again after that.
-        let newest = newest.filter(|(pod, _)| !is_static(pod) || self.wants_static(&uid));
+        let newest = newest.filter(|(pod, _)| !api::pod::is_static(&**pod) || self.wants_static(&uid));
         match (newest, kept) {
             (Some((newest, is_live)), Some((pod, Ok(())))) => self.adopt(&uid, &pod, newest, is_live).await,
             (Some((newest, _)), Some((_, Err(error)))) => {
@@ -146,7 +145,7 @@ impl<R: Runtime> Pods<R> {
         let (host_ip, start) = (self.tools.host_ip.clone(), Some(self.tools.clock.wall_now()));
         let record = PodRecord::new(Arc::clone(pod), &worker, host_ip, start);
         self.begin(uid, worker, record, false, Vec::new(), PodJournal::default());
-        if is_static(pod) {
+        if api::pod::is_static(&**pod) {
             self.admit(uid, pod).await;
             if !Arc::ptr_eq(pod, &newest) {
                 self.update_static(uid, newest).await;

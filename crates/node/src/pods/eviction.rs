@@ -1,13 +1,13 @@
 //! Pods that have to go because the node is short of something.
 
 use lifecycle::{Input, KillOutcome};
+use reading::seconds;
 use runtime_api::Runtime;
 use tracing::info;
 
 use super::Pods;
 use crate::effects::lock;
 use crate::pressure::Eviction;
-use crate::translate::pod_spec::seconds;
 
 impl<R: Runtime> Pods<R> {
     /// Lets a pod go, and whoever asked know when it has.

@@ -11,7 +11,7 @@ use super::admission::Claim;
 use super::placement::Placed;
 use crate::driver::Told;
 use crate::node_resources::NodeResources;
-use crate::statics::{full_name, is_static};
+use crate::statics::full_name;
 
 /// One driver, as the table knows it.
 pub(super) struct Handle {
@@ -78,7 +78,7 @@ pub(super) enum LeaveReason {
 
 impl Source {
     pub(super) fn of(pod: &Pod) -> Self {
-        if is_static(pod) { Self::File { full_name: full_name(pod) } } else { Self::Api }
+        if api::pod::is_static(pod) { Self::File { full_name: full_name(pod) } } else { Self::Api }
     }
 }
 

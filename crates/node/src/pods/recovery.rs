@@ -11,15 +11,15 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lifecycle::{ContainerSpec, Input, KillCause, Moment, PodSpec, Role};
 use runtime_api::{PodReport, PodUid, Runtime, SandboxSpec};
+use supervision::error_chain;
 use timeline::{Life, Record};
 use tracing::{info, warn};
 
 use super::{LeaveReason, Pods};
 use crate::driver::PodJournal;
-use crate::effects::{error_chain, instance};
+use crate::effects::instance;
 use crate::flaws::{self, Flaw};
 use crate::record::{PodFact, PodRecord};
-use crate::statics;
 use crate::termination_message::termination_message;
 use crate::translate::report::runtime_report;
 
@@ -113,7 +113,7 @@ impl<R: Runtime> Pods<R> {
         info!(uid, pod = life.name, steps = life.steps.len(), "pod recovered from the journal");
         let had_begun = worker.has_begun();
         let begun = orphan || had_begun;
-        let is_static = statics::is_static(&record.pod);
+        let is_static = api::pod::is_static(&*record.pod);
         let report = Input::AgentRestarted { report: report.map(runtime_report).unwrap_or_default() };
         let mut first: Vec<Input> = was.map(|was| Input::Rebooted { was }).into_iter().collect();
         let kill = orphan.then_some(Input::KillRequested { cause: KillCause::Orphaned, grace: None });

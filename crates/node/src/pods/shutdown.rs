@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use api::pod;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Preconditions};
 use lifecycle::{EventKind, Input, KillCause, LeavingPod, PriorityBudget, Shutdown, ShutdownBudgets, ShutdownStep};
+use reading::seconds;
 use runtime_api::Runtime;
 use timeline::Clock;
 use tokio::sync::{mpsc, oneshot};
@@ -15,7 +17,6 @@ use tracing::{info, warn};
 use super::{Mode, PodReader, Pods};
 use crate::flaws::{self, Flaw};
 use crate::publisher::Flush;
-use crate::translate::pod_spec::seconds;
 
 /// Kept for storing the last statuses.
 pub const FLUSH: Duration = Duration::from_secs(5);
@@ -342,7 +343,7 @@ fn leaver(uid: &str, pod: &Pod, is_deleted: bool) -> LeavingPod {
     let owners = pod.metadata.owner_references.iter().flatten();
     LeavingPod {
         uid: uid.to_owned(),
-        priority: spec.and_then(|spec| spec.priority).filter(|_| !flaws::has(Flaw::IgnoresPriority)).unwrap_or(0),
+        priority: if flaws::has(Flaw::IgnoresPriority) { 0 } else { pod::priority(pod) },
         grace: seconds(spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30)),
         // Who is already being deleted is not deleted anew: that would count from the first request, and cut short what a
         // shutdown grants.

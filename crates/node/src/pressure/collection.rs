@@ -11,11 +11,12 @@ use futures::FutureExt as _;
 use lifecycle::EventKind;
 use runtime_api::Runtime;
 use runtime_api::image::Prune;
+use supervision::error_chain;
 use tracing::{info, warn};
 
 use super::signals;
 use super::threshold::Reading;
-use crate::effects::{Tools, error_chain};
+use crate::effects::Tools;
 
 /// How long to wait for the next look if no container is given an image.
 const LOOK_AT_LEAST: Duration = Duration::from_secs(300);

@@ -8,21 +8,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::amounts::Amounts;
+use api::pod::{self, ResourceOptions};
 use api::quantity::Quantity;
 use file_tree::disk_usage;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::{Pod, Volume};
 use lifecycle::Pressure;
 use runtime_api::{ContainerStored, Runtime};
+use supervision::error_chain;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::monitor::Eviction;
-use crate::effects::{Tools, error_chain};
+use crate::effects::Tools;
 use crate::pods::{Directory, PodReader};
-use crate::statics::is_static;
 
 const EPHEMERAL: &str = "ephemeral-storage";
 
@@ -73,8 +73,8 @@ impl<R: Runtime> StorageLimits<R> {
             }
             let (limits, may_go) = {
                 let pod = &entry.record.pod();
-                let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
-                (Limits::of(pod), Pressure::may_evict(is_static(pod), priority))
+                let priority = api::pod::priority(&**pod);
+                (Limits::of(pod), Pressure::may_evict(api::pod::is_static(&**pod), priority))
             };
             if !may_go || limits.is_empty() {
                 continue;
@@ -158,15 +158,7 @@ impl Limits {
                 limits.containers.insert(container.name.clone(), limit);
             }
         }
-        // A manifest that says nothing of it, as most, is not written out to be read again.
-        let sidecars = spec.init_containers.iter().flatten();
-        let says = |limits: Option<&BTreeMap<_, _>>| limits.is_some_and(|limits| limits.contains_key(EPHEMERAL));
-        let mut all = spec.containers.iter().chain(sidecars).filter_map(|container| container.resources.as_ref());
-        let of_pod = spec.resources.as_ref().and_then(|resources| resources.limits.as_ref());
-        if says(of_pod) || all.any(|resources| says(resources.limits.as_ref())) {
-            let spec = serde_json::to_value(spec).unwrap_or_default();
-            limits.total = Amounts::limits_of(&spec).get(EPHEMERAL);
-        }
+        limits.total = pod::limits(pod, ResourceOptions::SPEC).get(EPHEMERAL);
         limits
     }
 

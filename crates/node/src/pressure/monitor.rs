@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::pod;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::eviction::offender_message;
 use lifecycle::{EventKind, KillOutcome, Moment, Pressure};
 use runtime_api::{ContainerUsage, Runtime};
+use supervision::error_chain;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{info, warn};
 
@@ -19,9 +21,8 @@ use super::psi::MemoryPressureTrigger;
 use super::rank::{Candidate, choose};
 use super::signals;
 use super::threshold::{EvictionConfig, Reading, Signal, Threshold, bytes};
-use crate::effects::{Tools, error_chain};
+use crate::effects::Tools;
 use crate::pods::Directory;
-use crate::statics::is_static;
 
 /// How often the machine is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -214,8 +215,8 @@ impl<R: Runtime> Monitor<R> {
         let mut candidates = Vec::new();
         for entry in self.directory.all().into_iter().filter(|entry| !entry.record.get().at_rest) {
             let pod = entry.record.pod();
-            let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
-            if !Pressure::may_evict(is_static(&pod), priority) {
+            let priority = api::pod::priority(&*pod);
+            if !Pressure::may_evict(pod::is_static(&*pod), priority) {
                 continue;
             }
             let usage = self.tools.runtime.usage(&entry.uid).await.unwrap_or_else(|error| {

@@ -1,6 +1,5 @@
 //! Messages for probes that got no answer. They are upstream's, because programs match them in events.
 
-use std::error::Error;
 use std::io;
 use std::time::Duration;
 
@@ -29,7 +28,9 @@ pub(super) fn unanswered(get: &HttpGet, error: &HttpGetError) -> String {
             "http: server gave HTTP response to HTTPS client".to_owned()
         }
         HttpGetError::Answer { source, .. } if source.is_incomplete_message() => "EOF".to_owned(),
-        HttpGetError::Tls { .. } | HttpGetError::Answer { .. } | HttpGetError::Invalid { .. } => chain(error),
+        HttpGetError::Tls { .. } | HttpGetError::Answer { .. } | HttpGetError::Invalid { .. } => {
+            supervision::error_chain(error)
+        }
     };
     format!("Get {:?}: {why}", url(get))
 }
@@ -42,14 +43,6 @@ pub(super) fn no_connection(host: &str, port: u16, error: &io::Error) -> String 
         None => text,
     };
     format!("dial tcp {}: {why}", authority(host, port))
-}
-
-/// An error and its causes, as one sentence.
-pub(super) fn chain(error: &dyn Error) -> String {
-    match error.source() {
-        Some(source) => format!("{error}: {}", chain(source)),
-        None => error.to_string(),
-    }
 }
 
 fn url(get: &HttpGet) -> String {

@@ -12,6 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use api::pod::View as _;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{Event, EventKind};
@@ -23,7 +24,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tracing::{debug, info, warn};
 
-use super::{FILE, HASH, annotation, full_name, read};
+use super::{FILE, HASH, full_name, read};
 use crate::events::Recorder;
 
 /// Changes that come this close together count as one: an editor that moves the old file away and writes a new one
@@ -79,7 +80,7 @@ impl Folder {
     /// were made of stays in force while their files cannot be used.
     pub fn open(dir: PathBuf, node: String, recorder: Recorder, clock: Clock, before: Vec<Pod>) -> io::Result<Self> {
         let watch = watch(&dir)?;
-        let before = before.into_iter().filter_map(|pod| Some((annotation(&pod, FILE)?.to_owned(), pod)));
+        let before = before.into_iter().filter_map(|pod| Some((pod.annotation(FILE)?.to_owned(), pod)));
         let pods = before.map(|(file, pod)| (file, ManifestEntry { arrival: 0, pod })).collect();
         let (complaints, open) = (BTreeMap::new(), BTreeSet::new());
         let mut folder = Self { dir, node, recorder, clock, watch, pods, arrivals: 0, complaints, open };
@@ -259,7 +260,7 @@ impl Folder {
                 self.complaints.remove(name);
                 let old = self.pods.get(name);
                 // The hash covers all of the text, a UID of its own included.
-                if old.is_some_and(|old| annotation(&old.pod, HASH) == annotation(&pod, HASH)) {
+                if old.is_some_and(|old| old.pod.annotation(HASH) == pod.annotation(HASH)) {
                     return;
                 }
                 for warning in warnings {

@@ -3,16 +3,17 @@
 
 use std::time::Duration;
 
+use api::pod::{self, MIRROR_ANNOTATION, View as _};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use supervision::BackoffPolicy;
 use tracing::{debug, warn};
 
-use super::{HASH, MIRROR, annotation, is_mirror};
+use super::HASH;
 
 /// How long to wait before a mirror that could not be removed is tried again, at first and at most.
-const RETRY_LEAST: Duration = Duration::from_millis(200);
-const RETRY_MOST: Duration = Duration::from_secs(5);
+const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// How long the name stays free after somebody removed the mirror. Whoever waits for it to go looks for its name, and must
 /// see that nobody has it before the next one does.
@@ -20,7 +21,7 @@ const NAME_STAYS_FREE: Duration = Duration::from_secs(3);
 
 /// Whether `mirror` shows `pod` and is to stay.
 pub fn shows(mirror: &Pod, pod: &Pod) -> bool {
-    mirror.metadata.deletion_timestamp.is_none() && annotation(mirror, MIRROR) == annotation(pod, HASH)
+    !pod::is_terminating(mirror) && mirror.annotation(MIRROR_ANNOTATION) == pod.annotation(HASH)
 }
 
 /// The mirror of `pod` as the API has it, made if need be. `None` if its name belongs to an ordinary pod. One that was there
@@ -30,13 +31,13 @@ pub async fn ensure(client: &kube::Client, pod: &Pod, node: &str, had_one: bool)
     let name = meta.name.as_deref().unwrap_or_default();
     let api: Api<Pod> = Api::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
     match api.get_opt(name).await? {
-        Some(found) if !is_mirror(&found) => {
+        Some(found) if !pod::is_mirror(&found) => {
             debug!(pod = name, "the name of a static pod belongs to another pod in the API");
             return Ok(None);
         }
         Some(found) if shows(&found, pod) => return Ok(Some(found)),
         Some(found) => {
-            let asked_to_leave = found.metadata.deletion_timestamp.is_some();
+            let asked_to_leave = pod::is_terminating(&found);
             delete(&api, name, found.metadata.uid).await?;
             if asked_to_leave {
                 tokio::time::sleep(NAME_STAYS_FREE).await;
@@ -54,11 +55,10 @@ pub async fn remove(client: kube::Client, mirror: Pod) {
     let meta = mirror.metadata;
     let name = meta.name.unwrap_or_default();
     let api: Api<Pod> = Api::namespaced(client, meta.namespace.as_deref().unwrap_or_default());
-    let mut retry = RETRY_LEAST;
+    let mut retries = RETRY.start();
     while let Err(error) = delete(&api, &name, meta.uid.clone()).await {
         warn!(%error, pod = name, "a mirror pod cannot be removed; trying again");
-        tokio::time::sleep(retry).await;
-        retry = (retry * 2).min(RETRY_MOST);
+        tokio::time::sleep(retries.after_failure()).await;
     }
 }
 
@@ -79,7 +79,7 @@ async fn delete(api: &Api<Pod>, name: &str, uid: Option<String>) -> kube::Result
 fn mirror(pod: &Pod, node: &Node) -> Pod {
     let mut annotations = pod.metadata.annotations.clone().unwrap_or_default();
     let hash = annotations.get(HASH).cloned().unwrap_or_default();
-    annotations.insert(MIRROR.to_owned(), hash);
+    annotations.insert(MIRROR_ANNOTATION.to_owned(), hash);
     let mut spec = pod.spec.clone().unwrap_or_default();
     // Derived from the class by the server, which knows all classes.
     (spec.priority, spec.preemption_policy) = (None, None);

@@ -1,12 +1,13 @@
 //! A manifest file as a pod: decoded, filled in and judged as the API would, then given the identity of its file.
 
 use api::FieldValidation;
+use api::pod::SOURCE_ANNOTATION;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, Pod, PodSpec, Toleration, Volume};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{FILE, HASH, SEEN, SOURCE};
+use super::{FILE, HASH, SEEN};
 
 /// How many characters of a hash make a UID.
 const HASH_LENGTH: usize = 32;
@@ -57,7 +58,7 @@ pub fn pod(text: &[u8], file: &str, node: &str, now: Timestamp) -> Result<(Pod, 
     warnings.extend(api::prepare_create(kind, &mut object, &namespace, now, uid, String::new).map_err(refused)?);
     let mut pod: Pod = serde_json::from_value(object).map_err(|error| ManifestError::Refused(error.to_string()))?;
     let annotations = pod.metadata.annotations.get_or_insert_default();
-    for (key, value) in [(SOURCE, "file"), (HASH, &hash), (SEEN, &now.to_string()), (FILE, file)] {
+    for (key, value) in [(SOURCE_ANNOTATION, "file"), (HASH, &hash), (SEEN, &now.to_string()), (FILE, file)] {
         annotations.insert(key.to_owned(), value.to_owned());
     }
     let spec = pod.spec.get_or_insert_default();
@@ -149,6 +150,7 @@ fn environment(container: &Container) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use api::pod::View as _;
 
     const WEB: &str =
         "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - {name: app, image: busybox}\n";
@@ -162,8 +164,8 @@ mod tests {
         let pod = read(WEB, "web.yaml").unwrap();
         assert_eq!(pod.metadata.name.as_deref(), Some("web-n1"));
         assert_eq!(pod.metadata.namespace.as_deref(), Some("default"));
-        assert!(super::super::is_static(&pod) && !super::super::is_mirror(&pod));
-        assert_eq!(pod.metadata.uid.as_deref(), super::super::annotation(&pod, HASH), "its UID is its hash");
+        assert!(api::pod::is_static(&pod) && !api::pod::is_mirror(&pod));
+        assert_eq!(pod.metadata.uid.as_deref(), pod.annotation(HASH), "its UID is its hash");
         let spec = pod.spec.unwrap();
         assert_eq!((spec.node_name.as_deref(), spec.termination_grace_period_seconds), (Some("n1"), Some(30)));
         assert_eq!(spec.service_account_name, None);

@@ -61,13 +61,7 @@ impl StreamError {
 
     /// The error and all its causes, as one sentence.
     pub fn sentence(&self) -> String {
-        let mut sentence = self.to_string();
-        let mut cause = self.source();
-        while let Some(error) = cause {
-            sentence = format!("{sentence}: {error}");
-            cause = error.source();
-        }
-        sentence
+        supervision::error_chain(self)
     }
 
     /// The error as a Kubernetes `Status`.

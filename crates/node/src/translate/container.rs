@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use api::pod::{self, QosClass};
+
 use super::{find_ephemeral, unmet};
 use crate::volumes::Prepared;
 use k8s_openapi::api::core::v1::{
@@ -315,11 +317,10 @@ fn mounts(
 fn oom_score(pod: &Pod, container: &Container, memory_bytes: u64) -> i32 {
     const GUARANTEED: i32 = -997;
     const BEST_EFFORT: i32 = 1000;
-    let class = pod.status.as_ref().and_then(|status| status.qos_class.as_deref());
-    match class {
-        Some("Guaranteed") => GUARANTEED,
-        Some("BestEffort") => BEST_EFFORT,
-        _ => {
+    match pod::qos_class(pod) {
+        QosClass::Guaranteed => GUARANTEED,
+        QosClass::BestEffort => BEST_EFFORT,
+        QosClass::Burstable => {
             let requests = container.resources.as_ref().and_then(|r| r.requests.as_ref());
             let asked = requests.and_then(|r| r.get("memory")).and_then(quantity_millis).unwrap_or(0) / 1000;
             let share = (1000 * asked).checked_div(u128::from(memory_bytes)).unwrap_or(0).min(1000);

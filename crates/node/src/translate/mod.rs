@@ -2,7 +2,6 @@
 
 pub mod container;
 pub mod non_root;
-pub mod pod_spec;
 pub mod report;
 pub mod resize;
 pub mod sandbox;

@@ -3,11 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use api::amounts::Amounts;
+use api::pod::{self, HostIp, QosClass, ResourceOptions};
 use api::quantity::Quantity;
-use k8s_openapi::api::core::v1::{ContainerPort, Pod, PodDNSConfig, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec, ResourceRequirements};
 use runtime_api::{HostPort, PodUid, Protocol, Resources, SandboxSpec};
-use serde_json::Value;
 
 /// The C library looks at no more.
 const NAMESERVERS_MAX: usize = 3;
@@ -24,7 +23,6 @@ pub fn sandbox_spec(pod: &Pod, host_resolver: &Path) -> SandboxSpec {
     let name = meta.name.clone().unwrap_or_default();
     let (hostname, fqdn) = host_names(pod);
     let flag = |read: fn(&PodSpec) -> Option<bool>| spec.and_then(read).unwrap_or(false);
-    let plain = spec.map(as_value).unwrap_or_default();
     SandboxSpec {
         uid: PodUid(meta.uid.clone().unwrap_or_default()),
         name,
@@ -39,22 +37,18 @@ pub fn sandbox_spec(pod: &Pod, host_resolver: &Path) -> SandboxSpec {
         sysctls: spec.map(sysctls).unwrap_or_default(),
         host_aliases: spec.map(host_aliases).unwrap_or_default(),
         memory_volumes: crate::volumes::in_memory(pod),
-        host_ports: spec.map(host_ports).unwrap_or_default(),
+        host_ports: asked_ports(pod).filter_map(|port| published(port).ok()).collect(),
         // No word of a manifest: the node's to say.
         pids_max: None,
-        resources: spec.map(|spec| resources_of(spec, &plain)).unwrap_or_default(),
-        best_effort: spec.is_some() && api::qos_class(&plain) == "BestEffort",
+        resources: pod_resources(pod),
+        best_effort: spec.is_some() && pod::qos_class(pod) == QosClass::BestEffort,
     }
 }
 
 /// What all containers of the pod are given together: what they ask for, and a limit of what every one of them limits.
 pub fn pod_resources(pod: &Pod) -> Resources {
-    pod.spec.as_ref().map(|spec| resources_of(spec, &as_value(spec))).unwrap_or_default()
-}
-
-/// The same of a spec that was written as `plain` already.
-fn resources_of(spec: &PodSpec, plain: &Value) -> Resources {
-    let (requests, limits) = (Amounts::requested_by(plain), Amounts::limits_of(plain));
+    let Some(spec) = &pod.spec else { return Resources::default() };
+    let (requests, limits) = (pod::requests(pod, ResourceOptions::SPEC), pod::limits(pod, ResourceOptions::SPEC));
     let all_limit = |name: &str| {
         let is_limited = |of: Option<&ResourceRequirements>| {
             let limit = of.and_then(|of| of.limits.as_ref()?.get(name)?.0.parse::<Quantity>().ok());
@@ -70,10 +64,6 @@ fn resources_of(spec: &PodSpec, plain: &Value) -> Resources {
         cpu_request_millis: requests.get("cpu").and_then(|request| whole(request.milli_ceil())),
         ..Resources::default()
     }
-}
-
-fn as_value(spec: &PodSpec) -> Value {
-    serde_json::to_value(spec).unwrap_or_default()
 }
 
 /// What the pod calls itself, and its full name if it has one. On the host's network it is called like the host.
@@ -101,42 +91,33 @@ pub fn too_long_name(pod: &Pod) -> Option<String> {
     host_names(pod).1.filter(|fqdn| asked && fqdn.len() > FQDN_MAX)
 }
 
-fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
-    asked_ports(spec).filter_map(|port| host_port(port)?.ok()).collect()
-}
-
 /// What the pod asks of the node's ports and does not get, in words.
 pub fn ports_not_mapped(pod: &Pod) -> Vec<String> {
-    pod.spec.iter().flat_map(asked_ports).filter_map(|port| host_port(port)?.err()).collect()
+    asked_ports(pod).filter_map(|port| published(port).err()).collect()
 }
 
 /// The ports of all containers that run side by side. On the host's network they are the node's already.
-fn asked_ports(spec: &PodSpec) -> impl Iterator<Item = &ContainerPort> {
-    let sidecars = spec.init_containers.iter().flatten();
-    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
-    let own_network = !spec.host_network.unwrap_or(false);
-    let containers = spec.containers.iter().chain(sidecars).filter(move |_| own_network);
-    containers.flat_map(|container| container.ports.iter().flatten())
+fn asked_ports(pod: &Pod) -> impl Iterator<Item = pod::HostPort> {
+    let own_network = !pod.spec.as_ref().and_then(|spec| spec.host_network).unwrap_or(false);
+    pod::host_ports(pod).filter(move |_| own_network)
 }
 
-fn host_port(port: &ContainerPort) -> Option<Result<HostPort, String>> {
-    let host_port = port.host_port.and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0)?;
-    let container_port = u16::try_from(port.container_port).ok()?;
-    let protocol = match port.protocol.as_deref() {
-        Some("UDP") => Protocol::Udp,
-        Some("SCTP") => Protocol::Sctp,
-        _ => Protocol::Tcp,
+fn published(asked: pod::HostPort) -> Result<HostPort, String> {
+    let pod::HostPort { port: host_port, ip, protocol, container_port } = asked;
+    let protocol = match protocol {
+        pod::Protocol::Tcp => Protocol::Tcp,
+        pod::Protocol::Udp => Protocol::Udp,
+        pod::Protocol::Sctp => Protocol::Sctp,
     };
-    let asked = port.host_ip.as_deref().unwrap_or_default();
-    let host_ip = match asked.parse::<IpAddr>() {
-        Ok(IpAddr::V4(address)) => address.into(),
-        Ok(IpAddr::V6(address)) if address.is_unspecified() => Ipv4Addr::UNSPECIFIED.into(),
-        Err(_) if asked.is_empty() => Ipv4Addr::UNSPECIFIED.into(),
-        Ok(IpAddr::V6(_)) | Err(_) => {
-            return Some(Err(format!("hostPort {host_port} at {asked} is not applied: only IPv4 addresses can be")));
+    let host_ip = match ip {
+        HostIp::All => Ipv4Addr::UNSPECIFIED.into(),
+        HostIp::At(address @ IpAddr::V4(_)) => address,
+        HostIp::At(address @ IpAddr::V6(_)) => {
+            return Err(format!("hostPort {host_port} at {address} is not applied: only IPv4 addresses can be"));
         }
+        HostIp::Invalid => return Err(format!("hostPort {host_port} is not applied: its hostIP is no address")),
     };
-    Some(Ok(HostPort { protocol, host_ip, host_port, container_port }))
+    Ok(HostPort { protocol, host_ip, host_port, container_port })
 }
 
 fn sysctls(spec: &PodSpec) -> Vec<(String, String)> {
@@ -253,6 +234,24 @@ mod tests {
             sandbox_spec(&pod, Path::new("/etc/resolv.conf")).host_ports.is_empty()
                 && ports_not_mapped(&pod).is_empty()
         );
+    }
+
+    /// Where the scheduler sees room for two pods their node has it, too.
+    #[test]
+    fn host_ports_that_do_not_collide_are_published_together() {
+        let pod = |ip: &str| -> Pod {
+            let port = serde_json::json!({ "containerPort": 80, "hostPort": 8080, "hostIP": ip });
+            let spec = serde_json::json!({ "containers": [{ "name": "app", "ports": [port] }] });
+            serde_json::from_value(serde_json::json!({ "metadata": {}, "spec": spec })).expect("a pod")
+        };
+        let first = |pod: &Pod| asked_ports(pod).next().expect("a port");
+        let addresses = ["", "0.0.0.0", "::", "192.0.2.1", "192.0.2.2", "::ffff:192.0.2.1", "2001:db8::1", "nowhere"];
+        for (one, other) in addresses.iter().flat_map(|one| addresses.iter().map(move |other| (one, other))) {
+            let (one, other) = (first(&pod(one)), first(&pod(other)));
+            let refused =
+                published(one).ok().zip(published(other).ok()).is_some_and(|(one, other)| one.collides(&other));
+            assert!(one.collides(&other) || !refused, "{one:?} {other:?}");
+        }
     }
 
     /// The shares of upstream's rules: sidecars count with the containers, an init container if it is more; what the pod says as a

@@ -14,7 +14,6 @@ use runtime_api::{ContainerId, PodUid};
 use super::{api_time, find_container};
 use crate::images::name_the_image;
 use crate::record::{PodRecord, RanImage, whole_name};
-use crate::statics::is_static;
 
 /// The status to store. `before` is the last one stored; it keeps the times of conditions that did not change.
 pub fn api_status(status: &PodStatus, record: &PodRecord, before: Option<&ApiStatus>, now: Wall) -> ApiStatus {
@@ -27,7 +26,9 @@ pub fn api_status(status: &PodStatus, record: &PodRecord, before: Option<&ApiSta
     };
     let (ephemeral, main): (Vec<_>, Vec<_>) = main.into_iter().partition(|c| c.role == Role::Ephemeral);
     // A phase that is over stays what it is, whoever wrote it. A mirror is not the pod: its pod may run anew.
-    let over = before.and_then(|b| b.phase.as_deref()).filter(|phase| is_over(phase) && !is_static(&record.pod));
+    let over = before
+        .and_then(|b| b.phase.as_deref())
+        .filter(|phase| api::pod::is_terminal_phase(phase) && !api::pod::is_static(&*record.pod));
     let (ours, told) = (phase(status.phase), over.unwrap_or(phase(status.phase)));
     // Reason and message belong to a phase: while it stays, whoever wrote it, so do they.
     let stored = before.filter(|b| b.phase.as_deref() == Some(told));
@@ -56,11 +57,6 @@ pub fn api_status(status: &PodStatus, record: &PodRecord, before: Option<&ApiSta
         qos_class: record.pod.status.as_ref().and_then(|s| s.qos_class.clone()),
         ..ApiStatus::default()
     }
-}
-
-/// Whether a pod in this phase never leaves it.
-pub fn is_over(phase: &str) -> bool {
-    matches!(phase, "Succeeded" | "Failed")
 }
 
 fn phase(phase: PodPhase) -> &'static str {

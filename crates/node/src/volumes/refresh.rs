@@ -6,12 +6,12 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
+use supervision::error_chain;
 use tracing::warn;
 
 use super::Means;
 use super::content::{Reader, token_seconds};
 use super::watches::Changes;
-use crate::effects::error_chain;
 use crate::record::RecordReader;
 use crate::translate::container::RunFacts;
 

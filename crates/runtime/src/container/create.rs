@@ -40,6 +40,8 @@ pub(crate) struct Surroundings<'a> {
     /// A process of the pid namespace that it is born into, if not into one of its own: the first of the pod or of
     /// another container.
     pub(crate) beside: Option<BorrowedFd<'a>>,
+    /// Which devices it may use is for its control group to say.
+    pub(crate) devices_are_confined: bool,
 }
 
 /// Starts making a container: clones this process into the container's cgroup and namespaces.
@@ -69,7 +71,7 @@ pub(crate) fn create(
                 Ok(()) => set_up(around, plan, cgroup, &seccomp),
                 Err(error) => error,
             };
-            progress::tell(descriptors::agreed(stdio::PROGRESS), &Progress::Failed { message: error.0 });
+            progress::tell(descriptors::agreed(stdio::PROGRESS), &Progress::failed(error));
             1
         })
         .doing(|| "clone".to_owned())
@@ -93,7 +95,6 @@ fn set_up(
             argv: &plan.argv,
             env: &plan.env,
             cwd: &plan.cwd,
-            make_cwd: true,
             identity: &identity,
             capabilities: plan.capabilities,
             no_new_privileges: plan.spec.no_new_privileges,
@@ -130,7 +131,7 @@ fn enter_container(
     if !plan.spec.tty && !plan.spec.stdin {
         rustix::stdio::dup2_stdin(&null).doing(|| "use /dev/null".to_owned())?;
     }
-    rootfs::enter(&root, plan.spec.read_only_root)?;
+    rootfs::enter(&root, plan.spec.read_only_root, &plan.cwd)?;
     drop(root);
     let identity = Identity::resolve(&plan.user, &plan.spec)?;
     progress::tell(progress, &Progress::Identity(identity.clone()));

@@ -76,7 +76,7 @@ fn join_with(
                 Ok(()) => become_program(host, spec),
                 Err(error) => error,
             };
-            progress::tell(descriptors::agreed(stdio::PROGRESS), &Progress::Failed { message: error.0 });
+            progress::tell(descriptors::agreed(stdio::PROGRESS), &Progress::failed(error));
             1
         })
         .doing(|| "clone".to_owned())
@@ -95,7 +95,6 @@ fn become_program(host: &Host<'_>, spec: &ExecSpec) -> SetupError {
             argv: &spec.command,
             env: &env,
             cwd: &host.plan.cwd,
-            make_cwd: false,
             identity: host.identity,
             capabilities: host.plan.capabilities,
             no_new_privileges: host.plan.spec.no_new_privileges,

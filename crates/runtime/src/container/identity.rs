@@ -30,6 +30,9 @@ impl Identity {
 
     fn from_accounts(user: &str, spec: &ContainerSpec, passwd: &str, group: &str) -> Result<Self, SetupError> {
         let (user, group_asked) = user.split_once(':').map_or((user, None), |(user, group)| (user, Some(group)));
+        // What is left out on either side of the colon is as if nothing was said of it.
+        let (user, group_asked) =
+            (if user.is_empty() { "0" } else { user }, group_asked.filter(|group| !group.is_empty()));
         // A number is never a name, whatever the account file says.
         let number = if is_number(user) { Some(id("user", user)?) } else { None };
         // name:password:uid:gid:comment:home:shell
@@ -129,6 +132,15 @@ mod tests {
         assert_eq!(resolve("www-data:logs").unwrap().gid, 50);
         let strict = ContainerSpec { strict_groups: true, groups: vec![7], ..spec() };
         assert_eq!(Identity::from_accounts("www-data", &strict, PASSWD, GROUP).unwrap().groups, [7, 34]);
+    }
+
+    #[test]
+    fn user_or_group_that_is_left_out_beside_a_colon_is_the_usual_one() {
+        assert_eq!(resolve("www-data:").unwrap(), resolve("www-data").unwrap());
+        assert_eq!(resolve("1000:").unwrap(), resolve("1000").unwrap());
+        assert_eq!((resolve(":50").unwrap().uid, resolve(":50").unwrap().gid), (0, 50));
+        let spec = ContainerSpec { must_not_be_root: true, ..spec() };
+        assert!(Identity::from_accounts(":50", &spec, PASSWD, GROUP).is_err());
     }
 
     #[test]

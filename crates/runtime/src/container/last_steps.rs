@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io;
 
-use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, Uid};
+use rustix::fs::{Access, AtFlags, CWD, Gid, Uid};
 use rustix::thread::SecureComputingMode;
 
 use super::capabilities::Capabilities;
@@ -21,7 +21,6 @@ pub(crate) struct LastSteps<'a> {
     pub(crate) argv: &'a [String],
     pub(crate) env: &'a [(String, String)],
     pub(crate) cwd: &'a str,
-    pub(crate) make_cwd: bool,
     pub(crate) identity: &'a Identity,
     pub(crate) capabilities: Capabilities,
     pub(crate) no_new_privileges: bool,
@@ -98,14 +97,6 @@ impl LastSteps<'_> {
     }
 
     fn enter_cwd(&self) -> Result<(), SetupError> {
-        if self.make_cwd {
-            let mut path = String::new();
-            for part in self.cwd.split('/').filter(|part| !part.is_empty()) {
-                path = format!("{path}/{part}");
-                // Failing is told by the chdir below.
-                let _ = rustix::fs::mkdirat(CWD, path.as_str(), Mode::from_raw_mode(0o755));
-            }
-        }
         rustix::process::chdir(self.cwd).doing(|| format!("chdir to working directory {:?}", self.cwd))?;
         // A working directory outside the root would be a way out of the container.
         let here = rustix::process::getcwd(Vec::new()).doing(|| "read working directory".to_owned())?;
@@ -198,7 +189,6 @@ mod tests {
             argv: &[],
             env: &[],
             cwd: "/",
-            make_cwd: false,
             identity,
             capabilities: Capabilities(u64::MAX),
             no_new_privileges: false,

@@ -68,7 +68,7 @@ fn make_read_only(root: &Root, path: &str) -> Result<(), SetupError> {
     let Some(target) = root.find_without_links(path).doing(doing)? else { return Ok(()) };
     let mount = clone_of(&target).doing(doing)?;
     set_attributes(&mount, libc::MOUNT_ATTR_RDONLY, 0, true).doing(doing)?;
-    attach(mount, target)
+    attach(mount, target, path)
 }
 
 struct Masks<'a> {
@@ -89,14 +89,14 @@ impl Masks<'_> {
         let Some(target) = self.root.find_without_links(path).doing(doing)? else { return Ok(()) };
         let stat = rustix::fs::fstat(&target).doing(doing)?;
         if !FileType::from_raw_mode(stat.st_mode).is_dir() {
-            return attach(clone_alone(self.null).doing(doing)?, target);
+            return attach(clone_alone(self.null).doing(doing)?, target, path);
         }
         if let Some(empty) = &self.empty {
-            return attach(clone_of(empty).doing(doing)?, target);
+            return attach(clone_of(empty).doing(doing)?, target, path);
         }
         let attributes = NOTHING_SPECIAL | MountAttrFlags::MOUNT_ATTR_RDONLY;
         let empty = new_mount("tmpfs", attributes, &[("nr_inodes", "2")]).doing(doing)?;
-        attach(&empty, target)?;
+        attach(&empty, target, path)?;
         self.empty = Some(empty);
         Ok(())
     }

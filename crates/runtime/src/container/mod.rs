@@ -20,7 +20,7 @@ mod root;
 mod rootfs;
 pub(crate) mod seccomp;
 mod stdio;
-mod volume;
+pub(crate) mod volume;
 
 use std::io;
 

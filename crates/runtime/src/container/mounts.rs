@@ -49,7 +49,7 @@ pub(crate) fn mount_all(
     verify_mounted(root, "/dev", &dev, file_system::TMPFS)?;
     verify_mounted(root, "/sys", &sys, file_system::SYSFS)?;
 
-    let inside = Inside { root, proc: &proc, privileged };
+    let inside = Inside { root, proc: &proc, dev: &dev, sys: &sys, privileged };
     // As read-only as the root that they are files of.
     let of_root = if plan.spec.read_only_root { libc::MOUNT_ATTR_RDONLY } else { 0 };
     for (source, target) in
@@ -70,6 +70,12 @@ pub(crate) fn mount_all(
         masked_paths::apply(root, null.as_fd())?;
     }
     verify_mounted(root, "/proc", &proc, file_system::PROC)?;
+    // Once more, as volumes were mounted since: only one that is meant for them may cover these.
+    for (path, mount, kind) in [("/dev", &dev, file_system::TMPFS), ("/sys", &sys, file_system::SYSFS)] {
+        if !plan.spec.mounts.iter().any(|mount| is_same_path(&mount.target, path)) {
+            verify_mounted(root, path, mount, kind)?;
+        }
+    }
     verify_uncovered(root)?;
     Ok(null)
 }
@@ -84,7 +90,7 @@ fn mount_dev(root: &Root, around: &Surroundings<'_>, privileged: bool) -> Result
     mount_new("devpts", directory_in(&dev, "pts", "/dev/pts")?, "/dev/pts", no_suid_no_exec, &options)?;
     mount_new("mqueue", directory_in(&dev, "mqueue", "/dev/mqueue")?, "/dev/mqueue", NOTHING_SPECIAL, &[])?;
     let shm = if around.sandbox.host_ipc { PathBuf::from("/dev/shm") } else { around.pod.shm() };
-    attach(bound(&shm, "/dev/shm", 0)?, directory_in(&dev, "shm", "/dev/shm")?)?;
+    attach(bound(&shm, "/dev/shm", 0)?, directory_in(&dev, "shm", "/dev/shm")?, "/dev/shm")?;
     let null = devices::make(&dev, privileged)?;
     Ok((dev, null))
 }
@@ -107,7 +113,7 @@ fn show_cgroups(sys: &OwnedFd, cgroup: &ContainerCgroup, privileged: bool) -> Re
     for (hierarchy, group) in cgroup.v1() {
         let Some(name) = hierarchy.file_name().and_then(|name| name.to_str()) else { continue };
         let shown = format!("{AT}/{name}");
-        attach(bound(group, &shown, nothing_special | read_only)?, directory_in(&above, name, &shown)?)?;
+        attach(bound(group, &shown, nothing_special | read_only)?, directory_in(&above, name, &shown)?, &shown)?;
     }
     Ok(())
 }
@@ -156,7 +162,7 @@ fn mount_new(
     options: &[(&str, &str)],
 ) -> Result<OwnedFd, SetupError> {
     let mount = new_mount(kind, attributes, options).doing(|| format!("make {kind} for {shown}"))?;
-    attach(&mount, target)?;
+    attach(&mount, target, shown)?;
     Ok(mount)
 }
 
@@ -173,6 +179,9 @@ struct Inside<'a> {
     root: &'a Root,
     /// The container's own procfs.
     proc: &'a OwnedFd,
+    /// Its `/dev` and `/sys`, as they were mounted.
+    dev: &'a OwnedFd,
+    sys: &'a OwnedFd,
     privileged: bool,
 }
 
@@ -203,7 +212,9 @@ impl Inside<'_> {
             }
         };
         let read_only = if mount.read_only { libc::MOUNT_ATTR_RDONLY } else { 0 };
-        let no_devices = if self.privileged { 0 } else { libc::MOUNT_ATTR_NODEV };
+        // The device cgroup says which of them may be used.
+        let has_devices = self.privileged || (around.devices_are_confined && volume::shows_devices(mount));
+        let no_devices = if has_devices { 0 } else { libc::MOUNT_ATTR_NODEV };
         let attributes = read_only | no_devices;
         if attributes != 0 || propagation != 0 {
             set_attributes(&tree, attributes, propagation, true).doing(|| format!("mount {}", mount.target))?;
@@ -216,17 +227,34 @@ impl Inside<'_> {
         let stat = rustix::fs::fstat(&mount).doing(doing)?;
         let directory = FileType::from_raw_mode(stat.st_mode).is_dir();
         let found = self.root.find_or_make(target, directory)?;
-        match self.why_not(&mount, &found).doing(doing)? {
-            None => attach(mount, found),
+        let there = rustix::fs::fstat(&found).doing(doing)?;
+        if FileType::from_raw_mode(there.st_mode).is_dir() != directory {
+            let why = if directory {
+                "a directory is not mounted onto a file"
+            } else {
+                "a file is not mounted onto a directory"
+            };
+            return Err(SetupError(format!("nothing can be mounted at {target:?}: {why}")));
+        }
+        match self.why_not(&mount, &found, target).doing(doing)? {
+            None => attach(mount, found, target),
             Some(why) => Err(SetupError(format!("nothing can be mounted at {target:?}: {why}"))),
         }
     }
 
     /// Why nothing may be mounted at a place, however it was reached. What covered a part of `/proc` could pretend to be the
     /// kernel's; over `/sys`, only what is the kernel's own may be shown.
-    fn why_not(&self, mount: &OwnedFd, target: &OwnedFd) -> rustix::io::Result<Option<&'static str>> {
+    fn why_not(&self, mount: &OwnedFd, target: &OwnedFd, path: &str) -> rustix::io::Result<Option<&'static str>> {
         if self.root.is_at(target)? {
             return Ok(Some("it is the container's root"));
+        }
+        // Whoever shares a volume with this container can make a link in it; what it leads to is not what was asked for.
+        let place = MountedInode::of(target)?;
+        if place.mount_id == MountedInode::of(self.dev)?.mount_id && !is_below(path, "/dev") {
+            return Ok(Some("a link leads from there into /dev"));
+        }
+        if place == MountedInode::of(self.sys)? && !is_same_path(path, "/sys") {
+            return Ok(Some("a link leads from there to /sys"));
         }
         let kind = FileSystem::of(target)?.kind;
         if kind == file_system::PROC && !self.is_proc_file(target)? {
@@ -252,6 +280,21 @@ impl Inside<'_> {
         }
         Ok(false)
     }
+}
+
+/// Whether a path names a place as it is written, whatever links there are.
+fn is_same_path(path: &str, place: &str) -> bool {
+    parts(path).eq(parts(place))
+}
+
+/// The same for a place or anything below it.
+fn is_below(path: &str, place: &str) -> bool {
+    let mut path_parts = parts(path);
+    parts(place).all(|part| path_parts.next() == Some(part)) && path_parts.all(|part| part != "..")
+}
+
+fn parts(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|part| !part.is_empty() && *part != ".")
 }
 
 /// A detached copy of what a descriptor refers to, without anything that is mounted over it.

@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::identity::Identity;
 use super::{Doing, SetupError};
 
+/// Of longer ones the middle is left out.
+const MESSAGE_BYTES_MAX: usize = 8 * 1024;
+
 /// One step, told by the child.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) enum Progress {
@@ -28,10 +31,26 @@ pub(crate) enum Progress {
     Failed { message: String },
 }
 
-/// Both ends: the shim's, the child's.
+impl Progress {
+    /// Why the program does not run, in as many words as people read: a name of a program may be as long as any argument.
+    pub(crate) fn failed(error: SetupError) -> Self {
+        let mut message = error.0;
+        if message.len() > MESSAGE_BYTES_MAX {
+            // What went wrong is said at the end.
+            let (from, to) =
+                (message.floor_char_boundary(MESSAGE_BYTES_MAX / 2), message.len() - MESSAGE_BYTES_MAX / 2);
+            message.replace_range(from..message.ceil_char_boundary(to), "…");
+        }
+        Self::Failed { message }
+    }
+}
+
+/// Both ends: the shim's, the child's. A process may be in tens of thousands of groups, which are told in one message.
 pub(crate) fn channel() -> Result<(OwnedFd, OwnedFd), SetupError> {
-    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .doing(|| "make a progress channel".to_owned())
+    let ends = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+        .doing(|| "make a progress channel".to_owned())?;
+    crate::wire::widen(&ends.1);
+    Ok(ends)
 }
 
 /// Tells the shim. Nobody listening means the shim is gone; the child's own end then follows by the pod's cgroup.

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, Mode};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags,
 };
@@ -39,7 +40,7 @@ pub(crate) fn mount(dir: &Path, layers: &[&PathBuf], privileged: bool) -> Result
     // Device nodes an image brings along are not to be opened; /dev has the ones a container may have.
     let attributes = if privileged { MountAttrFlags::empty() } else { MountAttrFlags::MOUNT_ATTR_NODEV };
     match overlay(layers, attributes) {
-        Ok(mount) => attach(&mount, rustix::fs::open(ROOT, o_path(), rustix::fs::Mode::empty()).doing(root)?)?,
+        Ok(mount) => attach(&mount, rustix::fs::open(ROOT, o_path(), rustix::fs::Mode::empty()).doing(root)?, "/")?,
         // Kernels before 6.7 know no `lowerdir+`, and long paths do not fit into it.
         Err(_) => overlay_by_mount(layers, privileged)?,
     }
@@ -82,19 +83,23 @@ fn overlay_by_mount(layers: &[&PathBuf], privileged: bool) -> Result<(), SetupEr
     rustix::mount::mount("overlay", ROOT, "overlay", flags, options.as_c_str()).doing(|| "mount overlay".to_owned())
 }
 
-/// Puts a detached mount onto what `target` refers to; no path is resolved again.
-pub(crate) fn attach(mount: impl AsFd, target: impl AsFd) -> Result<(), SetupError> {
+/// Puts a detached mount onto what `target` refers to; no path is resolved again. `shown` is what people call it.
+pub(crate) fn attach(mount: impl AsFd, target: impl AsFd, shown: &str) -> Result<(), SetupError> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    rustix::mount::move_mount(mount, "", target, "", flags).doing(|| "attach mount".to_owned())
+    rustix::mount::move_mount(mount, "", target, "", flags).doing(|| format!("mount onto {shown}"))
 }
 
 /// Makes `root` the root of this process, with nothing of the host behind it.
-pub(crate) fn enter(root: &Root, read_only: bool) -> Result<(), SetupError> {
+///
+/// The working directory of the container, `cwd`, is made if it is missing.
+pub(crate) fn enter(root: &Root, read_only: bool, cwd: &str) -> Result<(), SetupError> {
     rustix::process::fchdir(root).doing(|| "enter the new root".to_owned())?;
     rustix::process::pivot_root(".", ".").doing(|| "pivot root".to_owned())?;
     // The old root now covers the new one: detaching it uncovers the container.
     rustix::mount::unmount(".", UnmountFlags::DETACH).doing(|| "leave the old root".to_owned())?;
     rustix::process::chdir("/").doing(|| "enter /".to_owned())?;
+    // Where nothing can be made any more it is too late for it, as elsewhere.
+    make_directories(cwd);
     for path in ["/", "/.."] {
         let doing = || format!("verify {path}");
         let entered = rustix::fs::open(path, o_path(), rustix::fs::Mode::empty()).doing(doing)?;
@@ -106,4 +111,13 @@ pub(crate) fn enter(root: &Root, read_only: bool) -> Result<(), SetupError> {
         set_attributes(root, libc::MOUNT_ATTR_RDONLY, 0, false).doing(|| "make the root read-only".to_owned())?;
     }
     Ok(())
+}
+
+/// Makes a directory, and what leads there, inside the root that this process is in. Failing is told by whoever enters it.
+fn make_directories(path: &str) {
+    let mut so_far = String::new();
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        so_far = format!("{so_far}/{part}");
+        let _ = rustix::fs::mkdirat(CWD, so_far.as_str(), Mode::from_raw_mode(0o755));
+    }
 }

@@ -4,6 +4,7 @@
 //! go, never leaving the volume, and what was found is mounted by its descriptor: no path is looked at twice.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
@@ -13,6 +14,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::mounts::clone_of;
 use super::rootfs::o_path;
 use super::{Doing, SetupError};
+use crate::contract::{Mount, MountSource};
 use crate::sys::lookup::retried;
 
 /// A detached copy of the volume, or of what is at `sub_path` in it; missing directories are made.
@@ -25,6 +27,13 @@ pub(super) fn open(source: &Path, sub_path: Option<&str>) -> Result<OwnedFd, Set
             clone_of(&found).doing(|| format!("copy the mount of subPath {sub_path:?}"))
         }
     }
+}
+
+/// Whether a volume is a part of the host's `/dev`.
+pub(crate) fn shows_devices(mount: &Mount) -> bool {
+    let MountSource::Host(path) = &mount.source else { return false };
+    let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
+    path.starts_with("/dev") || device(path).is_some_and(|found| Some(found) == device(Path::new("/dev")))
 }
 
 /// Opens a path below `root`, making directories that are missing. Whatever would lead out of `root` is an error.

@@ -1,6 +1,5 @@
 //! What can be learnt of a pod, or done in it, from its network namespace and control groups.
 
-use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
@@ -53,13 +52,12 @@ impl Inner {
         act: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> Result<io::Result<T>> {
         let link = self.find(uid)?.link().ok_or_else(|| RuntimeError::NoSandbox { pod: uid.0.clone() })?;
-        let path = format!("/proc/{}/ns/net", link.pid);
         let (done, result) = oneshot::channel();
         let failed = |error: io::Error| system("cannot enter the pod's network")(error.into());
         std::thread::Builder::new()
             .name("in-pod-network".into())
             .spawn(move || {
-                let entered = File::open(path).and_then(|namespace| {
+                let entered = link.network_namespace().and_then(|namespace| {
                     Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
                 });
                 // Nobody listens any more if the caller was cancelled.

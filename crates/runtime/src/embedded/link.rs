@@ -1,20 +1,26 @@
 //! The agent's connection to one shim.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 
+use crate::cgroup::Group;
+use crate::shim;
 use crate::shim::protocol::{Answer, Ask, Request, ShimMessage};
+use crate::sys::signal;
 use crate::sys::watch::watch;
 use crate::wire::{self, Received};
 
@@ -26,6 +32,10 @@ const ANSWER_WAIT_MAX: Duration = Duration::from_secs(5);
 const EXEC_WAIT_MAX: Duration = Duration::from_secs(30);
 /// So is a start, which mounts all volumes before, remote ones among them.
 const START_WAIT_MAX: Duration = Duration::from_secs(60);
+/// A shim that was asked something and stays silent is told to go on, after so long and ever less often.
+const WAKE_FIRST: Duration = Duration::from_millis(100);
+const WAKE_LONGEST: Duration = Duration::from_secs(1);
+const CONTINUE: u8 = 18;
 const SOCKET: &str = "shim.sock";
 
 /// A connection; dropping it hangs up.
@@ -35,7 +45,14 @@ pub(super) struct Link {
     reader: AbortHandle,
     closed: watch::Receiver<bool>,
     /// The shim itself.
-    pub(super) pid: i32,
+    shim: Arc<ShimProcess>,
+}
+
+/// The shim's process: that one, whoever else may have its number one day.
+#[derive(Debug)]
+struct ShimProcess {
+    pid: i32,
+    pidfd: OwnedFd,
 }
 
 #[derive(Debug)]
@@ -74,8 +91,11 @@ pub(super) struct ExecAnswer {
 impl Link {
     /// Connects to the shim of a pod and waits for its hello. `hear` is called with all it tells unasked, and with
     /// `None` when it is gone.
+    ///
+    /// A shim that somebody stopped goes on first; `group` is where it is.
     pub(super) async fn connect(
         pod: &Path,
+        group: &Group,
         hear: impl Fn(Option<ShimMessage>) + Send + Sync + 'static,
     ) -> io::Result<Self> {
         let socket = open_socket()?;
@@ -85,12 +105,17 @@ impl Link {
             socket: watch(socket, Interest::READABLE | Interest::WRITABLE)?,
             waiting: Mutex::default(),
         });
-        let hello = tokio::time::timeout(HELLO_WAIT_MAX, connection.next())
-            .await
-            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the shim does not say hello"))??;
-        let Some((ShimMessage::Hello { pid }, _)) = hello else {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the shim ended before its hello"));
-        };
+        let hello = patiently(HELLO_WAIT_MAX, connection.next(), || go_on(group));
+        let hello =
+            hello.await.ok_or_else(|| io::Error::new(io::ErrorKind::TimedOut, "the shim does not say hello"))??;
+        let gone = || io::Error::new(io::ErrorKind::UnexpectedEof, "the shim ended before its hello");
+        let Some((ShimMessage::Hello { pid }, _)) = hello else { return Err(gone()) };
+        let pidfd = pidfd_open(Pid::from_raw(pid).ok_or_else(gone)?, PidfdFlags::empty())?;
+        // It said hello, and has not hung up: so the number is still its own.
+        if has_hung_up(connection.socket.get_ref())? {
+            return Err(gone());
+        }
+        let shim = Arc::new(ShimProcess { pid, pidfd });
         let (closing, closed) = watch::channel(false);
         let reader = tokio::spawn({
             let connection = connection.clone();
@@ -111,7 +136,7 @@ impl Link {
                 hear(None);
             }
         });
-        Ok(Self { connection, reader: reader.abort_handle(), closed, pid })
+        Ok(Self { connection, reader: reader.abort_handle(), closed, shim })
     }
 
     /// Asks, and waits for the answer, never longer than the kind of request may take.
@@ -143,14 +168,33 @@ impl Link {
         receiver: oneshot::Receiver<Answered>,
     ) -> Result<Answered, NoAnswer> {
         // Sending counts too: a shim that does not listen fills its socket.
-        let answered = tokio::time::timeout(wait_max(&ask.request), async {
+        let asked = async {
             self.connection.send(&ask, fds).await?;
             receiver.await.map_err(|_| NoAnswer::Gone)
+        };
+        let answered = patiently(wait_max(&ask.request), asked, || {
+            // It may be slow, or somebody has stopped it: then it goes on, and so do the signals it is to send.
+            let _ = signal::send(&self.shim.pidfd, CONTINUE);
         });
-        answered.await.unwrap_or_else(|_| {
+        answered.await.unwrap_or_else(|| {
             self.connection.forget(ask.number);
             Err(NoAnswer::TooLate)
         })
+    }
+
+    /// The number of the shim's process, for people.
+    pub(super) fn pid(&self) -> i32 {
+        self.shim.pid
+    }
+
+    /// The pod's network, which is the shim's.
+    pub(super) fn network_namespace(&self) -> io::Result<File> {
+        let namespace = File::open(format!("/proc/{}/ns/net", self.shim.pid))?;
+        // Opened by its number, which was the shim's if the shim is still there.
+        match has_ended(&self.shim.pidfd)? {
+            false => Ok(namespace),
+            true => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
     /// Stops listening to a shim that was given up: whoever waits for it, waits no longer.
@@ -249,6 +293,51 @@ impl Waiting {
         self.answers.insert(self.asked, asker);
         self.asked
     }
+}
+
+/// Waits for something, and does something about it while it does not come, ever less often.
+async fn patiently<T>(limit: Duration, work: impl Future<Output = T>, wake: impl Fn()) -> Option<T> {
+    let deadline = tokio::time::Instant::now() + limit;
+    let mut pause = WAKE_FIRST;
+    let mut work = std::pin::pin!(work);
+    loop {
+        let until = deadline.min(tokio::time::Instant::now() + pause);
+        match tokio::time::timeout_at(until, &mut work).await {
+            Ok(done) => return Some(done),
+            Err(_) if until == deadline => return None,
+            Err(_) => wake(),
+        }
+        pause = (pause * 2).min(WAKE_LONGEST);
+    }
+}
+
+/// Lets the shim of a pod go on, if it was stopped.
+fn go_on(group: &Group) {
+    let shim = group.below(shim::COMMAND);
+    for pid in shim.processes().unwrap_or_default() {
+        let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { continue };
+        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
+        // It was that one if it is still there.
+        if shim
+            .processes()
+            .is_ok_and(|now| now.iter().any(|one| i64::from(*one) == i64::from(pid.as_raw_nonzero().get())))
+        {
+            let _ = signal::send(&pidfd, CONTINUE);
+        }
+    }
+}
+
+fn has_hung_up(socket: impl AsFd) -> io::Result<bool> {
+    let mut polled = [PollFd::new(&socket, PollFlags::empty())];
+    rustix::event::poll(&mut polled, Some(&Timespec::default()))?;
+    Ok(polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR))
+}
+
+/// Whether a process has ended, collected or not.
+fn has_ended(pidfd: impl AsFd) -> io::Result<bool> {
+    let mut polled = [PollFd::new(&pidfd, PollFlags::IN)];
+    rustix::event::poll(&mut polled, Some(&Timespec::default()))?;
+    Ok(!polled[0].revents().is_empty())
 }
 
 fn wait_max(request: &Request) -> Duration {

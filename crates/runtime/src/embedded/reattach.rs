@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use supervision::BackoffPolicy;
+
 use super::link::Link;
 use super::pod::{Pod, system};
 use super::{CGROUP_PATIENCE, Inner, PODS, Result};
@@ -14,8 +16,7 @@ use crate::shim::records::{self, PodDir, SandboxRecord, wall_ms};
 pub(super) const LEAVING: &str = ".leaving-";
 
 /// How soon a full disk is tried again, and how long at most between two attempts.
-const BURY_AGAIN_FIRST: Duration = Duration::from_millis(50);
-const BURY_AGAIN_LONGEST: Duration = Duration::from_secs(2);
+const BURY_AGAIN: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(50), Duration::from_secs(2));
 
 impl Inner {
     /// Joins every pod found on disk; finishes removals that were begun.
@@ -104,7 +105,7 @@ impl Inner {
         if !same || pod.is_removed() {
             return;
         }
-        tracing::warn!(uid = %pod.uid.0, shim = link.pid, "the pod's shim stays silent; ending it with the pod");
+        tracing::warn!(uid = %pod.uid.0, shim = link.pid(), "the pod's shim stays silent; ending it with the pod");
         link.hang_up();
         pod.set_link(None);
         self.bury(pod).await;
@@ -145,10 +146,9 @@ impl Inner {
 
 /// Tries again, ever less often, to record the ends of a pod without shim, and tells of them when they are.
 async fn bury_later(inner: Weak<Inner>, pod: Weak<Pod>, ended: i64) {
-    let mut wait = BURY_AGAIN_FIRST;
+    let mut retries = BURY_AGAIN.start();
     loop {
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(BURY_AGAIN_LONGEST);
+        tokio::time::sleep(retries.after_failure()).await;
         let (Some(inner), Some(pod)) = (inner.upgrade(), pod.upgrade()) else { return };
         let _changing = pod.changing.lock().await;
         if pod.is_removed() {

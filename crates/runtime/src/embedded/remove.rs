@@ -13,13 +13,13 @@ use crate::shim::logs;
 use crate::shim::protocol::Request;
 use crate::shim::records::{self, PodDir, directory_name, wall_ms};
 use file_tree::delete_tree;
+use supervision::BackoffPolicy;
 
 /// A shim ends its containers and itself within milliseconds; afterwards the pod's group is killed as a whole.
 const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// How soon files that could not be deleted are tried again, and how long at most between two attempts.
-const DELETE_AGAIN_FIRST: Duration = Duration::from_millis(100);
-const DELETE_AGAIN_LONGEST: Duration = Duration::from_secs(60);
+const DELETE_AGAIN: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(100), Duration::from_secs(60));
 
 impl Inner {
     pub(super) async fn remove_sandbox(self: &Arc<Self>, uid: &PodUid) -> Result<()> {
@@ -111,7 +111,7 @@ impl Inner {
                 link.closed().await;
             });
             if shutdown.await.is_err() {
-                tracing::warn!(uid = %pod.uid.0, shim = link.pid, "the pod's shim does not end; killing it with the pod");
+                tracing::warn!(uid = %pod.uid.0, shim = link.pid(), "the pod's shim does not end; killing it with the pod");
                 pod.end_all().await?;
                 // Nobody else tells of these ends any more.
                 pod.record_unseen_ends(wall_ms())?;
@@ -155,10 +155,9 @@ impl Inner {
 
 /// Tries again, ever less often, to delete what somebody mounts upon or has made immutable.
 async fn delete_later(path: PathBuf) {
-    let mut wait = DELETE_AGAIN_FIRST;
+    let mut retries = DELETE_AGAIN.start();
     loop {
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(DELETE_AGAIN_LONGEST);
+        tokio::time::sleep(retries.after_failure()).await;
         let tried = path.clone();
         let deleted = tokio::task::spawn_blocking(move || match delete_tree(&tried) {
             // By somebody else.

@@ -1,6 +1,5 @@
 //! Making a sandbox: records first, then the shim that is it, then its network.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use super::link::{self, Link};
@@ -32,9 +31,10 @@ impl Inner {
         let ips = if spec.host_network {
             Vec::new()
         } else {
-            let namespace = PathBuf::from(format!("/proc/{}/ns/net", link.pid));
             let failed = || system("cannot connect the pod to the network");
-            let addresses = self.network.attach(&spec.uid, &namespace).await.map_err(|error| failed()(error.into()))?;
+            let namespace = link.network_namespace().map_err(|error| failed()(error.into()))?;
+            let addresses = self.network.attach_to(&spec.uid, namespace).await;
+            let addresses = addresses.map_err(|error| failed()(error.into()))?;
             let published = self.network.publish(&spec.uid, &spec.host_ports).await;
             published.map_err(|error| failed()(error.into()))?;
             addresses
@@ -76,7 +76,7 @@ impl Inner {
     /// Connects to a pod's shim and passes on what it tells.
     pub(super) async fn connect(self: &Arc<Self>, pod: &Arc<Pod>) -> std::io::Result<()> {
         let (inner, of) = (Arc::downgrade(self), Arc::downgrade(pod));
-        let link = Link::connect(&pod.dir.path, move |told| hear(&inner, &of, told)).await?;
+        let link = Link::connect(&pod.dir.path, &pod.group, move |told| hear(&inner, &of, told)).await?;
         pod.set_link(Some(link));
         Ok(())
     }

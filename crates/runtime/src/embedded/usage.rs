@@ -40,7 +40,9 @@ impl Pod {
 
     fn stored_by(&self, id: &ContainerId, dir: &Path) -> DiskUsage {
         let mut all = disk_usage(dir);
-        for file in log_files(&self.dir.log(id)) {
+        // Files of the pod, which its containers write to as to their own.
+        let of_pod = [self.dir.hosts(), self.dir.hostname(), self.dir.resolv_conf()];
+        for file in log_files(&self.dir.log(id)).into_iter().chain(of_pod) {
             let found = disk_usage(&file);
             all.bytes += found.bytes;
             all.inodes += found.inodes;

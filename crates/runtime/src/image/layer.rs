@@ -24,6 +24,8 @@ const HEADER_BYTES_MAX: u64 = 4 << 20;
 const SHOWN_MAX: usize = 256;
 const WHITEOUT: &[u8] = b".wh.";
 const XATTR: &[u8] = b"SCHILY.xattr.";
+/// Holes that extended headers tell of, or the first bytes of the file itself: read as an ordinary file it would be another.
+const SPARSE: &[u8] = b"GNU.sparse.";
 
 /// How much is read or written before it is told.
 const TOLD_BYTES: u64 = 8 << 20;
@@ -298,6 +300,9 @@ fn attributes<R: Read>(entry: &mut tar::Entry<'_, R>) -> Result<Attributes, Tree
     let Some(extensions) = entry.pax_extensions()? else { return Ok(attributes) };
     for extension in extensions {
         let extension = extension?;
+        if extension.key_bytes().starts_with(SPARSE) {
+            return Err(TreeError::Refused("is a sparse file of a kind that is not read"));
+        }
         if extension.key_bytes() == b"mtime" {
             attributes.mtime = extension.value().ok().and_then(moment).unwrap_or(attributes.mtime);
         } else if let Some(name) = extension.key_bytes().strip_prefix(XATTR)

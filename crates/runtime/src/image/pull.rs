@@ -85,12 +85,7 @@ impl fmt::Display for Refusals {
             if matches!(error, FetchError::NotFound | FetchError::Denied { .. }) {
                 write!(f, "{name}: ")?;
             }
-            write!(f, "{error}")?;
-            let mut source = std::error::Error::source(error);
-            while let Some(cause) = source {
-                write!(f, ": {cause}")?;
-                source = cause.source();
-            }
+            f.write_str(&supervision::error_chain(error))?;
         }
         Ok(())
     }

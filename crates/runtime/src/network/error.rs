@@ -60,10 +60,9 @@ pub enum NetworkError {
     TearDown { failures: Vec<NetworkError> },
 }
 
-/// An error with its causes: a list has no single source to hang them on.
+/// A list has no single source to hang the causes on.
 fn whole(error: &NetworkError) -> String {
-    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    supervision::error_chain(error)
 }
 
 /// Names what was being asked of the kernel, and keeps its answer as an ordinary system error.

@@ -17,6 +17,7 @@ mod services;
 pub(crate) mod sockets;
 mod tables;
 
+use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -115,8 +116,14 @@ impl Network {
     /// Gives the pod an address of each kind there is, its own until it is released, and wires them to the namespace in the
     /// file `netns`. Where all that are free were another's a moment ago, it waits until one has rested. Asking again gives the same answer, and completes what was left unfinished.
     pub async fn attach(&self, pod: &PodUid, netns: &Path) -> Result<Vec<IpAddr>, NetworkError> {
-        let (inner, pod, netns) = (self.inner.clone(), pod.clone(), netns.to_owned());
-        self.thread.run(async move { inner.attach(&pod, &netns).await }).await
+        let opened = File::open(netns).map_err(|source| NetworkError::Namespace { path: netns.to_owned(), source });
+        self.attach_to(pod, opened?).await
+    }
+
+    /// The same for a namespace that is open, and so cannot be mistaken for another.
+    pub(crate) async fn attach_to(&self, pod: &PodUid, netns: File) -> Result<Vec<IpAddr>, NetworkError> {
+        let (inner, pod) = (self.inner.clone(), pod.clone());
+        self.thread.run(async move { inner.attach(&pod, netns).await }).await
     }
 
     /// Takes the pod's address back; it rests before another pod gets it. The pod's link goes with its namespace, or
@@ -177,7 +184,7 @@ impl Network {
 }
 
 impl Inner {
-    async fn attach(&self, pod: &PodUid, netns: &Path) -> Result<Vec<IpAddr>, NetworkError> {
+    async fn attach(&self, pod: &PodUid, netns: File) -> Result<Vec<IpAddr>, NetworkError> {
         let address = loop {
             let lease = self.ipam().lease(pod, Instant::now())?;
             match lease {

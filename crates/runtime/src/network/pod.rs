@@ -6,10 +6,9 @@
 //!   default via 169.254.1.1                (that address exists nowhere: a fixed neighbour stands for it)
 //! ```
 
-use std::fs::File;
+use std::fs::{File, read_link};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::Path;
 
 use rtnetlink::packet_route::link::{InfoData, InfoVeth};
 use rtnetlink::packet_route::route::RouteScope;
@@ -41,9 +40,9 @@ pub(super) struct Wiring<'a> {
 
 impl Wiring<'_> {
     /// Makes the pod's network, or completes what an earlier attempt left unfinished.
-    pub(super) async fn complete(&self, netns: &Path) -> Result<(), NetworkError> {
+    pub(super) async fn complete(&self, netns: File) -> Result<(), NetworkError> {
         let inside = Inside::enter(netns).await?;
-        let (outer, inner) = self.pair(&inside, netns).await?;
+        let (outer, inner) = self.pair(&inside).await?;
         self.set_up_host(&outer).await?;
         self.set_up_pod(&inside.handle, inner.index).await?;
         outer.settle(self.host).await?;
@@ -51,7 +50,7 @@ impl Wiring<'_> {
     }
 
     /// The two ends, made if they are not there.
-    async fn pair(&self, inside: &Inside, netns: &Path) -> Result<(Link, Link), NetworkError> {
+    async fn pair(&self, inside: &Inside) -> Result<(Link, Link), NetworkError> {
         let name = self.names.link(self.address);
         for _ in 0..ATTEMPTS_MAX {
             let outer = Link::find(self.host, &name).await?;
@@ -63,7 +62,7 @@ impl Wiring<'_> {
                 // An end without the other belongs to a namespace that is going away, or to an attempt cut short.
                 (Some(outer), _) => outer.remove(self.host).await?,
                 (None, Some(inner)) => inner.remove(&inside.handle).await?,
-                (None, None) => self.make_pair(&name, inside, netns).await?,
+                (None, None) => self.make_pair(&name, inside).await?,
             }
         }
         match (Link::find(self.host, &name).await?, Link::find(&inside.handle, INSIDE).await?) {
@@ -73,7 +72,7 @@ impl Wiring<'_> {
     }
 
     /// Makes the pair down: asking for "up" at once fails, since the other end does not exist yet.
-    async fn make_pair(&self, name: &str, inside: &Inside, netns: &Path) -> Result<(), NetworkError> {
+    async fn make_pair(&self, name: &str, inside: &Inside) -> Result<(), NetworkError> {
         let peer = LinkMessageBuilder::<LinkUnspec>::new()
             .name(INSIDE)
             .mtu(self.mtu)
@@ -88,7 +87,7 @@ impl Wiring<'_> {
             .build();
         match self.host.link().add(pair).execute().await {
             Err(error) if errno(&error) == Some(libc::EEXIST) => Ok(()),
-            other => other.map_err(kernel(format!("make link {name} into {}", netns.display()))),
+            other => other.map_err(kernel(format!("make link {name} of {}", self.alias))),
         }
     }
 
@@ -148,9 +147,9 @@ struct Inside {
 
 impl Inside {
     /// A socket belongs to the namespace it is made in, and only a thread can enter one: a short-lived thread does.
-    async fn enter(path: &Path) -> Result<Self, NetworkError> {
-        let failed = |source| NetworkError::Namespace { path: path.to_owned(), source };
-        let namespace = File::open(path).map_err(failed)?;
+    async fn enter(namespace: File) -> Result<Self, NetworkError> {
+        let named = format!("/proc/self/fd/{}", namespace.as_raw_fd());
+        let failed = |source| NetworkError::Namespace { path: read_link(&named).unwrap_or_default(), source };
         let theirs = namespace.try_clone().map_err(failed)?;
         let runtime = tokio::runtime::Handle::current();
         let (made, socket) = oneshot::channel();

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use nft::{Action, Batch, Change, Monitor, Nftables, Notification, ObjectKind, Table, TableSpec, Transaction};
 use rustix::time::{ClockId, clock_gettime};
+use supervision::BackoffPolicy;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -314,7 +315,7 @@ impl Pace {
         if self.last.is_none_or(|last| now.saturating_duration_since(last) >= PEACE) {
             self.repairs = 0;
         }
-        REPAIR_AFTER.saturating_mul(2_u32.saturating_pow(self.repairs)).min(REPAIR_AFTER_MAX)
+        BackoffPolicy::new(REPAIR_AFTER, REPAIR_AFTER_MAX).pause(self.repairs.saturating_add(1))
     }
 
     fn repaired(&mut self, now: Instant) {

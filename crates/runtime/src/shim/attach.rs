@@ -5,6 +5,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 
@@ -31,6 +32,19 @@ impl Attached {
     fn hear(&self, stream: &str, bytes: &[u8]) -> bool {
         let pipe = if stream == "stdout" { &self.stdout } else { &self.stderr };
         pipe.as_ref().is_none_or(|pipe| rustix::io::write(pipe, bytes).is_ok_and(|count| count == bytes.len()))
+    }
+}
+
+impl Attached {
+    /// Whether nobody reads from it any more.
+    fn is_gone(&self) -> bool {
+        let gone = |pipe: &OwnedFd| {
+            let mut polled = [PollFd::new(pipe, PollFlags::empty())];
+            let looked = rustix::event::poll(&mut polled, Some(&Timespec::default()));
+            looked.is_ok() && polled[0].revents().contains(PollFlags::ERR)
+        };
+        let mut pipes = self.stdout.iter().chain(&self.stderr).peekable();
+        pipes.peek().is_some() && pipes.all(gone)
     }
 }
 
@@ -82,6 +96,10 @@ impl Container {
         let stdout = output(spec.stdout)?;
         // A terminal has one output.
         let stderr = output(spec.stderr && !self.plan.spec.tty)?;
+        // Of a silent container nobody notices who has left, but the next one to come.
+        let (gone, stay): (Vec<_>, Vec<_>) = self.attached.drain(..).partition(Attached::is_gone);
+        self.attached = stay;
+        self.detached.extend(gone.into_iter().map(|listener| listener.asker));
         self.attached.push(Attached { asker, stdout, stderr });
         Ok(theirs)
     }

@@ -11,6 +11,7 @@ use super::tether::Tether;
 use crate::cgroup::{self, ContainerCgroup};
 use crate::container::create::{self, Surroundings};
 use crate::container::plan::ContainerPlan;
+use crate::container::volume::shows_devices;
 use crate::container::{Doing, SetupError, exec};
 use crate::contract::{ContainerId, Delivery, ExecSpec, HookRecord, Resources};
 use crate::sys::process::Spawned;
@@ -82,7 +83,10 @@ impl Shim {
         let log = Log::open(&self.pod.log(id), plan.spec.log).doing(|| "open the log".to_owned())?;
         let group = self.record.cgroup.below(&directory_name(id));
         let cgroup = ContainerCgroup::make(group, &plan.spec.resources, self.record.spec.pids_max)?;
-        if !plan.spec.privileged && (plan.seccomp.is_empty() || plan.capabilities.exceed_default()) {
+        let shows_devices = plan.spec.mounts.iter().any(shows_devices);
+        let devices_are_confined =
+            !plan.spec.privileged && (plan.seccomp.is_empty() || plan.capabilities.exceed_default() || shows_devices);
+        if devices_are_confined {
             cgroup.confine_devices()?;
         }
         self.share_pids()?;
@@ -93,6 +97,7 @@ impl Shim {
             pod: &self.pod,
             sandbox: &self.record.spec,
             host_mounts: self.host_mounts.as_fd(),
+            devices_are_confined,
             beside: self.first_of_pod.as_ref().or(other).map(|first| first.pidfd.as_fd()),
         };
         let created = match create::create(&around, &plan, &cgroup) {

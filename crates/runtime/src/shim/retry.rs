@@ -6,23 +6,23 @@
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
+use supervision::BackoffPolicy;
 
-const FIRST: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_secs(2);
+const PAUSE: BackoffPolicy = BackoffPolicy::new(Duration::from_millis(50), Duration::from_secs(2));
 
 /// One clock for all that waits for the same disk.
 #[derive(Debug, Default)]
 pub(super) struct Retry {
-    /// The next attempt, and how long it was waited for.
-    next: Option<(Instant, Duration)>,
+    /// The next attempt, and how many have failed.
+    next: Option<(Instant, u32)>,
 }
 
 impl Retry {
     /// Something could not be written. Counts once per attempt, however much was tried.
     pub(super) fn failed(&mut self) {
         if self.is_due() {
-            let wait = self.next.map_or(FIRST, |(_, wait)| (wait * 2).min(LONGEST));
-            self.next = Some((Instant::now() + wait, wait));
+            let failures = self.next.map_or(1, |(_, failures)| failures.saturating_add(1));
+            self.next = Some((Instant::now() + PAUSE.pause(failures), failures));
         }
     }
 

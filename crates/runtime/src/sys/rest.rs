@@ -35,6 +35,22 @@ impl ProgramPages {
     }
 }
 
+/// Keeps the allocator from keeping much: few heaps however many threads there are, and large pieces that go back to the system
+/// when they are freed, whatever was freed before. To be called before there are threads.
+pub(crate) fn keep_heaps_small() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: sets two numbers of the allocator's.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, HEAPS_MAX);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
+    }
+}
+
+#[cfg(target_env = "gnu")]
+const HEAPS_MAX: i32 = 4;
+#[cfg(target_env = "gnu")]
+const LARGE_BYTES: i32 = 128 * 1024;
+
 /// A line of `maps` that is code, or the constants at the start of a file. Other read-only parts were written to by the
 /// loader before they became so, and what it wrote is nowhere else.
 fn range(line: &str) -> Option<(usize, usize)> {

@@ -505,3 +505,107 @@ fn image_without_proc_sys_and_dev_gets_them() {
         machine
     });
 }
+
+/// [SE-9] [SE-13] Whoever shares a volume can make a link in it, where another container has something mounted.
+#[test]
+fn volume_whose_target_a_neighbour_has_linked_to_dev_or_sys_is_refused() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let (shared, other) = (machine.dir.path().join("shared"), machine.dir.path().join("other"));
+        std::fs::create_dir_all(&shared).unwrap();
+        std::fs::create_dir_all(&other).unwrap();
+        std::fs::write(machine.dir.path().join("file"), "covers").unwrap();
+        let file = machine.dir.path().join("file");
+        for (number, (leads_to, source, told)) in [
+            ("/dev", other.as_path(), "a link leads from there into /dev"),
+            ("../../dev", &other, "a link leads from there into /dev"),
+            ("/dev/null", &file, "a link leads from there into /dev"),
+            ("/sys", Path::new("/sys"), "a link leads from there to /sys"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let name = format!("x{number}");
+            std::os::unix::fs::symlink(leads_to, shared.join(&name)).unwrap();
+            let target = format!("/data/{name}");
+            let refused = refusal(&machine, &pod, |spec| {
+                spec.mounts = vec![common::mount(&shared, "/data"), common::mount(source, &target)];
+            })
+            .await;
+            assert!(refused.contains(&target) && refused.contains(told), "{leads_to}: {refused}");
+        }
+        // As it is written, it may.
+        let id = start(&machine, &pod, "app", |spec| spec.mounts = vec![common::mount(&other, "/dev//./mine")]).await;
+        assert_eq!(
+            machine.exec(&pod, &id, "busybox stat -c %t:%T /dev/null; ls -d /dev/mine").await.0,
+            "1:3\n/dev/mine\n"
+        );
+        machine
+    });
+}
+
+/// [SE-27] [SE-28] A container that is shown the host's devices may use those that every container has.
+#[test]
+fn volume_of_the_hosts_dev_has_the_usual_devices_and_no_others() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id =
+            start(&machine, &pod, "app", |spec| spec.mounts = vec![common::mount(Path::new("/dev"), "/host")]).await;
+        let (said, code) = machine.exec(&pod, &id, "echo x > /host/null && head -c 3 /host/zero | wc -c").await;
+        assert_eq!((said.as_str(), code), ("3\n", 0));
+        let others = ["kmsg", "mem", "fuse", "loop-control", "vda", "sda", "net/tun"];
+        let others: Vec<_> = others.iter().filter(|name| Path::new("/dev").join(name).exists()).collect();
+        assert!(!others.is_empty(), "this machine has a device to try");
+        for name in others {
+            let (said, code) = machine.exec(&pod, &id, &format!(": < /host/{name}")).await;
+            assert!(code != 0 && said.contains("Operation not permitted"), "{name}: {said}");
+        }
+        machine
+    });
+}
+
+/// What a child tells on its way may be larger than a socket holds by default.
+#[test]
+fn container_in_sixty_thousand_groups_starts_and_one_with_a_huge_name_is_refused_in_words() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = start(&machine, &pod, "app", |spec| spec.groups = (1_000_000..1_060_000).collect()).await;
+        let (groups, _) = machine.exec(&pod, &id, "grep ^Groups /proc/self/status | wc -w").await;
+        assert_eq!(groups, "60002\n", "with its own, and the word before them");
+        let refused = refusal(&machine, &pod, |spec| spec.command = vec!["x".repeat(300 << 10)]).await;
+        assert!(
+            refused.contains("executable file not found in $PATH") && refused.len() < 20_000,
+            "{} bytes",
+            refused.len()
+        );
+        machine
+    });
+}
+
+#[test]
+fn mount_that_fails_is_told_with_its_path() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let directory = machine.dir.path().join("directory");
+        std::fs::create_dir(&directory).unwrap();
+        let mounts = vec![common::mount(&directory, "/etc/passwd")];
+        let refused = refusal(&machine, &pod, |spec| spec.mounts = mounts).await;
+        assert!(refused.contains("\"/etc/passwd\": a directory is not mounted onto a file"), "{refused}");
+        machine
+    });
+}
+
+#[test]
+fn working_directory_is_made_under_a_read_only_root() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = start(&machine, &pod, "app", |spec| {
+            spec.read_only_root = true;
+            spec.working_dir = Some("/made/for/it".into());
+        })
+        .await;
+        let (said, code) = machine.exec(&pod, &id, "pwd; touch here").await;
+        assert!(code != 0 && said.starts_with("/made/for/it\n") && said.contains("Read-only file system"), "{said}");
+        machine
+    });
+}

@@ -5,6 +5,7 @@
 mod beside_runc;
 mod common;
 mod containers;
+mod corpus;
 mod crashes;
 mod full_disk;
 mod garbage;

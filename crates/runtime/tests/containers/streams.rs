@@ -317,3 +317,36 @@ fn a_tethered_program_ends_with_whoever_asked_and_so_does_all_it_started() {
         machine
     });
 }
+
+/// [SE-57] Those who come and go while a container says nothing leave no pipe behind.
+#[test]
+fn attaching_to_a_silent_container_again_and_again_holds_no_descriptors() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "sleep 1000").await;
+        let open = || std::fs::read_dir(format!("/proc/{}/fd", machine.shim_of(&pod))).unwrap().count();
+        let before = open();
+        for _ in 0..200 {
+            drop(machine.runtime().attach(&pod, &id, &exec_spec(&[])).await.unwrap());
+        }
+        assert!(open() <= before + 8, "{} descriptors, {before} before", open());
+        assert_eq!(machine.exec(&pod, &id, "echo well").await.0, "well\n");
+        machine
+    });
+}
+
+/// [SE-53] CVE-2020-8557: what is written to the pod's own files counts as the container's.
+#[test]
+fn hosts_file_of_a_pod_counts_as_what_its_containers_have_on_disk() {
+    on_a_machine(|machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "sleep 1000").await;
+        let stored = async || machine.runtime().stored(&pod).await.unwrap().iter().map(|run| run.bytes).sum::<u64>();
+        let before = stored().await;
+        let (said, code) = machine.exec(&pod, &id, "dd if=/dev/zero of=/etc/hosts bs=1M count=3 2>&1").await;
+        assert_eq!(code, 0, "{said}");
+        // The file had a block before.
+        assert!(stored().await + 8192 >= before + (3 << 20), "{} bytes, {before} before", stored().await);
+        machine
+    });
+}

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::common::{eventually, on_a_machine};
 use runtime::verbs::*;
-use runtime::{Delivery, HookRecord, RuntimeError};
+use runtime::{Delivery, HookRecord, PodUid, RuntimeError};
 
 const HUP: u8 = 1;
 const TERM: u8 = 15;
@@ -245,7 +245,7 @@ fn a_shim_that_does_not_answer_protects_nobody_from_being_killed() {
         let pod = machine.sandbox("pod-1").await;
         let id = machine.start(&pod, "app", "trap '' TERM; echo ready; while :; do sleep 0.02; done").await;
         machine.logged(&pod, &id, "ready").await;
-        stop(machine.shim_of(&pod));
+        freeze_shim(&machine, &pod);
         let begun = Instant::now();
         let unheard = machine.runtime().signal(&pod, &id, TERM).await.unwrap_err();
         assert!(matches!(unheard, RuntimeError::System { .. }), "{unheard:?}");
@@ -263,11 +263,11 @@ fn a_shim_that_does_not_answer_protects_nobody_from_being_killed() {
 }
 
 #[test]
-fn a_pod_whose_shim_is_stopped_is_removed_and_its_ends_are_told() {
+fn pod_whose_shim_does_not_answer_is_removed_and_its_ends_are_told() {
     on_a_machine(|mut machine| async {
         let pod = machine.sandbox("pod-1").await;
         let id = machine.start(&pod, "app", "sleep 1000").await;
-        stop(machine.shim_of(&pod));
+        freeze_shim(&machine, &pod);
         let removed = machine.runtime().remove_sandbox(&pod);
         tokio::time::timeout(common::PATIENCE, removed).await.expect("an end").unwrap();
         assert_eq!(machine.processes(&pod), Vec::<i32>::new());
@@ -341,6 +341,48 @@ fn kill(pid: i32) {
 
 fn stop(pid: i32) {
     send(pid, rustix::process::Signal::STOP);
+}
+
+/// Keeps a shim from doing anything, whoever tells it to go on.
+fn freeze_shim(machine: &common::Machine, pod: &PodUid) {
+    let groups = machine.cgroups().into_iter().map(|group| group.join(&pod.0).join("shim/cgroup.freeze"));
+    let group = groups.into_iter().find(|file| file.exists()).expect("a group of the shim");
+    std::fs::write(group, "1").unwrap();
+}
+
+/// [SE-66] Whoever may stop a shim, a container on the host's processes among them, stops nothing else with it.
+#[test]
+fn stopped_shim_goes_on_when_it_is_asked_and_its_container_gets_its_stop_signal() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "trap 'exit 3' TERM; echo ready; while :; do sleep 0.02; done").await;
+        machine.logged(&pod, &id, "ready").await;
+        stop(machine.shim_of(&pod));
+        assert_eq!(machine.exec(&pod, &id, "echo well").await, ("well\n".to_owned(), 0));
+        stop(machine.shim_of(&pod));
+        assert_eq!(machine.runtime().signal(&pod, &id, TERM).await.unwrap(), Delivery::Delivered);
+        let exit = machine.exit(&pod, &id).await;
+        assert_eq!((exit.code, exit.seen), (3, true));
+        stop(machine.shim_of(&pod));
+        machine.runtime().remove_sandbox(&pod).await.unwrap();
+        machine
+    });
+}
+
+#[test]
+fn stopped_shim_goes_on_when_the_agent_returns() {
+    on_a_machine(|mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let id = machine.start(&pod, "app", "trap 'exit 3' TERM; echo ready; while :; do sleep 0.02; done").await;
+        machine.logged(&pod, &id, "ready").await;
+        machine.agent_dies();
+        stop(machine.shim_of(&pod));
+        machine.agent_returns().await;
+        assert!(machine.report(&pod).await.unwrap().alive);
+        machine.runtime().signal(&pod, &id, TERM).await.unwrap();
+        assert_eq!(machine.exit(&pod, &id).await.code, 3);
+        machine
+    });
 }
 
 fn send(pid: i32, signal: rustix::process::Signal) {

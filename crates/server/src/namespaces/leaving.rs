@@ -7,7 +7,6 @@ use std::time::Duration;
 use api::{DeleteOptions, Kind, Propagation, Registry, Status};
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, SelectAll};
-use jiff::Timestamp;
 use store::{Change, Object, Watch};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -218,7 +217,7 @@ fn changes(kind: Arc<Kind>, watch: Watch) -> BoxStream<'static, KindChange> {
 /// Says on the namespace what it still waits for, truthfully.
 async fn tell(state: &State, name: &str, uid: &str, waiting: &Waiting) -> Result<(), Status> {
     let namespaces = core_kind("namespaces");
-    let now = Timestamp::now();
+    let now = state.now();
     let key = key(namespaces, "", name);
     let written = change::modify(state, namespaces, &key, false, |namespace| {
         let mut new = namespace.to_value();

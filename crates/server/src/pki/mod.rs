@@ -99,11 +99,17 @@ impl std::fmt::Debug for Pki {
     }
 }
 
+/// What certificates begin and end by, on every machine that checks them.
+#[expect(clippy::disallowed_methods, reason = "other programs compare certificates with the machine's own clock")]
+fn today() -> SystemTime {
+    SystemTime::now()
+}
+
 /// Reads the certificates in `dir`, making what is missing, unfit or about to expire. `names` are the further DNS
 /// names and addresses the server must be reachable by (its advertised address, the node's name).
 pub fn ensure(dir: &Path, names: &[String]) -> Result<Pki, PkiError> {
     files::private_dir(dir).map_err(|source| PkiError::File { path: dir.to_owned(), source })?;
-    let now = SystemTime::now();
+    let now = today();
     let ca = match load(dir, "ca")? {
         Some(pair) if still_good(&pair, now, None, &BTreeSet::new()) => pair,
         Some(_) | None => store(dir, "ca", make_ca(now)?)?,
@@ -171,7 +177,7 @@ impl Pki {
 
     /// A client certificate of `user` in `group`, signed by our CA: certificate and key, PEM. It is not kept.
     pub fn client_certificate(&self, user: &str, group: Option<&str>) -> Result<(String, String), PkiError> {
-        let params = leaf(user, group, ExtendedKeyUsagePurpose::ClientAuth, SystemTime::now());
+        let params = leaf(user, group, ExtendedKeyUsagePurpose::ClientAuth, today());
         let pair = sign(&self.ca, params, "a client")?;
         Ok((pair.certificate, pair.key))
     }

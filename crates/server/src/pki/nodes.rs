@@ -10,7 +10,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use rcgen::ExtendedKeyUsagePurpose;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -34,7 +33,7 @@ impl Pki {
     /// nowhere else.
     pub fn node_kubeconfig(&self, node: &str, server_url: &str) -> Result<String, PkiError> {
         let user = format!("system:node:{node}");
-        let mut params = leaf(&user, Some("system:nodes"), ExtendedKeyUsagePurpose::ClientAuth, SystemTime::now());
+        let mut params = leaf(&user, Some("system:nodes"), ExtendedKeyUsagePurpose::ClientAuth, super::today());
         params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         let pair = sign(&self.ca, params, "a node")?;
         Ok(kubeconfig(server_url, &user, self.ca_pem(), &pair.certificate, &pair.key))

@@ -154,7 +154,7 @@ async fn write(
     quotas: &[Quota],
 ) -> Result<Option<Duration>, Status> {
     let kind = core_kind(QUOTAS);
-    let now = Timestamp::now();
+    let now = state.now();
     let mut wake: Option<Timestamp> = None;
     for quota in quotas {
         let (used, until) = state.quotas.reckon(&state.store, registry, namespace, quota, now);

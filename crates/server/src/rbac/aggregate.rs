@@ -21,11 +21,12 @@ use crate::state::State;
 /// Keeps every gathering role as it should be until `stop`.
 pub(crate) async fn keep(state: Arc<State>, stop: CancellationToken) {
     let roles = source(&state.store, known(GROUP, "clusterroles").collection(), "", |_| ());
+    let clock = state.clock;
     let gather = move || {
         let state = Arc::clone(&state);
         async move { gather(&state).await }.boxed()
     };
-    keep_right("clusterrole-aggregation-controller", stop, vec![roles], gather).await;
+    keep_right("clusterrole-aggregation-controller", (clock, stop), vec![roles], gather).await;
 }
 
 pub(super) async fn gather(state: &State) -> Result<(), Status> {

@@ -54,14 +54,17 @@ struct Tried {
 
 async fn sequence(dice: &mut Dice, seed: u64, tried: &mut Tried) {
     let dir = tempfile::tempdir().unwrap();
-    let state = Arc::new(State::new(crate::ServerConfig {
-        store: Store::open(&dir.path().join("store")).await.unwrap(),
-        advertise: ([127, 0, 0, 1], 6443).into(),
-        version: String::new(),
-        nodes: Arc::new(crate::NoNodes),
-        service_range: crate::ServiceRange::default(),
-        token_key: crate::TokenKey::fresh(),
-    }));
+    let state = Arc::new(State::new(
+        crate::ServerConfig {
+            store: Store::open(&dir.path().join("store")).await.unwrap(),
+            advertise: ([127, 0, 0, 1], 6443).into(),
+            version: String::new(),
+            nodes: Arc::new(crate::NoNodes),
+            service_range: crate::ServiceRange::default(),
+            token_key: crate::TokenKey::fresh(),
+        },
+        frame::Clock::system(),
+    ));
     crate::bootstrap::run(&state).await.unwrap();
     stage(&state, dice).await;
     let mut before = settled(&state).await;

@@ -172,3 +172,34 @@ async fn a_long_list_arrives_whole() {
     assert!(pretty.text.starts_with("{\n  \""));
     assert_eq!(pretty.json()["items"], list["items"]);
 }
+
+/// A long list is written while it is sent, in every form; what is said is the same as when it is made whole.
+#[tokio::test]
+async fn long_list_says_the_same_whether_written_piece_by_piece_or_whole() {
+    let api = Api::start().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    for number in 0..510 {
+        api.post(maps, &configmap(&format!("map-{number:03}"))).await.expect(201);
+    }
+    for accept in [
+        "application/json",
+        "application/json;as=Table;v=v1;g=meta.k8s.io",
+        "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+    ] {
+        let get = async |path: &str| api.send(http::Method::GET, path, &[("accept", accept)], "").await;
+        let (sent, whole) = (get(maps).await.json(), get(&format!("{maps}?pretty=true")).await.json());
+        let field = if accept.contains("Table") { "rows" } else { "items" };
+        assert_eq!(sent[field].as_array().unwrap().len(), whole[field].as_array().unwrap().len());
+        assert!(sent[field].as_array().unwrap().len() >= 510, "{accept}");
+        let without_age = |list: &serde_json::Value| {
+            let mut list = list.clone();
+            for row in list["rows"].as_array_mut().into_iter().flatten() {
+                row["cells"].as_array_mut().unwrap().pop();
+            }
+            list
+        };
+        assert_eq!(without_age(&sent), without_age(&whole), "{accept}");
+        let packed = api.send(http::Method::GET, maps, &[("accept", accept), ("accept-encoding", "gzip")], "").await;
+        assert_eq!((packed.code, packed.headers["content-encoding"].to_str().unwrap()), (200, "gzip"), "{accept}");
+    }
+}

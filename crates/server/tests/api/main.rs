@@ -1,5 +1,5 @@
 //! The API as a client meets it: every test drives the real service over a real store, in process or over TLS.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, unreachable_pub, reason = "tests")]
 
 mod added_kinds;
 mod bounds;

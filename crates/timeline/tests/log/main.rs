@@ -1,5 +1,5 @@
 //! The journal on a real disk: records, crashes, compaction, and how it is drawn.
-#![allow(clippy::unwrap_used, unreachable_pub, missing_docs, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, unreachable_pub, missing_docs, reason = "tests")]
 
 mod common;
 mod crash;

@@ -1,6 +1,7 @@
 //! What the node does for pods while they live: probes, settings, limits, pressure, capacity.
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs, reason = "tests")]
 
+mod descriptors;
 mod hostile;
 mod local_user;
 mod log_reader;

@@ -107,6 +107,42 @@ async fn a_full_disk_costs_the_pod_that_filled_it() -> Result<()> {
     complaints::ensure_none(&instance, LOW)
 }
 
+/// The volumes of a pod that was evicted go when its containers are dead, although its object stays: the pressure ends, and nobody
+/// else has to leave for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn evicted_pod_gives_back_its_empty_dir_while_its_object_stays() -> Result<()> {
+    let _alone = ALONE.lock().await;
+    const OPTIONS: &[&str] = &["--eviction-hard", "nodefs.available<100Mi", "--eviction-linger", "0"];
+    let instance = Instance::start_on_small_disk(256, OPTIONS).await?;
+    let shared = Shared::new()?;
+    let quiet = "trap 'exit 0' TERM; echo up >> /shared/quiet; sleep 1000 & wait";
+    let mut modest = create(&instance, busybox("modest", 30, quiet, &shared)).await?;
+    let greedy = "trap 'exit 0' TERM; read word < /shared/gate; dd if=/dev/zero of=/scratch/filled bs=1M count=180; sleep 1000 & wait";
+    let mut greedy = busybox("greedy", 600, greedy, &shared);
+    let list = |value: &mut Value, item: Value| value.as_array_mut().unwrap().push(item);
+    list(&mut greedy["spec"]["volumes"], json!({ "name": "scratch", "emptyDir": {} }));
+    let mount = json!({ "name": "scratch", "mountPath": "/scratch" });
+    list(&mut greedy["spec"]["containers"][0]["volumeMounts"], mount);
+    let mut greedy = create(&instance, greedy).await?;
+    modest.ready().await?;
+    greedy.ready().await?;
+
+    shared.open_gate().await?;
+    greedy.until("Failed", |pod| phase(pod) == Some("Failed")).await?;
+    has_room(&instance, 150).await?;
+    let pods: Api<Pod> = Api::namespaced(instance.client().await?, "default");
+    ensure!(
+        pods.get_opt("greedy").await?.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none()),
+        "its object stays"
+    );
+    // Whoever comes next comes after the pressure, and the modest one has seen all of it.
+    let mut late = create(&instance, busybox("late", 1, quiet, &shared)).await?;
+    late.ready().await?;
+    ensure!(is_ready(&pods.get("modest").await?), "nobody else had to leave");
+    assert_eq!(shared.wait_lines("quiet", 2).await?.len(), 2, "the modest pod ran on");
+    complaints::ensure_none(&instance, LOW)
+}
+
 /// Fills the disk once it is let, and stays when it is asked to leave.
 const FILLS: &str = "trap 'say TERM' TERM; say up; read word < /shared/gate; \
                      dd if=/dev/zero of=/filled bs=1M count=180 2> /dev/null; say full; \

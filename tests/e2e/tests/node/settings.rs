@@ -348,3 +348,14 @@ async fn a_container_is_told_where_services_are() -> Result<()> {
     instance.down().await?;
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_offers_as_many_pods_as_max_pods_says() -> Result<()> {
+    let mut instance = Instance::start_with(&["--max-pods", "500"]).await?;
+    let kubectl = Kubectl::newest(&instance)?;
+    let told = "jsonpath={.items[0].status.capacity.pods} {.items[0].status.allocatable.pods}";
+    let offered = kubectl.run(&["get", "nodes", "-o", told]).await?;
+    ensure!(offered == "500 500", "{offered}");
+    instance.down().await?;
+    Ok(())
+}

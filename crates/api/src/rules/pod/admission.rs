@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::meta;
 use crate::rules::value::{child, put, text};
+use crate::{meta, pod};
 
 /// Adds what a new pod gets whatever else is stored.
 pub(super) fn admit(pod: &mut Value) {
-    let has_account = !is_mirror(pod);
+    let has_account = !pod::is_mirror(pod);
     let spec = meta::child_mut(pod, "spec");
     if has_account {
         put(spec, "serviceAccountName", "default");
@@ -17,11 +17,6 @@ pub(super) fn admit(pod: &mut Value) {
     put(spec, "priority", 0);
     put(spec, "preemptionPolicy", "PreemptLowerPriority");
     tolerate(spec);
-}
-
-/// Whether this is a node's word about a pod that it runs without the API: it has no account.
-pub fn is_mirror(pod: &Value) -> bool {
-    !pod["metadata"]["annotations"]["kubernetes.io/config.mirror"].is_null()
 }
 
 /// Gives a new pod the priority of its `class`: the one it names, or the cluster's default. Refuses a class that is

@@ -31,7 +31,7 @@ pub fn bind(kind: &Kind, pod: &Value, binding: &Value, now: Timestamp) -> Result
             meta::uid(pod)
         ));
     }
-    if meta::deletion_timestamp(pod).is_some() {
+    if crate::pod::is_terminating(pod) {
         return conflict(format!("pod {name} is being deleted, cannot be assigned to a host"));
     }
     let assigned = word(&pod["spec"], "nodeName");

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{list, word};
 use crate::selector::object as selector;
 use crate::status::{Cause, Status};
-use crate::{meta, time};
+use crate::{meta, pod, time};
 
 /// Most pods a budget remembers having let go.
 const DISRUPTED_MAX: usize = 2000;
@@ -33,10 +33,8 @@ pub fn decide_eviction<'a>(
     budgets: impl Iterator<Item = &'a Value>,
     now: Timestamp,
 ) -> Result<Budget, Status> {
-    match word(&pod["status"], "phase") {
-        _ if meta::deletion_timestamp(pod).is_some() => return Ok(Budget::Free),
-        "Succeeded" | "Failed" | "Pending" => return Ok(Budget::Free),
-        _ => {}
+    if pod::is_terminating(pod) || pod::is_terminal(pod) || word(&pod["status"], "phase") == "Pending" {
+        return Ok(Budget::Free);
     }
     let mut found = budgets.filter(|budget| selector::selects(&budget["spec"]["selector"], pod));
     let Some(budget) = found.next() else { return Ok(Budget::Free) };
@@ -47,8 +45,7 @@ pub fn decide_eviction<'a>(
         return Err(Status::new(500, "", format!("{text} They are: {names}.")));
     }
     let count = |key: &str| budget["status"][key].as_i64().unwrap_or(0);
-    let ready = list(&pod["status"], "conditions").iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
-    if !ready {
+    if !pod::is_ready(pod) {
         let always = word(&budget["spec"], "unhealthyPodEvictionPolicy") == "AlwaysAllow";
         let healthy = count("currentHealthy") >= count("desiredHealthy") && count("desiredHealthy") > 0;
         if always || healthy {

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::amounts::Amounts;
 use crate::meta;
+use crate::pod::{self, ResourceOptions, View as _, is_pod_level_resource};
 use crate::rules::value::{put, text};
 
 /// Defaults of a pod; safe to apply again.
@@ -22,27 +22,24 @@ pub(super) fn apply(pod: &mut Value) {
             }
         }
     }
-    requests_of_the_whole(spec);
+    requests_of_the_whole(pod);
 }
 
 /// A pod that says something of its resources as a whole asks for as much as its containers do, and where they ask for nothing, for
 /// as much as it allows itself.
-fn requests_of_the_whole(spec: &mut Map<String, Value>) {
-    let sides = ["requests", "limits"];
-    let is_said =
-        |side: &str| spec.get("resources").is_some_and(|own| own[side].as_object().is_some_and(|m| !m.is_empty()));
-    if !sides.into_iter().any(is_said) {
+fn requests_of_the_whole(pod: &mut Value) {
+    let said = pod.resources();
+    if said.requests.names().chain(said.limits.names()).next().is_none() {
         return;
     }
-    let of_a_pod = |name: &str| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-");
-    let asked = Amounts::requested_by_containers(&Value::Object(spec.clone()));
-    let Some(own) = spec.get_mut("resources").and_then(Value::as_object_mut) else { return };
+    let asked = pod::requests(pod, ResourceOptions::CONTAINERS);
+    let Some(own) = pod["spec"].get_mut("resources").and_then(Value::as_object_mut) else { return };
     let mut requests = own.get("requests").and_then(Value::as_object).cloned().unwrap_or_default();
-    for (name, amount) in asked.iter().filter(|(name, _)| of_a_pod(name)) {
+    for (name, amount) in asked.iter().filter(|(name, _)| is_pod_level_resource(name)) {
         requests.entry(name).or_insert_with(|| json!(amount.to_string()));
     }
     for (name, limit) in own.get("limits").and_then(Value::as_object).into_iter().flatten() {
-        if of_a_pod(name) {
+        if is_pod_level_resource(name) {
             requests.entry(name).or_insert_with(|| limit.clone());
         }
     }

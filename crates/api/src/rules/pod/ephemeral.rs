@@ -63,7 +63,7 @@ pub(super) fn validate(spec: &Value, causes: &mut Vec<Cause>) {
 
 /// What is wrong with a change through their endpoint. A patch may reorder them, so each is looked for by its name.
 pub(super) fn validate_update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
-    if super::admission::is_mirror(old) {
+    if crate::pod::is_mirror(old) {
         causes.push(Cause::forbidden("", "static pods do not support ephemeral containers"));
         return;
     }

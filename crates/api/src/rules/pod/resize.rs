@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{list, qos, word};
-use crate::meta;
+use super::{list, word};
 use crate::quantity::Quantity;
 use crate::status::Cause;
+use crate::{meta, pod};
 
 const LISTS: [&str; 2] = ["containers", "initContainers"];
 const SIDES: [&str; 2] = ["requests", "limits"];
@@ -52,11 +52,11 @@ pub(super) fn keep_all_else(old: &Value, new: &mut Value) {
 
 /// What is wrong with a change through this endpoint.
 pub(super) fn validate_update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
-    if super::admission::is_mirror(old) {
+    if pod::is_mirror(old) {
         causes.push(Cause::forbidden("spec", "static pods cannot be resized"));
         return;
     }
-    if matches!(word(&old["status"], "phase"), "Succeeded" | "Failed") {
+    if pod::is_terminal(old) {
         causes.push(Cause::forbidden("spec", "pods that have ended cannot be resized"));
         return;
     }
@@ -76,7 +76,7 @@ pub(super) fn validate_update(old: &Value, new: &Value, causes: &mut Vec<Cause>)
             causes.push(Cause::forbidden(format!("spec.{key}"), &text));
         }
     }
-    let class = qos::class(&new["spec"]);
+    let class = pod::computed_qos_class(new).as_str();
     if old["status"]["qosClass"].is_string() && old["status"]["qosClass"] != class {
         let text = "Pod QOS Class may not change as a result of resizing";
         causes.push(Cause::invalid("spec", class, text));

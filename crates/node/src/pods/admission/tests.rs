@@ -154,7 +154,7 @@ fn pod_that_names_nodes_waits_for_the_labels_and_is_rejected_where_it_is_not_wan
     assert_eq!(rejected(&decide(&node, &applicant)).0, "OutOfcpu", "then all else counts");
     let mut of_file = own.clone();
     of_file.metadata.resource_version = None;
-    of_file.metadata.annotations = Some([(crate::statics::SOURCE.to_owned(), "file".to_owned())].into());
+    of_file.metadata.annotations = Some([(api::pod::SOURCE_ANNOTATION.to_owned(), "file".to_owned())].into());
     assert_eq!(rejected(&decide(&node, &new(&of_file))).0, "OutOfcpu", "what a file asks for is for this node");
 }
 
@@ -165,6 +165,27 @@ fn pod_that_sets_a_forbidden_sysctl_is_rejected() {
     let own = pod(1, 0, asked);
     let decision = decide(&node(&sysctls), &new(&own));
     assert_eq!(rejected(&decision), (FORBIDDEN, "forbidden sysctl: \"kernel.msgmax\" not allowlisted"));
+}
+
+/// A toleration is for a taint with its value and its effect, not for a key.
+#[test]
+fn memory_pressure_is_borne_by_a_toleration_of_its_taint_only() {
+    let sysctls = AllowedSysctls::default();
+    let mut node = node(&sysctls);
+    node.health.memory_pressure = true;
+    let key = "node.kubernetes.io/memory-pressure";
+    for (toleration, admitted) in [
+        (json!({ "key": key, "operator": "Exists" }), true),
+        (json!({ "key": key, "operator": "Exists", "effect": "NoSchedule" }), true),
+        (json!({ "operator": "Exists" }), true),
+        (json!({ "key": key, "operator": "Exists", "effect": "NoExecute" }), false),
+        (json!({ "key": key, "operator": "Equal", "value": "x" }), false),
+        (json!({ "operator": "Exists", "effect": "NoExecute" }), false),
+    ] {
+        let mut own = pod(0, 0, json!({ "tolerations": [toleration] }));
+        own.status.as_mut().unwrap().qos_class = Some("BestEffort".to_owned());
+        assert_eq!(decide(&node, &new(&own)) == Decision::Admit, admitted, "{toleration}");
+    }
 }
 
 #[test]
