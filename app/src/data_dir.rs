@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{Mode, OFlags};
 
 /// What an instance keeps in the directory, and what people put there for it.
-const OURS: [&str; 20] = [
+const OURS: [&str; 21] = [
     "admin.kubeconfig",
     "base",
     "cgroup2",
@@ -34,6 +34,7 @@ const OURS: [&str; 20] = [
     "reserve",
     "seccomp",
     "store",
+    "store.mark",
 ];
 /// Directories in it, each closed by itself as well. Of those that are not there yet, whoever makes them closes them; those of
 /// the node are made here, before a pod's volumes are.
