@@ -34,6 +34,9 @@ const GROUP_BYTES: usize = 16 << 20;
 /// No segment ends before it is this long.
 const SEGMENT: u64 = 4 << 20;
 
+/// By how much an object may grow while the disk is full: a status and a mark do.
+const GROWTH_MAX: usize = 16 << 10;
+
 /// The embedded log.
 #[derive(Debug)]
 pub(crate) struct Embedded {
@@ -95,7 +98,9 @@ impl Embedded {
 
     /// Serves as many of the requests as fit into one commit; answers the others.
     fn serve_group(&mut self, requests: Vec<Request>, view: &View) -> Vec<Request> {
-        let mut group = Group::new(view, self.tried.next());
+        // Whether there is room again is seen when somebody needs it.
+        self.segment.renew_reserve();
+        let mut group = Group::new(view, self.tried.next(), self.segment.is_short());
         let mut verdicts = Vec::with_capacity(requests.len());
         let mut requests = requests.into_iter();
         files::begin_rows(&mut self.frame);
@@ -155,6 +160,10 @@ impl Embedded {
         {
             return;
         }
+        // The next segment would have no reserve, and there is no room for a snapshot.
+        if self.segment.is_short() {
+            return;
+        }
         match self.begin_snapshot(view) {
             Ok(snapshot) => self.snapshot = Some(snapshot),
             Err(error) => tracing::warn!(%error, "cannot begin another segment of the store; its log keeps growing"),
@@ -163,7 +172,8 @@ impl Embedded {
 
     fn begin_snapshot(&mut self, view: &View) -> io::Result<Snapshot> {
         let number = self.number + 1;
-        self.segment = begin(self.directory.path(), number, view.revision())?;
+        let next = begin(self.directory.path(), number, view.revision())?;
+        std::mem::replace(&mut self.segment, next).close();
         self.number = number;
         let everything = view.everything();
         let stop = Arc::new(AtomicBool::new(false));
@@ -213,6 +223,12 @@ impl Log for Embedded {
     }
 }
 
+/// New and larger objects wait until the disk has room.
+fn no_room() -> TransactError {
+    let words = "No space left on the disk, but for what ends: objects can be deleted, and created when there is room";
+    TransactError::Log(Arc::new(io::Error::new(io::ErrorKind::StorageFull, words)))
+}
+
 /// Makes the segment that follows `revision`.
 pub(crate) fn begin(directory: &Path, number: u64, revision: Revision) -> io::Result<Segment> {
     let head = Head { holds: Holds::Changes, number, revision, floor: Revision::NONE };
@@ -233,6 +249,8 @@ struct Group<'a> {
     changes: Vec<Change>,
     /// Keeps the parsed forms until the view has taken over those it wants.
     values: Vec<Arc<Value>>,
+    /// The disk is full: what is left is for objects that end.
+    is_short: bool,
 }
 
 /// What the steps of a request store together.
@@ -257,8 +275,8 @@ impl RequestSize {
 type RequestOutcome = Result<std::ops::Range<usize>, TransactError>;
 
 impl<'a> Group<'a> {
-    fn new(view: &'a View, next: Revision) -> Self {
-        Self { view, next, staged: HashMap::new(), changes: Vec::new(), values: Vec::new() }
+    fn new(view: &'a View, next: Revision, is_short: bool) -> Self {
+        Self { view, next, staged: HashMap::new(), changes: Vec::new(), values: Vec::new(), is_short }
     }
 
     fn judge(&mut self, expects: &[(Key, Expect)], steps: Vec<Step>, then_delete: Option<Key>) -> RequestOutcome {
@@ -285,7 +303,7 @@ impl<'a> Group<'a> {
             };
             if let Some(refusal) = refused {
                 self.undo(first);
-                return Err(TransactError::Refused(refusal));
+                return Err(refusal);
             }
         }
         // Nobody comes between, and both are in one commit.
@@ -312,13 +330,17 @@ impl<'a> Group<'a> {
         self.staged.get(key).cloned().unwrap_or_else(|| self.view.get(key))
     }
 
-    fn put(&mut self, key: Key, mut value: Value, is_mark: bool, size: &mut RequestSize) -> Result<(), Refusal> {
+    fn put(&mut self, key: Key, mut value: Value, is_mark: bool, size: &mut RequestSize) -> Result<(), TransactError> {
         let before = self.stored(&key);
         if before.as_ref().is_some_and(|before| !before.differs_from(&mut value)) {
             return Ok(());
         }
         let (after, value) = Object::stamped(key.clone(), self.next, value);
-        size.add(&after, size_limit(before.as_deref(), after.revision, is_mark))?;
+        let limit = size_limit(before.as_deref(), after.revision, is_mark);
+        size.add(&after, limit).map_err(TransactError::Refused)?;
+        if self.is_short && before.as_ref().is_none_or(|before| after.json.len() > before.json.len() + GROWTH_MAX) {
+            return Err(no_room());
+        }
         let after = self.take(after, value);
         self.staged.insert(key, Some(Arc::clone(&after)));
         self.changes.push(match before {

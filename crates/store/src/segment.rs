@@ -1,10 +1,17 @@
 //! One file of the log, being written: frames at its end, each made durable before the next.
+//!
+//! Room behind its end is allocated beforehand, so that objects can be marked and removed on a disk that others have filled.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use disk::Reserve;
+
 use crate::frame::Chain;
+
+/// How much room is kept: for the last statuses, marks and removals of some hundred pods.
+const RESERVE: u64 = 8 << 20;
 
 /// The file that takes writes.
 #[derive(Debug)]
@@ -15,12 +22,15 @@ pub(crate) struct Segment {
     chain: Chain,
     /// A write failed, so what is behind `end` is not known.
     is_soiled: bool,
+    reserve: Reserve,
 }
 
 impl Segment {
     /// Continues a file whose first `end` bytes are sound and durable.
     pub(crate) fn new(file: File, end: u64, chain: Chain) -> Self {
-        Self { file, end, chain, is_soiled: false }
+        let mut segment = Self { file, end, chain, is_soiled: false, reserve: Reserve::of_bytes(RESERVE) };
+        segment.renew_reserve();
+        segment
     }
 
     /// How long it is.
@@ -33,12 +43,31 @@ impl Segment {
         !self.is_soiled
     }
 
+    /// Whether the disk is so full that little more than the reserve is left.
+    pub(crate) fn is_short(&self) -> bool {
+        self.reserve.is_short()
+    }
+
+    /// Looks for room for the reserve, if that is not whole.
+    pub(crate) fn renew_reserve(&mut self) {
+        self.reserve.renew(&self.file, self.end);
+    }
+
+    /// Gives back the room behind the end: nothing more is written here.
+    pub(crate) fn close(self) {
+        // What cannot be given back now goes with the file.
+        let _ = self.file.set_len(self.end);
+    }
+
     /// Makes one frame durable, all of it or nothing. `frame` has room for its header in front.
     pub(crate) fn append(&mut self, frame: &mut [u8]) -> io::Result<()> {
         if self.is_soiled {
             // Whatever a failed write left must be gone before anything is written behind it: its writers were told
             // that it did not happen.
-            self.file.set_len(self.end)?;
+            // Not if nothing is there: the reserve would go as well.
+            if self.file.metadata()?.len() > self.end {
+                self.file.set_len(self.end)?;
+            }
             self.file.sync_all()?;
             self.is_soiled = false;
             tracing::info!("the store takes writes again");
@@ -50,6 +79,7 @@ impl Segment {
         self.is_soiled = false;
         self.end += frame.len() as u64;
         self.chain = chain;
+        self.renew_reserve();
         Ok(())
     }
 }
