@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use crate::inflight::too_many;
 
 /// Even an empty body costs something.
-const LEAST: usize = 16 * 1024;
+const LEAST: usize = 4 * 1024;
 /// Most that wait, of one user and of all.
-const WAITING_PER_USER: usize = 100;
-const WAITING_MAX: usize = 1000;
+const WAITING_PER_USER: usize = 2000;
+const WAITING_MAX: usize = 8000;
 /// How long a body may wait until it is read.
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// Most requests of one user that wait.
-const QUEUE_MAX: usize = 100;
+const QUEUE_MAX: usize = 1000;
 /// Most that wait in all.
 const WAITING_MAX: usize = 4000;
 

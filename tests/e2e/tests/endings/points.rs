@@ -262,7 +262,7 @@ async fn every(shape: &Shape, call: &str, least: usize) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_killed_before_any_record_is_written_changes_nothing() -> Result<()> {
-    every(&POLITE_AND_DEAF, "write", 5).await
+    every(&POLITE_AND_DEAF, "pwrite64", 5).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -272,12 +272,12 @@ async fn an_agent_killed_before_any_record_is_durable_changes_nothing() -> Resul
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_order_of_a_sidecar_survives_every_record() -> Result<()> {
-    every(&WITH_A_SIDECAR, "write", 5).await?;
+    every(&WITH_A_SIDECAR, "pwrite64", 5).await?;
     every(&WITH_A_SIDECAR, "fdatasync", 5).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_survives_every_record() -> Result<()> {
-    every(&DEAF_ALONE, "write", 3).await?;
+    every(&DEAF_ALONE, "pwrite64", 3).await?;
     every(&DEAF_ALONE, "fdatasync", 3).await
 }
