@@ -372,7 +372,7 @@ impl Fold<'_> {
                 (self.life, self.life_begun) = (*number, at);
                 self.served = false;
                 // A removal that was asked for may have been stored, and nobody was left to see it.
-                let may_be_gone = |who: &str| self.forced.contains(who);
+                let may_be_gone = |who: &str| self.forced.contains(plan_name(who));
                 let there = self.pods.iter().filter(|(who, _)| !may_be_gone(who));
                 self.there = there.filter_map(|(who, pod)| Some((who.clone(), pod.object?))).collect();
                 self.pods.values_mut().for_each(|pod| (pod.seen_in_life, pod.heard) = (false, None));
