@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use rustix::fs::{Mode, OFlags};
 
 /// What an instance keeps in the directory, and what people put there for it.
@@ -76,19 +76,18 @@ pub(crate) fn secure(dir: &Path) -> Result<()> {
     let shown = dir.display();
     let doing = || format!("cannot use the folder {shown}");
     DirBuilder::new().recursive(true).mode(CLOSED).create(dir).with_context(doing)?;
-    if let Ok(target) = fs::read_link(dir) {
-        bail!(
-            "{shown} is a symbolic link: whoever can change it decides where keys and pods are; use --data-dir {}",
-            target.display()
-        );
-    }
     let user = User { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
+    let link = fs::symlink_metadata(dir).with_context(doing)?;
+    check_link(dir, link.is_symlink(), link.uid(), user)?;
     let real = fs::canonicalize(dir).with_context(doing)?;
     for above in dir.ancestors().skip(1).chain(real.ancestors().skip(1)).filter(|path| !path.as_os_str().is_empty()) {
-        check_above(above, access(&fs::metadata(above).with_context(doing)?), user)?;
+        // Whoever gives such a path may know who its owner is; everybody else is to hear of it.
+        if let Err(why) = check_above(above, access(&fs::metadata(above).with_context(doing)?), user) {
+            tracing::warn!("{why}");
+        }
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(dir, flags, Mode::empty()).with_context(doing)?;
+    let opened = rustix::fs::open(&real, flags, Mode::empty()).with_context(doing)?;
     let found = fs::File::from(opened);
     let before = access(&found.metadata().with_context(doing)?);
     let names = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>).with_context(doing)?;
@@ -117,6 +116,16 @@ pub(crate) fn make_node_directories(dir: &Path) -> Result<()> {
 
 fn access(found: &fs::Metadata) -> Access {
     Access { owner: found.uid(), group: found.gid(), mode: found.mode() }
+}
+
+/// Whoever can change a symbolic link decides where keys and pods are.
+fn check_link(dir: &Path, is_link: bool, owner: u32, user: User) -> Result<()> {
+    let shown = dir.display();
+    ensure!(
+        !is_link || owner == 0 || owner == user.uid,
+        "{shown} is a symbolic link of user {owner}, who decides where keys and pods are; give --data-dir what it leads to"
+    );
+    Ok(())
 }
 
 /// Whoever can write to a directory above can put another in the place of ours.
@@ -167,7 +176,11 @@ fn foreign(names: &[String]) -> Option<&String> {
 /// Closes a directory of ours, if it is there.
 fn close(path: &Path, user: User) -> Result<()> {
     let doing = || format!("cannot use {}", path.display());
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    // What a link leads to is somebody's own place, `/etc/kubernetes/manifests` for one.
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
+        return Ok(());
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match rustix::fs::open(path, flags, Mode::empty()) {
         Err(rustix::io::Errno::NOENT) => return Ok(()),
         opened => fs::File::from(opened.with_context(doing)?),
@@ -271,13 +284,18 @@ mod tests {
     }
 
     #[test]
-    fn symbolic_link_is_refused_and_what_it_leads_to_stays_as_it_is() {
+    fn symbolic_link_of_somebody_else_is_refused_and_our_own_is_followed() {
+        let judged = |owner| check_link(Path::new("/d"), true, owner, SOMEBODY).is_ok();
+        assert_eq!([judged(0), judged(1000), judged(1001)], [true, true, false]);
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("real")).unwrap();
         fs::set_permissions(dir.path().join("real"), fs::Permissions::from_mode(0o755)).unwrap();
         symlink(dir.path().join("real"), dir.path().join("link")).unwrap();
-        let refused = secure(&dir.path().join("link")).unwrap_err().to_string();
-        assert!(refused.contains("is a symbolic link") && refused.contains("real"), "{refused}");
-        assert_eq!(fs::metadata(dir.path().join("real")).unwrap().mode() & 0o7777, 0o755);
+        fs::create_dir(dir.path().join("theirs")).unwrap();
+        fs::set_permissions(dir.path().join("theirs"), fs::Permissions::from_mode(0o755)).unwrap();
+        symlink(dir.path().join("theirs"), dir.path().join("real/manifests")).unwrap();
+        secure(&dir.path().join("link")).unwrap();
+        let mode = |name: &str| fs::metadata(dir.path().join(name)).unwrap().mode() & 0o7777;
+        assert_eq!((mode("real"), mode("theirs")), (0o700, 0o755));
     }
 }

@@ -43,7 +43,8 @@ fn take(dir: &Path) -> Result<Instance> {
 }
 
 fn say(line: &str) {
-    logging::stdout().say(format!("{line}\n").as_bytes());
+    // All of it, however slowly it is read; whoever stops reading has seen enough.
+    let _ = writeln!(io::stdout(), "{line}");
 }
 
 fn check(dir: &Path) -> Result<ExitCode> {
@@ -96,8 +97,12 @@ fn backup(dir: &Path, file: &Path) -> Result<()> {
     part.push(".part");
     let part = PathBuf::from(part);
     let writing = || format!("cannot write {}", part.display());
-    // Secrets are in it.
-    let out = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part);
+    // Secrets are in it: a file that somebody else has made is not written to.
+    match fs::remove_file(&part) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).with_context(writing),
+        _ => {}
+    }
+    let out = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
     let mut out = BufWriter::new(out.with_context(writing)?);
     let whole = write_backup(dir, &mut out).and_then(|()| {
         out.into_inner()

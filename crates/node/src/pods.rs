@@ -212,6 +212,8 @@ impl<R: Runtime> Pods<R> {
     async fn try_again(&mut self, uid: &str) {
         let Some(pod) = self.retries.remove(uid) else { return };
         if pod::is_static(&*pod) {
+            // Its file may have been edited meanwhile.
+            let Some(pod) = self.desired.get(uid).cloned() else { return };
             return self.begin_static(pod);
         }
         // What has been seen of it meanwhile is newer.
@@ -359,7 +361,10 @@ impl<R: Runtime> Pods<R> {
         let Some(handle) = self.drivers.get_mut(&uid) else {
             // A pod that is over is nobody's concern, unless it waits for the node to let it go.
             let is_over = pod::is_terminal(&*pod) && !is_deleted && self.arrivals.newest(&uid).is_none();
-            if !is_over && self.mode != Mode::Closed {
+            if is_over {
+                // An older sight of it must not begin it later.
+                self.retries.remove(&uid);
+            } else if self.mode != Mode::Closed {
                 self.take_on(&uid, pod, is_live);
             }
             return;

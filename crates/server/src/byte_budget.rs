@@ -133,11 +133,13 @@ impl Budget {
         Reservation { budget: budget.clone(), number, revoked }
     }
 
-    /// Of those who wait for others and not for themselves, the user who holds least; of its bodies the first.
+    /// Of those who wait for others and not for themselves, the one whose user would hold least; of equals the first.
     fn most_deserving(&self) -> Option<u64> {
         let others =
             self.waiting.iter().filter(|(_, waiting)| self.held(&waiting.user) + waiting.bytes <= self.per_user);
-        others.min_by_key(|(number, waiting)| (self.held(&waiting.user), **number)).map(|(number, _)| *number)
+        others
+            .min_by_key(|(number, waiting)| (self.held(&waiting.user) + waiting.bytes, **number))
+            .map(|(number, _)| *number)
     }
 
     /// Revokes reservations of those who hold most, oldest first, until there is room for `bytes` of `user`, as long as they

@@ -88,9 +88,9 @@ impl InflightLimits {
         self.answers.reserve(&identity.user, bytes).await
     }
 
-    /// Another seat for a request whose body has so many bytes, or `None` if it is not large.
+    /// Another seat for a request whose body has so many bytes, or `None` if it is not large or is exempt.
     pub(crate) async fn take_large(&self, identity: &Identity, bytes: usize) -> Result<Option<Seat>, Status> {
-        if bytes < LARGE {
+        if bytes < LARGE || is_exempt(identity) {
             return Ok(None);
         }
         self.large_writers.take(&identity.user, LARGE_PATIENCE).await.map(Some).map_err(refused)

@@ -51,8 +51,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Requests at once on one connection: of a user as many as upstream allows, of a node one for each of its informers.
 const STREAMS_MAX: u32 = 100;
 const SYSTEM_STREAMS_MAX: u32 = 1000;
-/// So much of a request's body may arrive before it is read, on a stream and on all of a connection.
+/// So much of a request's body may arrive before it is read, on a stream and on all of a connection: one body that waits does not stop
+/// the others.
 const UPLOAD_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 4 * UPLOAD_WINDOW;
 /// So much of an answer waits for a client that does not read, on one stream.
 const SEND_BUFFER: usize = 64 * 1024;
 /// Most bytes of headers (HTTP/2), and of headers or an unread answer (HTTP/1.1: an address alone may have 64 KiB).
@@ -219,7 +221,7 @@ fn protocols(is_system: bool) -> auto::Builder<TokioExecutor> {
     let mut http2 = builder.http2();
     http2.timer(TokioTimer::new()).keep_alive_interval(PING).keep_alive_timeout(PONG);
     http2.max_header_list_size(HEADERS_MAX).max_send_buf_size(SEND_BUFFER);
-    http2.initial_stream_window_size(UPLOAD_WINDOW).initial_connection_window_size(UPLOAD_WINDOW);
+    http2.initial_stream_window_size(UPLOAD_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
     http2.max_concurrent_streams(if is_system { SYSTEM_STREAMS_MAX } else { STREAMS_MAX });
     builder
 }

@@ -225,8 +225,9 @@ where
                     if has_body { receive(state, &parts, &identity, sent).await? } else { Default::default() };
                 let request = Request::new(&parts, (&registry, state.now()), address, verb, query, identity, body)?;
                 let streams = takes_over || request.subresource_name() == Some("log");
-                let seat = if streams { None } else { state.inflight.take(&request.identity, verb).await? };
+                // Whoever waits for one of the few places of large bodies takes no seat from the others meanwhile.
                 let large = state.inflight.take_large(&request.identity, request.body.len()).await?;
+                let seat = if streams { None } else { state.inflight.take(&request.identity, verb).await? };
                 let lasts = streams || verb == Verb::Watch;
                 let lasting = if lasts { state.inflight.begin_lasting(&request.identity)? } else { None };
                 match takes_over {

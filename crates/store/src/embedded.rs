@@ -37,6 +37,9 @@ const SEGMENT: u64 = 4 << 20;
 /// By how much an object may grow while the disk is full: a status and a mark do.
 const GROWTH_MAX: usize = 16 << 10;
 
+/// The largest object that may be changed while the disk is full, but for its mark: the reserve is for many.
+const SHORT_MAX: usize = 64 << 10;
+
 /// The embedded log.
 #[derive(Debug)]
 pub(crate) struct Embedded {
@@ -82,7 +85,7 @@ impl Embedded {
             Some(segment) => segment,
             None => (1, begin(directory.path(), 1, revision).map_err(io_error)?),
         };
-        let log = Self {
+        let mut log = Self {
             directory,
             mark,
             segment,
@@ -93,6 +96,7 @@ impl Embedded {
             snapshot: None,
             frame: Vec::new(),
         };
+        log.segment.renew_reserve();
         Ok((log, loaded.view))
     }
 
@@ -160,10 +164,6 @@ impl Embedded {
         {
             return;
         }
-        // The next segment would have no reserve, and there is no room for a snapshot.
-        if self.segment.is_short() {
-            return;
-        }
         match self.begin_snapshot(view) {
             Ok(snapshot) => self.snapshot = Some(snapshot),
             Err(error) => tracing::warn!(%error, "cannot begin another segment of the store; its log keeps growing"),
@@ -174,6 +174,8 @@ impl Embedded {
         let number = self.number + 1;
         let next = begin(self.directory.path(), number, view.revision())?;
         std::mem::replace(&mut self.segment, next).close();
+        // On a full disk there is room for the new reserve when that of the old segment is given back.
+        self.segment.renew_reserve();
         self.number = number;
         let everything = view.everything();
         let stop = Arc::new(AtomicBool::new(false));
@@ -338,7 +340,11 @@ impl<'a> Group<'a> {
         let (after, value) = Object::stamped(key.clone(), self.next, value);
         let limit = size_limit(before.as_deref(), after.revision, is_mark);
         size.add(&after, limit).map_err(TransactError::Refused)?;
-        if self.is_short && before.as_ref().is_none_or(|before| after.json.len() > before.json.len() + GROWTH_MAX) {
+        let is_small = |before: &Arc<Object>| {
+            let length = after.json.len();
+            length <= before.json.len() + GROWTH_MAX && (is_mark || length <= SHORT_MAX)
+        };
+        if self.is_short && !before.as_ref().is_some_and(is_small) {
             return Err(no_room());
         }
         let after = self.take(after, value);

@@ -26,11 +26,9 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Continues a file whose first `end` bytes are sound and durable.
+    /// Continues a file whose first `end` bytes are sound and durable. Whoever writes to it renews its reserve first.
     pub(crate) fn new(file: File, end: u64, chain: Chain) -> Self {
-        let mut segment = Self { file, end, chain, is_soiled: false, reserve: Reserve::of_bytes(RESERVE) };
-        segment.renew_reserve();
-        segment
+        Self { file, end, chain, is_soiled: false, reserve: Reserve::of_bytes(RESERVE) }
     }
 
     /// How long it is.
@@ -64,9 +62,11 @@ impl Segment {
         if self.is_soiled {
             // Whatever a failed write left must be gone before anything is written behind it: its writers were told
             // that it did not happen.
-            // Not if nothing is there: the reserve would go as well.
+            // Not if nothing is there: the reserve goes as well.
             if self.file.metadata()?.len() > self.end {
                 self.file.set_len(self.end)?;
+                self.reserve = Reserve::of_bytes(RESERVE);
+                self.renew_reserve();
             }
             self.file.sync_all()?;
             self.is_soiled = false;

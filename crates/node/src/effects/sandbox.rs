@@ -1,13 +1,14 @@
 //! The sandbox of a pod and its volumes: made together, removed at the end.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use lifecycle::{EventKind, Input};
 use runtime_api::{Runtime, SandboxSpec};
 
 use supervision::error_chain;
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::breaking::{PART, caught};
 use super::{PodContext, lock};
@@ -16,6 +17,9 @@ use crate::translate::container::RunFacts;
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
 use crate::translate::unmet;
 use crate::volumes::{self, Prepared, VolumeError};
+
+/// How long the end of a pod waits for its volumes.
+const VOLUMES_REMOVED: Duration = Duration::from_secs(10);
 
 impl<R: Runtime> PodContext<R> {
     /// Makes volumes and sandbox side by side: neither needs the other, and nothing is started without both.
@@ -79,12 +83,23 @@ impl<R: Runtime> PodContext<R> {
         Ok(made.insert(volumes).clone())
     }
 
+    /// Waits a while for the volumes to be gone, so that whoever needs room sees it; a large one goes on being removed.
+    async fn remove_volumes(&self) {
+        match tokio::time::timeout(VOLUMES_REMOVED, self.tools.manifests.remove_volumes(&self.uid.0)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                warn!(%error, "the volumes of a pod that is over could not be removed; they go with its object");
+            }
+            Err(_) => info!(uid = self.uid.0, "the volumes of a pod that is over are still being removed"),
+        }
+    }
+
     /// Removes the sandbox. The object of a pod that was evicted or has completed may stay for long: its volumes do not wait for that.
     pub(super) async fn remove_sandbox(&self, and_volumes: bool) {
         let input = match caught(self.tools.runtime.remove_sandbox(&self.uid)).await {
             Ok(()) => {
-                if and_volumes && let Err(error) = self.tools.manifests.remove_volumes(&self.uid.0).await {
-                    warn!(%error, "the volumes of a pod that is over could not be removed; they go with its object");
+                if and_volumes {
+                    self.remove_volumes().await;
                 }
                 Input::SandboxRemoved
             }
