@@ -371,10 +371,11 @@ impl Fold<'_> {
             TraceEvent::Life(number) => {
                 (self.life, self.life_begun) = (*number, at);
                 self.served = false;
-                // A removal that was asked for may have been stored, and nobody was left to see it.
-                let may_be_gone = |who: &str| self.forced.contains(plan_name(who));
-                let there = self.pods.iter().filter(|(who, _)| !may_be_gone(who));
-                self.there = there.filter_map(|(who, pod)| Some((who.clone(), pod.object?))).collect();
+                // A removal that was asked for may have been stored, and nobody was left to see it. One that was not is seen again.
+                for (_, pod) in self.pods.iter_mut().filter(|(who, _)| self.forced.contains(plan_name(who))) {
+                    pod.object = None;
+                }
+                self.there = self.pods.iter().filter_map(|(who, pod)| Some((who.clone(), pod.object?))).collect();
                 self.pods.values_mut().for_each(|pod| (pod.seen_in_life, pod.heard) = (false, None));
             }
             TraceEvent::Crash(_) => self.end_life(at),
