@@ -19,6 +19,8 @@ const LEAST: usize = 4 * 1024;
 /// Most that wait, of one user and of all.
 const WAITING_PER_USER: usize = 2000;
 const WAITING_MAX: usize = 8000;
+/// Most bytes that the bodies of one user wait for: thousands of small ones may wait, large ones are refused before.
+const AWAITED_PER_USER: usize = 256 << 20;
 /// How long a body may wait until it is read.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -70,8 +72,9 @@ impl ByteBudget {
             if budget.waiting.is_empty() && budget.fits(&user, bytes) {
                 return Ok(budget.grant(self, user, bytes));
             }
-            let own = budget.waiting.values().filter(|waiting| waiting.user == user).count();
-            if own >= WAITING_PER_USER || budget.waiting.len() >= WAITING_MAX {
+            let own = budget.waiting.values().filter(|waiting| waiting.user == user);
+            let (count, awaited) = own.fold((0, bytes), |(count, awaited), own| (count + 1, awaited + own.bytes));
+            if count >= WAITING_PER_USER || awaited > AWAITED_PER_USER || budget.waiting.len() >= WAITING_MAX {
                 return Err(too_many());
             }
             let (sender, receiver) = oneshot::channel();
