@@ -100,6 +100,24 @@ impl Direction {
     }
 }
 
+/// What the kernel knows of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConnectionKey {
+    /// Whether it is new, established, related.
+    State,
+    /// Whether it was confirmed, and how its addresses were changed.
+    Status,
+}
+
+impl ConnectionKey {
+    fn number(self) -> u32 {
+        match self {
+            Self::State => 0,
+            Self::Status => 2,
+        }
+    }
+}
+
 /// Which address a rule changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NatKind {
@@ -128,6 +146,16 @@ pub enum Expression {
     Meta { key: MetaKey, to: Register },
     /// Loads which way of its connection it goes: one byte.
     ConnectionDirection { to: Register },
+    /// Loads what the kernel knows of its connection: a bit mask in the machine's order.
+    Connection { key: ConnectionKey, to: Register },
+    /// Loads where its connection was first sent: the address, as long as one of the family.
+    OriginalDestination { family: Family, to: Register },
+    /// Loads the protocol of its connection: one byte.
+    OriginalProtocol { to: Register },
+    /// Loads the port that its connection was first sent to.
+    OriginalPort { to: Register },
+    /// Remembers the key in a set that packets may change, for that many milliseconds; a key that is there begins anew.
+    Remember { set: String, key: Register, milliseconds: u64 },
     /// Loads what kind of address its destination is: a number in the machine's order.
     DestinationKind { to: Register },
     /// Puts a value into registers.
@@ -171,7 +199,12 @@ impl Expression {
         match self {
             Self::Payload { .. } => "payload",
             Self::Meta { .. } => "meta",
-            Self::ConnectionDirection { .. } => "ct",
+            Self::ConnectionDirection { .. }
+            | Self::Connection { .. }
+            | Self::OriginalDestination { .. }
+            | Self::OriginalProtocol { .. }
+            | Self::OriginalPort { .. } => "ct",
+            Self::Remember { .. } => "dynset",
             Self::DestinationKind { .. } => "fib",
             Self::Immediate { .. } | Self::Verdict(_) => "immediate",
             Self::Compare { .. } => "cmp",
@@ -201,6 +234,31 @@ impl Expression {
                 const DIRECTION: u32 = 1;
                 data.put_number(1, to.number())?;
                 data.put_number(2, DIRECTION)
+            }
+            Self::Connection { key, to } => {
+                data.put_number(1, to.number())?;
+                data.put_number(2, key.number())
+            }
+            Self::OriginalDestination { family, to } => {
+                const DESTINATION_IPV4: u32 = 20;
+                const DESTINATION_IPV6: u32 = 22;
+                let key = if *family == Family::Ip6 { DESTINATION_IPV6 } else { DESTINATION_IPV4 };
+                original(data, *to, key)
+            }
+            Self::OriginalProtocol { to } => {
+                const PROTOCOL: u32 = 10;
+                original(data, *to, PROTOCOL)
+            }
+            Self::OriginalPort { to } => {
+                const DESTINATION_PORT: u32 = 12;
+                original(data, *to, DESTINATION_PORT)
+            }
+            Self::Remember { set, key, milliseconds } => {
+                const UPDATE: u32 = 1;
+                data.put_name(1, set)?;
+                data.put_number(3, UPDATE)?;
+                data.put_number(4, key.number())?;
+                data.put(6, &milliseconds.to_be_bytes())
             }
             Self::DestinationKind { to } => {
                 const KIND_OF_ADDRESS: u32 = 3;
@@ -278,4 +336,11 @@ impl Expression {
             Self::Masquerade | Self::Counter => Ok(()),
         }
     }
+}
+
+/// Asks for something of the first direction of a connection.
+fn original(data: &mut Attributes, to: Register, key: u32) -> Result<(), Error> {
+    data.put_number(1, to.number())?;
+    data.put_number(2, key)?;
+    data.put(3, &[Direction::Original.number()])
 }

@@ -43,7 +43,7 @@ mod wire;
 pub use self::batch::{BATCH_BYTES_MAX, Batch};
 pub use self::error::Error;
 pub use self::expression::{
-    Direction, Expression, Header, Inverted, MetaKey, NatKind, Register, RejectWith, Relation, Side,
+    ConnectionKey, Direction, Expression, Header, Inverted, MetaKey, NatKind, Register, RejectWith, Relation, Side,
 };
 pub use self::list::{ListedChain, ListedElement, ListedRule, ListedSet, ListedTable};
 pub use self::monitor::{Action, Change, Monitor, Notification, Process, Transaction};

@@ -104,6 +104,22 @@ impl Nftables {
         })
     }
 
+    /// How many packets found each element of a set that counts them.
+    pub fn counters(&mut self, table: &Table, set: &str) -> Result<Vec<(Vec<u8>, u64)>, Error> {
+        let mut of_set = named(table)?;
+        of_set.put_name(2, set)?;
+        self.list(kind::GET_ELEMENT, table.family, of_set.bytes(), |_, attributes, found| {
+            let list = wire::find(attributes, 3).map(|list| list.value).unwrap_or_default();
+            for element in wire::attributes(list) {
+                let key = wire::find(wire::find(element.value, 1)?.value, 1)?.value.to_vec();
+                let counter = wire::find(element.value, 7).and_then(|it| wire::find(it.value, 2));
+                let packets = counter.and_then(|it| wire::find(it.value, 2)?.long_number());
+                found.push((key, packets.unwrap_or(0)));
+            }
+            Some(())
+        })
+    }
+
     /// The elements of a set or a map, in no order.
     pub fn elements(&mut self, table: &Table, set: &str) -> Result<Vec<ListedElement>, Error> {
         let mut of_set = named(table)?;

@@ -262,12 +262,23 @@ pub struct Set {
     pub value: ValueKind,
     /// Whether its elements are where ranges begin and end.
     pub has_ranges: bool,
+    /// Whether each element counts the packets that find it.
+    pub counts: bool,
+    /// For sets that packets add elements to: how many milliseconds those stay, and how many there can be.
+    pub remembers: Option<(u64, u32)>,
 }
 
 impl Set {
     /// A set of keys.
     pub fn of(name: impl Into<String>, key: &[Field]) -> Self {
-        Self { name: name.into(), key: key.to_vec(), value: ValueKind::None, has_ranges: false }
+        Self {
+            name: name.into(),
+            key: key.to_vec(),
+            value: ValueKind::None,
+            has_ranges: false,
+            counts: false,
+            remembers: None,
+        }
     }
 
     /// A map from keys to values.
@@ -285,10 +296,22 @@ impl Set {
         Self { has_ranges: true, ..self }
     }
 
+    /// The same with a counter for each element.
+    pub fn with_counters(self) -> Self {
+        Self { counts: true, ..self }
+    }
+
+    /// The same, filled by packets: each element stays for so long after the last packet that added it.
+    pub fn remembering(self, milliseconds: u64, elements_max: u32) -> Self {
+        Self { remembers: Some((milliseconds, elements_max)), ..self }
+    }
+
     /// Writes everything but the table it is in.
     pub(crate) fn write(&self, id: u32, attributes: &mut Attributes) -> Result<(), Error> {
         const RANGES: u32 = 4;
         const MAP: u32 = 8;
+        const TIMEOUT: u32 = 0x10;
+        const DYNAMIC: u32 = 0x20;
         const VERDICT: u32 = 0xffff_ff00;
         const VERDICT_BYTES: u32 = 16;
         let bytes = |fields: &[Field]| {
@@ -297,6 +320,7 @@ impl Set {
         };
         let is_map = self.value != ValueKind::None;
         let flags = if is_map { MAP } else { 0 } | if self.has_ranges { RANGES } else { 0 };
+        let flags = flags | if self.remembers.is_some() { TIMEOUT | DYNAMIC } else { 0 };
         attributes.put_name(2, &self.name)?;
         attributes.put_number(3, flags)?;
         attributes.put_number(4, joined_code(&self.key))?;
@@ -311,6 +335,16 @@ impl Set {
                 attributes.put_number(6, VERDICT)?;
                 attributes.put_number(7, VERDICT_BYTES)?;
             }
+        }
+        if let Some((milliseconds, elements_max)) = self.remembers {
+            attributes.nest(9, |description| description.put_number(1, elements_max))?;
+            attributes.put(11, &milliseconds.to_be_bytes())?;
+        }
+        if self.counts {
+            attributes.nest(17, |expression| {
+                expression.put_name(1, "counter")?;
+                expression.nest(2, |_| Ok(()))
+            })?;
         }
         attributes.put_number(10, id)
     }
