@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use runtime_api::image::{Image, Keyring, Origin, Prune, Pulled, Removed};
 use runtime_api::{
-    ConnectionCounts, Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage,
-    Containers, Delivery, DurableHooks, ExecSession, ExecSpec, Images, PodReport, PodUid, Resources, Result, Runtime,
-    RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Sandboxes, Signals, Started, Statistics, Streams,
+    ConnectionCounts, ConnectionFilter, Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored,
+    ContainerUsage, Containers, Delivery, DurableHooks, ExecSession, ExecSpec, Images, PodReport, PodUid, Resources,
+    Result, Runtime, RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Sandboxes, Signals, Started, Statistics,
+    Streams,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -274,8 +275,12 @@ impl DurableHooks for FakeRuntime {
 }
 
 impl ConnectionCounts for FakeRuntime {
-    async fn connections(&self, _: &PodUid, _: &[u16]) -> Result<Connections> {
+    async fn connections(&self, _: &PodUid, _: &ConnectionFilter) -> Result<Connections> {
         Ok(Connections::default())
+    }
+
+    async fn settled(&self, _: &PodUid, _: Duration, _: Duration) -> Result<bool> {
+        Ok(true)
     }
 }
 

@@ -366,6 +366,7 @@ fn config(life: &Life, host: usize, boots: u64) -> NodeConfig {
         machine: node::Machine {
             boot_id: format!("00000000-0000-0000-{boots:04}-00000000b007"),
             machine_id: format!("simulation-{host}"),
+            system_uuid: format!("simulation-{host}"),
             kernel_version: "6.0.0".to_owned(),
             os_image: "simulation".to_owned(),
             architecture: "amd64".to_owned(),

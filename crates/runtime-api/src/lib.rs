@@ -30,7 +30,9 @@ pub use runtime::{
 };
 pub use sandbox::{HostPort, MemoryVolume, Protocol, Sandbox, SandboxSpec};
 pub use streams::{ExecSession, ExecSpec, Tether};
-pub use usage::{Connections, ContainerStats, ContainerStored, ContainerUsage};
+pub use usage::{
+    AddressRange, ConnectionFilter, Connections, ContainerStats, ContainerStored, ContainerUsage, InvalidAddressRange,
+};
 
 /// All verbs, for whoever asks a runtime of a known type.
 pub mod verbs {

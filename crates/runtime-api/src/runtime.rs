@@ -6,13 +6,14 @@
 use std::future::Future;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
 use crate::image::{Image, Keyring, Origin, Prune, Pulled, Removed};
 use crate::{
-    Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage, Delivery, ExecSession,
-    ExecSpec, PodReport, PodUid, Resources, Result, RuntimeEvent, Sandbox, SandboxSpec, Started,
+    ConnectionFilter, Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage,
+    Delivery, ExecSession, ExecSpec, PodReport, PodUid, Resources, Result, RuntimeEvent, Sandbox, SandboxSpec, Started,
 };
 
 /// Pods as a whole: made, found again, removed.
@@ -128,9 +129,12 @@ pub trait DurableHooks: Send + Sync + 'static {
 
 /// How many connections a pod has. CRI does not tell.
 pub trait ConnectionCounts: Send + Sync + 'static {
-    /// Counts the pod's TCP connections to these local ports; to all if there are none. Of a pod on the host's network those
-    /// that its own processes have open, and what has come to the ports they listen on and is not accepted yet.
-    fn connections(&self, pod: &PodUid, ports: &[u16]) -> impl Future<Output = Result<Connections>> + Send;
+    /// Counts the pod's TCP connections. Of a pod on the host's network those that its own processes have open, and what has
+    /// come to the ports they listen on and is not accepted yet.
+    fn connections(&self, pod: &PodUid, filter: &ConnectionFilter) -> impl Future<Output = Result<Connections>> + Send;
+    /// Waits until no connection to the pod is being opened or waits to be accepted, seen twice in a row; false if that was
+    /// not seen in time. `every` is how often the kernel is asked.
+    fn settled(&self, pod: &PodUid, every: Duration, within: Duration) -> impl Future<Output = Result<bool>> + Send;
 }
 
 /// A container runtime: what the node cannot do without, and the way to the rest.
@@ -171,7 +175,11 @@ impl DurableHooks for Unsupported {
 }
 
 impl ConnectionCounts for Unsupported {
-    async fn connections(&self, _: &PodUid, _: &[u16]) -> Result<Connections> {
+    async fn connections(&self, _: &PodUid, _: &ConnectionFilter) -> Result<Connections> {
+        match *self {}
+    }
+
+    async fn settled(&self, _: &PodUid, _: Duration, _: Duration) -> Result<bool> {
         match *self {}
     }
 }

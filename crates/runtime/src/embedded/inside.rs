@@ -1,17 +1,18 @@
 //! What can be learnt of a pod, or done in it, from its network namespace and control groups.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use tokio::sync::oneshot;
 
-use super::pod::system;
+use super::pod::{Pod, system};
 use super::{Inner, Result, blocking};
-use crate::contract::{Connections, ContainerStats, PodUid, RuntimeError};
-use crate::network::sockets;
+use crate::contract::{ConnectionFilter, Connections, ContainerStats, PodUid, RuntimeError};
+use crate::network::sockets::{self, Listing};
 use crate::shim::records::{self, SandboxRecord, directory_name};
 
 /// Within one machine a connection is made or refused at once, unless the listener's queue is full.
@@ -30,18 +31,31 @@ impl Inner {
         Ok(stream.into())
     }
 
-    pub(super) async fn connections(&self, uid: &PodUid, ports: &[u16]) -> Result<Connections> {
-        let (ports, pod) = (ports.to_vec(), self.find(uid)?);
-        let counting = move || {
-            let record: Option<SandboxRecord> = records::read(&pod.dir.sandbox());
-            if !record.is_some_and(|record| record.spec.host_network) {
-                return sockets::count(&ports, None);
+    pub(super) async fn connections(&self, uid: &PodUid, filter: &ConnectionFilter) -> Result<Connections> {
+        let (filter, pod) = (filter.clone(), self.find(uid)?);
+        let counted = self.in_network_of(uid, move || Listing::open()?.count(&filter, own_sockets(&pod)?.as_ref()));
+        counted.await?.map_err(|error| system("cannot count the pod's connections")(error.into()))
+    }
+
+    pub(super) async fn settled(&self, uid: &PodUid, every: Duration, within: Duration) -> Result<bool> {
+        let pod = self.find(uid)?;
+        let watched = self.in_network_of(uid, move || {
+            let (listing, begun, all) = (Listing::open()?, Instant::now(), ConnectionFilter::default());
+            let mut empty_before = false;
+            loop {
+                let connections = listing.count(&all, own_sockets(&pod)?.as_ref())?;
+                let is_empty = connections.opening == 0 && connections.unaccepted == 0;
+                if is_empty && empty_before {
+                    return Ok(true);
+                }
+                empty_before = is_empty;
+                if begun.elapsed() + every > within {
+                    return Ok(false);
+                }
+                std::thread::sleep(every);
             }
-            let own = sockets::open_in(&pod.group.processes()?);
-            sockets::count(&ports, Some(&own))
-        };
-        let counted = self.in_network_of(uid, counting).await?;
-        counted.map_err(|error| system("cannot count the pod's connections")(error.into()))
+        });
+        watched.await?.map_err(|error| system("cannot watch the pod's listening sockets")(error.into()))
     }
 
     /// Does something on a thread of its own that is in the pod's network namespace: only threads can enter one, and
@@ -80,4 +94,13 @@ impl Inner {
         });
         read.await.map_err(system("cannot read what the pod uses"))
     }
+}
+
+/// The sockets that the processes of a pod on the host's network have open; `None` of a pod that has a network of its own.
+fn own_sockets(pod: &Pod) -> io::Result<Option<HashSet<u32>>> {
+    let record: Option<SandboxRecord> = records::read(&pod.dir.sandbox());
+    if !record.is_some_and(|record| record.spec.host_network) {
+        return Ok(None);
+    }
+    Ok(Some(sockets::open_in(&pod.group.processes()?)))
 }

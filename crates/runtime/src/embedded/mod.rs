@@ -29,9 +29,10 @@ use tokio::task::JoinSet;
 use crate::cgroup::{BEST_EFFORT, Group, Hierarchies, OwnMount};
 use crate::container::seccomp::Filters;
 use crate::contract::{
-    ConnectionCounts, Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage,
-    Containers, Delivery, DurableHooks, ExecSession, ExecSpec, Image, Images, PodReport, PodUid, Resources, Runtime,
-    RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Sandboxes, Signals, Started, Statistics, Streams,
+    ConnectionCounts, ConnectionFilter, Connections, ContainerId, ContainerSpec, ContainerStats, ContainerStored,
+    ContainerUsage, Containers, Delivery, DurableHooks, ExecSession, ExecSpec, Image, Images, PodReport, PodUid,
+    Resources, Runtime, RuntimeError, RuntimeEvent, Sandbox, SandboxSpec, Sandboxes, Signals, Started, Statistics,
+    Streams,
 };
 use crate::image::{ImageStore, Keyring, Origin, Patience, Progress, Prune, Pulled, Puller, Removed};
 use crate::network::{Network, PodCidr};
@@ -393,8 +394,12 @@ impl DurableHooks for Embedded {
 }
 
 impl ConnectionCounts for Embedded {
-    async fn connections(&self, pod: &PodUid, ports: &[u16]) -> Result<Connections> {
-        self.inner.connections(pod, ports).await
+    async fn connections(&self, pod: &PodUid, filter: &ConnectionFilter) -> Result<Connections> {
+        self.inner.connections(pod, filter).await
+    }
+
+    async fn settled(&self, pod: &PodUid, every: Duration, within: Duration) -> Result<bool> {
+        self.inner.settled(pod, every, within).await
     }
 }
 

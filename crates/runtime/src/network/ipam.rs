@@ -2,7 +2,8 @@
 //!
 //! Addresses that were never used are leased first, then the ones released longest ago, so that a late packet for a dead pod reaches
 //! no other pod. A released address rests for at least [`REST`]; if all free addresses rest, the caller is told until when. An address
-//! released before the log was opened rests from then. The log has one JSON line per change. It is rewritten when opened, and when it
+//! released before the log was opened rests from then. The address of a pod that clients may still know is kept from others for
+//! longer (quarantine), while there are others. The log has one JSON line per change. It is rewritten when opened, and when it
 //! has grown far beyond its content.
 
 use std::collections::{HashMap, VecDeque};
@@ -25,10 +26,12 @@ const LINES_MAX: usize = 100_000;
 pub(super) const REST: Duration = Duration::from_secs(2);
 
 /// The answer to a request for an address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Lease {
     /// The pod has this address.
     Given(IpAddr),
+    /// The pod has this address, which was still in quarantine after that other pod: there is no other left.
+    Recycled { address: IpAddr, of: PodUid },
     /// All free addresses rest; the first is available at `until`.
     Resting { until: Instant },
 }
@@ -50,6 +53,8 @@ struct State {
     leases: HashMap<PodUid, IpAddr>,
     /// Oldest first, and since when.
     released: VecDeque<(IpAddr, Instant)>,
+    /// Addresses that clients of these pods may still use, from before they are released until that is known to be over.
+    quarantined: HashMap<PodUid, IpAddr>,
     /// The lowest address that was never held.
     unused_from: IpAddr,
 }
@@ -81,10 +86,32 @@ impl Ipam {
             return Ok(Lease::Given(address));
         }
         let picked = self.state.pick(self.range, now).ok_or(NetworkError::Exhausted { range: self.range })?;
-        if let Lease::Given(address) = picked {
-            self.append(LeaseRecord::Lease { address, pod: pod.clone() }, now)?;
+        match &picked {
+            Lease::Given(address) => self.append(LeaseRecord::Lease { address: *address, pod: pod.clone() }, now)?,
+            Lease::Recycled { address, of } => {
+                self.append(LeaseRecord::Lease { address: *address, pod: pod.clone() }, now)?;
+                self.state.quarantined.remove(of);
+            }
+            Lease::Resting { .. } => {}
         }
         Ok(picked)
+    }
+
+    /// The pod's address goes to nobody else until the quarantine ends, or no other is left. A restart ends it.
+    pub(super) fn quarantine(&mut self, pod: &PodUid) {
+        if let Some(address) = self.address(pod) {
+            self.state.quarantined.insert(pod.clone(), address);
+        }
+    }
+
+    /// Nobody sends anything to the pod's former address any more.
+    pub(super) fn end_quarantine(&mut self, pod: &PodUid) {
+        self.state.quarantined.remove(pod);
+    }
+
+    /// How many addresses are kept from others.
+    pub(super) fn quarantined(&self) -> usize {
+        self.state.quarantined.len()
     }
 
     /// Takes the pod's address back; tells which it was.
@@ -136,7 +163,12 @@ impl Ipam {
 
 impl State {
     fn new(range: PodCidr) -> Self {
-        Self { leases: HashMap::new(), released: VecDeque::new(), unused_from: *range.pod_addresses().start() }
+        Self {
+            leases: HashMap::new(),
+            released: VecDeque::new(),
+            quarantined: HashMap::new(),
+            unused_from: *range.pod_addresses().start(),
+        }
     }
 
     fn replay(text: &[u8], range: PodCidr, path: &Path, now: Instant) -> Result<Self, NetworkError> {
@@ -183,9 +215,16 @@ impl State {
         if range.pod_addresses().contains(&self.unused_from) {
             return Some(Lease::Given(self.unused_from));
         }
-        let (address, since) = *self.released.front()?;
+        let holder = |address| self.quarantined.iter().find(|(_, held)| **held == address).map(|(pod, _)| pod.clone());
+        // One in quarantine is better than none.
+        let free = self.released.iter().find(|(address, _)| holder(*address).is_none());
+        let (address, since) = *free.or(self.released.front())?;
         let until = since + REST;
-        Some(if until <= now { Lease::Given(address) } else { Lease::Resting { until } })
+        Some(match holder(address) {
+            _ if until > now => Lease::Resting { until },
+            Some(of) => Lease::Recycled { address, of },
+            None => Lease::Given(address),
+        })
     }
 
     fn lines(&self, range: PodCidr) -> impl Iterator<Item = LeaseRecord> {
@@ -246,7 +285,7 @@ mod tests {
     fn leased(ipam: &mut Ipam, name: &str) -> IpAddr {
         match ipam.lease(&pod(name), Instant::now() + REST).unwrap() {
             Lease::Given(address) => address,
-            Lease::Resting { .. } => panic!("no address for {name}"),
+            Lease::Recycled { .. } | Lease::Resting { .. } => panic!("no address for {name}"),
         }
     }
 
@@ -292,6 +331,29 @@ mod tests {
         let mut ipam = Ipam::open(&path, tiny, after(200)).unwrap();
         assert_eq!(ipam.lease(&pod("b"), until).unwrap(), Lease::Resting { until: after(200) + REST });
         assert_eq!(ipam.lease(&pod("b"), after(200) + REST).unwrap(), Lease::Given(address(2)));
+    }
+
+    #[test]
+    fn quarantined_address_is_used_again_only_when_the_quarantine_ends_or_no_other_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut ipam = open(&dir.path().join("addresses"), small()).unwrap();
+        for name in ["a", "b", "c", "d", "e"] {
+            leased(&mut ipam, name);
+        }
+        ipam.quarantine(&pod("a"));
+        ipam.quarantine(&pod("b"));
+        ipam.quarantine(&pod("nobody"));
+        assert_eq!(ipam.quarantined(), 2);
+        for name in ["a", "b", "c"] {
+            released(&mut ipam, name);
+        }
+        assert_eq!(leased(&mut ipam, "f"), address(4), "a and b were released before, and are still used");
+        ipam.end_quarantine(&pod("b"));
+        assert_eq!(leased(&mut ipam, "g"), address(3));
+        let recycled = Lease::Recycled { address: address(2), of: pod("a") };
+        assert_eq!(ipam.lease(&pod("h"), Instant::now() + REST).unwrap(), recycled);
+        assert_eq!(ipam.lease(&pod("h"), Instant::now()).unwrap(), Lease::Given(address(2)), "asked twice");
+        assert_eq!(ipam.quarantined(), 0);
     }
 
     #[test]

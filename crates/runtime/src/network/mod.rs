@@ -9,6 +9,7 @@
 mod cidr;
 mod error;
 mod host;
+mod inside;
 mod ipam;
 mod masquerade;
 mod pod;
@@ -27,6 +28,7 @@ use nft::{Family, Table};
 use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_route::route::{RouteMessage, RouteProtocol, RouteScope};
 use tokio::runtime::{Handle, Runtime};
+use tokio::sync::broadcast;
 use tokio::task::JoinSet;
 
 pub use self::cidr::{InvalidPodCidr, PodCidr};
@@ -43,6 +45,9 @@ use crate::contract::{HostPort, PodUid};
 /// afterwards belongs to a namespace that lives on.
 const LINK_OUTLIVES_POD_MAX: Duration = Duration::from_secs(1);
 
+/// How many pods may wait to be told of whose former address was given away early.
+const RECYCLED_TOLD_MAX: usize = 1024;
+
 /// The pod network of one instance. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Network {
@@ -57,6 +62,8 @@ struct Inner {
     mtu: u32,
     host: rtnetlink::Handle,
     ipam: Mutex<Ipam>,
+    /// Told of pods whose former address had to be given to another although clients may still use it.
+    recycled: broadcast::Sender<PodUid>,
     tables: Arc<Tables>,
     /// Held while the table of host ports is written.
     published: Mutex<Published>,
@@ -95,12 +102,18 @@ impl Network {
                 let error: &dyn std::error::Error = &error;
                 tracing::warn!(error, "no address translation in this kernel: pods do not reach the outside");
             }
+            let node = pod_cidr.node_address();
+            if let Err(error) = tables.write(inside::spec(inside_table(&names), &names.prefix, node)) {
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(error, %node, "no packet filter in this kernel: others than pods may reach the node there");
+            }
             let inner = Arc::new(Inner {
                 names,
                 range: pod_cidr,
                 mtu,
                 host,
                 ipam: Mutex::new(ipam),
+                recycled: broadcast::Sender::new(RECYCLED_TOLD_MAX),
                 tables,
                 published: Mutex::default(),
                 synced: tokio::sync::Mutex::new(0),
@@ -172,9 +185,34 @@ impl Network {
         self.inner.ipam().pods()
     }
 
+    /// Keeps the pod's address from others beyond its release, until the quarantine ends or no other address is left.
+    pub fn quarantine(&self, pod: &PodUid) {
+        self.inner.ipam().quarantine(pod);
+    }
+
+    /// Nobody sends anything to the pod's former address any more.
+    pub fn end_quarantine(&self, pod: &PodUid) {
+        self.inner.ipam().end_quarantine(pod);
+    }
+
+    /// How many addresses are kept from others.
+    pub fn quarantined(&self) -> usize {
+        self.inner.ipam().quarantined()
+    }
+
+    /// Tells of pods whose former address was given to another before their quarantine ended.
+    pub fn recycled(&self) -> broadcast::Receiver<PodUid> {
+        self.inner.recycled.subscribe()
+    }
+
     /// How often packet rules were written again because another program had changed them.
     pub fn rule_repairs(&self) -> u64 {
         self.inner.tables.repairs()
+    }
+
+    /// Where pods reach the node itself: the API, the cluster DNS.
+    pub fn node_address(&self) -> Ipv4Addr {
+        self.inner.range.node_address()
     }
 
     /// What the names of all host-side links of this instance begin with.
@@ -189,6 +227,11 @@ impl Inner {
             let lease = self.ipam().lease(pod, Instant::now())?;
             match lease {
                 Lease::Given(address) => break v4(address)?,
+                Lease::Recycled { address, of } => {
+                    // Whoever cares is told; without anybody there is nothing to undo.
+                    let _ = self.recycled.send(of);
+                    break v4(address)?;
+                }
                 Lease::Resting { until } => tokio::time::sleep_until(until.into()).await,
             }
         };
@@ -282,6 +325,8 @@ impl Inner {
         let mut failures = host::remove(&self.host, &self.names, self.range).await;
         let masquerade = self.tables.remove(&table(self.names.prefix.clone()));
         failures.extend(masquerade.map_err(rules("remove the address translation")).err());
+        let inside = self.tables.remove(&inside_table(&self.names));
+        failures.extend(inside.map_err(rules("remove the guard of the node's address")).err());
         let services = self.tables.remove(&self.services_table());
         failures.extend(services.map_err(rules("remove the rules of services")).err());
         failures.extend(self.write_ports(&Published::new()).err());
@@ -373,6 +418,10 @@ fn v4(address: IpAddr) -> Result<Ipv4Addr, NetworkError> {
 /// A table of this instance: of IPv4, as everything here.
 fn table(name: String) -> Table {
     Table::new(Family::Ip, name)
+}
+
+fn inside_table(names: &Names) -> Table {
+    table(format!("{}-inside", names.prefix))
 }
 
 /// Names what rules were for.

@@ -35,7 +35,7 @@ use super::host::LINK_PREFIX;
 use super::masquerade::SOURCE_NAT_PRIORITY;
 use crate::contract::{HostPort, PodUid, Protocol};
 
-const RAW_PRIORITY: i32 = -300;
+pub(super) const RAW_PRIORITY: i32 = -300;
 const DESTINATION_NAT_PRIORITY: i32 = -100;
 const LOOPBACK: (IpAddr, u8) = (IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8);
 const ANY: &str = "any";

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::common::{Machine, code_of, eventually, exec_spec, on_a_machine, read_all};
 use runtime::verbs::*;
-use runtime::{Connections, ExecSpec, LogLimits, RuntimeError, SandboxSpec};
+use runtime::{ConnectionFilter, Connections, ExecSpec, LogLimits, RuntimeError, SandboxSpec};
 
 fn attach_spec() -> ExecSpec {
     ExecSpec { stdin: true, ..exec_spec(&[]) }
@@ -155,8 +155,8 @@ fn a_port_of_the_pods_own_loopback_can_be_connected_to_and_its_connections_count
         let mut answer = [0; 6];
         stream.read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"hello\n");
-        assert_eq!(runtime.connections(&pod, &[8080]).await.unwrap().established, 1);
-        assert_eq!(runtime.connections(&pod, &[8081]).await.unwrap().established, 0);
+        assert_eq!(runtime.connections(&pod, &to_port(8080)).await.unwrap().established, 1);
+        assert_eq!(runtime.connections(&pod, &to_port(8081)).await.unwrap().established, 0);
         stream.write_all(b"to and fro").unwrap();
         let mut back = [0; 10];
         stream.read_exact(&mut back).unwrap();
@@ -165,13 +165,18 @@ fn a_port_of_the_pods_own_loopback_can_be_connected_to_and_its_connections_count
     });
 }
 
+fn to_port(port: u16) -> ConnectionFilter {
+    ConnectionFilter { ports: vec![port], ..ConnectionFilter::default() }
+}
+
+/// [TR-17]
 #[test]
 fn a_connection_that_is_being_opened_is_told_from_one_that_is_open() {
     on_a_machine(|machine| async {
         let pod = machine.sandbox("pod-1").await;
         let id = machine.start(&pod, "app", "nc -ll -p 8080 -e cat").await;
         let address = machine.report(&pod).await.unwrap().sandbox.ip().unwrap();
-        let counted = async || machine.runtime().connections(&pod, &[8080]).await.unwrap();
+        let counted = async || machine.runtime().connections(&pod, &to_port(8080)).await.unwrap();
         while machine.exec(&pod, &id, "nc 127.0.0.1 8080 < /dev/null").await.1 != 0 {}
         until("nothing is open", async || counted().await == Connections::default()).await;
         // The last packet of the handshake does not come in: the pod knows that somebody is about to connect, no more.
@@ -184,9 +189,12 @@ fn a_connection_that_is_being_opened_is_told_from_one_that_is_open() {
         let client = TcpStream::connect((address, 8080)).unwrap();
         let opening = Connections { opening: 1, ..Connections::default() };
         until("it is being opened", async || counted().await == opening).await;
+        let settled = async |within| machine.runtime().settled(&pod, Duration::from_millis(5), within).await.unwrap();
+        assert!(!settled(Duration::from_millis(200)).await, "somebody is about to connect");
         nft_in(shim, "delete table ip lossy");
         until("it is open", async || counted().await.established == 1).await;
         assert_eq!(counted().await.opening, 0);
+        assert!(settled(common::PATIENCE).await, "nobody waits to be accepted");
         drop(client);
         machine
     });
@@ -197,7 +205,7 @@ fn host_network_pod_counts_only_its_own_connections() {
     on_a_machine(|machine| async {
         let spec = SandboxSpec { host_network: true, ..common::sandbox_spec("pod-1") };
         machine.runtime().create_sandbox(&spec).await.unwrap();
-        let counted = async || machine.runtime().connections(&spec.uid, &[]).await.unwrap();
+        let counted = async || machine.runtime().connections(&spec.uid, &ConnectionFilter::default()).await.unwrap();
         // Somebody else's, on the same network: listened, connected, accepted and not.
         let others = TcpListener::bind("127.0.0.1:0").unwrap();
         let _connected: Vec<_> = (0..3).map(|_| TcpStream::connect(others.local_addr().unwrap()).unwrap()).collect();

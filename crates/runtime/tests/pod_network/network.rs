@@ -628,3 +628,42 @@ fn packet_rules_are_left_to_a_later_run_of_the_same_instance() {
         assert_eq!(ruleset(), "");
     });
 }
+
+/// What the node serves to its pods, nobody else reaches: not a neighbour of the machine who knows the way, not pods of others.
+#[test]
+fn node_address_of_the_pod_range_answers_pods_and_the_machine_and_nobody_else() {
+    on_a_host(async || {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let outside = PodNamespace::new();
+        ip(&["link", "add", "uplink", "type", "veth", "peer", "name", "far"]);
+        let thread: u32 = outside.run(|| rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+        ip(&["link", "set", "far", "netns", &thread.to_string()]);
+        ip(&["addr", "add", "192.0.2.1/24", "dev", "uplink"]);
+        ip(&["link", "set", "uplink", "up"]);
+        outside.run(|| {
+            ip(&["addr", "add", "192.0.2.2/24", "dev", "far"]);
+            ip(&["link", "set", "far", "up"]);
+            ip(&["route", "add", "10.86.0.0/16", "via", "192.0.2.1"]);
+        });
+        let (network, other) =
+            (open(dirs[0].path()).await, open_as(dirs[1].path(), "instance-2", "10.88.0.0/16").await.unwrap());
+        let (a, b) = (PodNamespace::new(), PodNamespace::new());
+        let own = attach(&network, &pod("a"), a.path()).await;
+        attach(&other, &pod("b"), b.path()).await;
+        let node = network.node_address();
+        let machine = Ipv4Addr::new(192, 0, 2, 1);
+        serve(node);
+        serve(machine);
+        assert_eq!(a.run(move || call(node)).unwrap(), own.to_string(), "a pod");
+        assert_eq!(call(node).unwrap(), node.to_string(), "the machine");
+        let at_once = |address| {
+            let connection = TcpStream::connect_timeout(&SocketAddr::from((address, PORT)), Duration::from_millis(300));
+            connection.map(drop).map_err(|error| error.kind())
+        };
+        assert_eq!(outside.run(move || call(machine)).unwrap(), "192.0.2.2", "the neighbour is there");
+        assert_eq!(outside.run(move || at_once(node)), Err(std::io::ErrorKind::TimedOut), "a neighbour");
+        assert_eq!(b.run(move || at_once(node)), Err(std::io::ErrorKind::TimedOut), "another instance's pod");
+        network.tear_down().await.unwrap();
+        other.tear_down().await.unwrap();
+    });
+}
