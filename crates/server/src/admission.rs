@@ -12,6 +12,9 @@ use crate::state::{State, core_kind};
 
 /// Before a new object is filled in and judged.
 pub(crate) fn before_create(state: &State, kind: &Kind, namespace: &str, object: &mut Value) -> Result<(), Status> {
+    if kind.collection() == "persistentvolumeclaims" {
+        take_default_class(state, object);
+    }
     if kind.collection() != "pods" {
         return one_default(state, kind, object);
     }
@@ -29,6 +32,29 @@ pub(crate) fn before_create(state: &State, kind: &Kind, namespace: &str, object:
         return Ok(());
     }
     account(state, namespace, object).map_err(|text| refuse(object, &text))
+}
+
+/// The storage class of claims that name none: the youngest that is marked, then by name.
+fn default_class(state: &State) -> Option<String> {
+    let classes = api::built_in("storage.k8s.io", "v1", "storageclasses")?;
+    let all = state.store.list(classes.collection(), "", None).ok()?.items;
+    let marked =
+        all.into_iter().filter(|class| class.value()["metadata"]["annotations"][api::volume::DEFAULT_CLASS] == "true");
+    let born = |class: &store::Object| class.value()["metadata"]["creationTimestamp"].as_str().map(str::to_owned);
+    let youngest = marked.reduce(|best, other| if born(&other) > born(&best) { other } else { best });
+    youngest.map(|class| class.key.name.to_string())
+}
+
+/// A claim that says nothing of a class gets the cluster's; one that says "none" does not.
+fn take_default_class(state: &State, claim: &mut Value) {
+    let beta = &claim["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"];
+    if claim["spec"].is_object()
+        && claim["spec"]["storageClassName"].is_null()
+        && beta.is_null()
+        && let Some(class) = default_class(state)
+    {
+        claim["spec"]["storageClassName"] = class.into();
+    }
 }
 
 /// Of all priority classes one may be everybody's. Also asked of updates.

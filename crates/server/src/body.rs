@@ -11,8 +11,10 @@ use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
 use http_body::{Frame, SizeHint};
 use http_body_util::{BodyExt as _, Limited};
+use tokio_util::sync::CancellationToken;
 
 use crate::byte_budget::Reservation;
+use crate::connections::{OpenAnswer, OpenRequest};
 use crate::inflight;
 
 /// The error type of bodies, as the HTTP stack wants it.
@@ -30,6 +32,18 @@ pub struct Body {
     inner: Inner,
     /// What lasts as long as the answer is being sent.
     held: Option<Box<dyn Send>>,
+    /// A stream with an end that does not wait for anything but the client.
+    has_end: bool,
+    /// Its bytes are counted; cancelled when others need them more.
+    reserved: Option<CancellationToken>,
+    /// Told whenever the client has taken a part of it.
+    progress: Option<OpenAnswer>,
+}
+
+/// What is kept until an answer is sent.
+pub(crate) struct Guards {
+    held: Option<Box<dyn Send>>,
+    reserved: Option<CancellationToken>,
 }
 
 enum Inner {
@@ -40,7 +54,7 @@ enum Inner {
 
 impl Body {
     fn of(inner: Inner) -> Self {
-        Self { inner, held: None }
+        Self { inner, held: None, has_end: false, reserved: None, progress: None }
     }
 
     /// Keeps `guard` until the answer is sent, or nobody wants it any more.
@@ -49,6 +63,42 @@ impl Body {
             Some(before) => Box::new((before, guard)),
             None => Box::new(guard),
         });
+    }
+
+    /// Keeps the bytes that are reserved for the answer until it is sent.
+    pub(crate) fn reserve(&mut self, room: Reservation) {
+        self.reserved = Some(room.revoked.clone());
+        self.hold(room);
+    }
+
+    /// How many bytes are in memory for this answer alone until it is sent, as far as nobody has reserved them.
+    pub(crate) fn unreserved(&self) -> usize {
+        match &self.inner {
+            Inner::Whole(Some(bytes)) if self.reserved.is_none() => bytes.len(),
+            Inner::Whole(_) | Inner::Items(_) | Inner::Stream(_) => 0,
+        }
+    }
+
+    /// The same answer in other words: what was kept until it is sent is kept for those.
+    pub(crate) fn rewritten(guards: Guards, body: Self) -> Self {
+        Self { held: guards.held, reserved: guards.reserved, ..body }
+    }
+
+    /// Takes off what is kept until the answer is sent.
+    pub(crate) fn take_guards(&mut self) -> Guards {
+        Guards { held: self.held.take(), reserved: self.reserved.take() }
+    }
+
+    /// Begins to be sent to a client, who must go on taking it if it has an end. A stream may be silent for as long as it likes.
+    pub(crate) fn send_for(&mut self, request: OpenRequest) {
+        let has_end = match &self.inner {
+            Inner::Whole(_) | Inner::Items(_) => true,
+            Inner::Stream(_) => self.has_end,
+        };
+        match has_end {
+            true => self.progress = Some(request.answer(self.reserved.clone())),
+            false => self.hold(request),
+        }
     }
 
     /// Nothing.
@@ -63,6 +113,15 @@ impl Body {
         B::Error: Into<BoxError>,
     {
         Self::of(Inner::Stream(Box::pin(body.map_err(Into::into))))
+    }
+
+    /// The same for an answer that is there whole, and only written in pieces.
+    pub(crate) fn finite_stream<B>(body: B) -> Self
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Self { has_end: true, ..Self::stream(body) }
     }
 
     /// `head`, the objects' own bytes separated by commas, `tail`.
@@ -152,13 +211,23 @@ impl Items {
     }
 }
 
+/// The next piece of what is there whole: the rest is counted until the client takes it.
+fn next_piece(whole: &mut Option<Bytes>) -> Option<Bytes> {
+    let bytes = whole.as_mut().filter(|bytes| !bytes.is_empty())?;
+    Some(bytes.split_to(bytes.len().min(FRAME)))
+}
+
 impl http_body::Body for Body {
     type Data = Bytes;
     type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        // Whoever sends asks for a frame when there is room for more of it.
+        if let Some(progress) = &self.progress {
+            progress.taken();
+        }
         match &mut self.inner {
-            Inner::Whole(bytes) => Poll::Ready(bytes.take().filter(|b| !b.is_empty()).map(|b| Ok(Frame::data(b)))),
+            Inner::Whole(whole) => Poll::Ready(next_piece(whole).map(|piece| Ok(Frame::data(piece)))),
             Inner::Items(items) => match supervision::catch_blocking("answer", || items.next_frame()) {
                 Ok(frame) => Poll::Ready(frame.map(|frame| Ok(Frame::data(frame)))),
                 Err(panic) => {

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -26,6 +27,9 @@ const RESERVED: usize = 512;
 /// Connections that have not shown who they are, of one address and of all.
 const NEW_PER_SOURCE: usize = 256;
 const NEW_MAX: usize = 1024;
+
+/// How long a client may take nothing of an answer whose bytes others need.
+const REVOKED_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +86,17 @@ struct Activity {
     requests: AtomicUsize,
     /// When the last one ended, in milliseconds since the registry began.
     idle_since: AtomicU64,
+    sending: Mutex<BTreeMap<u64, Sending>>,
+    /// One more answer is being sent whose bytes others may come to need.
+    reserved: Notify,
+}
+
+/// An answer that is being sent.
+struct Sending {
+    /// When the client last took something of it.
+    taken: u64,
+    /// Cancelled when others need its bytes more.
+    revoked: Option<CancellationToken>,
 }
 
 /// One open connection, which is counted until this is dropped.
@@ -97,6 +112,12 @@ pub(crate) struct OpenConnection {
 pub(crate) struct OpenRequest {
     connections: Connections,
     activity: Arc<Activity>,
+}
+
+/// An answer with an end that is being sent. The client must go on taking it.
+pub(crate) struct OpenAnswer {
+    request: OpenRequest,
+    number: u64,
 }
 
 impl Connections {
@@ -210,6 +231,84 @@ impl OpenConnection {
         let since = self.activity.idle_since.load(Ordering::Relaxed);
         Some(Duration::from_millis(self.connections.now().saturating_sub(since)))
     }
+
+    /// Until the client has taken nothing of an answer for too long: for `patience`, or for [`REVOKED_PATIENCE`] if others need
+    /// the bytes of the answer.
+    pub(crate) async fn unread(&self, patience: Duration) {
+        loop {
+            let left = self.unread_in(patience);
+            if left.is_zero() {
+                return;
+            }
+            let tokens: Vec<CancellationToken> =
+                self.activity.lock_sending().values().filter_map(Sending::awaited).collect();
+            tokio::select! {
+                () = tokio::time::sleep(left) => {}
+                () = self.activity.reserved.notified() => {}
+                () = any_cancelled(&tokens), if !tokens.is_empty() => {}
+            }
+        }
+    }
+
+    /// How long it takes until an answer has waited too long for the client.
+    fn unread_in(&self, patience: Duration) -> Duration {
+        let now = self.connections.now();
+        let sending = self.activity.lock_sending();
+        let left = sending.values().map(|sending| {
+            let is_revoked = sending.revoked.as_ref().is_some_and(CancellationToken::is_cancelled);
+            let patience = if is_revoked { REVOKED_PATIENCE } else { patience };
+            patience.saturating_sub(Duration::from_millis(now.saturating_sub(sending.taken)))
+        });
+        left.min().unwrap_or(patience)
+    }
+}
+
+impl Sending {
+    /// What tells that others need its bytes, if that was not told yet.
+    fn awaited(&self) -> Option<CancellationToken> {
+        self.revoked.clone().filter(|revoked| !revoked.is_cancelled())
+    }
+}
+
+/// Until one of these is cancelled.
+async fn any_cancelled(tokens: &[CancellationToken]) {
+    let all = tokens.iter().map(|token| Box::pin(token.cancelled()));
+    futures::future::select_all(all).await;
+}
+
+impl Activity {
+    fn lock_sending(&self) -> MutexGuard<'_, BTreeMap<u64, Sending>> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OpenRequest {
+    /// Its answer has an end, and begins to be sent. `revoked` tells when others need its bytes more.
+    pub(crate) fn answer(self, revoked: Option<CancellationToken>) -> OpenAnswer {
+        let number = self.connections.0.next.fetch_add(1, Ordering::Relaxed);
+        let (taken, is_reserved) = (self.connections.now(), revoked.is_some());
+        self.activity.lock_sending().insert(number, Sending { taken, revoked });
+        if is_reserved {
+            self.activity.reserved.notify_one();
+        }
+        OpenAnswer { request: self, number }
+    }
+}
+
+impl OpenAnswer {
+    /// The client has taken a part of it.
+    pub(crate) fn taken(&self) {
+        let now = self.request.connections.now();
+        if let Some(sending) = self.request.activity.lock_sending().get_mut(&self.number) {
+            sending.taken = now;
+        }
+    }
+}
+
+impl Drop for OpenAnswer {
+    fn drop(&mut self) {
+        self.request.activity.lock_sending().remove(&self.number);
+    }
 }
 
 impl Drop for OpenConnection {
@@ -280,6 +379,44 @@ mod tests {
         assert!(one.idle_for().is_some());
         drop(one);
         assert!(all.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answer_that_a_client_does_not_take_ends_its_connection() {
+        const PATIENT: Duration = Duration::from_secs(30);
+        let all = connections();
+        let one = all.accept(HERE).unwrap();
+        assert_eq!(one.unread_in(PATIENT), PATIENT, "nothing is being sent");
+        let (first, second) = (one.begin().answer(None), one.begin().answer(None));
+        tokio::time::advance(Duration::from_secs(9)).await;
+        first.taken();
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(one.unread_in(PATIENT), Duration::from_secs(20), "of the one that waits longest");
+        drop(second);
+        assert_eq!(one.unread_in(PATIENT), Duration::from_secs(29));
+        let began = Instant::now();
+        one.unread(PATIENT).await;
+        assert_eq!(began.elapsed(), Duration::from_secs(29));
+        drop(first);
+        assert_eq!((one.unread_in(PATIENT), one.idle_for()), (PATIENT, Some(Duration::ZERO)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unread_answer_whose_bytes_others_need_ends_its_connection_sooner() {
+        const PATIENT: Duration = Duration::from_secs(30);
+        let all = connections();
+        let one = all.accept(HERE).unwrap();
+        let (began, revoked) = (Instant::now(), CancellationToken::new());
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            let answer = one.begin().answer(Some(revoked.clone()));
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            revoked.cancel();
+            answer
+        };
+        let (answer, ()) = tokio::join!(later, one.unread(PATIENT));
+        assert_eq!(began.elapsed(), Duration::from_secs(3) + REVOKED_PATIENCE, "counted from when it was last taken");
+        drop(answer);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) fn packed(mut response: Response<Body>) -> Response<Body> {
     headers.remove(header::CONTENT_LENGTH);
     response.map(|body| {
         let encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        Body::stream(Packed { body, encoder: Some(encoder) })
+        Body::finite_stream(Packed { body, encoder: Some(encoder) })
     })
 }
 
@@ -107,12 +107,13 @@ pub(crate) async fn as_protobuf(response: Response<Body>) -> Response<Body> {
     if !is_json(&response) {
         return response;
     }
-    let (mut parts, body) = response.into_parts();
+    let (mut parts, mut body) = response.into_parts();
     if parts.extensions.get::<Watched>().is_some() {
         parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF_WATCH));
         let frames = body.map_frame(|frame| frame.map_data(|lines| as_events(&lines)));
         return Response::from_parts(parts, Body::stream(frames));
     }
+    let guards = body.take_guards();
     let Ok(whole) = body.collect().await else {
         return respond::status(&Status::internal("the answer broke off"));
     };
@@ -122,9 +123,9 @@ pub(crate) async fn as_protobuf(response: Response<Body>) -> Response<Body> {
         Ok(Ok(Some(written))) => {
             parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROTOBUF));
             parts.headers.remove(header::CONTENT_LENGTH);
-            Response::from_parts(parts, Body::from(written))
+            Response::from_parts(parts, Body::rewritten(guards, Body::from(written)))
         }
-        Ok(Ok(None)) | Err(_) => Response::from_parts(parts, Body::from(whole)),
+        Ok(Ok(None)) | Err(_) => Response::from_parts(parts, Body::rewritten(guards, Body::from(whole))),
         Ok(Err(unwritable)) => respond::status(&Status::internal(&unwritable.to_string())),
     }
 }
@@ -154,7 +155,8 @@ pub(crate) async fn as_yaml(response: Response<Body>) -> Response<Body> {
     if !is_json(&response) || response.body().size_hint().exact().is_none() {
         return response;
     }
-    let (mut parts, body) = response.into_parts();
+    let (mut parts, mut body) = response.into_parts();
+    let guards = body.take_guards();
     let text = match body.collect().await {
         Ok(whole) => {
             serde_json::from_slice::<Value>(&whole.to_bytes()).ok().and_then(|value| api::decode::to_yaml(&value))
@@ -165,7 +167,7 @@ pub(crate) async fn as_yaml(response: Response<Body>) -> Response<Body> {
         Some(text) => {
             parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
             parts.headers.remove(header::CONTENT_LENGTH);
-            Response::from_parts(parts, Body::from(text))
+            Response::from_parts(parts, Body::rewritten(guards, Body::from(text)))
         }
         None => {
             parts.status = StatusCode::INTERNAL_SERVER_ERROR;

@@ -48,6 +48,7 @@ pub(crate) struct InflightLimits {
     bodies: ByteBudget,
     system_bodies: ByteBudget,
     answers: ByteBudget,
+    system_answers: ByteBudget,
     lasting: LastingRequests,
 }
 
@@ -60,6 +61,7 @@ impl Default for InflightLimits {
             bodies: ByteBudget::new(BODIES_MAX, BODIES_PER_USER),
             system_bodies: ByteBudget::new(BODIES_MAX, BODIES_PER_USER),
             answers: ByteBudget::new(ANSWERS_MAX, ANSWERS_PER_USER),
+            system_answers: ByteBudget::new(ANSWERS_MAX, ANSWERS_PER_USER),
             lasting: LastingRequests::default(),
         }
     }
@@ -74,18 +76,19 @@ impl InflightLimits {
             Verb::Get | Verb::List => &self.readers,
             Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection => &self.writers,
         };
-        seats.take(&identity.user, PATIENCE).await.map(Some).map_err(refused)
+        seats.take(flow(identity), PATIENCE).await.map(Some).map_err(refused)
     }
 
     /// Bytes for a body, to be held until the request is done.
     pub(crate) async fn reserve(&self, identity: &Identity, bytes: usize) -> Result<Reservation, Status> {
         let budget = if is_exempt(identity) { &self.system_bodies } else { &self.bodies };
-        budget.reserve(&identity.user, bytes).await
+        budget.reserve(flow(identity), bytes).await
     }
 
     /// Bytes for an answer, to be held until it is sent.
     pub(crate) async fn reserve_answer(&self, identity: &Identity, bytes: usize) -> Result<Reservation, Status> {
-        self.answers.reserve(&identity.user, bytes).await
+        let budget = if is_exempt(identity) { &self.system_answers } else { &self.answers };
+        budget.reserve(flow(identity), bytes).await
     }
 
     /// Another seat for a request whose body has so many bytes, or `None` if it is not large or is exempt.
@@ -93,7 +96,7 @@ impl InflightLimits {
         if bytes < LARGE || is_exempt(identity) {
             return Ok(None);
         }
-        self.large_writers.take(&identity.user, LARGE_PATIENCE).await.map(Some).map_err(refused)
+        self.large_writers.take(flow(identity), LARGE_PATIENCE).await.map(Some).map_err(refused)
     }
 
     /// A place for a request that lasts, or 429.
@@ -101,7 +104,7 @@ impl InflightLimits {
         if is_exempt(identity) {
             return Ok(None);
         }
-        self.lasting.begin(&identity.user).map(Some).ok_or_else(too_many)
+        self.lasting.begin(flow(identity)).map(Some).ok_or_else(too_many)
     }
 }
 
@@ -112,6 +115,13 @@ fn refused(_: NoSeat) -> Status {
 /// What upstream says under load.
 pub(crate) fn too_many() -> Status {
     Status::too_many_requests("Too many requests, please try again later.", AGAIN_AFTER_SECONDS)
+}
+
+/// Who shares one user's part. All service accounts of a namespace are one: whoever may make one account may make a thousand.
+fn flow(identity: &Identity) -> &str {
+    let user = identity.user.as_str();
+    let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
+    account.map_or(user, |(_, name)| &user[..user.len() - name.len() - 1])
 }
 
 /// Those whom no flood of others may stop.
@@ -193,6 +203,15 @@ mod tests {
         }
         held.pop();
         assert!(inflight.take(&bob, Verb::Delete).await.unwrap().is_some());
+    }
+
+    #[test]
+    fn service_accounts_of_a_namespace_share_one_part() {
+        let of = |user: &str| flow(&Identity::new(user, &[])).to_owned();
+        assert_eq!(of("bob"), "bob");
+        assert_eq!(of("system:serviceaccount:team:a"), of("system:serviceaccount:team:b"));
+        assert_ne!(of("system:serviceaccount:team:a"), of("system:serviceaccount:other:a"));
+        assert_eq!(of("system:serviceaccount:odd"), "system:serviceaccount:odd");
     }
 
     #[test]

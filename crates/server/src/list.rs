@@ -102,7 +102,7 @@ pub(crate) async fn handle(state: &State, request: &Request) -> Result<Response<
     let bytes = listed.items.iter().map(|object| object.json.len()).sum();
     let room = state.inflight.reserve_answer(&request.identity, bytes).await?;
     let mut answer = answer(request, form, listed)?;
-    answer.body_mut().hold(room);
+    answer.body_mut().reserve(room);
     Ok(answer)
 }
 

@@ -60,6 +60,8 @@ const SEND_BUFFER: usize = 64 * 1024;
 /// Most bytes of headers (HTTP/2), and of headers or an unread answer (HTTP/1.1: an address alone may have 64 KiB).
 const HEADERS_MAX: u32 = 64 * 1024;
 const HTTP1_BUFFER: usize = 96 * 1024;
+/// How long a client may take nothing of an answer that is there for it.
+const UNREAD: Duration = Duration::from_secs(30);
 /// How long a connection may take to close that has no request.
 const CLOSE: Duration = Duration::from_secs(5);
 /// Idle connections that are closed at once when the process has no descriptors left.
@@ -76,7 +78,9 @@ pub(crate) async fn serve(
     // However this future ends, its watches and connections end with it.
     let _guard = stopping.clone().drop_guard();
     let worked = Arc::clone(&service.state.worked);
-    let open = Connections::new(Limits::with_descriptors(descriptors()));
+    // All addresses share one limit.
+    let new = || Connections::new(Limits::with_descriptors(descriptors()));
+    let open = service.state.connections.get_or_init(new).clone();
     let mut tasks = JoinSet::new();
     tokio::pin!(shutdown);
     loop {
@@ -183,7 +187,7 @@ async fn connection(
         async move {
             let mut answer = answer.await?;
             worked.notify_one();
-            answer.body_mut().hold(busy);
+            answer.body_mut().send_for(busy);
             Ok::<_, Infallible>(answer)
         }
     });
@@ -200,6 +204,7 @@ async fn connection(
     };
     let result = tokio::select! {
         result = connection.as_mut() => result,
+        () = place.unread(UNREAD) => return tracing::debug!(%peer, "a client did not take its answer"),
         () = ends => {
             connection.as_mut().graceful_shutdown();
             match stopping.is_cancelled() {

@@ -37,6 +37,8 @@ use crate::{
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 /// One that changes something, within this.
 const WRITE_LIMIT: Duration = Duration::from_secs(34);
+/// Answers up to this size are bounded by how many requests there may be.
+const SMALL_ANSWER: usize = 64 * 1024;
 /// What a client is told of a panic.
 const BROKEN: &str = "the server broke on this request";
 /// What panics of requests are counted as.
@@ -223,6 +225,7 @@ where
             let answer = async {
                 let (body, room) =
                     if has_body { receive(state, &parts, &identity, sent).await? } else { Default::default() };
+                let client = parts.extensions.get::<Peer>().is_some().then(|| identity.clone());
                 let request = Request::new(&parts, (&registry, state.now()), address, verb, query, identity, body)?;
                 let streams = takes_over || request.subresource_name() == Some("log");
                 // Whoever waits for one of the few places of large bodies takes no seat from the others meanwhile.
@@ -230,7 +233,7 @@ where
                 let seat = if streams { None } else { state.inflight.take(&request.identity, verb).await? };
                 let lasts = streams || verb == Verb::Watch;
                 let lasting = if lasts { state.inflight.begin_lasting(&request.identity)? } else { None };
-                match takes_over {
+                let answer = match takes_over {
                     true => logs_exec::stream(state, &request, &mut parts, lasting).await,
                     false if has_body => finished(Arc::clone(state), request, (seat, large, room)).await,
                     false => {
@@ -248,6 +251,13 @@ where
                             answer => answer,
                         }
                     }
+                };
+                match client {
+                    // What was written stays written; the client does not know, as after any time-out.
+                    Some(client) => counted(state, &client, answer?)
+                        .await
+                        .map_err(|refused| if has_body { too_late() } else { refused }),
+                    None => answer,
                 }
             };
             match tokio::time::timeout(limit, answer).await {
@@ -275,6 +285,16 @@ where
         None => None,
     };
     Ok((body::read(sent, announced, room.as_ref()).await?, room))
+}
+
+/// An answer whose bytes are counted while they wait for the client: one that is long, and nobody else's.
+async fn counted(state: &State, client: &Identity, mut answer: Response<Body>) -> Result<Response<Body>, Status> {
+    let bytes = answer.body().unreserved();
+    if bytes > SMALL_ANSWER {
+        let room = state.inflight.reserve_answer(client, bytes).await?;
+        answer.body_mut().reserve(room);
+    }
+    Ok(answer)
 }
 
 fn too_late() -> Status {

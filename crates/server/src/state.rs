@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use crate::ServerConfig;
 use crate::audit::AuditLog;
+use crate::connections::Connections;
 use crate::inflight::InflightLimits;
 use crate::kinds::Kinds;
 use crate::metrics::Metrics;
@@ -58,6 +59,8 @@ pub(crate) struct State {
     pub(crate) worked: Arc<Notify>,
     /// How many requests are worked on at once.
     pub(crate) inflight: InflightLimits,
+    /// Who is connected, at whichever of our addresses; known when the first of them is served.
+    pub(crate) connections: OnceLock<Connections>,
 }
 
 impl State {
@@ -82,6 +85,7 @@ impl State {
             quotas: Quotas::default(),
             worked: Arc::default(),
             inflight: InflightLimits::default(),
+            connections: OnceLock::new(),
         }
     }
 

@@ -351,6 +351,13 @@ fn scheduler() -> Vec<Value> {
 fn controllers() -> Vec<(&'static str, &'static str, Vec<Value>)> {
     let events = || on(&["create", "patch", "update"], &["", "events.k8s.io"], &["events"]);
     let delete_pods = || [on(&["delete", "get", "list"], &[""], &["pods"]), on(&["patch"], &[""], &["pods/status"])];
+    let own_pods = || [on(&["create", "delete", "get", "list", "patch", "watch"], &[""], &["pods"])];
+    let slices = || {
+        let verbs = ["create", "delete", "get", "list", "update"];
+        on(&verbs, &["discovery.k8s.io"], &["endpointslices", "endpointslices/restricted"])
+    };
+    // Whoever names an owner that its deletion waits for may change the owner's finalizers.
+    let owners = || on(&["update"], &[""], &["services/finalizers", "endpoints/finalizers"]);
     let controller = |account, role, pods: &[Value], others: &[Value]| (account, role, [pods, others].concat());
     vec![
         controller(
@@ -382,6 +389,57 @@ fn controllers() -> Vec<(&'static str, &'static str, Vec<Value>)> {
             &[
                 on(&READ, &["policy"], &["poddisruptionbudgets"]),
                 on(&["update"], &["policy"], &["poddisruptionbudgets/status"]),
+                events(),
+            ],
+        ),
+        controller(
+            "replicaset-controller",
+            "system:controller:replicaset-controller",
+            &own_pods(),
+            &[
+                on(&READ, &["apps"], &["replicasets"]),
+                on(&["patch", "update"], &["apps"], &["replicasets/status"]),
+                on(&["update"], &["apps"], &["replicasets/finalizers"]),
+                events(),
+            ],
+        ),
+        controller(
+            "replication-controller",
+            "system:controller:replication-controller",
+            &own_pods(),
+            &[
+                on(&READ, &[""], &["replicationcontrollers"]),
+                on(&["patch", "update"], &[""], &["replicationcontrollers/status"]),
+                on(&["update"], &[""], &["replicationcontrollers/finalizers"]),
+                events(),
+            ],
+        ),
+        controller(
+            "endpointslice-controller",
+            "system:controller:endpointslice-controller",
+            &[],
+            &[slices(), owners()],
+        ),
+        controller(
+            "endpointslicemirroring-controller",
+            "system:controller:endpointslicemirroring-controller",
+            &[],
+            &[slices(), owners()],
+        ),
+        controller(
+            "endpoint-controller",
+            "system:controller:endpoint-controller",
+            &[],
+            &[on(&["create", "delete", "get", "list", "update"], &[""], &["endpoints", "endpoints/restricted"])],
+        ),
+        controller(
+            "persistent-volume-binder",
+            "system:controller:persistent-volume-binder",
+            &[],
+            &[
+                on(&["create", "delete", "get", "patch", "update"], &[""], &["persistentvolumes"]),
+                on(&["get", "patch", "update"], &[""], &["persistentvolumeclaims"]),
+                on(&["patch", "update"], &[""], &["persistentvolumeclaims/status", "persistentvolumes/status"]),
                 events(),
             ],
         ),

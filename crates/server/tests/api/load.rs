@@ -107,6 +107,31 @@ async fn concurrent_streams_are_limited_by_who_the_client_is() {
     }
 }
 
+/// Clients that ask for long answers and take nothing of them are closed, and what they held is free for others.
+#[tokio::test]
+async fn unread_answer_ends_its_connection_and_frees_its_bytes() {
+    let api = Api::start().await;
+    let tls = Tls::serve(&api).await;
+    let mut large = configmap("large");
+    large["data"] = serde_json::json!({ "text": "x".repeat(1_000_000) });
+    api.post(MAPS, &large).await.expect(201);
+    let bob = tls.pki.client_certificate("bob", Some("system:masters")).unwrap();
+    let stream = connect(&tls, Some(bob), b"h2").await;
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let (mut sender, connection) =
+        builder.initial_stream_window_size(1024).handshake::<_, Full<Bytes>>(TokioIo::new(stream)).await.unwrap();
+    let ended = tokio::spawn(connection);
+    let request = Request::get(format!("https://{}{MAPS}/large", tls.address)).body(Full::default()).unwrap();
+    let answer = tokio::time::timeout(PATIENCE, sender.send_request(request)).await.unwrap().unwrap();
+    assert_eq!(answer.status(), 200);
+    // Nothing of the body is read: the window stays shut while the server's time passes.
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(31)).await;
+    tokio::time::resume();
+    let ended = tokio::time::timeout(PATIENCE, ended).await.expect("the server closes the connection");
+    drop((ended, answer));
+}
+
 /// A body that says that it is too large is refused before a byte of it is read.
 #[tokio::test]
 async fn body_announced_too_large_is_refused_unread() {
