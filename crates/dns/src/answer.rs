@@ -1,0 +1,261 @@
+//! The answer to one question.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::records::{Endpoint, Service, ServiceKind, Snapshot, Zone};
+use crate::wire::{Class, Data, Name, Query, Question, Record, RecordType, Reply, ResponseCode};
+
+/// Of addresses that stay, of those that come and go, and of what is not there.
+const SERVICE_TTL: u32 = 30;
+const ENDPOINT_TTL: u32 = 5;
+const NEGATIVE_TTL: u32 = 5;
+/// What upstream's schema of names is at.
+const SCHEMA: &str = "1.1.0";
+
+/// What becomes of a question.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It is answered.
+    Answered(Reply),
+    /// The name is not of the cluster.
+    Forward,
+    /// The name leads to one that is not of the cluster: the answer so far, and the name to ask for.
+    Follow(Reply, Name),
+}
+
+/// Answers from what is known of the cluster; `None` is known before it was listed: no name of it is denied then.
+pub fn answer(query: &Query, zone: &Zone, known: Option<&Snapshot>) -> Outcome {
+    if query.opcode != 0 {
+        return Outcome::Answered(Reply::empty(ResponseCode::NotImp));
+    }
+    let Some(question) = &query.question else { return Outcome::Answered(Reply::empty(ResponseCode::FormErr)) };
+    if question.class != Class::Internet {
+        return Outcome::Answered(Reply::empty(ResponseCode::Refused));
+    }
+    let labels = question.name.labels();
+    let reverse = reversed(&labels).filter(|address| zone.has_address(*address));
+    let within = zone.within(&labels);
+    if reverse.is_none() && within.is_none() {
+        return Outcome::Forward;
+    }
+    let Some(snapshot) = known else { return Outcome::Answered(Reply::empty(ResponseCode::ServFail)) };
+    let answering = Answering { question, zone, snapshot };
+    if let Some(address) = reverse {
+        return Outcome::Answered(answering.name_of(address));
+    }
+    answering.in_zone(within.unwrap_or_default())
+}
+
+/// The address that a name such as `4.3.2.1.in-addr.arpa` is about.
+fn reversed(labels: &[String]) -> Option<IpAddr> {
+    match labels {
+        [d, c, b, a, inverse, arpa] if inverse == "in-addr" && arpa == "arpa" => {
+            format!("{a}.{b}.{c}.{d}").parse::<Ipv4Addr>().ok().map(IpAddr::V4)
+        }
+        [digits @ .., ip6, arpa] if ip6 == "ip6" && arpa == "arpa" && digits.len() == 32 => {
+            let mut bits = 0_u128;
+            for digit in digits.iter().rev() {
+                let digit = u8::from_str_radix(digit, 16).ok().filter(|_| digit.len() == 1)?;
+                bits = bits << 4 | u128::from(digit);
+            }
+            Some(Ipv6Addr::from_bits(bits).into())
+        }
+        _ => None,
+    }
+}
+
+struct Answering<'a> {
+    question: &'a Question,
+    zone: &'a Zone,
+    snapshot: &'a Snapshot,
+}
+
+impl Answering<'_> {
+    fn in_zone(&self, labels: &[String]) -> Outcome {
+        let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+        let service = |namespace: &str, name: &str| self.snapshot.service(namespace, name);
+        match labels[..] {
+            ["dns-version"] => {
+                Outcome::Answered(self.found(RecordType::Txt, vec![self.own(SERVICE_TTL, Data::Txt(SCHEMA.into()))]))
+            }
+            [] | ["svc" | "pod"] => Outcome::Answered(self.nothing_of_it()),
+            [namespace, "svc" | "pod"] if self.snapshot.has_namespace(namespace) => {
+                Outcome::Answered(self.nothing_of_it())
+            }
+            [address, namespace, "pod"] => Outcome::Answered(match self.snapshot.pod_called(namespace, address) {
+                Some(address) => self.addresses(&[address], ENDPOINT_TTL),
+                None => self.no_such_name(NEGATIVE_TTL),
+            }),
+            [name, namespace, "svc"] => match service(namespace, name) {
+                Some(service) => self.service(service),
+                None => Outcome::Answered(self.no_such_name(NEGATIVE_TTL)),
+            },
+            [label, name, namespace, "svc"] => Outcome::Answered(match service(namespace, name) {
+                Some(found) => self.below_service(label, found),
+                None => self.no_such_name(NEGATIVE_TTL),
+            }),
+            [port, protocol, name, namespace, "svc"] => Outcome::Answered(match service(namespace, name) {
+                Some(found) => self.ports(port, protocol, (name, namespace), found),
+                None => self.no_such_name(NEGATIVE_TTL),
+            }),
+            _ => Outcome::Answered(self.no_such_name(NEGATIVE_TTL)),
+        }
+    }
+
+    fn service(&self, service: &Service) -> Outcome {
+        Outcome::Answered(match &service.kind {
+            ServiceKind::Addresses(addresses) => self.addresses(addresses, SERVICE_TTL),
+            // Of one that is there a moment without anybody nothing is to be remembered.
+            ServiceKind::Headless(endpoints) if endpoints.is_empty() => self.no_such_name(0),
+            ServiceKind::Headless(endpoints) => self.endpoints(endpoints.iter()),
+            ServiceKind::External(target) => {
+                let Some(target) = Name::parse(target) else {
+                    return Outcome::Answered(Reply::empty(ResponseCode::ServFail));
+                };
+                let record = self.own(ENDPOINT_TTL, Data::Cname(target.clone()));
+                let reply = Reply { answers: vec![record], ..Reply::empty(ResponseCode::NoError) };
+                return if self.question.record_type == RecordType::Cname {
+                    Outcome::Answered(reply)
+                } else {
+                    Outcome::Follow(reply, target)
+                };
+            }
+        })
+    }
+
+    /// One of those behind a headless service, or where names of ports begin.
+    fn below_service(&self, label: &str, service: &Service) -> Reply {
+        let ServiceKind::Headless(endpoints) = &service.kind else {
+            let has_ports = service.ports.iter().any(|port| port.protocol.label() == label);
+            return if has_ports { self.nothing_of_it() } else { self.no_such_name(NEGATIVE_TTL) };
+        };
+        let mut named = endpoints.iter().filter(|endpoint| endpoint.label() == label).peekable();
+        if named.peek().is_some() {
+            return self.endpoints(named);
+        }
+        let has_ports =
+            endpoints.iter().flat_map(|endpoint| &endpoint.ports).any(|port| port.protocol.label() == label);
+        if has_ports {
+            self.nothing_of_it()
+        } else {
+            self.no_such_name(if endpoints.is_empty() { 0 } else { NEGATIVE_TTL })
+        }
+    }
+
+    fn ports(&self, port: &str, protocol: &str, (name, namespace): (&str, &str), service: &Service) -> Reply {
+        let Some(port) = port.strip_prefix('_') else { return self.no_such_name(NEGATIVE_TTL) };
+        let is_asked = |known: &&crate::Port| known.name == port && known.protocol.label() == protocol;
+        let mut found = Vec::new();
+        match &service.kind {
+            ServiceKind::Addresses(addresses) => {
+                if let Some(known) = service.ports.iter().find(is_asked) {
+                    found.push((self.zone.below(&[name, namespace, "svc"]), known.number, addresses.clone()));
+                }
+            }
+            ServiceKind::Headless(endpoints) => {
+                for endpoint in endpoints {
+                    if let Some(known) = endpoint.ports.iter().find(is_asked) {
+                        let target = self.zone.below(&[&endpoint.label(), name, namespace, "svc"]);
+                        let one = (target, known.number, vec![endpoint.address]);
+                        // Several slices may have the same one.
+                        if !found.contains(&one) {
+                            found.push(one);
+                        }
+                    }
+                }
+            }
+            ServiceKind::External(_) => {}
+        }
+        if found.is_empty() {
+            return self.no_such_name(NEGATIVE_TTL);
+        }
+        let weight = u16::try_from(100 / found.len()).unwrap_or(1).max(1);
+        let srv = |(target, port, _): &(Name, u16, Vec<IpAddr>)| {
+            self.own(ENDPOINT_TTL, Data::Srv { priority: 0, weight, port: *port, target: target.clone() })
+        };
+        let mut reply = self.found(RecordType::Srv, found.iter().map(srv).collect());
+        if !reply.answers.is_empty() {
+            let of = |(name, _, addresses): (Name, u16, Vec<IpAddr>)| {
+                addresses.into_iter().map(move |address| Record {
+                    name: name.clone(),
+                    ttl: ENDPOINT_TTL,
+                    data: data(address),
+                })
+            };
+            reply.additional = found.into_iter().flat_map(of).collect();
+        }
+        reply
+    }
+
+    fn name_of(&self, address: IpAddr) -> Reply {
+        let Some((namespace, service, host)) = self.snapshot.name_of(address) else {
+            return self.no_such_name(NEGATIVE_TTL);
+        };
+        let host = host.as_deref();
+        let labels: Vec<&str> = host.into_iter().chain([service.as_str(), namespace.as_str(), "svc"]).collect();
+        self.found(RecordType::Ptr, vec![self.own(ENDPOINT_TTL, Data::Ptr(self.zone.below(&labels)))])
+    }
+
+    fn endpoints<'e>(&self, endpoints: impl Iterator<Item = &'e Endpoint>) -> Reply {
+        let mut addresses: Vec<IpAddr> = endpoints.map(|endpoint| endpoint.address).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        self.addresses(&addresses, ENDPOINT_TTL)
+    }
+
+    /// Those of the family that is asked for. A name that has only the other one is there all the same.
+    fn addresses(&self, addresses: &[IpAddr], ttl: u32) -> Reply {
+        let is_asked = |address: &&IpAddr| match self.question.record_type {
+            RecordType::A => address.is_ipv4(),
+            RecordType::Aaaa => address.is_ipv6(),
+            RecordType::Cname
+            | RecordType::Soa
+            | RecordType::Ptr
+            | RecordType::Txt
+            | RecordType::Srv
+            | RecordType::Other(_) => false,
+        };
+        let records: Vec<Record> =
+            addresses.iter().filter(is_asked).map(|address| self.own(ttl, data(*address))).collect();
+        if records.is_empty() {
+            self.nothing_of_it()
+        } else {
+            Reply { answers: records, ..Reply::empty(ResponseCode::NoError) }
+        }
+    }
+
+    fn found(&self, record_type: RecordType, answers: Vec<Record>) -> Reply {
+        if self.question.record_type != record_type {
+            return self.nothing_of_it();
+        }
+        Reply { answers, ..Reply::empty(ResponseCode::NoError) }
+    }
+
+    fn own(&self, ttl: u32, data: Data) -> Record {
+        Record { name: self.question.name.clone(), ttl, data }
+    }
+
+    fn nothing_of_it(&self) -> Reply {
+        self.negative(ResponseCode::NoError, NEGATIVE_TTL)
+    }
+
+    fn no_such_name(&self, ttl: u32) -> Reply {
+        self.negative(ResponseCode::NxDomain, ttl)
+    }
+
+    fn negative(&self, code: ResponseCode, ttl: u32) -> Reply {
+        let data = Data::Soa { zone: self.zone.name(), serial: self.snapshot.serial, minimum: ttl };
+        Reply { authority: vec![Record { name: self.zone.name(), ttl, data }], ..Reply::empty(code) }
+    }
+}
+
+fn data(address: IpAddr) -> Data {
+    match address {
+        IpAddr::V4(address) => Data::A(address),
+        IpAddr::V6(address) => Data::Aaaa(address),
+    }
+}
+
+#[cfg(test)]
+#[path = "answer_tests.rs"]
+mod tests;
