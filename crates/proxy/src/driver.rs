@@ -1,0 +1,441 @@
+//! The one owner of the tables: takes events and requests, and makes each batch of them one transaction.
+//!
+//! It has a thread of its own, because the kernel works on a transaction within the call that sends it. Cuts come first.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use client::Change;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Api;
+use nft::{Batch, Family, Monitor, Nftables, Notification};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::handle::Request;
+use crate::model::{Model, NodeFacts};
+use crate::rules::{Diff, Ruleset, Settings, address_key, family_of, table};
+use crate::{ProxyError, ProxyHandle, Reach};
+
+/// How long events wait for others after a commit.
+const COALESCE: Duration = Duration::from_millis(5);
+/// How long to wait after a failure, or before rules that somebody else changed are written again.
+const AGAIN: Duration = Duration::from_millis(500);
+const REPAIR: Duration = Duration::from_millis(20);
+const EVENTS_MAX: usize = 1024;
+
+/// What the handle and the owner share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) model: Mutex<Model>,
+    pub(crate) told: Mutex<BTreeMap<String, watch::Sender<Reach>>>,
+}
+
+impl Shared {
+    pub(crate) fn model(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn told(&self) -> MutexGuard<'_, BTreeMap<String, watch::Sender<Reach>>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[expect(clippy::large_enum_variant, reason = "a queue of a thousand at most")]
+pub(crate) enum Event {
+    Service(Change<Service>),
+    Slice(Change<EndpointSlice>),
+}
+
+/// The proxy of a node. Its rules stay in the kernel when this is gone.
+#[derive(Debug)]
+pub struct Proxy {
+    handle: ProxyHandle,
+    settings: Settings,
+    events: mpsc::Sender<Event>,
+}
+
+impl Proxy {
+    /// Takes over the tables of this instance in the network namespace of the calling thread, or makes them without any Service. New
+    /// connections are tracked from then on.
+    pub fn open(node_name: &str, settings: Settings) -> Result<Self, ProxyError> {
+        let facts = NodeFacts { name: node_name.to_owned(), addresses: settings.node_addresses.clone() };
+        let shared = Arc::new(Shared { model: Mutex::new(Model::new(facts)), told: Mutex::default() });
+        let (requests, asked) = mpsc::unbounded_channel();
+        let (events, happened) = mpsc::channel(EVENTS_MAX);
+        let (applied, told) = watch::channel(0);
+        let (opened, is_open) = std::sync::mpsc::channel();
+        let (of_thread, of_owner) = (shared.clone(), settings.clone());
+        let run = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let owner = Owner::open(of_owner, of_thread, applied);
+            let (Ok(runtime), Ok(owner)) = (runtime, owner.map_err(|error| opened.send(Err(not_applied(&error)))))
+            else {
+                return;
+            };
+            let _ = opened.send(Ok(()));
+            runtime.block_on(owner.run(asked, happened));
+        };
+        let started = std::thread::Builder::new().name("proxy".into()).spawn(run);
+        started.map_err(|error| ProxyError::NotApplied { reason: error.to_string() })?;
+        is_open.recv().unwrap_or(Err(ProxyError::NotRunning))?;
+        Ok(Self { handle: ProxyHandle::new(requests, told, shared), settings, events })
+    }
+
+    /// Follows Services and their slices through `client`, for as long as this lives.
+    pub fn follow(&self, client: kube::Client) {
+        let (services, mut service_changes) = mpsc::channel(EVENTS_MAX);
+        let (slices, mut slice_changes) = mpsc::channel(EVENTS_MAX);
+        tokio::spawn(client::follow_changes(Api::<Service>::all(client.clone()), services));
+        tokio::spawn(client::follow_changes(Api::<EndpointSlice>::all(client), slices));
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            while let Some(change) = service_changes.recv().await {
+                if events.send(Event::Service(change)).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            while let Some(change) = slice_changes.recv().await {
+                if events.send(Event::Slice(change)).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// What the rest of the node speaks to.
+    pub fn handle(&self) -> ProxyHandle {
+        self.handle.clone()
+    }
+
+    /// Removes the tables of an instance.
+    pub fn remove(settings: &Settings) -> Result<(), ProxyError> {
+        let mut batch = Batch::new();
+        for family in [Family::Ip, Family::Ip6] {
+            batch.remove_table(&table(settings, family));
+        }
+        let removed = Nftables::open().and_then(|mut nftables| nftables.commit(batch));
+        removed.map_err(|error| not_applied(&error))
+    }
+
+    /// The settings that it was opened with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    #[cfg(test)]
+    pub(crate) fn events(&self) -> mpsc::Sender<Event> {
+        self.events.clone()
+    }
+}
+
+fn not_applied(error: &nft::Error) -> ProxyError {
+    ProxyError::NotApplied { reason: supervision_chain(error) }
+}
+
+fn supervision_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+enum Waiting {
+    Cut(oneshot::Sender<Result<u64, ProxyError>>),
+    Restore(oneshot::Sender<Result<(), ProxyError>>),
+    Gone(oneshot::Sender<()>),
+}
+
+struct Owner {
+    settings: Settings,
+    shared: Arc<Shared>,
+    nftables: Nftables,
+    ruleset: Ruleset,
+    applied: watch::Sender<u64>,
+    /// Whether Services and slices were listed.
+    listed: (bool, bool),
+    revision: u64,
+    /// Everything has to be written: nothing was yet, or somebody else changed it.
+    rewrite: bool,
+    waiting: Vec<Waiting>,
+    lingering: Vec<(Instant, String, oneshot::Sender<()>)>,
+}
+
+impl Owner {
+    fn open(settings: Settings, shared: Arc<Shared>, applied: watch::Sender<u64>) -> Result<Self, nft::Error> {
+        let mut nftables = Nftables::open()?;
+        let own = table(&settings, Family::Ip);
+        let ruleset = Ruleset::default();
+        // What a former run left routes on until this one knows better.
+        if !nftables.tables()?.iter().any(|listed| listed.table == own) {
+            write_whole(&mut nftables, &ruleset, &settings)?;
+        }
+        Ok(Self {
+            settings,
+            shared,
+            nftables,
+            ruleset,
+            applied,
+            listed: (false, false),
+            revision: 0,
+            rewrite: true,
+            waiting: Vec::new(),
+            lingering: Vec::new(),
+        })
+    }
+
+    async fn run(mut self, mut requests: mpsc::UnboundedReceiver<Request>, mut events: mpsc::Receiver<Event>) {
+        #[expect(
+            deprecated,
+            reason = "the call in its place is unsafe, and a monitor keeps one descriptor as long as it lives"
+        )]
+        let mut monitor = Monitor::open().ok().and_then(|it| AsyncFd::with_interest(it, Interest::READABLE).ok());
+        let mut last = Instant::now().checked_sub(COALESCE).unwrap_or_else(Instant::now);
+        let mut due: Option<Instant> = None;
+        loop {
+            let linger = self.lingering.iter().map(|it| it.0).min();
+            let wake = due.into_iter().chain(linger).min();
+            let sleep = async {
+                match wake {
+                    Some(wake) => tokio::time::sleep_until(wake.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let foreign = async {
+                match &mut monitor {
+                    Some(monitor) => match monitor.readable_mut().await {
+                        Ok(mut ready) => match ready.get_inner_mut().read() {
+                            Ok(Some(told)) => told,
+                            Ok(None) => {
+                                ready.clear_ready();
+                                Vec::new()
+                            }
+                            Err(_) => vec![Notification::Lost],
+                        },
+                        Err(_) => std::future::pending().await,
+                    },
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                request = requests.recv() => {
+                    let Some(request) = request else { return };
+                    if self.ask(request) {
+                        due = Some(Instant::now());
+                    }
+                    while let Ok(request) = requests.try_recv() {
+                        if self.ask(request) {
+                            due = Some(Instant::now());
+                        }
+                    }
+                }
+                told = foreign => {
+                    if told.iter().any(|it| self.is_damage(it)) {
+                        tracing::warn!("another program changed the rules of services; they are written again");
+                        self.rewrite = true;
+                        due = Some(due.unwrap_or(Instant::now() + REPAIR));
+                    }
+                }
+                event = events.recv() => {
+                    let Some(event) = event else { return };
+                    self.hear(event);
+                    while let Ok(event) = events.try_recv() {
+                        self.hear(event);
+                    }
+                    due = Some(due.unwrap_or_else(|| Instant::now().max(last + COALESCE)));
+                }
+                () = sleep => {}
+            }
+            let now = Instant::now();
+            if self.end_lingering(now) {
+                due = Some(now);
+            }
+            if due.is_some_and(|due| due <= now) && self.listed == (true, true) {
+                due = match self.flush() {
+                    Ok(()) => None,
+                    Err(error) => {
+                        tracing::error!(error = supervision_chain(&error), "cannot write the rules of services");
+                        self.rewrite = true;
+                        self.answer(Some(&error));
+                        Some(Instant::now() + AGAIN)
+                    }
+                };
+                last = Instant::now();
+            } else if self.listed != (true, true) {
+                due = due.filter(|due| *due > now);
+            }
+        }
+    }
+
+    fn is_damage(&self, notification: &Notification) -> bool {
+        match notification {
+            Notification::Lost => true,
+            Notification::Committed(it) if it.port == self.nftables.port() => false,
+            Notification::Committed(it) => {
+                let own = [Family::Ip, Family::Ip6].map(|family| table(&self.settings, family));
+                it.changes.iter().any(|change| own.contains(&change.table))
+            }
+        }
+    }
+
+    /// Takes a request; whether rules have to change at once.
+    fn ask(&mut self, request: Request) -> bool {
+        match request {
+            Request::Cut { pod, mode, answer } => {
+                self.shared.model().cut(pod, mode);
+                self.waiting.push(Waiting::Cut(answer));
+                true
+            }
+            Request::Restore { uid, answer } => {
+                self.shared.model().restore(&uid);
+                self.waiting.push(Waiting::Restore(answer));
+                true
+            }
+            Request::Departed { uid, linger, answer } => match self.shared.model().departed(&uid) {
+                true => {
+                    self.lingering.push((Instant::now() + linger, uid, answer));
+                    true
+                }
+                false => {
+                    let _ = answer.send(());
+                    false
+                }
+            },
+            Request::NewConnections { uid, answer } => {
+                let _ = answer.send(self.new_connections(&uid).map_err(|error| not_applied(&error)));
+                false
+            }
+        }
+    }
+
+    fn new_connections(&mut self, uid: &str) -> Result<u64, nft::Error> {
+        let (addresses, ports) = {
+            let model = self.shared.model();
+            (model.addresses_of(uid), model.reach(uid).target_ports)
+        };
+        let mut sum = 0;
+        for family in [Family::Ip, Family::Ip6] {
+            let keys: Vec<_> = addresses
+                .iter()
+                .filter(|address| family_of(**address) == family)
+                .flat_map(|address| ports.iter().map(|(protocol, port)| address_key(*address, *protocol, *port)))
+                .collect();
+            if !keys.is_empty() {
+                let counters = self.nftables.counters(&table(&self.settings, family), "watch")?;
+                sum += counters.iter().filter(|(key, _)| keys.contains(key)).map(|it| it.1).sum::<u64>();
+            }
+        }
+        Ok(sum)
+    }
+
+    fn end_lingering(&mut self, now: Instant) -> bool {
+        let (over, left): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.lingering).into_iter().partition(|it| it.0 <= now);
+        self.lingering = left;
+        let is_any = !over.is_empty();
+        for (_, uid, answer) in over {
+            self.shared.model().restore(&uid);
+            self.waiting.push(Waiting::Gone(answer));
+        }
+        is_any
+    }
+
+    fn hear(&mut self, event: Event) {
+        let mut model = self.shared.model();
+        let key = |metadata: &kube::api::ObjectMeta| {
+            (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+        };
+        let revision = |metadata: &kube::api::ObjectMeta| metadata.resource_version.as_ref()?.parse::<u64>().ok();
+        match event {
+            Event::Service(Change::Listed(all, _)) => {
+                model.service_keys().iter().for_each(|key| model.remove_service(key));
+                all.into_iter().for_each(|service| model.set_service(service));
+                self.listed.0 = true;
+            }
+            Event::Service(Change::Changed(service)) => model.set_service(service),
+            Event::Service(Change::Removed(service)) => model.remove_service(&key(&service.metadata)),
+            Event::Service(Change::Reached(_)) => {}
+            Event::Slice(Change::Listed(all, reached)) => {
+                model.slice_keys().iter().for_each(|key| model.remove_slice(key));
+                all.iter().for_each(|slice| model.set_slice(slice));
+                self.listed.1 = true;
+                self.revision = self.revision.max(reached.unwrap_or(0));
+            }
+            Event::Slice(Change::Changed(slice)) => {
+                self.revision = self.revision.max(revision(&slice.metadata).unwrap_or(0));
+                model.set_slice(&slice);
+            }
+            Event::Slice(Change::Removed(slice)) => {
+                self.revision = self.revision.max(revision(&slice.metadata).unwrap_or(0));
+                model.remove_slice(&key(&slice.metadata));
+            }
+            Event::Slice(Change::Reached(reached)) => self.revision = self.revision.max(reached),
+        }
+    }
+
+    /// Makes the kernel have what is wanted, in one transaction.
+    fn flush(&mut self) -> Result<(), nft::Error> {
+        let mut diff = Diff::default();
+        {
+            let mut model = self.shared.model();
+            for key in model.take_touched() {
+                self.ruleset.set(&format!("service {}/{}", key.0, key.1), model.wanted(&key), &mut diff);
+            }
+            let cuts: Vec<_> = model.cut_uids();
+            for owner in self.ruleset.owners("cut ").filter(|it| !cuts.contains(it)).collect::<Vec<_>>() {
+                self.ruleset.set(&format!("cut {owner}"), Default::default(), &mut diff);
+            }
+            for uid in cuts {
+                self.ruleset.set(&format!("cut {uid}"), model.wanted_by_cut(&uid), &mut diff);
+            }
+        }
+        if self.rewrite {
+            write_whole(&mut self.nftables, &self.ruleset, &self.settings)?;
+            self.rewrite = false;
+        } else if !diff.is_empty() {
+            self.nftables.commit(diff.batch(&self.settings))?;
+        }
+        self.answer(None);
+        self.applied.send_if_modified(|applied| std::mem::replace(applied, self.revision) != self.revision);
+        self.tell_reaches();
+        Ok(())
+    }
+
+    fn answer(&mut self, error: Option<&nft::Error>) {
+        for waiting in std::mem::take(&mut self.waiting) {
+            let failed = || error.map(not_applied);
+            match waiting {
+                Waiting::Cut(answer) => drop(answer.send(failed().map_or(Ok(self.revision), Err))),
+                Waiting::Restore(answer) => drop(answer.send(failed().map_or(Ok(()), Err))),
+                Waiting::Gone(answer) => drop(answer.send(())),
+            }
+        }
+    }
+
+    fn tell_reaches(&self) {
+        let model = self.shared.model();
+        let mut told = self.shared.told();
+        told.retain(|_, tell| !tell.is_closed());
+        for (uid, tell) in told.iter() {
+            let reach = model.reach(uid);
+            tell.send_if_modified(|known| std::mem::replace(known, reach.clone()) != reach);
+        }
+    }
+}
+
+fn write_whole(nftables: &mut Nftables, ruleset: &Ruleset, settings: &Settings) -> Result<(), nft::Error> {
+    let mut batch = Batch::new();
+    ruleset.tables(settings).iter().for_each(|spec| batch.replace_table(spec));
+    nftables.commit(batch)
+}

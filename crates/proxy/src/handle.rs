@@ -1,0 +1,200 @@
+//! What the node asks of the proxy: keep new connections from a pod, and say how connections reach it.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::driver::Shared;
+use crate::model::{Model, NodeFacts};
+
+/// A protocol above IP that Services have ports of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+impl Protocol {
+    /// Its number in IP packets.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Tcp => 6,
+            Self::Udp => 17,
+            Self::Sctp => 132,
+        }
+    }
+
+    /// The protocol of that number.
+    pub fn of_number(number: u8) -> Option<Self> {
+        [Self::Tcp, Self::Udp, Self::Sctp].into_iter().find(|protocol| protocol.number() == number)
+    }
+
+    /// The one that the API calls so; TCP if it says nothing.
+    pub fn of_name(name: Option<&str>) -> Option<Self> {
+        match name {
+            None | Some("TCP") => Some(Self::Tcp),
+            Some("UDP") => Some(Self::Udp),
+            Some("SCTP") => Some(Self::Sctp),
+            Some(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
+        })
+    }
+}
+
+/// What becomes of connections that are addressed to a pod which is cut.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum CutMode {
+    /// New TCP connections go to a sibling; while there is none, to the pod.
+    Divert,
+    /// The pod leaves every list of a Service that has another endpoint; whoever dials the pod itself is served.
+    Withdraw,
+    /// New connections are refused, and no Service falls back to the pod.
+    Refuse,
+}
+
+/// A pod that can be cut.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PodEndpoint {
+    /// The pod's UID.
+    pub uid: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// How connections reach a pod.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Reach {
+    /// Through the address of a Service.
+    pub by_vip: bool,
+    /// Through the records of a headless Service.
+    pub by_headless: bool,
+    /// Through a Service that sends to pods of this node only.
+    pub node_local: bool,
+    /// Other endpoints that are ready, not terminating, and on the same target port in every Service that selects the pod.
+    pub siblings: u32,
+    /// Some Service has no other endpoint that is ready and not terminating: its new connections come here whatever happens.
+    pub last: bool,
+    /// The pod's ports that Services lead to.
+    pub target_ports: BTreeSet<(Protocol, u16)>,
+}
+
+/// Why the proxy could not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    /// The kernel did not take the rules. What was there before is in force, and it is tried again.
+    #[error("the kernel did not take the rules of services: {reason}")]
+    NotApplied {
+        /// What it said.
+        reason: String,
+    },
+    /// This kernel cannot divert connections.
+    #[error("this kernel cannot divert connections: {reason}")]
+    CannotDivert {
+        /// What the self-test said.
+        reason: String,
+    },
+    /// The proxy has ended.
+    #[error("the proxy does not run")]
+    NotRunning,
+}
+
+/// What the proxy is asked.
+pub(crate) enum Request {
+    Cut { pod: PodEndpoint, mode: CutMode, answer: oneshot::Sender<Result<u64, ProxyError>> },
+    Restore { uid: String, answer: oneshot::Sender<Result<(), ProxyError>> },
+    Departed { uid: String, linger: Duration, answer: oneshot::Sender<()> },
+    NewConnections { uid: String, answer: oneshot::Sender<Result<u64, ProxyError>> },
+}
+
+/// Speaks to the proxy of this node. Clones are cheap, and speak to the same.
+#[derive(Clone, Debug)]
+pub struct ProxyHandle {
+    requests: mpsc::UnboundedSender<Request>,
+    applied: watch::Receiver<u64>,
+    shared: Arc<Shared>,
+}
+
+impl ProxyHandle {
+    /// One that leads nowhere: whatever is asked of it is answered with [`ProxyError::NotRunning`].
+    pub fn disconnected() -> Self {
+        let facts = NodeFacts { name: String::new(), addresses: Vec::new() };
+        let shared = Shared { model: Mutex::new(Model::new(facts)), told: Mutex::default() };
+        Self::new(mpsc::unbounded_channel().0, watch::channel(0).1, Arc::new(shared))
+    }
+
+    pub(crate) fn new(
+        requests: mpsc::UnboundedSender<Request>,
+        applied: watch::Receiver<u64>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self { requests, applied, shared }
+    }
+
+    /// New connections are kept from the pod: it leaves every list of this node's, and with [`CutMode::Divert`] those that are
+    /// addressed to the pod itself go to a sibling. Answered with the applied revision when the kernel has acknowledged the
+    /// rules. Jumps the queue. Asking again replaces the mode.
+    ///
+    /// A cut covers whatever slices say of the pod, until it is restored or has departed.
+    pub async fn cut(&self, pod: PodEndpoint, mode: CutMode) -> Result<u64, ProxyError> {
+        self.ask(|answer| Request::Cut { pod, mode, answer }).await.unwrap_or(Err(ProxyError::NotRunning))
+    }
+
+    /// The pod is as its slices say again.
+    pub async fn restore(&self, uid: &str) -> Result<(), ProxyError> {
+        let uid = uid.to_owned();
+        self.ask(|answer| Request::Restore { uid, answer }).await.unwrap_or(Err(ProxyError::NotRunning))
+    }
+
+    /// The pod is gone: connections to it are diverted for `linger` longer. Resolves when its address may be used again.
+    pub async fn departed(&self, uid: &str, linger: Duration) {
+        let uid = uid.to_owned();
+        // Whoever does not run holds nothing back.
+        let _ = self.ask(|answer| Request::Departed { uid, linger, answer }).await;
+    }
+
+    /// How connections reach the pod, now and whenever that changes.
+    pub fn reach(&self, uid: &str) -> watch::Receiver<Reach> {
+        let model = self.shared.model();
+        let mut told = self.shared.told();
+        told.entry(uid.to_owned()).or_insert_with(|| watch::channel(model.reach(uid)).0).subscribe()
+    }
+
+    /// The largest revision up to which every event of EndpointSlices is in the rules of the kernel.
+    pub fn applied_revision(&self) -> watch::Receiver<u64> {
+        self.applied.clone()
+    }
+
+    /// How many new connections to the pod the kernel has seen on the ports that Services lead to: a count that only grows
+    /// while the pod is listed.
+    pub async fn new_connections(&self, uid: &str) -> Result<u64, ProxyError> {
+        let uid = uid.to_owned();
+        self.ask(|answer| Request::NewConnections { uid, answer }).await.unwrap_or(Err(ProxyError::NotRunning))
+    }
+
+    async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        self.requests.send(request(answer)).ok()?;
+        answered.await.ok()
+    }
+}

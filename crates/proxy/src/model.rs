@@ -1,0 +1,468 @@
+//! What Services, EndpointSlices and cuts say together: for each address and port of a Service, who takes new connections.
+//!
+//! Nothing here waits or speaks to anybody. A Service that is touched is computed anew, alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use crate::{CutMode, PodEndpoint, Protocol, Reach};
+
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Endpoints of one port of a Service beyond these are left out.
+const ENDPOINTS_MAX: usize = 5_000;
+
+/// A Service, by namespace and name.
+pub(crate) type ServiceKey = (String, String);
+
+/// The name of a port, its protocol and number.
+type TargetPort = (String, Protocol, u16);
+
+/// Where connections are sent on to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Backend {
+    pub(crate) address: IpAddr,
+    pub(crate) port: u16,
+}
+
+/// Which map a list of backends is in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Space {
+    /// Addresses of Services, for everybody.
+    Service,
+    /// External addresses of Services, for clients of this node and its pods.
+    Short,
+    /// Ports of the node, for everybody.
+    NodePort,
+    /// Ports of the node, for clients of this node and its pods.
+    ShortNodePort,
+    /// Pods that are cut.
+    Cut,
+}
+
+impl Space {
+    pub(crate) fn is_of_node(self) -> bool {
+        matches!(self, Self::NodePort | Self::ShortNodePort)
+    }
+}
+
+/// What connections are addressed to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Frontend {
+    pub(crate) space: Space,
+    pub(crate) is_ipv6: bool,
+    /// `None` for ports of the node.
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) protocol: Protocol,
+    pub(crate) port: u16,
+}
+
+/// What becomes of connections to an address of a Service that nobody takes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Nobody {
+    Reject,
+    Drop,
+}
+
+/// An element of a set beside the lists.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Mark {
+    /// An address all of whose other ports are refused.
+    Vip(IpAddr),
+    /// Whose connections are counted.
+    Watch(IpAddr, Protocol, u16),
+    /// A pod of this node, which may meet itself.
+    Hairpin(IpAddr),
+    /// Whose clients may have to be hidden behind this node's address.
+    Masquerade(IpAddr, Protocol, u16),
+}
+
+/// What one owner wants to have in the kernel.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) lists: BTreeMap<Frontend, BTreeSet<Backend>>,
+    pub(crate) nobody: BTreeMap<(IpAddr, Protocol, u16), Nobody>,
+    pub(crate) marks: BTreeSet<Mark>,
+}
+
+/// What is true of this node.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeFacts {
+    /// Its name.
+    pub(crate) name: String,
+    /// The addresses at which node ports are served.
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Endpoint {
+    address: IpAddr,
+    uid: Option<String>,
+    node: Option<String>,
+    ready: bool,
+    serving: bool,
+    terminating: bool,
+    /// By the name of the port and its protocol.
+    ports: Vec<TargetPort>,
+}
+
+#[derive(Clone, Debug)]
+struct Cut {
+    pod: PodEndpoint,
+    mode: CutMode,
+    departed: bool,
+}
+
+/// What is known.
+#[derive(Debug)]
+pub(crate) struct Model {
+    node: NodeFacts,
+    services: BTreeMap<ServiceKey, Service>,
+    slices: BTreeMap<ServiceKey, BTreeMap<String, Vec<Endpoint>>>,
+    /// Which Service a slice belongs to, by namespace and name of the slice.
+    slice_owners: BTreeMap<(String, String), ServiceKey>,
+    /// Which Services list a pod.
+    pods: BTreeMap<String, BTreeMap<ServiceKey, usize>>,
+    cuts: BTreeMap<String, Cut>,
+    touched: BTreeSet<ServiceKey>,
+}
+
+impl Model {
+    pub(crate) fn new(node: NodeFacts) -> Self {
+        Self {
+            node,
+            services: BTreeMap::new(),
+            slices: BTreeMap::new(),
+            slice_owners: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            cuts: BTreeMap::new(),
+            touched: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn set_service(&mut self, service: Service) {
+        let key =
+            (service.metadata.namespace.clone().unwrap_or_default(), service.metadata.name.clone().unwrap_or_default());
+        self.touched.insert(key.clone());
+        self.services.insert(key, service);
+    }
+
+    pub(crate) fn remove_service(&mut self, key: &ServiceKey) {
+        self.touched.insert(key.clone());
+        self.services.remove(key);
+    }
+
+    pub(crate) fn service_keys(&self) -> Vec<ServiceKey> {
+        self.services.keys().cloned().collect()
+    }
+
+    pub(crate) fn slice_keys(&self) -> Vec<(String, String)> {
+        self.slice_owners.keys().cloned().collect()
+    }
+
+    pub(crate) fn set_slice(&mut self, slice: &EndpointSlice) {
+        let namespace = slice.metadata.namespace.clone().unwrap_or_default();
+        let name = slice.metadata.name.clone().unwrap_or_default();
+        let owner = slice.metadata.labels.as_ref().and_then(|labels| labels.get(SERVICE_NAME)).cloned();
+        self.remove_slice(&(namespace.clone(), name.clone()));
+        let Some(owner) = owner.filter(|_| slice.address_type != "FQDN") else { return };
+        let key = (namespace.clone(), owner);
+        let endpoints = endpoints(slice);
+        for uid in endpoints.iter().filter_map(|endpoint| endpoint.uid.as_ref()) {
+            *self.pods.entry(uid.clone()).or_default().entry(key.clone()).or_default() += 1;
+        }
+        self.slices.entry(key.clone()).or_default().insert(name.clone(), endpoints);
+        self.slice_owners.insert((namespace, name), key.clone());
+        self.touched.insert(key);
+    }
+
+    pub(crate) fn remove_slice(&mut self, slice: &(String, String)) {
+        let Some(key) = self.slice_owners.remove(slice) else { return };
+        let Some(slices) = self.slices.get_mut(&key) else { return };
+        for uid in slices.remove(&slice.1).into_iter().flatten().filter_map(|endpoint| endpoint.uid) {
+            let Some(services) = self.pods.get_mut(&uid) else { continue };
+            if let Some(count) = services.get_mut(&key) {
+                *count -= 1;
+                if *count == 0 {
+                    services.remove(&key);
+                }
+            }
+            if services.is_empty() {
+                self.pods.remove(&uid);
+            }
+        }
+        if slices.is_empty() {
+            self.slices.remove(&key);
+        }
+        self.touched.insert(key);
+    }
+
+    pub(crate) fn cut(&mut self, pod: PodEndpoint, mode: CutMode) {
+        let uid = pod.uid.clone();
+        self.cuts.insert(uid.clone(), Cut { pod, mode, departed: false });
+        self.touch_pod(&uid);
+    }
+
+    /// Whether there was a cut.
+    pub(crate) fn restore(&mut self, uid: &str) -> bool {
+        self.touch_pod(uid);
+        self.cuts.remove(uid).is_some()
+    }
+
+    /// Whether there is a cut that has to linger.
+    pub(crate) fn departed(&mut self, uid: &str) -> bool {
+        self.touch_pod(uid);
+        self.cuts.get_mut(uid).map(|cut| cut.departed = true).is_some()
+    }
+
+    fn touch_pod(&mut self, uid: &str) {
+        let services = self.pods.get(uid).into_iter().flat_map(|services| services.keys().cloned());
+        self.touched.extend(services);
+    }
+
+    /// Which Services have to be computed anew.
+    pub(crate) fn take_touched(&mut self) -> BTreeSet<ServiceKey> {
+        std::mem::take(&mut self.touched)
+    }
+
+    pub(crate) fn cut_uids(&self) -> Vec<String> {
+        self.cuts.keys().cloned().collect()
+    }
+
+    pub(crate) fn addresses_of(&self, uid: &str) -> BTreeSet<IpAddr> {
+        let listed =
+            self.services_of(uid).flat_map(|key| self.endpoints_of(key)).filter(|it| it.uid.as_deref() == Some(uid));
+        listed.map(|endpoint| endpoint.address).collect()
+    }
+
+    fn services_of(&self, uid: &str) -> impl Iterator<Item = &ServiceKey> {
+        self.pods.get(uid).into_iter().flat_map(|services| services.keys())
+    }
+
+    /// The endpoints of a Service as the cuts leave them, each address once: of two, the one that stays.
+    fn endpoints_of(&self, key: &ServiceKey) -> Vec<Endpoint> {
+        let mut found: BTreeMap<(IpAddr, Vec<TargetPort>), Endpoint> = BTreeMap::new();
+        for endpoint in self.slices.get(key).into_iter().flat_map(|slices| slices.values().flatten()) {
+            let mut endpoint = endpoint.clone();
+            if let Some(cut) = endpoint.uid.as_ref().and_then(|uid| self.cuts.get(uid)) {
+                endpoint.ready = false;
+                endpoint.terminating = true;
+                endpoint.serving &= cut.mode != CutMode::Refuse && !cut.departed;
+            }
+            let identity = (endpoint.address, endpoint.ports.clone());
+            let stays = found.get(&identity).is_some_and(|known| !known.terminating || endpoint.terminating);
+            if !stays {
+                found.insert(identity, endpoint);
+            }
+        }
+        found.into_values().collect()
+    }
+
+    /// What a Service wants to have in the kernel: nothing if it is not there.
+    pub(crate) fn wanted(&self, key: &ServiceKey) -> Wanted {
+        let mut wanted = Wanted::default();
+        let Some(spec) = self.services.get(key).and_then(|service| service.spec.as_ref()) else { return wanted };
+        let cluster_ips: Vec<IpAddr> = spec.cluster_ips.iter().flatten().filter_map(|ip| ip.parse().ok()).collect();
+        if spec.type_.as_deref() == Some("ExternalName") || cluster_ips.is_empty() {
+            return wanted;
+        }
+        let internal_local = spec.internal_traffic_policy.as_deref() == Some("Local");
+        let external_local = spec.external_traffic_policy.as_deref() == Some("Local");
+        let is_balanced = spec.type_.as_deref() == Some("LoadBalancer");
+        let external = self.services.get(key).filter(|_| is_balanced).map(ingress).unwrap_or_default();
+        wanted.marks.extend(cluster_ips.iter().map(|ip| Mark::Vip(*ip)));
+        let endpoints = self.endpoints_of(key);
+        for port in spec.ports.iter().flatten() {
+            let Some(protocol) = Protocol::of_name(port.protocol.as_deref()) else { continue };
+            let Ok(number) = u16::try_from(port.port) else { continue };
+            let name = port.name.clone().unwrap_or_default();
+            for is_ipv6 in [false, true] {
+                let of_port: Vec<_> = endpoints
+                    .iter()
+                    .filter(|endpoint| endpoint.address.is_ipv6() == is_ipv6)
+                    .filter_map(|endpoint| endpoint.at(&name, protocol).map(|port| (endpoint, port)))
+                    .take(ENDPOINTS_MAX)
+                    .collect();
+                let cluster = eligible(of_port.iter().copied());
+                let local = eligible(of_port.iter().copied().filter(|(endpoint, _)| self.is_here(endpoint)));
+                for (endpoint, target) in of_port.iter().filter(|(endpoint, _)| self.is_here(endpoint)) {
+                    wanted.marks.insert(Mark::Watch(endpoint.address, protocol, *target));
+                    wanted.marks.insert(Mark::Hairpin(endpoint.address));
+                }
+                let choose = |is_local| if is_local { &local } else { &cluster };
+                let nobody = if cluster.is_empty() { Nobody::Reject } else { Nobody::Drop };
+                let frontend = |space, address, port| Frontend { space, is_ipv6, address, protocol, port };
+                for ip in cluster_ips.iter().filter(|ip| ip.is_ipv6() == is_ipv6) {
+                    let list = choose(internal_local);
+                    match list.is_empty() {
+                        true => drop(wanted.nobody.insert((*ip, protocol, number), nobody)),
+                        false => drop(wanted.lists.insert(frontend(Space::Service, Some(*ip), number), list.clone())),
+                    }
+                }
+                for ip in external.iter().filter(|ip| ip.is_ipv6() == is_ipv6) {
+                    let list = choose(external_local);
+                    match list.is_empty() {
+                        true => drop(wanted.nobody.insert((*ip, protocol, number), nobody)),
+                        false => drop(wanted.lists.insert(frontend(Space::Service, Some(*ip), number), list.clone())),
+                    }
+                    if external_local && !cluster.is_empty() {
+                        wanted.lists.insert(frontend(Space::Short, Some(*ip), number), cluster.clone());
+                    }
+                    if !external_local {
+                        wanted.marks.insert(Mark::Masquerade(*ip, protocol, number));
+                    }
+                }
+                let Some(node_port) = port.node_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
+                else {
+                    continue;
+                };
+                let list = choose(external_local);
+                if !list.is_empty() {
+                    wanted.lists.insert(frontend(Space::NodePort, None, node_port), list.clone());
+                }
+                if external_local && !cluster.is_empty() {
+                    wanted.lists.insert(frontend(Space::ShortNodePort, None, node_port), cluster.clone());
+                }
+                for ip in self.node.addresses.iter().filter(|ip| ip.is_ipv6() == is_ipv6) {
+                    if list.is_empty() && nobody == Nobody::Drop {
+                        wanted.nobody.insert((*ip, protocol, node_port), nobody);
+                    }
+                    if !external_local {
+                        wanted.marks.insert(Mark::Masquerade(*ip, protocol, node_port));
+                    }
+                }
+            }
+        }
+        wanted
+    }
+
+    /// What a cut wants to have in the kernel.
+    pub(crate) fn wanted_by_cut(&self, uid: &str) -> Wanted {
+        let mut wanted = Wanted::default();
+        let Some(cut) = self.cuts.get(uid) else { return wanted };
+        for (protocol, port) in self.target_ports(uid) {
+            for address in &cut.pod.addresses {
+                let siblings = self.siblings(uid, protocol, port, address.is_ipv6());
+                let refused = match cut.mode {
+                    CutMode::Refuse => true,
+                    CutMode::Divert => cut.departed && siblings.is_empty(),
+                    CutMode::Withdraw => false,
+                };
+                if refused {
+                    wanted.nobody.insert((*address, protocol, port), Nobody::Reject);
+                } else if cut.mode == CutMode::Divert && protocol == Protocol::Tcp && !siblings.is_empty() {
+                    let is_ipv6 = address.is_ipv6();
+                    let frontend = Frontend { space: Space::Cut, is_ipv6, address: Some(*address), protocol, port };
+                    wanted.lists.insert(frontend, siblings);
+                    wanted.marks.insert(Mark::Masquerade(*address, protocol, port));
+                }
+            }
+        }
+        wanted
+    }
+
+    fn target_ports(&self, uid: &str) -> BTreeSet<(Protocol, u16)> {
+        let endpoints = self.services_of(uid).flat_map(|key| self.endpoints_of(key));
+        let own = endpoints.filter(|endpoint| endpoint.uid.as_deref() == Some(uid));
+        own.flat_map(|endpoint| endpoint.ports).map(|(_, protocol, port)| (protocol, port)).collect()
+    }
+
+    /// Who can stand in for a pod on one of its ports: ready, and there in every Service that lists the pod on it.
+    fn siblings(&self, uid: &str, protocol: Protocol, port: u16, is_ipv6: bool) -> BTreeSet<Backend> {
+        let mut common: Option<BTreeSet<(bool, Backend)>> = None;
+        for key in self.services_of(uid) {
+            let endpoints = self.endpoints_of(key);
+            let has = |endpoint: &Endpoint| endpoint.ports.iter().any(|it| (it.1, it.2) == (protocol, port));
+            if !endpoints.iter().any(|endpoint| endpoint.uid.as_deref() == Some(uid) && has(endpoint)) {
+                continue;
+            }
+            let others = endpoints.iter().filter(|it| it.uid.as_deref() != Some(uid) && it.takes_new() && has(it));
+            let others = others.filter(|it| it.address.is_ipv6() == is_ipv6);
+            let others = others.map(|it| (self.is_here(it), Backend { address: it.address, port })).collect();
+            common = Some(match common {
+                None => others,
+                Some(common) => &common & &others,
+            });
+        }
+        let common = common.unwrap_or_default();
+        let here = common.iter().any(|(here, _)| *here);
+        common.into_iter().filter(|(is_here, _)| *is_here || !here).map(|(_, backend)| backend).collect()
+    }
+
+    /// How connections reach a pod.
+    pub(crate) fn reach(&self, uid: &str) -> Reach {
+        let mut reach = Reach { target_ports: self.target_ports(uid), ..Reach::default() };
+        for key in self.services_of(uid) {
+            let Some(spec) = self.services.get(key).and_then(|service| service.spec.as_ref()) else { continue };
+            let is_headless = spec.cluster_ip.as_deref() == Some("None");
+            reach.by_headless |= is_headless;
+            reach.by_vip |= !is_headless;
+            let is_local = |policy: &Option<String>| policy.as_deref() == Some("Local");
+            reach.node_local |=
+                !is_headless && (is_local(&spec.internal_traffic_policy) || is_local(&spec.external_traffic_policy));
+            let endpoints = self.endpoints_of(key);
+            reach.last |= !is_headless && !endpoints.iter().any(|it| it.uid.as_deref() != Some(uid) && it.takes_new());
+        }
+        let counts = reach.target_ports.iter().map(|(protocol, port)| {
+            self.siblings(uid, *protocol, *port, false).len() + self.siblings(uid, *protocol, *port, true).len()
+        });
+        reach.siblings = counts.min().and_then(|count| u32::try_from(count).ok()).unwrap_or(0);
+        reach
+    }
+
+    fn is_here(&self, endpoint: &Endpoint) -> bool {
+        endpoint.node.as_deref() == Some(&self.node.name)
+    }
+}
+
+impl Endpoint {
+    fn takes_new(&self) -> bool {
+        self.ready && !self.terminating
+    }
+
+    fn at(&self, name: &str, protocol: Protocol) -> Option<u16> {
+        self.ports.iter().find(|port| port.0 == name && port.1 == protocol).map(|port| port.2)
+    }
+}
+
+/// Who takes new connections: whoever is ready and stays; if nobody does, whoever leaves and still serves.
+fn eligible<'a>(endpoints: impl Iterator<Item = (&'a Endpoint, u16)> + Clone) -> BTreeSet<Backend> {
+    let backend = |(endpoint, port): (&Endpoint, u16)| Backend { address: endpoint.address, port };
+    let staying: BTreeSet<_> = endpoints.clone().filter(|(it, _)| it.takes_new()).map(backend).collect();
+    if !staying.is_empty() {
+        return staying;
+    }
+    endpoints.filter(|(it, _)| it.terminating && (it.ready || it.serving)).map(backend).collect()
+}
+
+/// The addresses at which a load balancer hands connections to this node.
+fn ingress(service: &Service) -> Vec<IpAddr> {
+    let entries =
+        service.status.iter().flat_map(|status| &status.load_balancer).flat_map(|it| it.ingress.iter().flatten());
+    let entries = entries.filter(|entry| entry.ip_mode.as_deref() != Some("Proxy"));
+    entries.filter_map(|entry| entry.ip.as_ref()?.parse().ok()).collect()
+}
+
+fn endpoints(slice: &EndpointSlice) -> Vec<Endpoint> {
+    let ports = slice.ports.iter().flatten().filter_map(|port| {
+        let number = u16::try_from(port.port?).ok()?;
+        Some((port.name.clone().unwrap_or_default(), Protocol::of_name(port.protocol.as_deref())?, number))
+    });
+    let ports: Vec<_> = ports.collect();
+    let read = |endpoint: &k8s_openapi::api::discovery::v1::Endpoint| {
+        let conditions = endpoint.conditions.clone().unwrap_or_default();
+        let ready = conditions.ready.unwrap_or(true);
+        Some(Endpoint {
+            address: endpoint.addresses.first()?.parse().ok()?,
+            uid: endpoint.target_ref.as_ref().and_then(|target| target.uid.clone()),
+            node: endpoint.node_name.clone(),
+            ready,
+            serving: conditions.serving.unwrap_or(ready),
+            terminating: conditions.terminating.unwrap_or(false),
+            ports: ports.clone(),
+        })
+    };
+    slice.endpoints.iter().flatten().filter_map(read).collect()
+}
