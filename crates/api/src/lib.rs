@@ -29,6 +29,7 @@ pub mod selector;
 pub mod status;
 pub mod table;
 pub mod time;
+pub mod volume;
 
 mod schema;
 

@@ -101,6 +101,25 @@ pub(crate) fn typed_as<T: DeserializeOwned + Serialize>(object: &Value) -> Resul
     serde_json::to_value(T::deserialize(object)?)
 }
 
+/// The same for kinds whose conditions must have a time here: Go's clients send `null` for a time that nobody set, and some leave
+/// it out. Both are stored as the moment that Go takes for no time, which every reader can read.
+pub(crate) fn typed_with_conditions<T: DeserializeOwned + Serialize>(
+    object: &Value,
+) -> Result<Value, serde_json::Error> {
+    const TIME: &str = "lastTransitionTime";
+    let is_untimed = |condition: &Value| condition.is_object() && condition[TIME].is_null();
+    let conditions = object["status"]["conditions"].as_array();
+    if !conditions.is_some_and(|conditions| conditions.iter().any(is_untimed)) {
+        return typed_as::<T>(object);
+    }
+    let mut timed = object.clone();
+    let conditions = timed["status"]["conditions"].as_array_mut();
+    for condition in conditions.into_iter().flatten().filter(|condition| is_untimed(condition)) {
+        condition[TIME] = Value::from("0001-01-01T00:00:00Z");
+    }
+    typed_as::<T>(&timed)
+}
+
 /// Prepares a new object for the store: names and system fields, defaults, initial status, validation. `suffix`
 /// gives the random end of a generated name. Answers warnings.
 pub fn prepare_create(
@@ -263,6 +282,37 @@ fn keep_meta(new: &mut Value, old: &Value, key: &str) {
         Some(value) => map.insert(key.to_owned(), value),
         None => map.remove(key),
     };
+}
+
+#[cfg(test)]
+mod untimed_conditions_tests {
+    use k8s_openapi::api::core::v1::Service;
+    use serde_json::json;
+
+    use super::typed_with_conditions;
+
+    /// Go's clients send `null` for a time that nobody set.
+    #[test]
+    fn condition_without_a_time_is_taken_and_gets_the_zero_time_of_go() {
+        let condition = |more: serde_json::Value| {
+            let mut own = json!({ "type": "A", "status": "True", "reason": "R", "message": "" });
+            own.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());
+            own
+        };
+        let time = "2026-01-01T00:00:00Z";
+        let conditions =
+            [json!({ "lastTransitionTime": null }), json!({}), json!({ "lastTransitionTime": time })].map(condition);
+        let typed =
+            typed_with_conditions::<Service>(&json!({ "metadata": {}, "status": { "conditions": conditions } }));
+        let typed = typed.expect("a service");
+        let times = [0, 1, 2].map(|at| typed["status"]["conditions"][at]["lastTransitionTime"].clone());
+        assert_eq!(times, [json!("0001-01-01T00:00:00Z"), json!("0001-01-01T00:00:00Z"), json!(time)]);
+        let wrong =
+            json!({ "metadata": {}, "status": { "conditions": [condition(json!({ "lastTransitionTime": 5 }))] } });
+        assert!(typed_with_conditions::<Service>(&wrong).is_err());
+        let no_object = json!({ "metadata": {}, "status": { "conditions": [5, null] } });
+        assert!(typed_with_conditions::<Service>(&no_object).is_err());
+    }
 }
 
 #[cfg(test)]

@@ -24,15 +24,36 @@ struct TrimmedMetadata {
     annotations: Option<KeptAnnotations>,
 }
 
-/// The annotations that say what an object is.
-#[derive(Deserialize)]
-struct KeptAnnotations {
-    #[serde(rename = "kubernetes.io/config.mirror")]
-    mirror: Option<String>,
+/// Declares the annotations that controllers read, by their keys.
+macro_rules! kept_annotations {
+    ($($field:ident = $key:literal),+ $(,)?) => {
+        /// The annotations that say what an object is. The others are skipped without being parsed.
+        #[derive(Deserialize)]
+        struct KeptAnnotations {
+            $(#[serde(rename = $key)] $field: Option<String>,)+
+        }
+
+        impl KeptAnnotations {
+            /// `None` if there are none of them.
+            fn into_map(self) -> Option<BTreeMap<String, String>> {
+                let mut kept = BTreeMap::new();
+                $(kept.extend(self.$field.map(|value| ($key.to_owned(), value)));)+
+                (!kept.is_empty()).then_some(kept)
+            }
+        }
+    };
 }
 
-/// Reads metadata without the record of who wrote which field and without annotations, which are most of it, but for the one that
-/// marks a mirror pod. For /// `#[serde(deserialize_with)]` on objects that are looked at and never written back.
+kept_annotations! {
+    mirror = "kubernetes.io/config.mirror",
+    deletion_cost = "controller.kubernetes.io/pod-deletion-cost",
+    completion_index = "batch.kubernetes.io/job-completion-index",
+    index_failures = "batch.kubernetes.io/job-index-failure-count",
+    index_ignored_failures = "batch.kubernetes.io/job-index-ignored-failure-count",
+}
+
+/// Reads metadata without the record of who wrote which field and without annotations, which are most of it, but for the few that
+/// controllers read. For `#[serde(deserialize_with)]` on objects that are looked at and never written back.
 pub fn trimmed_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let trimmed = TrimmedMetadata::deserialize(deserializer)?;
     Ok(ObjectMeta {
@@ -48,10 +69,7 @@ pub fn trimmed_metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ob
         labels: trimmed.labels,
         owner_references: trimmed.owner_references,
         finalizers: trimmed.finalizers,
-        annotations: trimmed
-            .annotations
-            .and_then(|kept| kept.mirror)
-            .map(|mirror| BTreeMap::from([("kubernetes.io/config.mirror".to_owned(), mirror)])),
+        annotations: trimmed.annotations.and_then(KeptAnnotations::into_map),
         ..ObjectMeta::default()
     })
 }

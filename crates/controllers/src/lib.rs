@@ -2,24 +2,35 @@
 //!
 //! [`scheduler`] gives pods their nodes. The others run together ([`run`]): `garbage` takes away what has lost its
 //! owners, `pod_gc` what nobody is left to finish, `disruption` counts how many pods may be evicted, `nodes` notices nodes
-//! that say nothing any more, `taint_eviction` ends pods on nodes that they do not tolerate. Pods and nodes are read once and shared;
+//! that say nothing any more, `endpoint_slice` lists the pods behind each service, `taint_eviction` ends pods on nodes that they do not tolerate. Pods and nodes are read once and shared;
 //! each controller acts as a service account of its own.
 
+mod availability;
 mod clients;
+mod controller_ref;
 mod disruption;
+mod endpoint_slice;
 mod events;
 mod feed;
 mod garbage;
 mod nodes;
 mod objects;
 mod pod;
+#[allow(dead_code, reason = "StatefulSets and Jobs change pods before they are created")]
+mod pod_control;
 mod pod_deletion;
 mod pod_gc;
+mod pod_names;
+mod replicas;
 pub mod scheduler;
+mod selector;
 mod settings;
 mod taint_eviction;
+mod volume_binder;
+mod volume_objects;
 #[cfg(test)]
 mod woken;
+mod workload_metadata;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +44,7 @@ use tokio::task::JoinSet;
 
 use feed::Feed;
 use pod::PodView;
+use replicas::set::ReplicaSetView;
 
 pub use clients::Clients;
 pub use settings::Settings;
@@ -62,17 +74,35 @@ async fn run_once(clients: Clients, kinds: Kinds, settings: Settings) {
     let mut tasks = JoinSet::new();
     let mut pods = Feed::new(PODS, Api::<PodView>::all(clients.read()));
     let mut nodes = Feed::new(NODES, Api::<Node>::all(clients.read()));
+    // Told first of all: what it writes takes traffic from pods that leave.
+    let listing = endpoint_slice::run(&clients, settings, &mut pods, &mut nodes, &mut tasks);
+    tasks.spawn(within("endpoint-slice", listing));
     tasks.spawn(within("pod-gc", pod_gc::run(&clients, settings, &mut pods, &mut nodes)));
     let evicting = taint_eviction::run(&clients, settings, &mut pods, &mut nodes, &mut tasks);
     tasks.spawn(within("taint-eviction", evicting));
     let counting = disruption::run(&clients, settings, &mut pods, &mut tasks);
     tasks.spawn(within("disruption", counting));
+    let binding = volume_binder::run(&clients, settings, &mut nodes, &mut tasks);
+    tasks.spawn(within("volume-binder", binding));
     let watching = nodes::run(&clients, settings, &mut nodes, &mut tasks);
     tasks.spawn(within("nodes", watching));
+    if settings.workloads {
+        run_workloads(&clients, settings, &mut pods, &mut tasks);
+    }
     tasks.spawn(supervision::keep("garbage", move || garbage::run(clients.clone(), kinds.clone(), settings)));
     pods.start(&mut tasks);
     nodes.start(&mut tasks);
     until_one_ends(tasks).await;
+}
+
+/// The controllers that make pods.
+fn run_workloads(clients: &Clients, settings: Settings, pods: &mut Feed<PodView>, tasks: &mut JoinSet<()>) {
+    let mut sets = Feed::new(replicas::REPLICA_SETS, Api::<ReplicaSetView>::all(clients.read()));
+    let replicating = replicas::run_replica_sets(clients, settings, pods, &mut sets, tasks);
+    tasks.spawn(within("replicasets", replicating));
+    let replicating = replicas::run_replication_controllers(clients, settings, pods, tasks);
+    tasks.spawn(within("replicationcontrollers", replicating));
+    sets.start(tasks);
 }
 
 /// Waits for the first of some parts that begin anew together; its panic is ours.

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use api::pod::{Condition, Container, ContainerStatus, Ports, ResourceList, Resources, View};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{
-    Affinity, ContainerPort, PodCondition, PodSchedulingGate, ResourceRequirements, Toleration,
+    Affinity, ContainerPort, PodCondition, PodIP, PodSchedulingGate, ResourceRequirements, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::Deserialize;
 
 /// A pod, read and never written back.
 #[derive(Deserialize, Clone, Debug, Default)]
 pub(crate) struct PodView {
-    /// Without managed fields, and of the annotations only that of a mirror pod.
+    /// Without managed fields, and of the annotations only those that `client::trimmed_metadata` keeps.
     #[serde(deserialize_with = "client::trimmed_metadata")]
     pub(crate) metadata: ObjectMeta,
     #[serde(default)]
@@ -39,6 +39,8 @@ pub(crate) struct SpecView {
     pub(crate) containers: Vec<ContainerView>,
     pub(crate) resources: Option<ResourceRequirements>,
     pub(crate) overhead: Option<BTreeMap<String, Quantity>>,
+    pub(crate) hostname: Option<String>,
+    pub(crate) subdomain: Option<String>,
 }
 
 /// What one container asks for.
@@ -58,24 +60,53 @@ pub(crate) struct StatusView {
     pub(crate) phase: Option<String>,
     pub(crate) reason: Option<String>,
     pub(crate) nominated_node_name: Option<String>,
+    /// When its node took it up.
+    #[allow(dead_code, reason = "read by the autoscaler")]
+    pub(crate) start_time: Option<Time>,
+    #[serde(rename = "podIP")]
+    pub(crate) pod_ip: Option<String>,
+    #[serde(rename = "podIPs")]
+    pub(crate) pod_ips: Vec<PodIP>,
     pub(crate) conditions: Vec<PodCondition>,
     pub(crate) init_container_statuses: Vec<ContainerStatusView>,
     pub(crate) container_statuses: Vec<ContainerStatusView>,
 }
 
-/// What one container was granted, and what it runs with where that is something else.
+/// How often one container was restarted and how it ended, what it was granted, and what it runs with where that is something else.
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(from = "ContainerStatusFields")]
 pub(crate) struct ContainerStatusView {
-    name: String,
+    pub(crate) name: String,
+    #[allow(dead_code, reason = "read by the workload controllers")]
+    pub(crate) restart_count: i32,
+    /// How it ended, unless it runs or waits.
+    #[allow(dead_code, reason = "read by the Job controller")]
+    pub(crate) terminated: Option<TerminatedView>,
     allocated: Option<BTreeMap<String, Quantity>>,
     requests: Option<BTreeMap<String, Quantity>>,
+}
+
+/// The end of a container.
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+#[allow(dead_code, reason = "read by the Job controller")]
+pub(crate) struct TerminatedView {
+    pub(crate) exit_code: i32,
+    pub(crate) finished_at: Option<Time>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct StateField {
+    terminated: Option<TerminatedView>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct ContainerStatusFields {
     name: String,
+    restart_count: i32,
+    state: StateField,
     allocated_resources: Option<BTreeMap<String, Quantity>>,
     resources: Option<RequestsField>,
 }
@@ -88,10 +119,10 @@ struct RequestsField {
 
 impl From<ContainerStatusFields> for ContainerStatusView {
     fn from(fields: ContainerStatusFields) -> Self {
-        let ContainerStatusFields { name, allocated_resources: allocated, resources } = fields;
+        let ContainerStatusFields { name, restart_count, state, allocated_resources: allocated, resources } = fields;
         // Almost always the same, and then kept once.
         let requests = resources.and_then(|own| own.requests).filter(|own| Some(own) != allocated.as_ref());
-        Self { name, allocated, requests }
+        Self { name, restart_count, terminated: state.terminated, allocated, requests }
     }
 }
 

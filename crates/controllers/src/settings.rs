@@ -14,6 +14,8 @@ pub struct Settings {
     pub ended_max: usize,
     /// How long a node may say nothing before it counts as unreachable.
     pub node_grace: Duration,
+    /// Whether the controllers run that make pods of workloads; without them somebody else does, or a test.
+    pub workloads: bool,
     /// What time it is.
     pub clock: Clock,
 }
@@ -24,6 +26,7 @@ impl Default for Settings {
             quarantine: Duration::from_secs(40),
             ended_max: 12_500,
             node_grace: Duration::from_secs(50),
+            workloads: true,
             clock: Clock::system(),
         }
     }

@@ -143,8 +143,8 @@ impl<T> Applied<T> {
 pub enum Outcome<T> {
     /// It was done.
     Done(T),
-    /// It could not be done, or nobody knows whether it was. The key is planned again after a while.
-    Failed,
+    /// It could not be done, or nobody knows whether it was, for this reason. The key is planned again after a while.
+    Failed(String),
     /// One before it failed.
     NotTried,
 }

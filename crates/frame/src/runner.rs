@@ -215,6 +215,6 @@ async fn apply<C: Controller, E: Effects<C>>(
         Ok(Err(panic)) => error_chain(&panic),
         Err(_) => format!("it took longer than {longest:?}"),
     };
-    pass.failure = Some(failure);
-    Outcome::Failed
+    pass.failure = Some(failure.clone());
+    Outcome::Failed(failure)
 }

@@ -107,7 +107,7 @@ impl Controller for Scripted {
                 self.done.insert(*key, fact.value);
                 fact.then
             }
-            Outcome::Failed => {
+            Outcome::Failed(_) => {
                 self.log.add(self.since, LogLine::Failed(*key));
                 let known = self.facts.get_mut(key).unwrap();
                 known.failing = known.failing.saturating_sub(1);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::value::{each_mut, list, put, word};
 use super::workload::{immutable, int_or_percent};
-use super::{Rules, names, typed_as};
+use super::{Rules, names, typed_as, typed_with_conditions};
 use crate::meta;
 use crate::quantity::Quantity;
 use crate::quota;
@@ -35,7 +35,7 @@ pub(crate) struct BudgetRules;
 
 impl Rules for BudgetRules {
     fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
-        typed_as::<PodDisruptionBudget>(object)
+        typed_with_conditions::<PodDisruptionBudget>(object)
     }
 
     fn before_create(&self, object: &mut Value) -> Result<(), String> {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use super::value::{child, each_mut, list, put, word};
-use super::{Rules, names, typed_as};
+use super::{Rules, names, typed_with_conditions};
 use crate::meta;
 use crate::status::Cause;
 
@@ -18,7 +18,7 @@ const HEADLESS: &str = "None";
 
 impl Rules for ServiceRules {
     fn typed(&self, object: &Value) -> Result<Value, serde_json::Error> {
-        typed_as::<Service>(object)
+        typed_with_conditions::<Service>(object)
     }
 
     fn name_rule(&self) -> names::Rule {

@@ -280,7 +280,7 @@ impl Controller for PodGc {
         let Action::AskFor(name) = action else { return Vec::new() };
         match outcome {
             Outcome::Done(Answer::NodeExists(false)) => self.node_is_gone(&name),
-            Outcome::Done(_) | Outcome::Failed | Outcome::NotTried => self.node_is_not_gone(now.instant, &name),
+            Outcome::Done(_) | Outcome::Failed(_) | Outcome::NotTried => self.node_is_not_gone(now.instant, &name),
         }
     }
 }

@@ -1,7 +1,5 @@
 //! Which nodes a pod wants, and whom it wants to be near to or away from.
 
-use std::collections::BTreeMap;
-
 use api::placement::{self, NodeLabels};
 use k8s_openapi::api::core::v1::PodAffinityTerm;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -9,6 +7,7 @@ use kube::ResourceExt as _;
 
 use super::world::{NodeFacts, Resident, World};
 use crate::pod::PodView;
+use crate::selector::{is_empty, takes};
 
 /// Whether the node is among those that the pod wants.
 pub(super) fn wants_node(pod: &PodView, node: &NodeFacts) -> bool {
@@ -98,7 +97,7 @@ fn selects(term: &PodAffinityTerm, namespace: &str, other: Who<'_>) -> bool {
     let all = term.namespace_selector.as_ref().is_some_and(is_empty);
     let own = named.is_empty() && term.namespace_selector.is_none() && namespace == other.namespace();
     (all || own || named.iter().any(|name| *name == *other.namespace()))
-        && term.label_selector.as_ref().is_some_and(|selector| takes(selector, other))
+        && term.label_selector.as_ref().is_some_and(|selector| takes(selector, |key| other.label(key)))
 }
 
 fn same_place(term: &PodAffinityTerm, node: &NodeFacts, place: &NodeFacts) -> bool {
@@ -106,28 +105,7 @@ fn same_place(term: &PodAffinityTerm, node: &NodeFacts, place: &NodeFacts) -> bo
     value.is_some() && value == place.labels.get(&term.topology_key)
 }
 
-pub(super) fn is_empty(selector: &LabelSelector) -> bool {
-    selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
-        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
-}
-
 /// Whether the selector speaks of a pod that has a node.
 pub(super) fn speaks_of(selector: &LabelSelector, resident: &Resident) -> bool {
-    takes(selector, Who::There(resident))
-}
-
-fn takes(selector: &LabelSelector, other: Who<'_>) -> bool {
-    let named = selector.match_labels.iter().flatten().all(|(key, value)| other.label(key) == Some(value));
-    named
-        && selector.match_expressions.iter().flatten().all(|it| {
-            let value = other.label(&it.key);
-            let listed = || value.is_some_and(|value| it.values.iter().flatten().any(|one| one == value));
-            match it.operator.as_str() {
-                "In" => listed(),
-                "NotIn" => !listed(),
-                "Exists" => value.is_some(),
-                "DoesNotExist" => value.is_none(),
-                _ => false,
-            }
-        })
+    takes(selector, |key| Who::There(resident).label(key))
 }

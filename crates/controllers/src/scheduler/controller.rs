@@ -145,7 +145,7 @@ impl Controller for Scheduler {
                     self.planner.nominate(uid, node);
                 }
             }
-            (Action::Displace { victim, .. }, Outcome::Failed | Outcome::NotTried) => {
+            (Action::Displace { victim, .. }, Outcome::Failed(_) | Outcome::NotTried) => {
                 self.planner.displaced(&victim.uid, false);
             }
             (Action::Explain { .. } | Action::Displace { .. } | Action::Unnominate(_), _) => {}
@@ -230,7 +230,7 @@ mod tests {
         scheduler.begun(now, &first, &actions);
         assert!(!may_go(&scheduler, &second, now));
         let [bind] = <[Action; 1]>::try_from(actions).unwrap();
-        assert_eq!(scheduler.ended(now, &first, bind, Outcome::Failed), std::slice::from_ref(&second));
+        assert_eq!(scheduler.ended(now, &first, bind, Outcome::Failed(String::new())), std::slice::from_ref(&second));
         assert!(may_go(&scheduler, &first, now) && may_go(&scheduler, &second, now));
     }
 }

@@ -18,6 +18,7 @@ use super::fit::{obstacles, refusal};
 use super::resources::Amounts;
 use super::world::{NodeState, Nominees, Resident, Uid, World};
 use crate::pod::PodView;
+use crate::selector::is_empty;
 
 /// A budget, as far as it may be overdrawn.
 #[derive(Clone, Debug)]
@@ -42,7 +43,7 @@ impl Budget {
     }
 
     fn counts(&self, resident: &Resident) -> bool {
-        let speaks = |selector| !affinity::is_empty(selector) && affinity::speaks_of(selector, resident);
+        let speaks = |selector| !is_empty(selector) && affinity::speaks_of(selector, resident);
         *self.namespace == *resident.namespace
             && self.selector.as_ref().is_some_and(speaks)
             && !self.disrupted.contains(&*resident.name)

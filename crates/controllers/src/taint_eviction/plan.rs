@@ -182,7 +182,7 @@ impl Controller for TaintEviction {
     }
 
     fn ended(&mut self, _: Now, uid: &Uid, action: Action, outcome: Outcome<()>) -> Vec<Uid> {
-        if let (Action::Evict { .. }, Outcome::Failed | Outcome::NotTried) = (action, outcome)
+        if let (Action::Evict { .. }, Outcome::Failed(_) | Outcome::NotTried) = (action, outcome)
             && let Some(known) = self.pods.get_mut(uid)
         {
             known.evicted = false;
@@ -308,7 +308,7 @@ mod tests {
         /// It could not be made to leave.
         fn failed(&mut self, uid: &str) {
             let pod = Arc::clone(&self.plan.pods.get(uid).unwrap().pod);
-            self.plan.ended(now(at(0)), &uid.into(), Action::Evict { pod, at: at(0) }, Outcome::Failed);
+            self.plan.ended(now(at(0)), &uid.into(), Action::Evict { pod, at: at(0) }, Outcome::Failed(String::new()));
         }
     }
 

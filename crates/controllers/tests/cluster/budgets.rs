@@ -163,7 +163,7 @@ async fn two_budgets_for_one_pod_are_an_error_that_names_them() {
 /// A share is a share of what the pods' controllers are asked for, whatever runs at the moment.
 #[tokio::test]
 async fn shares_are_counted_from_what_the_owners_want() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::without_workloads().await;
     let spec = json!({ "replicas": 4, "selector": { "matchLabels": { "app": "web" } }, "template": {
         "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "a", "image": "b" }] } } });
     let deployments = "/apis/apps/v1/namespaces/default/deployments";

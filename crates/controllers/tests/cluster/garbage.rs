@@ -53,7 +53,7 @@ fn at(history: &[String], line: &str) -> usize {
 /// [AD-64]
 #[tokio::test]
 async fn background_deletion_removes_the_owner_first() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::without_workloads().await;
     deployment(&cluster).await;
     let from = cluster.now().await;
     let options = json!({ "propagationPolicy": "Background" });
@@ -74,7 +74,7 @@ async fn background_deletion_removes_the_owner_first() {
 /// [AD-65]
 #[tokio::test]
 async fn foreground_deletion_keeps_the_owner_until_its_dependents_are_gone() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::without_workloads().await;
     deployment(&cluster).await;
     let from = cluster.now().await;
     let options = json!({ "propagationPolicy": "Foreground" });
@@ -109,7 +109,7 @@ async fn foreground_deletion_keeps_the_owner_until_its_dependents_are_gone() {
 /// [AD-66]
 #[tokio::test]
 async fn orphans_stay_and_forget_their_owner() {
-    let cluster = Cluster::start().await;
+    let cluster = Cluster::without_workloads().await;
     deployment(&cluster).await;
     let from = cluster.now().await;
     let answer =

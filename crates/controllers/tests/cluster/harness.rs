@@ -58,6 +58,11 @@ impl Cluster {
         Self::with(patient()).await
     }
 
+    /// Everything but what makes pods: the test says which there are.
+    pub(crate) async fn without_workloads() -> Self {
+        Self::with(Settings { workloads: false, ..patient() }).await
+    }
+
     pub(crate) async fn with(settings: Settings) -> Self {
         let mut cluster = Self::without_controllers().await;
         cluster.start_controllers(settings);

@@ -2,8 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 mod budgets;
+mod endpoints;
 mod garbage;
 mod harness;
 mod lost_pods;
+mod replicas;
 mod scheduling;
 mod silence;
