@@ -1,7 +1,7 @@
 //! What was written on the command line, resolved and typed; every mistake is reported at once.
 
 use std::fs::DirBuilder;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -222,17 +222,51 @@ impl Config {
         })
     }
 
-    /// The node's address: as a server elsewhere sees it, or where the API listens if pods can reach that, else its own
-    /// in the pod network. Pods are told it as their `hostIP`, and loopback would be theirs.
+    /// The node's address: as a server elsewhere sees it, or where the API listens if others can reach that, else the one by
+    /// which this machine reaches the world. Pods are told it as their `hostIP`, and loopback would be theirs. A machine without
+    /// any is known by its own address in the pod network.
     pub(crate) fn node_address(&self) -> IpAddr {
         if let Some(address) = self.member {
             return address;
         }
         match self.api {
             Some(address) if !address.ip().is_unspecified() && !address.ip().is_loopback() => address.ip(),
-            _ => self.pod_cidr.node_address().into(),
+            _ => address_to_the_world().unwrap_or_else(|| self.inside_address()),
         }
     }
+
+    /// Where pods reach the node, and nobody else does: the first address of their range.
+    pub(crate) fn inside_address(&self) -> IpAddr {
+        self.pod_cidr.node_address().into()
+    }
+
+    /// Where pods find the API that listens at `api`: there, if pods of other nodes can reach that, else at the node's address
+    /// inside.
+    pub(crate) fn advertised(&self, api: SocketAddr) -> SocketAddr {
+        let address = if api.ip().is_loopback() {
+            self.inside_address()
+        } else if api.ip().is_unspecified() {
+            self.node_address()
+        } else {
+            api.ip()
+        };
+        SocketAddr::new(address, api.port())
+    }
+
+    /// What certificates of the API name beside where it listens: everything that pods and people may call it by.
+    pub(crate) fn api_names(&self) -> Vec<String> {
+        vec![self.node_name.clone(), self.inside_address().to_string(), self.node_address().to_string()]
+    }
+}
+
+/// The address that packets of this machine to the outside come from. Nothing is sent: the kernel only looks up the route.
+fn address_to_the_world() -> Option<IpAddr> {
+    // Kept for documentation: nobody has it.
+    const SOMEBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 9);
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect(SOMEBODY).ok()?;
+    let found = socket.local_addr().ok()?.ip();
+    (!found.is_loopback() && !found.is_unspecified()).then_some(found)
 }
 
 /// What pods may be evicted for.

@@ -3,14 +3,16 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use server::Server;
 use server::pki::{self, Pki};
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
 
 /// How long an address may be in use by what a killed process left behind, and how often to try.
 const IN_USE_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -39,6 +41,8 @@ impl Endpoint {
         let host = named.map_or_else(|| address.to_string(), |name| host(&name, address.port()));
         let mut all = names.to_vec();
         all.push(address.ip().to_string());
+        // By which pods call it.
+        all.push(server::ServiceRange::default().first().to_string());
         let keys = pki::ensure(&dir.join("pki"), &all).context("cannot make the certificates")?;
         Ok(Self { listener, address, keys, host })
     }
@@ -51,12 +55,22 @@ impl Endpoint {
         Ok(path)
     }
 
-    /// Begins to answer.
-    pub(crate) fn serve(self, server: Server) -> Result<Serving> {
+    /// Begins to answer; at `inside`, too, where pods reach this machine if there are any.
+    pub(crate) async fn serve(self, server: Server, inside: Option<IpAddr>) -> Result<Serving> {
         let tls = self.keys.server_config().context("cannot use the certificates")?;
-        let (stop, stopped) = oneshot::channel::<()>();
-        let task = tokio::spawn(async move { server.serve(self.listener, tls, async { drop(stopped.await) }).await });
-        Ok(Serving { stop, task })
+        let mut serving = Serving { stop: CancellationToken::new(), tasks: JoinSet::new() };
+        // One that stands for all addresses of the machine has that one already.
+        if let Some(inside) =
+            inside.filter(|inside| !self.address.ip().is_unspecified() && *inside != self.address.ip())
+        {
+            let inside = SocketAddr::new(inside, self.address.port());
+            match listen(inside).await {
+                Ok(listener) => serving.accept(listener, server.clone(), tls.clone()),
+                Err(error) => warn!(%inside, %error, "cannot listen there: pods do not reach the API"),
+            }
+        }
+        serving.accept(self.listener, server, tls);
+        Ok(serving)
     }
 }
 
@@ -83,15 +97,20 @@ fn host(name: &str, port: u16) -> String {
 
 /// An API that is served.
 pub(crate) struct Serving {
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<io::Result<()>>,
+    stop: CancellationToken,
+    tasks: JoinSet<io::Result<()>>,
 }
 
 impl Serving {
+    fn accept(&mut self, listener: TcpListener, server: Server, tls: Arc<rustls::ServerConfig>) {
+        let stopped = self.stop.clone().cancelled_owned();
+        self.tasks.spawn(async move { server.serve(listener, tls, stopped).await });
+    }
+
     /// Stops accepting, ends watches, and lets requests finish within their deadline.
-    pub(crate) async fn stop(self) {
-        drop(self.stop);
-        let _ = self.task.await;
+    pub(crate) async fn stop(mut self) {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
     }
 }
 

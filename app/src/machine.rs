@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use node::{Files, MemoryVolumes, Node, NodeConfig};
+use proxy::Proxy;
 use runtime::embedded::{Embedded, EmbeddedConfig};
 use timeline::Clock;
 
@@ -19,6 +20,8 @@ pub(crate) struct Machine {
     pub node: Node<Embedded>,
     /// What it runs containers with.
     pub runtime: Arc<Embedded>,
+    /// Where Services lead; none if this kernel cannot route them.
+    pub proxy: Option<Proxy>,
     /// The folder that holds all it owns.
     pub data_dir: PathBuf,
 }
@@ -28,6 +31,21 @@ impl Machine {
     pub(crate) fn leaving(&self) -> Leaving {
         let containers = self.node.containers();
         Arc::new(move || containers.leaving())
+    }
+
+    /// Routes Services as `client` tells of them.
+    pub(crate) fn route_services(&self, client: kube::Client) {
+        if let Some(proxy) = &self.proxy {
+            proxy.follow(client);
+        }
+    }
+
+    /// Takes the rules of Services away.
+    pub(crate) fn remove_services(&self) -> Result<()> {
+        match &self.proxy {
+            Some(proxy) => Proxy::remove(proxy.settings()).context("cannot remove the rules of services"),
+            None => Ok(()),
+        }
     }
 
     /// Starts the runtime, then the node, which speaks through `client`. `api_port` is where the node itself is reached.
@@ -49,6 +67,7 @@ impl Machine {
         .await
         .context("cannot start the container runtime")?;
         let runtime = Arc::new(runtime);
+        let proxy = open_proxy(config, runtime.network().link_prefix());
         let data_dir = dir.join("node");
         let memory =
             MemoryVolumes::open(&data_dir.join("memory")).context("cannot mount the memory that volumes are in")?;
@@ -74,6 +93,23 @@ impl Machine {
             takes_on_pods: config.serves,
         };
         let node = Node::start(settings, runtime.clone(), client).await.context("cannot start the node")?;
-        Ok(Self { node, runtime, data_dir: dir.clone() })
+        Ok(Self { node, runtime, proxy, data_dir: dir.clone() })
     }
+}
+
+/// Before the first pod starts: the kernel is to track connections from their beginning.
+fn open_proxy(config: &Config, prefix: &str) -> Option<Proxy> {
+    let pods = config.pod_cidr;
+    let node = std::net::IpAddr::from(pods.node_address());
+    let mut node_addresses = vec![config.node_address(), node];
+    node_addresses.sort();
+    node_addresses.dedup();
+    let settings = proxy::Settings {
+        prefix: prefix.to_owned(),
+        pods: (pods.network().into(), pods.prefix_length(), node),
+        node_addresses,
+    };
+    Proxy::open(&config.node_name, settings)
+        .inspect_err(|error| tracing::warn!(%error, "Services are not routed on this node"))
+        .ok()
 }

@@ -29,6 +29,7 @@ impl StartedPlane {
         let machine = Machine::start(config, instance, client, None).await?;
         dialer.set(machine.node.containers());
         if config.serves {
+            machine.route_services(plane.client_as(Identity::new("system:kube-proxy", &[])));
             plane.start_controllers(config.controllers);
         }
         Ok(Platform { plane, machine })
@@ -55,7 +56,8 @@ impl Platform {
         let dir = &instance.dir;
         let others: Option<Box<dyn NodeDialer>> = keys.map(|keys| Box::new(RemoteNodes::new(keys.clone())) as _);
         let dialer = Arc::new(LocalNode::<NodeContainers<Embedded>>::new(config.node_name.clone(), others));
-        let advertise = config.api.unwrap_or_else(|| SocketAddr::from((config.node_address(), 6443)));
+        let api = config.api.unwrap_or_else(|| SocketAddr::from((config.inside_address(), 6443)));
+        let advertise = config.advertised(api);
         let plane = ControlPlane::start(dir, advertise, dialer.clone(), keys.map(Pki::ca_pem)).await?;
         Ok(StartedPlane { plane, dialer })
     }

@@ -68,7 +68,7 @@ async fn serve(args: &ServerArgs, instance: Instance) -> Result<()> {
     plane.start_controllers(settings(&args.controllers));
     let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
     let _memory = memory::give_back_after(plane.server.worked());
-    let serving = endpoint.serve(plane.server.clone())?;
+    let serving = endpoint.serve(plane.server.clone(), None).await?;
     let ready = format!("adieu server is ready: https://{address}\n  export KUBECONFIG={}\n", kubeconfig.display());
     logging::stdout().say(ready.as_bytes());
     let reporter = Reporter::new(&plane, address, kubeconfig, None);

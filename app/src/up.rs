@@ -35,7 +35,7 @@ async fn serve(config: Config, instance: Instance, audit_log: Option<&Path>) -> 
     // Before anyone can know that we are here: a stop asked for during the start is heard at its end.
     let mut signals = Signals::listen().context("cannot listen for signals")?;
     let api = config.api.context("an instance that is up listens somewhere")?;
-    let endpoint = Endpoint::bind(api, &instance.dir, std::slice::from_ref(&config.node_name)).await?;
+    let endpoint = Endpoint::bind(api, &instance.dir, &config.api_names()).await?;
     let address = endpoint.address;
     let control = Control::open(&instance.dir).context("cannot open the control socket")?;
     let resolved = Config { api: Some(address), ..config.clone() };
@@ -44,7 +44,7 @@ async fn serve(config: Config, instance: Instance, audit_log: Option<&Path>) -> 
     let kubeconfig = endpoint.write_kubeconfig(&instance.dir)?;
     platform.plane.audit_to(audit_log)?;
     let _memory = memory::give_back_after(platform.plane.server.worked());
-    let serving = endpoint.serve(platform.plane.server.clone())?;
+    let serving = endpoint.serve(platform.plane.server.clone(), Some(config.inside_address())).await?;
     let ready = format!(
         "adieu is ready: node {} at https://{address}\n  export KUBECONFIG={}\n",
         config.node_name,

@@ -347,6 +347,7 @@ fn system_info(config: &NodeConfig) -> NodeSystemInfo {
         architecture: machine.architecture,
         boot_id: machine.boot_id,
         machine_id: machine.machine_id,
+        system_uuid: machine.system_uuid,
         kernel_version: machine.kernel_version,
         os_image: machine.os_image,
         operating_system: "linux".to_owned(),

@@ -12,6 +12,8 @@ pub struct Machine {
     pub machine_id: String,
     /// Of its kernel.
     pub kernel_version: String,
+    /// What its firmware calls it; its [`Machine::machine_id`] where that tells nothing.
+    pub system_uuid: String,
     /// For people.
     pub os_image: String,
     /// As Kubernetes calls it.
@@ -32,9 +34,12 @@ impl Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let release = read("/etc/os-release");
         let pretty = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+        let machine_id = read("/etc/machine-id");
+        let firmware = read("/sys/class/dmi/id/product_uuid");
         Ok(Self {
             boot_id: timeline::boot_id()?,
-            machine_id: read("/etc/machine-id"),
+            system_uuid: if firmware.is_empty() { machine_id.clone() } else { firmware.to_lowercase() },
+            machine_id,
             kernel_version: read("/proc/sys/kernel/osrelease"),
             os_image: pretty.unwrap_or("Linux").trim_matches('"').to_owned(),
             architecture: match std::env::consts::ARCH {

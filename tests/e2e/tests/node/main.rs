@@ -3,6 +3,7 @@
 
 mod descriptors;
 mod hostile;
+mod inside;
 mod local_user;
 mod log_reader;
 mod node_resources;
