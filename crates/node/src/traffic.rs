@@ -10,7 +10,7 @@ use std::sync::Arc;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
-use lifecycle::{Cut, Input, Moment, TrafficNews};
+use lifecycle::{Cut, Input, Moment, Routes, TrafficNews};
 use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
@@ -107,8 +107,9 @@ impl Traffic for NoTraffic {
         }
     }
 
-    fn follow(&self, _: watch::Receiver<Arc<Pod>>, _: TrafficReporter) -> BoxFuture<'static, ()> {
-        futures::future::ready(()).boxed()
+    /// Nobody sends anything to anybody: a worker that was told otherwise in an earlier life has nothing to wait for.
+    fn follow(&self, _: watch::Receiver<Arc<Pod>>, reporter: TrafficReporter) -> BoxFuture<'static, ()> {
+        async move { reporter.report(TrafficNews::Routed(Routes::default())).await }.boxed()
     }
 
     fn departed(&self, _: &Pod) {}

@@ -111,13 +111,14 @@ impl Proxy {
         self.handle.clone()
     }
 
-    /// Removes the tables of an instance.
+    /// Removes the tables and ends: nobody writes them again.
+    pub async fn close(&self) -> Result<(), ProxyError> {
+        self.handle.close().await
+    }
+
+    /// Removes the tables of an instance that does not run.
     pub fn remove(settings: &Settings) -> Result<(), ProxyError> {
-        let mut batch = Batch::new();
-        for family in [Family::Ip, Family::Ip6] {
-            batch.remove_table(&table(settings, family));
-        }
-        let removed = Nftables::open().and_then(|mut nftables| nftables.commit(batch));
+        let removed = Nftables::open().and_then(|mut nftables| nftables.commit(removal(settings)));
         removed.map_err(|error| not_applied(&error))
     }
 
@@ -190,6 +191,14 @@ fn keep(
     }
 }
 
+fn removal(settings: &Settings) -> Batch {
+    let mut batch = Batch::new();
+    for family in [Family::Ip, Family::Ip6] {
+        batch.remove_table(&table(settings, family));
+    }
+    batch
+}
+
 fn not_applied(error: &nft::Error) -> ProxyError {
     ProxyError::NotApplied { reason: error_chain(error) }
 }
@@ -211,6 +220,7 @@ struct Owner {
     rewrite: bool,
     waiting: Vec<Waiting>,
     lingering: Vec<(Instant, String, oneshot::Sender<()>)>,
+    is_closed: bool,
 }
 
 impl Owner {
@@ -232,6 +242,7 @@ impl Owner {
             rewrite: true,
             waiting: Vec::new(),
             lingering: Vec::new(),
+            is_closed: false,
         })
     }
 
@@ -298,6 +309,9 @@ impl Owner {
                 }
                 () = sleep => {}
             }
+            if self.is_closed {
+                return;
+            }
             let now = Instant::now();
             if self.end_lingering(now) {
                 due = Some(now);
@@ -357,6 +371,12 @@ impl Owner {
             },
             Request::NewConnections { answer } => {
                 let _ = answer.send(self.new_connections().map_err(|error| not_applied(&error)));
+                false
+            }
+            Request::Close { answer } => {
+                let removed = self.nftables.commit(removal(&self.settings)).map_err(|error| not_applied(&error));
+                self.is_closed = removed.is_ok();
+                let _ = answer.send(removed);
                 false
             }
             #[cfg(test)]

@@ -132,10 +132,27 @@ pub enum ProxyError {
 
 /// What the proxy is asked.
 pub(crate) enum Request {
-    Cut { pod: PodEndpoint, mode: CutMode, answer: oneshot::Sender<Result<u64, ProxyError>> },
-    Restore { uid: String, answer: oneshot::Sender<Result<(), ProxyError>> },
-    Departed { uid: String, linger: Duration, answer: oneshot::Sender<()> },
-    NewConnections { answer: oneshot::Sender<Result<BTreeMap<String, u64>, ProxyError>> },
+    Cut {
+        pod: PodEndpoint,
+        mode: CutMode,
+        answer: oneshot::Sender<Result<u64, ProxyError>>,
+    },
+    Restore {
+        uid: String,
+        answer: oneshot::Sender<Result<(), ProxyError>>,
+    },
+    Departed {
+        uid: String,
+        linger: Duration,
+        answer: oneshot::Sender<()>,
+    },
+    NewConnections {
+        answer: oneshot::Sender<Result<BTreeMap<String, u64>, ProxyError>>,
+    },
+    /// The tables are removed, and their owner ends.
+    Close {
+        answer: oneshot::Sender<Result<(), ProxyError>>,
+    },
     #[cfg(test)]
     Break,
 }
@@ -192,10 +209,12 @@ impl ProxyHandle {
         }
     }
 
-    /// The pod is as its slices say again.
-    pub async fn restore(&self, uid: &str) -> Result<(), ProxyError> {
-        let uid = uid.to_owned();
-        self.ask(|answer| Request::Restore { uid, answer }).await.unwrap_or(Err(ProxyError::NotRunning))
+    /// The pod is as its slices say again. As with [`cut`](Self::cut), that is asked for when this is called.
+    pub fn restore(&self, uid: &str) -> impl Future<Output = Result<(), ProxyError>> + Send + use<> {
+        let (answer, answered) = oneshot::channel();
+        // Of one that does not run the answer is dropped.
+        let _ = self.requests.send(Request::Restore { uid: uid.to_owned(), answer });
+        async move { answered.await.unwrap_or(Err(ProxyError::NotRunning)) }
     }
 
     /// The pod is gone: connections to it are diverted for `linger` longer. Resolves when its address may be used again.
@@ -222,6 +241,10 @@ impl ProxyHandle {
     /// probes are none. A count grows while the pod is listed, and begins anew when another program made the rules be rewritten.
     pub async fn new_connections(&self) -> Result<BTreeMap<String, u64>, ProxyError> {
         self.ask(|answer| Request::NewConnections { answer }).await.unwrap_or(Err(ProxyError::NotRunning))
+    }
+
+    pub(crate) async fn close(&self) -> Result<(), ProxyError> {
+        self.ask(|answer| Request::Close { answer }).await.unwrap_or(Err(ProxyError::NotRunning))
     }
 
     /// Ends the owner of the tables in the middle of its work.
