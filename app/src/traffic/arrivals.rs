@@ -12,8 +12,9 @@ use super::Steering;
 const BUSY: Duration = Duration::from_secs(60);
 /// How often the counts are read for that.
 pub(super) const SAMPLED_EVERY: Duration = Duration::from_secs(10);
-/// A count that is no older is not read again.
-const FRESH: Duration = Duration::from_millis(100);
+/// A count that is no older is not read again when something happens, and when only time has passed.
+pub(super) const FRESH: Duration = Duration::from_millis(100);
+pub(super) const RECENT: Duration = Duration::from_secs(5);
 
 /// What was counted so far.
 #[derive(Debug, Default)]
@@ -33,11 +34,11 @@ struct Count {
 }
 
 impl Arrivals {
-    /// Reads the counts, unless that was done just now. What cannot be read is as it was.
-    pub(super) async fn read(&self, proxy: &dyn Steering) {
+    /// Reads the counts, unless they are known and no older than that. What cannot be read is as it was.
+    pub(super) async fn read(&self, proxy: &dyn Steering, no_older: Duration) {
         let mut read = self.reading.lock().await;
         let now = Instant::now();
-        if read.is_some_and(|read| now.duration_since(read) < FRESH) {
+        if read.is_some_and(|read| now.duration_since(read) < no_older) {
             return;
         }
         let Ok(said) = proxy.new_connections().await else { return };

@@ -113,7 +113,7 @@ impl NodeTraffic {
             let counted = counted.clone();
             async move {
                 while let Some(means) = counted.upgrade() {
-                    means.arrivals.read(&*means.proxy).await;
+                    means.arrivals.read(&*means.proxy, arrivals::FRESH).await;
                     drop(means);
                     tokio::time::sleep(arrivals::SAMPLED_EVERY).await;
                 }
@@ -222,12 +222,17 @@ impl Means {
         }
     }
 
-    /// How the pod is reached. Who is the last that can be reached is counted anew.
-    async fn routes(&self, pod: &Pod, reach: &Reach, replaced: bool) -> Routes {
+    /// How the pod is reached. Of one that is held for a replacement its owner is asked whether one comes.
+    async fn routes(&self, pod: &Pod, reach: &Reach, no_older: Duration) -> Routes {
         if reach.last {
-            self.arrivals.read(&*self.proxy).await;
+            self.arrivals.read(&*self.proxy, no_older).await;
         }
-        routes::routes(pod, reach, self.arrivals.is_busy(&uid(pod)), replaced)
+        let is_busy = self.arrivals.is_busy(&uid(pod));
+        let mut routes = routes::routes(pod, reach, is_busy, self.may_be_replaced(pod));
+        if routes.busy && routes.replaced && pod.metadata.deletion_timestamp.is_some() {
+            routes.replaced = self.owners.wants_pods(pod).await.unwrap_or(true);
+        }
+        routes
     }
 
     /// Whether the pod's owner may be expected to make another, before it is asked.
@@ -235,49 +240,35 @@ impl Means {
         let is_nowhere = *self.leaves.borrow() && *self.other_proxies.borrow() == Some(0);
         routes::may_be_replaced(pod) && !is_nowhere
     }
-
-    /// Whether the owner of a pod that was asked to leave makes another.
-    async fn is_replaced(&self, pod: &Pod) -> bool {
-        let may_be = self.may_be_replaced(pod);
-        if !may_be || pod.metadata.deletion_timestamp.is_none() {
-            return may_be;
-        }
-        self.owners.wants_pods(pod).await.unwrap_or(true)
-    }
 }
 
 /// Tells how the pod is reached whenever that changes.
 async fn follow(means: Arc<Means>, mut pods: watch::Receiver<Arc<Pod>>, reporter: TrafficReporter) {
     let mut reach = means.proxy.reach(&uid(&pods.borrow()));
     let mut leaves = means.leaves.subscribe();
-    let mut told = None;
+    let mut told: Option<Routes> = None;
+    let mut no_older = arrivals::FRESH;
     loop {
         leaves.borrow_and_update();
         let pod = pods.borrow_and_update().clone();
         let known = reach.borrow_and_update().clone();
-        let mut is_asked_again = false;
         if let Some(known) = known {
-            let before = means.may_be_replaced(&pod);
-            let mut routes = means.routes(&pod, &known, before).await;
-            if routes.last && routes.busy && routes.replaced && pod.metadata.deletion_timestamp.is_some() {
-                // It is held for a replacement. Whether one comes is its owner's to say.
-                routes.replaced = means.is_replaced(&pod).await;
-                is_asked_again = routes.replaced;
-            }
+            let routes = means.routes(&pod, &known, no_older).await;
             if told != Some(routes) {
                 reporter.report(TrafficNews::Routed(routes)).await;
                 told = Some(routes);
             }
         }
-        let is_last = told.is_some_and(|routes| routes.last);
+        let is_held = |routes: &Routes| routes.replaced && routes.busy && pod.metadata.deletion_timestamp.is_some();
         let look_again = async {
-            match (is_asked_again, is_last) {
-                (true, _) => tokio::time::sleep(ASK_OWNER_EVERY).await,
+            match told.filter(|routes| routes.last) {
+                Some(routes) if is_held(&routes) => tokio::time::sleep(ASK_OWNER_EVERY).await,
                 // Whether it is busy changes with time alone.
-                (false, true) => tokio::time::sleep(arrivals::SAMPLED_EVERY).await,
-                (false, false) => std::future::pending().await,
+                Some(_) => tokio::time::sleep(arrivals::SAMPLED_EVERY).await,
+                None => std::future::pending().await,
             }
         };
+        no_older = arrivals::FRESH;
         tokio::select! {
             changed = reach.changed() => if changed.is_err() {
                 // Whoever told this was replaced by another, which tells of those who ask.
@@ -289,7 +280,7 @@ async fn follow(means: Arc<Means>, mut pods: watch::Receiver<Arc<Pod>>, reporter
             },
             // Whoever tells this lives as long as we do.
             _ = leaves.changed() => {}
-            () = look_again => {}
+            () = look_again => no_older = arrivals::RECENT,
         }
     }
 }
@@ -327,8 +318,7 @@ fn cut(means: Arc<Means>, pod: Pod, how: Cut, reporter: TrafficReporter) -> BoxF
         // That it is cut is evidence only if somebody else takes the connections: who does is told first.
         let known = means.proxy.reach(&uid).borrow().clone();
         if let Some(known) = known {
-            let replaced = means.may_be_replaced(&pod);
-            let routes = means.routes(&pod, &known, replaced).await;
+            let routes = means.routes(&pod, &known, arrivals::FRESH).await;
             reporter.report(TrafficNews::Routed(routes)).await;
         }
         reporter.report(TrafficNews::CutDone { how, revision }).await;
@@ -345,12 +335,12 @@ fn cut(means: Arc<Means>, pod: Pod, how: Cut, reporter: TrafficReporter) -> BoxF
 
 /// Tells when nobody came for a while, as the kernel counted.
 async fn tell_when_quiet(means: &Means, uid: &str, ask: Ask, reporter: &TrafficReporter) {
-    means.arrivals.read(&*means.proxy).await;
+    means.arrivals.read(&*means.proxy, arrivals::FRESH).await;
     let Some(mut count) = means.arrivals.sum(uid) else { return };
     let mut since = Instant::now();
     while means.is_current(uid, ask) {
         tokio::time::sleep(LOOK_EVERY).await;
-        means.arrivals.read(&*means.proxy).await;
+        means.arrivals.read(&*means.proxy, arrivals::FRESH).await;
         // Of a pod that is on no list any more nobody counts.
         let Some(now) = means.arrivals.sum(uid) else { return };
         if now != count {
@@ -387,12 +377,12 @@ async fn await_settled(means: Arc<Means>, pod: Pod, reporter: TrafficReporter) {
         Err(message) => reporter.report(TrafficNews::Failed { message }).await,
     }
     let Some(ask) = means.asks().get(&uid).copied().filter(|ask| ask.how == Some(Cut::Divert)) else { return };
-    means.arrivals.read(&*means.proxy).await;
+    means.arrivals.read(&*means.proxy, arrivals::FRESH).await;
     let Some(before) = means.arrivals.sum(&uid) else { return };
     let mut told = before;
     while means.is_current(&uid, ask) {
         tokio::time::sleep(LOOK_EVERY).await;
-        means.arrivals.read(&*means.proxy).await;
+        means.arrivals.read(&*means.proxy, arrivals::FRESH).await;
         let Some(now) = means.arrivals.sum(&uid) else { return };
         if now > told && means.is_current(&uid, ask) {
             let count = u32::try_from(now - before).unwrap_or(u32::MAX);
