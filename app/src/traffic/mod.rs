@@ -303,7 +303,8 @@ fn cut(means: Arc<Means>, pod: Pod, how: Cut, reporter: TrafficReporter) -> BoxF
                 Ok(revision) => break revision,
                 Err(error) => {
                     let message = error_chain(&error);
-                    tracing::warn!(uid, error = message, "new connections cannot be kept away from a pod yet");
+                    // People are told by the pod's condition and events if its barrier cannot wait for it.
+                    tracing::info!(uid, error = message, "new connections cannot be kept away from a pod yet");
                     reporter.report(TrafficNews::Failed { message }).await;
                 }
             }

@@ -325,13 +325,16 @@ fn departed_pod_is_stood_in_for_until_its_linger_ends() {
         assert_eq!(node.client.run(answers("10.86.0.11:8080", 30)), numbers(&["12", "13"]), "no slice lists it");
         let lingering = tokio::spawn({
             let handle = handle.clone();
-            async move { handle.departed("uid-11", Duration::from_secs(2)).await }
+            async move { handle.departed("uid-11", Duration::from_secs(3600)).await }
         });
         node.slice(4, &[at(13, READY)]).await;
         assert_eq!(node.client.run(answers("10.86.0.11:8080", 10)), numbers(&["13"]), "siblings are followed");
-        tokio::time::timeout(PATIENCE, lingering).await.unwrap().unwrap();
-        assert_eq!(node.client.run(answers("10.86.0.11:8080", 5)), numbers(&["11"]), "the address is as it was");
-        handle.departed("uid-12", PATIENCE).await;
+        assert!(!lingering.is_finished(), "its address is not free");
+        handle.cut(endpoint(12), CutMode::Refuse).await.unwrap();
+        handle.departed("uid-12", Duration::ZERO).await;
+        assert_eq!(node.client.run(answers("10.86.0.12:8080", 5)), numbers(&["12"]), "the address is as it was");
+        // Nothing was taken from this one.
+        handle.departed("uid-14", PATIENCE).await;
     });
 }
 
