@@ -124,6 +124,7 @@ pub(crate) async fn end_everything(machine: &Machine, mut asker: ShutdownRequest
 
 async fn end(machine: &Machine, mut tell: impl FnMut(String)) -> Result<()> {
     let mut before = None;
+    machine.leaves(true);
     let left = machine
         .node
         .shut_down_pods(ShutdownGrace::FullGrace, |leaving| {
@@ -137,7 +138,7 @@ async fn end(machine: &Machine, mut tell: impl FnMut(String)) -> Result<()> {
         })
         .await;
     left.context("some pods are still here; run `adieu down` again")?;
-    machine.remove_services()?;
+    machine.remove_services().await?;
     machine.runtime.tear_down().await.context("cannot remove everything from this machine")?;
     machine.node.tear_down().context("cannot remove everything from this machine")?;
     Config::forget(&machine.data_dir)

@@ -8,11 +8,13 @@ use node::{Files, MemoryVolumes, Node, NodeConfig};
 use proxy::Proxy;
 use runtime::embedded::{Embedded, EmbeddedConfig};
 use timeline::Clock;
+use tokio::sync::watch;
 
 use crate::config::{Config, VERSION};
 use crate::data_dir;
 use crate::instance::Instance;
 use crate::status::Leaving;
+use crate::traffic::{NodeTraffic, other_proxies};
 
 /// A running node and what it runs containers with.
 pub(crate) struct Machine {
@@ -22,6 +24,9 @@ pub(crate) struct Machine {
     pub runtime: Arc<Embedded>,
     /// Where Services lead; none if this kernel cannot route them.
     pub proxy: Option<Proxy>,
+    /// Who steers the traffic of pods, with the place where the number of other proxies is told.
+    steering: Option<(NodeTraffic, watch::Sender<Option<u32>>)>,
+    node_name: String,
     /// The folder that holds all it owns.
     pub data_dir: PathBuf,
 }
@@ -33,17 +38,28 @@ impl Machine {
         Arc::new(move || containers.leaving())
     }
 
-    /// Routes Services as `client` tells of them.
-    pub(crate) fn route_services(&self, client: kube::Client) {
+    /// Routes Services as `client` tells of them. One that may read nodes also tells how many others do so.
+    pub(crate) fn route_services(&mut self, client: kube::Client, reads_nodes: bool) {
         if let Some(proxy) = &self.proxy {
-            proxy.follow(client);
+            proxy.follow(client.clone());
+        }
+        if let Some((_, told)) = self.steering.as_mut().filter(|_| reads_nodes) {
+            let told = std::mem::replace(told, watch::Sender::new(None));
+            tokio::spawn(other_proxies::follow(client, self.node_name.clone(), told));
         }
     }
 
-    /// Takes the rules of Services away.
-    pub(crate) fn remove_services(&self) -> Result<()> {
+    /// No pod is taken on any more (or again), so that a replacement can only come elsewhere.
+    pub(crate) fn leaves(&self, leaves: bool) {
+        if let Some((traffic, _)) = &self.steering {
+            traffic.node_leaves(leaves);
+        }
+    }
+
+    /// Takes the rules of Services away, for good.
+    pub(crate) async fn remove_services(&self) -> Result<()> {
         match &self.proxy {
-            Some(proxy) => Proxy::remove(proxy.settings()).context("cannot remove the rules of services"),
+            Some(proxy) => proxy.close().await.context("cannot remove the rules of services"),
             None => Ok(()),
         }
     }
@@ -71,6 +87,18 @@ impl Machine {
         let data_dir = dir.join("node");
         let memory =
             MemoryVolumes::open(&data_dir.join("memory")).context("cannot mount the memory that volumes are in")?;
+        // Where nobody is served, nobody tells of Services either.
+        let steering = proxy.as_ref().filter(|_| config.serves).map(|proxy| {
+            let (told, other_proxies) = watch::channel(None);
+            let steering = Box::new(proxy.handle());
+            let owners = Box::new(client.clone());
+            let traffic = NodeTraffic::start(steering, runtime.clone(), owners, other_proxies, Clock::of_machine());
+            (traffic, told)
+        });
+        let traffic: Arc<dyn node::Traffic> = match &steering {
+            Some((traffic, _)) => Arc::new(traffic.clone()),
+            None => Arc::new(node::NoTraffic),
+        };
         let settings = NodeConfig {
             name: config.node_name.clone(),
             address: config.node_address(),
@@ -81,7 +109,7 @@ impl Machine {
             pods_max: config.pods_max,
             pod_pids_max: config.pod_pids_max,
             allowed_sysctls: config.allowed_sysctls.clone(),
-            traffic: Arc::new(node::NoTraffic),
+            traffic,
             static_pods: Some(dir.join("manifests")),
             version: VERSION.to_owned(),
             api_port,
@@ -93,7 +121,7 @@ impl Machine {
             takes_on_pods: config.serves,
         };
         let node = Node::start(settings, runtime.clone(), client).await.context("cannot start the node")?;
-        Ok(Self { node, runtime, proxy, data_dir: dir.clone() })
+        Ok(Self { node, runtime, proxy, steering, node_name: config.node_name.clone(), data_dir: dir.clone() })
     }
 }
 

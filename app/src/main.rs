@@ -20,6 +20,7 @@ mod server_command;
 mod status;
 mod stop;
 mod store_command;
+mod traffic;
 mod up;
 
 use std::env;

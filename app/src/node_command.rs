@@ -85,7 +85,7 @@ async fn serve(config: Config, instance: Instance, membership: Membership, liste
     warn_before_certificate_expiry(&membership);
     let starting = Machine::start(&config, &instance, membership.client()?, Some(port));
     let mut machine = config.remember_during(&instance.dir, starting).await?;
-    machine.route_services(membership.client()?);
+    machine.route_services(membership.client()?, false);
     let streams = tokio::spawn(streams::listen(listener, tls, machine.node.containers()));
     // A node serves few; what its start needed goes back all the same.
     let _memory = memory::give_back_after(Arc::default());

@@ -162,6 +162,7 @@ async fn stays_up(machine: &Machine, signals: &mut Signals) -> Result<Outlook> {
     tokio::select! {
         resumed = machine.node.call_off_shutdown() => {
             resumed.context("the node stopped before it could go on")?;
+            machine.leaves(false);
             notify::status("the machine stays up; pods are taken on again");
             Ok(Outlook::StaysUp)
         }
@@ -191,6 +192,7 @@ fn report_shutdown_deadline(shutdown_grace: &Option<ShutdownGrace>) {
 async fn power_off(machine: &Machine, shutdown_grace: Option<ShutdownGrace>) -> Result<()> {
     let Some(shutdown_grace) = shutdown_grace else { return Ok(()) };
     info!("the machine goes down; pods leave");
+    machine.leaves(true);
     let left = machine.node.shut_down_pods(shutdown_grace, |leaving| info!(?leaving, "pods are leaving")).await;
     left.context("the node stopped before its pods had left")
 }

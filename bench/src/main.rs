@@ -29,6 +29,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, DeleteParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use tokio::runtime::Builder;
@@ -101,12 +103,14 @@ async fn pods(args: &Args) -> Result<()> {
         alone.add(Trial::new(&client, &args.image, &format!("bench-{round}")).run().await?);
     }
     eprintln!();
+    let behind_service = behind_service(&client, args).await?;
     eprintln!("{} at once", args.crowd);
     let (all_ready, all_gone) = crowd::run(&client, &args.image, args.crowd).await?;
 
     let report = json!({
         "createToReadyMs": alone.summary(|t| t.create_to_ready),
         "deleteToSignalMs": alone.summary(|t| t.delete_to_signal),
+        "deleteToSignalBehindServiceMs": behind_service.summary(|t| t.delete_to_signal),
         "exitToGoneMs": alone.summary(|t| t.exit_to_gone),
         "crowd": { "pods": args.crowd, "allReadyMs": millis(all_ready), "allGoneMs": millis(all_gone) },
         "idleResidentKiB": idle,
@@ -119,6 +123,7 @@ async fn pods(args: &Args) -> Result<()> {
     for (label, key) in [
         ("create -> Ready on a watch", "createToReadyMs"),
         ("delete -> stop signal in the container", "deleteToSignalMs"),
+        ("the same behind a Service", "deleteToSignalBehindServiceMs"),
         ("exit -> gone on a watch", "exitToGoneMs"),
     ] {
         println!("{label:38} {:>5} {:>9}", report[key]["p50"], report[key]["p99"]);
@@ -129,6 +134,29 @@ async fn pods(args: &Args) -> Result<()> {
         println!("{:38} {:>5} MiB", "resident memory, idle", idle / 1024);
     }
     Ok(())
+}
+
+/// Pods that a Service leads to, with another that takes their connections when they leave.
+async fn behind_service(client: &kube::Client, args: &Args) -> Result<Figures> {
+    const SERVICE: &str = "bench-service";
+    let services: Api<Service> = Api::namespaced(client.clone(), "default");
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": SERVICE },
+        "spec": { "selector": { "app": SERVICE }, "ports": [{ "port": 80 }] },
+    });
+    services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
+    let other = Trial::new(client, &args.image, "bench-other").behind(SERVICE);
+    other.come().await?;
+    let mut figures = Figures::default();
+    for round in 0..args.rounds {
+        eprint!("\rbehind a Service: {}/{}", round + 1, args.rounds);
+        let trial = Trial::new(client, &args.image, &format!("bench-served-{round}")).behind(SERVICE);
+        figures.add(trial.run().await?);
+    }
+    eprintln!();
+    other.go().await?;
+    services.delete(SERVICE, &DeleteParams::default()).await?;
+    Ok(figures)
 }
 
 async fn client(kubeconfig: Option<&Path>) -> Result<kube::Client> {

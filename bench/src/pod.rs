@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, LogParams, PostParams, WatchEvent, WatchParams};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Api, DeleteParams, ListParams, LogParams, PostParams, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 
 /// No single step may take longer than this.
@@ -19,6 +20,8 @@ pub(crate) struct Trial {
     api: Api<Pod>,
     name: String,
     container: Value,
+    /// The label `app` of the pod, and the Service that leads to it.
+    service: Option<String>,
 }
 
 /// What was measured.
@@ -43,12 +46,20 @@ impl Trial {
     pub(crate) fn with(client: &kube::Client, name: &str, mut container: Value) -> Self {
         container["name"] = "app".into();
         container["imagePullPolicy"] = "IfNotPresent".into();
-        Self { api: Api::namespaced(client.clone(), "default"), name: name.to_owned(), container }
+        Self { api: Api::namespaced(client.clone(), "default"), name: name.to_owned(), container, service: None }
+    }
+
+    /// The same behind a Service.
+    pub(crate) fn behind(self, service: &str) -> Self {
+        Self { service: Some(service.to_owned()), ..self }
     }
 
     /// The whole life.
     pub(crate) async fn run(&self) -> Result<Times> {
         let create_to_ready = self.come().await?;
+        if let Some(service) = &self.service {
+            self.listed(service).await?;
+        }
         let params = LogParams { follow: true, ..LogParams::default() };
         let mut log = self.api.log_stream(&self.name, &params).await?.lines();
         let mut events = self.watch().await?;
@@ -83,9 +94,28 @@ impl Trial {
     /// What is asked for.
     pub(crate) fn pod(&self) -> Result<Pod> {
         Ok(serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": self.name },
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": self.name, "labels": { "app": self.service } },
             "spec": { "containers": [self.container] },
         }))?)
+    }
+
+    /// Waits until the Service leads to the pod.
+    async fn listed(&self, service: &str) -> Result<()> {
+        let slices: Api<EndpointSlice> = Api::namespaced(self.api.clone().into_client(), "default");
+        let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
+        let listed = async {
+            loop {
+                let endpoints = slices.list(&of_service).await?.items.into_iter().flat_map(|slice| slice.endpoints);
+                let mut targets = endpoints.flatten().filter_map(|endpoint| endpoint.target_ref?.name);
+                let is_there = targets.any(|name| name == self.name);
+                // A proxy has heard of it a moment later.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                if is_there {
+                    return Ok(());
+                }
+            }
+        };
+        tokio::time::timeout(LIMIT, listed).await.with_context(|| format!("{} is on no list", self.name))?
     }
 
     /// Creates the pod and waits until it is Ready.

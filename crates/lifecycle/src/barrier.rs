@@ -419,15 +419,13 @@ impl Barrier {
         self.step = Step::Draining(Draining { since: around.now, open: None, few_since: None, done: false });
     }
 
-    /// The agent came back: what was not answered is asked again, what was told once is not told twice.
+    /// The agent came back: what was not answered is asked again, what was told once is not told twice. Who keeps connections
+    /// away came back with it, and does not know for whom, so that is asked for whether it was answered or not.
     pub(crate) fn reattach(&self, out: &mut Vec<Effect>) {
-        match (self.away, &self.step) {
-            // More evidence may come of it, but only to whoever asked.
-            (Away::Kept { how, .. }, Step::Cutting(_)) | (Away::Kept { how, done: false }, _) => {
-                out.push(Effect::CutTraffic { how });
-            }
-            (Away::GivenBack, _) => out.push(Effect::RestoreTraffic),
-            (Away::Never | Away::Kept { .. }, _) => {}
+        match self.away {
+            Away::Kept { how, .. } => out.push(Effect::CutTraffic { how }),
+            Away::GivenBack => out.push(Effect::RestoreTraffic),
+            Away::Never => {}
         }
         match &self.step {
             Step::Open | Step::Holding => {}

@@ -87,9 +87,10 @@ impl PodWorker {
     /// The agent came back: what was not answered is asked again.
     pub(crate) fn reattach_detour(&self, out: &mut Vec<Effect>) {
         match self.detour {
-            Detour::Asked { .. } => out.push(Effect::CutTraffic { how: Cut::Divert }),
+            // Who makes detours came back as well, and does not know of this one.
+            Detour::Asked { .. } | Detour::There => out.push(Effect::CutTraffic { how: Cut::Divert }),
             Detour::Over => out.push(Effect::RestoreTraffic),
-            Detour::None | Detour::There => {}
+            Detour::None => {}
         }
     }
 

@@ -140,6 +140,16 @@ impl<R: Runtime> EffectExecutor<R> {
         let context = PodContext::new(shared, Answers::new(inbox));
         let (resizing, flush) = (context.clone(), publisher.flush());
         keepers.spawn(async move { supervision::keep("resources", || resizing.keep_resources(flush.clone())).await });
+        let (following, reporter) = (context.clone(), TrafficReporter::of_driver(context.answers.clone()));
+        keepers.spawn(async move {
+            let follow = || {
+                let (told, pods) = watch::channel(following.pod());
+                let routes = following.tools.traffic.follow(pods, reporter.clone());
+                let handing_on = following.record.clone().hand_on_pods(told);
+                async move { _ = tokio::join!(routes, handing_on) }
+            };
+            supervision::keep("traffic", follow).await;
+        });
         // Ends when it has said what it was given: nobody has to wait for that, and nobody cuts it short.
         tokio::spawn(events::record_all(context.clone(), pending));
         Self {

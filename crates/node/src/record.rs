@@ -399,6 +399,18 @@ impl RecordReader {
         self.0.borrow().pod.clone()
     }
 
+    /// Hands on the newest object whenever there is another, until the driver is gone.
+    pub async fn hand_on_pods(mut self, pods: watch::Sender<Arc<Pod>>) {
+        while self.0.changed().await.is_ok() {
+            let newest = self.0.borrow_and_update().pod.clone();
+            pods.send_if_modified(|known| {
+                let differs = !Arc::ptr_eq(known, &newest);
+                *known = newest;
+                differs
+            });
+        }
+    }
+
     /// Resolves when this is true of the pod, or its driver is gone.
     pub async fn wait_until(&mut self, is_true: impl Fn(&PodRecord) -> bool) {
         let _ = self.0.wait_for(|record| is_true(record)).await;

@@ -5,11 +5,13 @@
 //! steers. Where nothing does, [`NoTraffic`] says so, and the rules go on without.
 
 use std::fmt;
+use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
-use lifecycle::{Cut, Input, Moment, TrafficNews};
+use lifecycle::{Cut, Input, Moment, Routes, TrafficNews};
+use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
 use crate::driver::Answers;
@@ -37,20 +39,49 @@ pub trait Traffic: fmt::Debug + Send + Sync {
     /// Begins to do what the worker of `pod` asks. The future goes on for as long as there may be news, and is dropped when
     /// the pod is gone. What was asked for may be asked again after a restart.
     fn perform(&self, pod: Pod, request: TrafficRequest, reporter: TrafficReporter) -> BoxFuture<'static, ()>;
+
+    /// Tells how connections reach the pod (`Routed`), now and whenever that changes. The future is polled for as long as the
+    /// pod has a driver. `pod` is its object as last seen.
+    fn follow(&self, pod: watch::Receiver<Arc<Pod>>, reporter: TrafficReporter) -> BoxFuture<'static, ()>;
+
+    /// Nothing of the pod is left on this node: whoever still sends to it needs another answer.
+    fn departed(&self, pod: &Pod);
 }
 
 /// Tells a worker the news of its pod's traffic.
 #[derive(Clone, Debug)]
-pub struct TrafficReporter(Answers);
+pub struct TrafficReporter(Listener);
+
+#[derive(Clone, Debug)]
+enum Listener {
+    /// The life of the driver that asked.
+    Asker(Answers),
+    /// The driver in whatever life: what is told is true whoever asked.
+    Driver(Answers),
+    Channel(mpsc::Sender<TrafficNews>),
+}
 
 impl TrafficReporter {
     pub(crate) fn new(answers: Answers) -> Self {
-        Self(answers)
+        Self(Listener::Asker(answers))
+    }
+
+    pub(crate) fn of_driver(answers: Answers) -> Self {
+        Self(Listener::Driver(answers))
+    }
+
+    /// One that has the news sent here, for those who test who steers.
+    pub fn to_channel(news: mpsc::Sender<TrafficNews>) -> Self {
+        Self(Listener::Channel(news))
     }
 
     /// Tells it. A worker that is gone needs none.
     pub async fn report(&self, news: TrafficNews) {
-        self.0.send(Input::Traffic(news)).await;
+        match &self.0 {
+            Listener::Asker(answers) => answers.send(Input::Traffic(news)).await,
+            Listener::Driver(answers) => answers.tell(Input::Traffic(news)).await,
+            Listener::Channel(channel) => drop(channel.send(news).await),
+        }
     }
 }
 
@@ -75,6 +106,13 @@ impl Traffic for NoTraffic {
             }
         }
     }
+
+    /// Nobody sends anything to anybody: a worker that was told otherwise in an earlier life has nothing to wait for.
+    fn follow(&self, _: watch::Receiver<Arc<Pod>>, reporter: TrafficReporter) -> BoxFuture<'static, ()> {
+        async move { reporter.report(TrafficNews::Routed(Routes::default())).await }.boxed()
+    }
+
+    fn departed(&self, _: &Pod) {}
 }
 
 #[cfg(test)]

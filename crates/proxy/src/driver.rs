@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use nft::{Batch, Family, Monitor, Nftables, Notification};
+use supervision::{Backoff, error_chain};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -31,7 +32,7 @@ const EVENTS_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) model: Mutex<Model>,
-    pub(crate) told: Mutex<BTreeMap<String, watch::Sender<Reach>>>,
+    pub(crate) told: Mutex<BTreeMap<String, watch::Sender<Option<Reach>>>>,
 }
 
 impl Shared {
@@ -39,7 +40,7 @@ impl Shared {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn told(&self) -> MutexGuard<'_, BTreeMap<String, watch::Sender<Reach>>> {
+    pub(crate) fn told(&self) -> MutexGuard<'_, BTreeMap<String, watch::Sender<Option<Reach>>>> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -56,6 +57,8 @@ pub struct Proxy {
     handle: ProxyHandle,
     settings: Settings,
     events: mpsc::Sender<Event>,
+    /// How often the owner of the tables had to begin again, with lists.
+    lives: watch::Receiver<u32>,
 }
 
 impl Proxy {
@@ -67,6 +70,7 @@ impl Proxy {
         let (requests, asked) = mpsc::unbounded_channel();
         let (events, happened) = mpsc::channel(EVENTS_MAX);
         let (applied, told) = watch::channel(0);
+        let (born, lives) = watch::channel(0);
         let (opened, is_open) = std::sync::mpsc::channel();
         let (of_thread, of_owner) = (shared.clone(), settings.clone());
         let run = move || {
@@ -77,33 +81,26 @@ impl Proxy {
                 return;
             };
             let _ = opened.send(Ok(()));
-            runtime.block_on(owner.run(asked, happened));
+            keep(&runtime, owner, asked, happened, &born);
         };
         let started = std::thread::Builder::new().name("proxy".into()).spawn(run);
         started.map_err(|error| ProxyError::NotApplied { reason: error.to_string() })?;
         is_open.recv().unwrap_or(Err(ProxyError::NotRunning))?;
-        Ok(Self { handle: ProxyHandle::new(requests, told, shared), settings, events })
+        Ok(Self { handle: ProxyHandle::new(requests, told, shared), settings, events, lives })
     }
 
-    /// Follows Services and their slices through `client`, for as long as this lives.
+    /// Follows Services and their slices through `client`, for as long as this lives. Whenever the owner of the tables begins again
+    /// they are listed again.
     pub fn follow(&self, client: kube::Client) {
-        let (services, mut service_changes) = mpsc::channel(EVENTS_MAX);
-        let (slices, mut slice_changes) = mpsc::channel(EVENTS_MAX);
-        tokio::spawn(client::follow_changes(Api::<Service>::all(client.clone()), services));
-        tokio::spawn(client::follow_changes(Api::<EndpointSlice>::all(client), slices));
-        let events = self.events.clone();
+        let (events, mut lives) = (self.events.clone(), self.lives.clone());
         tokio::spawn(async move {
-            while let Some(change) = service_changes.recv().await {
-                if events.send(Event::Service(change)).await.is_err() {
-                    return;
-                }
-            }
-        });
-        let events = self.events.clone();
-        tokio::spawn(async move {
-            while let Some(change) = slice_changes.recv().await {
-                if events.send(Event::Slice(change)).await.is_err() {
-                    return;
+            loop {
+                lives.borrow_and_update();
+                tokio::select! {
+                    () = follow_once(client.clone(), &events) => return,
+                    begun = lives.changed() => if begun.is_err() {
+                        return;
+                    }
                 }
             }
         });
@@ -114,13 +111,14 @@ impl Proxy {
         self.handle.clone()
     }
 
-    /// Removes the tables of an instance.
+    /// Removes the tables and ends: nobody writes them again.
+    pub async fn close(&self) -> Result<(), ProxyError> {
+        self.handle.close().await
+    }
+
+    /// Removes the tables of an instance that does not run.
     pub fn remove(settings: &Settings) -> Result<(), ProxyError> {
-        let mut batch = Batch::new();
-        for family in [Family::Ip, Family::Ip6] {
-            batch.remove_table(&table(settings, family));
-        }
-        let removed = Nftables::open().and_then(|mut nftables| nftables.commit(batch));
+        let removed = Nftables::open().and_then(|mut nftables| nftables.commit(removal(settings)));
         removed.map_err(|error| not_applied(&error))
     }
 
@@ -130,24 +128,79 @@ impl Proxy {
     }
 
     #[cfg(test)]
+    pub(crate) fn lives(&self) -> watch::Receiver<u32> {
+        self.lives.clone()
+    }
+
+    #[cfg(test)]
     pub(crate) fn events(&self) -> mpsc::Sender<Event> {
         self.events.clone()
     }
 }
 
-fn not_applied(error: &nft::Error) -> ProxyError {
-    ProxyError::NotApplied { reason: supervision_chain(error) }
+/// Hands on what the API says, until nobody takes it.
+async fn follow_once(client: kube::Client, events: &mpsc::Sender<Event>) {
+    let (services, mut service_changes) = mpsc::channel(EVENTS_MAX);
+    let (slices, mut slice_changes) = mpsc::channel(EVENTS_MAX);
+    let handing_on_services = async {
+        while let Some(change) = service_changes.recv().await {
+            if events.send(Event::Service(change)).await.is_err() {
+                return;
+            }
+        }
+    };
+    let handing_on_slices = async {
+        while let Some(change) = slice_changes.recv().await {
+            if events.send(Event::Slice(change)).await.is_err() {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = client::follow_changes(Api::<Service>::all(client.clone()), services) => {}
+        () = client::follow_changes(Api::<EndpointSlice>::all(client), slices) => {}
+        () = handing_on_services => {}
+        () = handing_on_slices => {}
+    }
 }
 
-fn supervision_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
+/// Runs the owner of the tables. One that broke begins again: what it was told may be half understood, so Services and slices are
+/// listed anew. The rules stay in the kernel meanwhile, and whoever waits for an answer is told that there is none.
+fn keep(
+    runtime: &tokio::runtime::Runtime,
+    mut owner: Owner,
+    mut requests: mpsc::UnboundedReceiver<Request>,
+    mut events: mpsc::Receiver<Event>,
+    born: &watch::Sender<u32>,
+) {
+    let mut backoff = Backoff::default();
+    loop {
+        let run = || runtime.block_on(owner.run(&mut requests, &mut events));
+        let Err(panic) = supervision::catch_blocking("proxy", run) else { return };
+        owner.waiting.clear();
+        owner.lingering.clear();
+        let wait = backoff.after_panic(Instant::now());
+        tracing::error!(%panic, in_a_row = backoff.in_a_row(), ?wait, "the proxy of services broke; it begins again");
+        std::thread::sleep(wait);
+        if let Ok(nftables) = Nftables::open() {
+            owner.nftables = nftables;
+        }
+        (owner.ruleset, owner.rewrite) = (Ruleset::default(), true);
+        owner.shared.model().begin_again();
+        born.send_modify(|lives| *lives += 1);
     }
-    text
+}
+
+fn removal(settings: &Settings) -> Batch {
+    let mut batch = Batch::new();
+    for family in [Family::Ip, Family::Ip6] {
+        batch.remove_table(&table(settings, family));
+    }
+    batch
+}
+
+fn not_applied(error: &nft::Error) -> ProxyError {
+    ProxyError::NotApplied { reason: error_chain(error) }
 }
 
 enum Waiting {
@@ -162,13 +215,12 @@ struct Owner {
     nftables: Nftables,
     ruleset: Ruleset,
     applied: watch::Sender<u64>,
-    /// Whether Services and slices were listed.
-    listed: (bool, bool),
     revision: u64,
     /// Everything has to be written: nothing was yet, or somebody else changed it.
     rewrite: bool,
     waiting: Vec<Waiting>,
     lingering: Vec<(Instant, String, oneshot::Sender<()>)>,
+    is_closed: bool,
 }
 
 impl Owner {
@@ -186,15 +238,15 @@ impl Owner {
             nftables,
             ruleset,
             applied,
-            listed: (false, false),
             revision: 0,
             rewrite: true,
             waiting: Vec::new(),
             lingering: Vec::new(),
+            is_closed: false,
         })
     }
 
-    async fn run(mut self, mut requests: mpsc::UnboundedReceiver<Request>, mut events: mpsc::Receiver<Event>) {
+    async fn run(&mut self, requests: &mut mpsc::UnboundedReceiver<Request>, events: &mut mpsc::Receiver<Event>) {
         #[expect(
             deprecated,
             reason = "the call in its place is unsafe, and a monitor keeps one descriptor as long as it lives"
@@ -257,22 +309,27 @@ impl Owner {
                 }
                 () = sleep => {}
             }
+            if self.is_closed {
+                return;
+            }
             let now = Instant::now();
             if self.end_lingering(now) {
                 due = Some(now);
             }
-            if due.is_some_and(|due| due <= now) && self.listed == (true, true) {
+            let is_listed = self.shared.model().is_listed();
+            if due.is_some_and(|due| due <= now) && is_listed {
                 due = match self.flush() {
                     Ok(()) => None,
                     Err(error) => {
-                        tracing::error!(error = supervision_chain(&error), "cannot write the rules of services");
+                        tracing::error!(error = error_chain(&error), "cannot write the rules of services");
                         self.rewrite = true;
                         self.answer(Some(&error));
                         Some(Instant::now() + AGAIN)
                     }
                 };
                 last = Instant::now();
-            } else if self.listed != (true, true) {
+            } else if !is_listed {
+                // Whatever is asked for goes with the lists.
                 due = due.filter(|due| *due > now);
             }
         }
@@ -312,31 +369,38 @@ impl Owner {
                     false
                 }
             },
-            Request::NewConnections { uid, answer } => {
-                let _ = answer.send(self.new_connections(&uid).map_err(|error| not_applied(&error)));
+            Request::NewConnections { answer } => {
+                let _ = answer.send(self.new_connections().map_err(|error| not_applied(&error)));
                 false
             }
+            Request::Close { answer } => {
+                let removed = self.nftables.commit(removal(&self.settings)).map_err(|error| not_applied(&error));
+                self.is_closed = removed.is_ok();
+                let _ = answer.send(removed);
+                false
+            }
+            #[cfg(test)]
+            Request::Break => panic!("asked to break"),
         }
     }
 
-    fn new_connections(&mut self, uid: &str) -> Result<u64, nft::Error> {
-        let (addresses, ports) = {
-            let model = self.shared.model();
-            (model.addresses_of(uid), model.reach(uid).target_ports)
-        };
-        let mut sum = 0;
+    fn new_connections(&mut self) -> Result<BTreeMap<String, u64>, nft::Error> {
+        let watched = self.shared.model().watched();
+        let mut sums = BTreeMap::new();
         for family in [Family::Ip, Family::Ip6] {
-            let keys: Vec<_> = addresses
-                .iter()
-                .filter(|address| family_of(**address) == family)
-                .flat_map(|address| ports.iter().map(|(protocol, port)| address_key(*address, *protocol, *port)))
-                .collect();
-            if !keys.is_empty() {
-                let counters = self.nftables.counters(&table(&self.settings, family), "watch")?;
-                sum += counters.iter().filter(|(key, _)| keys.contains(key)).map(|it| it.1).sum::<u64>();
+            let own = watched.iter().filter(|((address, ..), _)| family_of(*address) == family);
+            let own: BTreeMap<Vec<u8>, &String> =
+                own.map(|((address, protocol, port), uid)| (address_key(*address, *protocol, *port), uid)).collect();
+            if own.is_empty() {
+                continue;
+            }
+            for (key, count) in self.nftables.counters(&table(&self.settings, family), "watch")? {
+                if let Some(uid) = own.get(&key) {
+                    *sums.entry((*uid).clone()).or_default() += count;
+                }
             }
         }
-        Ok(sum)
+        Ok(sums)
     }
 
     fn end_lingering(&mut self, now: Instant) -> bool {
@@ -361,7 +425,7 @@ impl Owner {
             Event::Service(Change::Listed(all, _)) => {
                 model.service_keys().iter().for_each(|key| model.remove_service(key));
                 all.into_iter().for_each(|service| model.set_service(service));
-                self.listed.0 = true;
+                model.services_listed();
             }
             Event::Service(Change::Changed(service)) => model.set_service(service),
             Event::Service(Change::Removed(service)) => model.remove_service(&key(&service.metadata)),
@@ -369,7 +433,7 @@ impl Owner {
             Event::Slice(Change::Listed(all, reached)) => {
                 model.slice_keys().iter().for_each(|key| model.remove_slice(key));
                 all.iter().for_each(|slice| model.set_slice(slice));
-                self.listed.1 = true;
+                model.slices_listed();
                 self.revision = self.revision.max(reached.unwrap_or(0));
             }
             Event::Slice(Change::Changed(slice)) => {
@@ -406,9 +470,10 @@ impl Owner {
         } else if !diff.is_empty() {
             self.nftables.commit(diff.batch(&self.settings))?;
         }
-        self.answer(None);
         self.applied.send_if_modified(|applied| std::mem::replace(applied, self.revision) != self.revision);
+        // Whoever hears that a cut is done can see who takes the connections.
         self.tell_reaches();
+        self.answer(None);
         Ok(())
     }
 
@@ -428,7 +493,7 @@ impl Owner {
         let mut told = self.shared.told();
         told.retain(|_, tell| !tell.is_closed());
         for (uid, tell) in told.iter() {
-            let reach = model.reach(uid);
+            let reach = Some(model.reach(uid));
             tell.send_if_modified(|known| std::mem::replace(known, reach.clone()) != reach);
         }
     }

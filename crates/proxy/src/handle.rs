@@ -1,6 +1,6 @@
 //! What the node asks of the proxy: keep new connections from a pod, and say how connections reach it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -10,6 +10,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::driver::Shared;
 use crate::model::{Model, NodeFacts};
+
+/// How long the rules of a cut may take: the kernel's time, and that of the first lists after a start. Whoever asks may ask again.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(2);
 
 /// A protocol above IP that Services have ports of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -114,17 +117,44 @@ pub enum ProxyError {
         /// What the self-test said.
         reason: String,
     },
-    /// The proxy has ended.
+    /// The rules were not written in time.
+    #[error("the rules of services are not written after {after:?}: {reason}")]
+    TooLate {
+        /// How long that was waited for.
+        after: Duration,
+        /// What is missing.
+        reason: &'static str,
+    },
+    /// The proxy has ended, or begins again after it broke.
     #[error("the proxy does not run")]
     NotRunning,
 }
 
 /// What the proxy is asked.
 pub(crate) enum Request {
-    Cut { pod: PodEndpoint, mode: CutMode, answer: oneshot::Sender<Result<u64, ProxyError>> },
-    Restore { uid: String, answer: oneshot::Sender<Result<(), ProxyError>> },
-    Departed { uid: String, linger: Duration, answer: oneshot::Sender<()> },
-    NewConnections { uid: String, answer: oneshot::Sender<Result<u64, ProxyError>> },
+    Cut {
+        pod: PodEndpoint,
+        mode: CutMode,
+        answer: oneshot::Sender<Result<u64, ProxyError>>,
+    },
+    Restore {
+        uid: String,
+        answer: oneshot::Sender<Result<(), ProxyError>>,
+    },
+    Departed {
+        uid: String,
+        linger: Duration,
+        answer: oneshot::Sender<()>,
+    },
+    NewConnections {
+        answer: oneshot::Sender<Result<BTreeMap<String, u64>, ProxyError>>,
+    },
+    /// The tables are removed, and their owner ends.
+    Close {
+        answer: oneshot::Sender<Result<(), ProxyError>>,
+    },
+    #[cfg(test)]
+    Break,
 }
 
 /// Speaks to the proxy of this node. Clones are cheap, and speak to the same.
@@ -156,14 +186,35 @@ impl ProxyHandle {
     /// rules. Jumps the queue. Asking again replaces the mode.
     ///
     /// A cut covers whatever slices say of the pod, until it is restored or has departed.
-    pub async fn cut(&self, pod: PodEndpoint, mode: CutMode) -> Result<u64, ProxyError> {
-        self.ask(|answer| Request::Cut { pod, mode, answer }).await.unwrap_or(Err(ProxyError::NotRunning))
+    ///
+    /// It is asked for when this is called, not when the future is polled first.
+    pub fn cut(&self, pod: PodEndpoint, mode: CutMode) -> impl Future<Output = Result<u64, ProxyError>> + Send + use<> {
+        let (answer, answered) = oneshot::channel();
+        let is_asked = self.requests.send(Request::Cut { pod, mode, answer }).is_ok();
+        let shared = self.shared.clone();
+        async move {
+            if !is_asked {
+                return Err(ProxyError::NotRunning);
+            }
+            match tokio::time::timeout(WRITTEN_WITHIN, answered).await {
+                Ok(answer) => answer.unwrap_or(Err(ProxyError::NotRunning)),
+                Err(_) => Err(ProxyError::TooLate {
+                    after: WRITTEN_WITHIN,
+                    reason: match shared.model().is_listed() {
+                        true => "the kernel has not acknowledged them",
+                        false => "the API has not listed Services and EndpointSlices yet",
+                    },
+                }),
+            }
+        }
     }
 
-    /// The pod is as its slices say again.
-    pub async fn restore(&self, uid: &str) -> Result<(), ProxyError> {
-        let uid = uid.to_owned();
-        self.ask(|answer| Request::Restore { uid, answer }).await.unwrap_or(Err(ProxyError::NotRunning))
+    /// The pod is as its slices say again. As with [`cut`](Self::cut), that is asked for when this is called.
+    pub fn restore(&self, uid: &str) -> impl Future<Output = Result<(), ProxyError>> + Send + use<> {
+        let (answer, answered) = oneshot::channel();
+        // Of one that does not run the answer is dropped.
+        let _ = self.requests.send(Request::Restore { uid: uid.to_owned(), answer });
+        async move { answered.await.unwrap_or(Err(ProxyError::NotRunning)) }
     }
 
     /// The pod is gone: connections to it are diverted for `linger` longer. Resolves when its address may be used again.
@@ -173,11 +224,12 @@ impl ProxyHandle {
         let _ = self.ask(|answer| Request::Departed { uid, linger, answer }).await;
     }
 
-    /// How connections reach the pod, now and whenever that changes.
-    pub fn reach(&self, uid: &str) -> watch::Receiver<Reach> {
+    /// How connections reach the pod, now and whenever that changes; `None` before Services and slices are known.
+    pub fn reach(&self, uid: &str) -> watch::Receiver<Option<Reach>> {
         let model = self.shared.model();
         let mut told = self.shared.told();
-        told.entry(uid.to_owned()).or_insert_with(|| watch::channel(model.reach(uid)).0).subscribe()
+        let now = || model.is_listed().then(|| model.reach(uid));
+        told.entry(uid.to_owned()).or_insert_with(|| watch::channel(now()).0).subscribe()
     }
 
     /// The largest revision up to which every event of EndpointSlices is in the rules of the kernel.
@@ -185,11 +237,20 @@ impl ProxyHandle {
         self.applied.clone()
     }
 
-    /// How many new connections to the pod the kernel has seen on the ports that Services lead to: a count that only grows
-    /// while the pod is listed.
-    pub async fn new_connections(&self, uid: &str) -> Result<u64, ProxyError> {
-        let uid = uid.to_owned();
-        self.ask(|answer| Request::NewConnections { uid, answer }).await.unwrap_or(Err(ProxyError::NotRunning))
+    /// How many new connections to each pod of this node the kernel has seen on the ports that Services lead to, by UID. The node's own
+    /// probes are none. A count grows while the pod is listed, and begins anew when another program made the rules be rewritten.
+    pub async fn new_connections(&self) -> Result<BTreeMap<String, u64>, ProxyError> {
+        self.ask(|answer| Request::NewConnections { answer }).await.unwrap_or(Err(ProxyError::NotRunning))
+    }
+
+    pub(crate) async fn close(&self) -> Result<(), ProxyError> {
+        self.ask(|answer| Request::Close { answer }).await.unwrap_or(Err(ProxyError::NotRunning))
+    }
+
+    /// Ends the owner of the tables in the middle of its work.
+    #[cfg(test)]
+    pub(crate) fn break_owner(&self) {
+        let _ = self.requests.send(Request::Break);
     }
 
     async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> Request) -> Option<T> {

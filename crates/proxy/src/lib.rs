@@ -8,6 +8,8 @@
 mod driver;
 mod handle;
 mod model;
+#[cfg(test)]
+mod model_tests;
 mod rules;
 #[cfg(test)]
 mod tests;

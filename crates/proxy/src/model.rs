@@ -113,6 +113,8 @@ struct Cut {
     pod: PodEndpoint,
     mode: CutMode,
     departed: bool,
+    /// On which ports Services led to it: whoever has cached its address dials them when no slice lists it any more.
+    ports: BTreeMap<ServiceKey, BTreeSet<(Protocol, u16)>>,
 }
 
 /// What is known.
@@ -127,6 +129,8 @@ pub(crate) struct Model {
     pods: BTreeMap<String, BTreeMap<ServiceKey, usize>>,
     cuts: BTreeMap<String, Cut>,
     touched: BTreeSet<ServiceKey>,
+    /// Whether Services and slices were listed.
+    listed: (bool, bool),
 }
 
 impl Model {
@@ -139,7 +143,28 @@ impl Model {
             pods: BTreeMap::new(),
             cuts: BTreeMap::new(),
             touched: BTreeSet::new(),
+            listed: (false, false),
         }
+    }
+
+    /// What the API said is forgotten, and listed anew; which pods that are still here are cut is not.
+    pub(crate) fn begin_again(&mut self) {
+        let mut cuts = std::mem::take(&mut self.cuts);
+        cuts.retain(|_, cut| !cut.departed);
+        *self = Self { cuts, ..Self::new(self.node.clone()) };
+    }
+
+    pub(crate) fn services_listed(&mut self) {
+        self.listed.0 = true;
+    }
+
+    pub(crate) fn slices_listed(&mut self) {
+        self.listed.1 = true;
+    }
+
+    /// Whether all Services and slices are known: before, nothing can be said of a pod.
+    pub(crate) fn is_listed(&self) -> bool {
+        self.listed == (true, true)
     }
 
     pub(crate) fn set_service(&mut self, service: Service) {
@@ -173,6 +198,11 @@ impl Model {
         for uid in endpoints.iter().filter_map(|endpoint| endpoint.uid.as_ref()) {
             *self.pods.entry(uid.clone()).or_default().entry(key.clone()).or_default() += 1;
         }
+        for endpoint in &endpoints {
+            if let Some(cut) = endpoint.uid.as_ref().and_then(|uid| self.cuts.get_mut(uid)) {
+                cut.ports.entry(key.clone()).or_default().extend(endpoint.numbers());
+            }
+        }
         self.slices.entry(key.clone()).or_default().insert(name.clone(), endpoints);
         self.slice_owners.insert((namespace, name), key.clone());
         self.touched.insert(key);
@@ -201,7 +231,12 @@ impl Model {
 
     pub(crate) fn cut(&mut self, pod: PodEndpoint, mode: CutMode) {
         let uid = pod.uid.clone();
-        self.cuts.insert(uid.clone(), Cut { pod, mode, departed: false });
+        let mut ports = self.cuts.remove(&uid).map(|cut| cut.ports).unwrap_or_default();
+        for key in self.services_of(&uid) {
+            let own = self.raw_endpoints_of(key).filter(|endpoint| endpoint.uid.as_deref() == Some(&uid));
+            ports.entry(key.clone()).or_default().extend(own.flat_map(Endpoint::numbers));
+        }
+        self.cuts.insert(uid.clone(), Cut { pod, mode, departed: false, ports });
         self.touch_pod(&uid);
     }
 
@@ -237,6 +272,23 @@ impl Model {
         listed.map(|endpoint| endpoint.address).collect()
     }
 
+    /// Whose new connections are counted here, by where they arrive.
+    pub(crate) fn watched(&self) -> BTreeMap<(IpAddr, Protocol, u16), String> {
+        let endpoints = self.slices.values().flat_map(|slices| slices.values().flatten());
+        let here = endpoints.filter(|endpoint| self.is_here(endpoint));
+        here.flat_map(|endpoint| {
+            let uid = endpoint.uid.clone();
+            endpoint
+                .numbers()
+                .filter_map(move |(protocol, port)| Some(((endpoint.address, protocol, port), uid.clone()?)))
+        })
+        .collect()
+    }
+
+    fn raw_endpoints_of(&self, key: &ServiceKey) -> impl Iterator<Item = &Endpoint> {
+        self.slices.get(key).into_iter().flat_map(|slices| slices.values().flatten())
+    }
+
     fn services_of(&self, uid: &str) -> impl Iterator<Item = &ServiceKey> {
         self.pods.get(uid).into_iter().flat_map(|services| services.keys())
     }
@@ -244,7 +296,7 @@ impl Model {
     /// The endpoints of a Service as the cuts leave them, each address once: of two, the one that stays.
     fn endpoints_of(&self, key: &ServiceKey) -> Vec<Endpoint> {
         let mut found: BTreeMap<(IpAddr, Vec<TargetPort>), Endpoint> = BTreeMap::new();
-        for endpoint in self.slices.get(key).into_iter().flat_map(|slices| slices.values().flatten()) {
+        for endpoint in self.raw_endpoints_of(key) {
             let mut endpoint = endpoint.clone();
             if let Some(cut) = endpoint.uid.as_ref().and_then(|uid| self.cuts.get(uid)) {
                 endpoint.ready = false;
@@ -342,8 +394,10 @@ impl Model {
     pub(crate) fn wanted_by_cut(&self, uid: &str) -> Wanted {
         let mut wanted = Wanted::default();
         let Some(cut) = self.cuts.get(uid) else { return wanted };
-        for (protocol, port) in self.target_ports(uid) {
-            for address in &cut.pod.addresses {
+        let addresses: BTreeSet<IpAddr> = cut.pod.addresses.iter().copied().chain(self.addresses_of(uid)).collect();
+        let remembered = cut.ports.values().flatten().copied();
+        for (protocol, port) in self.target_ports(uid).into_iter().chain(remembered).collect::<BTreeSet<_>>() {
+            for address in &addresses {
                 let siblings = self.siblings(uid, protocol, port, address.is_ipv6());
                 let refused = match cut.mode {
                     CutMode::Refuse => true,
@@ -372,10 +426,16 @@ impl Model {
     /// Who can stand in for a pod on one of its ports: ready, and there in every Service that lists the pod on it.
     fn siblings(&self, uid: &str, protocol: Protocol, port: u16, is_ipv6: bool) -> BTreeSet<Backend> {
         let mut common: Option<BTreeSet<(bool, Backend)>> = None;
-        for key in self.services_of(uid) {
+        let remembered = self.cuts.get(uid).map(|cut| &cut.ports);
+        let keys = self.services_of(uid).chain(remembered.into_iter().flat_map(BTreeMap::keys));
+        for key in keys.collect::<BTreeSet<_>>() {
             let endpoints = self.endpoints_of(key);
             let has = |endpoint: &Endpoint| endpoint.ports.iter().any(|it| (it.1, it.2) == (protocol, port));
-            if !endpoints.iter().any(|endpoint| endpoint.uid.as_deref() == Some(uid) && has(endpoint)) {
+            let had = remembered.and_then(|ports| ports.get(key)).is_some_and(|had| had.contains(&(protocol, port)));
+            // A Service that is gone leads nobody to anybody.
+            if !self.services.contains_key(key)
+                || !had && !endpoints.iter().any(|it| it.uid.as_deref() == Some(uid) && has(it))
+            {
                 continue;
             }
             let others = endpoints.iter().filter(|it| it.uid.as_deref() != Some(uid) && it.takes_new() && has(it));
@@ -400,10 +460,15 @@ impl Model {
             reach.by_headless |= is_headless;
             reach.by_vip |= !is_headless;
             let is_local = |policy: &Option<String>| policy.as_deref() == Some("Local");
-            reach.node_local |=
+            let node_local =
                 !is_headless && (is_local(&spec.internal_traffic_policy) || is_local(&spec.external_traffic_policy));
+            reach.node_local |= node_local;
+            let serves =
+                self.raw_endpoints_of(key).any(|it| it.uid.as_deref() == Some(uid) && (it.ready || it.serving));
             let endpoints = self.endpoints_of(key);
-            reach.last |= !is_headless && !endpoints.iter().any(|it| it.uid.as_deref() != Some(uid) && it.takes_new());
+            let mut others = endpoints.iter().filter(|it| !node_local || self.is_here(it));
+            let is_alone = !others.any(|it| it.uid.as_deref() != Some(uid) && it.takes_new());
+            reach.last |= !is_headless && serves && is_alone;
         }
         let counts = reach.target_ports.iter().map(|(protocol, port)| {
             self.siblings(uid, *protocol, *port, false).len() + self.siblings(uid, *protocol, *port, true).len()
@@ -420,6 +485,10 @@ impl Model {
 impl Endpoint {
     fn takes_new(&self) -> bool {
         self.ready && !self.terminating
+    }
+
+    fn numbers(&self) -> impl Iterator<Item = (Protocol, u16)> {
+        self.ports.iter().map(|(_, protocol, port)| (*protocol, *port))
     }
 
     fn at(&self, name: &str, protocol: Protocol) -> Option<u16> {

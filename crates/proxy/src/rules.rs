@@ -383,22 +383,24 @@ fn skeleton(settings: &Settings, family: Family) -> TableSpec {
     let hairpin = if is_pods { hairpin.source_nat(settings.pods.2) } else { hairpin.masquerade() };
     let leaves = from_pods(translated(), Relation::NotEqual).output_name_begins(Relation::NotEqual, &settings.prefix);
     let post = vec![hairpin, as_first_sent(leaves, "masq").masquerade()];
-    let new = || {
+    let if_new = |rule: Rule| {
         const NEW: u32 = 1 << 3;
-        Rule::new()
-            .with(Expression::Connection { key: ConnectionKey::State, to: Register::FIRST })
+        rule.with(Expression::Connection { key: ConnectionKey::State, to: Register::FIRST })
             .with(Expression::Mask { register: Register::FIRST, mask: NEW.to_ne_bytes().to_vec() })
             .with(compare(Relation::NotEqual, vec![0; 4]))
     };
+    let new = || if_new(Rule::new());
     let in_set = |rule: Rule, set: &str| {
         rule.with(Expression::InSet { set: set.into(), key: Register::FIRST, inverted: nft::Inverted::No })
     };
-    let check = vec![
+    let check = [
         vmap(new().load_destination(family), "none"),
         in_set(new().with(destination), "vips").verdict(Verdict::Goto(REFUSE.into())),
-        in_set(new().load_destination(family), "watch"),
     ];
-    let check_input: Vec<_> = [foreign].into_iter().chain(check.clone()).collect();
+    let counted = |rule: Rule| in_set(rule.load_destination(family), "watch");
+    // Of what the node itself sends, only what is addressed to a Service is traffic.
+    let check_out: Vec<_> = check.clone().into_iter().chain([counted(if_new(translated()))]).collect();
+    let check_input: Vec<_> = [foreign].into_iter().chain(check).chain([counted(new())]).collect();
     let refuse = vec![
         Rule::new()
             .with(Expression::Meta { key: MetaKey::Protocol, to: Register::FIRST })
@@ -417,7 +419,7 @@ fn skeleton(settings: &Settings, family: Family) -> TableSpec {
             (Chain::at("post", ChainKind::Nat, Hook::Postrouting, 95), post),
             (Chain::at("check_in", ChainKind::Filter, Hook::Input, -15), check_input.clone()),
             (Chain::at("check_through", ChainKind::Filter, Hook::Forward, -15), check_input),
-            (Chain::at("check_out", ChainKind::Filter, Hook::Output, -15), check),
+            (Chain::at("check_out", ChainKind::Filter, Hook::Output, -15), check_out),
         ],
         sets: SETS
             .map(|name| (set_named(family, name), if name == "node_ips" { nodes.clone() } else { Vec::new() }))

@@ -268,9 +268,9 @@ fn cut_pod_keeps_its_connections_and_new_ones_go_to_siblings() {
         let handle = node.proxy.handle();
         let mut open: Vec<_> = node.client.run(|| (0..5).map(|_| Call::open("10.86.0.11:8080").unwrap()).collect());
         open.iter_mut().for_each(|call| assert_eq!(call.hear(), "11 10.86.0.20"));
-        let reach = handle.reach("uid-11").borrow().clone();
+        let reach = handle.reach("uid-11").borrow().clone().unwrap();
         assert!(reach.by_vip && !reach.last && reach.siblings == 2, "{reach:?}");
-        let before = handle.new_connections("uid-11").await.unwrap();
+        let before = handle.new_connections().await.unwrap()["uid-11"];
         assert!(before >= 5, "{before}");
         assert_eq!(handle.cut(endpoint(11), CutMode::Divert).await.unwrap(), 2);
         assert_eq!(node.client.run(answers("10.87.0.9:80", 40)), numbers(&["12", "13"]));
@@ -278,10 +278,10 @@ fn cut_pod_keeps_its_connections_and_new_ones_go_to_siblings() {
         let told = node.client.run(|| call("10.86.0.11:8080")).unwrap();
         assert!(told.ends_with(" 10.86.0.20"), "the sibling sees the client: {told}");
         open.iter_mut().for_each(|call| assert_eq!(call.again(), "11 10.86.0.20", "it goes on"));
-        assert_eq!(handle.new_connections("uid-11").await.unwrap(), before, "nobody new came");
+        assert_eq!(handle.new_connections().await.unwrap()["uid-11"], before, "nobody new came");
         // Nobody is left: the pod is served again rather than refused.
         node.slice(3, &[at(11, READY)]).await;
-        assert!(handle.reach("uid-11").borrow().last);
+        assert!(handle.reach("uid-11").borrow().as_ref().unwrap().last);
         assert_eq!(node.client.run(answers("10.87.0.9:80", 10)), numbers(&["11"]));
         handle.cut(endpoint(11), CutMode::Refuse).await.unwrap();
         assert_eq!(node.client.run(|| call("10.87.0.9:80")), Err(ErrorKind::ConnectionRefused));
@@ -312,5 +312,83 @@ fn rules_survive_a_restart_and_return_after_a_foreign_flush() {
         }
         assert!(Command::new("nft").args(["list", "ruleset"]).output().unwrap().status.success(), "it can be listed");
         Proxy::remove(&settings()).unwrap();
+    });
+}
+
+/// Whoever cached the address of a pod is served by a sibling while the pod lingers, and refused afterwards.
+#[test]
+fn departed_pod_is_stood_in_for_until_its_linger_ends() {
+    on_a_node(async |node| {
+        let handle = node.proxy.handle();
+        handle.cut(endpoint(11), CutMode::Divert).await.unwrap();
+        node.slice(3, &[at(12, READY), at(13, READY)]).await;
+        assert_eq!(node.client.run(answers("10.86.0.11:8080", 30)), numbers(&["12", "13"]), "no slice lists it");
+        let lingering = tokio::spawn({
+            let handle = handle.clone();
+            async move { handle.departed("uid-11", Duration::from_secs(3600)).await }
+        });
+        node.slice(4, &[at(13, READY)]).await;
+        assert_eq!(node.client.run(answers("10.86.0.11:8080", 10)), numbers(&["13"]), "siblings are followed");
+        assert!(!lingering.is_finished(), "its address is not free");
+        handle.cut(endpoint(12), CutMode::Refuse).await.unwrap();
+        handle.departed("uid-12", Duration::ZERO).await;
+        assert_eq!(node.client.run(answers("10.86.0.12:8080", 5)), numbers(&["12"]), "the address is as it was");
+        // Nothing was taken from this one.
+        handle.departed("uid-14", PATIENCE).await;
+    });
+}
+
+/// A cut that is asked for before anything is known of Services is not waited for without end, and is in force with the first rules.
+#[test]
+fn cut_before_the_first_lists_is_bounded_and_kept() {
+    on_a_node(async |node| {
+        let Node { proxy, pods, client } = node;
+        drop(proxy);
+        let proxy = Proxy::open("node-1", settings()).unwrap();
+        let handle = proxy.handle();
+        assert!(handle.reach("uid-11").borrow().is_none(), "nothing can be said of it yet");
+        let refused = handle.cut(endpoint(11), CutMode::Divert).await.unwrap_err().to_string();
+        assert!(refused.contains("has not listed"), "{refused}");
+        assert_eq!(client.run(answers("10.87.0.9:80", 40)), numbers(&["11", "12", "13"]), "the former rules");
+        let node = Node { proxy, pods, client };
+        node.tell(Event::Service(Change::Listed(vec![service()], Some(3)))).await;
+        let all = [11, 12, 13].map(|number| at(number, READY));
+        node.tell(Event::Slice(Change::Listed(vec![slice(4, &all)], Some(4)))).await;
+        node.applied(4).await;
+        assert_eq!(node.client.run(answers("10.87.0.9:80", 40)), numbers(&["12", "13"]));
+    });
+}
+
+/// The owner of the tables breaks: its rules stay, whoever waits is told, and it begins again with its cuts and new lists.
+#[test]
+fn owner_that_breaks_begins_again_with_its_cuts() {
+    on_a_node(async |node| {
+        let handle = node.proxy.handle();
+        handle.cut(endpoint(11), CutMode::Divert).await.unwrap();
+        let mut lives = node.proxy.lives();
+        handle.break_owner();
+        let asked = handle.cut(endpoint(12), CutMode::Divert);
+        tokio::time::timeout(PATIENCE, lives.wait_for(|lives| *lives == 1)).await.unwrap().unwrap();
+        assert_eq!(node.client.run(answers("10.87.0.9:80", 40)), numbers(&["12", "13"]), "the rules are still there");
+        assert!(asked.await.is_err(), "nothing is known yet");
+        node.tell(Event::Service(Change::Listed(vec![service()], Some(3)))).await;
+        let all = [11, 12, 13].map(|number| at(number, READY));
+        node.tell(Event::Slice(Change::Listed(vec![slice(4, &all)], Some(4)))).await;
+        node.applied(4).await;
+        assert_eq!(node.client.run(answers("10.87.0.9:80", 30)), numbers(&["13"]), "both are cut");
+    });
+}
+
+/// Only what Services send counts as new connections: not the node's own probes of a pod.
+#[test]
+fn probes_of_the_node_are_no_new_connections() {
+    on_a_node(async |node| {
+        let handle = node.proxy.handle();
+        let sum = async || handle.new_connections().await.unwrap().values().sum::<u64>();
+        let before = sum().await;
+        (0..5).for_each(|_| drop(call("10.86.0.11:8080").unwrap()));
+        assert_eq!(sum().await, before, "as a probe dials");
+        (0..5).for_each(|_| drop(call("10.87.0.9:80").unwrap()));
+        assert_eq!(sum().await, before + 5, "through the Service");
     });
 }

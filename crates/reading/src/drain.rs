@@ -50,8 +50,15 @@ fn objection(name: &str, text: &str) -> Option<String> {
         "last-endpoint" => one_of(&["serve", "hold", "reject"]),
         "restart-barrier" | "redirect" => one_of(&["on", "off"]),
         "elide-sleep" => one_of(&["true", "false"]),
-        "drain-barrier-seconds" | "term-reserve-seconds" | "drain-budget-seconds" | "replacement-wait-seconds" => {
-            text.parse::<u64>().is_err().then(|| format!("{text:?} is no whole number"))
+        "drain-barrier-seconds"
+        | "term-reserve-seconds"
+        | "drain-budget-seconds"
+        | "replacement-wait-seconds"
+        | "drain-idle-seconds"
+        | "redirect-linger-seconds" => text.parse::<u64>().is_err().then(|| format!("{text:?} is no whole number")),
+        "drain-ports" => {
+            let wrong = text.split(',').find(|port| port.trim().parse::<u16>().is_err());
+            wrong.map(|port| format!("{port:?} is no port"))
         }
         "drain-min-connections" => text.parse::<u32>().is_err().then(|| format!("{text:?} is no whole number")),
         "drain-signal" => crate::signal_named(text).is_none().then(|| format!("{text:?} is no signal such as SIGUSR1")),

@@ -55,6 +55,8 @@ const NODE_RULES: &[Rule] = &[
         groups: &["node.k8s.io", "discovery.k8s.io"],
         resources: &["runtimeclasses", "endpointslices"],
     },
+    // Whether the last endpoint of a Service is replaced when it leaves: how many their owners want, and nothing else of them.
+    Rule { verbs: &["get"], groups: &["", "apps"], resources: &["replicationcontrollers/scale", "replicasets/scale"] },
 ];
 
 /// What came of asking.

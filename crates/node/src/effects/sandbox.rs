@@ -98,6 +98,7 @@ impl<R: Runtime> PodContext<R> {
     pub(super) async fn remove_sandbox(&self, and_volumes: bool) {
         let input = match caught(self.tools.runtime.remove_sandbox(&self.uid)).await {
             Ok(()) => {
+                self.tools.traffic.departed(&self.pod());
                 if and_volumes {
                     self.remove_volumes().await;
                 }

@@ -316,6 +316,7 @@ fn node() -> Vec<Value> {
         on(&READ, &[""], &["configmaps", "secrets", "services", "persistentvolumes", "persistentvolumeclaims"]),
         on(&["get", "create", "update", "patch", "delete"], &["coordination.k8s.io"], &["leases"]),
         on(&READ, &["node.k8s.io"], &["runtimeclasses"]),
+        on(&["get"], &["", "apps"], &["replicationcontrollers/scale", "replicasets/scale"]),
     ]
 }
 

@@ -1,0 +1,111 @@
+//! What Services, slices and cuts say together, without a kernel.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::json;
+
+use crate::model::{Model, NodeFacts};
+use crate::{CutMode, PodEndpoint, Protocol, Reach};
+
+fn service(name: &str, cluster_ip: &str, internal_policy: &str) -> Service {
+    serde_json::from_value(json!({
+        "metadata": { "namespace": "shop", "name": name },
+        "spec": { "clusterIP": cluster_ip, "clusterIPs": [cluster_ip], "internalTrafficPolicy": internal_policy,
+            "ports": [{ "port": 80 }] },
+    }))
+    .unwrap()
+}
+
+/// Of pods by number, on which node, and whether they are ready.
+fn slice(of: &str, pods: &[(u8, &str, bool)]) -> EndpointSlice {
+    let endpoint = |(number, node, ready): &(u8, &str, bool)| {
+        json!({ "addresses": [format!("10.86.0.{number}")], "nodeName": node, "targetRef": { "uid": format!("uid-{number}") },
+            "conditions": { "ready": ready, "serving": ready, "terminating": false } })
+    };
+    serde_json::from_value(json!({
+        "metadata": { "namespace": "shop", "name": format!("{of}-1"), "labels": { "kubernetes.io/service-name": of } },
+        "addressType": "IPv4", "ports": [{ "port": 8080 }],
+        "endpoints": pods.iter().map(endpoint).collect::<Vec<_>>(),
+    }))
+    .unwrap()
+}
+
+fn model(services: &[Service], slices: &[EndpointSlice]) -> Model {
+    let mut model = Model::new(NodeFacts { name: "here".into(), addresses: Vec::new() });
+    services.iter().for_each(|service| model.set_service(service.clone()));
+    slices.iter().for_each(|slice| model.set_slice(slice));
+    model
+}
+
+fn endpoint(number: u8) -> PodEndpoint {
+    let addresses = vec![format!("10.86.0.{number}").parse().unwrap()];
+    PodEndpoint { uid: format!("uid-{number}"), namespace: "shop".into(), name: format!("web-{number}"), addresses }
+}
+
+fn diverted_to(model: &Model, number: u8) -> Vec<String> {
+    let lists = model.wanted_by_cut(&format!("uid-{number}")).lists;
+    lists.values().flatten().map(|backend| backend.address.to_string()).collect()
+}
+
+/// [TR-20]
+#[test]
+fn cut_pod_is_stood_in_for_by_those_only_whom_every_service_of_it_lists() {
+    let services = [service("web", "10.87.0.1", "Cluster"), service("api", "10.87.0.2", "Cluster")];
+    let web = slice("web", &[(1, "here", true), (2, "here", true), (3, "here", true)]);
+    let api = slice("api", &[(1, "here", true), (3, "here", true), (4, "here", true)]);
+    let mut model = model(&services, &[web, api]);
+    assert_eq!(model.reach("uid-1").siblings, 1);
+    model.cut(endpoint(1), CutMode::Divert);
+    assert_eq!(diverted_to(&model, 1), ["10.86.0.3"]);
+    // The pod leaves the slices before it leaves the node; whoever has its address does not know.
+    model.set_slice(&slice("web", &[(2, "here", true), (3, "here", true)]));
+    model.set_slice(&slice("api", &[(3, "here", true), (4, "here", true)]));
+    assert_eq!(diverted_to(&model, 1), ["10.86.0.3"]);
+    model.remove_service(&("shop".into(), "api".into()));
+    assert_eq!(diverted_to(&model, 1), ["10.86.0.2", "10.86.0.3"], "what is gone does not bind");
+}
+
+#[test]
+fn pod_is_the_last_where_nobody_else_takes_its_connections_and_only_if_it_serves() {
+    let last = |policy: &str, pods: &[(u8, &str, bool)]| {
+        model(&[service("web", "10.87.0.1", policy)], &[slice("web", pods)]).reach("uid-1").last
+    };
+    assert!(!last("Cluster", &[(1, "here", true), (2, "there", true)]));
+    assert!(last("Cluster", &[(1, "here", true), (2, "there", false)]));
+    assert!(last("Local", &[(1, "here", true), (2, "there", true)]), "the other is on another node");
+    assert!(!last("Local", &[(1, "here", true), (2, "here", true)]));
+    assert!(!last("Cluster", &[(1, "here", false)]), "nobody is sent to it");
+    assert!(!last("Cluster", &[(2, "here", true)]), "it is on no list");
+}
+
+/// Two pods that are cut at the same moment: neither takes the other's connections, and both are told so.
+#[test]
+fn cut_pods_do_not_stand_in_for_each_other() {
+    let pods = slice("web", &[(1, "here", true), (2, "here", true)]);
+    let mut model = model(&[service("web", "10.87.0.1", "Cluster")], &[pods]);
+    model.cut(endpoint(1), CutMode::Divert);
+    assert!(!model.reach("uid-1").last && model.reach("uid-2").last);
+    model.cut(endpoint(2), CutMode::Divert);
+    for number in [1, 2] {
+        let Reach { last, siblings, target_ports, .. } = model.reach(&format!("uid-{number}"));
+        assert_eq!((last, siblings, target_ports), (true, 0, [(Protocol::Tcp, 8080)].into()));
+        assert!(diverted_to(&model, number).is_empty(), "it is served itself");
+    }
+    // Refused, it stays the last: whoever asked for that does not change its mind.
+    model.cut(endpoint(2), CutMode::Refuse);
+    assert!(model.reach("uid-2").last);
+}
+
+#[test]
+fn model_that_begins_again_keeps_the_cuts_of_pods_that_are_here() {
+    let pods = slice("web", &[(1, "here", true), (2, "here", true)]);
+    let mut model = model(&[service("web", "10.87.0.1", "Cluster")], &[pods]);
+    model.services_listed();
+    model.slices_listed();
+    model.cut(endpoint(1), CutMode::Divert);
+    model.cut(endpoint(2), CutMode::Divert);
+    assert!(model.departed("uid-2") && !model.departed("uid-3"));
+    model.begin_again();
+    assert_eq!((model.cut_uids(), model.is_listed()), (vec!["uid-1".to_owned()], false));
+}
