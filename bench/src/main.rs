@@ -17,6 +17,7 @@
 
 mod api;
 mod crowd;
+mod deployment;
 mod load;
 mod memory;
 mod pod;
@@ -106,6 +107,8 @@ async fn pods(args: &Args) -> Result<()> {
     let behind_service = behind_service(&client, args).await?;
     eprintln!("{} at once", args.crowd);
     let (all_ready, all_gone) = crowd::run(&client, &args.image, args.crowd).await?;
+    eprintln!("a Deployment of {}", args.crowd);
+    let deployment = deployment::run(&client, &args.image, args.crowd).await?;
 
     let report = json!({
         "createToReadyMs": alone.summary(|t| t.create_to_ready),
@@ -113,6 +116,8 @@ async fn pods(args: &Args) -> Result<()> {
         "deleteToSignalBehindServiceMs": behind_service.summary(|t| t.delete_to_signal),
         "exitToGoneMs": alone.summary(|t| t.exit_to_gone),
         "crowd": { "pods": args.crowd, "allReadyMs": millis(all_ready), "allGoneMs": millis(all_gone) },
+        "deployment": { "pods": args.crowd, "createMs": millis(deployment.create), "rollMs": millis(deployment.roll),
+            "deleteMs": millis(deployment.delete) },
         "idleResidentKiB": idle,
     });
     if args.output == "json" {
@@ -130,6 +135,13 @@ async fn pods(args: &Args) -> Result<()> {
     }
     println!("{:38} {:>5}", format!("{} pods at once -> all Ready", args.crowd), millis(all_ready));
     println!("{:38} {:>5}", format!("{} pods at once -> all gone", args.crowd), millis(all_gone));
+    for (what, took) in [
+        ("create -> all available", deployment.create),
+        ("new template -> all replaced", deployment.roll),
+        ("delete -> all pods gone", deployment.delete),
+    ] {
+        println!("{:38} {:>5}", format!("Deployment of {}, {what}", args.crowd), millis(took));
+    }
     if let Some(idle) = idle {
         println!("{:38} {:>5} MiB", "resident memory, idle", idle / 1024);
     }

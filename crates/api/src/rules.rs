@@ -41,6 +41,7 @@ pub use pod::disruption::{delete_options_of_eviction, mark_evicted};
 pub use policy::SYSTEM_CLASSES;
 pub use service::allocation;
 pub use storage::{CLAIM_PROTECTION, VOLUME_PROTECTION, protect};
+pub use workload::default_pod_template;
 
 /// What is particular to one kind. Every method has the behaviour of a kind without particulars.
 pub(crate) trait Rules: Send + Sync {
@@ -190,7 +191,8 @@ pub fn prepare_update(
     let mut warnings: Vec<String> = metadata::without_repeated_owners(new).into_iter().collect();
     kind.rules.default(new);
     if kind.has_generation {
-        let changed = kind.rules.counts_as_change(old, new);
+        // What is written as status asks for nothing: the revision of a Deployment, an annotation, is written with it.
+        let changed = subresource != Some("status") && kind.rules.counts_as_change(old, new);
         meta::set_generation(new, meta::generation(old) + i64::from(changed));
     }
 

@@ -8,6 +8,7 @@
 mod availability;
 mod clients;
 mod controller_ref;
+mod deployment;
 mod disruption;
 mod endpoint_slice;
 mod events;
@@ -102,6 +103,8 @@ fn run_workloads(clients: &Clients, settings: Settings, pods: &mut Feed<PodView>
     tasks.spawn(within("replicasets", replicating));
     let replicating = replicas::run_replication_controllers(clients, settings, pods, tasks);
     tasks.spawn(within("replicationcontrollers", replicating));
+    let deploying = deployment::run(clients, settings, pods, &mut sets, tasks);
+    tasks.spawn(within("deployments", deploying));
     sets.start(tasks);
 }
 

@@ -140,6 +140,8 @@ pub(crate) fn is_namespace_ending(error: &kube::Error) -> bool {
 pub(crate) struct Batch {
     /// The newest revision that was written.
     pub(crate) revision: Option<u64>,
+    /// Names of pods that are there.
+    pub(crate) created: Vec<String>,
     /// Names that somebody else's pods have.
     pub(crate) taken: Vec<String>,
     /// What was in the way of the first that could not be done.
@@ -210,7 +212,10 @@ impl PodControl {
             let done: Vec<_> = futures::stream::iter(creates).buffer_unordered(AT_ONCE).collect().await;
             for (name, created) in done {
                 match created {
-                    Ok(Created::There(revision)) => batch.revision = batch.revision.max(revision),
+                    Ok(Created::There(revision)) => {
+                        batch.revision = batch.revision.max(revision);
+                        batch.created.push(name);
+                    }
                     Ok(Created::NameTaken) => batch.taken.push(name),
                     Ok(Created::NamespaceEnding) => return batch,
                     Err(error) => batch.error = batch.error.or(Some(error)),

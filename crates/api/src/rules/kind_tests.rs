@@ -117,6 +117,25 @@ fn a_generation_counts_what_is_asked_for() {
     assert_eq!(told["metadata"]["generation"], 2);
 }
 
+/// The controller writes the revision of a Deployment with its status.
+#[test]
+fn deployment_status_takes_annotations_and_asks_for_nothing_by_them() {
+    let old = create("deployments", workload(json!({})));
+    let mut new = old.clone();
+    new["metadata"]["annotations"] = json!({"deployment.kubernetes.io/revision": "1"});
+    new["metadata"]["labels"] = json!({"not": "here"});
+    new["spec"]["replicas"] = json!(7);
+    new["status"] = json!({"collisionCount": 2});
+    prepare_update(kind("deployments"), Some("status"), &old, &mut new).unwrap();
+    assert_eq!(new["metadata"]["annotations"]["deployment.kubernetes.io/revision"], "1");
+    assert_eq!((&new["metadata"]["generation"], &new["spec"]["replicas"]), (&json!(1), &json!(1)));
+    assert!(new["metadata"]["labels"].is_null());
+    let mut fewer = new.clone();
+    fewer["status"]["collisionCount"] = json!(1);
+    let error = prepare_update(kind("deployments"), Some("status"), &new, &mut fewer).unwrap_err();
+    assert_eq!(lines(&error), ["status.collisionCount: Invalid value: 1: cannot be decremented"]);
+}
+
 #[test]
 fn stateful_sets_and_daemon_sets_have_their_own_defaults_and_limits() {
     let claim = json!({"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"],

@@ -17,9 +17,19 @@ pub(crate) mod stateful_set;
 
 /// Fills in the template below `spec`.
 pub(super) fn default_template(spec: &mut Map<String, Value>) {
-    let template = child(spec, "template");
+    default_fields(child(spec, "template"));
+}
+
+fn default_fields(template: &mut Map<String, Value>) {
     child(template, "metadata");
     defaults::apply_to_spec(child(template, "spec"));
+}
+
+/// Fills in a template of pods as it is stored with a workload. Two that were stored by different versions are compared after this.
+pub fn default_pod_template(template: &mut Value) {
+    if let Some(template) = template.as_object_mut() {
+        default_fields(template);
+    }
 }
 
 /// What is wrong with the template at `field`, whose pods may restart as `policies` allow.

@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
+use super::brakes::Brakes;
 use super::set::{ReplicaSetView, SetKind, SetStatus};
 use super::victims::{Replica, deletion_cost, victims};
 use crate::availability::{Since, available_at, ready_since};
@@ -26,9 +27,6 @@ use crate::selector::takes;
 /// The UID of anything.
 pub(crate) type Uid = Arc<str>;
 
-/// Our brakes for long drains; on a set, or on the Deployment that hands its annotations down.
-const POD_REPLACEMENT_POLICY: &str = "adieu.dev/pod-replacement-policy";
-const MAX_TERMINATING: &str = "adieu.dev/max-terminating";
 const REPLICA_FAILURE: &str = "ReplicaFailure";
 
 /// What is told.
@@ -56,16 +54,16 @@ pub(crate) enum Action {
     Create { owner: Owner, set: Arc<ReplicaSetView>, names: Vec<String> },
     /// Ask these pods to leave.
     Delete { owner: Owner, pods: Vec<PodRef> },
-    /// Report, to the set of this version: a merge patch of its status.
-    Report { owner: Owner, resource_version: String, status: Value },
+    /// Report: a merge patch of the status. To the set of this version, if something is replaced that others write too.
+    Report { owner: Owner, resource_version: Option<String>, status: Value },
 }
 
 /// What can come of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     Done,
-    /// Others have these names.
-    Taken(Vec<String>),
+    /// Pods of these names are there, and others have these.
+    Created(Vec<String>, Vec<String>),
 }
 
 /// A pod, as far as sets care.
@@ -131,6 +129,8 @@ impl PodFacts {
 #[derive(Clone, Debug, Default)]
 struct Memory {
     used: UsedNumbers,
+    /// Pods that are being created, or were and have not been seen: what is reported does not count them yet.
+    unseen: BTreeSet<String>,
     /// Why its pods could not be made or taken away: reason and message.
     failure: Option<(&'static str, String)>,
 }
@@ -195,6 +195,7 @@ impl Replicas {
             && let Some(memory) = self.memory.get_mut(set)
         {
             memory.used.seen(number);
+            memory.unseen.remove(&*facts.name);
         }
         if let Some(old) = self.pods.put(uid, facts) {
             self.concerned(&old, woken);
@@ -212,7 +213,7 @@ impl Replicas {
         if !self.memory.contains_key(&uid) {
             let there = self.pods.under(BY_CONTROLLER, &uid).filter_map(|(_, pod)| number_of(&uid, &pod.name));
             let used = UsedNumbers::starting(there);
-            self.memory.insert(Arc::clone(&uid), Memory { used, failure: None });
+            self.memory.insert(Arc::clone(&uid), Memory { used, ..Memory::default() });
         }
         woken.insert(Arc::clone(&uid));
         self.sets.put(uid, set);
@@ -251,15 +252,11 @@ impl Replicas {
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let (active, leaving) = (count(claimed.active.len()), count(claimed.terminating));
         let missing = i64::from(set.replicas()) - active;
-        if missing > 0 && set.annotation(POD_REPLACEMENT_POLICY) == Some("TerminationComplete") {
+        let brakes = Brakes::of(set.metadata.annotations.as_ref());
+        if missing > 0 && brakes.waits_for_termination {
             return (missing - leaving).max(0);
         }
-        let most: Option<i64> =
-            set.annotation(MAX_TERMINATING).and_then(|text| text.parse().ok()).filter(|most| *most > 0);
-        match most {
-            Some(most) if missing < 0 => missing.max((leaving - most).min(0)),
-            _ => missing,
-        }
+        missing.max(-brakes.may_leave(leaving))
     }
 
     fn plan_pods(&self, uid: &Uid, now: Now) -> Plan<Action> {
@@ -331,7 +328,7 @@ impl Replicas {
             ready_replicas: count(active().filter(|pod| pod.ready.is_some()).count()),
             available_replicas: count(active().filter(|pod| is_available(pod)).count()),
             terminating_replicas: (self.kind == SetKind::ReplicaSet).then(|| count(claimed.terminating)),
-            observed_generation: set.metadata.generation.unwrap_or(0),
+            observed_generation: self.observed_generation(uid, set),
             conditions: self.conditions(uid, set, &claimed, now.timestamp),
         };
         let next = active().filter_map(available).filter(|at| *at > now.instant).min();
@@ -339,9 +336,20 @@ impl Replicas {
         if status == set.status {
             return Plan { actions: Vec::new(), wake };
         }
-        let resource_version = set.metadata.resource_version.clone().unwrap_or_default();
-        let report = Action::Report { owner: self.kind.owner(set), resource_version, status: to_patch(&status) };
+        let replaces = status.conditions != set.status.conditions;
+        let resource_version = set.metadata.resource_version.clone().filter(|_| replaces);
+        let status = to_patch(&status, replaces);
+        let report = Action::Report { owner: self.kind.owner(set), resource_version, status };
         Plan { actions: vec![report], wake }
+    }
+
+    /// The generation that these numbers are about. Pods that were asked for before it and are not among them must not appear later:
+    /// whoever reads that there are none believes it.
+    fn observed_generation(&self, uid: &Uid, set: &ReplicaSetView) -> i64 {
+        match self.memory.get(uid) {
+            Some(memory) if !memory.unseen.is_empty() => set.status.observed_generation,
+            _ => set.metadata.generation.unwrap_or(0),
+        }
     }
 
     /// The conditions of others as they are, and ours for as long as something cannot be done.
@@ -376,19 +384,22 @@ fn number_of(set: &str, name: &str) -> Option<u32> {
     NameOrder::of(set).number(name.rsplit_once('-')?.1)
 }
 
-/// Numbers that are nothing are left out, as upstream does.
-fn to_patch(status: &SetStatus) -> Value {
+/// Numbers that are nothing are left out, as upstream does; conditions are named only if they change.
+fn to_patch(status: &SetStatus, with_conditions: bool) -> Value {
     let number = |number: i32| if number == 0 { Value::Null } else { number.into() };
-    let conditions = if status.conditions.is_empty() { Value::Null } else { Value::from(status.conditions.clone()) };
-    json!({
+    let mut patch = json!({
         "replicas": status.replicas,
         "fullyLabeledReplicas": number(status.fully_labeled_replicas),
         "readyReplicas": number(status.ready_replicas),
         "availableReplicas": number(status.available_replicas),
         "terminatingReplicas": status.terminating_replicas,
         "observedGeneration": status.observed_generation,
-        "conditions": conditions,
-    })
+    });
+    if with_conditions {
+        let conditions = &status.conditions;
+        patch["conditions"] = if conditions.is_empty() { Value::Null } else { Value::from(conditions.clone()) };
+    }
+    patch
 }
 
 impl Controller for Replicas {
@@ -404,6 +415,12 @@ impl Controller for Replicas {
                 let here: BTreeSet<Uid> = all.iter().filter_map(|pod| pod.uid().map(Uid::from)).collect();
                 self.pods.missing_from(&here).iter().for_each(|uid| self.pod_gone(uid, &mut woken));
                 all.iter().for_each(|pod| self.pod_seen(pod, now, &mut woken));
+                // Who was created and is in no list is gone.
+                for (uid, memory) in &mut self.memory {
+                    if !std::mem::take(&mut memory.unseen).is_empty() {
+                        woken.insert(Arc::clone(uid));
+                    }
+                }
             }
             Input::Pods(WatchUpdate::Changed(pod)) => self.pod_seen(&pod, now, &mut woken),
             Input::Pods(WatchUpdate::Removed(pod)) => self.pod_gone(&pod.uid().unwrap_or_default(), &mut woken),
@@ -425,25 +442,44 @@ impl Controller for Replicas {
         }
     }
 
+    fn begun(&mut self, _: Now, key: &Key, actions: &[Action]) {
+        let Key::Pods(uid) = key else { return };
+        let Some(memory) = self.memory.get_mut(uid) else { return };
+        for action in actions {
+            if let Action::Create { names, .. } = action {
+                memory.unseen.extend(names.iter().cloned());
+            }
+        }
+    }
+
     fn ended(&mut self, _: Now, key: &Key, action: Action, outcome: Outcome<Answer>) -> Vec<Key> {
         let Key::Pods(uid) = key else { return Vec::new() };
         let Some(memory) = self.memory.get_mut(uid) else { return Vec::new() };
-        let reason = match action {
-            Action::Create { .. } => "FailedCreate",
-            Action::Delete { .. } => "FailedDelete",
+        let (reason, asked_for) = match action {
+            Action::Create { names, .. } => ("FailedCreate", BTreeSet::from_iter(names)),
+            Action::Delete { .. } => ("FailedDelete", BTreeSet::new()),
             Action::Claim { .. } | Action::Report { .. } => return vec![key.clone()],
         };
         let before = memory.failure.take();
+        let (mut created, mut taken) = (Vec::new(), Vec::new());
         match outcome {
             Outcome::Failed(why) => memory.failure = Some((reason, why)),
             Outcome::NotTried => memory.failure.clone_from(&before),
-            Outcome::Done(Answer::Taken(names)) => {
-                names.iter().filter_map(|name| number_of(uid, name)).for_each(|number| memory.used.seen(number));
-                return vec![key.clone(), Key::Status(Arc::clone(uid))];
-            }
+            Outcome::Done(Answer::Created(names, taken_names)) => (created, taken) = (names, taken_names),
             Outcome::Done(Answer::Done) => {}
         }
-        if memory.failure == before { Vec::new() } else { vec![Key::Status(Arc::clone(uid))] }
+        taken.iter().filter_map(|name| number_of(uid, name)).for_each(|number| memory.used.seen(number));
+        let waited = !memory.unseen.is_empty();
+        let created: BTreeSet<String> = created.into_iter().collect();
+        memory.unseen.retain(|name| created.contains(name) || !asked_for.contains(name));
+        let mut woken = Vec::new();
+        if memory.failure != before || !taken.is_empty() || (waited && memory.unseen.is_empty()) {
+            woken.push(Key::Status(Arc::clone(uid)));
+        }
+        if !taken.is_empty() {
+            woken.push(key.clone());
+        }
+        woken
     }
 }
 

@@ -1,6 +1,7 @@
 //! ReplicaSets and ReplicationControllers: as many pods as were asked for. A pod that is leaving no longer counts, and its successor
 //! comes at once.
 
+pub(crate) mod brakes;
 pub(crate) mod controller;
 pub(crate) mod set;
 mod victims;
@@ -132,7 +133,7 @@ where
             }
             Action::Delete { owner, pods } => done(self.pods.delete_all(owner, pods).await),
             Action::Report { owner, resource_version, status } => {
-                let written = self.report(owner, resource_version, status).await?;
+                let written = self.report(owner, resource_version.as_deref(), status).await?;
                 Ok(Applied::wrote(Answer::Done, self.source, written))
             }
         }
@@ -146,10 +147,18 @@ where
         + std::fmt::Debug
         + serde::de::DeserializeOwned,
 {
-    /// Writes the status to the version it was made from; a newer one is told, and counted again.
-    async fn report(&self, owner: &Owner, version: &str, status: &serde_json::Value) -> kube::Result<Option<u64>> {
+    /// Writes the status. What others write too goes to the version it was made from; a newer one is told, and counted again.
+    async fn report(
+        &self,
+        owner: &Owner,
+        version: Option<&str>,
+        status: &serde_json::Value,
+    ) -> kube::Result<Option<u64>> {
         let api: Api<K> = Api::namespaced(self.client.clone(), &owner.namespace);
-        let patch = json!({ "metadata": { "uid": &*owner.uid, "resourceVersion": version }, "status": status });
+        let mut patch = json!({ "metadata": { "uid": &*owner.uid }, "status": status });
+        if let Some(version) = version {
+            patch["metadata"]["resourceVersion"] = json!(version);
+        }
         let written = api.patch_status(&owner.name, &PatchParams::default(), &Patch::Merge(patch)).await;
         Ok(unless_gone(written)?.and_then(|set| revision(set.resource_version())))
     }
@@ -158,7 +167,8 @@ where
 fn done(batch: Batch) -> Result<Applied<Answer>, PodError> {
     match batch {
         Batch { error: Some(error), .. } => Err(error),
-        Batch { revision, taken, error: None } if taken.is_empty() => Ok(Applied::wrote(Answer::Done, PODS, revision)),
-        Batch { revision, taken, error: None } => Ok(Applied::wrote(Answer::Taken(taken), PODS, revision)),
+        Batch { revision, created, taken, error: None } => {
+            Ok(Applied::wrote(Answer::Created(created, taken), PODS, revision))
+        }
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 mod budgets;
+mod deployments;
 mod endpoints;
 mod garbage;
 mod harness;

@@ -405,6 +405,18 @@ fn controllers() -> Vec<(&'static str, &'static str, Vec<Value>)> {
             ],
         ),
         controller(
+            "deployment-controller",
+            "system:controller:deployment-controller",
+            &[],
+            &[
+                on(&["get", "patch"], &["apps"], &["deployments"]),
+                on(&["patch"], &["apps"], &["deployments/status"]),
+                on(&["update"], &["apps"], &["deployments/finalizers"]),
+                on(&["create", "delete", "get", "patch"], &["apps"], &["replicasets"]),
+                events(),
+            ],
+        ),
+        controller(
             "replication-controller",
             "system:controller:replication-controller",
             &own_pods(),

@@ -4,6 +4,7 @@
 mod cluster;
 mod controllers;
 mod debug;
+mod deployments;
 mod images;
 mod kubectl;
 mod nested;

@@ -44,6 +44,15 @@ impl Rules for DeploymentRules {
         old["spec"] != new["spec"] || old["metadata"]["annotations"] != new["metadata"]["annotations"]
     }
 
+    /// Annotations pass, because the controller writes the revision there; labels do not.
+    fn before_status_update(&self, old: &Value, new: &mut Value) {
+        let metadata = meta::meta_mut(new);
+        match old["metadata"].get("labels") {
+            Some(labels) => drop(metadata.insert("labels".to_owned(), labels.clone())),
+            None => drop(metadata.remove("labels")),
+        }
+    }
+
     fn validate(&self, object: &Value, causes: &mut Vec<Cause>) {
         let spec = &object["spec"];
         validate_selector(spec, "deployment", causes);
@@ -72,6 +81,15 @@ impl Rules for DeploymentRules {
 
     fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         immutable(old, new, "spec.selector", causes);
+    }
+
+    /// Names of ReplicaSets are made with this number: one that fell would lead to a name that is taken.
+    fn validate_status_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+        let count = |object: &Value| object["status"]["collisionCount"].as_i64();
+        if count(new).unwrap_or(0) < count(old).unwrap_or(0) {
+            let written = new["status"]["collisionCount"].clone();
+            causes.push(Cause::invalid("status.collisionCount", written, "cannot be decremented"));
+        }
     }
 }
 
