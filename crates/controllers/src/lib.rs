@@ -13,6 +13,7 @@ mod endpoint_slice;
 mod events;
 mod feed;
 mod garbage;
+mod job;
 mod nodes;
 mod objects;
 mod pod;
@@ -43,6 +44,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use feed::Feed;
+use job::view::JobView;
 use pod::PodView;
 use replicas::set::ReplicaSetView;
 
@@ -103,6 +105,11 @@ fn run_workloads(clients: &Clients, settings: Settings, pods: &mut Feed<PodView>
     let replicating = replicas::run_replication_controllers(clients, settings, pods, tasks);
     tasks.spawn(within("replicationcontrollers", replicating));
     sets.start(tasks);
+    let mut jobs = Feed::new(job::JOBS, Api::<JobView>::all(clients.read()));
+    let running = job::run(clients, settings, pods, &mut jobs, tasks);
+    tasks.spawn(within("jobs", running));
+    tasks.spawn(within("ttl-after-finished", job::ttl::run(clients, settings, &mut jobs)));
+    jobs.start(tasks);
 }
 
 /// Waits for the first of some parts that begin anew together; its panic is ours.
