@@ -8,6 +8,7 @@
 mod availability;
 mod clients;
 mod controller_ref;
+mod cron_job;
 mod disruption;
 mod endpoint_slice;
 mod events;
@@ -109,6 +110,8 @@ fn run_workloads(clients: &Clients, settings: Settings, pods: &mut Feed<PodView>
     let running = job::run(clients, settings, pods, &mut jobs, tasks);
     tasks.spawn(within("jobs", running));
     tasks.spawn(within("ttl-after-finished", job::ttl::run(clients, settings, &mut jobs)));
+    let scheduling = cron_job::run(clients, settings, &mut jobs, tasks);
+    tasks.spawn(within("cronjobs", scheduling));
     jobs.start(tasks);
 }
 

@@ -20,8 +20,8 @@ fn job_counts_each_pod_exactly_once_whatever_crashes_and_however_late_watches_ar
             "completionMode": if indexed { "Indexed" } else { "NonIndexed" }, "podReplacementPolicy": policy }));
         world.seed = seed;
         let mut forced = BTreeSet::new();
-        for step in 0..200 {
-            let calm = step >= 120;
+        for step in 0..140 {
+            let calm = step >= 90;
             match dice.roll(12) {
                 0..4 => world.hear(dice.flip(), true),
                 4 => world.hear_all(),

@@ -123,3 +123,45 @@ impl Effects<TtlAfterFinished> for TtlEffects {
         Ok(Applied::new(()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::woken::Watched;
+
+    fn job(ttl: Option<i64>, finished: Option<Timestamp>, leaves: bool) -> WatchUpdate<Arc<JobView>> {
+        let condition = |at: Timestamp| json!([{ "type": "Failed", "status": "True", "lastTransitionTime": at.to_string() }]);
+        let job = json!({ "metadata": { "name": "j", "namespace": "ns", "uid": "u",
+                "deletionTimestamp": leaves.then_some("2026-01-01T00:00:00Z") },
+            "spec": { "ttlSecondsAfterFinished": ttl },
+            "status": { "conditions": finished.map_or(json!([]), condition) } });
+        WatchUpdate::Changed(Arc::new(serde_json::from_value::<JobView>(job as Value).unwrap()))
+    }
+
+    /// [WL-138] [WL-139] in part: when.
+    #[test]
+    fn finished_job_is_deleted_when_its_time_is_over_and_not_before() {
+        let key: Arc<str> = "u".into();
+        let is_due = |watched: &Watched<TtlAfterFinished>| !watched.controller.plan(&key, watched.now).actions.is_empty();
+        let mut watched = Watched::new(TtlAfterFinished::new());
+        let now = watched.now.timestamp;
+        for unending in [job(None, Some(now), false), job(Some(0), None, false), job(Some(0), Some(now), true)] {
+            watched.tell(unending, [Arc::clone(&key)], 0);
+            assert!(!is_due(&watched));
+        }
+        watched.tell(job(Some(10), Some(now + Duration::from_secs(5)), false), [Arc::clone(&key)], 0);
+        watched.pass(Duration::from_secs(14));
+        assert!(!is_due(&watched), "it finished in the future");
+        watched.pass(Duration::from_secs(1));
+        assert!(is_due(&watched));
+        watched.tell(job(Some(100), Some(now), false), [Arc::clone(&key)], 0);
+        assert!(!is_due(&watched), "it has been given more time");
+        watched.tell(job(Some(0), Some(now), false), [Arc::clone(&key)], 0);
+        assert!(is_due(&watched));
+    }
+}

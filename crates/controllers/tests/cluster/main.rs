@@ -5,6 +5,7 @@ mod budgets;
 mod endpoints;
 mod garbage;
 mod harness;
+mod jobs;
 mod lost_pods;
 mod replicas;
 mod scheduling;
