@@ -104,7 +104,8 @@ impl Field {
             return Err(format!("beginning of range ({first}) beyond end of range ({last}): {part}"));
         }
         let step = step.unwrap_or(1);
-        let bits = (first..=last).step_by(usize::try_from(step).unwrap_or(usize::MAX)).fold(0, |bits, at| bits | 1 << at);
+        let bits =
+            (first..=last).step_by(usize::try_from(step).unwrap_or(usize::MAX)).fold(0, |bits, at| bits | 1 << at);
         Ok((bits, is_star && step == 1))
     }
 
@@ -182,9 +183,8 @@ fn descriptor(text: &str) -> Result<Schedule, String> {
         "@hourly" => "0 * * * *",
         _ => {
             let every = text.strip_prefix("@every ").ok_or_else(|| format!("unrecognized descriptor: {text}"))?;
-            let duration = go_duration(every.trim()).ok_or_else(|| {
-                format!("failed to parse duration {text}: time: invalid duration {:?}", every.trim())
-            })?;
+            let duration = go_duration(every.trim())
+                .ok_or_else(|| format!("failed to parse duration {text}: time: invalid duration {:?}", every.trim()))?;
             // Less than a second is a second.
             return Ok(Schedule::Every(SignedDuration::from_secs(duration.as_secs().max(1))));
         }
@@ -340,7 +340,15 @@ mod tests {
         ] {
             assert_eq!(Schedule::parse(text).unwrap_err(), complaint, "{text}");
         }
-        for odd in ["", ", * * * *", "-1 * * * *", "*-5 * * * *", "99999999999999999999 * * * *", "*/4294967295 * * * *", "@every 9e9h"] {
+        for odd in [
+            "",
+            ", * * * *",
+            "-1 * * * *",
+            "*-5 * * * *",
+            "99999999999999999999 * * * *",
+            "*/4294967295 * * * *",
+            "@every 9e9h",
+        ] {
             let _ = Schedule::parse(odd);
         }
     }

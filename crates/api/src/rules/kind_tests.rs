@@ -153,20 +153,35 @@ fn job_with_policies_that_contradict_each_other_is_refused() {
         job
     };
     let made = create("jobs", job(json!({"completionMode": "Indexed", "completions": 3, "backoffLimitPerIndex": 1})));
-    assert_eq!((&made["spec"]["backoffLimit"], &made["spec"]["podReplacementPolicy"]), (&json!(i32::MAX), &json!("TerminatingOrFailed")));
+    assert_eq!(
+        (&made["spec"]["backoffLimit"], &made["spec"]["podReplacementPolicy"]),
+        (&json!(i32::MAX), &json!("TerminatingOrFailed"))
+    );
     let failing = json!([{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]);
     let made = create("jobs", job(json!({"podFailurePolicy": {"rules": failing}})));
     assert_eq!(made["spec"]["podReplacementPolicy"], "Failed");
     let never = json!([{"action": "Ignore"}]);
     for (spec, complaint) in [
-        (json!({"backoffLimitPerIndex": 1}), "spec.backoffLimitPerIndex: Invalid value: 1: requires indexed completion mode"),
-        (json!({"completionMode": "Indexed", "completions": 1, "maxFailedIndexes": 1}),
-         "spec.backoffLimitPerIndex: Required value: when maxFailedIndexes is specified"),
-        (json!({"completionMode": "Indexed", "completions": 200_000, "parallelism": 100_001}),
-         "spec.parallelism: Invalid value: 100001: must be less than or equal to 100000 when completion mode is Indexed"),
-        (json!({"podFailurePolicy": {"rules": []}, "podReplacementPolicy": "TerminatingOrFailed"}),
-         "spec.podReplacementPolicy: Unsupported value: \"TerminatingOrFailed\": supported values: \"Failed\""),
-        (json!({"managedBy": "me"}), "spec.managedBy: Invalid value: \"me\": must be a domain-prefixed path (such as \"acme.io/foo\") of at most 63 characters"),
+        (
+            json!({"backoffLimitPerIndex": 1}),
+            "spec.backoffLimitPerIndex: Invalid value: 1: requires indexed completion mode",
+        ),
+        (
+            json!({"completionMode": "Indexed", "completions": 1, "maxFailedIndexes": 1}),
+            "spec.backoffLimitPerIndex: Required value: when maxFailedIndexes is specified",
+        ),
+        (
+            json!({"completionMode": "Indexed", "completions": 200_000, "parallelism": 100_001}),
+            "spec.parallelism: Invalid value: 100001: must be less than or equal to 100000 when completion mode is Indexed",
+        ),
+        (
+            json!({"podFailurePolicy": {"rules": []}, "podReplacementPolicy": "TerminatingOrFailed"}),
+            "spec.podReplacementPolicy: Unsupported value: \"TerminatingOrFailed\": supported values: \"Failed\"",
+        ),
+        (
+            json!({"managedBy": "me"}),
+            "spec.managedBy: Invalid value: \"me\": must be a domain-prefixed path (such as \"acme.io/foo\") of at most 63 characters",
+        ),
     ] {
         assert_eq!(refused("jobs", job(spec.clone())), [complaint], "{spec}");
     }

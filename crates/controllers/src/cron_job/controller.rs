@@ -87,7 +87,8 @@ struct CronJobJob {
 
 impl CronJobJob {
     fn of(job: &JobView) -> Option<Self> {
-        let owner = controller_of(&job.metadata).filter(|it| it.kind == "CronJob" && it.api_version.starts_with("batch/"))?;
+        let owner =
+            controller_of(&job.metadata).filter(|it| it.kind == "CronJob" && it.api_version.starts_with("batch/"))?;
         let (name, time) = (job.name_any(), |time: &Option<Time>| time.as_ref().map(|time| time.0));
         let annotation = job.annotations().get(SCHEDULED).and_then(|text| api::time::parse(text));
         Some(Self {
@@ -177,7 +178,12 @@ impl CronJobs {
                 self.jobs.under(BY_OWNER, uid).filter(|(_, job)| is_such(job)).collect();
             ended.sort_by_key(|(uid, job)| (job.began, &job.name, Uid::clone(uid)));
             let surplus = ended.len().saturating_sub(limit);
-            beyond.extend(ended.into_iter().take(surplus).map(|(uid, job)| JobRef { name: job.name.clone(), uid: uid.to_string() }));
+            beyond.extend(
+                ended
+                    .into_iter()
+                    .take(surplus)
+                    .map(|(uid, job)| JobRef { name: job.name.clone(), uid: uid.to_string() }),
+            );
         }
         beyond
     }
@@ -228,9 +234,14 @@ impl CronJobs {
     }
 
     fn unexpected(&self, uid: &Uid) -> Vec<CronEvent> {
-        let strange = self.jobs.under(BY_OWNER, uid).filter(|(_, job)| job.finished.is_none() && job.scheduled.is_none());
+        let strange =
+            self.jobs.under(BY_OWNER, uid).filter(|(_, job)| job.finished.is_none() && job.scheduled.is_none());
         let message = |name: &str| format!("Saw a job that the controller did not create or forgot: {name}");
-        let event = |(_, job): (&Uid, &CronJobJob)| CronEvent { is_warning: true, reason: "UnexpectedJob", message: message(&job.name) };
+        let event = |(_, job): (&Uid, &CronJobJob)| CronEvent {
+            is_warning: true,
+            reason: "UnexpectedJob",
+            message: message(&job.name),
+        };
         strange.map(event).collect()
     }
 
@@ -286,7 +297,9 @@ impl CronJobs {
         let rest = || Plan { actions: Vec::new(), wake };
         let last = cron.status.last_schedule_time.as_ref().or(cron.metadata.creation_timestamp.as_ref());
         let last = last.map_or(now.timestamp, |time| time.0);
-        let Some(Missed { latest, too_many }) = schedule.missed(last, now.timestamp, &zone) else { return (rest(), Vec::new()) };
+        let Some(Missed { latest, too_many }) = schedule.missed(last, now.timestamp, &zone) else {
+            return (rest(), Vec::new());
+        };
         let deadline = spec.starting_deadline_seconds.map(SignedDuration::from_secs);
         let is_late = |deadline| latest.saturating_add(deadline).is_ok_and(|until| until < now.timestamp);
         if deadline.is_some_and(is_late) {
@@ -305,7 +318,8 @@ impl CronJobs {
         if cron.status.active.iter().any(|active| active.name.as_ref() == Some(&name)) {
             return (rest(), events);
         }
-        let running = || cron.status.active.iter().filter_map(|it| Some(JobRef { name: it.name.clone()?, uid: it.uid.clone()? }));
+        let running =
+            || cron.status.active.iter().filter_map(|it| Some(JobRef { name: it.name.clone()?, uid: it.uid.clone()? }));
         match spec.concurrency_policy.as_deref() {
             Some("Forbid") if running().next().is_some() => {
                 let message = "Not starting job because prior execution is running and concurrency policy is Forbid";

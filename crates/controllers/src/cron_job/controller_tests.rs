@@ -78,7 +78,8 @@ impl World {
                 Action::DeleteJobs { jobs, foreground, .. } => {
                     for job in jobs.clone() {
                         if *foreground {
-                            self.jobs.get_mut(&job.name).unwrap()["metadata"]["deletionTimestamp"] = "2027-01-01T00:00:00Z".into();
+                            self.jobs.get_mut(&job.name).unwrap()["metadata"]["deletionTimestamp"] =
+                                "2027-01-01T00:00:00Z".into();
                             self.unseen.push(job.name);
                         } else {
                             self.remove(&job.name);
@@ -97,7 +98,11 @@ impl World {
                     }
                 }
                 Action::Report { resource_version, status, missing, events, .. } => {
-                    assert!(missing.iter().all(|it| self.jobs.get(&it.name).is_none_or(|job| job["metadata"]["uid"] != *it.uid)));
+                    assert!(
+                        missing
+                            .iter()
+                            .all(|it| self.jobs.get(&it.name).is_none_or(|job| job["metadata"]["uid"] != *it.uid))
+                    );
                     if self.cron["metadata"]["resourceVersion"] == *resource_version {
                         self.note(events);
                         let fields = status.as_object().unwrap().iter().filter(|(_, value)| !value.is_null());
@@ -154,7 +159,8 @@ impl World {
 fn cron_job_makes_each_job_once_whatever_crashes() {
     for seed in 1..=200 {
         let mut dice = Dice::new(seed);
-        let limits = json!({ "schedule": "*/1 * * * *", "successfulJobsHistoryLimit": 50, "failedJobsHistoryLimit": 50 });
+        let limits =
+            json!({ "schedule": "*/1 * * * *", "successfulJobsHistoryLimit": 50, "failedJobsHistoryLimit": 50 });
         let mut world = World::with(limits);
         let began = world.watched.now.timestamp;
         for _ in 0..300 {
@@ -249,7 +255,8 @@ fn cron_job_keeps_a_history_and_counts_jobs_that_people_made_from_it() {
         world.finish(&world.made[number].clone(), "Complete");
     }
     assert_eq!(world.jobs.keys().cloned().collect::<Vec<_>>(), world.made[2..]);
-    let owner = json!([{ "apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "cron", "controller": true }]);
+    let owner =
+        json!([{ "apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "cron", "controller": true }]);
     let manual = json!({ "metadata": { "name": "by-hand", "namespace": "ns", "uid": "x", "ownerReferences": owner },
         "status": { "startTime": "2026-01-01T00:00:00Z" } });
     world.jobs.insert("by-hand".into(), manual);
@@ -281,7 +288,10 @@ fn cron_job_gives_its_jobs_the_template_and_the_time_in_its_zone() {
     let due = world.watched.now.timestamp.as_second();
     assert_eq!(world.made[0], format!("c-{}", due / 60));
     assert_eq!(job["metadata"]["labels"], json!({ "app": "c" }));
-    assert_eq!((&job["spec"]["parallelism"], &job["metadata"]["ownerReferences"][0]["uid"]), (&json!(2), &json!("cron")));
+    assert_eq!(
+        (&job["spec"]["parallelism"], &job["metadata"]["ownerReferences"][0]["uid"]),
+        (&json!(2), &json!("cron"))
+    );
     let written = job["metadata"]["annotations"][SCHEDULED].as_str().unwrap();
     assert!(written.ends_with("+05:45") && api::time::parse(written).unwrap().as_second() == due, "{written}");
     assert_eq!(api::time::parse(world.cron["status"]["lastScheduleTime"].as_str().unwrap()).unwrap().as_second(), due);

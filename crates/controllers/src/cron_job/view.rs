@@ -66,7 +66,9 @@ impl JobTemplate {
     /// A Job of this template called `name`, due at `scheduled`, which is a date as annotations have it.
     pub(crate) fn job(&self, owner: &Owner, name: &str, scheduled: &str) -> Value {
         let template: Value = serde_json::from_str(&self.0).unwrap_or_default();
-        let part = |key: &str| if template["metadata"][key].is_object() { template["metadata"][key].clone() } else { json!({}) };
+        let part = |key: &str| {
+            if template["metadata"][key].is_object() { template["metadata"][key].clone() } else { json!({}) }
+        };
         let mut annotations = part("annotations");
         annotations[super::controller::SCHEDULED] = scheduled.into();
         let metadata = json!({ "name": name, "namespace": &*owner.namespace, "labels": part("labels"),

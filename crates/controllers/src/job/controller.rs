@@ -264,7 +264,8 @@ impl Jobs {
             return Plan::act(Action::Claim { owner, adopt, release });
         }
         let evaluation = evaluate(job, &pods, now);
-        let deadline = evaluation.deadline.map(|at| Wake { at: now.at(at), why: "the Job has been active for too long" });
+        let deadline =
+            evaluation.deadline.map(|at| Wake { at: now.at(at), why: "the Job has been active for too long" });
         let mut wakes: Vec<Wake> = deadline.into_iter().collect();
         let mut deletions = Vec::new();
         if evaluation.ends {
@@ -315,7 +316,9 @@ impl Jobs {
     }
 
     fn plan_orphan(&self, uid: &Uid) -> Plan<Action> {
-        let Some(pod) = self.pods.get(uid).filter(|pod| pod.tracked && pod.job.is_none()) else { return Plan::default() };
+        let Some(pod) = self.pods.get(uid).filter(|pod| pod.tracked && pod.job.is_none()) else {
+            return Plan::default();
+        };
         // Whoever takes it in decides about it; one that leaves is taken in by nobody.
         if !pod.leaves && self.selecting(pod).next().is_some() {
             return Plan::default();

@@ -76,7 +76,10 @@ fn job_counts_each_pod_exactly_once_whatever_crashes_and_however_late_watches_ar
                 assert!(world.counted.contains_key(uid), "seed {seed}: {uid} is lost: {status}");
             }
         }
-        let held = world.pods.values().filter(|pod| pod["metadata"]["finalizers"] == json!([super::super::job_pod::TRACKING_FINALIZER]));
+        let held = world
+            .pods
+            .values()
+            .filter(|pod| pod["metadata"]["finalizers"] == json!([super::super::job_pod::TRACKING_FINALIZER]));
         assert_eq!(held.count(), 0, "seed {seed}: nobody is held any more");
         assert!(!world.act(usize::MAX), "seed {seed}: it rests");
     }
@@ -91,11 +94,18 @@ fn job_without_completions_ends_with_the_first_success_and_waits_for_the_others(
     assert_eq!((names.len(), world.number("active")), (3, 3));
     world.pod_is(&names[0], "Succeeded", 0);
     world.settle();
-    assert_eq!((world.active().len(), world.condition("SuccessCriteriaMet")), (2, None), "nobody new, and the others go on");
+    assert_eq!(
+        (world.active().len(), world.condition("SuccessCriteriaMet")),
+        (2, None),
+        "nobody new, and the others go on"
+    );
     world.pod_is(&names[1], "Failed", 1);
     world.delete_pod(&names[2]);
     world.pass(60);
-    assert!(world.condition("SuccessCriteriaMet").is_some() && world.condition("Complete").is_none(), "one still leaves");
+    assert!(
+        world.condition("SuccessCriteriaMet").is_some() && world.condition("Complete").is_none(),
+        "one still leaves"
+    );
     let waiting = format!("WaitingForPods: Waiting for pod {} to end", names[2]);
     assert!(world.events.contains(&waiting), "{:?}", world.events);
     world.pod_is(&names[2], "Failed", 143);
@@ -169,7 +179,8 @@ fn job_replaces_a_pod_that_leaves_at_once_or_when_it_has_ended_as_its_policy_say
     world.pass(10);
     assert_eq!((world.active().len(), world.pods.len()), (1, 2), "two overlap");
 
-    let spec = json!({ "completions": 2, "parallelism": 2, "completionMode": "Indexed", "podReplacementPolicy": "Failed" });
+    let spec =
+        json!({ "completions": 2, "parallelism": 2, "completionMode": "Indexed", "podReplacementPolicy": "Failed" });
     let mut world = World::with(spec);
     world.settle();
     let name = world.pod_of(0);
@@ -256,7 +267,8 @@ fn indexed_job_counts_failures_of_each_index_across_a_crash() {
 
 #[test]
 fn indexed_job_fails_beyond_its_failed_indexes_and_by_fail_index() {
-    let rule = json!({ "action": "FailIndex", "onExitCodes": { "operator": "NotIn", "values": [1], "containerName": "c" } });
+    let rule =
+        json!({ "action": "FailIndex", "onExitCodes": { "operator": "NotIn", "values": [1], "containerName": "c" } });
     let mut world = World::with(json!({ "completions": 3, "parallelism": 3, "completionMode": "Indexed",
         "backoffLimit": i32::MAX, "backoffLimitPerIndex": 5, "maxFailedIndexes": 0, "podReplacementPolicy": "Failed",
         "podFailurePolicy": { "rules": [rule] } }));

@@ -169,11 +169,18 @@ fn tally_failed_indexes<'a>(job: &JobView, pods: &[Member<'a>], indexes: u32, li
 /// How often containers of pods that run were started again, if that counts.
 fn restarts_reach_the_limit(job: &JobView, pods: &[Member<'_>], limit: i32) -> bool {
     let runs = |pod: &JobPod| matches!(pod.phase, Phase::Running | Phase::Pending);
-    let restarts = pods.iter().filter(|(_, pod)| runs(pod)).fold(0i32, |sum, (_, pod)| sum.saturating_add(pod.restarts));
+    let restarts =
+        pods.iter().filter(|(_, pod)| runs(pod)).fold(0i32, |sum, (_, pod)| sum.saturating_add(pod.restarts));
     restarts >= limit.max(1) && job.spec.template.restart_policy().as_deref() == Some("OnFailure")
 }
 
-fn verdict(job: &JobView, pods: &[Member<'_>], tally: &Tally<'_>, deadline: Option<Timestamp>, now: Now) -> Option<Verdict> {
+fn verdict(
+    job: &JobView,
+    pods: &[Member<'_>],
+    tally: &Tally<'_>,
+    deadline: Option<Timestamp>,
+    now: Now,
+) -> Option<Verdict> {
     for condition in [SUCCESS_CRITERIA_MET, FAILURE_TARGET] {
         if let Some(stored) = job.status.condition(condition) {
             let text = |key: &str| stored[key].as_str().unwrap_or_default().to_owned();

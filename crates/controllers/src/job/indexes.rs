@@ -111,7 +111,8 @@ mod tests {
             let mut dice = Dice::new(seed);
             let mut some = || (0..dice.roll(12)).map(|_| u32::try_from(dice.roll(20)).unwrap_or(0)).collect();
             let (one, two): (BTreeSet<u32>, BTreeSet<u32>) = (some(), some());
-            let (runs, others) = (CompletionIndexes::of(one.iter().copied()), CompletionIndexes::of(two.iter().copied()));
+            let (runs, others) =
+                (CompletionIndexes::of(one.iter().copied()), CompletionIndexes::of(two.iter().copied()));
             assert_eq!(runs.with(&others), CompletionIndexes::of(one.union(&two).copied()), "seed {seed}");
             assert_eq!(runs.total(), i64::try_from(one.len()).unwrap_or(0));
             assert_eq!(runs.shared_with(&others), i64::try_from(one.intersection(&two).count()).unwrap_or(0));

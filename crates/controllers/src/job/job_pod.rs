@@ -128,9 +128,12 @@ impl JobPod {
                 Some("Failed") => Phase::Failed,
                 _ => Phase::Pending,
             },
-            ready: pod.status.conditions.iter().find(|it| it.type_ == "Ready" && it.status == "True").map(|ready| {
-                ready.last_transition_time.as_ref().map_or(now.timestamp, |time| time.0)
-            }),
+            ready: pod
+                .status
+                .conditions
+                .iter()
+                .find(|it| it.type_ == "Ready" && it.status == "True")
+                .map(|ready| ready.last_transition_time.as_ref().map_or(now.timestamp, |time| time.0)),
             assigned: pod.node().is_some(),
             restarts: statuses().fold(0, |sum, it| sum.saturating_add(it.restart_count)),
             created: pod.metadata.creation_timestamp.as_ref().map(|time| time.0),

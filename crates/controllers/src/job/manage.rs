@@ -129,7 +129,8 @@ fn create_by_index(job: &JobView, it: &Evaluation<'_>, indexes: impl Iterator<It
             continue;
         }
         let counts = job.spec.pod_failure_policy.as_ref().is_none_or(|it| it.action(last) != FailureAction::Ignore);
-        let failures = if counts { (failures.saturating_add(1), ignored) } else { (failures, ignored.saturating_add(1)) };
+        let failures =
+            if counts { (failures.saturating_add(1), ignored) } else { (failures, ignored.saturating_add(1)) };
         new.push(NewPod { index: Some(index), failures: Some(failures) });
     }
     match next {
@@ -172,7 +173,8 @@ fn victims(job: &JobView, active: &[Member<'_>], surplus: usize) -> Vec<Untracke
 /// When the last failures, after the last success, have been waited for.
 fn backoff_end(job: &JobView, pods: &[Member<'_>], gone: &GonePods) -> Option<Instant> {
     let ended = || pods.iter().filter_map(|(_, pod)| Some((*pod, pod.ended?)));
-    let succeeded = ended().filter(|(_, (ending, _))| *ending == Ending::Succeeded).map(|(_, (_, since))| since.instant);
+    let succeeded =
+        ended().filter(|(_, (ending, _))| *ending == Ending::Succeeded).map(|(_, (_, since))| since.instant);
     let last_success = succeeded.max().max(gone.succeeded);
     let counts = |ending: Ending| match ending {
         Ending::Failed => true,
@@ -182,7 +184,8 @@ fn backoff_end(job: &JobView, pods: &[Member<'_>], gone: &GonePods) -> Option<In
     let there = ended().filter(|(pod, (ending, _))| counts(*ending) && (is_failed(job, pod) || !pod.tracked));
     let there = there.map(|(_, (_, since))| since.instant);
     let before = gone.failed.iter().filter(|(ending, _)| counts(*ending)).map(|(_, at)| *at);
-    let failures: Vec<Instant> = there.chain(before).filter(|at| last_success.is_none_or(|success| *at > success)).collect();
+    let failures: Vec<Instant> =
+        there.chain(before).filter(|at| last_success.is_none_or(|success| *at > success)).collect();
     let last = failures.iter().max()?;
     Some(*last + FAILURE_BACKOFF.pause(u32::try_from(failures.len()).unwrap_or(u32::MAX)))
 }

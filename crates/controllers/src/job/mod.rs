@@ -135,7 +135,8 @@ impl JobEffects {
         let writes = pods.iter().map(|Untracked { pod, version }| {
             remove_finalizer(&api, (&pod.name, &pod.uid), version.as_deref(), TRACKING_FINALIZER)
         });
-        let written: Vec<_> = futures::stream::iter(writes.collect::<Vec<_>>()).buffer_unordered(WRITES_AT_ONCE).collect().await;
+        let written: Vec<_> =
+            futures::stream::iter(writes.collect::<Vec<_>>()).buffer_unordered(WRITES_AT_ONCE).collect().await;
         let mut newest = None;
         for revision in written {
             newest = newest.max(revision?);

@@ -83,13 +83,8 @@ mod tests {
         let template = json!({ "metadata": { "labels": { "app": "sum" }, "finalizers": ["x/y"] },
             "spec": { "hostname": "mine", "initContainers": [{ "name": "i" }],
                 "containers": [{ "name": "c", "env": [{ "name": "JOB_COMPLETION_INDEX", "value": "own" }] }] } });
-        let owner = Owner {
-            api_version: "batch/v1",
-            kind: "Job",
-            namespace: "ns".into(),
-            name: "sum".into(),
-            uid: "u".into(),
-        };
+        let owner =
+            Owner { api_version: "batch/v1", kind: "Job", namespace: "ns".into(), name: "sum".into(), uid: "u".into() };
         let text = pod_text(&PodTemplate::of(&template), &owner, "sum-3-x", &NewPod { index, failures });
         serde_json::from_slice(&text).unwrap()
     }

@@ -135,7 +135,8 @@ mod tests {
     use crate::woken::Watched;
 
     fn job(ttl: Option<i64>, finished: Option<Timestamp>, leaves: bool) -> WatchUpdate<Arc<JobView>> {
-        let condition = |at: Timestamp| json!([{ "type": "Failed", "status": "True", "lastTransitionTime": at.to_string() }]);
+        let condition =
+            |at: Timestamp| json!([{ "type": "Failed", "status": "True", "lastTransitionTime": at.to_string() }]);
         let job = json!({ "metadata": { "name": "j", "namespace": "ns", "uid": "u",
                 "deletionTimestamp": leaves.then_some("2026-01-01T00:00:00Z") },
             "spec": { "ttlSecondsAfterFinished": ttl },
@@ -147,7 +148,8 @@ mod tests {
     #[test]
     fn finished_job_is_deleted_when_its_time_is_over_and_not_before() {
         let key: Arc<str> = "u".into();
-        let is_due = |watched: &Watched<TtlAfterFinished>| !watched.controller.plan(&key, watched.now).actions.is_empty();
+        let is_due =
+            |watched: &Watched<TtlAfterFinished>| !watched.controller.plan(&key, watched.now).actions.is_empty();
         let mut watched = Watched::new(TtlAfterFinished::new());
         let now = watched.now.timestamp;
         for unending in [job(None, Some(now), false), job(Some(0), None, false), job(Some(0), Some(now), true)] {

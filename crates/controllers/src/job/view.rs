@@ -137,8 +137,7 @@ impl JobStatus {
         let number = |number: i32| if number == 0 { Value::Null } else { number.into() };
         let text = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
         let list = |list: &[String]| if list.is_empty() { Value::Null } else { Value::from(list) };
-        let conditions =
-            if self.conditions.is_empty() { Value::Null } else { Value::from(self.conditions.clone()) };
+        let conditions = if self.conditions.is_empty() { Value::Null } else { Value::from(self.conditions.clone()) };
         let time = |time: &Option<Time>| time.as_ref().map(|time| api::time::seconds(time.0));
         let uncounted = &self.uncounted_terminated_pods;
         json!({

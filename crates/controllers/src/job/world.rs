@@ -144,7 +144,8 @@ impl World {
     pub(super) fn pod_is(&mut self, name: &str, phase: &'static str, code: i64) {
         let at = self.stamp(0);
         let Some(pod) = self.pods.get(name) else { return };
-        let tracked = pod["metadata"]["finalizers"].as_array().is_some_and(|all| all.contains(&json!(TRACKING_FINALIZER)));
+        let tracked =
+            pod["metadata"]["finalizers"].as_array().is_some_and(|all| all.contains(&json!(TRACKING_FINALIZER)));
         if phase != "Running" {
             if tracked {
                 self.ended.insert(pod["metadata"]["uid"].as_str().unwrap().to_owned(), phase);
@@ -192,7 +193,8 @@ impl World {
     }
 
     fn told(&mut self, pod: &Value) {
-        let tracked = pod["metadata"]["finalizers"].as_array().is_some_and(|all| all.contains(&json!(TRACKING_FINALIZER)));
+        let tracked =
+            pod["metadata"]["finalizers"].as_array().is_some_and(|all| all.contains(&json!(TRACKING_FINALIZER)));
         if pod["status"]["phase"] == "Failed" && tracked && self.condition("SuccessCriteriaMet").is_none() {
             self.known_failed.insert(pod["metadata"]["uid"].as_str().unwrap().to_owned());
         }
@@ -368,7 +370,8 @@ impl World {
     fn report(&mut self, patch: &Value) {
         let uids = |job: &Value| -> BTreeSet<String> {
             let uncounted = &job["status"]["uncountedTerminatedPods"];
-            let both = [&uncounted["succeeded"], &uncounted["failed"]].map(|list| list.as_array().cloned().unwrap_or_default());
+            let both = [&uncounted["succeeded"], &uncounted["failed"]]
+                .map(|list| list.as_array().cloned().unwrap_or_default());
             both.concat().iter().map(|uid| uid.as_str().unwrap().to_owned()).collect()
         };
         let before = uids(&self.job);

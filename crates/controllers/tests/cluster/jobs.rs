@@ -50,9 +50,12 @@ async fn indexed_job_completes_and_goes_when_its_time_is_over() {
         assert!(left.contains(&name.to_owned()));
         assert_eq!(metadata["finalizers"], json!([FINALIZER]));
         let uid = made["metadata"]["uid"].as_str().unwrap();
-        for (label, value) in [("batch.kubernetes.io/controller-uid", uid), ("controller-uid", uid),
-            ("batch.kubernetes.io/job-name", "sum"), ("job-name", "sum")]
-        {
+        for (label, value) in [
+            ("batch.kubernetes.io/controller-uid", uid),
+            ("controller-uid", uid),
+            ("batch.kubernetes.io/job-name", "sum"),
+            ("job-name", "sum"),
+        ] {
             assert_eq!(metadata["labels"][label], value, "{label}");
         }
         let index = metadata["labels"]["batch.kubernetes.io/job-completion-index"].as_str().unwrap();
@@ -65,7 +68,8 @@ async fn indexed_job_completes_and_goes_when_its_time_is_over() {
         cluster.until(&path, counted).await;
     }
     let complete = cluster.until(&path, |job| has(job, "Complete")).await;
-    let types: Vec<&str> = complete["status"]["conditions"].as_array().unwrap().iter().map(|it| it["type"].as_str().unwrap()).collect();
+    let types: Vec<&str> =
+        complete["status"]["conditions"].as_array().unwrap().iter().map(|it| it["type"].as_str().unwrap()).collect();
     assert_eq!(types, ["SuccessCriteriaMet", "Complete"]);
     assert_eq!(complete["status"]["completedIndexes"], "0-2");
     assert!(complete["status"]["completionTime"].is_string());
@@ -94,7 +98,10 @@ async fn job_is_counted_by_the_controllers_that_come_after_a_crash() {
     assert_eq!(pods(&cluster).await.len(), 3, "they wait until they are counted");
     let early = json!({ "status": { "conditions": [{ "type": "Complete", "status": "True" }] } });
     let refused = cluster.patch(&format!("{path}/status"), early).await.expect(422);
-    assert!(refused["message"].as_str().unwrap().contains("without the SuccessCriteriaMet=true condition"), "{refused}");
+    assert!(
+        refused["message"].as_str().unwrap().contains("without the SuccessCriteriaMet=true condition"),
+        "{refused}"
+    );
     cluster.start_controllers(patient());
     let complete = cluster.until(&path, |job| has(job, "Complete")).await;
     assert_eq!(complete["status"]["succeeded"], 3);

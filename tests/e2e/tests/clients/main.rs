@@ -5,6 +5,7 @@ mod cluster;
 mod controllers;
 mod debug;
 mod images;
+mod jobs;
 mod kubectl;
 mod nested;
 mod panics;

@@ -202,7 +202,8 @@ fn validate_policies(spec: &Value, at: &str, causes: &mut Vec<Cause>) {
         causes.push(Cause::not_supported(format!("{at}.podReplacementPolicy"), replacement, known));
     }
     if let Some(by) = spec["managedBy"].as_str() {
-        let is_path = by.split_once('/').is_some_and(|(domain, path)| names::subdomain(domain).is_none() && !path.is_empty());
+        let is_path =
+            by.split_once('/').is_some_and(|(domain, path)| names::subdomain(domain).is_none() && !path.is_empty());
         if !is_path || by.len() > 63 {
             let text = "must be a domain-prefixed path (such as \"acme.io/foo\") of at most 63 characters";
             causes.push(Cause::invalid(format!("{at}.managedBy"), by, text));
@@ -236,7 +237,11 @@ fn validate_policies(spec: &Value, at: &str, causes: &mut Vec<Cause>) {
         let codes = &rule["onExitCodes"];
         let operators = ["In", "NotIn"];
         if !codes.is_null() && !operators.contains(&word(codes, "operator")) {
-            causes.push(Cause::not_supported(format!("{field}.onExitCodes.operator"), word(codes, "operator"), &operators));
+            causes.push(Cause::not_supported(
+                format!("{field}.onExitCodes.operator"),
+                word(codes, "operator"),
+                &operators,
+            ));
         }
         if word(codes, "operator") == "In" && list(codes, "values").contains(&json!(0)) {
             causes.push(Cause::invalid(format!("{field}.onExitCodes.values"), 0, "must not be 0 for the In operator"));
