@@ -8,6 +8,7 @@
 
 pub mod amounts;
 pub mod bounds;
+pub mod cron;
 pub mod decode;
 mod deletion;
 pub mod discovery;

@@ -139,6 +139,22 @@ pub(crate) async fn release<K: Clone + DeserializeOwned + Debug + kube::Resource
     patch(api, name, metadata, &[404, 409, 422]).await
 }
 
+/// Takes back the `finalizer` of one object, of this version if it names one: another is a conflict. Answers the revision of the
+/// write, or nothing if the object is gone.
+pub(crate) async fn remove_finalizer<K: Clone + DeserializeOwned + Debug + kube::Resource>(
+    api: &Api<K>,
+    (name, uid): (&str, &str),
+    version: Option<&str>,
+    finalizer: &str,
+) -> kube::Result<Option<u64>> {
+    let mut metadata = json!({ "uid": uid, "$deleteFromPrimitiveList/finalizers": [finalizer] });
+    if let Some(version) = version {
+        metadata["resourceVersion"] = version.into();
+        return patch(api, name, metadata, &[404, 422]).await;
+    }
+    patch(api, name, metadata, &[404, 409, 422]).await
+}
+
 /// Writes metadata; the answers `fine` mean that there is nothing to be done.
 async fn patch<K: Clone + DeserializeOwned + Debug + kube::Resource>(
     api: &Api<K>,

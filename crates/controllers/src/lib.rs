@@ -8,12 +8,14 @@
 mod availability;
 mod clients;
 mod controller_ref;
+mod cron_job;
 mod deployment;
 mod disruption;
 mod endpoint_slice;
 mod events;
 mod feed;
 mod garbage;
+mod job;
 mod nodes;
 mod objects;
 mod pod;
@@ -44,6 +46,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use feed::Feed;
+use job::view::JobView;
 use pod::PodView;
 use replicas::set::ReplicaSetView;
 
@@ -106,6 +109,13 @@ fn run_workloads(clients: &Clients, settings: Settings, pods: &mut Feed<PodView>
     let deploying = deployment::run(clients, settings, pods, &mut sets, tasks);
     tasks.spawn(within("deployments", deploying));
     sets.start(tasks);
+    let mut jobs = Feed::new(job::JOBS, Api::<JobView>::all(clients.read()));
+    let running = job::run(clients, settings, pods, &mut jobs, tasks);
+    tasks.spawn(within("jobs", running));
+    tasks.spawn(within("ttl-after-finished", job::ttl::run(clients, settings, &mut jobs)));
+    let scheduling = cron_job::run(clients, settings, &mut jobs, tasks);
+    tasks.spawn(within("cronjobs", scheduling));
+    jobs.start(tasks);
 }
 
 /// Waits for the first of some parts that begin anew together; its panic is ours.

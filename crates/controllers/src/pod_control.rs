@@ -59,6 +59,16 @@ impl PodTemplate {
         metadata.labels.unwrap_or_default()
     }
 
+    /// Whether and when its containers are started again.
+    pub(crate) fn restart_policy(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Policy {
+            restart_policy: Option<String>,
+        }
+        serde_json::from_str::<Policy>(&self.spec).ok()?.restart_policy
+    }
+
     /// A pod of this template called `name`, as a value that may be changed before it is created.
     pub(crate) fn pod(&self, owner: &Owner, name: &str) -> Value {
         let spec = serde_json::from_str(&self.spec).unwrap_or_else(|_| json!({}));

@@ -165,6 +165,66 @@ fn a_job_owns_its_pods_by_uid() {
 }
 
 #[test]
+fn job_with_policies_that_contradict_each_other_is_refused() {
+    let job = |spec: Value| {
+        let mut job = json!({"metadata": {"name": "j"}, "spec": spec});
+        job["spec"]["template"] = template("Never");
+        job
+    };
+    let made = create("jobs", job(json!({"completionMode": "Indexed", "completions": 3, "backoffLimitPerIndex": 1})));
+    assert_eq!(
+        (&made["spec"]["backoffLimit"], &made["spec"]["podReplacementPolicy"]),
+        (&json!(i32::MAX), &json!("TerminatingOrFailed"))
+    );
+    let failing = json!([{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]);
+    let made = create("jobs", job(json!({"podFailurePolicy": {"rules": failing}})));
+    assert_eq!(made["spec"]["podReplacementPolicy"], "Failed");
+    let never = json!([{"action": "Ignore"}]);
+    for (spec, complaint) in [
+        (
+            json!({"backoffLimitPerIndex": 1}),
+            "spec.backoffLimitPerIndex: Invalid value: 1: requires indexed completion mode",
+        ),
+        (
+            json!({"completionMode": "Indexed", "completions": 1, "maxFailedIndexes": 1}),
+            "spec.backoffLimitPerIndex: Required value: when maxFailedIndexes is specified",
+        ),
+        (
+            json!({"completionMode": "Indexed", "completions": 200_000, "parallelism": 100_001}),
+            "spec.parallelism: Invalid value: 100001: must be less than or equal to 100000 when completion mode is Indexed",
+        ),
+        (
+            json!({"podFailurePolicy": {"rules": []}, "podReplacementPolicy": "TerminatingOrFailed"}),
+            "spec.podReplacementPolicy: Unsupported value: \"TerminatingOrFailed\": supported values: \"Failed\"",
+        ),
+        (
+            json!({"managedBy": "me"}),
+            "spec.managedBy: Invalid value: \"me\": must be a domain-prefixed path (such as \"acme.io/foo\") of at most 63 characters",
+        ),
+    ] {
+        assert_eq!(refused("jobs", job(spec.clone())), [complaint], "{spec}");
+    }
+    assert!(refused("jobs", job(json!({"podFailurePolicy": {"rules": never}})))[0].contains("exactly one of"));
+    let mut indexed = job(json!({"completionMode": "Indexed", "completions": 10}));
+    indexed["metadata"]["name"] = json!("j".repeat(62));
+    assert!(refused("jobs", indexed)[0].starts_with("metadata.name: Invalid value"));
+    let error = change("jobs", &made, |new| new["spec"]["managedBy"] = json!("example.com/x"));
+    assert!(lines(&error.unwrap_err())[0].starts_with("spec.managedBy: Invalid value"));
+}
+
+#[test]
+fn time_zone_of_a_cron_job_must_be_one_that_everybody_knows() {
+    let cron = |zone: &str| {
+        json!({"metadata": {"name": "c"}, "spec": {"schedule": "@daily", "timeZone": zone,
+               "jobTemplate": {"spec": {"template": template("OnFailure")}}}})
+    };
+    create("cronjobs", cron("Europe/Berlin"));
+    for bad in ["", "Local", "Mars/Olympus"] {
+        assert!(refused("cronjobs", cron(bad))[0].starts_with("spec.timeZone: Invalid value"), "{bad}");
+    }
+}
+
+#[test]
 fn a_schedule_is_checked_when_it_is_written() {
     let cron = |schedule: &str| {
         json!({"metadata": {"name": "c"}, "spec": {"schedule": schedule,

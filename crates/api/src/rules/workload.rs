@@ -11,6 +11,7 @@ use crate::status::Cause;
 pub(crate) mod batch;
 pub(crate) mod daemon_set;
 pub(crate) mod deployment;
+mod job_status;
 pub(crate) mod replica_set;
 pub(crate) mod revision;
 pub(crate) mod stateful_set;

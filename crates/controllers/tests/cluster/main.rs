@@ -6,6 +6,7 @@ mod deployments;
 mod endpoints;
 mod garbage;
 mod harness;
+mod jobs;
 mod lost_pods;
 mod replicas;
 mod scheduling;

@@ -428,6 +428,35 @@ fn controllers() -> Vec<(&'static str, &'static str, Vec<Value>)> {
             ],
         ),
         controller(
+            "job-controller",
+            "system:controller:job-controller",
+            &own_pods(),
+            &[
+                on(&READ, &["batch"], &["jobs"]),
+                on(&["patch", "update"], &["batch"], &["jobs/status"]),
+                on(&["update"], &["batch"], &["jobs/finalizers"]),
+                events(),
+            ],
+        ),
+        controller(
+            "ttl-after-finished-controller",
+            "system:controller:ttl-after-finished-controller",
+            &[],
+            &[on(&["delete", "get", "list", "watch"], &["batch"], &["jobs"])],
+        ),
+        controller(
+            "cronjob-controller",
+            "system:controller:cronjob-controller",
+            &[],
+            &[
+                on(&["get", "list", "patch", "update", "watch"], &["batch"], &["cronjobs"]),
+                on(&["create", "delete", "get", "list", "watch"], &["batch"], &["jobs"]),
+                on(&["patch", "update"], &["batch"], &["cronjobs/status"]),
+                on(&["update"], &["batch"], &["cronjobs/finalizers"]),
+                events(),
+            ],
+        ),
+        controller(
             "endpointslice-controller",
             "system:controller:endpointslice-controller",
             &[],

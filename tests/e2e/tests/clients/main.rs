@@ -6,6 +6,7 @@ mod controllers;
 mod debug;
 mod deployments;
 mod images;
+mod jobs;
 mod kubectl;
 mod nested;
 mod panics;

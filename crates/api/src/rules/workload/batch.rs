@@ -3,9 +3,10 @@
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use serde_json::{Map, Value, json};
 
-use super::{default_template, immutable, not_negative, template_warnings, validate_template};
+use super::{default_template, immutable, job_status, not_negative, template_warnings, validate_template};
+use crate::cron::{self, Schedule};
 use crate::meta;
-use crate::rules::value::{child, put, word};
+use crate::rules::value::{child, list, put, word};
 use crate::rules::{Rules, names, typed_as};
 use crate::selector::object as selector;
 use crate::status::Cause;
@@ -14,6 +15,10 @@ use crate::status::Cause;
 const ENDING: [&str; 2] = ["OnFailure", "Never"];
 /// Longest name of a CronJob: its jobs add eleven characters to it.
 const CRON_NAME_MAX: usize = 52;
+/// How many indexes may run at once.
+const INDEXES_MAX: i64 = 100_000;
+/// How many rules a policy may have.
+const RULES_MAX: usize = 20;
 
 /// Labels by which a job knows its pods.
 const GENERATED: [&str; 4] =
@@ -59,10 +64,22 @@ impl Rules for JobRules {
         validate_job(&object["spec"], "spec", causes);
     }
 
+    fn validate_status_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+        job_status::validate(old, new, causes);
+    }
+
     /// A selector of one's own could take another job's pods, so it must be asked for in so many words.
     fn validate_create(&self, object: &Value, causes: &mut Vec<Cause>) {
         let spec = &object["spec"];
         let labels = &spec["template"]["metadata"]["labels"];
+        // The host name of its last pod.
+        if let Some(last) = spec["completions"].as_i64().filter(|_| word(spec, "completionMode") == "Indexed") {
+            let host = format!("{}-{}", meta::name(object), (last - 1).max(0));
+            if let Some(text) = names::label(&host) {
+                let text = format!("will not able to create pod with invalid DNS label {host:?}: {text}");
+                causes.push(Cause::invalid("metadata.name", meta::name(object), &text));
+            }
+        }
         let generated = |key: &str| Some(labels[key].as_str()?).filter(|_| GENERATED.contains(&key));
         if spec["manualSelector"] != json!(true) && !selector::takes(&spec["selector"], generated) {
             causes.push(Cause::invalid("spec.selector", spec["selector"].clone(), "`selector` not auto-generated"));
@@ -75,14 +92,19 @@ impl Rules for JobRules {
 
     fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         immutable(old, new, "spec.selector", causes);
-        immutable(old, new, "spec.completionMode", causes);
+        let fixed = ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"];
+        fixed.iter().for_each(|key| immutable(old, new, &format!("spec.{key}"), causes));
         // A suspended job that never ran may still be told where to run.
         let unstarted = old["spec"]["suspend"] == json!(true) && old["status"]["startTime"].is_null();
         if !unstarted {
             immutable(old, new, "spec.template", causes);
         }
+        let (was, is) = (&old["spec"]["completions"], &new["spec"]["completions"]);
         if old["spec"]["completionMode"] != "Indexed" {
             immutable(old, new, "spec.completions", causes);
+        } else if was != is && *is != new["spec"]["parallelism"] {
+            let text = "can only be modified in tandem with spec.parallelism";
+            causes.push(Cause::invalid("spec.completions", is.clone(), text));
         }
     }
 }
@@ -103,7 +125,15 @@ fn job_defaults(spec: &mut Map<String, Value>) {
 }
 
 fn validate_job(spec: &Value, at: &str, causes: &mut Vec<Cause>) {
-    let numbers = ["parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"];
+    let numbers = [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+        "ttlSecondsAfterFinished",
+    ];
     not_negative(spec, at, &numbers, causes);
     let modes = ["NonIndexed", "Indexed"];
     let mode = word(spec, "completionMode");
@@ -114,6 +144,8 @@ fn validate_job(spec: &Value, at: &str, causes: &mut Vec<Cause>) {
         let text = "when completion mode is Indexed";
         causes.push(Cause::required(format!("{at}.completions"), text));
     }
+    validate_indexes(spec, at, mode == "Indexed", causes);
+    validate_policies(spec, at, causes);
     let template = format!("{at}.template");
     if word(&spec["template"]["spec"], "restartPolicy") == "Always" {
         let field = format!("{template}.spec.restartPolicy");
@@ -125,6 +157,99 @@ fn validate_job(spec: &Value, at: &str, causes: &mut Vec<Cause>) {
         super::validate::spec_at(&format!("{template}.spec"), &spec["template"]["spec"], &[], causes);
     } else {
         validate_template(&spec["template"], &template, &ENDING, causes);
+    }
+}
+
+/// What only pods with indexes have.
+fn validate_indexes(spec: &Value, at: &str, indexed: bool, causes: &mut Vec<Cause>) {
+    for key in ["backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"] {
+        if !spec[key].is_null() && !indexed {
+            causes.push(Cause::invalid(format!("{at}.{key}"), spec[key].clone(), "requires indexed completion mode"));
+        }
+    }
+    if !spec["maxFailedIndexes"].is_null() && spec["backoffLimitPerIndex"].is_null() {
+        causes.push(Cause::required(format!("{at}.backoffLimitPerIndex"), "when maxFailedIndexes is specified"));
+    }
+    if !indexed {
+        return;
+    }
+    let number = |key: &str| spec[key].as_i64();
+    let at_most = |key: &str, limit: i64, when: &str, causes: &mut Vec<Cause>| {
+        if let Some(value) = number(key).filter(|value| *value > limit) {
+            let text = format!("must be less than or equal to {limit} when {when}");
+            causes.push(Cause::invalid(format!("{at}.{key}"), value, &text));
+        }
+    };
+    at_most("parallelism", INDEXES_MAX, "completion mode is Indexed", causes);
+    let (completions, most) = (number("completions").unwrap_or(0), number("maxFailedIndexes"));
+    if most.is_some_and(|most| most > completions) {
+        let field = format!("{at}.maxFailedIndexes");
+        causes.push(Cause::invalid(field, most.unwrap_or(0), "must be less than or equal to completions"));
+    }
+    if completions > INDEXES_MAX && !spec["backoffLimitPerIndex"].is_null() {
+        let when = "completions are above 100000 and used with backoff limit per index";
+        at_most("parallelism", INDEXES_MAX / 10, when, causes);
+        at_most("maxFailedIndexes", INDEXES_MAX / 10, when, causes);
+    }
+}
+
+/// Rules about failures, successes and replacements.
+fn validate_policies(spec: &Value, at: &str, causes: &mut Vec<Cause>) {
+    let replacement = word(spec, "podReplacementPolicy");
+    let by_policy = !spec["podFailurePolicy"].is_null();
+    let known: &[&str] = if by_policy { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
+    if !replacement.is_empty() && !known.contains(&replacement) {
+        causes.push(Cause::not_supported(format!("{at}.podReplacementPolicy"), replacement, known));
+    }
+    if let Some(by) = spec["managedBy"].as_str() {
+        let is_path =
+            by.split_once('/').is_some_and(|(domain, path)| names::subdomain(domain).is_none() && !path.is_empty());
+        if !is_path || by.len() > 63 {
+            let text = "must be a domain-prefixed path (such as \"acme.io/foo\") of at most 63 characters";
+            causes.push(Cause::invalid(format!("{at}.managedBy"), by, text));
+        }
+    }
+    let policy = word(&spec["template"]["spec"], "restartPolicy");
+    if by_policy && policy != "Never" {
+        let text = "only \"Never\" is supported when podFailurePolicy is specified";
+        causes.push(Cause::invalid(format!("{at}.template.spec.restartPolicy"), policy, text));
+    }
+    let rules = list(&spec["podFailurePolicy"], "rules");
+    if rules.len() > RULES_MAX {
+        causes.push(Cause::too_many(format!("{at}.podFailurePolicy.rules"), rules.len(), RULES_MAX));
+    }
+    for (number, rule) in rules.iter().enumerate() {
+        let field = format!("{at}.podFailurePolicy.rules[{number}]");
+        let actions = ["Count", "FailIndex", "FailJob", "Ignore"];
+        let action = word(rule, "action");
+        if !actions.contains(&action) {
+            causes.push(Cause::not_supported(format!("{field}.action"), action, &actions));
+        }
+        if action == "FailIndex" && spec["backoffLimitPerIndex"].is_null() {
+            let text = "requires the backoffLimitPerIndex to be set";
+            causes.push(Cause::invalid(format!("{field}.action"), action, text));
+        }
+        if rule["onExitCodes"].is_null() == list(rule, "onPodConditions").is_empty() {
+            let text = "specifying exactly one of onExitCodes and onPodConditions is required";
+            causes.push(Cause::invalid(field, rule.clone(), text));
+            continue;
+        }
+        let codes = &rule["onExitCodes"];
+        let operators = ["In", "NotIn"];
+        if !codes.is_null() && !operators.contains(&word(codes, "operator")) {
+            causes.push(Cause::not_supported(
+                format!("{field}.onExitCodes.operator"),
+                word(codes, "operator"),
+                &operators,
+            ));
+        }
+        if word(codes, "operator") == "In" && list(codes, "values").contains(&json!(0)) {
+            causes.push(Cause::invalid(format!("{field}.onExitCodes.values"), 0, "must not be 0 for the In operator"));
+        }
+    }
+    if !spec["successPolicy"].is_null() && list(&spec["successPolicy"], "rules").is_empty() {
+        let text = "at least one rules must be specified when the successPolicy is specified";
+        causes.push(Cause::required(format!("{at}.successPolicy.rules"), text));
     }
 }
 
@@ -164,6 +289,7 @@ impl Rules for CronJobRules {
                 }
             }
         }
+        validate_time_zone(spec, causes);
         let policies = ["Allow", "Forbid", "Replace"];
         let policy = word(spec, "concurrencyPolicy");
         if !policies.contains(&policy) {
@@ -184,42 +310,25 @@ impl Rules for CronJobRules {
     }
 }
 
-/// What is wrong with the shape of a schedule: five fields of digits, names, `*`, lists, ranges and steps, or a macro.
+/// What is wrong with a schedule.
 fn schedule_complaint(schedule: &str) -> Option<String> {
-    if schedule.starts_with("TZ=") || schedule.starts_with("CRON_TZ=") {
+    if schedule.contains("TZ") {
         return Some("cannot use TZ or CRON_TZ in schedule, use timeZone field instead".to_owned());
     }
-    if schedule.starts_with('@') {
-        let macros = ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
-        let known = macros.contains(&schedule) || schedule.starts_with("@every ");
-        return (!known).then(|| format!("unrecognized descriptor: {schedule}"));
+    Schedule::parse(schedule).err()
+}
+
+/// What is wrong with a time zone: nobody knows it, or everybody knows another by that name.
+fn validate_time_zone(spec: &Value, causes: &mut Vec<Cause>) {
+    let Some(zone) = spec["timeZone"].as_str() else { return };
+    if zone.is_empty() {
+        return causes.push(Cause::invalid("spec.timeZone", zone, "must be nil or non-empty string"));
     }
-    let fields: Vec<&str> = schedule.split_whitespace().collect();
-    if fields.len() != 5 {
-        return Some(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")));
+    if zone.eq_ignore_ascii_case("Local") {
+        let text = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
+        return causes.push(Cause::invalid("spec.timeZone", zone, text));
     }
-    let limits: [(i64, i64); 5] = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 7)];
-    fields.iter().zip(limits).find_map(|(field, (low, high))| {
-        let number = |text: &str| -> Option<String> {
-            match text.parse::<i64>() {
-                Ok(n) if n < low => Some(format!("beginning of range ({n}) below minimum ({low}): {field}")),
-                Ok(n) if n > high => Some(format!("end of range ({n}) above maximum ({high}): {field}")),
-                Ok(_) => None,
-                Err(_) if text.len() == 3 && text.chars().all(|c| c.is_ascii_alphabetic()) => None,
-                Err(_) => Some(format!("failed to parse int from {text}")),
-            }
-        };
-        field.split(',').find_map(|part| {
-            let (range, step) = part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
-            if let Some(step) = step
-                && step.parse::<u32>().ok().filter(|step| *step > 0).is_none()
-            {
-                return Some(format!("step of range should be a positive number: {part}"));
-            }
-            match range {
-                "*" | "?" => None,
-                _ => range.split('-').find_map(number),
-            }
-        })
-    })
+    if cron::time_zone(zone).is_none() {
+        causes.push(Cause::invalid("spec.timeZone", zone, &format!("unknown time zone {zone}")));
+    }
 }
