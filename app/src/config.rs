@@ -56,6 +56,8 @@ pub(crate) struct Config {
     pub pod_pids_max: Option<u64>,
     /// Which kernel parameters pods may set beside the safe ones.
     pub allowed_sysctls: AllowedSysctls,
+    /// In which networks Services may have `externalIPs`.
+    pub external_ips: Vec<proxy::Network>,
 }
 
 impl Config {
@@ -106,6 +108,15 @@ impl Config {
         };
         let allowed_sysctls = AllowedSysctls::new(args.allowed_unsafe_sysctls.split(','))
             .map_err(|error| mistakes.push(format!("--allowed-unsafe-sysctls: {error}")));
+        let external_ips = args.allow_external_ips.split(',').filter(|network| !network.trim().is_empty());
+        let external_ips = external_ips.filter_map(|network| {
+            let parsed = proxy::parse_network(network);
+            if parsed.is_none() {
+                mistakes.push(format!("--allow-external-ips: {network:?} is not a network such as 203.0.113.0/24"));
+            }
+            parsed
+        });
+        let external_ips = external_ips.collect();
         match (pod_cidr, node_name, data_dir) {
             (Ok(pod_cidr), Ok(node_name), Ok(data_dir)) if mistakes.is_empty() => {
                 if let Some(before) = &before {
@@ -127,6 +138,7 @@ impl Config {
                     pods_max: args.max_pods,
                     pod_pids_max,
                     allowed_sysctls: allowed_sysctls.unwrap_or_default(),
+                    external_ips,
                 })
             }
             _ => bail!("{}", mistakes.join("; ")),
@@ -219,6 +231,7 @@ impl Config {
             pods_max: 110,
             pod_pids_max: None,
             allowed_sysctls: AllowedSysctls::default(),
+            external_ips: Vec::new(),
         })
     }
 

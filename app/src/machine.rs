@@ -135,7 +135,9 @@ fn open_proxy(config: &Config, prefix: &str) -> Option<Proxy> {
     let settings = proxy::Settings {
         prefix: prefix.to_owned(),
         pods: (pods.network().into(), pods.prefix_length(), node),
+        services: proxy::parse_network(&server::ServiceRange::default().to_string()),
         node_addresses,
+        external_ips: config.external_ips.clone(),
     };
     Proxy::open(&config.node_name, settings)
         .inspect_err(|error| tracing::warn!(%error, "Services are not routed on this node"))

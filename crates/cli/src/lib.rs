@@ -97,6 +97,9 @@ pub struct NodeSettings {
     /// The node's name [default: as last time on this folder, else the host's name]
     #[arg(long, value_name = "NAME")]
     pub node_name: Option<String>,
+    /// In which networks the externalIPs of Services are served, separated by commas [default: in none]
+    #[arg(long, value_name = "CIDRS", default_value = "", hide_default_value = true)]
+    pub allow_external_ips: String,
     /// How many seconds pods have when the machine goes down (SIGPWR); 0 leaves them to the machine
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub shutdown_grace: u64,

@@ -2,7 +2,7 @@
 //!
 //! [`scheduler`] gives pods their nodes. The others run together ([`run`]): `garbage` takes away what has lost its
 //! owners, `pod_gc` what nobody is left to finish, `disruption` counts how many pods may be evicted, `nodes` notices nodes
-//! that say nothing any more, `endpoint_slice` lists the pods behind each service, `taint_eviction` ends pods on nodes that they do not tolerate. Pods and nodes are read once and shared;
+//! that say nothing any more, `endpoint_slice` lists the pods behind each service, `load_balancer` gives Services of that type the addresses of nodes, `taint_eviction` ends pods on nodes that they do not tolerate. Pods and nodes are read once and shared;
 //! each controller acts as a service account of its own.
 
 mod availability;
@@ -16,6 +16,7 @@ mod events;
 mod feed;
 mod garbage;
 mod job;
+mod load_balancer;
 mod nodes;
 mod objects;
 mod pod;
@@ -88,6 +89,8 @@ async fn run_once(clients: Clients, kinds: Kinds, settings: Settings) {
     tasks.spawn(within("disruption", counting));
     let binding = volume_binder::run(&clients, settings, &mut nodes, &mut tasks);
     tasks.spawn(within("volume-binder", binding));
+    let balancing = load_balancer::run(&clients, settings, &mut nodes, &mut tasks);
+    tasks.spawn(within("load-balancer", balancing));
     let watching = nodes::run(&clients, settings, &mut nodes, &mut tasks);
     tasks.spawn(within("nodes", watching));
     if settings.workloads {

@@ -154,8 +154,11 @@ pub enum Expression {
     OriginalProtocol { to: Register },
     /// Loads the port that its connection was first sent to.
     OriginalPort { to: Register },
-    /// Remembers the key in a set that packets may change, for that many milliseconds; a key that is there begins anew.
-    Remember { set: String, key: Register, milliseconds: u64 },
+    /// Remembers the key in a set that packets may change, for that many milliseconds; a key that is there begins anew. In a map, with
+    /// what it leads to; a key that is there keeps what it has.
+    Remember { set: String, key: Register, value: Option<Register>, milliseconds: u64 },
+    /// Forgets the key in a map that packets may change. The kernel wants a value beside it, and does not look at it.
+    Forget { map: String, key: Register, value: Register },
     /// Loads what kind of address its destination is: a number in the machine's order.
     DestinationKind { to: Register },
     /// Puts a value into registers.
@@ -195,7 +198,8 @@ impl Expression {
         })
     }
 
-    fn name(&self) -> &'static str {
+    /// What the kernel calls it: as [`ListedRule`](crate::ListedRule) tells of it.
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Payload { .. } => "payload",
             Self::Meta { .. } => "meta",
@@ -204,7 +208,7 @@ impl Expression {
             | Self::OriginalDestination { .. }
             | Self::OriginalProtocol { .. }
             | Self::OriginalPort { .. } => "ct",
-            Self::Remember { .. } => "dynset",
+            Self::Remember { .. } | Self::Forget { .. } => "dynset",
             Self::DestinationKind { .. } => "fib",
             Self::Immediate { .. } | Self::Verdict(_) => "immediate",
             Self::Compare { .. } => "cmp",
@@ -253,12 +257,20 @@ impl Expression {
                 const DESTINATION_PORT: u32 = 12;
                 original(data, *to, DESTINATION_PORT)
             }
-            Self::Remember { set, key, milliseconds } => {
+            Self::Remember { set, key, value, milliseconds } => {
                 const UPDATE: u32 = 1;
                 data.put_name(1, set)?;
                 data.put_number(3, UPDATE)?;
                 data.put_number(4, key.number())?;
+                value.map_or(Ok(()), |value| data.put_number(5, value.number()))?;
                 data.put(6, &milliseconds.to_be_bytes())
+            }
+            Self::Forget { map, key, value } => {
+                const DELETE: u32 = 2;
+                data.put_name(1, map)?;
+                data.put_number(3, DELETE)?;
+                data.put_number(4, key.number())?;
+                data.put_number(5, value.number())
             }
             Self::DestinationKind { to } => {
                 const KIND_OF_ADDRESS: u32 = 3;

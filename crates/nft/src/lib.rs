@@ -31,6 +31,7 @@
 #![warn(missing_docs)]
 
 mod batch;
+mod conntrack;
 mod error;
 mod expression;
 mod list;
@@ -41,6 +42,7 @@ mod socket;
 mod wire;
 
 pub use self::batch::{BATCH_BYTES_MAX, Batch};
+pub use self::conntrack::{Conntrack, Flow, FlowEnd};
 pub use self::error::Error;
 pub use self::expression::{
     ConnectionKey, Direction, Expression, Header, Inverted, MetaKey, NatKind, Register, RejectWith, Relation, Side,

@@ -52,9 +52,9 @@ struct Answer {
     others: usize,
 }
 
-struct Refusal {
+pub(crate) struct Refusal {
     sequence: u32,
-    code: i32,
+    pub(crate) code: i32,
     message: Option<String>,
     at: Option<u32>,
 }
@@ -295,7 +295,7 @@ pub(crate) fn receive(
 }
 
 /// What the kernel refused, if this answer says that it did.
-fn refusal(message: &Message<'_>) -> Result<Option<Refusal>, Error> {
+pub(crate) fn refusal(message: &Message<'_>) -> Result<Option<Refusal>, Error> {
     const TEXT: u16 = 1;
     const OFFSET: u16 = 2;
     let short = Error::Malformed { what: "an answer without a result" };

@@ -47,6 +47,13 @@ impl Attributes {
         self.put(kind, &[name.as_bytes(), &[0]].concat())
     }
 
+    /// Attributes that are written already.
+    pub(crate) fn extend(&mut self, written: &[u8]) -> Result<(), Error> {
+        self.0.extend(written);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        Ok(())
+    }
+
     /// An attribute that consists of others.
     pub(crate) fn nest(&mut self, kind: u16, write: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
         let start = self.0.len();

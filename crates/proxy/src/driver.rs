@@ -2,7 +2,8 @@
 //!
 //! It has a thread of its own, because the kernel works on a transaction within the call that sends it. Cuts come first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,13 +19,23 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::handle::Request;
 use crate::model::{Model, NodeFacts};
-use crate::rules::{Diff, Ruleset, Settings, address_key, family_of, table};
+use crate::health_checks::HealthChecks;
+use crate::host_listeners::HostListeners;
+use crate::kernel_tables;
+use crate::rules::{Ruleset, address_key, family_of};
+use crate::skeleton::{Settings, table};
+use crate::stale_flows::{FlowCleaner, StaleFlows};
+use crate::wanted::Wanted;
 use crate::{ProxyError, ProxyHandle, Reach};
 
 /// How long events wait for others after a commit.
 const COALESCE: Duration = Duration::from_millis(5);
-/// How long to wait after a failure, or before rules that somebody else changed are written again.
-const AGAIN: Duration = Duration::from_millis(500);
+/// How long to wait after a failure: twice as long after each, up to a limit.
+const AGAIN: Duration = Duration::from_secs(1);
+const AGAIN_MAX: Duration = Duration::from_secs(30);
+/// How often what is in the kernel is compared with what should be, although nobody said that it was changed.
+const SELF_CHECK: Duration = Duration::from_secs(3600);
+/// How long to wait before rules that somebody else changed are written again.
 const REPAIR: Duration = Duration::from_millis(20);
 const EVENTS_MAX: usize = 1024;
 
@@ -65,7 +76,12 @@ impl Proxy {
     /// Takes over the tables of this instance in the network namespace of the calling thread, or makes them without any Service. New
     /// connections are tracked from then on.
     pub fn open(node_name: &str, settings: Settings) -> Result<Self, ProxyError> {
-        let facts = NodeFacts { name: node_name.to_owned(), addresses: settings.node_addresses.clone() };
+        let facts = NodeFacts {
+            name: node_name.to_owned(),
+            addresses: settings.node_addresses.clone(),
+            inside: [(settings.pods.0, settings.pods.1)].into_iter().chain(settings.services).collect(),
+            external_ips: settings.external_ips.clone(),
+        };
         let shared = Arc::new(Shared { model: Mutex::new(Model::new(facts)), told: Mutex::default() });
         let (requests, asked) = mpsc::unbounded_channel();
         let (events, happened) = mpsc::channel(EVENTS_MAX);
@@ -216,8 +232,18 @@ struct Owner {
     ruleset: Ruleset,
     applied: watch::Sender<u64>,
     revision: u64,
-    /// Everything has to be written: nothing was yet, or somebody else changed it.
+    /// What is in the kernel has to be read: nothing was written yet, or somebody else changed it.
     rewrite: bool,
+    /// How often in a row somebody could not have what they want.
+    failures: u32,
+    /// When those who cannot have what they want get another chance, and everything is compared with the kernel.
+    compare_at: Instant,
+    /// Who cannot have what they want, and what that is.
+    refused: BTreeMap<String, Wanted>,
+    health: HealthChecks,
+    flows: FlowCleaner,
+    /// Pods that are gone, whose connections are forgotten after the next transaction.
+    gone: BTreeSet<IpAddr>,
     waiting: Vec<Waiting>,
     lingering: Vec<(Instant, String, oneshot::Sender<()>)>,
     is_closed: bool,
@@ -227,19 +253,26 @@ impl Owner {
     fn open(settings: Settings, shared: Arc<Shared>, applied: watch::Sender<u64>) -> Result<Self, nft::Error> {
         let mut nftables = Nftables::open()?;
         let own = table(&settings, Family::Ip);
-        let ruleset = Ruleset::default();
         // What a former run left routes on until this one knows better.
         if !nftables.tables()?.iter().any(|listed| listed.table == own) {
-            write_whole(&mut nftables, &ruleset, &settings)?;
+            kernel_tables::replace(&mut nftables, &settings, BTreeMap::new())?;
         }
+        let health = HealthChecks::new(settings.node_addresses.clone());
+        let flows = FlowCleaner::start(settings.node_addresses.clone());
         Ok(Self {
             settings,
             shared,
             nftables,
-            ruleset,
+            ruleset: Ruleset::default(),
             applied,
             revision: 0,
             rewrite: true,
+            failures: 0,
+            compare_at: Instant::now() + SELF_CHECK,
+            refused: BTreeMap::new(),
+            health,
+            flows,
+            gone: BTreeSet::new(),
             waiting: Vec::new(),
             lingering: Vec::new(),
             is_closed: false,
@@ -256,7 +289,7 @@ impl Owner {
         let mut due: Option<Instant> = None;
         loop {
             let linger = self.lingering.iter().map(|it| it.0).min();
-            let wake = due.into_iter().chain(linger).min();
+            let wake = due.into_iter().chain(linger).chain([self.compare_at]).min();
             let sleep = async {
                 match wake {
                     Some(wake) => tokio::time::sleep_until(wake.into()).await,
@@ -316,17 +349,20 @@ impl Owner {
             if self.end_lingering(now) {
                 due = Some(now);
             }
+            if self.compare_at <= now {
+                self.rewrite = true;
+                self.compare_at = now + SELF_CHECK;
+                due = Some(now);
+            }
             let is_listed = self.shared.model().is_listed();
             if due.is_some_and(|due| due <= now) && is_listed {
-                due = match self.flush() {
-                    Ok(()) => None,
-                    Err(error) => {
-                        tracing::error!(error = error_chain(&error), "cannot write the rules of services");
-                        self.rewrite = true;
-                        self.answer(Some(&error));
-                        Some(Instant::now() + AGAIN)
-                    }
-                };
+                due = None;
+                if let Err(error) = self.flush() {
+                    tracing::error!(error = error_chain(&error), "cannot write the rules of services");
+                    self.rewrite = true;
+                    self.answer(Some(&error_chain(&error)));
+                    self.try_later();
+                }
                 last = Instant::now();
             } else if !is_listed {
                 // Whatever is asked for goes with the lists.
@@ -359,7 +395,7 @@ impl Owner {
                 self.waiting.push(Waiting::Restore(answer));
                 true
             }
-            Request::Departed { uid, linger, answer } => match self.shared.model().departed(&uid) {
+            Request::Departed { uid, linger, answer } => match self.depart(&uid) {
                 true => {
                     self.lingering.push((Instant::now() + linger, uid, answer));
                     true
@@ -382,6 +418,13 @@ impl Owner {
             #[cfg(test)]
             Request::Break => panic!("asked to break"),
         }
+    }
+
+    /// Takes note that a pod is gone; whether its cut has to linger.
+    fn depart(&mut self, uid: &str) -> bool {
+        let mut model = self.shared.model();
+        self.gone.extend(model.addresses_of_cut(uid));
+        model.departed(uid)
     }
 
     fn new_connections(&mut self) -> Result<BTreeMap<String, u64>, nft::Error> {
@@ -448,38 +491,83 @@ impl Owner {
         }
     }
 
-    /// Makes the kernel have what is wanted, in one transaction.
+    /// After a failure all is read and compared, later each time.
+    fn try_later(&mut self) {
+        let wait = AGAIN.saturating_mul(1 << self.failures.min(5)).min(AGAIN_MAX);
+        self.failures = self.failures.saturating_add(1);
+        self.compare_at = Instant::now() + wait;
+    }
+
+    /// Makes the kernel have what is wanted.
     fn flush(&mut self) -> Result<(), nft::Error> {
-        let mut diff = Diff::default();
-        {
-            let mut model = self.shared.model();
-            for key in model.take_touched() {
-                self.ruleset.set(&format!("service {}/{}", key.0, key.1), model.wanted(&key), &mut diff);
+        let (changes, cut_owners) = self.changes();
+        changes.iter().for_each(|(owner, wanted)| self.health.set(owner, wanted.health.clone()));
+        changes.iter().for_each(|(owner, _)| drop(self.refused.remove(owner)));
+        let wanted: BTreeMap<String, Wanted> = match self.rewrite {
+            true => {
+                let mut all = self.ruleset.wanted().clone();
+                all.extend(std::mem::take(&mut self.refused));
+                all.extend(changes);
+                all.retain(|_, wanted| *wanted != Wanted::default());
+                self.health.keep_only(|owner| all.contains_key(owner));
+                all
             }
-            let cuts: Vec<_> = model.cut_uids();
-            for owner in self.ruleset.owners("cut ").filter(|it| !cuts.contains(it)).collect::<Vec<_>>() {
-                self.ruleset.set(&format!("cut {owner}"), Default::default(), &mut diff);
-            }
-            for uid in cuts {
-                self.ruleset.set(&format!("cut {uid}"), model.wanted_by_cut(&uid), &mut diff);
-            }
+            false => changes.into_iter().collect(),
+        };
+        let (nftables, ruleset) = (&mut self.nftables, &mut self.ruleset);
+        let written = match self.rewrite {
+            true => kernel_tables::reconcile(nftables, ruleset, &self.settings, wanted.clone()),
+            false => kernel_tables::apply(nftables, ruleset, &self.settings, wanted.clone()),
+        };
+        // What was to change is not forgotten.
+        let written = written.inspect_err(|_| self.refused.extend(wanted.clone()))?;
+        self.rewrite = false;
+        for (owner, reason) in &written.refused {
+            tracing::error!(owner, reason, "the kernel refuses the rules of this one; it keeps those that it has");
+            self.refused.extend(wanted.get_key_value(owner).map(|(owner, wanted)| (owner.clone(), wanted.clone())));
         }
-        if self.rewrite {
-            write_whole(&mut self.nftables, &self.ruleset, &self.settings)?;
-            self.rewrite = false;
-        } else if !diff.is_empty() {
-            self.nftables.commit(diff.batch(&self.settings))?;
+        self.flows.clean(StaleFlows { frontends: written.flows, gone: std::mem::take(&mut self.gone) });
+        if self.refused.is_empty() {
+            self.failures = 0;
+            self.applied.send_if_modified(|applied| std::mem::replace(applied, self.revision) != self.revision);
+        } else if !written.refused.is_empty() {
+            self.try_later();
         }
-        self.applied.send_if_modified(|applied| std::mem::replace(applied, self.revision) != self.revision);
         // Whoever hears that a cut is done can see who takes the connections.
         self.tell_reaches();
-        self.answer(None);
+        let reason = self.refused.keys().find(|owner| cut_owners.contains(*owner)).cloned();
+        self.answer(reason.map(|owner| format!("the rules of {owner} are refused")).as_deref());
         Ok(())
     }
 
-    fn answer(&mut self, error: Option<&nft::Error>) {
+    /// What changed, by who wants it; and whose rules a pod depends on that is cut.
+    fn changes(&mut self) -> (Vec<(String, Wanted)>, BTreeSet<String>) {
+        let mut model = self.shared.model();
+        if model.asks_for_listeners() {
+            model.set_listeners(HostListeners::read());
+            for taken in model.taken_ports() {
+                tracing::warn!(taken, "a program of this machine listens on a port that a Service wants");
+            }
+        }
+        let service = |key: &(String, String)| format!("service {}/{}", key.0, key.1);
+        let touched = model.take_touched();
+        let mut changes: Vec<_> = touched.iter().map(|key| (service(key), model.wanted(key))).collect();
+        let cuts = model.cut_uids();
+        for owner in self.ruleset.owners("cut ").filter(|it| !cuts.contains(it)) {
+            changes.push((format!("cut {owner}"), Wanted::default()));
+        }
+        let mut cut_owners = BTreeSet::new();
+        for uid in cuts {
+            cut_owners.extend(model.services_of(&uid).map(service));
+            cut_owners.insert(format!("cut {uid}"));
+            changes.push((format!("cut {uid}"), model.wanted_by_cut(&uid)));
+        }
+        (changes, cut_owners)
+    }
+
+    fn answer(&mut self, failure: Option<&str>) {
         for waiting in std::mem::take(&mut self.waiting) {
-            let failed = || error.map(not_applied);
+            let failed = || failure.map(|reason| ProxyError::NotApplied { reason: reason.to_owned() });
             match waiting {
                 Waiting::Cut(answer) => drop(answer.send(failed().map_or(Ok(self.revision), Err))),
                 Waiting::Restore(answer) => drop(answer.send(failed().map_or(Ok(()), Err))),
@@ -497,10 +585,4 @@ impl Owner {
             tell.send_if_modified(|known| std::mem::replace(known, reach.clone()) != reach);
         }
     }
-}
-
-fn write_whole(nftables: &mut Nftables, ruleset: &Ruleset, settings: &Settings) -> Result<(), nft::Error> {
-    let mut batch = Batch::new();
-    ruleset.tables(settings).iter().for_each(|spec| batch.replace_table(spec));
-    nftables.commit(batch)
 }

@@ -168,7 +168,7 @@ pub struct ProxyHandle {
 impl ProxyHandle {
     /// One that leads nowhere: whatever is asked of it is answered with [`ProxyError::NotRunning`].
     pub fn disconnected() -> Self {
-        let facts = NodeFacts { name: String::new(), addresses: Vec::new() };
+        let facts = NodeFacts::default();
         let shared = Shared { model: Mutex::new(Model::new(facts)), told: Mutex::default() };
         Self::new(mpsc::unbounded_channel().0, watch::channel(0).1, Arc::new(shared))
     }

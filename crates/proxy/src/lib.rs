@@ -5,15 +5,24 @@
 
 #![warn(missing_docs)]
 
+mod addresses;
 mod driver;
 mod handle;
+mod health_checks;
+mod host_listeners;
+mod inner_chains;
+mod kernel_tables;
 mod model;
 #[cfg(test)]
 mod model_tests;
 mod rules;
+mod skeleton;
+mod stale_flows;
 #[cfg(test)]
 mod tests;
+mod wanted;
 
 pub use self::driver::Proxy;
 pub use self::handle::{CutMode, PodEndpoint, Protocol, ProxyError, ProxyHandle, Reach};
-pub use self::rules::Settings;
+pub use self::addresses::{Network, parse_network};
+pub use self::skeleton::Settings;

@@ -8,11 +8,14 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+use crate::addresses::{Network, is_endpoint_address};
+use crate::host_listeners::HostListeners;
+use crate::wanted::{Backend, Frontend, Mark, Nobody, Space, Wanted};
 use crate::{CutMode, PodEndpoint, Protocol, Reach};
 
+mod service;
+
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Endpoints of one port of a Service beyond these are left out.
-const ENDPOINTS_MAX: usize = 5_000;
 
 /// A Service, by namespace and name.
 pub(crate) type ServiceKey = (String, String);
@@ -20,80 +23,17 @@ pub(crate) type ServiceKey = (String, String);
 /// The name of a port, its protocol and number.
 type TargetPort = (String, Protocol, u16);
 
-/// Where connections are sent on to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Backend {
-    pub(crate) address: IpAddr,
-    pub(crate) port: u16,
-}
-
-/// Which map a list of backends is in.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Space {
-    /// Addresses of Services, for everybody.
-    Service,
-    /// External addresses of Services, for clients of this node and its pods.
-    Short,
-    /// Ports of the node, for everybody.
-    NodePort,
-    /// Ports of the node, for clients of this node and its pods.
-    ShortNodePort,
-    /// Pods that are cut.
-    Cut,
-}
-
-impl Space {
-    pub(crate) fn is_of_node(self) -> bool {
-        matches!(self, Self::NodePort | Self::ShortNodePort)
-    }
-}
-
-/// What connections are addressed to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Frontend {
-    pub(crate) space: Space,
-    pub(crate) is_ipv6: bool,
-    /// `None` for ports of the node.
-    pub(crate) address: Option<IpAddr>,
-    pub(crate) protocol: Protocol,
-    pub(crate) port: u16,
-}
-
-/// What becomes of connections to an address of a Service that nobody takes.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Nobody {
-    Reject,
-    Drop,
-}
-
-/// An element of a set beside the lists.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Mark {
-    /// An address all of whose other ports are refused.
-    Vip(IpAddr),
-    /// Whose connections are counted.
-    Watch(IpAddr, Protocol, u16),
-    /// A pod of this node, which may meet itself.
-    Hairpin(IpAddr),
-    /// Whose clients may have to be hidden behind this node's address.
-    Masquerade(IpAddr, Protocol, u16),
-}
-
-/// What one owner wants to have in the kernel.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) lists: BTreeMap<Frontend, BTreeSet<Backend>>,
-    pub(crate) nobody: BTreeMap<(IpAddr, Protocol, u16), Nobody>,
-    pub(crate) marks: BTreeSet<Mark>,
-}
-
 /// What is true of this node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct NodeFacts {
     /// Its name.
     pub(crate) name: String,
     /// The addresses at which node ports are served.
     pub(crate) addresses: Vec<IpAddr>,
+    /// Where its pods and the Services have their addresses: networks that no external address of a Service may be in.
+    pub(crate) inside: Vec<Network>,
+    /// The networks in which `spec.externalIPs` are served.
+    pub(crate) external_ips: Vec<Network>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -129,6 +69,8 @@ pub(crate) struct Model {
     pods: BTreeMap<String, BTreeMap<ServiceKey, usize>>,
     cuts: BTreeMap<String, Cut>,
     touched: BTreeSet<ServiceKey>,
+    /// Which ports programs of this machine have.
+    listeners: HostListeners,
     /// Whether Services and slices were listed.
     listed: (bool, bool),
 }
@@ -143,6 +85,7 @@ impl Model {
             pods: BTreeMap::new(),
             cuts: BTreeMap::new(),
             touched: BTreeSet::new(),
+            listeners: HostListeners::default(),
             listed: (false, false),
         }
     }
@@ -272,6 +215,10 @@ impl Model {
         listed.map(|endpoint| endpoint.address).collect()
     }
 
+    pub(crate) fn addresses_of_cut(&self, uid: &str) -> Vec<IpAddr> {
+        self.cuts.get(uid).map(|cut| cut.pod.addresses.clone()).unwrap_or_default()
+    }
+
     /// Whose new connections are counted here, by where they arrive.
     pub(crate) fn watched(&self) -> BTreeMap<(IpAddr, Protocol, u16), String> {
         let endpoints = self.slices.values().flat_map(|slices| slices.values().flatten());
@@ -289,7 +236,7 @@ impl Model {
         self.slices.get(key).into_iter().flat_map(|slices| slices.values().flatten())
     }
 
-    fn services_of(&self, uid: &str) -> impl Iterator<Item = &ServiceKey> {
+    pub(crate) fn services_of(&self, uid: &str) -> impl Iterator<Item = &ServiceKey> {
         self.pods.get(uid).into_iter().flat_map(|services| services.keys())
     }
 
@@ -312,84 +259,6 @@ impl Model {
         found.into_values().collect()
     }
 
-    /// What a Service wants to have in the kernel: nothing if it is not there.
-    pub(crate) fn wanted(&self, key: &ServiceKey) -> Wanted {
-        let mut wanted = Wanted::default();
-        let Some(spec) = self.services.get(key).and_then(|service| service.spec.as_ref()) else { return wanted };
-        let cluster_ips: Vec<IpAddr> = spec.cluster_ips.iter().flatten().filter_map(|ip| ip.parse().ok()).collect();
-        if spec.type_.as_deref() == Some("ExternalName") || cluster_ips.is_empty() {
-            return wanted;
-        }
-        let internal_local = spec.internal_traffic_policy.as_deref() == Some("Local");
-        let external_local = spec.external_traffic_policy.as_deref() == Some("Local");
-        let is_balanced = spec.type_.as_deref() == Some("LoadBalancer");
-        let external = self.services.get(key).filter(|_| is_balanced).map(ingress).unwrap_or_default();
-        wanted.marks.extend(cluster_ips.iter().map(|ip| Mark::Vip(*ip)));
-        let endpoints = self.endpoints_of(key);
-        for port in spec.ports.iter().flatten() {
-            let Some(protocol) = Protocol::of_name(port.protocol.as_deref()) else { continue };
-            let Ok(number) = u16::try_from(port.port) else { continue };
-            let name = port.name.clone().unwrap_or_default();
-            for is_ipv6 in [false, true] {
-                let of_port: Vec<_> = endpoints
-                    .iter()
-                    .filter(|endpoint| endpoint.address.is_ipv6() == is_ipv6)
-                    .filter_map(|endpoint| endpoint.at(&name, protocol).map(|port| (endpoint, port)))
-                    .take(ENDPOINTS_MAX)
-                    .collect();
-                let cluster = eligible(of_port.iter().copied());
-                let local = eligible(of_port.iter().copied().filter(|(endpoint, _)| self.is_here(endpoint)));
-                for (endpoint, target) in of_port.iter().filter(|(endpoint, _)| self.is_here(endpoint)) {
-                    wanted.marks.insert(Mark::Watch(endpoint.address, protocol, *target));
-                    wanted.marks.insert(Mark::Hairpin(endpoint.address));
-                }
-                let choose = |is_local| if is_local { &local } else { &cluster };
-                let nobody = if cluster.is_empty() { Nobody::Reject } else { Nobody::Drop };
-                let frontend = |space, address, port| Frontend { space, is_ipv6, address, protocol, port };
-                for ip in cluster_ips.iter().filter(|ip| ip.is_ipv6() == is_ipv6) {
-                    let list = choose(internal_local);
-                    match list.is_empty() {
-                        true => drop(wanted.nobody.insert((*ip, protocol, number), nobody)),
-                        false => drop(wanted.lists.insert(frontend(Space::Service, Some(*ip), number), list.clone())),
-                    }
-                }
-                for ip in external.iter().filter(|ip| ip.is_ipv6() == is_ipv6) {
-                    let list = choose(external_local);
-                    match list.is_empty() {
-                        true => drop(wanted.nobody.insert((*ip, protocol, number), nobody)),
-                        false => drop(wanted.lists.insert(frontend(Space::Service, Some(*ip), number), list.clone())),
-                    }
-                    if external_local && !cluster.is_empty() {
-                        wanted.lists.insert(frontend(Space::Short, Some(*ip), number), cluster.clone());
-                    }
-                    if !external_local {
-                        wanted.marks.insert(Mark::Masquerade(*ip, protocol, number));
-                    }
-                }
-                let Some(node_port) = port.node_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
-                else {
-                    continue;
-                };
-                let list = choose(external_local);
-                if !list.is_empty() {
-                    wanted.lists.insert(frontend(Space::NodePort, None, node_port), list.clone());
-                }
-                if external_local && !cluster.is_empty() {
-                    wanted.lists.insert(frontend(Space::ShortNodePort, None, node_port), cluster.clone());
-                }
-                for ip in self.node.addresses.iter().filter(|ip| ip.is_ipv6() == is_ipv6) {
-                    if list.is_empty() && nobody == Nobody::Drop {
-                        wanted.nobody.insert((*ip, protocol, node_port), nobody);
-                    }
-                    if !external_local {
-                        wanted.marks.insert(Mark::Masquerade(*ip, protocol, node_port));
-                    }
-                }
-            }
-        }
-        wanted
-    }
-
     /// What a cut wants to have in the kernel.
     pub(crate) fn wanted_by_cut(&self, uid: &str) -> Wanted {
         let mut wanted = Wanted::default();
@@ -409,7 +278,7 @@ impl Model {
                 } else if cut.mode == CutMode::Divert && protocol == Protocol::Tcp && !siblings.is_empty() {
                     let is_ipv6 = address.is_ipv6();
                     let frontend = Frontend { space: Space::Cut, is_ipv6, address: Some(*address), protocol, port };
-                    wanted.lists.insert(frontend, siblings);
+                    wanted.lists.insert(frontend, siblings.into());
                     wanted.marks.insert(Mark::Masquerade(*address, protocol, port));
                 }
             }
@@ -496,24 +365,6 @@ impl Endpoint {
     }
 }
 
-/// Who takes new connections: whoever is ready and stays; if nobody does, whoever leaves and still serves.
-fn eligible<'a>(endpoints: impl Iterator<Item = (&'a Endpoint, u16)> + Clone) -> BTreeSet<Backend> {
-    let backend = |(endpoint, port): (&Endpoint, u16)| Backend { address: endpoint.address, port };
-    let staying: BTreeSet<_> = endpoints.clone().filter(|(it, _)| it.takes_new()).map(backend).collect();
-    if !staying.is_empty() {
-        return staying;
-    }
-    endpoints.filter(|(it, _)| it.terminating && (it.ready || it.serving)).map(backend).collect()
-}
-
-/// The addresses at which a load balancer hands connections to this node.
-fn ingress(service: &Service) -> Vec<IpAddr> {
-    let entries =
-        service.status.iter().flat_map(|status| &status.load_balancer).flat_map(|it| it.ingress.iter().flatten());
-    let entries = entries.filter(|entry| entry.ip_mode.as_deref() != Some("Proxy"));
-    entries.filter_map(|entry| entry.ip.as_ref()?.parse().ok()).collect()
-}
-
 fn endpoints(slice: &EndpointSlice) -> Vec<Endpoint> {
     let ports = slice.ports.iter().flatten().filter_map(|port| {
         let number = u16::try_from(port.port?).ok()?;
@@ -524,7 +375,7 @@ fn endpoints(slice: &EndpointSlice) -> Vec<Endpoint> {
         let conditions = endpoint.conditions.clone().unwrap_or_default();
         let ready = conditions.ready.unwrap_or(true);
         Some(Endpoint {
-            address: endpoint.addresses.first()?.parse().ok()?,
+            address: endpoint.addresses.first()?.parse().ok().filter(|address| is_endpoint_address(*address))?,
             uid: endpoint.target_ref.as_ref().and_then(|target| target.uid.clone()),
             node: endpoint.node_name.clone(),
             ready,

@@ -1,78 +1,96 @@
-//! The packet rules: a skeleton that never changes, and elements that do.
+//! What should be in the kernel, element by element, and what one transaction changes of it.
+//!
+//! Several owners may want the same address: the oldest has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use nft::{
-    Batch, Chain, ChainKind, ConnectionKey, Element, Expression, Family, Field, Header, Hook, MetaKey, Register,
-    RejectWith, Relation, Rule, Set, Side, Table, TableSpec, Value, Verdict, concatenated,
-};
+use nft::{Batch, Chain, Element, Family, TableSpec, Value, Verdict, concatenated};
 
 use crate::Protocol;
-use crate::model::{Backend, Frontend, Mark, Nobody, Space, Wanted};
+use crate::inner_chains::{InnerChain, maps};
+use crate::skeleton::{REFUSE, Settings, set_named, skeleton, table};
+use crate::wanted::{Backend, Frontend, Mark, Nobody, Space, Targets, Wanted};
 
-/// What is the same for all rules of an instance.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// What the names of this instance's links begin with, and its tables.
-    pub prefix: String,
-    /// Where its pods have their addresses: network, length of the prefix, and the node's own address there.
-    pub pods: (IpAddr, u8, IpAddr),
-    /// At which addresses node ports are served.
-    pub node_addresses: Vec<IpAddr>,
-}
+/// Chains that nothing leads to stay for the next Service of their shape, up to so many.
+const IDLE_CHAINS_MAX: usize = 256;
 
-const LINKS: &str = "ad";
-const REFUSE: &str = "refuse_new";
-
-type Key = (Family, &'static str, Vec<u8>);
+/// Where an element is.
+pub(crate) type Key = (Family, &'static str, Vec<u8>);
 /// Of an element: nothing if it is not there, and what it leads to if it is and leads somewhere.
 type State = Option<Option<Value>>;
+/// Since when somebody wants something, and who.
+type Claim = (String, String);
+
+/// The number of a backend that needs none.
+const NO_ID: u32 = 0;
+
+/// The backends of a frontend, each in its slot with its number.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+struct Slots {
+    backends: Vec<(Backend, u32)>,
+    affinity_seconds: Option<u32>,
+}
 
 /// Everything that should be in the kernel, and where.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct Ruleset {
     wanted: BTreeMap<String, Wanted>,
-    lists: BTreeMap<Frontend, BTreeMap<String, BTreeSet<Backend>>>,
-    nobody: BTreeMap<(IpAddr, Protocol, u16), BTreeMap<String, Nobody>>,
+    lists: BTreeMap<Frontend, BTreeMap<Claim, Targets>>,
+    nobody: BTreeMap<(IpAddr, Protocol, u16), BTreeMap<Claim, Nobody>>,
     marks: BTreeMap<Mark, BTreeSet<String>>,
-    slots: BTreeMap<Frontend, Vec<Backend>>,
+    slots: BTreeMap<Frontend, Slots>,
     elements: BTreeMap<Key, Option<Value>>,
-    /// How many backends lists have for which there are chains.
-    chains: BTreeSet<(Family, Space, usize)>,
+    /// The chains that there are, and how many elements lead to each.
+    chains: BTreeMap<(Family, String), usize>,
 }
 
 /// What one transaction changes.
 #[derive(Default, Debug)]
 pub(crate) struct Diff {
-    chains: BTreeSet<(Family, Space, usize)>,
+    chains: BTreeMap<(Family, String), InnerChain>,
     /// What each element was and is to be.
     changes: BTreeMap<Key, (State, State)>,
+    /// Frontends of UDP whose flows may lead to somebody who does not serve any more, and who does.
+    pub(crate) flows: BTreeMap<Frontend, BTreeSet<Backend>>,
 }
 
 impl Diff {
     pub(crate) fn is_empty(&self) -> bool {
-        self.changes.values().all(|(before, after)| before == after)
+        self.changed().next().is_none()
+    }
+
+    /// How many elements change.
+    pub(crate) fn len(&self) -> usize {
+        self.changed().count()
+    }
+
+    /// At most so many: what is the same again counts, too.
+    pub(crate) fn len_max(&self) -> usize {
+        self.changes.len()
+    }
+
+    fn changed(&self) -> impl Iterator<Item = (&Key, &(State, State))> {
+        self.changes.iter().filter(|(_, (before, after))| before != after)
     }
 
     pub(crate) fn batch(&self, settings: &Settings) -> Batch {
         let mut batch = Batch::new();
-        for (family, space, count) in &self.chains {
+        for ((family, name), chain) in &self.chains {
             let table = table(settings, *family);
-            let name = chain(*space, *count);
-            batch.add_chain(&table, &Chain::inner(&name));
-            batch.add_rule(&table, &name, &pick(*family, *space, *count));
+            batch.add_chain(&table, &Chain::inner(name));
+            chain.rules(*family).iter().for_each(|rule| batch.add_rule(&table, name, rule));
         }
-        for ((family, set, key), (before, after)) in self.changes.iter().filter(|(_, (before, after))| before != after)
-        {
-            let set = set_named(*family, set);
-            let table = table(settings, *family);
-            if before.is_some() {
-                batch.delete_elements(&table, &set, &[Element::key(key.clone())]);
-            }
-            if let Some(value) = after {
-                batch.add_elements(&table, &set, &[element(key, value)]);
-            }
+        let mut sets: BTreeMap<(Family, &str), (Vec<Element>, Vec<Element>)> = BTreeMap::new();
+        for ((family, set, key), (before, after)) in self.changed() {
+            let (old, new) = sets.entry((*family, set)).or_default();
+            old.extend(before.as_ref().map(|_| Element::key(key.clone())));
+            new.extend(after.as_ref().map(|value| element(key, value)));
+        }
+        for ((family, set), (old, new)) in &sets {
+            let (set, table) = (set_named(*family, set), table(settings, *family));
+            batch.delete_elements(&table, &set, old);
+            batch.add_elements(&table, &set, new);
         }
         batch
     }
@@ -83,27 +101,52 @@ fn element(key: &[u8], value: &Option<Value>) -> Element {
 }
 
 impl Ruleset {
+    /// What is in the kernel, of whomever: those who want it are to say so, and the rest to be [removed](Self::remove_leftovers).
+    pub(crate) fn adopt(
+        elements: BTreeMap<Key, Option<Value>>,
+        chains: impl IntoIterator<Item = (Family, String)>,
+    ) -> Self {
+        let mut chains: BTreeMap<_, _> = chains.into_iter().map(|chain| (chain, 0)).collect();
+        for ((family, ..), value) in &elements {
+            if let Some(uses) = leads_to(value).and_then(|chain| chains.get_mut(&(*family, chain.to_owned()))) {
+                *uses += 1;
+            }
+        }
+        Self { elements, chains, ..Self::default() }
+    }
+
+    /// Those who want something, and what.
+    pub(crate) fn wanted(&self) -> &BTreeMap<String, Wanted> {
+        &self.wanted
+    }
+
     /// Makes an owner want this and nothing else; tells what changes.
     pub(crate) fn set(&mut self, owner: &str, new: Wanted, diff: &mut Diff) {
         let old = self.wanted.remove(owner).unwrap_or_default();
+        if new != Wanted::default() {
+            self.wanted.insert(owner.to_owned(), new.clone());
+        }
+        let (old_claim, claim) = ((old.since.clone(), owner.to_owned()), (new.since.clone(), owner.to_owned()));
         for frontend in old.lists.keys() {
             if let Some(claims) = self.lists.get_mut(frontend) {
-                claims.remove(owner);
+                claims.remove(&old_claim);
             }
         }
-        for (frontend, backends) in &new.lists {
-            self.lists.entry(*frontend).or_default().insert(owner.to_owned(), backends.clone());
+        for (frontend, targets) in &new.lists {
+            self.lists.entry(*frontend).or_default().insert(claim.clone(), targets.clone());
         }
-        for frontend in old.lists.keys().chain(new.lists.keys()) {
+        let frontends: BTreeSet<_> = old.lists.keys().chain(new.lists.keys()).collect();
+        for frontend in frontends {
             self.refresh_list(frontend, diff);
+            self.refresh_sources(frontend, diff);
         }
         for at in old.nobody.keys() {
             if let Some(claims) = self.nobody.get_mut(at) {
-                claims.remove(owner);
+                claims.remove(&old_claim);
             }
         }
         for (at, what) in &new.nobody {
-            self.nobody.entry(*at).or_default().insert(owner.to_owned(), *what);
+            self.nobody.entry(*at).or_default().insert(claim.clone(), *what);
         }
         for at in old.nobody.keys().chain(new.nobody.keys()) {
             let verdict = self.nobody.get(at).and_then(|claims| claims.values().next()).map(|what| match what {
@@ -113,8 +156,7 @@ impl Ruleset {
             if verdict.is_none() {
                 self.nobody.remove(at);
             }
-            let key = (family_of(at.0), "none", address_key(at.0, at.1, at.2));
-            self.put(key, verdict.map(|verdict| Some(Value::Verdict(verdict))), diff);
+            self.put(nobody_key(at), verdict.map(|verdict| Some(Value::Verdict(verdict))), diff);
         }
         for mark in &old.marks {
             if let Some(claims) = self.marks.get_mut(mark) {
@@ -131,48 +173,115 @@ impl Ruleset {
             }
             self.put(mark_key(mark), is_there.then_some(None), diff);
         }
-        if new != Wanted::default() {
-            self.wanted.insert(owner.to_owned(), new);
-        }
+        changed_flows(&old, &new, diff);
     }
 
     /// Keeps every backend where it is; the place of one that left goes to a new one, or to the last.
     fn refresh_list(&mut self, frontend: &Frontend, diff: &mut Diff) {
-        let wanted = self.lists.get(frontend).and_then(|claims| claims.values().next()).cloned().unwrap_or_default();
-        if wanted.is_empty() {
+        let claims = self.lists.get(frontend).filter(|claims| !claims.is_empty());
+        let wanted = claims.and_then(|claims| claims.values().next()).cloned().unwrap_or_default();
+        if claims.is_none() {
             self.lists.remove(frontend);
         }
-        let old = self.slots.remove(frontend).unwrap_or_default();
-        let mut new = old.clone();
-        let mut fresh: Vec<_> = wanted.iter().filter(|backend| !old.contains(backend)).copied().collect();
+        let old = self.slots.remove(frontend).unwrap_or_else(|| self.adopted_slots(frontend));
+        let mut new = Slots { affinity_seconds: wanted.affinity_seconds, ..old.clone() };
+        let known: BTreeSet<_> = old.backends.iter().map(|it| it.0).collect();
+        let mut fresh: Vec<_> = wanted.backends.difference(&known).collect();
         let mut place = 0;
-        while place < new.len() {
-            if wanted.contains(&new[place]) {
+        while place < new.backends.len() {
+            if wanted.backends.contains(&new.backends[place].0) {
                 place += 1;
             } else if let Some(backend) = fresh.pop() {
-                new[place] = backend;
+                new.backends[place] = (*backend, NO_ID);
                 place += 1;
             } else {
-                new.swap_remove(place);
+                new.backends.swap_remove(place);
             }
         }
-        new.extend(fresh);
-        let family = if frontend.is_ipv6 { Family::Ip6 } else { Family::Ip };
-        let (verdicts, backends) = names(frontend.space);
-        for slot in 0..old.len().max(new.len()) {
-            let value = new
-                .get(slot)
-                .map(|it| Some(Value::Bytes(concatenated(&[&octets(it.address), &it.port.to_be_bytes()]))));
-            self.put((family, backends, slot_key(frontend, slot)), value, diff);
+        new.backends.extend(fresh.into_iter().map(|backend| (*backend, NO_ID)));
+        if new.affinity_seconds.is_some() {
+            give_ids(&mut new.backends);
         }
-        let verdict = (!new.is_empty()).then(|| Some(Value::Verdict(Verdict::Goto(chain(frontend.space, new.len())))));
-        self.put((family, verdicts, frontend_key(frontend)), verdict, diff);
-        if !new.is_empty() {
-            if self.chains.insert((family, frontend.space, new.len())) {
-                diff.chains.insert((family, frontend.space, new.len()));
-            }
+        self.put_slots(frontend, &old, &new, diff);
+        if !new.backends.is_empty() {
             self.slots.insert(*frontend, new);
         }
+    }
+
+    fn put_slots(&mut self, frontend: &Frontend, old: &Slots, new: &Slots, diff: &mut Diff) {
+        let family = if frontend.is_ipv6 { Family::Ip6 } else { Family::Ip };
+        let maps = maps(frontend.space);
+        let has_affinity = new.affinity_seconds.is_some();
+        let sent_to = |backend: &Backend| concatenated(&[&octets(backend.address), &backend.port.to_be_bytes()]);
+        for slot in 0..old.backends.len().max(new.backends.len()) {
+            let (before, after) = (old.backends.get(slot), new.backends.get(slot));
+            let number = u32::try_from(slot).unwrap_or(u32::MAX);
+            if before.map(|it| it.0) != after.map(|it| it.0) {
+                let value = after.map(|(backend, _)| Some(Value::Bytes(sent_to(backend))));
+                self.put((family, maps.slots, numbered_key(frontend, number)), value, diff);
+            }
+            if has_affinity || old.affinity_seconds.is_some() {
+                let value = after.filter(|_| has_affinity).map(|(_, id)| Some(Value::Bytes(id.to_ne_bytes().to_vec())));
+                self.put((family, maps.ids, numbered_key(frontend, number)), value, diff);
+            }
+        }
+        if has_affinity || old.affinity_seconds.is_some() {
+            let all: BTreeMap<u32, Option<&Backend>> = old.backends.iter().map(|(_, id)| (*id, None)).collect();
+            let kept = new.backends.iter().filter(|_| has_affinity).map(|(backend, id)| (*id, Some(backend)));
+            for (id, backend) in all.into_iter().chain(kept).collect::<BTreeMap<_, _>>() {
+                let value = backend.map(|backend| Some(Value::Bytes(sent_to(backend))));
+                self.put((family, maps.by_id, numbered_key(frontend, id)), value, diff);
+            }
+        }
+        let (space, count) = (frontend.space, new.backends.len());
+        let chain = match new.affinity_seconds.filter(|_| space != Space::Cut) {
+            Some(seconds) => InnerChain::Affinity { space, count, seconds },
+            None => InnerChain::Pick { space, count },
+        };
+        self.lead_to(frontend_key(frontend, family, maps.verdicts), (count > 0).then_some(chain), diff);
+    }
+
+    /// Whoever has the address says from where it is reached.
+    fn refresh_sources(&mut self, frontend: &Frontend, diff: &mut Diff) {
+        let (Space::Service, Some(address)) = (frontend.space, frontend.address) else { return };
+        let owner = self.lists.get(frontend).and_then(|claims| claims.keys().next());
+        let wanted = owner.and_then(|(_, owner)| self.wanted.get(owner));
+        let at = (address, frontend.protocol, frontend.port);
+        let chain = wanted.and_then(|wanted| wanted.sources.get(&at)).map(|from| InnerChain::From(from.clone()));
+        let key = (family_of(address), "sources", address_key(at.0, at.1, at.2));
+        self.lead_to(key, chain, diff);
+    }
+
+    fn lead_to(&mut self, key: Key, chain: Option<InnerChain>, diff: &mut Diff) {
+        let name = chain.as_ref().map(InnerChain::name);
+        if let (Some(chain), Some(name)) = (chain, &name) {
+            let at = (key.0, name.clone());
+            if !self.chains.contains_key(&at) {
+                self.chains.insert(at.clone(), 0);
+                diff.chains.insert(at, chain);
+            }
+        }
+        self.put(key, name.map(|name| Some(Value::Verdict(Verdict::Goto(name)))), diff);
+    }
+
+    /// The slots of a frontend that nobody has spoken of yet, as they are in the kernel.
+    fn adopted_slots(&self, frontend: &Frontend) -> Slots {
+        let family = if frontend.is_ipv6 { Family::Ip6 } else { Family::Ip };
+        let maps = maps(frontend.space);
+        let bytes = |set, number| match self.elements.get(&(family, set, numbered_key(frontend, number))) {
+            Some(Some(Value::Bytes(bytes))) => Some(bytes),
+            _ => None,
+        };
+        let mut slots = Slots::default();
+        for slot in 0.. {
+            let Some(backend) = bytes(maps.slots, slot).and_then(|bytes| read_backend(bytes)) else { break };
+            let id = bytes(maps.ids, slot).and_then(|id| id.as_slice().try_into().ok()).map(u32::from_ne_bytes);
+            if id.is_some() {
+                slots.affinity_seconds = Some(0);
+            }
+            slots.backends.push((backend, id.unwrap_or(NO_ID)));
+        }
+        slots
     }
 
     /// Those whose name begins so, by what comes behind.
@@ -180,13 +289,54 @@ impl Ruleset {
         self.wanted.keys().filter_map(move |owner| owner.strip_prefix(prefix).map(str::to_owned))
     }
 
-    fn put(&mut self, key: Key, value: Option<Option<Value>>, diff: &mut Diff) {
+    fn put(&mut self, key: Key, value: State, diff: &mut Diff) {
         let before = match &value {
             Some(value) => self.elements.insert(key.clone(), value.clone()),
             None => self.elements.remove(&key),
         };
+        if before != value {
+            for (state, is_new) in [(&before, false), (&value, true)] {
+                let chain = state.as_ref().and_then(leads_to).map(|chain| (key.0, chain.to_owned()));
+                if let Some(uses) = chain.and_then(|chain| self.chains.get_mut(&chain)) {
+                    *uses = if is_new { *uses + 1 } else { uses.saturating_sub(1) };
+                }
+            }
+        }
         let change = diff.changes.entry(key).or_insert_with(|| (before, None));
         change.1 = value;
+    }
+
+    /// Removes what nobody wants.
+    pub(crate) fn remove_leftovers(&mut self, diff: &mut Diff) {
+        let mut claimed: BTreeSet<Key> = self.marks.keys().map(mark_key).collect();
+        claimed.extend(self.nobody.keys().map(nobody_key));
+        for (frontend, slots) in &self.slots {
+            let family = if frontend.is_ipv6 { Family::Ip6 } else { Family::Ip };
+            let maps = maps(frontend.space);
+            claimed.insert(frontend_key(frontend, family, maps.verdicts));
+            for (slot, (_, id)) in (0..).zip(&slots.backends) {
+                claimed.insert((family, maps.slots, numbered_key(frontend, slot)));
+                if slots.affinity_seconds.is_some() {
+                    claimed.insert((family, maps.ids, numbered_key(frontend, slot)));
+                    claimed.insert((family, maps.by_id, numbered_key(frontend, *id)));
+                }
+            }
+        }
+        let sources = self.wanted.values().flat_map(|wanted| wanted.sources.keys());
+        claimed.extend(sources.map(|at| (family_of(at.0), "sources", address_key(at.0, at.1, at.2))));
+        let leftovers: Vec<_> = self.elements.keys().filter(|key| !claimed.contains(*key)).cloned().collect();
+        leftovers.into_iter().for_each(|key| self.put(key, None, diff));
+    }
+
+    /// Forgets chains that nothing leads to, if they are too many; tells which.
+    pub(crate) fn take_idle_chains(&mut self) -> Vec<(Family, String)> {
+        let idle = || self.chains.iter().filter(|(_, uses)| **uses == 0);
+        if idle().nth(IDLE_CHAINS_MAX).is_none() {
+            return Vec::new();
+        }
+        let idle: Vec<_> = idle().map(|(chain, _)| chain.clone()).collect();
+        self.chains.retain(|_, uses| *uses > 0);
+        idle
     }
 
     /// Both tables, whole.
@@ -196,20 +346,63 @@ impl Ruleset {
 
     fn table(&self, settings: &Settings, family: Family) -> TableSpec {
         let mut spec = skeleton(settings, family);
-        let inner = self.chains.iter().filter(|it| it.0 == family);
-        let inner =
-            inner.map(|(_, space, count)| (Chain::inner(chain(*space, *count)), vec![pick(family, *space, *count)]));
-        spec.chains.extend(inner);
+        let mut inner = BTreeMap::new();
+        for (frontend, slots) in self.slots.iter().filter(|(it, _)| it.is_ipv6 == (family == Family::Ip6)) {
+            let (space, count) = (frontend.space, slots.backends.len());
+            let chain = match slots.affinity_seconds.filter(|_| space != Space::Cut) {
+                Some(seconds) => InnerChain::Affinity { space, count, seconds },
+                None => InnerChain::Pick { space, count },
+            };
+            inner.insert(chain.name(), chain);
+        }
+        for from in self.wanted.values().flat_map(|wanted| &wanted.sources).filter(|it| family_of(it.0.0) == family) {
+            let chain = InnerChain::From(from.1.clone());
+            inner.insert(chain.name(), chain);
+        }
+        spec.chains.extend(inner.into_iter().map(|(name, chain)| (Chain::inner(name), chain.rules(family))));
+        let mut own: BTreeMap<&str, Vec<Element>> = BTreeMap::new();
+        for ((_, set, key), value) in self.elements.iter().filter(|((of, ..), _)| *of == family) {
+            own.entry(set).or_default().push(element(key, value));
+        }
         for (set, elements) in &mut spec.sets {
-            let own = self.elements.iter().filter(|((of, name, _), _)| *of == family && *name == set.name);
-            elements.extend(own.map(|((_, _, key), value)| element(key, value)));
+            elements.extend(own.remove(set.name.as_str()).unwrap_or_default());
         }
         spec
     }
 }
 
-pub(crate) fn table(settings: &Settings, family: Family) -> Table {
-    Table::new(family, format!("{}-proxy", settings.prefix))
+fn leads_to(value: &Option<Value>) -> Option<&str> {
+    match value {
+        Some(Value::Verdict(Verdict::Goto(chain))) => Some(chain),
+        _ => None,
+    }
+}
+
+/// Flows of UDP follow whoever serves: where that is less than it was, some may have to move.
+fn changed_flows(old: &Wanted, new: &Wanted, diff: &mut Diff) {
+    let frontends: BTreeSet<_> = old.serving.keys().chain(new.serving.keys()).collect();
+    for frontend in frontends {
+        let serves = new.serving.get(frontend).cloned().unwrap_or_default();
+        let kept = old.serving.get(frontend).filter(|_| new.serving.contains_key(frontend));
+        let is_first = kept.is_some_and(BTreeSet::is_empty) && !serves.is_empty();
+        if is_first || kept.is_none_or(|served| !served.is_subset(&serves)) {
+            diff.flows.insert(*frontend, serves);
+        }
+    }
+}
+
+/// Gives each backend without a number one that is its own, and the same whenever it comes back if no other has it.
+fn give_ids(backends: &mut [(Backend, u32)]) {
+    const BASIS: u32 = 0x811c_9dc5;
+    const PRIME: u32 = 0x0100_0193;
+    let mut taken: BTreeSet<u32> = backends.iter().map(|it| it.1).chain([NO_ID]).collect();
+    for (backend, id) in backends.iter_mut().filter(|it| it.1 == NO_ID) {
+        let octets = octets(backend.address).into_iter().chain(backend.port.to_be_bytes());
+        *id = octets.fold(BASIS, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(PRIME));
+        while !taken.insert(*id) {
+            *id = id.wrapping_add(1);
+        }
+    }
 }
 
 /// The key of the counter of a pod's port.
@@ -224,35 +417,37 @@ pub(crate) fn octets(address: IpAddr) -> Vec<u8> {
     }
 }
 
+fn read_backend(bytes: &[u8]) -> Option<Backend> {
+    let (address, port): (IpAddr, _) = match bytes.len() {
+        8 => (<[u8; 4]>::try_from(bytes.get(..4)?).ok()?.into(), bytes.get(4..6)?),
+        _ => (<[u8; 16]>::try_from(bytes.get(..16)?).ok()?.into(), bytes.get(16..18)?),
+    };
+    Some(Backend { address, port: u16::from_be_bytes(port.try_into().ok()?) })
+}
+
 pub(crate) fn family_of(address: IpAddr) -> Family {
     if address.is_ipv6() { Family::Ip6 } else { Family::Ip }
 }
 
-fn names(space: Space) -> (&'static str, &'static str) {
-    match space {
-        Space::Service => ("svc", "svc_eps"),
-        Space::Short => ("sh", "sh_eps"),
-        Space::NodePort => ("np", "np_eps"),
-        Space::ShortNodePort => ("sh_np", "sh_np_eps"),
-        Space::Cut => ("cut", "cut_eps"),
-    }
-}
-
-fn chain(space: Space, count: usize) -> String {
-    format!("{}_{count}", names(space).0)
-}
-
-fn frontend_key(frontend: &Frontend) -> Vec<u8> {
+fn frontend_bytes(frontend: &Frontend) -> Vec<u8> {
     match frontend.address {
         Some(address) => address_key(address, frontend.protocol, frontend.port),
         None => concatenated(&[&[frontend.protocol.number()], &frontend.port.to_be_bytes()]),
     }
 }
 
-fn slot_key(frontend: &Frontend, slot: usize) -> Vec<u8> {
-    let mut key = frontend_key(frontend);
-    key.extend(u32::try_from(slot).unwrap_or(u32::MAX).to_ne_bytes());
+fn frontend_key(frontend: &Frontend, family: Family, set: &'static str) -> Key {
+    (family, set, frontend_bytes(frontend))
+}
+
+fn numbered_key(frontend: &Frontend, number: u32) -> Vec<u8> {
+    let mut key = frontend_bytes(frontend);
+    key.extend(number.to_ne_bytes());
     key
+}
+
+fn nobody_key(at: &(IpAddr, Protocol, u16)) -> Key {
+    (family_of(at.0), "none", address_key(at.0, at.1, at.2))
 }
 
 fn mark_key(mark: &Mark) -> Key {
@@ -261,169 +456,5 @@ fn mark_key(mark: &Mark) -> Key {
         Mark::Watch(address, protocol, port) => (family_of(address), "watch", address_key(address, protocol, port)),
         Mark::Hairpin(address) => (family_of(address), "hairpin", concatenated(&[&octets(address), &octets(address)])),
         Mark::Masquerade(address, protocol, port) => (family_of(address), "masq", address_key(address, protocol, port)),
-    }
-}
-
-fn set_named(family: Family, name: &str) -> Set {
-    let address = if family == Family::Ip6 { Field::Ipv6Address } else { Field::Ipv4Address };
-    let at = [address, Field::Protocol, Field::Port];
-    let slot = [address, Field::Protocol, Field::Port, Field::Number];
-    let backend = [address, Field::Port];
-    match name {
-        "svc" | "sh" | "cut" | "none" => Set::verdict_map(name, &at),
-        "np" | "sh_np" => Set::verdict_map(name, &at[1..]),
-        "svc_eps" | "sh_eps" | "cut_eps" => Set::map(name, &slot, &backend),
-        "np_eps" | "sh_np_eps" => Set::map(name, &slot[1..], &backend),
-        "watch" => Set::of(name, &at).with_counters(),
-        "hairpin" => Set::of(name, &[address, address]),
-        "masq" => Set::of(name, &at),
-        _ => Set::of(name, &[address]),
-    }
-}
-
-const SETS: [&str; 16] = [
-    "svc",
-    "svc_eps",
-    "sh",
-    "sh_eps",
-    "np",
-    "np_eps",
-    "sh_np",
-    "sh_np_eps",
-    "cut",
-    "cut_eps",
-    "none",
-    "vips",
-    "watch",
-    "hairpin",
-    "masq",
-    "node_ips",
-];
-
-/// Picks one of so many, each as often as any other.
-fn pick(family: Family, space: Space, count: usize) -> Rule {
-    let words = if family == Family::Ip6 { 6 } else { 3 };
-    let (key, slot) = match space.is_of_node() {
-        true => (Rule::new().load_protocol_and_port(), 2),
-        false => (Rule::new().load_destination(family), words),
-    };
-    let modulus = u32::try_from(count).unwrap_or(1);
-    key.with(Expression::Random { modulus, to: Register::word(slot) }).destination_from_map(family, names(space).1)
-}
-
-fn compare(relation: Relation, value: Vec<u8>) -> Expression {
-    Expression::Compare { register: Register::FIRST, relation, value }
-}
-
-/// Everything that is there before the first Service is.
-fn skeleton(settings: &Settings, family: Family) -> TableSpec {
-    let vmap = |rule: Rule, map: &str| rule.with(Expression::VerdictMap { map: map.into(), key: Register::FIRST });
-    let at = |map: &str| vmap(Rule::new().load_destination(family), map);
-    let side = |side| {
-        if family == Family::Ip6 {
-            if side == Side::Source { (8, 16) } else { (24, 16) }
-        } else if side == Side::Source {
-            (12, 4)
-        } else {
-            (16, 4)
-        }
-    };
-    let (offset, bytes) = side(Side::Destination);
-    let destination = Expression::Payload { header: Header::Network, at: offset, bytes, to: Register::FIRST };
-    let to_node = Rule::new().with(destination.clone()).with(Expression::InSet {
-        set: "node_ips".into(),
-        key: Register::FIRST,
-        inverted: nft::Inverted::No,
-    });
-    let at_node = |map: &str| vmap(to_node.clone().load_protocol_and_port(), map);
-    let is_pods = family_of(settings.pods.0) == family;
-    let from_pods = |rule: Rule, relation| match is_pods {
-        true => rule.address_in(Side::Source, relation, settings.pods.0, settings.pods.1),
-        false => rule,
-    };
-    // Pods of another instance on this machine have Services of their own.
-    let foreign = Rule::new()
-        .input_name_begins(Relation::Equal, LINKS)
-        .input_name_begins(Relation::NotEqual, &settings.prefix)
-        .verdict(Verdict::Accept);
-    // The middle of a connection is never sent elsewhere.
-    let midstream = Rule::new()
-        .with(Expression::Meta { key: MetaKey::Protocol, to: Register::FIRST })
-        .with(compare(Relation::Equal, vec![Protocol::Tcp.number()]))
-        .with(Expression::Payload { header: Header::Transport, at: 13, bytes: 1, to: Register::FIRST })
-        .with(Expression::Mask { register: Register::FIRST, mask: vec![0x17] })
-        .with(compare(Relation::NotEqual, vec![0x02]))
-        .verdict(Verdict::Accept);
-    let pre = vec![
-        foreign.clone(),
-        midstream.clone(),
-        at("cut"),
-        vmap(from_pods(Rule::new(), Relation::Equal).load_destination(family), "sh"),
-        vmap(from_pods(to_node.clone(), Relation::Equal).load_protocol_and_port(), "sh_np"),
-        at("svc"),
-        at_node("np"),
-    ];
-    // What the node itself sends to a pod is a probe: it is to tell the truth about that pod.
-    let out = vec![midstream, at("sh"), at_node("sh_np"), at("svc"), at_node("np")];
-    let translated = || {
-        const DESTINATION_CHANGED: u32 = 1 << 5;
-        Rule::new()
-            .with(Expression::Connection { key: ConnectionKey::Status, to: Register::FIRST })
-            .with(Expression::Mask { register: Register::FIRST, mask: DESTINATION_CHANGED.to_ne_bytes().to_vec() })
-            .with(compare(Relation::NotEqual, vec![0; 4]))
-    };
-    let next = if family == Family::Ip6 { 4 } else { 1 };
-    let as_first_sent = |rule: Rule, set: &str| {
-        rule.with(Expression::OriginalDestination { family, to: Register::FIRST })
-            .with(Expression::OriginalProtocol { to: Register::word(next) })
-            .with(Expression::OriginalPort { to: Register::word(next + 1) })
-            .with(Expression::InSet { set: set.into(), key: Register::FIRST, inverted: nft::Inverted::No })
-    };
-    let hairpin = translated().addresses_in_set(family, "hairpin");
-    let hairpin = if is_pods { hairpin.source_nat(settings.pods.2) } else { hairpin.masquerade() };
-    let leaves = from_pods(translated(), Relation::NotEqual).output_name_begins(Relation::NotEqual, &settings.prefix);
-    let post = vec![hairpin, as_first_sent(leaves, "masq").masquerade()];
-    let if_new = |rule: Rule| {
-        const NEW: u32 = 1 << 3;
-        rule.with(Expression::Connection { key: ConnectionKey::State, to: Register::FIRST })
-            .with(Expression::Mask { register: Register::FIRST, mask: NEW.to_ne_bytes().to_vec() })
-            .with(compare(Relation::NotEqual, vec![0; 4]))
-    };
-    let new = || if_new(Rule::new());
-    let in_set = |rule: Rule, set: &str| {
-        rule.with(Expression::InSet { set: set.into(), key: Register::FIRST, inverted: nft::Inverted::No })
-    };
-    let check = [
-        vmap(new().load_destination(family), "none"),
-        in_set(new().with(destination), "vips").verdict(Verdict::Goto(REFUSE.into())),
-    ];
-    let counted = |rule: Rule| in_set(rule.load_destination(family), "watch");
-    // Of what the node itself sends, only what is addressed to a Service is traffic.
-    let check_out: Vec<_> = check.clone().into_iter().chain([counted(if_new(translated()))]).collect();
-    let check_input: Vec<_> = [foreign].into_iter().chain(check).chain([counted(new())]).collect();
-    let refuse = vec![
-        Rule::new()
-            .with(Expression::Meta { key: MetaKey::Protocol, to: Register::FIRST })
-            .with(compare(Relation::Equal, vec![Protocol::Tcp.number()]))
-            .reject(RejectWith::TcpReset),
-        Rule::new().reject(RejectWith::PortUnreachable(family)),
-    ];
-    let nodes = settings.node_addresses.iter().filter(|address| family_of(**address) == family);
-    let nodes: Vec<_> = nodes.map(|address| Element::key(octets(*address))).collect();
-    TableSpec {
-        comment: Some("adieu services".into()),
-        chains: vec![
-            (Chain::inner(REFUSE), refuse),
-            (Chain::at("pre", ChainKind::Nat, Hook::Prerouting, -105), pre),
-            (Chain::at("out", ChainKind::Nat, Hook::Output, -105), out),
-            (Chain::at("post", ChainKind::Nat, Hook::Postrouting, 95), post),
-            (Chain::at("check_in", ChainKind::Filter, Hook::Input, -15), check_input.clone()),
-            (Chain::at("check_through", ChainKind::Filter, Hook::Forward, -15), check_input),
-            (Chain::at("check_out", ChainKind::Filter, Hook::Output, -15), check_out),
-        ],
-        sets: SETS
-            .map(|name| (set_named(family, name), if name == "node_ips" { nodes.clone() } else { Vec::new() }))
-            .to_vec(),
-        ..TableSpec::new(table(settings, family))
     }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::mpsc as channel;
 use std::time::{Duration, Instant};
@@ -16,6 +16,9 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort
 
 use crate::driver::Event;
 use crate::{CutMode, PodEndpoint, Proxy, Settings};
+
+mod data_path;
+mod ruleset;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const VIP: &str = "10.87.0.9";
@@ -62,11 +65,18 @@ fn pod(number: u8) -> Namespace {
         ip("link set eth0 up");
         ip("route add 10.86.0.1/32 dev eth0");
         ip("route add default via 10.86.0.1 dev eth0");
-        let listener = TcpListener::bind(("0.0.0.0", 8080)).unwrap();
+        let echo = UdpSocket::bind("[::]:8080").unwrap();
+        std::thread::spawn(move || {
+            let mut said = [0; 64];
+            while let Ok((_, from)) = echo.recv_from(&mut said) {
+                let _ = echo.send_to(number.to_string().as_bytes(), from);
+            }
+        });
+        let listener = TcpListener::bind("[::]:8080").unwrap();
         std::thread::spawn(move || {
             for mut connection in listener.incoming().map(Result::unwrap) {
                 std::thread::spawn(move || {
-                    let from = connection.peer_addr().unwrap().ip();
+                    let from = connection.peer_addr().unwrap().ip().to_canonical();
                     let mut byte = [0];
                     while connection.write_all(format!("{number} {from}\n").as_bytes()).is_ok() {
                         if connection.read(&mut byte).unwrap_or(0) == 0 {
@@ -179,24 +189,35 @@ fn settings() -> Settings {
     Settings {
         prefix: "adtest".into(),
         pods: ("10.86.0.0".parse().unwrap(), 16, "10.86.0.1".parse().unwrap()),
+        services: Some(("10.87.0.0".parse().unwrap(), 16)),
         node_addresses: vec!["10.86.0.1".parse().unwrap()],
+        external_ips: vec![("203.0.113.0".parse().unwrap(), 24)],
     }
 }
 
 impl Node {
-    async fn start() -> Self {
+    /// What there is of the node before its proxy.
+    fn wire() {
         ip("link set lo up");
         ip("addr add 10.86.0.1/32 dev lo");
         ip("route add 10.87.0.0/16 dev lo src 10.86.0.1");
         std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+    }
+
+    async fn start() -> Self {
+        Self::wire();
         let proxy = Proxy::open("node-1", settings()).unwrap();
         let pods = [11, 12, 13].map(pod).into();
         let node = Self { proxy, pods, client: pod(20) };
-        node.tell(Event::Service(Change::Listed(vec![service()], Some(1)))).await;
-        let all = [11, 12, 13].map(|number| at(number, READY));
-        node.tell(Event::Slice(Change::Listed(vec![slice(2, &all)], Some(2)))).await;
-        node.applied(2).await;
+        node.list().await;
         node
+    }
+
+    async fn list(&self) {
+        self.tell(Event::Service(Change::Listed(vec![service()], Some(1)))).await;
+        let all = [11, 12, 13].map(|number| at(number, READY));
+        self.tell(Event::Slice(Change::Listed(vec![slice(2, &all)], Some(2)))).await;
+        self.applied(2).await;
     }
 
     async fn tell(&self, event: Event) {

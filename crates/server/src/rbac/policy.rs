@@ -457,6 +457,12 @@ fn controllers() -> Vec<(&'static str, &'static str, Vec<Value>)> {
             ],
         ),
         controller(
+            "service-controller",
+            "system:controller:service-controller",
+            &[],
+            &[on(&["patch", "update"], &[""], &["services/status"])],
+        ),
+        controller(
             "endpointslice-controller",
             "system:controller:endpointslice-controller",
             &[],

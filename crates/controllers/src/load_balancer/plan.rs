@@ -1,0 +1,350 @@
+//! Which addresses a Service of type LoadBalancer has, from what is known.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use client::WatchUpdate;
+use frame::{Controller, Now, Plan};
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::ResourceExt as _;
+
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Nodes with this label take no connections from outside.
+const EXCLUDED: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// True on a Service that has no address because an older one has its port.
+const PORT_TAKEN: &str = "adieu.dev/PortTaken";
+
+/// A Service: namespace and name.
+pub(super) type Key = (String, String);
+
+#[derive(Debug)]
+pub(super) enum Input {
+    Nodes(WatchUpdate<Arc<Node>>),
+    Services(WatchUpdate<Arc<Service>>),
+    Slices(WatchUpdate<Arc<EndpointSlice>>),
+}
+
+/// What the status of a Service is to say.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct WriteStatus {
+    pub(super) uid: Option<String>,
+    pub(super) resource_version: Option<String>,
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) conditions: Vec<Condition>,
+}
+
+/// The nodes that connections can come to, Services of the type, and where their ready endpoints are.
+#[derive(Default)]
+pub(super) struct LoadBalancers {
+    nodes: BTreeMap<String, Vec<IpAddr>>,
+    services: BTreeMap<Key, Arc<Service>>,
+    /// By slice: the Service it belongs to, and the nodes with a ready endpoint.
+    slices: BTreeMap<Key, (Key, BTreeSet<String>)>,
+}
+
+impl Controller for LoadBalancers {
+    type Input = Input;
+    type Key = Key;
+    type Action = WriteStatus;
+    type Answer = ();
+
+    fn observe(&mut self, _: Now, input: Input) -> Vec<Key> {
+        match input {
+            Input::Nodes(update) => self.observe_nodes(update),
+            Input::Services(update) => self.observe_services(update),
+            Input::Slices(update) => self.observe_slices(update),
+        }
+    }
+
+    fn plan(&self, key: &Key, now: Now) -> Plan<WriteStatus> {
+        let Some(service) = self.services.get(key) else { return Plan::default() };
+        if service.metadata.deletion_timestamp.is_some() {
+            return Plan::default();
+        }
+        let taken_by = self.older_with_a_port_of(key, service);
+        let is_ours = is_balanced(service);
+        let addresses = if is_ours && taken_by.is_none() { self.addresses(key, service) } else { Vec::new() };
+        let status = service.status.as_ref();
+        let said = status.and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
+        let said: Option<Vec<IpAddr>> =
+            said.into_iter().flatten().map(|entry| entry.ip.as_ref().and_then(|ip| ip.parse().ok())).collect();
+        let conditions = status.and_then(|status| status.conditions.clone()).unwrap_or_default();
+        let message = taken_by.map(|(namespace, name)| format!("Service {namespace}/{name} is older and has the port"));
+        let told = conditions.iter().find(|condition| condition.type_ == PORT_TAKEN);
+        let is_told = told.filter(|told| told.status == "True").map(|told| &told.message) == message.as_ref();
+        if said.as_ref() == Some(&addresses) && is_told {
+            return Plan::default();
+        }
+        let mut conditions: Vec<_> =
+            conditions.into_iter().filter(|condition| condition.type_ != PORT_TAKEN).collect();
+        conditions.extend(message.map(|message| Condition {
+            type_: PORT_TAKEN.to_owned(),
+            status: "True".to_owned(),
+            reason: "PortTaken".to_owned(),
+            message,
+            last_transition_time: Time(now.timestamp),
+            observed_generation: None,
+        }));
+        let (uid, resource_version) = (service.uid(), service.resource_version());
+        Plan::act(WriteStatus { uid, resource_version, addresses, conditions })
+    }
+}
+
+impl LoadBalancers {
+    fn observe_nodes(&mut self, update: WatchUpdate<Arc<Node>>) -> Vec<Key> {
+        let before = self.nodes.clone();
+        match update {
+            WatchUpdate::Listed(all) => {
+                self.nodes = all.iter().filter_map(|node| Some((node.name_any(), reached_at(node)?))).collect();
+            }
+            WatchUpdate::Changed(node) => match reached_at(&node) {
+                Some(addresses) => drop(self.nodes.insert(node.name_any(), addresses)),
+                None => drop(self.nodes.remove(&node.name_any())),
+            },
+            WatchUpdate::Removed(node) => drop(self.nodes.remove(&node.name_any())),
+        }
+        if before == self.nodes { Vec::new() } else { self.services.keys().cloned().collect() }
+    }
+
+    /// Others may wait for a port that this one had.
+    fn observe_services(&mut self, update: WatchUpdate<Arc<Service>>) -> Vec<Key> {
+        match update {
+            WatchUpdate::Listed(all) => {
+                let all = all.into_iter().filter(|service| concerns(service));
+                self.services = all.map(|service| (key(&*service), service)).collect();
+            }
+            WatchUpdate::Changed(service) if concerns(&service) => {
+                self.services.insert(key(&*service), service);
+            }
+            WatchUpdate::Changed(service) | WatchUpdate::Removed(service) => {
+                if self.services.remove(&key(&*service)).is_none() {
+                    return Vec::new();
+                }
+            }
+        }
+        self.services.keys().cloned().collect()
+    }
+
+    fn observe_slices(&mut self, update: WatchUpdate<Arc<EndpointSlice>>) -> Vec<Key> {
+        let (slices, is_gone) = match update {
+            WatchUpdate::Listed(all) => {
+                self.slices.clear();
+                self.slices.extend(all.iter().filter_map(|slice| Some((key(&**slice), ready_nodes(slice)?))));
+                return self.services.keys().cloned().collect();
+            }
+            WatchUpdate::Changed(slice) => (slice, false),
+            WatchUpdate::Removed(slice) => (slice, true),
+        };
+        let new = ready_nodes(&slices).filter(|_| !is_gone);
+        let before = match new.clone() {
+            Some(new) => self.slices.insert(key(&*slices), new),
+            None => self.slices.remove(&key(&*slices)),
+        };
+        let is_same = before == new;
+        let touched = before.into_iter().chain(new).map(|(service, _)| service);
+        touched.filter(|service| !is_same && self.services.contains_key(service)).collect()
+    }
+
+    fn addresses(&self, key: &Key, service: &Service) -> Vec<IpAddr> {
+        let Some(spec) = service.spec.as_ref() else { return Vec::new() };
+        let is_local = spec.external_traffic_policy.as_deref() == Some("Local");
+        let own = self.slices.values().filter(|(of, _)| of == key).flat_map(|(_, nodes)| nodes);
+        let with_endpoints: BTreeSet<&String> = own.collect();
+        let nodes = self.nodes.iter().filter(|(name, _)| !is_local || with_endpoints.contains(name));
+        let families: BTreeSet<bool> = spec.cluster_ips.iter().flatten().map(|ip| ip.contains(':')).collect();
+        let addresses = nodes.flat_map(|(_, addresses)| addresses).filter(|ip| families.contains(&ip.is_ipv6()));
+        let addresses: BTreeSet<IpAddr> = addresses.copied().collect();
+        addresses.into_iter().collect()
+    }
+
+    /// The Service that came first, of those that want the same port of the same nodes.
+    fn older_with_a_port_of(&self, key: &Key, service: &Service) -> Option<&Key> {
+        let ports = ports(service);
+        let age = |service: &Service| service.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let mut others = self.services.iter().filter(|(_, other)| is_balanced(other));
+        let other = others.find(|(other, theirs)| {
+            (age(theirs), *other) < (age(service), key)
+                && theirs.metadata.deletion_timestamp.is_none()
+                && !ports.is_disjoint(&self::ports(theirs))
+        });
+        other.filter(|_| is_balanced(service)).map(|(other, _)| other)
+    }
+}
+
+fn key(object: &impl kube::ResourceExt) -> Key {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// Whether a Service is ours to give addresses to.
+fn is_balanced(service: &Service) -> bool {
+    let spec = service.spec.as_ref();
+    spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none())
+}
+
+/// The same, or one that was: it has addresses to lose.
+fn concerns(service: &Service) -> bool {
+    let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
+    let is_of_another_class = service.spec.as_ref().is_some_and(|spec| spec.load_balancer_class.is_some());
+    is_balanced(service) || !is_of_another_class && ingress.is_some_and(|ingress| !ingress.is_empty())
+}
+
+fn ports(service: &Service) -> BTreeSet<(i32, String)> {
+    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    ports.map(|port| (port.port, port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()))).collect()
+}
+
+/// Where a node is reached from outside; nothing if it is not to be.
+fn reached_at(node: &Node) -> Option<Vec<IpAddr>> {
+    let status = node.status.as_ref()?;
+    let mut conditions = status.conditions.iter().flatten();
+    let is_ready = conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    if !is_ready || node.metadata.deletion_timestamp.is_some() || node.labels().contains_key(EXCLUDED) {
+        return None;
+    }
+    let of_kind = |kind: &str| -> Vec<IpAddr> {
+        let addresses = status.addresses.iter().flatten().filter(|address| address.type_ == kind);
+        addresses.filter_map(|address| address.address.parse().ok()).collect()
+    };
+    let (external, internal) = (of_kind("ExternalIP"), of_kind("InternalIP"));
+    let has = |is_ipv6| external.iter().any(|ip| ip.is_ipv6() == is_ipv6);
+    let internal = internal.into_iter().filter(|ip| !has(ip.is_ipv6()));
+    Some(external.iter().copied().chain(internal).collect())
+}
+
+/// The Service that a slice belongs to, and the nodes with an endpoint that is ready and stays.
+fn ready_nodes(slice: &EndpointSlice) -> Option<(Key, BTreeSet<String>)> {
+    let service = slice.labels().get(SERVICE_NAME)?.clone();
+    let ready = slice.endpoints.iter().flatten().filter(|endpoint| {
+        let conditions = endpoint.conditions.clone().unwrap_or_default();
+        conditions.ready.unwrap_or(true) && !conditions.terminating.unwrap_or(false)
+    });
+    let nodes = ready.filter_map(|endpoint| endpoint.node_name.clone()).collect();
+    Some(((slice.namespace().unwrap_or_default(), service), nodes))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read<T: serde::de::DeserializeOwned>(value: Value) -> Arc<T> {
+        Arc::new(serde_json::from_value(value).unwrap())
+    }
+
+    fn node(name: &str, address: &str, change: Value) -> Arc<Node> {
+        let mut node = json!({ "metadata": { "name": name, "labels": {} }, "status": {
+            "conditions": [{ "type": "Ready", "status": "True" }],
+            "addresses": [{ "type": "InternalIP", "address": address }, { "type": "Hostname", "address": name }] } });
+        json_patch::merge(&mut node, &change);
+        read(node)
+    }
+
+    fn service(name: &str, change: Value) -> Arc<Service> {
+        let mut service = json!({
+            "metadata": { "namespace": "shop", "name": name, "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": { "type": "LoadBalancer", "clusterIPs": ["10.87.0.9"], "ports": [{ "port": 80 }] } });
+        json_patch::merge(&mut service, &change);
+        read(service)
+    }
+
+    fn slice(service: &str, endpoints: Value) -> Arc<EndpointSlice> {
+        read(json!({ "addressType": "IPv4", "endpoints": endpoints,
+            "metadata": { "namespace": "shop", "name": format!("{service}-1"), "labels": { SERVICE_NAME: service } } }))
+    }
+
+    fn now() -> Now {
+        frame::Clock::simulated("2026-01-01T00:00:00Z".parse().unwrap()).now()
+    }
+
+    fn observe(balancers: &mut LoadBalancers, input: Input) {
+        balancers.observe(now(), input);
+    }
+
+    fn planned(balancers: &LoadBalancers, name: &str) -> Option<Vec<String>> {
+        let plan = balancers.plan(&("shop".to_owned(), name.to_owned()), now());
+        plan.actions.first().map(|action| action.addresses.iter().map(ToString::to_string).collect())
+    }
+
+    fn with_two_nodes() -> LoadBalancers {
+        let mut balancers = LoadBalancers::default();
+        let nodes = vec![node("a", "192.0.2.1", json!({})), node("b", "192.0.2.2", json!({}))];
+        observe(&mut balancers, Input::Nodes(WatchUpdate::Listed(nodes)));
+        observe(&mut balancers, Input::Services(WatchUpdate::Listed(vec![service("web", json!({}))])));
+        balancers
+    }
+
+    /// [LB-1] [LB-4] [LB-15]
+    #[tokio::test]
+    async fn load_balancer_has_the_addresses_of_ready_nodes_that_are_not_excluded() {
+        let mut balancers = with_two_nodes();
+        assert_eq!(planned(&balancers, "web").unwrap(), ["192.0.2.1", "192.0.2.2"]);
+        let label = json!({ "metadata": { "labels": { EXCLUDED: "" } } });
+        observe(&mut balancers, Input::Nodes(WatchUpdate::Changed(node("a", "192.0.2.1", label))));
+        assert_eq!(planned(&balancers, "web").unwrap(), ["192.0.2.2"]);
+        let silent = json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } });
+        observe(&mut balancers, Input::Nodes(WatchUpdate::Changed(node("b", "192.0.2.2", silent))));
+        assert_eq!(planned(&balancers, "web"), None, "no address is what its status says");
+        let external = json!({ "status": { "addresses": [
+            { "type": "InternalIP", "address": "192.0.2.2" }, { "type": "ExternalIP", "address": "203.0.113.2" },
+            { "type": "InternalIP", "address": "fd00::2" }] } });
+        observe(&mut balancers, Input::Nodes(WatchUpdate::Changed(node("b", "192.0.2.2", external))));
+        assert_eq!(planned(&balancers, "web").unwrap(), ["203.0.113.2"], "of the Service's families, outside first");
+    }
+
+    /// [LB-5] [LB-6]
+    #[tokio::test]
+    async fn load_balancer_with_local_policy_has_the_nodes_with_endpoints_that_stay() {
+        let mut balancers = with_two_nodes();
+        let local = service("web", json!({ "spec": { "externalTrafficPolicy": "Local" } }));
+        observe(&mut balancers, Input::Services(WatchUpdate::Changed(local)));
+        assert_eq!(planned(&balancers, "web"), None);
+        let at = |node: &str, ready: bool| json!({ "addresses": ["10.0.0.1"], "nodeName": node, "conditions": { "ready": ready } });
+        let slices = slice("web", json!([at("a", false), at("b", true)]));
+        observe(&mut balancers, Input::Slices(WatchUpdate::Changed(slices)));
+        assert_eq!(planned(&balancers, "web").unwrap(), ["192.0.2.2"]);
+        let moved = slice("web", json!([at("a", true), at("b", false)]));
+        let touched = balancers.observe(now(), Input::Slices(WatchUpdate::Changed(moved.clone())));
+        assert_eq!(touched.len(), 2, "before and after: {touched:?}");
+        assert_eq!(planned(&balancers, "web").unwrap(), ["192.0.2.1"]);
+        assert!(balancers.observe(now(), Input::Slices(WatchUpdate::Changed(moved))).is_empty(), "nothing changed");
+    }
+
+    /// [LB-12]
+    #[tokio::test]
+    async fn load_balancer_of_another_class_is_left_alone_and_addresses_end_with_the_type() {
+        let mut balancers = with_two_nodes();
+        let status = json!({ "loadBalancer": { "ingress": [{ "ip": "203.0.113.9" }] } });
+        let foreign = service("web", json!({ "spec": { "loadBalancerClass": "x.io/y" }, "status": status }));
+        observe(&mut balancers, Input::Services(WatchUpdate::Changed(foreign)));
+        assert_eq!(planned(&balancers, "web"), None);
+        let former = service("web", json!({ "spec": { "type": "ClusterIP" }, "status": status }));
+        observe(&mut balancers, Input::Services(WatchUpdate::Changed(former)));
+        assert_eq!(planned(&balancers, "web").unwrap(), [""; 0]);
+        let right = json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }, { "ip": "192.0.2.2" }] } });
+        observe(&mut balancers, Input::Services(WatchUpdate::Changed(service("web", json!({ "status": right })))));
+        assert_eq!(planned(&balancers, "web"), None, "it says so already");
+    }
+
+    /// [LB-3]
+    #[tokio::test]
+    async fn load_balancer_whose_port_an_older_one_has_waits_and_says_so() {
+        let mut balancers = with_two_nodes();
+        let younger = json!({ "metadata": { "creationTimestamp": "2026-01-02T00:00:00Z" } });
+        observe(&mut balancers, Input::Services(WatchUpdate::Changed(service("also", younger.clone()))));
+        let plan = balancers.plan(&("shop".into(), "also".into()), now());
+        let action = &plan.actions[0];
+        assert!(action.addresses.is_empty() && action.conditions[0].message.contains("shop/web"), "{action:?}");
+        assert_eq!(planned(&balancers, "web").unwrap().len(), 2);
+        let touched = balancers.observe(now(), Input::Services(WatchUpdate::Removed(service("web", json!({})))));
+        assert!(touched.contains(&("shop".into(), "also".into())));
+        assert_eq!(planned(&balancers, "also").unwrap().len(), 2);
+        let udp = json!({ "metadata": younger["metadata"], "spec": { "ports": [{ "port": 80, "protocol": "UDP" }] } });
+        observe(&mut balancers, Input::Services(WatchUpdate::Changed(service("third", udp))));
+        assert_eq!(planned(&balancers, "third").unwrap().len(), 2, "another protocol is another port");
+    }
+}
