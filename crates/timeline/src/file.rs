@@ -38,7 +38,8 @@ pub(crate) fn open(path: &Path, boot_id: &str) -> Result<Opened, JournalError> {
         let torn = bytes.len() - end;
         tracing::warn!(bytes = torn, "the end of the journal was never finished; it is cut off");
         bytes.truncate(end);
-        if end > 0 && is_short_of_room(&file) {
+        // Where the reserve could not be had again, which goes with the end.
+        if end > 0 && !disk::has_room_for(&file, 2 * RESERVE) {
             let padding = cover(&file, end, torn).map_err(cannot("cover the end of"))?;
             lives.take(Entry::Padding, end..end + padding.len());
             bytes.extend_from_slice(&padding);
@@ -80,11 +81,6 @@ pub(crate) fn open(path: &Path, boot_id: &str) -> Result<Opened, JournalError> {
     file.sync_all().and_then(|()| sync_directory(path)).map_err(cannot("sync"))?;
     let (lives, index) = lives.into_parts();
     Ok(Opened { file, end, index, lives })
-}
-
-/// Whether cutting the file would give away room that cannot be had again: its reserve goes with the end.
-fn is_short_of_room(file: &File) -> bool {
-    rustix::fs::fstatvfs(file).is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < 2 * RESERVE)
 }
 
 /// Writes a record that says nothing over so many bytes at the end. Answers it.
