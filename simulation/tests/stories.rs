@@ -60,6 +60,14 @@ fn agent_on_a_full_disk_takes_on_pods_when_there_is_room_again() {
     assert!(at(&told, "app.0 started")[0] >= 2_900, "nothing is done for a pod that cannot be kept\n{}", told.trace);
 }
 
+/// A pod that came when the disk was full, and was deleted before there was room: nothing of it was begun, and nothing waits.
+#[test]
+fn pod_that_could_never_be_kept_leaves_on_a_full_disk() {
+    let told = play("pod p0 grace=3 app=term-0; create p0 @400; delete p0 @700; full node @300 for=9000");
+    assert!(at(&told, "app.0 started").is_empty(), "{}", told.trace);
+    assert!(at(&told, "p0 .. api: gone")[0] < 2_000, "{}", told.trace);
+}
+
 #[test]
 fn server_on_a_full_disk_goes_on_and_loses_nothing() {
     let told = play("pod p0 grace=2 app=term-200; delete p0 @1000; full store @900 for=2000");

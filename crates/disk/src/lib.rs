@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 
 /// Whether a write that failed so may succeed later: room is made, the disk is mounted anew or gets well.
@@ -13,6 +14,26 @@ pub fn passes(error: &io::Error) -> bool {
     is_ill
         || [Interrupted, OutOfMemory, QuotaExceeded, ReadOnlyFilesystem, StorageFull, WouldBlock]
             .contains(&error.kind())
+}
+
+/// Whether the disk of a file has room for so many bytes more; yes if it does not say.
+pub fn has_room_for(file: &File, bytes: u64) -> bool {
+    fstatvfs(file).map_or(true, |disk| disk.f_bavail.saturating_mul(disk.f_frsize) >= bytes)
+}
+
+/// Writes zeros over what follows `end` in a file, and keeps its room. Answers when that is durable.
+///
+/// On a full disk, cutting the file would give the room behind its end to others.
+pub fn blot_out(file: &File, end: u64) -> io::Result<()> {
+    const PIECE: u64 = 64 << 10;
+    let zeros = [0; PIECE as usize];
+    let (mut at, until) = (end, file.metadata()?.len());
+    while at < until {
+        let length = (until - at).min(PIECE);
+        file.write_all_at(zeros.get(..length as usize).unwrap_or(&zeros), at)?;
+        at += length;
+    }
+    file.sync_data()
 }
 
 /// Room behind the end of a file, allocated before it is needed: whatever fills the disk later, so much can still be appended.
@@ -45,6 +66,10 @@ impl Reserve {
 
     /// Allocates the reserve behind `end`, if half of it or more is used up. What cannot be had now is asked for the next time.
     pub fn renew(&mut self, file: &File, end: u64) {
+        if self.up_to == 0 {
+            // An earlier process may have left some, which a full disk would not give again.
+            self.up_to = file.metadata().map_or(0, |about| about.blocks().saturating_mul(512));
+        }
         if self.state == State::Impossible || (end + self.bytes / 2 <= self.up_to) {
             return;
         }
@@ -66,6 +91,11 @@ impl Reserve {
         }
     }
 
+    /// How much of it is left behind `end`.
+    pub fn left(&self, end: u64) -> u64 {
+        self.up_to.saturating_sub(end)
+    }
+
     /// Whether the disk is so full that half of the reserve or more cannot be had.
     pub fn is_short(&self) -> bool {
         self.state == State::Short
@@ -74,8 +104,6 @@ impl Reserve {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt as _;
-
     use super::*;
 
     #[test]
@@ -90,6 +118,18 @@ mod tests {
     }
 
     #[test]
+    fn blotted_out_end_is_zeros_and_keeps_its_blocks() {
+        let file = tempfile::tempfile().expect("a file");
+        file.write_all_at(&vec![7; 200_000], 0).expect("written");
+        let blocks = file.metadata().expect("its metadata").blocks();
+        blot_out(&file, 3).expect("blotted out");
+        let mut bytes = vec![1; 200_000];
+        file.read_exact_at(&mut bytes, 0).expect("read");
+        assert_eq!((&bytes[..3], bytes[3..].iter().any(|byte| *byte != 0)), (&[7; 3][..], false));
+        assert_eq!(file.metadata().expect("its metadata").blocks(), blocks);
+    }
+
+    #[test]
     fn reserve_takes_blocks_and_leaves_the_length_as_it_is() {
         let file = tempfile::tempfile().expect("a file");
         let mut reserve = Reserve::of_bytes(1 << 20);
@@ -99,5 +139,19 @@ mod tests {
             assert_eq!((about.len(), about.blocks() * 512 >= 1 << 20), (0, true));
         }
         assert!(!reserve.is_short());
+    }
+
+    /// Whoever opens the file again knows what is allocated behind its end, and asks for no more while half of it is left.
+    #[test]
+    fn reserve_of_an_earlier_process_is_found_again() {
+        let file = tempfile::tempfile().expect("a file");
+        Reserve::of_bytes(1 << 20).renew(&file, 0);
+        let blocks = || file.metadata().expect("its metadata").blocks();
+        let before = blocks();
+        let mut again = Reserve::of_bytes(1 << 20);
+        again.renew(&file, 300 << 10);
+        if again.state == State::Kept {
+            assert_eq!((blocks(), again.left(300 << 10)), (before, (1 << 20) - (300 << 10)));
+        }
     }
 }

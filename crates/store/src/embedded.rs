@@ -21,7 +21,7 @@ use crate::frame::Chain;
 use crate::load::{LoadError, load};
 use crate::log::{Answer, Log, Pause, Request, Serving, size_limit};
 use crate::mark::Mark;
-use crate::segment::Segment;
+use crate::segment::{RESERVE, Segment};
 use crate::view::View;
 use crate::{Change, Expect, Key, Object, OpenError, Refusal, Revision, Step, TransactError, Window, row, snapshot};
 
@@ -54,6 +54,8 @@ pub(crate) struct Embedded {
     snapshot_size: u64,
     log_size: u64,
     snapshot: Option<Snapshot>,
+    /// After another segment was refused by a full disk: how long this one must become before that is tried again.
+    least: u64,
     frame: Vec<u8>,
 }
 
@@ -94,6 +96,7 @@ impl Embedded {
             snapshot_size: loaded.snapshot_size,
             log_size: loaded.log_size,
             snapshot: None,
+            least: 0,
             frame: Vec::new(),
         };
         log.segment.renew_reserve();
@@ -160,8 +163,10 @@ impl Embedded {
         }
         let enough = SEGMENT.max(self.snapshot_size);
         // What a failed write left at the end of a segment is taken away by the next write to it, so it must come.
-        if self.snapshot.is_some() || !self.segment.is_clean() || self.segment.len() < SEGMENT || self.log_size < enough
-        {
+        if self.snapshot.is_some() || !self.segment.is_clean() || self.log_size < enough {
+            return;
+        }
+        if self.segment.len() < SEGMENT.max(self.least) {
             return;
         }
         match self.begin_snapshot(view) {
@@ -172,10 +177,16 @@ impl Embedded {
 
     fn begin_snapshot(&mut self, view: &View) -> io::Result<Snapshot> {
         let number = self.number + 1;
-        let next = begin(self.directory.path(), number, view.revision())?;
+        // On a full disk, whatever the old segment gives back may go to others: it stays until its reserve is nearly used up.
+        if !self.segment.has_room_for_another() && !self.segment.is_at_its_last() {
+            self.least = self.segment.len() + RESERVE / 8;
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        let mut next = begin(self.directory.path(), number, view.revision())?;
+        next.renew_reserve();
         std::mem::replace(&mut self.segment, next).close();
-        // On a full disk there is room for the new reserve when that of the old segment is given back.
         self.segment.renew_reserve();
+        self.least = 0;
         self.number = number;
         let everything = view.everything();
         let stop = Arc::new(AtomicBool::new(false));

@@ -8,7 +8,7 @@ use crate::directory::{Directory, Holds};
 use crate::files::{self, Head, Payload};
 use crate::frame::{Chain, FrameError, Frames};
 use crate::row::{self, NotRows, Row};
-use crate::segment::Segment;
+use crate::segment::{Segment, drop_end};
 use crate::view::View;
 use crate::{Change, Key, Object, Revision, Window};
 
@@ -154,8 +154,11 @@ impl Loading {
                 Ok(None) => break,
                 Ok(Some(payload)) => payload,
                 Err(FrameError::Unfinished { at }) if is_last => {
-                    tracing::warn!(segment = number, at, "the last write was never finished; it is dropped");
-                    file.set_len(at as u64)?;
+                    // Zeros alone are what is left of one that was dropped before, on a full disk.
+                    if bytes[at..].iter().any(|byte| *byte != 0) {
+                        tracing::warn!(segment = number, at, "the last write was never finished; it is dropped");
+                    }
+                    drop_end(&file, at as u64)?;
                     break;
                 }
                 Err(source) => return Err(Damage::Frame { holds, number, source }.into()),

@@ -11,7 +11,7 @@ use disk::Reserve;
 use crate::frame::Chain;
 
 /// How much room is kept: for the last statuses, marks and removals of some hundred pods.
-const RESERVE: u64 = 8 << 20;
+pub(crate) const RESERVE: u64 = 8 << 20;
 
 /// The file that takes writes.
 #[derive(Debug)]
@@ -46,6 +46,16 @@ impl Segment {
         self.reserve.is_short()
     }
 
+    /// Whether so little of the reserve is left that another segment is worth a risk.
+    pub(crate) fn is_at_its_last(&self) -> bool {
+        self.reserve.left(self.end) < RESERVE / 4
+    }
+
+    /// Whether the disk has room for another segment beside this one.
+    pub(crate) fn has_room_for_another(&self) -> bool {
+        disk::has_room_for(&self.file, 2 * RESERVE)
+    }
+
     /// Looks for room for the reserve, if that is not whole.
     pub(crate) fn renew_reserve(&mut self) {
         self.reserve.renew(&self.file, self.end);
@@ -62,9 +72,7 @@ impl Segment {
         if self.is_soiled {
             // Whatever a failed write left must be gone before anything is written behind it: its writers were told
             // that it did not happen.
-            // Not if nothing is there: the reserve goes as well.
-            if self.file.metadata()?.len() > self.end {
-                self.file.set_len(self.end)?;
+            if self.file.metadata()?.len() > self.end && drop_end(&self.file, self.end)? {
                 self.reserve = Reserve::of_bytes(RESERVE);
                 self.renew_reserve();
             }
@@ -82,6 +90,17 @@ impl Segment {
         self.renew_reserve();
         Ok(())
     }
+}
+
+/// Makes sure that nothing is behind `end`. Cuts it off, and the reserve with it, if another can be had; else leaves zeros, which
+/// count as nothing. Tells whether it was cut.
+pub(crate) fn drop_end(file: &File, end: u64) -> io::Result<bool> {
+    if disk::has_room_for(file, 2 * RESERVE) {
+        file.set_len(end)?;
+        return Ok(true);
+    }
+    disk::blot_out(file, end)?;
+    Ok(false)
 }
 
 #[cfg(test)]

@@ -3,13 +3,13 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::compaction::{self, is_worth_compacting};
 use crate::index::Index;
-use crate::journal::JournalError;
+use crate::journal::{JournalError, RESERVE};
 use crate::life::{Life, Lives};
 use crate::record::{self, Entry, FILE_HEADER, Framed, Opening};
 
@@ -35,9 +35,17 @@ pub(crate) fn open(path: &Path, boot_id: &str) -> Result<Opened, JournalError> {
     file.read_to_end(&mut bytes).map_err(cannot("read"))?;
     let (mut lives, end) = read(path, &bytes)?;
     if end < bytes.len() {
-        tracing::warn!(bytes = bytes.len() - end, "the end of the journal was never finished; it is cut off");
+        let torn = bytes.len() - end;
+        tracing::warn!(bytes = torn, "the end of the journal was never finished; it is cut off");
         bytes.truncate(end);
-        file.set_len(u64::try_from(end).expect("a file's length")).map_err(cannot("cut the end of"))?;
+        // Where the reserve could not be had again, which goes with the end.
+        if end > 0 && !disk::has_room_for(&file, 2 * RESERVE) {
+            let padding = cover(&file, end, torn).map_err(cannot("cover the end of"))?;
+            lives.take(Entry::Padding, end..end + padding.len());
+            bytes.extend_from_slice(&padding);
+        } else {
+            file.set_len(u64::try_from(end).expect("a file's length")).map_err(cannot("cut the end of"))?;
+        }
     }
     if end == 0 {
         bytes.extend_from_slice(&record::file_header());
@@ -73,6 +81,18 @@ pub(crate) fn open(path: &Path, boot_id: &str) -> Result<Opened, JournalError> {
     file.sync_all().and_then(|()| sync_directory(path)).map_err(cannot("sync"))?;
     let (lives, index) = lives.into_parts();
     Ok(Opened { file, end, index, lives })
+}
+
+/// Writes a record that says nothing over so many bytes at the end. Answers it.
+fn cover(file: &File, end: usize, torn: usize) -> io::Result<Vec<u8>> {
+    let padding = record::padding(torn);
+    let (header, payload) = padding.split_at(record::HEADER);
+    let at = |offset: usize| u64::try_from(offset).map_err(io::Error::other);
+    // Its header last: until that is there, what is here is a record that was never finished.
+    file.write_all_at(payload, at(end + record::HEADER)?)?;
+    file.sync_data()?;
+    file.write_all_at(header, at(end)?)?;
+    Ok(padding)
 }
 
 /// Reads every record. Answers the lives and where the sound part ends.

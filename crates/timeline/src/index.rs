@@ -10,6 +10,8 @@ use crate::record::{Entry, FILE_HEADER, Record};
 pub(crate) enum Mark {
     /// All that follow belong to another boot.
     Boot,
+    /// Nothing.
+    Padding,
     /// A life begins.
     Adopted(String),
     /// Something happened in it.
@@ -24,6 +26,7 @@ impl Mark {
     pub(crate) fn of(entry: &Entry) -> Self {
         match entry {
             Entry::Boot { .. } => Self::Boot,
+            Entry::Padding => Self::Padding,
             Entry::Of(record) => Self::of_record(record),
         }
     }
@@ -74,6 +77,7 @@ impl Index {
         let length = at.len();
         match mark {
             Mark::Boot => self.parts.push((Part::Boot, at)),
+            Mark::Padding => {}
             Mark::Adopted(uid) => {
                 self.forget(&uid);
                 self.open.insert(uid, self.lives.len());

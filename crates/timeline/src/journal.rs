@@ -40,7 +40,7 @@ const RETRY_MOST: Duration = Duration::from_secs(1);
 /// How often a disk that goes on refusing is told of.
 const REMIND: Duration = Duration::from_secs(60);
 /// How much room is kept on the disk: for the ends of some thousand pods.
-const RESERVE: u64 = 1 << 20;
+pub(crate) const RESERVE: u64 = 1 << 20;
 /// More than so much is not kept in memory for a disk that takes nothing.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
 

@@ -86,6 +86,7 @@ impl Lives {
         self.index.take(Mark::of(&entry), at);
         match entry {
             Entry::Boot { boot_id } => self.boot_id = Some(boot_id),
+            Entry::Padding => {}
             Entry::Of(Record::Adopted { uid, namespace, name, mut spec, at }) => {
                 spec.identity = PodIdentity { namespace: namespace.clone(), name: name.clone(), uid: uid.clone() };
                 self.forget(&uid);

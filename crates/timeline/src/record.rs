@@ -18,10 +18,12 @@ const MAGIC: &[u8; 8] = b"adieu-jl";
 const FILE_VERSION: u32 = 1;
 /// The version of a record: raised when a payload is written in another way.
 const RECORD_VERSION: u8 = 4;
+/// The version of padding, which came later: who does not know it says that the journal is newer.
+const PADDING_VERSION: u8 = 5;
 
 /// The length of what comes before the first record.
 pub(crate) const FILE_HEADER: usize = 16;
-const HEADER: usize = 11;
+pub(crate) const HEADER: usize = 11;
 
 /// One thing worth remembering about a pod.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -72,11 +74,16 @@ pub enum Record {
     },
 }
 
-/// A record as it stands in the file: one of a pod, or the journal's own note of the boot all that follow belong to.
+/// A record as it stands in the file: one of a pod, or the journal's own.
 #[allow(clippy::large_enum_variant, reason = "almost all of them are records")]
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Entry {
-    Boot { boot_id: String },
+    /// All that follow belong to this boot.
+    Boot {
+        boot_id: String,
+    },
+    /// Says nothing; it stands where a record was never finished, on a disk too full to cut it off.
+    Padding,
     Of(Record),
 }
 
@@ -88,6 +95,7 @@ wire_enum!(Record {
 });
 
 const BOOT: u8 = 1;
+const PADDING: u8 = 255;
 /// How `Adopted` was written before pods could ask for an active deadline, a drain and a grace of their probes.
 const ADOPTED_BEFORE: u8 = 2;
 
@@ -98,6 +106,7 @@ impl Wire for Entry {
                 out.push(BOOT);
                 boot_id.put(out);
             }
+            Self::Padding => out.push(PADDING),
             Self::Of(record) => record.put(out),
         }
     }
@@ -105,6 +114,10 @@ impl Wire for Entry {
         if input.first() == Some(&BOOT) {
             *input = &input[1..];
             return Ok(Self::Boot { boot_id: String::take(input)? });
+        }
+        if input.first() == Some(&PADDING) {
+            *input = &[];
+            return Ok(Self::Padding);
         }
         if input.first() == Some(&ADOPTED_BEFORE) {
             *input = &input[1..];
@@ -155,10 +168,23 @@ pub(crate) fn frame(entry: &Entry, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; HEADER]);
     entry.put(out);
-    let length = u32::try_from(out.len() - start - HEADER).expect("a record is shorter than 4 GiB");
-    let (header, payload) = out[start..].split_at_mut(HEADER);
+    seal(&mut out[start..], RECORD_VERSION);
+}
+
+/// A record that says nothing and is so many bytes long, or as short as a record can be.
+pub(crate) fn padding(length: usize) -> Vec<u8> {
+    let mut out = vec![0; length.max(HEADER + 1)];
+    out[HEADER] = PADDING;
+    seal(&mut out, PADDING_VERSION);
+    out
+}
+
+/// Fills in the header that a payload has room for in front.
+fn seal(framed: &mut [u8], version: u8) {
+    let length = u32::try_from(framed.len() - HEADER).expect("a record is shorter than 4 GiB");
+    let (header, payload) = framed.split_at_mut(HEADER);
     header[..4].copy_from_slice(&length.to_le_bytes());
-    header[4] = RECORD_VERSION;
+    header[4] = version;
     let check = check(&header[..5]);
     header[5..7].copy_from_slice(&check.to_le_bytes());
     let sum = sum(&header[..5], payload);
@@ -173,7 +199,7 @@ pub(crate) fn unframe(bytes: &[u8], offset: usize) -> Framed<'_> {
     if u16::from_le_bytes([c0, c1]) != check(&header[..5]) {
         return damaged();
     }
-    if version > RECORD_VERSION {
+    if version > PADDING_VERSION {
         return Framed::Newer(version);
     }
     let length = u32::from_le_bytes([l0, l1, l2, l3]);

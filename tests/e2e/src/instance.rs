@@ -395,7 +395,7 @@ struct Disk {
 
 impl Disk {
     fn mount(path: &Path, mebibytes: u64, mode: u32) -> Result<Self> {
-        let options = std::ffi::CString::new(format!("size={mebibytes}m,mode={mode:o}"))?;
+        let options = std::ffi::CString::new(format!("size={mebibytes}m,nr_inodes=20000,mode={mode:o}"))?;
         let flags = rustix::mount::MountFlags::empty();
         rustix::mount::mount("adieu-e2e", path, "tmpfs", flags, options.as_c_str())?;
         Ok(Self { path: path.to_owned() })

@@ -103,6 +103,13 @@ impl<R: Runtime> Pods<R> {
         let newest = newest.filter(|(pod, _)| !api::pod::is_static(&**pod) || self.wants_static(&uid));
         match (newest, kept) {
             (Some((newest, is_live)), Some((pod, Ok(())))) => self.adopt(&uid, &pod, newest, is_live).await,
+            // A pod that has to go, and of which nothing was begun, needs no manifest: it is not held up by a full disk.
+            (Some((newest, is_live)), Some((pod, Err(error))))
+                if newest.metadata.deletion_timestamp.is_some() && disk::passes(&error) =>
+            {
+                info!(uid, %error, "a pod that was deleted leaves without ever having been kept");
+                self.adopt(&uid, &pod, newest, is_live).await;
+            }
             (Some((newest, _)), Some((_, Err(error)))) => {
                 self.refuse(newest, &format!("its manifest cannot be kept: {error}"));
             }

@@ -139,7 +139,7 @@ impl<R: Runtime> Pods<R> {
         if let Some(pod) = self.desired.get(uid).cloned() {
             self.begin_static(pod);
         } else if let Some(pod) = successor {
-            self.changed(pod, false).await;
+            self.changed_or_later(pod, false).await;
         }
     }
 }

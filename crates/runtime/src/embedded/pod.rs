@@ -19,6 +19,7 @@ use crate::contract::{
     Sandbox, SandboxSpec,
 };
 use crate::shim::records::{self, PodDir, SandboxRecord, StartedRecord};
+use crate::shim::spares::{self, Spare};
 use crate::sys::watch::watch;
 
 /// Killed processes are gone within milliseconds; only one stuck in the kernel takes this long.
@@ -83,6 +84,9 @@ impl Pod {
     /// Writes what was asked for and the files containers will see, before anything is made.
     pub(super) fn prepare(&self, spec: &SandboxSpec) -> io::Result<()> {
         records::make_dir(&self.dir.path.join("containers"))?;
+        // What its removal needs is there before it, whatever becomes of the disk.
+        records::make_dir(&self.dir.kept())?;
+        fs::write(self.dir.removing_spare(), "")?;
         // Of a former shim, whose network is gone: nobody is to find this sandbox complete before it is.
         match fs::remove_file(self.dir.ready()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -175,12 +179,13 @@ impl Pod {
         for (_, dir) in self.dir.containers() {
             if !dir.exit().exists() {
                 let exit = ExitRecord { code: 137, signal: Some(9), oom: false, wall_ms, seen: false };
-                records::write_durably(&dir.exit(), &exit)?;
+                spares::write_durably(&dir, Spare::Exit, &dir.exit(), &exit)?;
             }
             for hook in dir.hooks() {
                 if !dir.hook_outcome(&hook).exists() {
                     let message = "its outcome was lost with the pod's shim".to_owned();
-                    records::write_durably(&dir.hook_outcome(&hook), &HookRecord::Failed { message })?;
+                    let outcome = HookRecord::Failed { message };
+                    spares::write_durably(&dir, Spare::Hook, &dir.hook_outcome(&hook), &outcome)?;
                 }
             }
         }

@@ -29,7 +29,8 @@ impl Inner {
             return Ok(());
         }
         // From here on the removal is finished by whoever opens this directory next.
-        match std::fs::write(pod.dir.removing(), "") {
+        let begun = std::fs::rename(pod.dir.removing_spare(), pod.dir.removing());
+        match begun.or_else(|_| std::fs::write(pod.dir.removing(), "")) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(system("cannot begin the removal of the pod")(error.into()));
             }
@@ -173,20 +174,24 @@ async fn delete_later(path: PathBuf) {
 }
 
 /// Sets the pod's logs aside: people read them after the end. Logs of an earlier sandbox of the pod are joined, not lost.
+///
+/// What can be moved is not made: the disk may have no room for it.
 fn keep_logs(pod: &Pod, kept: &Path) -> io::Result<()> {
     let (logs, former) = (pod.dir.path.join("logs"), kept.join("logs"));
     if !logs.try_exists()? {
         return Ok(());
     }
     if !former.try_exists()? {
-        records::make_dir(kept)?;
+        std::fs::rename(pod.dir.kept(), kept).or_else(|_| records::make_dir(kept))?;
         return std::fs::rename(logs, former);
     }
-    let containers = std::fs::read_dir(&logs)?;
-    for container in containers {
+    for container in std::fs::read_dir(&logs)? {
         let container = container?;
         let target = former.join(container.file_name());
-        records::make_dir(&target)?;
+        if !target.try_exists()? {
+            std::fs::rename(container.path(), target)?;
+            continue;
+        }
         for run in std::fs::read_dir(container.path())? {
             let run = run?;
             std::fs::rename(run.path(), target.join(run.file_name()))?;

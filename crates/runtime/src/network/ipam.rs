@@ -4,7 +4,7 @@
 //! no other pod. A released address rests for at least [`REST`]; if all free addresses rest, the caller is told until when. An address
 //! released before the log was opened rests from then. The address of a pod that clients may still know is kept from others for
 //! longer (quarantine), while there are others. The log has one JSON line per change. It is rewritten when opened, and when it
-//! has grown far beyond its content.
+//! has grown far beyond its content. Room behind its end is kept for releases: pods leave on a full disk, and none come.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
@@ -13,6 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use disk::Reserve;
 use serde::{Deserialize, Serialize};
 
 use super::cidr::PodCidr;
@@ -21,6 +22,9 @@ use crate::contract::PodUid;
 
 /// Lines that may be appended before the log is written whole again.
 const LINES_MAX: usize = 100_000;
+
+/// Room for the releases of a thousand pods.
+const RESERVE_BYTES: u64 = 64 << 10;
 
 /// How long a released address rests at least: longer than a pod's link may outlive it.
 pub(super) const REST: Duration = Duration::from_secs(2);
@@ -41,6 +45,7 @@ pub(super) enum Lease {
 pub(super) struct Ipam {
     path: PathBuf,
     file: File,
+    reserve: Reserve,
     range: PodCidr,
     state: State,
     lines_appended: usize,
@@ -76,14 +81,35 @@ impl Ipam {
             other => other.map_err(log_error("read", path))?,
         };
         let state = State::replay(&text, range, path, now)?;
-        let file = write_whole(path, range, &state)?;
-        Ok(Self { path: path.to_owned(), file, range, state, lines_appended: 0, changes: 0 })
+        let file = match write_whole(path, range, &state) {
+            Ok(file) => file,
+            // A full disk has no room for a second file. The first is as good, only longer.
+            Err(error) if !text.is_empty() => {
+                tracing::warn!(error = supervision::error_chain(&error), "the log of addresses could not be rewritten");
+                go_on_with(path, &text)?
+            }
+            Err(error) => return Err(error),
+        };
+        let reserve = Reserve::of_bytes(RESERVE_BYTES);
+        let mut ipam = Self { path: path.to_owned(), file, reserve, range, state, lines_appended: 0, changes: 0 };
+        ipam.renew_reserve()?;
+        Ok(ipam)
+    }
+
+    fn renew_reserve(&mut self) -> Result<(), NetworkError> {
+        let end = self.file.stream_position().map_err(log_error("write", &self.path))?;
+        self.reserve.renew(&self.file, end);
+        Ok(())
     }
 
     /// The pod's address, from now on if it had none. Not durable before a sync.
     pub(super) fn lease(&mut self, pod: &PodUid, now: Instant) -> Result<Lease, NetworkError> {
         if let Some(address) = self.address(pod) {
             return Ok(Lease::Given(address));
+        }
+        self.renew_reserve()?;
+        if self.reserve.is_short() {
+            return Err(log_error("write", &self.path)(std::io::ErrorKind::StorageFull.into()));
         }
         let picked = self.state.pick(self.range, now).ok_or(NetworkError::Exhausted { range: self.range })?;
         match &picked {
@@ -148,16 +174,21 @@ impl Ipam {
         if let Err(error) = self.file.write_all(&encode(&line)) {
             // Half a line must not stay in the way of the next.
             let undone = self.file.set_len(before).and_then(|()| self.file.seek(SeekFrom::Start(before)));
+            // The room behind the end went with it.
+            self.reserve = Reserve::of_bytes(RESERVE_BYTES);
+            self.renew_reserve()?;
             return Err(log_error("write", &self.path)(undone.err().unwrap_or(error)));
         }
         self.state.apply(line, now);
         self.changes += 1;
         self.lines_appended += 1;
-        if self.lines_appended > LINES_MAX {
+        // Not on a full disk: what is needed now is in the file.
+        if self.lines_appended > LINES_MAX && !self.reserve.is_short() {
             self.file = write_whole(&self.path, self.range, &self.state)?;
+            self.reserve = Reserve::of_bytes(RESERVE_BYTES);
             self.lines_appended = 0;
         }
-        Ok(())
+        self.renew_reserve()
     }
 }
 
@@ -176,7 +207,9 @@ impl State {
         let mut held = range;
         // What follows the last line end was cut off in the middle of a write: nobody was told of it.
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(&text[..0], |end| &text[..end]);
-        for (number, line) in whole.split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.is_empty()) {
+        for (number, line) in
+            whole.split(|&byte| byte == b'\n').enumerate().filter(|(_, line)| !line.trim_ascii().is_empty())
+        {
             let damaged = |_| NetworkError::BookDamaged { path: path.to_owned(), line: number + 1 };
             match serde_json::from_slice(line).map_err(damaged)? {
                 LeaseRecord::Range(range) => held = range,
@@ -256,6 +289,20 @@ fn write_whole(path: &Path, range: PodCidr, state: &State) -> Result<File, Netwo
     fs::rename(&temporary, path).map_err(log_error("create", path))?;
     let folder = path.parent().unwrap_or(Path::new("/"));
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(log_error("sync", folder))?;
+    Ok(file)
+}
+
+/// Opens the log as it is, behind its last whole line. What may follow that is overwritten by blanks, for cutting it off would give
+/// away the room that is kept behind it.
+fn go_on_with(path: &Path, text: &[u8]) -> Result<File, NetworkError> {
+    let end = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+    let mut file = File::options().write(true).open(path).map_err(log_error("open", path))?;
+    let mut rest = vec![b' '; text.len() - end];
+    if let Some(last) = rest.last_mut() {
+        *last = b'\n';
+    }
+    let written = file.seek(SeekFrom::Start(end as u64)).and_then(|_| file.write_all(&rest));
+    written.and_then(|()| file.sync_all()).map_err(log_error("write", path))?;
     Ok(file)
 }
 

@@ -17,6 +17,7 @@ pub(crate) mod records;
 mod requests;
 mod retry;
 mod serve;
+pub(crate) mod spares;
 mod sysctl;
 mod tether;
 

@@ -14,6 +14,7 @@ use super::records::{self, StartedRecord, wall_ms};
 use super::requests::deliver;
 use super::say;
 use super::serve::Shim;
+use super::spares::{self, Spare};
 use crate::container::progress::Progress;
 use crate::contract::{ContainerId, ExitRecord, HookRecord};
 use crate::sys::process::{Ended, collect_any};
@@ -171,7 +172,8 @@ impl Shim {
     }
 
     fn record_hook(&mut self, id: &ContainerId, hook: &str, outcome: &HookRecord) -> std::io::Result<()> {
-        records::write_durably(&self.pod.container(id).hook_outcome(hook), outcome)?;
+        let directory = self.pod.container(id);
+        spares::write_durably(&directory, Spare::Hook, &directory.hook_outcome(hook), outcome)?;
         self.announce(&ShimMessage::HookEnded { id: id.clone(), hook: hook.to_owned(), outcome: outcome.clone() });
         Ok(())
     }
@@ -240,7 +242,8 @@ impl Shim {
             let recorded = if self.unrecorded_hooks.iter().any(|(of, ..)| of == &id) {
                 Err(std::io::ErrorKind::WouldBlock.into())
             } else {
-                records::write_durably(&self.pod.container(&id).exit(), &exit)
+                let directory = self.pod.container(&id);
+                spares::write_durably(&directory, Spare::Exit, &directory.exit(), &exit)
             };
             if let Err(error) = recorded {
                 // Told only once it is recorded. Until then it is kept here, and tried again.

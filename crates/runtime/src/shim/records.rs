@@ -4,11 +4,12 @@
 //! pods/<uid>/
 //!   sandbox.json      what was asked for; written before anything is made
 //!   ready.json        what it turned out to be
-//!   removing          its removal has begun and will be finished
+//!   removing          its removal has begun and will be finished; `removing.spare` until then
+//!   kept/             becomes the place of its logs when it is removed
 //!   shim.sock  shim.log  hosts  hostname  resolv.conf  shm/  memory/<volume>/
 //!   containers/<name>.<attempt>/
 //!     plan.json       written before the shim is asked to start it
-//!     started.json  exit.json  termination-message  upper/  work/
+//!     started.json  exit.json  termination-message  upper/  work/  *.spare
 //!     hooks/<hook>.asked  hooks/<hook>.json
 //!   logs/<name>/<attempt>.log
 //! ```
@@ -61,6 +62,14 @@ impl PodDir {
     }
     pub(crate) fn removing(&self) -> PathBuf {
         self.path.join("removing")
+    }
+    /// An empty file that gets the name of the one above: on a disk without inodes none can be made.
+    pub(crate) fn removing_spare(&self) -> PathBuf {
+        self.path.join("removing.spare")
+    }
+    /// An empty directory for the same reason: the logs go into it, and it leaves with them.
+    pub(crate) fn kept(&self) -> PathBuf {
+        self.path.join("kept")
     }
     pub(crate) fn shim_log(&self) -> PathBuf {
         self.path.join("shim.log")

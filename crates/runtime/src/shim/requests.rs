@@ -7,6 +7,7 @@ use super::logs::{Log, Pump};
 use super::protocol::{Answer, Request, ShimMessage};
 use super::records::{self, StartedRecord, directory_name};
 use super::serve::Shim;
+use super::spares::{self, Spare};
 use super::tether::Tether;
 use crate::cgroup::{self, ContainerCgroup};
 use crate::container::create::{self, Surroundings};
@@ -81,6 +82,8 @@ impl Shim {
             return Ok(());
         }
         let log = Log::open(&self.pod.log(id), plan.spec.log).doing(|| "open the log".to_owned())?;
+        // Before there is anything that ends.
+        spares::make(&directory);
         let group = self.record.cgroup.below(&directory_name(id));
         let cgroup = ContainerCgroup::make(group, &plan.spec.resources, self.record.spec.pids_max)?;
         let shows_devices = plan.spec.mounts.iter().any(shows_devices);
@@ -240,9 +243,12 @@ impl Shim {
         };
         // Its own group below the container's: ending the hook ends all it started, and nothing else.
         let group = host.cgroup.v2().join(format!("hook-{hook}"));
-        let asked = records::make_dir(&directory.path.join("hooks"))
-            .and_then(|()| std::fs::create_dir_all(&group))
-            .and_then(|()| records::write(&directory.hook_asked(hook), &command))
+        spares::make(&directory);
+        let asked = directory.hook_asked(hook);
+        let asked = std::fs::create_dir_all(&group)
+            .and_then(|()| records::write(&asked, &command))
+            // That it was asked for is what counts.
+            .or_else(|error| spares::instead(&directory, Spare::Hook, &asked, &[""; 0], error))
             .doing(|| "record that the hook was asked for".to_owned());
         if asked.is_err() {
             return self.answer(asker, done(asked));

@@ -1,4 +1,4 @@
-//! A disk without room delays what is told of an end, and costs nothing else.
+//! A disk without room, for bytes or for files: pods end on it, are told of and are removed, by what was set aside for that.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use crate::common;
@@ -19,8 +19,16 @@ struct Disk(tempfile::TempDir);
 impl Disk {
     fn new() -> Self {
         let at = tempfile::tempdir().unwrap();
-        rustix::mount::mount("tmpfs", at.path(), "tmpfs", MountFlags::empty(), c"size=48m").unwrap();
+        rustix::mount::mount("tmpfs", at.path(), "tmpfs", MountFlags::empty(), c"size=48m,nr_inodes=4000").unwrap();
         Self(at)
+    }
+
+    /// Takes all files there can be.
+    fn fill_inodes(&self) {
+        let ballast = self.path().join("many");
+        std::fs::create_dir(&ballast).unwrap();
+        let refused = (0..).find_map(|n| std::fs::File::create_new(ballast.join(format!("{n}"))).err()).unwrap();
+        assert_eq!(refused.kind(), std::io::ErrorKind::StorageFull);
     }
 
     fn path(&self) -> &Path {
@@ -45,6 +53,17 @@ impl Disk {
     }
 }
 
+/// Containers as they were made before there were spares, or on a disk that was full then.
+fn remove_spares(machine: &common::Machine) {
+    let containers = std::fs::read_dir(machine.dir.path().join("pods/pod-1/containers")).unwrap();
+    for file in containers.flat_map(|container| std::fs::read_dir(container.unwrap().path()).unwrap()) {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "spare") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}
+
 impl Drop for Disk {
     fn drop(&mut self) {
         let _ = rustix::mount::unmount(self.path(), UnmountFlags::DETACH);
@@ -56,8 +75,51 @@ async fn gone(machine: &common::Machine, pod: &PodUid, id: &ContainerId) {
     eventually("its processes gone", || processes_in(&group).is_empty()).await;
 }
 
+/// Hooks that were asked for before and after, ends and the removal itself: none of it waits for room.
+fn pod_ends_on_a_disk_filled_by(fill: impl Fn(&Disk)) {
+    let disk = Disk::new();
+    on_a_machine_in(disk.path(), |mut machine| async {
+        let pod = machine.sandbox("pod-1").await;
+        let (go, mount) = machine.signpost();
+        let mut spec = machine.spec("stays", STAYS_UNTIL_TOLD).await;
+        spec.mounts.push(mount);
+        machine.runtime().start_container(&pod, &spec).await.unwrap();
+        let (stays, leaves) = (spec.id, machine.start(&pod, "leaves", STAYS_UNTIL_TOLD).await);
+        machine.logged(&pod, &leaves, "ready").await;
+        machine.logged(&pod, &stays, "ready").await;
+
+        std::fs::write(&go, "").unwrap();
+        fill(&disk);
+        machine.agent_dies();
+        machine.agent_returns().await;
+        let hook = ["sh", "-c", "cat /signpost/go && exit 4"].map(String::from);
+        machine.runtime().run_hook(&pod, &stays, "late", &hook).await.unwrap();
+        assert_eq!(machine.hook(&pod, "late").await, HookRecord::Exited { code: 4, output: None });
+        for id in [&leaves, &stays] {
+            machine.runtime().signal(&pod, id, TERM).await.unwrap();
+            assert_eq!(machine.exit(&pod, id).await.code, 3);
+        }
+        let report = machine.report(&pod).await.unwrap();
+        assert!(report.containers.iter().all(|container| container.exit.is_some()), "{report:?}");
+        assert!(std::fs::write(disk.path().join("more"), "x").is_err(), "there is still no room");
+        machine.runtime().remove_sandbox(&pod).await.unwrap();
+        assert_eq!(machine.log(&pod, &leaves), "stdout F ready\n", "its logs are kept");
+        machine
+    });
+}
+
 #[test]
-fn an_end_on_a_full_disk_is_told_when_there_is_room_and_harms_nobody_else() {
+fn pod_ends_and_is_removed_on_a_disk_without_room() {
+    pod_ends_on_a_disk_filled_by(Disk::fill);
+}
+
+#[test]
+fn pod_ends_and_is_removed_on_a_disk_without_inodes() {
+    pod_ends_on_a_disk_filled_by(Disk::fill_inodes);
+}
+
+#[test]
+fn an_end_that_cannot_be_recorded_is_told_when_there_is_room_and_harms_nobody_else() {
     let disk = Disk::new();
     on_a_machine_in(disk.path(), |mut machine| async {
         let pod = machine.sandbox("pod-1").await;
@@ -71,6 +133,7 @@ fn an_end_on_a_full_disk_is_told_when_there_is_room_and_harms_nobody_else() {
         machine.runtime().run_hook(&pod, &stays, "slow", &hook.map(String::from)).await.unwrap();
         let (shim, containers) = (machine.shim_of(&pod), machine.dir.path().join("pods/pod-1/containers"));
 
+        remove_spares(&machine);
         disk.fill();
         machine.runtime().signal(&pod, &leaves, TERM).await.unwrap();
         std::fs::write(go, "").unwrap();
@@ -109,6 +172,7 @@ fn a_pod_that_lost_its_shim_on_a_full_disk_ends_when_there_is_room() {
         let leaves = machine.start(&pod, "leaves", STAYS_UNTIL_TOLD).await;
         machine.logged(&pod, &leaves, "ready").await;
 
+        remove_spares(&machine);
         disk.fill();
         machine.runtime().signal(&pod, &leaves, TERM).await.unwrap();
         gone(&machine, &pod, &leaves).await;

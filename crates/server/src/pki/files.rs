@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Makes a directory that only its owner may enter; one that exists is left as it is.
@@ -12,6 +12,10 @@ pub(crate) fn private_dir(path: &Path) -> io::Result<()> {
 
 /// Replaces `path` with `content`, mode 0600. A crash leaves the old file or the new one, never a part.
 pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    // A full disk takes no second file, and need not.
+    if is_private(path) && fs::read(path).is_ok_and(|written| written == content) {
+        return Ok(());
+    }
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
     let temporary = Path::new(&temporary);
@@ -28,6 +32,10 @@ pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
         Some(_) | None => Ok(()),
     }
+}
+
+fn is_private(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o777 == 0o600)
 }
 
 /// The file's text, or `None` when it does not exist.

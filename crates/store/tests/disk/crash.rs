@@ -337,6 +337,58 @@ fn full_disk_takes_statuses_and_removals_and_no_new_objects_until_it_has_room() 
     run_with(&setup, "writer_beside_a_filler", &directory.path().join("store"));
 }
 
+/// Others fill the filesystem, and take whatever is given back; the writer was killed in the middle of a write, and its segment is long
+/// enough for another to begin.
+#[test]
+#[ignore = "a role of the tests below"]
+fn writer_cut_off_beside_a_filler() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let put = async |store: &Store, n: u64| {
+            let key = pod("default", &format!("p{}", n % 300));
+            let mut value = value(&key, n);
+            value["filler"] = "x".repeat(9_000).into();
+            let expect = store.get(&key).map_or(Expect::Absent, |stored| Expect::Revision(stored.revision));
+            store.write(&key, expect, vec![store::Step::Put { key: key.clone(), value }]).await.unwrap();
+        };
+        let store = Store::open_with(&folder(), WINDOW).await.unwrap();
+        for n in 0..300 {
+            put(&store, n).await;
+        }
+        drop(store);
+        let mut filler = std::fs::File::create(folder().parent().unwrap().join("filler")).unwrap();
+        let mut fill = || {
+            for size in [1 << 16, 1] {
+                while filler.write_all(&vec![7; size]).is_ok() {}
+            }
+        };
+        fill();
+        let segment = folder().join(FIRST_SEGMENT);
+        let (whole, file) = (std::fs::read(&segment).unwrap(), std::fs::File::options().append(true).open(&segment));
+        // The front of a frame as it might have been, had there been time for the rest.
+        file.unwrap().write_all(&whole[..40]).unwrap();
+        let store = Store::open_with(&folder(), WINDOW).await.unwrap();
+        for n in 300..650 {
+            fill();
+            put(&store, n).await;
+        }
+        for n in 0..300 {
+            fill();
+            remove(&store, &pod("default", &format!("p{n}"))).await;
+        }
+        drop(store);
+        let store = Store::open_with(&folder(), WINDOW).await.unwrap();
+        assert_eq!(store.list("pods", "", None).unwrap().items.len(), 0);
+    });
+}
+
+#[test]
+fn store_cut_off_on_a_full_disk_keeps_its_reserve_beside_whoever_fills_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let setup = format!("mount -t tmpfs -o size=32m none {}", directory.path().display());
+    run_with(&setup, "writer_cut_off_beside_a_filler", &directory.path().join("store"));
+}
+
 #[tokio::test]
 async fn a_second_opener_is_told_what_to_do() {
     let directory = tempfile::tempdir().unwrap();

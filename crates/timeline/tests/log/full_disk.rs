@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::task::{Context, Waker};
@@ -123,6 +124,31 @@ async fn journal_closed_on_a_full_disk_ends_at_once_with_what_was_durable() {
     tokio::time::timeout(Duration::from_secs(60), durable).await.expect("everyone is answered").unwrap_err();
     fs::remove_file(filler).unwrap();
     assert_eq!(moments(&disk.journal()).await[0], 1);
+}
+
+/// An agent that is killed in the middle of a write, on a disk that is full, opens its journal and keeps what is reserved.
+#[tokio::test]
+async fn torn_end_on_a_full_disk_is_covered_and_the_reserve_stays() {
+    let disk = Disk::of_mebibytes(4);
+    let (journal, step_bytes) = journal_on(&disk).await;
+    drop(journal);
+    let _filler = disk.fill();
+    let whole = fs::read(disk.journal()).unwrap();
+    let record = &whole[whole.len() - usize::try_from(step_bytes).unwrap()..];
+    for (torn, last) in [(4, 2), (record.len() - 3, 3)] {
+        let file = File::options().write(true).open(disk.journal()).unwrap();
+        file.write_all_at(&record[..torn], file.metadata().unwrap().len()).unwrap();
+        let blocks = file.metadata().unwrap().blocks();
+        let (journal, _) = Journal::open(&disk.journal(), BOOT).await.unwrap();
+        assert_eq!(file.metadata().unwrap().blocks(), blocks, "nothing is given back");
+        journal.append(step("u", last, Input::TimePassed, effects())).await.unwrap();
+    }
+    let (journal, _) = Journal::open(&disk.journal(), BOOT).await.unwrap();
+    let last = (256 << 10) / step_bytes;
+    let durable = (4..=last).map(|at| journal.append(step("u", at, Input::TimePassed, effects()))).last().unwrap();
+    tokio::time::timeout(Duration::from_secs(60), durable).await.expect("the reserve is there").unwrap();
+    drop(journal);
+    assert_eq!(moments(&disk.journal()).await, (1..=last).collect::<Vec<_>>());
 }
 
 async fn wait_until(holds: impl Fn() -> bool) {
