@@ -7,8 +7,10 @@ use anyhow::{Context, Result};
 use node::{Files, MemoryVolumes, Node, NodeConfig};
 use proxy::Proxy;
 use runtime::embedded::{Embedded, EmbeddedConfig};
+use server::Server;
 use timeline::Clock;
 
+use crate::cluster_dns::ClusterDns;
 use crate::config::{Config, VERSION};
 use crate::data_dir;
 use crate::instance::Instance;
@@ -22,6 +24,8 @@ pub(crate) struct Machine {
     pub runtime: Arc<Embedded>,
     /// Where Services lead; none if this kernel cannot route them.
     pub proxy: Option<Proxy>,
+    /// By what its pods find names.
+    pub dns: ClusterDns,
     /// The folder that holds all it owns.
     pub data_dir: PathBuf,
 }
@@ -48,12 +52,14 @@ impl Machine {
         }
     }
 
-    /// Starts the runtime, then the node, which speaks through `client`. `api_port` is where the node itself is reached.
+    /// Starts the runtime, then the node, which speaks through `client`. `api_port` is where the node itself is reached, `server` the
+    /// API if it is in this process.
     pub(crate) async fn start(
         config: &Config,
         instance: &Instance,
         client: kube::Client,
         api_port: Option<u16>,
+        server: Option<&Server>,
     ) -> Result<Self> {
         let dir = &instance.dir;
         data_dir::make_node_directories(dir)?;
@@ -68,6 +74,7 @@ impl Machine {
         .context("cannot start the container runtime")?;
         let runtime = Arc::new(runtime);
         let proxy = open_proxy(config, runtime.network().link_prefix());
+        let dns = ClusterDns::start(config, server, proxy.is_some()).await;
         let data_dir = dir.join("node");
         let memory =
             MemoryVolumes::open(&data_dir.join("memory")).context("cannot mount the memory that volumes are in")?;
@@ -81,6 +88,7 @@ impl Machine {
             pods_max: config.pods_max,
             pod_pids_max: config.pod_pids_max,
             allowed_sysctls: config.allowed_sysctls.clone(),
+            cluster_dns: dns.addresses.clone(),
             traffic: Arc::new(node::NoTraffic),
             static_pods: Some(dir.join("manifests")),
             version: VERSION.to_owned(),
@@ -93,7 +101,7 @@ impl Machine {
             takes_on_pods: config.serves,
         };
         let node = Node::start(settings, runtime.clone(), client).await.context("cannot start the node")?;
-        Ok(Self { node, runtime, proxy, data_dir: dir.clone() })
+        Ok(Self { node, runtime, proxy, dns, data_dir: dir.clone() })
     }
 }
 

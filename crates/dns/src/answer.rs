@@ -119,10 +119,12 @@ impl Answering<'_> {
             [namespace, "svc" | "pod"] if self.snapshot.has_namespace(namespace) => {
                 Outcome::Answered(self.nothing_of_it())
             }
-            [address, namespace, "pod"] => Outcome::Answered(match self.snapshot.pod_called(self.zone, namespace, address) {
-                Some(address) => self.addresses(&[address], ENDPOINT_TTL),
-                None => self.no_such_name(NEGATIVE_TTL),
-            }),
+            [address, namespace, "pod"] => {
+                Outcome::Answered(match self.snapshot.pod_called(self.zone, namespace, address) {
+                    Some(address) => self.addresses(&[address], ENDPOINT_TTL),
+                    None => self.no_such_name(NEGATIVE_TTL),
+                })
+            }
             [name, namespace, "svc"] => match service(namespace, name) {
                 Some(service) => self.service(service),
                 None => Outcome::Answered(self.no_such_name(NEGATIVE_TTL)),

@@ -20,6 +20,8 @@ const CONNECTIONS: usize = 64;
 const ALL_CONNECTIONS: usize = 1024;
 /// How many clients are remembered before those that rest are forgotten.
 const REMEMBERED: usize = 1024;
+/// Long enough at rest to have all of its tokens again.
+const REST: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
@@ -57,16 +59,19 @@ struct Table {
     clients: HashMap<IpAddr, Client>,
     forwards_under_way: usize,
     connections: usize,
+    forgot_at: Option<Instant>,
 }
 
 impl Table {
     fn client(&mut self, address: IpAddr, now: Instant) -> &mut Client {
-        if self.clients.len() >= REMEMBERED && !self.clients.contains_key(&address) {
-            // Long enough at rest to have all of its tokens again.
-            let rest = Duration::from_secs(2);
+        // Now and then: to look at all of them for each new one would take longer than to answer it.
+        if self.clients.len() >= REMEMBERED
+            && self.forgot_at.is_none_or(|at| now.saturating_duration_since(at) >= REST / 2)
+        {
+            self.forgot_at = Some(now);
             self.clients.retain(|_, client| {
                 let is_busy = client.forwards_under_way > 0 || client.connections > 0;
-                is_busy || now.saturating_duration_since(client.queries.at.max(client.forwards.at)) < rest
+                is_busy || now.saturating_duration_since(client.queries.at.max(client.forwards.at)) < REST
             });
         }
         self.clients.entry(address).or_insert_with(|| Client {
@@ -107,8 +112,7 @@ impl Clients {
             return None;
         }
         let client = table.client(address, now);
-        if client.forwards_under_way >= FORWARDS_AT_ONCE
-            || !client.forwards.take((FORWARDS_RATE, FORWARDS_BURST), now)
+        if client.forwards_under_way >= FORWARDS_AT_ONCE || !client.forwards.take((FORWARDS_RATE, FORWARDS_BURST), now)
         {
             return None;
         }
@@ -136,7 +140,7 @@ impl Clients {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut table = self.clients.table();
-        let Table { clients, forwards_under_way, connections } = &mut *table;
+        let Table { clients, forwards_under_way, connections, .. } = &mut *table;
         let Some(client) = clients.get_mut(&self.address) else { return };
         if self.is_connection {
             client.connections -= 1;
@@ -178,8 +182,10 @@ mod tests {
         assert!(clients.forward(address(8), start).is_some());
         drop(seats);
         assert!(clients.forward(address(7), start).is_some());
-        let all: Vec<Seat> =
-            (0..u8::MAX).flat_map(|n| (0..50).map(move |_| n)).filter_map(|n| clients.forward(address(n), start)).collect();
+        let all: Vec<Seat> = (0..u8::MAX)
+            .flat_map(|n| (0..50).map(move |_| n))
+            .filter_map(|n| clients.forward(address(n), start))
+            .collect();
         assert_eq!(all.len(), ALL_FORWARDS_AT_ONCE);
     }
 

@@ -281,8 +281,7 @@ fn port(name: Option<String>, protocol: Option<&str>, number: Option<i32>) -> Op
 /// Whoever a slice lists, once for each of its addresses. Those that are names have none.
 fn endpoints(slice: &EndpointSlice) -> Vec<Listed> {
     let ports = slice.ports.iter().flatten();
-    let ports: Vec<Port> =
-        ports.filter_map(|it| port(it.name.clone(), it.protocol.as_deref(), it.port)).collect();
+    let ports: Vec<Port> = ports.filter_map(|it| port(it.name.clone(), it.protocol.as_deref(), it.port)).collect();
     let read = |endpoint: &ApiEndpoint| {
         let is_ready = endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
         let hostname = endpoint.hostname.clone().filter(|hostname| !hostname.is_empty());

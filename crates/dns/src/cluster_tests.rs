@@ -86,7 +86,11 @@ fn slices_of_a_service_count_together_and_one_that_moves_leaves_its_former_servi
     let mut cluster = empty();
     // Slices may be told before their Service.
     cluster.hear(Event::Slice(Change::Changed(slice("a", "db", json!([{ "addresses": ["10.86.0.7"] }])))));
-    cluster.hear(Event::Slice(Change::Changed(slice("b", "db", json!([{ "addresses": ["10.86.0.8"], "hostname": "DB-1" }])))));
+    cluster.hear(Event::Slice(Change::Changed(slice(
+        "b",
+        "db",
+        json!([{ "addresses": ["10.86.0.8"], "hostname": "DB-1" }]),
+    ))));
     cluster.hear(Event::Service(Change::Changed(service("db", headless()))));
     cluster.hear(Event::Service(Change::Changed(service("other", headless()))));
     assert_eq!(behind(&cluster, "db").len(), 2);
@@ -96,7 +100,8 @@ fn slices_of_a_service_count_together_and_one_that_moves_leaves_its_former_servi
     assert_eq!((behind(&cluster, "db"), behind(&cluster, "other")), (at(&["10.86.0.7"]), at(&["10.86.0.8"])));
     assert_eq!(cluster.known().unwrap().name_of("10.86.0.8".parse().unwrap()), None, "it has no host name there");
     // A list is all there is.
-    cluster.hear(Event::Slice(Change::Listed(vec![slice("c", "other", json!([{ "addresses": ["10.86.0.9"] }]))], None)));
+    cluster
+        .hear(Event::Slice(Change::Listed(vec![slice("c", "other", json!([{ "addresses": ["10.86.0.9"] }]))], None)));
     assert_eq!((behind(&cluster, "db"), behind(&cluster, "other")), (at(&[]), at(&["10.86.0.9"])));
     cluster.hear(Event::Service(Change::Listed(vec![service("other", headless())], None)));
     assert_eq!(cluster.known().unwrap().service("shop", "db"), None);
