@@ -50,6 +50,8 @@ pub(crate) struct Config {
     pub images_kept: ImageCollection,
     /// How patient the controllers of this process are.
     pub controllers: controllers::Settings,
+    /// Where pods find a cluster DNS that others serve; empty if this process does.
+    pub cluster_dns: Vec<IpAddr>,
     /// How many pods the node takes on.
     pub pods_max: u32,
     /// How many processes a pod may have; `None` for as many as the machine.
@@ -135,6 +137,7 @@ impl Config {
                     eviction,
                     images_kept,
                     controllers,
+                    cluster_dns: args.cluster_dns.clone(),
                     pods_max: args.max_pods,
                     pod_pids_max,
                     allowed_sysctls: allowed_sysctls.unwrap_or_default(),
@@ -232,6 +235,7 @@ impl Config {
             eviction: EvictionConfig::default(),
             images_kept: ImageCollection::default(),
             controllers: controllers::Settings::default(),
+            cluster_dns: Vec::new(),
             pods_max: 110,
             pod_pids_max: None,
             allowed_sysctls: AllowedSysctls::default(),
@@ -277,7 +281,7 @@ impl Config {
 }
 
 /// The address that packets of this machine to the outside come from. Nothing is sent: the kernel only looks up the route.
-fn address_to_the_world() -> Option<IpAddr> {
+pub(crate) fn address_to_the_world() -> Option<IpAddr> {
     // Kept for documentation: nobody has it.
     const SOMEBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(192, 0, 2, 1), 9);
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;

@@ -54,7 +54,7 @@ async fn alone(instance: Instance) -> Result<()> {
     let config = Config::recall(&instance.dir)?;
     if config.member.is_some() {
         let membership = Membership::kept(&instance.dir)?;
-        let machine = Machine::start(&config, &instance, membership.client()?, None).await?;
+        let machine = Machine::start(&config, &instance, membership.client()?, None, None).await?;
         let outcome = end_aloud(&machine).await;
         machine.node.stop().await;
         return outcome;
@@ -81,7 +81,7 @@ async fn without_store(config: &Config, instance: &Instance, error: &anyhow::Err
     });
     // As one whose server is away.
     let config = Config { member: Some(config.node_address()), ..config.clone() };
-    let machine = Machine::start(&config, instance, kube::Client::new(silent, "default"), None).await?;
+    let machine = Machine::start(&config, instance, kube::Client::new(silent, "default"), None, None).await?;
     let outcome = end_aloud(&machine).await;
     machine.node.stop().await;
     outcome

@@ -7,9 +7,11 @@ use anyhow::{Context, Result};
 use node::{Files, MemoryVolumes, Node, NodeConfig};
 use proxy::Proxy;
 use runtime::embedded::{Embedded, EmbeddedConfig};
+use server::Server;
 use timeline::Clock;
 use tokio::sync::watch;
 
+use crate::cluster_dns::ClusterDns;
 use crate::config::{Config, VERSION};
 use crate::data_dir;
 use crate::instance::Instance;
@@ -27,6 +29,8 @@ pub(crate) struct Machine {
     /// Who steers the traffic of pods, with the place where the number of other proxies is told.
     steering: Option<(NodeTraffic, watch::Sender<Option<u32>>)>,
     node_name: String,
+    /// By what its pods find names.
+    pub dns: ClusterDns,
     /// The folder that holds all it owns.
     pub data_dir: PathBuf,
 }
@@ -64,12 +68,14 @@ impl Machine {
         }
     }
 
-    /// Starts the runtime, then the node, which speaks through `client`. `api_port` is where the node itself is reached.
+    /// Starts the runtime, then the node, which speaks through `client`. `api_port` is where the node itself is reached, `server` the
+    /// API if it is in this process.
     pub(crate) async fn start(
         config: &Config,
         instance: &Instance,
         client: kube::Client,
         api_port: Option<u16>,
+        server: Option<&Server>,
     ) -> Result<Self> {
         let dir = &instance.dir;
         data_dir::make_node_directories(dir)?;
@@ -84,6 +90,7 @@ impl Machine {
         .context("cannot start the container runtime")?;
         let runtime = Arc::new(runtime);
         let proxy = open_proxy(config, runtime.network().link_prefix());
+        let dns = ClusterDns::start(config, server, proxy.is_some()).await;
         let data_dir = dir.join("node");
         let memory =
             MemoryVolumes::open(&data_dir.join("memory")).context("cannot mount the memory that volumes are in")?;
@@ -109,6 +116,7 @@ impl Machine {
             pods_max: config.pods_max,
             pod_pids_max: config.pod_pids_max,
             allowed_sysctls: config.allowed_sysctls.clone(),
+            cluster_dns: dns.addresses.clone(),
             traffic,
             static_pods: Some(dir.join("manifests")),
             version: VERSION.to_owned(),
@@ -121,7 +129,7 @@ impl Machine {
             takes_on_pods: config.serves,
         };
         let node = Node::start(settings, runtime.clone(), client).await.context("cannot start the node")?;
-        Ok(Self { node, runtime, proxy, steering, node_name: config.node_name.clone(), data_dir: dir.clone() })
+        Ok(Self { node, runtime, proxy, steering, dns, node_name: config.node_name.clone(), data_dir: dir.clone() })
     }
 }
 

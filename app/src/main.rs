@@ -1,5 +1,6 @@
 //! `adieu`: read the command line, wire the crates, shut ourselves down well.
 
+mod cluster_dns;
 mod config;
 mod control;
 mod control_plane;

@@ -83,9 +83,10 @@ async fn serve(config: Config, instance: Instance, membership: Membership, liste
     let tls = membership.keys.endpoint_config().context("cannot use the node's certificate")?;
     let control = Control::open(&instance.dir).context("cannot open the control socket")?;
     warn_before_certificate_expiry(&membership);
-    let starting = Machine::start(&config, &instance, membership.client()?, Some(port));
+    let starting = Machine::start(&config, &instance, membership.client()?, Some(port), None);
     let mut machine = config.remember_during(&instance.dir, starting).await?;
     machine.route_services(membership.client()?, false);
+    machine.dns.follow(membership.client()?);
     let streams = tokio::spawn(streams::listen(listener, tls, machine.node.containers()));
     // A node serves few; what its start needed goes back all the same.
     let _memory = memory::give_back_after(Arc::default());

@@ -26,10 +26,11 @@ impl StartedPlane {
     pub(crate) async fn start_machine(self, config: &Config, instance: &Instance) -> Result<Platform> {
         let Self { mut plane, dialer } = self;
         let client = plane.client_as(Identity::node(&config.node_name));
-        let mut machine = Machine::start(config, instance, client, None).await?;
+        let mut machine = Machine::start(config, instance, client, None, Some(&plane.server)).await?;
         dialer.set(machine.node.containers());
         if config.serves {
             machine.route_services(plane.client_as(Identity::new("system:kube-proxy", &[])), true);
+            machine.dns.follow(plane.client_as(Identity::service_account("kube-system", "kube-dns")));
             plane.start_controllers(config.controllers);
         }
         Ok(Platform { plane, machine })

@@ -358,6 +358,7 @@ fn config(life: &Life, host: usize, boots: u64) -> NodeConfig {
         pods_max: 110,
         pod_pids_max: None,
         allowed_sysctls: node::sysctls::AllowedSysctls::default(),
+        cluster_dns: vec![[10, 87, 0, 10].into()],
         static_pods: statics.then(|| machine.disk.join("manifests")),
         version: "v1.36.4+simulation".to_owned(),
         api_port: None,

@@ -10,7 +10,7 @@ pub mod status;
 
 pub use progress::Screen;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
@@ -121,6 +121,9 @@ pub struct NodeSettings {
     /// How many seconds a pressure is said to last after it was last seen
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub eviction_linger: u64,
+    /// Where pods find the cluster DNS, if not this program's own
+    #[arg(long, value_name = "ADDRS", value_delimiter = ',')]
+    pub cluster_dns: Vec<IpAddr>,
     /// How many pods the node takes on
     #[arg(long, value_name = "N", default_value_t = 110, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_pods: u32,

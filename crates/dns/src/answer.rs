@@ -2,18 +2,28 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::records::{Endpoint, Service, ServiceKind, Snapshot, Zone};
-use crate::wire::{Class, Data, Name, Query, Question, Record, RecordType, Reply, ResponseCode};
+use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::rdata::{CNAME, PTR, SOA, SRV, TXT};
+use hickory_resolver::proto::rr::{DNSClass, Name, RData, Record, RecordType};
+
+use crate::packet::{Reply, Request};
+use crate::records::{Endpoint, Port, Service, ServiceKind, Snapshot, Zone, labels};
 
 /// Of addresses that stay, of those that come and go, and of what is not there.
 const SERVICE_TTL: u32 = 30;
 const ENDPOINT_TTL: u32 = 5;
 const NEGATIVE_TTL: u32 = 5;
+/// How many names may lead on to others before it is taken for a circle.
+const ALIASES_MAX: usize = 8;
+/// Of the zone's record, for whom no other server is there to ask.
+const REFRESH: i32 = 7200;
+const RETRY: i32 = 1800;
+const EXPIRE: i32 = 86_400;
 /// What upstream's schema of names is at.
 const SCHEMA: &str = "1.1.0";
 
 /// What becomes of a question.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Outcome {
     /// It is answered.
     Answered(Reply),
@@ -24,22 +34,47 @@ pub enum Outcome {
 }
 
 /// Answers from what is known of the cluster; `None` is known before it was listed: no name of it is denied then.
-pub fn answer(query: &Query, zone: &Zone, known: Option<&Snapshot>) -> Outcome {
-    if query.opcode != 0 {
-        return Outcome::Answered(Reply::empty(ResponseCode::NotImp));
-    }
-    let Some(question) = &query.question else { return Outcome::Answered(Reply::empty(ResponseCode::FormErr)) };
-    if question.class != Class::Internet {
+pub fn answer(request: &Request, zone: &Zone, known: Option<&Snapshot>) -> Outcome {
+    let question = match request.question() {
+        Ok(question) => question,
+        Err(code) => return Outcome::Answered(Reply::empty(code)),
+    };
+    let record_type = question.query_type();
+    if question.query_class() != DNSClass::IN || matches!(record_type, RecordType::AXFR | RecordType::IXFR) {
         return Outcome::Answered(Reply::empty(ResponseCode::Refused));
     }
-    let labels = question.name.labels();
+    let mut name = question.name().clone();
+    let mut aliases = Vec::new();
+    for _ in 0..ALIASES_MAX {
+        let (mut reply, target) = match answer_name(&name, record_type, zone, known) {
+            Outcome::Forward => return Outcome::Forward,
+            Outcome::Answered(reply) => (reply, None),
+            Outcome::Follow(reply, target) => (reply, Some(target)),
+        };
+        aliases.append(&mut reply.answers);
+        match target {
+            Some(target) if is_of_cluster(&target, zone) => name = target,
+            Some(target) => return Outcome::Follow(Reply { answers: aliases, ..reply }, target),
+            None => return Outcome::Answered(Reply { answers: aliases, ..reply }),
+        }
+    }
+    Outcome::Answered(Reply::empty(ResponseCode::ServFail))
+}
+
+fn is_of_cluster(name: &Name, zone: &Zone) -> bool {
+    let labels = labels(name);
+    zone.within(&labels).is_some() || reversed(&labels).is_some_and(|address| zone.has_address(address))
+}
+
+fn answer_name(name: &Name, record_type: RecordType, zone: &Zone, known: Option<&Snapshot>) -> Outcome {
+    let labels = labels(name);
     let reverse = reversed(&labels).filter(|address| zone.has_address(*address));
     let within = zone.within(&labels);
     if reverse.is_none() && within.is_none() {
         return Outcome::Forward;
     }
     let Some(snapshot) = known else { return Outcome::Answered(Reply::empty(ResponseCode::ServFail)) };
-    let answering = Answering { question, zone, snapshot };
+    let answering = Answering { name, record_type, zone, snapshot };
     if let Some(address) = reverse {
         return Outcome::Answered(answering.name_of(address));
     }
@@ -65,7 +100,8 @@ fn reversed(labels: &[String]) -> Option<IpAddr> {
 }
 
 struct Answering<'a> {
-    question: &'a Question,
+    name: &'a Name,
+    record_type: RecordType,
     zone: &'a Zone,
     snapshot: &'a Snapshot,
 }
@@ -76,16 +112,19 @@ impl Answering<'_> {
         let service = |namespace: &str, name: &str| self.snapshot.service(namespace, name);
         match labels[..] {
             ["dns-version"] => {
-                Outcome::Answered(self.found(RecordType::Txt, vec![self.own(SERVICE_TTL, Data::Txt(SCHEMA.into()))]))
+                let schema = RData::TXT(TXT::new(vec![SCHEMA.to_owned()]));
+                Outcome::Answered(self.found(RecordType::TXT, vec![self.own(SERVICE_TTL, schema)]))
             }
             [] | ["svc" | "pod"] => Outcome::Answered(self.nothing_of_it()),
             [namespace, "svc" | "pod"] if self.snapshot.has_namespace(namespace) => {
                 Outcome::Answered(self.nothing_of_it())
             }
-            [address, namespace, "pod"] => Outcome::Answered(match self.snapshot.pod_called(namespace, address) {
-                Some(address) => self.addresses(&[address], ENDPOINT_TTL),
-                None => self.no_such_name(NEGATIVE_TTL),
-            }),
+            [address, namespace, "pod"] => {
+                Outcome::Answered(match self.snapshot.pod_called(self.zone, namespace, address) {
+                    Some(address) => self.addresses(&[address], ENDPOINT_TTL),
+                    None => self.no_such_name(NEGATIVE_TTL),
+                })
+            }
             [name, namespace, "svc"] => match service(namespace, name) {
                 Some(service) => self.service(service),
                 None => Outcome::Answered(self.no_such_name(NEGATIVE_TTL)),
@@ -109,12 +148,13 @@ impl Answering<'_> {
             ServiceKind::Headless(endpoints) if endpoints.is_empty() => self.no_such_name(0),
             ServiceKind::Headless(endpoints) => self.endpoints(endpoints.iter()),
             ServiceKind::External(target) => {
-                let Some(target) = Name::parse(target) else {
+                let Ok(mut target) = Name::from_ascii(target) else {
                     return Outcome::Answered(Reply::empty(ResponseCode::ServFail));
                 };
-                let record = self.own(ENDPOINT_TTL, Data::Cname(target.clone()));
+                target.set_fqdn(true);
+                let record = self.own(ENDPOINT_TTL, RData::CNAME(CNAME(target.clone())));
                 let reply = Reply { answers: vec![record], ..Reply::empty(ResponseCode::NoError) };
-                return if self.question.record_type == RecordType::Cname {
+                return if self.record_type == RecordType::CNAME {
                     Outcome::Answered(reply)
                 } else {
                     Outcome::Follow(reply, target)
@@ -144,7 +184,7 @@ impl Answering<'_> {
 
     fn ports(&self, port: &str, protocol: &str, (name, namespace): (&str, &str), service: &Service) -> Reply {
         let Some(port) = port.strip_prefix('_') else { return self.no_such_name(NEGATIVE_TTL) };
-        let is_asked = |known: &&crate::Port| known.name == port && known.protocol.label() == protocol;
+        let is_asked = |known: &&Port| known.name == port && known.protocol.label() == protocol;
         let mut found = Vec::new();
         match &service.kind {
             ServiceKind::Addresses(addresses) => {
@@ -171,16 +211,13 @@ impl Answering<'_> {
         }
         let weight = u16::try_from(100 / found.len()).unwrap_or(1).max(1);
         let srv = |(target, port, _): &(Name, u16, Vec<IpAddr>)| {
-            self.own(ENDPOINT_TTL, Data::Srv { priority: 0, weight, port: *port, target: target.clone() })
+            self.own(ENDPOINT_TTL, RData::SRV(SRV::new(0, weight, *port, target.clone())))
         };
-        let mut reply = self.found(RecordType::Srv, found.iter().map(srv).collect());
+        let mut reply = self.found(RecordType::SRV, found.iter().map(srv).collect());
         if !reply.answers.is_empty() {
             let of = |(name, _, addresses): (Name, u16, Vec<IpAddr>)| {
-                addresses.into_iter().map(move |address| Record {
-                    name: name.clone(),
-                    ttl: ENDPOINT_TTL,
-                    data: data(address),
-                })
+                let record = move |address| Record::from_rdata(name.clone(), ENDPOINT_TTL, data(address));
+                addresses.into_iter().map(record)
             };
             reply.additional = found.into_iter().flat_map(of).collect();
         }
@@ -191,9 +228,9 @@ impl Answering<'_> {
         let Some((namespace, service, host)) = self.snapshot.name_of(address) else {
             return self.no_such_name(NEGATIVE_TTL);
         };
-        let host = host.as_deref();
-        let labels: Vec<&str> = host.into_iter().chain([service.as_str(), namespace.as_str(), "svc"]).collect();
-        self.found(RecordType::Ptr, vec![self.own(ENDPOINT_TTL, Data::Ptr(self.zone.below(&labels)))])
+        let labels: Vec<&str> = host.into_iter().chain([service, namespace, "svc"]).collect();
+        let name = RData::PTR(PTR(self.zone.below(&labels)));
+        self.found(RecordType::PTR, vec![self.own(ENDPOINT_TTL, name)])
     }
 
     fn endpoints<'e>(&self, endpoints: impl Iterator<Item = &'e Endpoint>) -> Reply {
@@ -205,15 +242,9 @@ impl Answering<'_> {
 
     /// Those of the family that is asked for. A name that has only the other one is there all the same.
     fn addresses(&self, addresses: &[IpAddr], ttl: u32) -> Reply {
-        let is_asked = |address: &&IpAddr| match self.question.record_type {
-            RecordType::A => address.is_ipv4(),
-            RecordType::Aaaa => address.is_ipv6(),
-            RecordType::Cname
-            | RecordType::Soa
-            | RecordType::Ptr
-            | RecordType::Txt
-            | RecordType::Srv
-            | RecordType::Other(_) => false,
+        let is_asked = |address: &&IpAddr| match address {
+            IpAddr::V4(_) => self.record_type == RecordType::A,
+            IpAddr::V6(_) => self.record_type == RecordType::AAAA,
         };
         let records: Vec<Record> =
             addresses.iter().filter(is_asked).map(|address| self.own(ttl, data(*address))).collect();
@@ -225,14 +256,14 @@ impl Answering<'_> {
     }
 
     fn found(&self, record_type: RecordType, answers: Vec<Record>) -> Reply {
-        if self.question.record_type != record_type {
+        if self.record_type != record_type {
             return self.nothing_of_it();
         }
         Reply { answers, ..Reply::empty(ResponseCode::NoError) }
     }
 
-    fn own(&self, ttl: u32, data: Data) -> Record {
-        Record { name: self.question.name.clone(), ttl, data }
+    fn own(&self, ttl: u32, data: RData) -> Record {
+        Record::from_rdata(self.name.clone(), ttl, data)
     }
 
     fn nothing_of_it(&self) -> Reply {
@@ -240,19 +271,21 @@ impl Answering<'_> {
     }
 
     fn no_such_name(&self, ttl: u32) -> Reply {
-        self.negative(ResponseCode::NxDomain, ttl)
+        self.negative(ResponseCode::NXDomain, ttl)
     }
 
     fn negative(&self, code: ResponseCode, ttl: u32) -> Reply {
-        let data = Data::Soa { zone: self.zone.name(), serial: self.snapshot.serial, minimum: ttl };
-        Reply { authority: vec![Record { name: self.zone.name(), ttl, data }], ..Reply::empty(code) }
+        let [server, person] = [["ns", "dns"], ["hostmaster", "dns"]].map(|labels| self.zone.below(&labels));
+        let data = SOA::new(server, person, self.snapshot.serial, REFRESH, RETRY, EXPIRE, ttl);
+        let record = Record::from_rdata(self.zone.name().clone(), ttl, RData::SOA(data));
+        Reply { authority: vec![record], ..Reply::empty(code) }
     }
 }
 
-fn data(address: IpAddr) -> Data {
+fn data(address: IpAddr) -> RData {
     match address {
-        IpAddr::V4(address) => Data::A(address),
-        IpAddr::V6(address) => Data::Aaaa(address),
+        IpAddr::V4(address) => RData::A(address.into()),
+        IpAddr::V6(address) => RData::AAAA(address.into()),
     }
 }
 

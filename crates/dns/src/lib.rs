@@ -1,16 +1,24 @@
-//! Cluster DNS: what the names of services and pods lead to.
+//! Cluster DNS: what the names of services and pods lead to, for the pods of one node.
 //!
 //! ```text
-//!  packet ──▶ Query::read ──▶ answer(query, snapshot) ──▶ Reply ──▶ Reply::write(limit) ──▶ packet
+//!  packet ──▶ Request::read ──▶ answer(request, zone, snapshot) ─┬─ Answered ───────────────▶ Reply::write(limit) ──▶ packet
+//!                                          ▲                      └─ Forward ──▶ the machine's resolvers ──▶ ┘
+//!  API ──▶ follow ──▶ Cluster ──▶ Snapshot ┘
 //! ```
 //!
-//! Everything here is a function of a question and a [`Snapshot`] of the cluster: no socket, no clock. What is not here yet:
-//! whoever listens, follows the API and forwards the names of the world.
+//! What is answered from the cluster is a function of a question and a [`Snapshot`]: no socket, no clock.
 
 mod answer;
+mod cache;
+mod clients;
+mod cluster;
+mod forward;
+mod metrics;
+mod packet;
 mod records;
-mod wire;
+mod server;
 
 pub use answer::{Outcome, answer};
-pub use records::{Endpoint, Port, Protocol, Service, ServiceKind, Snapshot, Zone};
-pub use wire::{Class, Data, Name, Query, Question, Record, RecordType, Reply, ResponseCode, UDP_MAX, WireError};
+pub use packet::{PacketError, Reply, Request, UDP_MAX};
+pub use records::{Endpoint, PodRecords, Port, Protocol, Service, ServiceKind, Snapshot, Zone};
+pub use server::{Dns, Settings};

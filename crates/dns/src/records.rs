@@ -3,11 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crate::wire::Name;
+use hickory_resolver::proto::rr::Name;
+
+/// The labels of a name in small letters, the first one first; those that are no text match nothing.
+pub(crate) fn labels(name: &Name) -> Vec<String> {
+    name.iter().map(|label| String::from_utf8_lossy(label).to_ascii_lowercase()).collect()
+}
 
 /// Where the cluster's own names are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Zone {
+    name: Name,
     labels: Vec<String>,
     ranges: Vec<(IpAddr, u8)>,
 }
@@ -15,8 +21,10 @@ pub struct Zone {
 impl Zone {
     /// The zone of that domain, such as `cluster.local`, whose names of addresses are those of `ranges`; `None` if it is no domain.
     pub fn new(domain: &str, ranges: Vec<(IpAddr, u8)>) -> Option<Self> {
-        let labels = Name::parse(domain)?.labels();
-        (!labels.is_empty()).then_some(Self { labels, ranges })
+        let mut name = Name::from_ascii(domain).ok()?;
+        name.set_fqdn(true);
+        let labels = labels(&name);
+        (!labels.is_empty()).then_some(Self { name, labels, ranges })
     }
 
     /// What stands before the domain in a name; `None` if it is another's.
@@ -26,28 +34,33 @@ impl Zone {
 
     /// Whether all names of that address are ours to know.
     pub(crate) fn has_address(&self, address: IpAddr) -> bool {
-        self.ranges.iter().any(|(network, length)| match (network, address) {
-            (IpAddr::V4(network), IpAddr::V4(address)) => {
-                let mask = u32::MAX.checked_shl(32_u32.saturating_sub(u32::from(*length))).unwrap_or(0);
-                network.to_bits() & mask == address.to_bits() & mask
-            }
-            (IpAddr::V6(network), IpAddr::V6(address)) => {
-                let mask = u128::MAX.checked_shl(128_u32.saturating_sub(u32::from(*length))).unwrap_or(0);
-                network.to_bits() & mask == address.to_bits() & mask
-            }
-            _ => false,
-        })
+        self.ranges.iter().any(|range| is_within(address, *range))
     }
 
     /// The name of the zone itself.
-    pub(crate) fn name(&self) -> Name {
-        self.below(&[])
+    pub(crate) fn name(&self) -> &Name {
+        &self.name
     }
 
-    /// A name in it.
+    /// A name in it; the zone's own if these are no labels of a name.
     pub(crate) fn below(&self, labels: &[&str]) -> Name {
-        let all: Vec<&str> = labels.iter().copied().chain(self.labels.iter().map(String::as_str)).collect();
-        Name::parse(&all.join(".")).unwrap_or_default()
+        let all = labels.iter().map(|label| label.as_bytes()).chain(self.name.iter());
+        Name::from_labels(all).unwrap_or_else(|_| self.name.clone())
+    }
+}
+
+/// Whether an address is in a network of that many bits.
+pub(crate) fn is_within(address: IpAddr, (network, length): (IpAddr, u8)) -> bool {
+    match (network, address) {
+        (IpAddr::V4(network), IpAddr::V4(address)) => {
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(u32::from(length))).unwrap_or(0);
+            network.to_bits() & mask == address.to_bits() & mask
+        }
+        (IpAddr::V6(network), IpAddr::V6(address)) => {
+            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(u32::from(length))).unwrap_or(0);
+            network.to_bits() & mask == address.to_bits() & mask
+        }
+        _ => false,
     }
 }
 
@@ -107,6 +120,13 @@ pub(crate) fn dashed(address: IpAddr) -> String {
     address.to_string().replace(['.', ':'], "-")
 }
 
+/// The address that a label is made of.
+fn undashed(label: &str) -> Option<IpAddr> {
+    let read = |separator: &str| label.replace('-', separator).parse().ok();
+    // Each address has one such label.
+    read(".").or_else(|| read(":")).filter(|address| dashed(*address) == label)
+}
+
 /// What a service leads to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ServiceKind {
@@ -127,60 +147,128 @@ pub struct Service {
     pub ports: Vec<Port>,
 }
 
+/// Which names of the form `10-86-0-7.shop.pod.cluster.local` lead somewhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PodRecords {
+    /// Those of pods that are there.
+    #[default]
+    Verified,
+    /// Any address of the cluster, for who cannot know of all pods.
+    Insecure,
+}
+
+/// Namespace and name.
+pub(crate) type Key = (String, String);
+
 /// The names of a cluster at one moment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Snapshot {
+    namespaces: BTreeSet<String>,
     services: BTreeMap<String, BTreeMap<String, Service>>,
-    pods: BTreeMap<String, BTreeSet<IpAddr>>,
-    reverse: BTreeMap<IpAddr, (String, String, Option<String>)>,
+    /// With how many have it: an address may have a new owner before the former is gone.
+    pods: BTreeMap<String, BTreeMap<IpAddr, usize>>,
+    /// Of several services that have an address the first one gives it its name, and one with an address of its own before all.
+    reverse: BTreeMap<IpAddr, BTreeSet<(Option<String>, Key)>>,
     /// Counts up with the changes of the cluster.
     pub serial: u32,
+    pod_records: PodRecords,
 }
 
 impl Snapshot {
-    /// Adds a namespace, which may have no services.
-    pub fn add_namespace(&mut self, namespace: &str) {
-        self.services.entry(namespace.to_owned()).or_default();
+    /// One without any names, where these pods have some.
+    pub fn new(pod_records: PodRecords) -> Self {
+        Self { pod_records, ..Self::default() }
     }
 
-    /// Adds a service.
+    /// Adds a namespace, which may have no services.
+    pub fn add_namespace(&mut self, namespace: &str) {
+        self.namespaces.insert(namespace.to_owned());
+    }
+
+    /// Forgets a namespace; what is in it is forgotten by itself.
+    pub fn remove_namespace(&mut self, namespace: &str) {
+        self.namespaces.remove(namespace);
+    }
+
+    /// Adds a service, in place of a former one of that name.
     pub fn add_service(&mut self, namespace: &str, name: &str, service: Service) {
-        let known = |host: Option<&String>| (namespace.to_owned(), name.to_owned(), host.cloned());
-        match &service.kind {
-            ServiceKind::Addresses(addresses) => {
-                self.reverse.extend(addresses.iter().map(|address| (*address, known(None))));
-            }
-            ServiceKind::Headless(endpoints) => {
-                for endpoint in endpoints.iter().filter(|endpoint| endpoint.hostname.is_some()) {
-                    // Of several services that have it the first one gives it its name.
-                    self.reverse.entry(endpoint.address).or_insert_with(|| known(endpoint.hostname.as_ref()));
-                }
-            }
-            ServiceKind::External(_) => {}
+        self.remove_service(namespace, name);
+        for (address, host) in addresses(&service) {
+            let named = (host, (namespace.to_owned(), name.to_owned()));
+            self.reverse.entry(address).or_default().insert(named);
         }
         self.services.entry(namespace.to_owned()).or_default().insert(name.to_owned(), service);
     }
 
+    /// Forgets a service.
+    pub fn remove_service(&mut self, namespace: &str, name: &str) {
+        let Some(services) = self.services.get_mut(namespace) else { return };
+        let Some(service) = services.remove(name) else { return };
+        if services.is_empty() {
+            self.services.remove(namespace);
+        }
+        for (address, host) in addresses(&service) {
+            let Some(names) = self.reverse.get_mut(&address) else { continue };
+            names.remove(&(host, (namespace.to_owned(), name.to_owned())));
+            if names.is_empty() {
+                self.reverse.remove(&address);
+            }
+        }
+    }
+
     /// Adds a pod that has that address.
     pub fn add_pod(&mut self, namespace: &str, address: IpAddr) {
-        self.pods.entry(namespace.to_owned()).or_default().insert(address);
-        self.add_namespace(namespace);
+        *self.pods.entry(namespace.to_owned()).or_default().entry(address).or_default() += 1;
+    }
+
+    /// Forgets a pod that had that address.
+    pub fn remove_pod(&mut self, namespace: &str, address: IpAddr) {
+        let Some(pods) = self.pods.get_mut(namespace) else { return };
+        if let Some(count) = pods.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                pods.remove(&address);
+            }
+        }
+        if pods.is_empty() {
+            self.pods.remove(namespace);
+        }
     }
 
     pub(crate) fn has_namespace(&self, namespace: &str) -> bool {
-        self.services.contains_key(namespace)
+        self.namespaces.contains(namespace)
+            || self.services.contains_key(namespace)
+            || self.pods.contains_key(namespace)
     }
 
     pub(crate) fn service(&self, namespace: &str, name: &str) -> Option<&Service> {
         self.services.get(namespace)?.get(name)
     }
 
-    pub(crate) fn pod_called(&self, namespace: &str, label: &str) -> Option<IpAddr> {
-        self.pods.get(namespace)?.iter().copied().find(|address| dashed(*address) == label)
+    pub(crate) fn pod_called(&self, zone: &Zone, namespace: &str, label: &str) -> Option<IpAddr> {
+        let address = undashed(label)?;
+        let is_known = match self.pod_records {
+            PodRecords::Verified => self.pods.get(namespace)?.contains_key(&address),
+            PodRecords::Insecure => self.has_namespace(namespace) && zone.has_address(address),
+        };
+        is_known.then_some(address)
     }
 
     /// Namespace, service, and host below it.
-    pub(crate) fn name_of(&self, address: IpAddr) -> Option<&(String, String, Option<String>)> {
-        self.reverse.get(&address)
+    pub(crate) fn name_of(&self, address: IpAddr) -> Option<(&str, &str, Option<&str>)> {
+        let (host, (namespace, service)) = self.reverse.get(&address)?.first()?;
+        Some((namespace, service, host.as_deref()))
+    }
+}
+
+/// The addresses that have a name by this service, and the host below it.
+fn addresses(service: &Service) -> Vec<(IpAddr, Option<String>)> {
+    match &service.kind {
+        ServiceKind::Addresses(addresses) => addresses.iter().map(|address| (*address, None)).collect(),
+        ServiceKind::Headless(endpoints) => {
+            let named = endpoints.iter().filter(|endpoint| endpoint.hostname.is_some());
+            named.map(|endpoint| (endpoint.address, endpoint.hostname.clone())).collect()
+        }
+        ServiceKind::External(_) => Vec::new(),
     }
 }

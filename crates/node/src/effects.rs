@@ -82,6 +82,8 @@ pub struct Tools<R: Runtime> {
     pub pod_pids_max: Option<u64>,
     /// Which kernel parameters pods may set beside the safe ones.
     pub allowed_sysctls: AllowedSysctls,
+    /// Where pods find the cluster DNS; nowhere if there is none.
+    pub cluster_dns: Vec<std::net::IpAddr>,
     /// Who steers the traffic of pods.
     pub traffic: Arc<dyn Traffic>,
 }

@@ -51,6 +51,8 @@ pub struct NodeConfig {
     pub pod_pids_max: Option<u64>,
     /// Which kernel parameters pods may set beside the safe ones.
     pub allowed_sysctls: AllowedSysctls,
+    /// Where pods find the cluster DNS; nowhere if there is none, and they get the machine's resolvers.
+    pub cluster_dns: Vec<IpAddr>,
     /// Who steers the traffic of pods; [`NoTraffic`](crate::NoTraffic) if nobody does.
     pub traffic: Arc<dyn Traffic>,
     /// Where manifests of static pods are kept.
@@ -146,6 +148,7 @@ impl<R: Runtime> Node<R> {
             host_ip: config.address.to_string(),
             pod_pids_max: config.pod_pids_max,
             allowed_sysctls: config.allowed_sysctls.clone(),
+            cluster_dns: config.cluster_dns.clone(),
             traffic: config.traffic.clone(),
         });
         let directory = Directory::default();

@@ -20,7 +20,7 @@ pub(crate) async fn run(state: &State) -> Result<(), Status> {
     survive(namespaces::bootstrap(state).await)?;
     survive(priority_classes(state).await)?;
     survive(rbac::bootstrap(state).await)?;
-    survive(own_service::restore(state, &mut None).await)
+    survive(own_service::restore(state).await)
 }
 
 /// Whatever is stored, the server starts: a person can only mend it through the API. Without a store that takes writes

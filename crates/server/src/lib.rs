@@ -28,6 +28,7 @@ mod create;
 mod custom;
 mod delete;
 mod discovery;
+mod dns_service;
 mod encoding;
 mod events;
 mod fair_queue;
@@ -72,7 +73,7 @@ mod watch;
 mod watch_event_cache;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use frame::Clock;
@@ -163,6 +164,7 @@ impl Server {
         background("quotas", &state, &stop, quotas::keep);
         background("rbac", &state, &stop, rbac::aggregate::keep);
         background("own-service", &state, &stop, own_service::keep);
+        background("dns-service", &state, &stop, dns_service::keep);
         background("account-secrets", &state, &stop, account_secrets::keep);
         background("protection", &state, &stop, protection::keep);
         Ok(Self { state, _background: Arc::new(stop.drop_guard()) })
@@ -173,6 +175,20 @@ impl Server {
         if self.state.root_ca.set(pem.to_owned()).is_ok() {
             self.state.root_ca_set.notify_one();
         }
+    }
+
+    /// Tells where this process serves the cluster DNS: `kube-system/kube-dns` then leads there. Answers the address of that service;
+    /// none if it cannot be made. The first call counts.
+    pub async fn publish_dns(&self, address: SocketAddr) -> Option<IpAddr> {
+        let found = dns_service::restore(&self.state, address).await;
+        // A second DNS would be a mistake of the wiring.
+        let _ = self.state.dns.set(address);
+        found
+    }
+
+    /// Shows these lines with the metrics of the server.
+    pub fn add_metrics(&self, lines: impl Fn() -> String + Send + Sync + 'static) {
+        self.state.metrics.add(lines);
     }
 
     /// Writes every request that comes over the network to `log`. The first call counts.

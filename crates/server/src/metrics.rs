@@ -22,7 +22,11 @@ pub(crate) struct Metrics {
     requests: Mutex<BTreeMap<Labels, u64>>,
     durations: Mutex<BTreeMap<(&'static str, KindLabel), Histogram>>,
     watches: Arc<AtomicI64>,
+    /// Lines of other parts of the process.
+    others: Mutex<Vec<Lines>>,
 }
+
+type Lines = Box<dyn Fn() -> String + Send + Sync>;
 
 /// Verb, kind, status code.
 type Labels = (&'static str, KindLabel, u16);
@@ -112,6 +116,11 @@ impl Metrics {
         histogram.seconds += seconds;
     }
 
+    /// Shows these lines, too.
+    pub(crate) fn add(&self, lines: impl Fn() -> String + Send + Sync + 'static) {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(lines));
+    }
+
     /// Forgets a kind that is no more: what is counted stays bounded by the kinds that there are.
     pub(crate) fn forget_kind(&self, kind: &Arc<Kind>) {
         let gone = KindLabel(Some(Arc::clone(kind)));
@@ -178,6 +187,9 @@ pub(crate) fn page(state: &State) -> String {
     }
     head(&mut out, "adieu_log_lines_dropped_total", "counter", "Lines of the log that nobody took in time.");
     line(&mut out, "adieu_log_lines_dropped_total", "", logging::dropped());
+    for lines in &*state.metrics.others.lock().unwrap_or_else(PoisonError::into_inner) {
+        out.push_str(&lines());
+    }
     process(&mut out);
     out
 }

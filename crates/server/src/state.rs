@@ -8,7 +8,7 @@ use api::{Kind, Status, bounds};
 use frame::Clock;
 use jiff::Timestamp;
 use store::{Key, Object, Refusal, Store, WriteError};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, SetOnce};
 
 use crate::ServerConfig;
 use crate::audit::AuditLog;
@@ -44,6 +44,8 @@ pub(crate) struct State {
     pub(crate) root_ca: OnceLock<String>,
     /// Rung when `root_ca` is set.
     pub(crate) root_ca_set: Notify,
+    /// Where this process serves the cluster DNS, once it does.
+    pub(crate) dns: SetOnce<SocketAddr>,
     /// What service account tokens are signed with.
     pub(crate) token_key: TokenKey,
     pub(crate) metrics: Metrics,
@@ -77,6 +79,7 @@ impl State {
             service_range: config.service_range,
             root_ca: OnceLock::new(),
             root_ca_set: Notify::new(),
+            dns: SetOnce::new(),
             token_key: config.token_key,
             metrics: Metrics::default(),
             audit: OnceLock::new(),

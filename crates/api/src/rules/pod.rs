@@ -14,6 +14,7 @@ pub(crate) mod budget;
 mod container;
 pub(crate) mod defaults;
 pub(crate) mod disruption;
+mod dns;
 mod downward;
 mod ephemeral;
 mod handler;

@@ -324,6 +324,7 @@ impl Stage {
             host_ip: "192.0.2.1".to_owned(),
             pod_pids_max: None,
             allowed_sysctls: AllowedSysctls::default(),
+            cluster_dns: vec![[10, 87, 0, 10].into()],
             traffic: std::sync::Arc::new(crate::NoTraffic),
         });
         let pod: Pod = serde_json::from_value(json!({
@@ -389,6 +390,7 @@ fn config(dir: &Path) -> NodeConfig {
         pods_max: 110,
         pod_pids_max: None,
         allowed_sysctls: AllowedSysctls::default(),
+        cluster_dns: vec![[10, 87, 0, 10].into()],
         static_pods: None,
         version: "v1".to_owned(),
         api_port: None,

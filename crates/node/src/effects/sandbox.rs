@@ -14,6 +14,7 @@ use super::breaking::{PART, caught};
 use super::{PodContext, lock};
 use crate::record::PodFact;
 use crate::translate::container::RunFacts;
+use crate::translate::resolv_conf::{self, DnsFacts};
 use crate::translate::sandbox::{ports_not_mapped, sandbox_spec};
 use crate::translate::unmet;
 use crate::volumes::{self, Prepared, VolumeError};
@@ -26,9 +27,12 @@ impl<R: Runtime> PodContext<R> {
     pub(super) async fn create_sandbox(&self) {
         let pod = self.pod();
         let granted = self.record.get().as_granted(&pod);
+        let facts = DnsFacts { cluster_dns: &self.tools.cluster_dns, host: &self.tools.machine.resolv_conf };
+        let resolv_conf = resolv_conf::of_pod(&granted, facts);
         let spec = SandboxSpec {
             pids_max: self.tools.pod_pids_max,
-            ..sandbox_spec(&granted, &self.tools.machine.resolv_conf)
+            resolv_conf: Some(resolv_conf.text),
+            ..sandbox_spec(&granted)
         };
         let run_facts = self.run_facts();
         let making =
@@ -44,6 +48,9 @@ impl<R: Runtime> PodContext<R> {
             Ok(sandbox) => {
                 for message in ports_not_mapped(&pod).into_iter().chain(unmet::of_pod(&pod)) {
                     self.emit(None, EventKind::Warning, "SettingNotApplied", message);
+                }
+                for (reason, message) in resolv_conf.warnings {
+                    self.emit(None, EventKind::Warning, reason, message);
                 }
                 let ip = sandbox.ip().map_or_else(|| self.tools.host_ip.clone(), |ip| ip.to_string());
                 let fact = PodFact::SandboxMade { ip, resources: spec.resources };

@@ -4,6 +4,7 @@ pub mod container;
 pub mod non_root;
 pub mod report;
 pub mod resize;
+pub mod resolv_conf;
 pub mod sandbox;
 pub mod status;
 pub mod unmet;

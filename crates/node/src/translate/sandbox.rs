@@ -1,23 +1,21 @@
 //! An API pod as the runtime's sandbox.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
 
 use api::pod::{self, HostIp, QosClass, ResourceOptions};
 use api::quantity::Quantity;
-use k8s_openapi::api::core::v1::{Pod, PodDNSConfig, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceRequirements};
 use runtime_api::{HostPort, PodUid, Protocol, Resources, SandboxSpec};
 
-/// The C library looks at no more.
-const NAMESERVERS_MAX: usize = 3;
-const CLUSTER_DOMAIN: &str = "cluster.local";
+use super::resolv_conf::CLUSTER_DOMAIN;
+
 /// The longest part of a name that is made of parts.
 const HOSTNAME_MAX: usize = 63;
 /// The longest host name Linux takes.
 const FQDN_MAX: usize = 64;
 
-/// What the runtime needs to make the pod's shared part. The machine's own resolver is described in a file.
-pub fn sandbox_spec(pod: &Pod, host_resolver: &Path) -> SandboxSpec {
+/// What the runtime needs to make the pod's shared part.
+pub fn sandbox_spec(pod: &Pod) -> SandboxSpec {
     let meta = &pod.metadata;
     let spec = pod.spec.as_ref();
     let name = meta.name.clone().unwrap_or_default();
@@ -33,12 +31,12 @@ pub fn sandbox_spec(pod: &Pod, host_resolver: &Path) -> SandboxSpec {
         host_pid: flag(|s| s.host_pid),
         host_ipc: flag(|s| s.host_ipc),
         share_pids: flag(|s| s.share_process_namespace),
-        resolv_conf: spec.and_then(|spec| resolv_conf(spec, host_resolver)),
         sysctls: spec.map(sysctls).unwrap_or_default(),
         host_aliases: spec.map(host_aliases).unwrap_or_default(),
         memory_volumes: crate::volumes::in_memory(pod),
         host_ports: asked_ports(pod).filter_map(|port| published(port).ok()).collect(),
-        // No word of a manifest: the node's to say.
+        // The node's to say.
+        resolv_conf: None,
         pids_max: None,
         resources: pod_resources(pod),
         best_effort: spec.is_some() && pod::qos_class(pod) == QosClass::BestEffort,
@@ -130,80 +128,9 @@ fn host_aliases(spec: &PodSpec) -> Vec<(String, Vec<String>)> {
     asked.map(|alias| (alias.ip.clone(), alias.hostnames.clone().unwrap_or_default())).collect()
 }
 
-/// `dnsPolicy: None` writes exactly what `dnsConfig` says; everything else uses the node's resolver, and adds to it
-/// what `dnsConfig` says, until the cluster has a DNS of its own.
-fn resolv_conf(spec: &PodSpec, host: &Path) -> Option<String> {
-    let config = spec.dns_config.as_ref();
-    match (spec.dns_policy.as_deref(), config) {
-        (Some("None"), config) => Some(Resolver::default().with(config).text()),
-        (_, None) => None,
-        (_, config) => {
-            let host = std::fs::read_to_string(host).unwrap_or_default();
-            Some(Resolver::read(&host).with(config).text())
-        }
-    }
-}
-
-/// The lines of a `resolv.conf` that pods care for.
-#[derive(Default)]
-struct Resolver {
-    nameservers: Vec<String>,
-    searches: Vec<String>,
-    options: Vec<String>,
-}
-
-impl Resolver {
-    fn read(text: &str) -> Self {
-        let mut resolver = Self::default();
-        for line in text.lines() {
-            let mut words = line.split_whitespace().map(str::to_owned);
-            match words.next().as_deref() {
-                Some("nameserver") => resolver.nameservers.extend(words),
-                // The last such line counts.
-                Some("search" | "domain") => resolver.searches = words.collect(),
-                Some("options") => resolver.options = words.collect(),
-                _ => {}
-            }
-        }
-        resolver
-    }
-
-    fn with(mut self, config: Option<&PodDNSConfig>) -> Self {
-        let Some(config) = config else { return self };
-        let add = |to: &mut Vec<String>, new: Option<&Vec<String>>| {
-            for word in new.into_iter().flatten().filter(|word| !word.is_empty()) {
-                if !to.contains(word) {
-                    to.push(word.clone());
-                }
-            }
-        };
-        add(&mut self.nameservers, config.nameservers.as_ref());
-        add(&mut self.searches, config.searches.as_ref());
-        for option in config.options.iter().flatten() {
-            let Some(name) = &option.name else { continue };
-            // An option of the pod replaces the node's of that name.
-            self.options.retain(|known| known.split(':').next() != Some(name));
-            self.options.push(option.value.as_ref().map_or_else(|| name.clone(), |value| format!("{name}:{value}")));
-        }
-        self
-    }
-
-    fn text(&self) -> String {
-        let mut lines: String =
-            self.nameservers.iter().take(NAMESERVERS_MAX).map(|server| format!("nameserver {server}\n")).collect();
-        for (word, values) in [("search", &self.searches), ("options", &self.options)] {
-            if !values.is_empty() {
-                lines.push_str(&format!("{word} {}\n", values.join(" ")));
-            }
-        }
-        lines
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use k8s_openapi::api::core::v1::PodDNSConfigOption;
 
     #[test]
     fn host_ports_are_those_of_all_that_run_side_by_side() {
@@ -225,15 +152,11 @@ mod tests {
             "spec": { "containers": [app], "initContainers": [init, sidecar] },
         }))
         .expect("a pod");
-        let ports: Vec<String> =
-            sandbox_spec(&pod, Path::new("/etc/resolv.conf")).host_ports.iter().map(ToString::to_string).collect();
+        let ports: Vec<String> = sandbox_spec(&pod).host_ports.iter().map(ToString::to_string).collect();
         assert_eq!(ports, ["192.0.2.1:8080/TCP", "0.0.0.0:5353/UDP"]);
         assert_eq!(ports_not_mapped(&pod), ["hostPort 8082 at 2001:db8::1 is not applied: only IPv4 addresses can be"]);
         pod.spec.as_mut().expect("a spec").host_network = Some(true);
-        assert!(
-            sandbox_spec(&pod, Path::new("/etc/resolv.conf")).host_ports.is_empty()
-                && ports_not_mapped(&pod).is_empty()
-        );
+        assert!(sandbox_spec(&pod).host_ports.is_empty() && ports_not_mapped(&pod).is_empty());
     }
 
     /// Where the scheduler sees room for two pods their node has it, too.
@@ -267,7 +190,7 @@ mod tests {
         };
         let given = |spec: serde_json::Value| {
             let pod = serde_json::from_value(serde_json::json!({ "metadata": {}, "spec": spec })).expect("a pod");
-            let spec = sandbox_spec(&pod, Path::new("/etc/resolv.conf"));
+            let spec = sandbox_spec(&pod);
             let Resources { cpu_request_millis, cpu_limit_millis, memory_bytes, .. } = spec.resources;
             (cpu_request_millis, cpu_limit_millis, memory_bytes.map(|bytes| bytes >> 20), spec.best_effort)
         };
@@ -292,11 +215,7 @@ mod tests {
         let names = |spec: serde_json::Value| {
             let metadata = serde_json::json!({ "name": "web-1", "namespace": "shop", "uid": "1" });
             let pod = serde_json::from_value(serde_json::json!({ "metadata": metadata, "spec": spec })).expect("a pod");
-            (
-                sandbox_spec(&pod, Path::new("/etc/resolv.conf")).hostname,
-                sandbox_spec(&pod, Path::new("/etc/resolv.conf")).fqdn,
-                too_long_name(&pod),
-            )
+            (sandbox_spec(&pod).hostname, sandbox_spec(&pod).fqdn, too_long_name(&pod))
         };
         let spec = |more: serde_json::Value| {
             let mut spec = serde_json::json!({ "containers": [], "subdomain": "web" });
@@ -315,25 +234,5 @@ mod tests {
         let node = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name").trim().to_owned();
         let on_host = names(spec(serde_json::json!({ "hostNetwork": true, "setHostnameAsFQDN": true })));
         assert_eq!(on_host, (node, None, None));
-    }
-
-    #[test]
-    fn a_pods_dns_adds_to_the_nodes() {
-        let option = |name: &str, value: Option<&str>| PodDNSConfigOption {
-            name: Some(name.to_owned()),
-            value: value.map(str::to_owned),
-        };
-        let config = PodDNSConfig {
-            nameservers: Some(vec!["1.1.1.1".into(), "10.0.0.1".into(), "2.2.2.2".into(), "3.3.3.3".into()]),
-            searches: Some(vec!["pod.example".into()]),
-            options: Some(vec![option("ndots", Some("2")), option("edns0", None)]),
-        };
-        let host = "# comment\nnameserver 10.0.0.1\nsearch old\nsearch host.example\noptions ndots:5 rotate\n";
-        assert_eq!(
-            Resolver::read(host).with(Some(&config)).text(),
-            "nameserver 10.0.0.1\nnameserver 1.1.1.1\nnameserver 2.2.2.2\nsearch host.example pod.example\n\
-             options rotate ndots:2 edns0\n"
-        );
-        assert_eq!(Resolver::default().with(Some(&config)).text().lines().count(), 5);
     }
 }

@@ -131,6 +131,7 @@ fn bindings() -> Vec<(&'static str, Value)> {
         ("system:kube-scheduler", user("system:kube-scheduler")),
         ("system:kube-controller-manager", user("system:kube-controller-manager")),
         ("system:node-proxier", user("system:kube-proxy")),
+        ("system:kube-dns", account("kube-dns")),
     ];
     bindings.extend(controllers().into_iter().map(|(name, role, _)| (role, account(name))));
     bindings
@@ -294,6 +295,14 @@ fn cluster_roles() -> Vec<(&'static str, Vec<Value>, Option<&'static str>)> {
         ("system:kube-controller-manager", vec![on(&READ, &["*"], &["*"])], None),
         ("system:node", node(), None),
         (
+            "system:kube-dns",
+            vec![
+                on(&["list", "watch"], &[""], &["endpoints", "namespaces", "pods", "services"]),
+                on(&["list", "watch"], &["discovery.k8s.io"], &["endpointslices"]),
+            ],
+            None,
+        ),
+        (
             "system:node-proxier",
             vec![
                 on(&READ, &[""], &["endpoints", "nodes", "services"]),
@@ -317,6 +326,8 @@ fn node() -> Vec<Value> {
         on(&["get", "create", "update", "patch", "delete"], &["coordination.k8s.io"], &["leases"]),
         on(&READ, &["node.k8s.io"], &["runtimeclasses"]),
         on(&["get"], &["", "apps"], &["replicationcontrollers/scale", "replicasets/scale"]),
+        // Its own proxy and resolver.
+        on(&["list", "watch"], &["discovery.k8s.io"], &["endpointslices"]),
     ]
 }
 

@@ -128,6 +128,39 @@ async fn a_start_survives_a_service_that_has_the_apis_address() {
 }
 
 #[tokio::test]
+async fn dns_service_has_the_tenth_address_and_leads_where_it_is_served() {
+    const SYSTEM: &str = "/api/v1/namespaces/kube-system/services";
+    const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices";
+    let api = Api::start().await;
+    api.get(&format!("{SYSTEM}/kube-dns")).await.expect(404);
+    let address = api.server.publish_dns(([10, 86, 0, 1], 53).into()).await;
+    assert_eq!(address, Some([10, 87, 0, 10].into()));
+    let own = api.get(&format!("{SYSTEM}/kube-dns")).await.expect(200);
+    let ports = own["spec"]["ports"].as_array().unwrap().iter();
+    let ports: Vec<_> = ports.map(|port| format!("{} {} {}", port["name"], port["protocol"], port["port"])).collect();
+    assert_eq!(ports, ["\"dns\" \"UDP\" 53", "\"dns-tcp\" \"TCP\" 53"]);
+    // It is kept from then on.
+    api.delete(&format!("{SYSTEM}/kube-dns")).await.expect(200);
+    until(&api, SYSTEM, "kube-dns", |own| own["spec"]["clusterIP"] == "10.87.0.10").await;
+    api.patch(&format!("{SLICES}/kube-dns"), &json!({ "endpoints": [{ "addresses": ["10.6.6.6"] }] }))
+        .await
+        .expect(200);
+    until(&api, SLICES, "kube-dns", |slice| slice["endpoints"][0]["addresses"] == json!(["10.86.0.1"])).await;
+}
+
+/// Somebody may have asked for the address before there was a DNS.
+#[tokio::test]
+async fn dns_service_has_another_address_while_somebody_has_its_own() {
+    let api = Api::start().await;
+    api.post(SERVICES, &service("squatter", "10.87.0.10")).await.expect(201);
+    let address = api.server.publish_dns(([10, 86, 0, 1], 53).into()).await.unwrap();
+    assert_ne!(address, std::net::IpAddr::from([10, 87, 0, 10]));
+    api.delete(&format!("{SERVICES}/squatter")).await.expect(200);
+    let system = "/api/v1/namespaces/kube-system/services";
+    until(&api, system, "kube-dns", |own| own["spec"]["clusterIP"] == "10.87.0.10").await;
+}
+
+#[tokio::test]
 async fn system_priority_classes_stay_as_they_are() {
     let api = Api::start().await;
     for (name, value) in [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)] {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs, reason = "tests")]
 
 mod descriptors;
+mod dns;
 mod full_disk;
 mod hostile;
 mod inside;

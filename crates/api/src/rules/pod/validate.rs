@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{container, ephemeral, list, scheduling, security, volume, word};
+use super::{container, dns, ephemeral, list, scheduling, security, volume, word};
 use crate::rules::names;
 use crate::status::Cause;
 
@@ -54,6 +54,7 @@ fn spec_with(spec: &Value, claims: &[&str], causes: &mut Vec<Cause>) {
         let text = "must be between 1 and 2147483647, inclusive";
         causes.push(Cause::invalid("spec.activeDeadlineSeconds", seconds, text));
     }
+    dns::validate(&spec["dnsConfig"], causes);
     if word(spec, "dnsPolicy") == "None" && list(&spec["dnsConfig"], "nameservers").is_empty() {
         let text = "must provide at least one DNS nameserver when `dnsPolicy` is None";
         causes.push(Cause::required("spec.dnsConfig.nameservers", text));

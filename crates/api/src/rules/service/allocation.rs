@@ -45,6 +45,16 @@ impl ServiceRange {
         Ipv4Addr::from(self.network + 1)
     }
 
+    /// The tenth: what clusters have their DNS at. Given to others only if there is no other left, or by their own wish.
+    pub fn dns(self) -> Ipv4Addr {
+        Ipv4Addr::from(self.network + 10)
+    }
+
+    /// How many bits of an address are the range's.
+    pub fn prefix_length(self) -> u8 {
+        u8::try_from(self.prefix).unwrap_or(32)
+    }
+
     /// How many addresses there are to give: not the network's own, not the broadcast.
     fn size(self) -> u32 {
         (1 << (32 - self.prefix)) - 2
@@ -139,12 +149,12 @@ fn address(
         Err(_) if !asked.is_empty() => return,
         Err(_) => {
             // The first address belongs to the API server, so the search leaves it alone.
-            let free = (0..range.size() - 1)
+            let mut free = (0..range.size() - 1)
                 .map(|step| {
                     Ipv4Addr::from(range.network + 2 + (start % (range.size() - 1) + step) % (range.size() - 1))
                 })
-                .find(|address| !taken.addresses.contains(&address.to_string()));
-            let Some(free) = free else {
+                .filter(|address| !taken.addresses.contains(&address.to_string()));
+            let Some(free) = free.clone().find(|address| *address != range.dns()).or_else(|| free.next()) else {
                 let text = "failed to allocate a serviceIP: range is full";
                 causes.push(Cause::invalid("spec.clusterIPs", json!([""]), text));
                 return;
@@ -330,7 +340,7 @@ mod tests {
         assert_eq!(first["clusterIP"], "10.87.0.9");
         assert_eq!(first["clusterIPs"], json!(["10.87.0.9"]));
         taken.add(&service(first));
-        assert_eq!(given(json!({ "type": "ClusterIP" }), &taken)["clusterIP"], "10.87.0.10");
+        assert_eq!(given(json!({ "type": "ClusterIP" }), &taken)["clusterIP"], "10.87.0.11", "the tenth is kept");
         assert_eq!(given(json!({ "type": "ClusterIP", "clusterIP": "None" }), &taken)["clusterIP"], "None");
         assert!(given(json!({ "type": "ExternalName" }), &taken).get("clusterIP").is_none());
     }
