@@ -11,3 +11,4 @@ mod pressure;
 mod probes;
 mod resize;
 mod settings;
+mod volumes;
