@@ -111,6 +111,7 @@ impl Machine {
             address: config.node_address(),
             data_dir,
             images: dir.join("images"),
+            volumes: dir.join("volumes"),
             eviction: config.eviction.clone(),
             images_kept: config.images_kept,
             pods_max: config.pods_max,

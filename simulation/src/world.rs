@@ -352,6 +352,7 @@ fn config(life: &Life, host: usize, boots: u64) -> NodeConfig {
         memory: MemoryVolumes::of_dir(&of_host("memory")).expect("a folder in memory"),
         name,
         images: data_dir.clone(),
+        volumes: data_dir.join("volumes"),
         data_dir,
         eviction: EvictionConfig { thresholds: Vec::new(), most_grace: None, linger: Duration::ZERO },
         images_kept: ImageCollection { high_percent: 100, ..ImageCollection::default() },

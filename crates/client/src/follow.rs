@@ -106,6 +106,18 @@ where
     supervision::keep(PART, || follow_source(&source, &out)).await;
 }
 
+/// The same, restricted by a label selector.
+pub async fn follow_labelled<K>(api: Api<K>, label_selector: String, out: mpsc::Sender<WatchUpdate<K>>)
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let list = ListParams::default().labels(&label_selector);
+    let watch = watch_params().labels(&label_selector);
+    let request = Request::new(api.resource_url());
+    let source = WholeObjects { client: api.into_client(), request, list, watch, of: PhantomData };
+    supervision::keep(PART, || follow_source(&source, &out)).await;
+}
+
 /// Follows all of `api`, and says how far, until the receiver is dropped.
 pub async fn follow_changes<K>(api: Api<K>, out: mpsc::Sender<Change<K>>)
 where

@@ -9,5 +9,5 @@ mod lenient;
 mod metadata;
 
 pub use events::{Grade, Recorder, Wall, about_node, about_pod};
-pub use follow::{Change, WatchUpdate, follow, follow_changes, follow_metadata, list_readable};
+pub use follow::{Change, WatchUpdate, follow, follow_changes, follow_labelled, follow_metadata, list_readable};
 pub use metadata::trimmed_metadata;

@@ -12,6 +12,7 @@ mod cron_job;
 mod deployment;
 mod disruption;
 mod endpoint_slice;
+mod ephemeral_volume;
 mod events;
 mod feed;
 mod garbage;
@@ -40,7 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Registry;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim};
 use kube::api::Api;
 use supervision::within;
 use tokio::sync::watch;
@@ -87,10 +88,13 @@ async fn run_once(clients: Clients, kinds: Kinds, settings: Settings) {
     tasks.spawn(within("taint-eviction", evicting));
     let counting = disruption::run(&clients, settings, &mut pods, &mut tasks);
     tasks.spawn(within("disruption", counting));
-    let binding = volume_binder::run(&clients, settings, &mut nodes, &mut tasks);
+    let mut claims = Feed::new(volume_objects::CLAIMS, Api::<PersistentVolumeClaim>::all(clients.read()));
+    let binding = volume_binder::run(&clients, settings, (&mut nodes, &mut pods), &mut claims, &mut tasks);
     tasks.spawn(within("volume-binder", binding));
     let balancing = load_balancer::run(&clients, settings, &mut nodes, &mut tasks);
     tasks.spawn(within("load-balancer", balancing));
+    let making = ephemeral_volume::run(&clients, settings, &mut pods, &mut claims, &mut tasks);
+    tasks.spawn(within("ephemeral-volume", making));
     let watching = nodes::run(&clients, settings, &mut nodes, &mut tasks);
     tasks.spawn(within("nodes", watching));
     if settings.workloads {
@@ -99,6 +103,7 @@ async fn run_once(clients: Clients, kinds: Kinds, settings: Settings) {
     tasks.spawn(supervision::keep("garbage", move || garbage::run(clients.clone(), kinds.clone(), settings)));
     pods.start(&mut tasks);
     nodes.start(&mut tasks);
+    claims.start(&mut tasks);
     until_one_ends(tasks).await;
 }
 

@@ -1,15 +1,18 @@
 //! A pod as far as controllers read it: what they leave out is skipped while it is read, which is most of it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use api::pod::{Condition, Container, ContainerStatus, Ports, ResourceList, Resources, View};
+use api::volume::ephemeral_claim;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{
-    Affinity, ContainerPort, PodCondition, PodIP, PodSchedulingGate, ResourceRequirements, Toleration,
+    Affinity, ContainerPort, EphemeralVolumeSource, PersistentVolumeClaimVolumeSource, PodCondition, PodIP,
+    PodSchedulingGate, ResourceRequirements, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 /// A pod, read and never written back.
 #[derive(Deserialize, Clone, Debug, Default)]
@@ -41,6 +44,25 @@ pub(crate) struct SpecView {
     pub(crate) overhead: Option<BTreeMap<String, Quantity>>,
     pub(crate) hostname: Option<String>,
     pub(crate) subdomain: Option<String>,
+    /// Only those that are a claim's.
+    #[serde(deserialize_with = "claim_volumes")]
+    pub(crate) volumes: Vec<ClaimVolumeView>,
+}
+
+/// A volume that is a claim's: one that the pod names, or one that is made for it.
+#[derive(Deserialize, Clone, Debug, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ClaimVolumeView {
+    pub(crate) name: String,
+    pub(crate) persistent_volume_claim: Option<PersistentVolumeClaimVolumeSource>,
+    pub(crate) ephemeral: Option<Box<EphemeralVolumeSource>>,
+}
+
+fn claim_volumes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ClaimVolumeView>, D::Error> {
+    let mut volumes = Option::<Vec<ClaimVolumeView>>::deserialize(deserializer)?.unwrap_or_default();
+    volumes.retain(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some());
+    volumes.shrink_to_fit();
+    Ok(volumes)
 }
 
 /// What one container asks for.
@@ -130,6 +152,15 @@ impl PodView {
     /// The node it is bound to.
     pub(crate) fn node(&self) -> Option<&str> {
         self.spec.node_name.as_deref().filter(|name| !name.is_empty())
+    }
+
+    /// The claims of its volumes by name, and whether each is made for this pod.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = (Cow<'_, str>, bool)> {
+        let own = self.metadata.name.as_deref().unwrap_or_default();
+        self.spec.volumes.iter().map(move |volume| match &volume.persistent_volume_claim {
+            Some(source) => (Cow::Borrowed(source.claim_name.as_str()), false),
+            None => (Cow::Owned(ephemeral_claim(own, &volume.name)), true),
+        })
     }
 }
 

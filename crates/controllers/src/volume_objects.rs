@@ -5,12 +5,18 @@ use std::sync::Arc;
 
 use api::placement::{NodeLabels, meets};
 use api::quantity::Quantity;
-use api::volume::{BIND_COMPLETED, NO_PROVISIONER, SELECTED_NODE};
+use api::volume::{BIND_COMPLETED, BOUND_BY_CONTROLLER, DEFAULT_CLASS, NO_PROVISIONER, SELECTED_NODE};
 use client::WatchUpdate;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::ResourceExt as _;
+use serde_json::{Value, json};
+
+/// What sources of claims, volumes and classes are called.
+pub(crate) const CLAIMS: &str = "persistentvolumeclaims";
+pub(crate) const VOLUMES: &str = "persistentvolumes";
+pub(crate) const STORAGE_CLASSES: &str = "storageclasses";
 
 /// `namespace/name` of a claim, or the name of a volume or class.
 pub(crate) type Name = Arc<str>;
@@ -135,6 +141,34 @@ fn take_in<K>(
             changed
         }
     }
+}
+
+/// A patch of an object as it was seen: refused if it is another by now, or has changed.
+pub(crate) fn seen_as(metadata: &ObjectMeta, mut patch: Value) -> Value {
+    patch["metadata"]["uid"] = json!(metadata.uid);
+    patch["metadata"]["resourceVersion"] = json!(metadata.resource_version);
+    patch
+}
+
+/// The patch by which a volume becomes a claim's.
+pub(crate) fn taken_by(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Value {
+    let ObjectMeta { namespace, name, uid, resource_version, .. } = &claim.metadata;
+    let reference = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": namespace, "name": name,
+        "uid": uid, "resourceVersion": resource_version });
+    let mut patch = json!({ "spec": { "claimRef": reference } });
+    if claim_ref(volume).is_none() {
+        patch["metadata"]["annotations"][BOUND_BY_CONTROLLER] = "yes".into();
+    }
+    seen_as(&volume.metadata, patch)
+}
+
+/// The class of claims that name none: the youngest that is marked, then the first by name.
+pub(crate) fn default_class(known: &VolumeObjects) -> Option<&Name> {
+    let marked = known.classes.iter().filter(|(_, class)| {
+        class.metadata.annotations.as_ref().is_some_and(|own| own.get(DEFAULT_CLASS).is_some_and(|is| is == "true"))
+    });
+    let born = |class: &StorageClass| class.creation_timestamp().map(|time| time.0);
+    marked.reduce(|best, other| if born(other.1) > born(best.1) { other } else { best }).map(|(name, _)| name)
 }
 
 /// Some text, or none.

@@ -43,7 +43,7 @@ use crate::record::{PodFact, RecordKeeper, RecordReader};
 use crate::services::Services;
 use crate::sysctls::AllowedSysctls;
 use crate::traffic::{Traffic, TrafficReporter, TrafficRequest};
-use crate::volumes::{self, Watches};
+use crate::volumes::{self, LocalDirectories, Watches};
 
 /// How long to wait before asking the runtime again what it could not answer.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -86,12 +86,20 @@ pub struct Tools<R: Runtime> {
     pub cluster_dns: Vec<std::net::IpAddr>,
     /// Who steers the traffic of pods.
     pub traffic: Arc<dyn Traffic>,
+    /// Where directories of persistent volumes are made, if they can be.
+    pub local: Option<Arc<LocalDirectories>>,
 }
 
 impl<R: Runtime> Tools<R> {
     /// What volumes are made with.
-    fn volumes(&self) -> volumes::Means {
-        volumes::Means { client: self.client.clone(), clock: self.clock.clone(), files: self.files.clone() }
+    pub fn volumes(&self) -> volumes::Means {
+        volumes::Means {
+            client: self.client.clone(),
+            clock: self.clock.clone(),
+            files: self.files.clone(),
+            node_name: self.node_name.clone(),
+            local: self.local.clone(),
+        }
     }
 }
 

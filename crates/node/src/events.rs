@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use client::{Grade, about_node, about_pod};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use lifecycle::{Event, EventKind};
 use timeline::Clock;
 
@@ -29,6 +29,11 @@ impl Recorder {
     pub fn record(&self, pod: &Pod, event: Event) {
         let field_path = event.container.as_ref().map(|c| field_path(pod, &c.0));
         self.recorder.tell(about_pod(pod, field_path), grade(event.kind), &event.reason, event.message);
+    }
+
+    /// Tells people something about another object.
+    pub fn record_about(&self, about: ObjectReference, kind: EventKind, reason: &str, message: String) {
+        self.recorder.tell(about, grade(kind), reason, message);
     }
 
     /// Tells people something about the node itself.

@@ -1,9 +1,11 @@
 //! The node's own object: what it is, what it has, how it fares, and that it is alive.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
 
+use api::volume::VOLUMES_DIRECTORY;
 use client::WatchUpdate;
 use futures::FutureExt as _;
 use jiff::Timestamp;
@@ -53,7 +55,12 @@ pub struct Health {
 }
 
 /// Makes the Node object, or brings an old one up to date, and says that it is Ready.
-pub async fn register(client: &kube::Client, config: &NodeConfig, recorder: &Recorder) -> kube::Result<ApiNode> {
+pub async fn register(
+    client: &kube::Client,
+    config: &NodeConfig,
+    volumes: Option<&Path>,
+    recorder: &Recorder,
+) -> kube::Result<ApiNode> {
     let api: Api<ApiNode> = Api::all(client.clone());
     let labels = BTreeMap::from([
         ("kubernetes.io/hostname".to_owned(), config.name.clone()),
@@ -68,14 +75,19 @@ pub async fn register(client: &kube::Client, config: &NodeConfig, recorder: &Rec
         };
         api.create(&PostParams::default(), &node).await?;
     }
-    publish(client, config, recorder, Health::default()).await
+    publish(client, config, volumes, recorder, Health::default()).await
 }
 
 /// Registers as soon as the API server lets it.
-pub async fn join(client: kube::Client, config: NodeConfig, recorder: Recorder) -> ApiNode {
+pub async fn join(
+    client: kube::Client,
+    config: NodeConfig,
+    volumes: Option<PathBuf>,
+    recorder: Recorder,
+) -> ApiNode {
     let mut retries = JOIN_AGAIN.start();
     loop {
-        match register(&client, &config, &recorder).await {
+        match register(&client, &config, volumes.as_deref(), &recorder).await {
             Ok(node) => return node,
             Err(error) => warn!(error = error_chain(&error), "the API server does not let the node join; trying again"),
         }
@@ -95,13 +107,14 @@ impl HealthBoard {
     pub fn start(
         client: kube::Client,
         config: NodeConfig,
+        volumes: Option<PathBuf>,
         recorder: Recorder,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (health, changes) = watch::channel(Health::default());
         let (shown_told, shown) = watch::channel(Health::default());
-        let state = (client, config, recorder, changes, shown_told);
-        let showing = supervision::keep_on("node-status", state, |(client, config, recorder, changes, shown)| {
-            show(client, config, recorder, changes, shown).boxed()
+        let state = (client, config, volumes, recorder, changes, shown_told);
+        let showing = supervision::keep_on("node-status", state, |(client, config, volumes, recorder, changes, shown)| {
+            show((client, config, volumes.as_deref()), recorder, changes, shown).boxed()
         });
         (Self { health, shown }, showing)
     }
@@ -131,8 +144,7 @@ impl HealthBoard {
 }
 
 async fn show(
-    client: &kube::Client,
-    config: &NodeConfig,
+    (client, config, volumes): (&kube::Client, &NodeConfig, Option<&Path>),
     recorder: &Recorder,
     changes: &mut watch::Receiver<Health>,
     shown: &watch::Sender<Health>,
@@ -157,7 +169,7 @@ async fn show(
         report_at = Instant::now() + REPORT;
         loop {
             let health = *changes.borrow_and_update();
-            match publish(client, config, recorder, health).await {
+            match publish(client, config, volumes, recorder, health).await {
                 Ok(_) => {
                     shown.send_replace(health);
                     break;
@@ -174,13 +186,15 @@ async fn show(
 async fn publish(
     client: &kube::Client,
     config: &NodeConfig,
+    volumes: Option<&Path>,
     recorder: &Recorder,
     health: Health,
 ) -> kube::Result<ApiNode> {
     let api: Api<ApiNode> = Api::all(client.clone());
     let before = api.get(&config.name).await?.status;
     let status = status(config, health, before.as_ref(), crate::timestamp(&config.clock));
-    let patch = Patch::Strategic(json!({ "status": status }));
+    let annotations = json!({ VOLUMES_DIRECTORY: volumes });
+    let patch = Patch::Strategic(json!({ "metadata": { "annotations": annotations }, "status": status }));
     let stored = api.patch_status(&config.name, &PatchParams::default(), &patch).await?;
     for reason in news(before.as_ref(), &status) {
         recorder.record_own(EventKind::Normal, reason, format!("Node {} status is now: {reason}", config.name));
@@ -313,9 +327,10 @@ fn status(config: &NodeConfig, health: Health, before: Option<&NodeStatus>, now:
         allocatable: Some(allocatable(config)),
         capacity: Some(amounts(config, |_, all| all)),
         conditions: Some(conditions),
-        daemon_endpoints: config
-            .api_port
-            .map(|port| NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(port) }) }),
+        // Port 0: the server needs no network to reach it.
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(config.api_port.unwrap_or_default()) }),
+        }),
         node_info: Some(system_info(config)),
         ..NodeStatus::default()
     }

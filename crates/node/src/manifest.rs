@@ -32,7 +32,8 @@ impl Manifests {
 
     /// Where the volumes of one pod are.
     pub fn volumes(&self, uid: &str) -> VolumeDirs {
-        VolumeDirs { disk: self.pod_dir(uid).join("volumes"), memory: self.memory.pod_dir(uid) }
+        let own = self.pod_dir(uid);
+        VolumeDirs { disk: own.join("volumes"), memory: self.memory.pod_dir(uid), claims: own.join("claims.json") }
     }
 
     /// Gives the memory back: no pod is left that needs what is in it.
@@ -61,7 +62,7 @@ impl Manifests {
 
     /// Removes the volumes of a pod that is over: nobody can read them any more, and others may need the room.
     pub async fn remove_volumes(&self, uid: &str) -> io::Result<()> {
-        let VolumeDirs { disk, memory } = self.volumes(uid);
+        let VolumeDirs { disk, memory, .. } = self.volumes(uid);
         for dir in [memory, disk] {
             self.files.delete_tree(dir).await?;
         }
@@ -85,4 +86,6 @@ pub struct VolumeDirs {
     pub disk: PathBuf,
     /// What the API gives.
     pub memory: PathBuf,
+    /// The file that says which persistent volumes it has.
+    pub claims: PathBuf,
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use futures::FutureExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
+use lifecycle::EventKind;
 use runtime_api::Runtime;
 use timeline::{Clock, JournalError};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -28,7 +29,7 @@ use crate::services::Services;
 use crate::statics::Folder;
 use crate::sysctls::AllowedSysctls;
 use crate::traffic::Traffic;
-use crate::volumes::Watches;
+use crate::volumes::{LocalDirectories, Watches};
 
 /// What a node needs to know of itself.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub struct NodeConfig {
     pub data_dir: PathBuf,
     /// Where images are kept.
     pub images: PathBuf,
+    /// Where directories of persistent volumes are made.
+    pub volumes: PathBuf,
     /// When pods have to go because the node is short of something.
     pub eviction: EvictionConfig,
     /// When images have to go because their disk is filling up.
@@ -128,7 +131,9 @@ impl<R: Runtime> Node<R> {
         }
         let (recorder, recording) = Recorder::start(client.clone(), config.name.clone(), clock.clone());
         helpers.spawn(recording);
-        let (health, showing) = HealthBoard::start(client.clone(), config.clone(), recorder.clone());
+        let local = open_volumes(&config, &recorder).await;
+        let volumes = local.as_ref().map(|_| config.volumes.clone());
+        let (health, showing) = HealthBoard::start(client.clone(), config.clone(), volumes.clone(), recorder.clone());
         let (services, following) =
             Services::start(client.clone(), config.data_dir.join("services.json"), files.clone()).await;
         let tools = Arc::new(Tools {
@@ -150,6 +155,7 @@ impl<R: Runtime> Node<R> {
             allowed_sysctls: config.allowed_sysctls.clone(),
             cluster_dns: config.cluster_dns.clone(),
             traffic: config.traffic.clone(),
+            local,
         });
         let directory = Directory::default();
         let mode = if config.takes_on_pods { Mode::Open } else { Mode::Closed };
@@ -169,9 +175,9 @@ impl<R: Runtime> Node<R> {
         helpers.spawn(following);
         let (joined_told, joined) = watch::channel(false);
         let joining = if config.joins_later {
-            heartbeat::join(client.clone(), config.clone(), tools.recorder.clone()).boxed()
+            heartbeat::join(client.clone(), config.clone(), volumes, tools.recorder.clone()).boxed()
         } else {
-            let object = heartbeat::register(&client, &config, &tools.recorder).await.map_err(NodeError::Register)?;
+            let object = heartbeat::register(&client, &config, volumes.as_deref(), &tools.recorder).await.map_err(NodeError::Register)?;
             std::future::ready(object).boxed()
         };
         let keeping = client.clone();
@@ -190,6 +196,7 @@ impl<R: Runtime> Node<R> {
         if config.takes_on_pods {
             helpers.spawn(Collector::new(tools.clone(), config.images_kept, config.images.clone()).run());
         }
+        helpers.spawn(crate::volumes::keep_reclaimed(tools.clone(), directory.clone()));
         let limits = (config.eviction.clone(), config.images_kept);
         helpers.spawn(StorageLimits::new(tools.clone(), directory.clone(), evictions_told.clone()).run());
         let monitor = Monitor::new(tools, directory.clone(), limits, disks, evictions_told);
@@ -261,5 +268,20 @@ impl<R: Runtime> Node<R> {
         // Aborted is what it should be; nothing else is left to hear.
         let _ = self.pods.await;
         self.helpers.shutdown().await;
+    }
+}
+
+/// The directory of persistent volumes. Without it the node runs, and its pods wait for their volumes.
+async fn open_volumes(config: &NodeConfig, recorder: &Recorder) -> Option<Arc<LocalDirectories>> {
+    let (path, memory) = (config.volumes.clone(), config.data_dir.join("volumes-mark"));
+    let fresh = format!("{} {}", config.name, config.clock.wall_now().0);
+    let opening = move || LocalDirectories::open(&path, &memory, &fresh);
+    match config.files.run("volumes.open", opening).await {
+        Ok(opened) => Some(Arc::new(opened)),
+        Err(error) => {
+            tracing::error!(%error, "persistent volumes are unavailable: none is made or removed");
+            recorder.record_own(EventKind::Warning, "VolumesUnavailable", error.to_string());
+            None
+        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Everything that can be decided from the object alone is `api`'s.
 
+use api::quantity::Quantity;
 use api::rules::allocation::{self, Taken};
 use api::{Kind, Status, rules};
 use serde_json::{Value, json};
@@ -55,6 +56,27 @@ fn take_default_class(state: &State, claim: &mut Value) {
     {
         claim["spec"]["storageClassName"] = class.into();
     }
+}
+
+/// A bound claim may ask for more where its class lets volumes grow; a claim that is not bound asks for whatever it likes.
+pub(crate) fn may_grow(state: &State, kind: &Kind, old: &Value, new: &Value) -> Result<(), Status> {
+    if kind.collection() != "persistentvolumeclaims" || old["status"]["phase"] != "Bound" {
+        return Ok(());
+    }
+    let asked = |claim: &Value| claim["spec"]["resources"]["requests"]["storage"].as_str()?.parse::<Quantity>().ok();
+    let (Some(before), Some(after)) = (asked(old), asked(new)) else { return Ok(()) };
+    if after <= before {
+        return Ok(());
+    }
+    let class = new["spec"]["storageClassName"].as_str().filter(|name| !name.is_empty());
+    let classes = api::built_in("storage.k8s.io", "v1", "storageclasses");
+    let class = classes.zip(class).and_then(|(kind, name)| state.store.get(&key(kind, "", name)));
+    if class.is_some_and(|class| class.value()["allowVolumeExpansion"] == Value::Bool(true)) {
+        return Ok(());
+    }
+    let text = "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must \
+                support resize";
+    Err(Status::forbidden(kind, api::meta::name(new), text))
 }
 
 /// Of all priority classes one may be everybody's. Also asked of updates.

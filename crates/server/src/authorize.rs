@@ -43,8 +43,17 @@ const NODE_RULES: &[Rule] = &[
     Rule {
         verbs: READ,
         groups: &[""],
-        resources: &["secrets", "configmaps", "services", "namespaces", "serviceaccounts"],
+        resources: &[
+            "secrets",
+            "configmaps",
+            "services",
+            "namespaces",
+            "serviceaccounts",
+            "persistentvolumeclaims",
+            "persistentvolumes",
+        ],
     },
+    Rule { verbs: &["patch"], groups: &[""], resources: &["persistentvolumes"] },
     Rule {
         verbs: &["get", "create", "update", "patch", "delete"],
         groups: &["coordination.k8s.io"],

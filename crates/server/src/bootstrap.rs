@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use api::volume::{DEFAULT_CLASS, LOCAL_PATH_CLASS, LOCAL_PATH_PROVISIONER};
 use api::{Kind, Status, rules};
 use futures::future::try_join_all;
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ pub(crate) const MANAGER: &str = "adieu";
 pub(crate) async fn run(state: &State) -> Result<(), Status> {
     survive(namespaces::bootstrap(state).await)?;
     survive(priority_classes(state).await)?;
+    survive(storage_class(state).await)?;
     survive(rbac::bootstrap(state).await)?;
     survive(own_service::restore(state).await)
 }
@@ -69,6 +71,23 @@ async fn priority_classes(state: &State) -> Result<(), Status> {
         make(state, kind, "", json!({ "metadata": { "name": name }, "value": value, "description": description }))
     });
     try_join_all(classes).await.map(|_| ())
+}
+
+/// A class for claims that name none, unless people have made their own.
+async fn storage_class(state: &State) -> Result<(), Status> {
+    let kind = known("storage.k8s.io", "storageclasses");
+    let found = state.store.list(kind.collection(), "", None).map(|page| page.items).unwrap_or_default();
+    if found.iter().any(|class| class.unreadable().is_none()) {
+        return Ok(());
+    }
+    let class = json!({
+        "metadata": { "name": LOCAL_PATH_CLASS, "annotations": { DEFAULT_CLASS: "true" } },
+        "provisioner": LOCAL_PATH_PROVISIONER,
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowVolumeExpansion": true,
+    });
+    make(state, kind, "", class).await
 }
 
 /// A row of the table that is always there.

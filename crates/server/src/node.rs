@@ -119,7 +119,7 @@ pub(crate) fn internal_ip(node: &Value) -> Option<IpAddr> {
 /// Where a node says that it listens, in its own object.
 pub(crate) fn listens_at(node: &Value) -> Option<SocketAddr> {
     let ip = internal_ip(node)?;
-    let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64()?;
+    let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64().filter(|port| *port > 0)?;
     Some(SocketAddr::new(ip, u16::try_from(port).ok()?))
 }
 

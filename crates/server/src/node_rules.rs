@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::pod::MIRROR_ANNOTATION;
 use api::rbac::RequestedAccess;
 use api::selector::FieldSelector;
+use api::volume::{DIRECTORY_MADE, PROVISIONER_FINALIZER, VOLUME_NODE, ephemeral_claim};
 use api::{Kind, Status};
 use futures::FutureExt as _;
 use serde_json::Value;
@@ -43,6 +44,11 @@ pub(crate) fn owns(state: &State, node: &str, attributes: &Attributes<'_>) -> bo
         "secrets" | "configmaps" => {
             !name.is_empty() && state.node_needs.has(&state.store, node, resource, namespace, name)
         }
+        "persistentvolumeclaims" => {
+            !name.is_empty() && state.node_needs.has(&state.store, node, resource, namespace, name)
+        }
+        "persistentvolumes" if name.is_empty() => true,
+        "persistentvolumes" => owns_volume(state, node, attributes.verb, name),
         "serviceaccounts" if subresource.is_empty() => {
             !name.is_empty() && state.node_needs.has(&state.store, node, resource, namespace, name)
         }
@@ -50,12 +56,34 @@ pub(crate) fn owns(state: &State, node: &str, attributes: &Attributes<'_>) -> bo
     }
 }
 
-/// A node lists and watches its own pods: all of them by `spec.nodeName`, or one of them by name.
+/// A node reads volumes of claims that its pods have, and writes those whose directories it makes.
+fn owns_volume(state: &State, node: &str, verb: &str, name: &str) -> bool {
+    let Some(volume) = state.store.get(&key(core_kind("persistentvolumes"), "", name)) else { return true };
+    let volume = volume.value();
+    let claim = &volume["spec"]["claimRef"];
+    let word = |key: &str| claim[key].as_str().unwrap_or_default();
+    volume["metadata"]["labels"][VOLUME_NODE] == node
+        || (verb != "patch"
+            && claim.is_object()
+            && state.node_needs.has(&state.store, node, "persistentvolumeclaims", word("namespace"), word("name")))
+}
+
+/// A node lists and watches its own pods: all of them by `spec.nodeName`, or one of them by name. Of volumes it lists those whose
+/// directories it makes.
 pub(crate) fn check_list(
     identity: &Identity,
     attributes: &Attributes<'_>,
     selected: &FieldSelector,
+    labels: Option<&str>,
 ) -> Result<(), Status> {
+    if let (Some(node), Target::Resource { resource: "persistentvolumes", subresource: "", name: "", .. }) =
+        (node_of(identity), attributes.target)
+        && matches!(attributes.verb, "list" | "watch")
+        && labels != Some(&*format!("{VOLUME_NODE}={node}"))
+    {
+        let text = format!("a node may only {} volumes with the label selector {VOLUME_NODE}={node}", attributes.verb);
+        return Err(Status::forbidden(core_kind("persistentvolumes"), "", &text));
+    }
     let (Some(node), Target::Resource { resource: "pods", subresource: "", name: "", .. }) =
         (node_of(identity), attributes.target)
     else {
@@ -271,6 +299,10 @@ pub(crate) fn check_update(identity: &Identity, kind: &Kind, old: &Value, new: &
             }
             Ok(())
         }
+        "persistentvolumes" => match told_of_volume(old) == told_of_volume(new) {
+            true => Ok(()),
+            false => refuse(format!("node {node:?} may only say that it has made the directory or removed it")),
+        },
         "pods" => {
             if let Some(key) = ["labels", "finalizers"].into_iter().find(|key| differs(key)) {
                 return refuse(format!("node {node:?} cannot update {key} through pod status"));
@@ -283,6 +315,26 @@ pub(crate) fn check_update(identity: &Identity, kind: &Kind, old: &Value, new: &
         }
         _ => Ok(()),
     }
+}
+
+/// What a node may not change of a volume: all but that its directory was made, and that it need not wait for it.
+fn told_of_volume(volume: &Value) -> Value {
+    let mut told = volume.clone();
+    let metadata = api::meta::meta_mut(&mut told);
+    metadata.retain(|key, _| !matches!(key.as_str(), "resourceVersion" | "managedFields"));
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        annotations.remove(DIRECTORY_MADE);
+        if annotations.is_empty() {
+            metadata.remove("annotations");
+        }
+    }
+    if let Some(finalizers) = metadata.get_mut("finalizers").and_then(Value::as_array_mut) {
+        finalizers.retain(|own| own != PROVISIONER_FINALIZER);
+        if finalizers.is_empty() {
+            metadata.remove("finalizers");
+        }
+    }
+    told
 }
 
 /// The domains of labels that belong to the cluster, not to the node.
@@ -364,6 +416,18 @@ pub(crate) fn references(pod: &Value, each: &mut dyn FnMut(&'static str, &str)) 
     }
 }
 
+/// The claims of a pod's volumes, also those that are made for it.
+fn claims(pod: &Value) -> impl Iterator<Item = String> {
+    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    volumes.filter_map(|volume| match volume["persistentVolumeClaim"]["claimName"].as_str() {
+        Some(claim) => Some(claim.to_owned()),
+        None if volume["ephemeral"].is_object() => {
+            Some(ephemeral_claim(api::meta::name(pod), volume["name"].as_str()?))
+        }
+        None => None,
+    })
+}
+
 /// What a node needs, and why it may have it: resource, namespace, name.
 type Need = (&'static str, Arc<str>, Box<str>);
 
@@ -386,6 +450,7 @@ impl NodeNeeds {
         let resource = match resource {
             "secrets" => "secrets",
             "configmaps" => "configmaps",
+            "persistentvolumeclaims" => "persistentvolumeclaims",
             _ => "serviceaccounts",
         };
         let mut index = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -422,6 +487,9 @@ impl Index {
         references(&value, &mut |resource, name| {
             needs.insert((resource, Arc::clone(&pod.key.namespace), Box::from(name)));
         });
+        for claim in claims(&value) {
+            needs.insert(("persistentvolumeclaims", Arc::clone(&pod.key.namespace), claim.into()));
+        }
         for need in &needs {
             *self.counts.entry((Box::from(node), need.clone())).or_default() += 1;
         }

@@ -122,6 +122,7 @@ async fn apply(
         api::check_patched_uid(kind, &old, &new)?;
         warnings.extend(api::prepare_update(kind, request.subresource_name(), &old, &mut new)?);
         admission::one_default(state, kind, &new)?;
+        admission::may_grow(state, kind, &old, &new)?;
         node_rules::check_update(&request.identity, kind, &old, &new)?;
         rbac::check_grant(state, request, Some(&*old), &new)?;
         if request.subresource.is_empty() {

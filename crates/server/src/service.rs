@@ -207,7 +207,7 @@ where
             let asked = address.attributes(verb, selected.name().unwrap_or_default());
             authorize(state, &identity, &asked)?;
             allowed();
-            node_rules::check_list(&identity, &asked, &selected)?;
+            node_rules::check_list(&identity, &asked, &selected, query.get("labelSelector"))?;
             if let Some(answer) = custom::answer(&address, verb) {
                 return answer;
             }

@@ -87,6 +87,7 @@ pub(crate) fn successor(
     node_rules::check_update(&request.identity, kind, old, new)?;
     rbac::check_grant(state, request, Some(old), new)?;
     admission::one_default(state, kind, new)?;
+    admission::may_grow(state, kind, old, new)?;
     if subresource.is_none() {
         admission::allocate(state, kind, new, Some(old))?;
     }

@@ -87,6 +87,10 @@ impl Rules for ClaimRules {
                     spec.remove("volumeName");
                 }
                 spec.remove("volumeAttributesClassName");
+                // Said once, by whoever made a default class after it.
+                if old["spec"]["storageClassName"].is_null() && word(&old["spec"], "volumeName").is_empty() {
+                    spec.remove("storageClassName");
+                }
             }
             spec
         };

@@ -11,8 +11,10 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 
 use super::plan::{Placement, Planner, Victim};
+use super::volumes::VolumeChoice;
 use super::world::Uid;
 use crate::pod::PodView;
+use crate::volume_objects::VolumeInput;
 
 /// What of pods, nodes and budgets is told.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ pub(super) enum Input {
     Pods(WatchUpdate<Arc<PodView>>),
     Nodes(WatchUpdate<Arc<Node>>),
     Budgets(WatchUpdate<Arc<PodDisruptionBudget>>),
+    Volumes(VolumeInput),
 }
 
 /// What is to be done about a pod that waits.
@@ -27,6 +30,8 @@ pub(super) enum Input {
 pub(super) enum Action {
     /// It goes to this node.
     Bind { pod: Box<PodView>, node: Arc<str> },
+    /// A volume is chosen for it, on this node.
+    ChooseVolume { node: Arc<str>, choice: VolumeChoice },
     /// Let people see that it waits, and why; and where room is made for it, if it is.
     Explain { pod: Box<PodView>, why: String, nominated: Option<Arc<str>>, is_news: bool, at: Timestamp },
     /// No room is made for this pod any more.
@@ -98,6 +103,7 @@ impl Controller for Scheduler {
             Input::Nodes(WatchUpdate::Listed(nodes)) => planner.all_nodes(&nodes),
             Input::Nodes(WatchUpdate::Changed(node)) => planner.node_seen(&node),
             Input::Nodes(WatchUpdate::Removed(node)) => planner.node_gone(&node.name_any()),
+            Input::Volumes(input) => planner.volumes_seen(input),
             Input::Budgets(WatchUpdate::Listed(budgets)) => planner.all_budgets(&budgets),
             Input::Budgets(WatchUpdate::Changed(budget)) => planner.budget_seen(&budget),
             Input::Budgets(WatchUpdate::Removed(budget)) => planner.budget_gone(&budget.uid().unwrap_or_default()),
@@ -111,6 +117,10 @@ impl Controller for Scheduler {
             Some(Placement::On { node, .. }) => {
                 let pod = self.planner.waiting(uid).cloned().map(Box::new);
                 pod.map(|pod| Action::Bind { pod, node }).into_iter().collect()
+            }
+            Some(Placement::Choose { node, choices, .. }) => {
+                let choose = |choice| Action::ChooseVolume { node: Arc::clone(&node), choice };
+                choices.into_iter().map(choose).collect()
             }
             Some(Placement::Nowhere { why, .. }) => self.explain(uid, why, None, now.timestamp).into_iter().collect(),
             Some(Placement::After { node, victims, why, .. }) => {
@@ -130,6 +140,8 @@ impl Controller for Scheduler {
                 // It has its room from here on.
                 Action::Bind { node, .. } => drop(self.planner.assume(uid, Arc::clone(node))),
                 Action::Displace { victim, .. } => self.planner.displaced(&victim.uid, true),
+                // Its room is kept while its volumes are bound.
+                Action::ChooseVolume { node, .. } => self.planner.nominate(uid, Arc::clone(node)),
                 Action::Explain { .. } | Action::Unnominate(_) => {}
             }
         }
@@ -148,7 +160,13 @@ impl Controller for Scheduler {
             (Action::Displace { victim, .. }, Outcome::Failed(_) | Outcome::NotTried) => {
                 self.planner.displaced(&victim.uid, false);
             }
-            (Action::Explain { .. } | Action::Displace { .. } | Action::Unnominate(_), _) => {}
+            (
+                Action::Explain { .. }
+                | Action::Displace { .. }
+                | Action::Unnominate(_)
+                | Action::ChooseVolume { .. },
+                _,
+            ) => {}
         }
         self.planner.take_woken()
     }

@@ -5,6 +5,7 @@ use api::pod::{self, Taint};
 
 use super::affinity;
 use super::resources::Amounts;
+use super::volumes;
 use super::world::{NodeFacts, NodeState, Nominees, Resident, World};
 use crate::pod::PodView;
 
@@ -52,6 +53,9 @@ pub(super) fn obstacles(
     };
     if !missing.is_empty() {
         return missing;
+    }
+    if let Some(why) = volumes::obstacle(pod, node, world) {
+        return one(why);
     }
     affinity::neighbours(pod, node, world).map_or_else(Vec::new, one)
 }

@@ -11,13 +11,18 @@ mod fit;
 mod plan;
 mod preempt;
 mod resources;
+mod volumes;
 mod world;
 
+use api::volume::SELECTED_NODE;
 use client::{Grade, Recorder, about_pod};
 use frame::{Applied, Effects, Limits};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod};
+use k8s_openapi::api::core::v1::{
+    Binding, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod,
+};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -26,13 +31,15 @@ use tokio::task::JoinSet;
 use tracing::{debug, error, info};
 
 use crate::events::wall;
-use crate::feed::Feed;
+use crate::feed::{Feed, revision};
 use crate::pod::PodView;
 use crate::pod_deletion::{Deletion, PodId, delete_pod, unless_gone};
 use crate::settings::Settings;
+use crate::volume_objects::{CLAIMS, STORAGE_CLASSES, VOLUMES, VolumeInput, seen_as, taken_by};
 use crate::{NODES, PODS, RESTART, until_one_ends};
 use controller::{Action, Answer, Input, Scheduler};
 use plan::Victim;
+use volumes::VolumeChoice;
 use world::Uid;
 
 /// The scheduler's name, in `spec.schedulerName` and as the source of its events.
@@ -56,10 +63,23 @@ async fn run_once(client: &kube::Client, settings: Settings) {
     let mut pods = Feed::new(PODS, Api::<PodView>::all(client.clone()));
     let mut nodes = Feed::new(NODES, Api::<Node>::all(client.clone()));
     let mut budgets = Feed::new("poddisruptionbudgets", Api::<PodDisruptionBudget>::all(client.clone()));
-    let sources = vec![pods.source(Input::Pods), nodes.source(Input::Nodes), budgets.source(Input::Budgets)];
+    let mut claims = Feed::new(CLAIMS, Api::<PersistentVolumeClaim>::all(client.clone()));
+    let mut volumes = Feed::new(VOLUMES, Api::<PersistentVolume>::all(client.clone()));
+    let mut classes = Feed::new(STORAGE_CLASSES, Api::<StorageClass>::all(client.clone()));
+    let sources = vec![
+        pods.source(Input::Pods),
+        nodes.source(Input::Nodes),
+        budgets.source(Input::Budgets),
+        claims.source(|update| Input::Volumes(VolumeInput::Claims(update))),
+        volumes.source(|update| Input::Volumes(VolumeInput::Volumes(update))),
+        classes.source(|update| Input::Volumes(VolumeInput::Classes(update))),
+    ];
     pods.start(&mut tasks);
     nodes.start(&mut tasks);
     budgets.start(&mut tasks);
+    claims.start(&mut tasks);
+    volumes.start(&mut tasks);
+    classes.start(&mut tasks);
     let (recorder, recording) = Recorder::start(client.clone(), NAME, None, wall(settings.clock));
     tasks.spawn(recording);
     let limits = Limits { at_once: AT_ONCE, ..Limits::default() };
@@ -79,6 +99,7 @@ impl Effects<Scheduler> for SchedulerEffects {
     async fn apply(&self, uid: &Uid, action: &Action) -> kube::Result<Applied<Answer>> {
         let answer = match action {
             Action::Bind { pod, node } => self.bind(pod, node).await?,
+            Action::ChooseVolume { choice, .. } => return self.choose(choice).await,
             Action::Explain { pod, why, nominated, is_news, at } => {
                 say_unschedulable(&self.client, pod, why, nominated.as_deref(), *at).await?;
                 if *is_news {
@@ -109,6 +130,28 @@ impl Effects<Scheduler> for SchedulerEffects {
 }
 
 impl SchedulerEffects {
+    /// Writes a choice into the object that holds it, if that is still as it was seen: the watch tells what has changed.
+    async fn choose(&self, choice: &VolumeChoice) -> kube::Result<Applied<Answer>> {
+        let params = PatchParams::default();
+        let (source, written) = match choice {
+            VolumeChoice::Take { volume, claim } => {
+                let api: Api<PersistentVolume> = Api::all(self.client.clone());
+                let patch = Patch::Merge(taken_by(volume, claim));
+                let patched = unless_gone(api.patch(&volume.name_any(), &params, &patch).await)?;
+                (VOLUMES, patched.and_then(|volume| volume.resource_version()))
+            }
+            VolumeChoice::Provision { claim, node } => {
+                let namespace = claim.namespace().unwrap_or_default();
+                let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &namespace);
+                let patch = json!({ "metadata": { "annotations": { SELECTED_NODE: node } } });
+                let patch = Patch::Merge(seen_as(&claim.metadata, patch));
+                let patched = unless_gone(api.patch(&claim.name_any(), &params, &patch).await)?;
+                (CLAIMS, patched.and_then(|claim| claim.resource_version()))
+            }
+        };
+        Ok(Applied::wrote(Answer::Done, source, revision(written)))
+    }
+
     async fn bind(&self, pod: &PodView, node: &str) -> kube::Result<Answer> {
         let (name, namespace) = (pod.name_any(), pod.namespace().unwrap_or_default());
         // Gone, or bound by someone else: the watch tells.

@@ -17,14 +17,18 @@ use super::affinity::{preference, required};
 use super::fit::{obstacles, reluctance};
 use super::preempt::{Attempt, Budget, Choice};
 use super::resources::Amounts;
+use super::volumes::{self, VolumeChoice, VolumeState};
 use super::world::{NodeState, Nominees, Resident, Uid, World};
 use crate::pod::PodView;
+use crate::volume_objects::{Name, VolumeInput};
 
 /// One decision.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) enum Placement {
     /// The pod with this UID goes to this node.
     On { pod: Uid, node: Arc<str> },
+    /// It goes to this node once these choices are written, and bound.
+    Choose { pod: Uid, node: Arc<str>, choices: Vec<VolumeChoice> },
     /// It fits nowhere, and why.
     Nowhere { pod: Uid, why: String },
     /// It will fit on this node when those who leave it are gone, and those victims, who are to be told to leave. `why` it
@@ -58,6 +62,8 @@ pub(super) struct Planner {
     displaced: BTreeSet<Uid>,
     /// The budgets, by UID.
     budgets: BTreeMap<Uid, Budget>,
+    /// Who of those who wait has volumes of which claim.
+    by_claim: BTreeMap<Name, BTreeSet<Uid>>,
 }
 
 impl Planner {
@@ -82,6 +88,10 @@ impl Planner {
     /// [`Planner::assume`] is told that it goes there.
     pub(super) fn decide(&self, uid: &Uid) -> Option<Placement> {
         let (uid, pod) = self.waiting.get_key_value(uid)?;
+        if let Some(why) = volumes::unready(pod, &self.world.volumes) {
+            let why = explain_whole(&why, self.world.places().count());
+            return Some(Placement::Nowhere { pod: Arc::clone(uid), why });
+        }
         let asked = Amounts::of_pod(pod);
         let nominees = self.nominees(uid, pod::priority(pod));
         let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
@@ -96,7 +106,13 @@ impl Planner {
             }
         }
         if let Some(node) = best(pod, &asked, fitting) {
-            return Some(Placement::On { pod: Arc::clone(uid), node });
+            let place = self.world.place(&node)?;
+            let pod = Arc::clone(uid);
+            return match volumes::on_node(self.waiting.get(uid)?, &place.node, &self.world.volumes).ok()? {
+                VolumeState::Bound => Some(Placement::On { pod, node }),
+                VolumeState::Waiting => None,
+                VolumeState::Choose(choices) => Some(Placement::Choose { pod, node, choices }),
+            };
         }
         let why = explain(&reasons, self.world.places().count());
         Some(self.make_room(Arc::clone(uid), &asked, &nominees, why))
@@ -165,6 +181,16 @@ impl Planner {
             self.displaced.insert(Arc::clone(uid));
         } else {
             self.displaced.remove(uid);
+        }
+    }
+
+    /// Something of claims, volumes or classes is so.
+    pub(super) fn volumes_seen(&mut self, input: VolumeInput) {
+        let touched = Arc::make_mut(&mut self.world.volumes).observe(input);
+        let Self { by_claim, woken, .. } = self;
+        match touched.is_everybody {
+            true => woken.extend(by_claim.values().flatten().cloned()),
+            false => woken.extend(touched.claims.iter().filter_map(|key| by_claim.get(key)).flatten().cloned()),
         }
     }
 
@@ -281,6 +307,9 @@ impl Planner {
         if !required(&pod, true).is_empty() {
             self.sociable.insert(Arc::clone(&uid));
         }
+        for claim in volumes::claim_keys(&pod) {
+            self.by_claim.entry(claim).or_default().insert(Arc::clone(&uid));
+        }
         self.waiting.insert(uid, pod);
     }
 
@@ -289,6 +318,14 @@ impl Planner {
         self.nominated.remove(uid);
         self.sociable.remove(uid);
         self.woken.remove(uid);
+        for claim in volumes::claim_keys(&pod) {
+            if let Some(pods) = self.by_claim.get_mut(&claim) {
+                pods.remove(uid);
+                if pods.is_empty() {
+                    self.by_claim.remove(&claim);
+                }
+            }
+        }
         Some(pod)
     }
 }
@@ -320,6 +357,14 @@ fn explain(reasons: &BTreeMap<String, usize>, total: usize) -> String {
     let mut counted: Vec<String> = reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
     counted.sort();
     format!("0/{total} nodes are available: {}.", counted.join(", "))
+}
+
+/// Why no node can be its own, whichever it is.
+fn explain_whole(why: &str, total: usize) -> String {
+    match total {
+        0 => explain(&BTreeMap::new(), 0),
+        _ => format!("0/{total} nodes are available: {why}."),
+    }
 }
 
 #[cfg(test)]

@@ -121,6 +121,7 @@ fn place(pods: &[PodView], nodes: &[Node]) -> String {
     let found = placements.into_iter().find_map(|placement| match placement {
         Placement::On { pod, node } => (*pod == *"x").then(|| node.to_string()),
         Placement::Nowhere { pod, why } | Placement::After { pod, why, .. } => (*pod == *"x").then_some(why),
+        Placement::Choose { .. } => None,
     });
     found.expect("x waits")
 }
@@ -261,7 +262,10 @@ fn names(placements: &[Placement]) -> Vec<&str> {
     placements
         .iter()
         .map(|placement| match placement {
-            Placement::On { pod, .. } | Placement::Nowhere { pod, .. } | Placement::After { pod, .. } => &**pod,
+            Placement::On { pod, .. }
+            | Placement::Nowhere { pod, .. }
+            | Placement::After { pod, .. }
+            | Placement::Choose { pod, .. } => &**pod,
         })
         .collect()
 }

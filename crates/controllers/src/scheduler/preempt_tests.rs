@@ -66,7 +66,7 @@ fn next(planner: &mut Planner) -> Option<String> {
             planner.assume(&pod, Arc::clone(&node)).unwrap();
             format!("{pod} -> {node}")
         }
-        Placement::Nowhere { pod, .. } => format!("{pod} waits"),
+        Placement::Nowhere { pod, .. } | Placement::Choose { pod, .. } => format!("{pod} waits"),
         Placement::After { pod, node, victims, .. } => {
             planner.nominate(&pod, Arc::clone(&node));
             victims.iter().for_each(|victim| planner.displaced(&victim.uid, true));

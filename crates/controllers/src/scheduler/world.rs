@@ -9,9 +9,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, PodAffinityTerm, Taint};
 use kube::ResourceExt as _;
 
-use super::affinity;
+use super::{affinity, volumes};
 use super::resources::Amounts;
 use crate::pod::PodView;
+use crate::volume_objects::{Name, VolumeObjects};
 
 /// A pod's UID.
 pub(super) type Uid = Arc<str>;
@@ -67,6 +68,8 @@ pub(super) struct Resident {
     ports: Box<[HostPort]>,
     /// Whom it does not want beside it.
     pub(super) avoids: Box<[PodAffinityTerm]>,
+    /// The claims that it uses.
+    claims: Box<[Name]>,
 }
 
 impl Resident {
@@ -84,6 +87,7 @@ impl Resident {
             asked: Amounts::of_pod(pod),
             ports: pod::host_ports(pod).collect(),
             avoids: affinity::required(pod, false).to_vec().into(),
+            claims: volumes::claim_keys(pod).collect(),
         }
     }
 
@@ -143,6 +147,8 @@ pub(super) struct World {
     residents: BTreeMap<Uid, Resident>,
     /// Those who do not want everybody beside them.
     with_anti_affinity: BTreeSet<Uid>,
+    /// Claims, volumes and classes.
+    pub(super) volumes: Arc<VolumeObjects>,
 }
 
 impl World {
@@ -164,6 +170,11 @@ impl World {
     /// Every pod whose node is known, and the node.
     pub(super) fn residents(&self) -> impl Iterator<Item = (&Resident, &NodeFacts)> {
         self.residents.values().filter_map(|resident| Some((resident, &self.places.get(&resident.node)?.node)))
+    }
+
+    /// Whether a pod that has a node uses the claim.
+    pub(super) fn uses_claim(&self, claim: &str) -> bool {
+        self.residents.values().any(|resident| resident.claims.iter().any(|own| **own == *claim))
     }
 
     /// Those of them who do not want everybody beside them.

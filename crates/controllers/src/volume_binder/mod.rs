@@ -3,6 +3,7 @@
 //! [`plan`] decides; here the decisions are written. A volume of the class `local-path` is only an object: its directory is made
 //! by the agent of its node.
 
+mod claim_users;
 mod plan;
 
 use std::collections::BTreeMap;
@@ -23,34 +24,34 @@ use crate::events::EventRecorder;
 use crate::feed::{Feed, revision};
 use crate::pod_deletion::unless_gone;
 use crate::settings::Settings;
-use crate::volume_objects::{Name, VolumeInput, VolumeObjects, is_bind_completed};
-use plan::{About, Action, Directories};
+use crate::pod::PodView;
+use crate::volume_objects::{CLAIMS, Name, STORAGE_CLASSES, VOLUMES, VolumeInput, VolumeObjects, is_bind_completed};
+use claim_users::ClaimUsers;
+use plan::{About, Action, Directories, Facts};
 
 const ACCOUNT: &str = "persistent-volume-binder";
 /// As whom it speaks in events.
 const NAME: &str = "persistentvolume-controller";
-const CLAIMS: &str = "persistentvolumeclaims";
-const VOLUMES: &str = "persistentvolumes";
 
 /// Binds until its feeds end. Followers and what it tells are `tasks`.
 pub(crate) fn run(
     clients: &Clients,
     settings: Settings,
-    nodes: &mut Feed<Node>,
+    (nodes, pods): (&mut Feed<Node>, &mut Feed<PodView>),
+    claims: &mut Feed<PersistentVolumeClaim>,
     tasks: &mut JoinSet<()>,
 ) -> impl Future<Output = ()> + Send + use<> {
     let client = clients.act(ACCOUNT);
     let recorder = EventRecorder::start(client.clone(), NAME, settings.clock, tasks);
-    let mut claims = Feed::new(CLAIMS, Api::<PersistentVolumeClaim>::all(clients.read()));
     let mut volumes = Feed::new(VOLUMES, Api::<PersistentVolume>::all(clients.read()));
-    let mut classes = Feed::new("storageclasses", Api::<StorageClass>::all(clients.read()));
+    let mut classes = Feed::new(STORAGE_CLASSES, Api::<StorageClass>::all(clients.read()));
     let sources = vec![
         nodes.source(Input::Nodes),
+        pods.source(Input::Pods),
         claims.source(|update| Input::Objects(VolumeInput::Claims(update))),
         volumes.source(|update| Input::Objects(VolumeInput::Volumes(update))),
         classes.source(|update| Input::Objects(VolumeInput::Classes(update))),
     ];
-    claims.start(tasks);
     volumes.start(tasks);
     classes.start(tasks);
     let effects = BinderEffects { client, read: clients.read(), recorder };
@@ -60,6 +61,7 @@ pub(crate) fn run(
 #[derive(Debug)]
 enum Input {
     Nodes(WatchUpdate<Arc<Node>>),
+    Pods(WatchUpdate<Arc<PodView>>),
     Objects(VolumeInput),
 }
 
@@ -74,6 +76,7 @@ enum Key {
 struct Binder {
     known: VolumeObjects,
     directories: Directories,
+    users: ClaimUsers,
     /// The last words about each; said once.
     told: BTreeMap<Key, String>,
 }
@@ -97,6 +100,16 @@ impl Binder {
         before != self.directories
     }
 
+    fn facts(&self) -> Facts<'_> {
+        Facts { known: &self.known, directories: &self.directories, users: &self.users }
+    }
+
+    /// Volumes that leave: some of them wait for a node.
+    fn leaving(&self) -> impl Iterator<Item = Key> {
+        let volumes = self.known.volumes().filter(|(_, volume)| volume.metadata.deletion_timestamp.is_some());
+        volumes.map(|(name, _)| Key::Volume(Arc::clone(name)))
+    }
+
     fn unbound(&self) -> impl Iterator<Item = Key> {
         let claims = self.known.claims().filter(|(_, claim)| !is_bind_completed(claim));
         claims.map(|(key, _)| Key::Claim(Arc::clone(key)))
@@ -113,10 +126,15 @@ impl Controller for Binder {
         match input {
             Input::Nodes(update) => {
                 if self.nodes(update) {
-                    self.unbound().collect()
+                    self.unbound().chain(self.leaving()).collect()
                 } else {
                     Vec::new()
                 }
+            }
+            Input::Pods(update) => {
+                let touched = self.users.observe(update).into_iter();
+                let is_unbound = |key: &Name| self.known.claim(key).is_some_and(|claim| !is_bind_completed(claim));
+                touched.filter(is_unbound).map(Key::Claim).collect()
             }
             Input::Objects(input) => {
                 let touched = self.known.observe(input);
@@ -137,8 +155,8 @@ impl Controller for Binder {
 
     fn plan(&self, key: &Key, _: Now) -> Plan<Action> {
         let action = match key {
-            Key::Claim(claim) => plan::claim(&self.known, &self.directories, claim),
-            Key::Volume(name) => plan::volume(&self.known, name),
+            Key::Claim(claim) => plan::claim(self.facts(), claim),
+            Key::Volume(name) => plan::volume(self.facts(), name),
         };
         match action {
             Some(Action::Tell { message, .. }) if self.told.get(key) == Some(&message) => Plan::default(),
@@ -203,6 +221,15 @@ impl Effects<Binder> for BinderEffects {
                 let params = DeleteParams { preconditions, ..DeleteParams::default() };
                 unless_gone(volumes.delete(name, &params).await)?;
                 return Ok(Applied::new(()));
+            }
+            Action::AbandonVolume { name, uid, node, patch } => {
+                let patched = unless_gone(volumes.patch(name, &params, &Patch::Merge(patch)).await)?;
+                if patched.is_some() {
+                    let about = reference(&About::Volume { name: name.clone(), uid: uid.clone() });
+                    let message = format!("node {node:?} is gone; what it has of the volume stays there");
+                    self.recorder.warn(about, "VolumeAbandoned", &message);
+                }
+                (VOLUMES, patched.and_then(|volume| volume.resource_version()))
             }
             Action::Release { name, claim, patch } => {
                 let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.read.clone(), &claim.namespace);

@@ -7,17 +7,19 @@ use std::collections::BTreeMap;
 
 use api::quantity::Quantity;
 use api::volume::{
-    BIND_COMPLETED, BOUND_BY_CONTROLLER, LOCAL_PATH_PROVISIONER, PROVISIONED_BY, SELECTED_NODE, VOLUME_NODE,
-    directory_name,
+    BETA_STORAGE_PROVISIONER, BIND_COMPLETED, BOUND_BY_CONTROLLER, LOCAL_PATH_PROVISIONER, PROVISIONED_BY,
+    PROVISIONER_FINALIZER, SELECTED_NODE, STORAGE_PROVISIONER, VOLUME_NODE, directory_name,
 };
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
+use super::claim_users::ClaimUsers;
 use crate::volume_objects::{
-    Name, VolumeObjects, best_match, claim_key, claim_ref, class_of, is_bind_completed, is_delayed, is_promised_to,
-    is_provisioned, mismatch, selected_node, text, volume_name,
+    Name, VolumeObjects, best_match, capacity, claim_key, claim_ref, class_of, default_class, is_bind_completed,
+    is_delayed, is_promised_to, is_provisioned, mismatch, requested, seen_as, selected_node, taken_by, text,
+    volume_name,
 };
 
 /// Where the agents of nodes make directories of volumes, by the names of the nodes.
@@ -34,6 +36,8 @@ pub(super) enum Action {
     CreateVolume(Value),
     /// Its claim is gone, and nobody wants what is in it.
     DeleteVolume { name: String, uid: String },
+    /// The node that has the volume is gone for good: nobody is left to remove what is in it.
+    AbandonVolume { name: String, uid: String, node: String, patch: Value },
     /// The claim is gone, if another look at the server says so too.
     Release { name: String, claim: ClaimId, patch: Value },
     /// Something that people should know about a claim or volume.
@@ -67,13 +71,6 @@ fn say(claim: &PersistentVolumeClaim, is_warning: bool, reason: &'static str, me
     Some(Action::Tell { about: About::Claim(id_of(claim)), is_warning, reason, message })
 }
 
-/// A patch of the object as it was seen.
-fn seen_as(metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta, mut patch: Value) -> Value {
-    patch["metadata"]["uid"] = json!(metadata.uid);
-    patch["metadata"]["resourceVersion"] = json!(metadata.resource_version);
-    patch
-}
-
 fn patch_volume(volume: &PersistentVolume, patch: Value, is_status: bool) -> Action {
     Action::PatchVolume { name: volume.name_any(), patch: seen_as(&volume.metadata, patch), is_status }
 }
@@ -91,15 +88,26 @@ fn annotation<'a>(volume: &'a PersistentVolume, key: &str) -> Option<&'a str> {
     volume.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
+/// What the binder decides from.
+#[derive(Clone, Copy)]
+pub(super) struct Facts<'a> {
+    pub(super) known: &'a VolumeObjects,
+    pub(super) directories: &'a Directories,
+    pub(super) users: &'a ClaimUsers,
+}
+
 /// The next step of a claim.
-pub(super) fn claim(known: &VolumeObjects, directories: &Directories, key: &str) -> Option<Action> {
+pub(super) fn claim(facts: Facts<'_>, key: &str) -> Option<Action> {
+    let Facts { known, directories, users } = facts;
     let claim = known.claim(key)?;
     let named = volume_name(claim);
     if is_bind_completed(claim) {
         let lost = "Bound claim has lost its PersistentVolume. Data on the volume is lost!";
         return match named.and_then(|name| known.volume(name)) {
             None => lose(claim, "ClaimLost", lost),
-            Some(volume) if claim_ref(volume).is_none() || is_promised_to(volume, claim) => bind(claim, volume),
+            Some(volume) if claim_ref(volume).is_none() || is_promised_to(volume, claim) => {
+                bind(claim, volume).or_else(|| expand(known, claim, volume))
+            }
             Some(_) => {
                 lose(claim, "ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
             }
@@ -123,6 +131,10 @@ pub(super) fn claim(known: &VolumeObjects, directories: &Directories, key: &str)
         }
         return bind(claim, volume);
     }
+    // A default that came after the claim is its own all the same, unless it wants a volume without one.
+    if let (None, Some(class)) = (class_of(claim), default_class(known)) {
+        return Some(patch_claim(claim, json!({ "spec": { "storageClassName": class } }), false));
+    }
     let class_name = class_of(claim).unwrap_or_default();
     let class = known.class(class_name);
     let node = selected_node(claim);
@@ -132,6 +144,13 @@ pub(super) fn claim(known: &VolumeObjects, directories: &Directories, key: &str)
         return bind(claim, volume);
     }
     if waits {
+        // A pod that was given its node by hand is seen by no scheduler.
+        if let Some(node) = users.node_of(key) {
+            return Some(patch_claim(claim, json!({ "metadata": { "annotations": { SELECTED_NODE: node } } }), false));
+        }
+        if let Some(pod) = users.waiting(key) {
+            return say(claim, false, "WaitForPodScheduled", format!("waiting for pod {pod} to be scheduled"));
+        }
         let message = "waiting for first consumer to be created before binding".to_owned();
         return say(claim, false, "WaitForFirstConsumer", message);
     }
@@ -147,6 +166,11 @@ pub(super) fn claim(known: &VolumeObjects, directories: &Directories, key: &str)
         Some(class) if class.provisioner == LOCAL_PATH_PROVISIONER => provision(claim, class, node, directories),
         Some(class) if is_provisioned(class) => {
             let provisioner = &class.provisioner;
+            // By this they know that it is theirs.
+            if said_of(claim, STORAGE_PROVISIONER) != Some(provisioner) {
+                let annotations = json!({ STORAGE_PROVISIONER: provisioner, BETA_STORAGE_PROVISIONER: provisioner });
+                return Some(patch_claim(claim, json!({ "metadata": { "annotations": annotations } }), false));
+            }
             let message = format!(
                 "Waiting for a volume to be created either by the external provisioner '{provisioner}' or manually by the \
                  system administrator. If volume creation is delayed, please verify that the provisioner is running and \
@@ -173,14 +197,13 @@ fn lose(claim: &PersistentVolumeClaim, reason: &'static str, message: &str) -> O
 fn bind(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Option<Action> {
     let metadata = &claim.metadata;
     let promised = claim_ref(volume);
+    // What is in one that leaves is given up as soon as nobody is bound to it.
+    if phase(volume) != "Bound" && volume.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
     if promised.is_none_or(|promised| promised.uid != metadata.uid) {
-        let reference = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": metadata.namespace,
-            "name": metadata.name, "uid": metadata.uid, "resourceVersion": metadata.resource_version });
-        let mut patch = json!({ "spec": { "claimRef": reference } });
-        if promised.is_none() {
-            patch["metadata"]["annotations"][BOUND_BY_CONTROLLER] = "yes".into();
-        }
-        return Some(patch_volume(volume, patch, false));
+        let patch = taken_by(volume, claim);
+        return Some(Action::PatchVolume { name: volume.name_any(), patch, is_status: false });
     }
     if phase(volume) != "Bound" {
         return Some(patch_volume(volume, json!({ "status": { "phase": "Bound", "message": null } }), true));
@@ -200,6 +223,27 @@ fn bind(claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Option<Acti
         return Some(patch_claim(claim, json!({ "status": status }), true));
     }
     None
+}
+
+/// A claim asks for more than it has: of what we make ourselves it gets more, if its class says so, by numbers alone.
+fn expand(known: &VolumeObjects, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> Option<Action> {
+    if annotation(volume, PROVISIONED_BY) != Some(LOCAL_PATH_PROVISIONER) {
+        return None;
+    }
+    let class = known.class(class_of(claim).unwrap_or_default());
+    let may_grow = class.is_some_and(|class| class.allow_volume_expansion == Some(true));
+    if may_grow && requested(claim) > capacity(volume) {
+        let patch = json!({ "spec": { "capacity": { "storage": requested(claim).to_string() } } });
+        return Some(patch_volume(volume, patch, false));
+    }
+    let shown = claim.status.as_ref().and_then(|status| status.capacity.as_ref()?.get("storage"));
+    let shown: Quantity = shown.and_then(|shown| shown.0.parse().ok()).unwrap_or(Quantity::ZERO);
+    let has = volume.spec.as_ref().and_then(|spec| spec.capacity.clone());
+    (shown < capacity(volume)).then(|| patch_claim(claim, json!({ "status": { "capacity": has } }), true))
+}
+
+fn said_of<'a>(claim: &'a PersistentVolumeClaim, key: &str) -> Option<&'a String> {
+    claim.metadata.annotations.as_ref()?.get(key)
 }
 
 /// A volume whose directory the agent of the chosen node makes.
@@ -224,6 +268,9 @@ fn provision(
     if spec.volume_mode.as_deref() == Some("Block") {
         return fail("volumes of mode Block are not supported");
     }
+    if let Some(parameter) = class.parameters.iter().flatten().map(|(name, _)| name).next() {
+        return fail(&format!("parameter {parameter:?} is not known"));
+    }
     let Some(node) = node else { return fail("configuration error, no node was specified") };
     // A node that left is not waited for: the scheduler chooses another.
     let Some(directory) = directories.get(node) else {
@@ -234,14 +281,14 @@ fn provision(
     let uid = claim.metadata.uid.as_deref().filter(|uid| !uid.is_empty())?;
     let volume = format!("pvc-{uid}");
     let path = format!("{directory}/{}", directory_name(&volume, namespace, &name));
-    let asked: Quantity = crate::volume_objects::requested(claim);
+    let asked = requested(claim);
     let expression = json!({ "key": "kubernetes.io/hostname", "operator": "In", "values": [node] });
     let hostname = json!({ "nodeSelectorTerms": [{ "matchExpressions": [expression] }] });
     Some(Action::CreateVolume(json!({
         "apiVersion": "v1",
         "kind": "PersistentVolume",
         "metadata": { "name": volume, "labels": { VOLUME_NODE: node },
-            "annotations": { PROVISIONED_BY: LOCAL_PATH_PROVISIONER } },
+            "annotations": { PROVISIONED_BY: LOCAL_PATH_PROVISIONER }, "finalizers": [PROVISIONER_FINALIZER] },
         "spec": {
             "accessModes": modes,
             "capacity": { "storage": asked.to_string() },
@@ -258,8 +305,12 @@ fn provision(
 }
 
 /// The next step of a volume.
-pub(super) fn volume(known: &VolumeObjects, name: &str) -> Option<Action> {
+pub(super) fn volume(facts: Facts<'_>, name: &str) -> Option<Action> {
+    let Facts { known, directories, .. } = facts;
     let volume = known.volume(name)?;
+    if let Some(action) = abandon(volume, directories) {
+        return Some(action);
+    }
     let to_phase = |word: &str| {
         (phase(volume) != word).then(|| patch_volume(volume, json!({ "status": { "phase": word } }), true))
     };
@@ -290,6 +341,25 @@ pub(super) fn volume(known: &VolumeObjects, name: &str) -> Option<Action> {
             Some(Action::Release { name: name.to_owned(), claim, patch })
         }
     }
+}
+
+/// A volume that leaves, and whose node is gone: nobody will remove its directory.
+fn abandon(volume: &PersistentVolume, directories: &Directories) -> Option<Action> {
+    let node = volume.metadata.labels.as_ref()?.get(VOLUME_NODE)?;
+    let finalizers = volume.metadata.finalizers.as_deref().unwrap_or_default();
+    let is_held = finalizers.iter().any(|own| own == PROVISIONER_FINALIZER);
+    if volume.metadata.deletion_timestamp.is_none()
+        || annotation(volume, PROVISIONED_BY) != Some(LOCAL_PATH_PROVISIONER)
+        || !is_held
+        || phase(volume) == "Bound"
+        || directories.contains_key(&**node)
+    {
+        return None;
+    }
+    let left: Vec<&String> = finalizers.iter().filter(|own| *own != PROVISIONER_FINALIZER).collect();
+    let patch = seen_as(&volume.metadata, json!({ "metadata": { "finalizers": left } }));
+    let uid = text(&volume.metadata.uid).to_owned();
+    Some(Action::AbandonVolume { name: volume.name_any(), uid, node: node.clone(), patch })
 }
 
 /// What becomes of a volume whose claim is gone.

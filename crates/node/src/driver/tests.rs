@@ -303,7 +303,7 @@ impl Stage {
         let mut helpers = tokio::task::JoinSet::new();
         let (recorder, recording) = Recorder::start(client.clone(), "n1".to_owned(), Clock::of_machine());
         helpers.spawn(recording);
-        let (health, _) = HealthBoard::start(client.clone(), config(dir.path()), recorder.clone());
+        let (health, _) = HealthBoard::start(client.clone(), config(dir.path()), None, recorder.clone());
         let file = dir.path().join("services.json");
         let (services, following) = Services::start(client.clone(), file, Files::Threads).await;
         helpers.spawn(following);
@@ -326,6 +326,7 @@ impl Stage {
             allowed_sysctls: AllowedSysctls::default(),
             cluster_dns: vec![[10, 87, 0, 10].into()],
             traffic: std::sync::Arc::new(crate::NoTraffic),
+            local: None,
         });
         let pod: Pod = serde_json::from_value(json!({
             "metadata": { "name": "p", "namespace": "default", "uid": uid },
@@ -385,6 +386,7 @@ fn config(dir: &Path) -> NodeConfig {
         address: [192, 0, 2, 1].into(),
         data_dir: dir.to_owned(),
         images: dir.to_owned(),
+        volumes: dir.join("volumes"),
         eviction: EvictionConfig::default(),
         images_kept: ImageCollection::default(),
         pods_max: 110,

@@ -3,8 +3,12 @@
 //!
 //! What cannot be made yet is said aloud, never ignored.
 
+mod claims;
 mod content;
+mod local_directories;
+mod ownership;
 mod payload;
+mod reclaim;
 mod refresh;
 mod watches;
 
@@ -13,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, HostPathVolumeSource, Pod, Secret, Volume};
 use kube::api::Api;
@@ -22,6 +27,8 @@ use tracing::warn;
 
 use self::content::Reader;
 use self::payload::Payload;
+pub use self::local_directories::LocalDirectories;
+pub use self::reclaim::keep_reclaimed;
 pub use self::refresh::keep_fresh;
 pub use self::watches::{Changes, Watches};
 use crate::files::Files;
@@ -38,6 +45,12 @@ pub enum VolumeError {
     /// It refers to something that is not there.
     #[error("MountVolume.SetUp failed for volume {volume:?} : {what}")]
     Missing { volume: String, what: String },
+    /// The claim of it is not as it has to be.
+    #[error(
+        "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process \
+         volumes=[{volume}]: error processing PVC {claim}: {why}"
+    )]
+    Claim { volume: String, claim: String, why: String },
     /// Nobody could be asked.
     #[error("MountVolume.SetUp failed for volume {volume:?} : the API server does not answer")]
     Unanswered { volume: String, source: kube::Error },
@@ -64,6 +77,10 @@ pub struct Means {
     pub clock: Clock,
     /// Who waits for the disk.
     pub files: Files,
+    /// The node's name.
+    pub node_name: String,
+    /// Where the node makes directories of persistent volumes, if it can.
+    pub local: Option<Arc<LocalDirectories>>,
 }
 
 /// Makes every volume of `pod` in `dirs`; each is known by its name.
@@ -73,6 +90,7 @@ pub async fn prepare(
     facts: &RunFacts,
     dirs: &VolumeDirs,
 ) -> Result<BTreeMap<String, Prepared>, VolumeError> {
+    let claimed = claims::prepare(means, pod, dirs).await?;
     let mut volumes = BTreeMap::new();
     let reader = Reader { means, pod, facts, written: None };
     for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
@@ -80,6 +98,8 @@ pub async fn prepare(
         let prepared = if let Some(host) = &volume.host_path {
             host_path(means, &name, host).await?;
             Prepared { source: MountSource::Host(PathBuf::from(&host.path)), read_only: false }
+        } else if let Some(claimed) = claimed.get(&name) {
+            Prepared { source: MountSource::Host(claimed.path.clone()), read_only: claimed.read_only }
         } else if let Some(empty) = &volume.empty_dir {
             match empty.medium.as_deref() {
                 Some("Memory") => Prepared { source: MountSource::Memory(name.clone()), read_only: false },

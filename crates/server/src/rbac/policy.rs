@@ -323,6 +323,7 @@ fn node() -> Vec<Value> {
         on(&["create"], &[""], &["pods/eviction", "serviceaccounts/token"]),
         on(&["create", "update", "patch"], &["", "events.k8s.io"], &["events"]),
         on(&READ, &[""], &["configmaps", "secrets", "services", "persistentvolumes", "persistentvolumeclaims"]),
+        on(&["patch"], &[""], &["persistentvolumes"]),
         on(&["get", "create", "update", "patch", "delete"], &["coordination.k8s.io"], &["leases"]),
         on(&READ, &["node.k8s.io"], &["runtimeclasses"]),
         on(&["get"], &["", "apps"], &["replicationcontrollers/scale", "replicasets/scale"]),
@@ -353,6 +354,7 @@ fn scheduler() -> Vec<Value> {
         on(&["create"], &[""], &["bindings", "pods/binding"]),
         on(&["delete"], &[""], &["pods"]),
         on(&["patch", "update"], &[""], &["pods/status"]),
+        on(&["patch", "update"], &[""], &["persistentvolumeclaims", "persistentvolumes"]),
         on(&["create", "patch", "update"], &["", "events.k8s.io"], &["events"]),
         on(&["create", "get", "list", "update", "watch"], &["coordination.k8s.io"], &["leases"]),
     ]
@@ -501,6 +503,12 @@ fn controllers() -> Vec<(&'static str, &'static str, Vec<Value>)> {
                 on(&["patch", "update"], &[""], &["persistentvolumeclaims/status", "persistentvolumes/status"]),
                 events(),
             ],
+        ),
+        controller(
+            "ephemeral-volume-controller",
+            "system:controller:ephemeral-volume-controller",
+            &[on(&["update"], &[""], &["pods/finalizers"])],
+            &[on(&["create", "get", "list"], &[""], &["persistentvolumeclaims"]), events()],
         ),
         controller(
             "generic-garbage-collector",

@@ -14,3 +14,4 @@ mod probes;
 mod resize;
 mod settings;
 mod traffic;
+mod volumes;
