@@ -32,7 +32,12 @@ fn slice(of: &str, pods: &[(u8, &str, bool)]) -> EndpointSlice {
 }
 
 fn model(services: &[Service], slices: &[EndpointSlice]) -> Model {
-    let mut model = Model::new(NodeFacts { name: "here".into(), addresses: Vec::new() });
+    let mut model = Model::new(NodeFacts {
+        name: "here".into(),
+        addresses: Vec::new(),
+        inside: Vec::new(),
+        external_ips: Vec::new(),
+    });
     services.iter().for_each(|service| model.set_service(service.clone()));
     slices.iter().for_each(|slice| model.set_slice(slice));
     model
@@ -45,7 +50,7 @@ fn endpoint(number: u8) -> PodEndpoint {
 
 fn diverted_to(model: &Model, number: u8) -> Vec<String> {
     let lists = model.wanted_by_cut(&format!("uid-{number}")).lists;
-    lists.values().flatten().map(|backend| backend.address.to_string()).collect()
+    lists.values().flat_map(|targets| &targets.backends).map(|backend| backend.address.to_string()).collect()
 }
 
 /// [TR-20]

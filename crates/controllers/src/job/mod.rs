@@ -71,7 +71,7 @@ impl Effects<Jobs> for JobEffects {
             Action::Create { owner, job, pods } => {
                 let template = &job.spec.template;
                 let text = |(name, new)| (String::clone(name), new_pod::pod_text(template, owner, name, new));
-                let Batch { revision, taken, error } =
+                let Batch { revision, taken, error, .. } =
                     self.pods.create_all(owner, pods.iter().map(|(name, new)| text((name, new))).collect()).await;
                 let answer = match error {
                     // It is an answer: the numbers of the Job go on meanwhile.
