@@ -143,7 +143,7 @@ impl SchedulerEffects {
             VolumeChoice::Provision { claim, node } => {
                 let namespace = claim.namespace().unwrap_or_default();
                 let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &namespace);
-                let patch = json!({ "metadata": { "annotations": { SELECTED_NODE: node } } });
+                let patch = json!({ "metadata": { "annotations": { SELECTED_NODE: &**node } } });
                 let patch = Patch::Merge(seen_as(&claim.metadata, patch));
                 let patched = unless_gone(api.patch(&claim.name_any(), &params, &patch).await)?;
                 (CLAIMS, patched.and_then(|claim| claim.resource_version()))

@@ -133,7 +133,7 @@ pub(super) fn claim(facts: Facts<'_>, key: &str) -> Option<Action> {
     }
     // A default that came after the claim is its own all the same, unless it wants a volume without one.
     if let (None, Some(class)) = (class_of(claim), default_class(known)) {
-        return Some(patch_claim(claim, json!({ "spec": { "storageClassName": class } }), false));
+        return Some(patch_claim(claim, json!({ "spec": { "storageClassName": &**class } }), false));
     }
     let class_name = class_of(claim).unwrap_or_default();
     let class = known.class(class_name);
