@@ -135,12 +135,10 @@ async fn pods(args: &Args) -> Result<()> {
     }
     println!("{:38} {:>5}", format!("{} pods at once -> all Ready", args.crowd), millis(all_ready));
     println!("{:38} {:>5}", format!("{} pods at once -> all gone", args.crowd), millis(all_gone));
-    for (what, took) in [
-        ("create -> all available", deployment.create),
-        ("new template -> all replaced", deployment.roll),
-        ("delete -> all pods gone", deployment.delete),
-    ] {
-        println!("{:38} {:>5}", format!("Deployment of {}, {what}", args.crowd), millis(took));
+    for (what, took) in
+        [("all available", deployment.create), ("rolled out", deployment.roll), ("pods gone", deployment.delete)]
+    {
+        println!("{:38} {:>5}", format!("Deployment of {} -> {what}", args.crowd), millis(took));
     }
     if let Some(idle) = idle {
         println!("{:38} {:>5} MiB", "resident memory, idle", idle / 1024);

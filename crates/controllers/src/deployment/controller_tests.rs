@@ -111,7 +111,7 @@ fn rollouts_stay_within_their_bounds_and_end_as_asked() {
     }
 }
 
-/// [TR-76] [WL-51]
+/// [TR-60] [TR-76] [WL-51]
 #[test]
 fn rollouts_with_brakes_wait_for_pods_that_leave() {
     for seed in 1..=30 {

@@ -175,14 +175,14 @@ fn recreate_waits_until_no_old_pod_is_left() {
     assert_eq!(next(&[], 0).create, Some(3), "the first rollout waits for nobody");
     assert_eq!(sizes(&next(&[set("old", 3, 3)], 3)), [("old", 0)]);
     let empty = set("old", 0, 0);
-    assert_eq!(next(&[empty.clone()], 1), Step::default(), "a pod is there");
+    assert_eq!(next(std::slice::from_ref(&empty), 1), Step::default(), "a pod is there");
     let mut leaving = empty.clone();
     leaving.terminating = Some(1);
     assert_eq!(next(&[leaving.clone()], 0), Step::default(), "the set says so");
     let mut unheard = empty.clone();
     unheard.unheard = 1;
     assert_eq!(next(&[unheard], 0), Step::default(), "the set has not heard, and may create one yet");
-    assert_eq!(next(&[empty.clone()], 0).create, Some(3));
+    assert_eq!(next(std::slice::from_ref(&empty), 0).create, Some(3));
     assert_eq!(sizes(&next(&[empty.clone(), set("new", 0, 0)], 0)), [("new", 3)]);
     assert_eq!(next(&[leaving, set("new", 0, 0)], 0), Step::default());
     assert!(next(&[empty, set("new", 3, 3)], 0).trims);

@@ -100,3 +100,75 @@ fn replicas_create_a_bounded_batch_and_adopt_before_they_create() {
     let actions = plan(&watched);
     assert!(matches!(&actions[..], [Action::Claim { adopt, .. }] if adopt[0].name == "stray"), "{actions:?}");
 }
+
+/// Whoever reads that a set has heard that it is to have no pods, and that it has none, believes it.
+#[test]
+fn replicas_report_a_generation_only_when_pods_asked_for_before_it_were_seen() {
+    let mut watched = Watched::new(Replicas::new(SetKind::ReplicaSet));
+    watched.tell(Input::Sets(WatchUpdate::Changed(set(2, 1, json!({})))), keys(), 0);
+    let [pods, status] = keys();
+    let creates = watched.controller.plan(&pods, watched.now).actions;
+    let [Action::Create { names, .. }] = &creates[..] else { panic!("{creates:?}") };
+    let names = names.clone();
+    watched.controller.begun(watched.now, &pods, &creates);
+    // Scaled to nothing while the two are being created.
+    watched.tell(Input::Sets(WatchUpdate::Changed(set(0, 2, json!({ "observedGeneration": 1 })))), keys(), 0);
+    let observed = |watched: &Watched<Replicas>| {
+        let actions = watched.controller.plan(&status, watched.now).actions;
+        let [Action::Report { status, .. }] = &actions[..] else { panic!("{actions:?}") };
+        status["observedGeneration"].clone()
+    };
+    assert_eq!(observed(&watched), 1, "they may appear at any moment");
+    let done = Outcome::Done(Answer::Created(names.clone(), Vec::new()));
+    let create = creates.into_iter().next().unwrap();
+    assert!(watched.controller.ended(watched.now, &pods, create.clone(), done).is_empty());
+    assert_eq!(observed(&watched), 1, "they are there and were not seen");
+    watched.tell(Input::Pods(WatchUpdate::Changed(pod(&names[0], "Pending", false, true))), keys(), 0);
+    assert_eq!(observed(&watched), 1);
+    watched.tell(Input::Pods(WatchUpdate::Changed(pod(&names[1], "Pending", true, true))), keys(), 0);
+    assert_eq!(observed(&watched), 2);
+
+    // One that was refused never appears.
+    watched.controller.begun(watched.now, &pods, std::slice::from_ref(&create));
+    assert_eq!(observed(&watched), 1);
+    let woken = watched.controller.ended(watched.now, &pods, create.clone(), Outcome::Failed("no".to_owned()));
+    assert!(woken.contains(&status));
+    assert_eq!(observed(&watched), 2);
+    // One that was created and is in no list is gone.
+    watched.controller.begun(watched.now, &pods, std::slice::from_ref(&create));
+    let woken = watched.controller.observe(watched.now, Input::Pods(WatchUpdate::Listed(Vec::new())));
+    assert!(woken.contains(&status));
+    assert_eq!(observed(&watched), 2);
+}
+
+/// [TR-60] [WL-51]
+#[test]
+fn replicas_with_brakes_wait_for_pods_that_leave() {
+    let braked = |replicas: i32, brake: &str, value: &str, leaving: usize| {
+        let mut watched = Watched::new(Replicas::new(SetKind::ReplicaSet));
+        let mut set = Arc::unwrap_or_clone(set(replicas, 1, json!({})));
+        set.metadata.annotations = Some(BTreeMap::from([(brake.to_owned(), value.to_owned())]));
+        watched.tell(Input::Sets(WatchUpdate::Changed(Arc::new(set))), keys(), 0);
+        for number in 0..5 {
+            let pod = pod(&format!("p{number}"), "Running", number < leaving, true);
+            watched.tell(Input::Pods(WatchUpdate::Changed(pod)), keys(), 0);
+        }
+        let actions = watched.controller.plan(&keys()[0], watched.now).actions;
+        match &actions[..] {
+            [] => (0, 0),
+            [Action::Create { names, .. }] => (names.len(), 0),
+            [Action::Delete { pods, .. }] => (0, pods.len()),
+            _ => panic!("{actions:?}"),
+        }
+    };
+    let most = "adieu.dev/max-terminating";
+    assert_eq!(braked(0, most, "2", 0), (0, 2));
+    assert_eq!(braked(0, most, "2", 1), (0, 1));
+    assert_eq!(braked(0, most, "2", 2), (0, 0));
+    assert_eq!(braked(0, most, "none", 2), (0, 3));
+    assert_eq!(braked(5, most, "2", 3), (3, 0), "successors do not wait for that");
+    let policy = "adieu.dev/pod-replacement-policy";
+    assert_eq!(braked(5, policy, "TerminationComplete", 3), (0, 0));
+    assert_eq!(braked(7, policy, "TerminationComplete", 3), (2, 0));
+    assert_eq!(braked(1, policy, "TerminationComplete", 3), (0, 1));
+}

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::harness::{Cluster, PODS, patient};
+use crate::harness::{Cluster, PATIENCE, PODS, patient};
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 const SETS: &str = "/apis/apps/v1/namespaces/default/replicasets";
@@ -61,32 +61,42 @@ fn leaves(pod: &Value) -> bool {
     pod["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// A node that starts every pod and ends those that are asked to leave, until `wanted` holds of the Deployment. Checks that there
-/// are never more pods than `most` beside those that leave, and that `law` holds.
+/// A node looks once: it starts every pod that waits and ends those that are asked to leave. Checks that there are never more pods
+/// than `most` beside those that leave. Answers the pods that it saw.
+async fn node_looks(cluster: &Cluster, most: usize) -> Vec<Value> {
+    let pods = items(cluster, PODS).await;
+    assert!(pods.iter().filter(|pod| !leaves(pod)).count() <= most, "more than {most}");
+    for pod in &pods {
+        let name = name(pod);
+        if leaves(pod) {
+            cluster.finish(&name).await;
+        } else if pod["spec"]["nodeName"].is_null() {
+            let binding = json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": "n1" } });
+            cluster.post(&format!("{PODS}/{name}/binding"), binding).await;
+            let conditions = json!([{ "type": "Ready", "status": "True" }]);
+            let status = json!({ "status": { "phase": "Running", "conditions": conditions } });
+            cluster.patch(&format!("{PODS}/{name}/status"), status).await;
+        }
+    }
+    pods
+}
+
+/// Nodes do their part until `wanted` holds of the Deployment and no pod leaves. `law` holds all the time.
 async fn nodes_work(cluster: &Cluster, most: usize, law: impl Fn(&[Value]), wanted: impl Fn(&Value) -> bool) -> Value {
-    for _ in 0..2000 {
-        let pods = items(cluster, PODS).await;
-        assert!(pods.iter().filter(|pod| !leaves(pod)).count() <= most, "more than {most}");
-        law(&pods);
-        for pod in &pods {
-            let name = name(pod);
-            if leaves(pod) {
-                cluster.finish(&name).await;
-            } else if pod["spec"]["nodeName"].is_null() {
-                let binding = json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": "n1" } });
-                cluster.post(&format!("{PODS}/{name}/binding"), binding).await;
-                let status =
-                    json!({ "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] } });
-                cluster.patch(&format!("{PODS}/{name}/status"), status).await;
+    let working = async {
+        loop {
+            let pods = node_looks(cluster, most).await;
+            law(&pods);
+            let web = cluster.get(WEB).await.expect(200);
+            if wanted(&web) && !pods.iter().any(leaves) {
+                return web;
             }
         }
-        let web = cluster.get(WEB).await.expect(200);
-        if wanted(&web) && !pods.iter().any(leaves) {
-            return web;
-        }
-        tokio::task::yield_now().await;
+    };
+    match tokio::time::timeout(PATIENCE, working).await {
+        Ok(web) => web,
+        Err(_) => panic!("it does not come about: {:#}", cluster.get(WEB).await.body["status"]),
     }
-    panic!("it does not come about: {:#}", cluster.get(WEB).await.body)
 }
 
 async fn rolls_out(cluster: &Cluster, most: usize) -> Value {
@@ -214,7 +224,7 @@ async fn deployment_that_is_paused_scales_and_rolls_out_once_when_resumed() {
     assert_eq!(images, [json!("one"), json!("four")], "one new set");
 }
 
-/// [WL-46] [AD-88]
+/// [WL-46]
 #[tokio::test]
 async fn recreate_has_no_new_pod_before_the_last_old_one_is_gone() {
     let cluster = Cluster::start().await;
@@ -361,7 +371,39 @@ async fn deployment_is_deleted_with_its_sets_and_pods_as_asked() {
     assert_eq!(adopted[0]["metadata"]["ownerReferences"][0]["uid"], web["metadata"]["uid"]);
 }
 
-/// [WL-52] [WL-47] [TR-85]
+/// [AD-88] [TR-77] [TR-85] [WL-47] Success does not wait for drains; the set of the old pods does.
+#[tokio::test]
+async fn deployment_is_rolled_out_while_old_pods_leave_and_forgets_their_set_after_them() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1").await;
+    deploy(&cluster, 1, json!({ "revisionHistoryLimit": 0 })).await;
+    rolls_out(&cluster, 2).await;
+    let old = name(&items(&cluster, PODS).await[0]);
+    set_image(&cluster, "two").await;
+    let of_old = |pod: &&Value| name(pod) == old;
+    let new = loop {
+        let pods = items(&cluster, PODS).await;
+        if let Some(new) = pods.iter().find(|pod| !of_old(pod)) {
+            break name(new);
+        }
+        tokio::task::yield_now().await;
+    };
+    let binding = json!({ "metadata": { "name": new }, "target": { "kind": "Node", "name": "n1" } });
+    cluster.post(&format!("{PODS}/{new}/binding"), binding).await.expect(201);
+    cluster.report(&new, "Running", true).await;
+    cluster.until(&format!("{PODS}/{old}"), leaves).await;
+    let drains = |web: &Value| is_rolled_out(web) && number(web, "terminatingReplicas") == 1;
+    cluster.until(WEB, drains).await;
+    assert_eq!(items(&cluster, SETS).await.len(), 2, "its pod has not ended");
+    cluster.finish(&old).await;
+    while items(&cluster, SETS).await.len() > 1 {
+        tokio::task::yield_now().await;
+    }
+    let web = cluster.get(WEB).await.expect(200);
+    assert!(is_rolled_out(&web), "{web:#}");
+}
+
+/// [WL-52]
 #[tokio::test]
 async fn deployment_continues_after_its_controllers_ended_at_any_moment() {
     let mut cluster = Cluster::start().await;
@@ -369,11 +411,11 @@ async fn deployment_continues_after_its_controllers_ended_at_any_moment() {
     deploy(&cluster, 3, json!({ "revisionHistoryLimit": 0 })).await;
     rolls_out(&cluster, 4).await;
     set_image(&cluster, "two").await;
-    for round in 0..6 {
+    for looks in 0..6 {
         // Somewhere in the rollout.
-        let moved = cluster.now().await;
-        nodes_work(&cluster, 4, |_| {}, |web| round % 2 == 0 || web["metadata"]["resourceVersion"] != moved.as_str())
-            .await;
+        for _ in 0..looks {
+            node_looks(&cluster, 4).await;
+        }
         cluster.stop_controllers().await;
         cluster.start_controllers(patient());
     }
