@@ -120,6 +120,11 @@ pub(crate) fn typed_with_conditions<T: DeserializeOwned + Serialize>(
     typed_as::<T>(&timed)
 }
 
+/// Fills in what a template of pods leaves out, as a stored workload has it: templates that say the same are then the same.
+pub fn default_pod_template(template: &mut Value) {
+    workload::default_pod_template(template);
+}
+
 /// Prepares a new object for the store: names and system fields, defaults, initial status, validation. `suffix`
 /// gives the random end of a generated name. Answers warnings.
 pub fn prepare_create(

@@ -22,6 +22,13 @@ pub(super) fn default_template(spec: &mut Map<String, Value>) {
     defaults::apply_to_spec(child(template, "spec"));
 }
 
+/// The same for a template that stands alone.
+pub(super) fn default_pod_template(template: &mut Value) {
+    let mut spec = Map::from_iter([("template".to_owned(), template.take())]);
+    default_template(&mut spec);
+    *template = spec.remove("template").unwrap_or_default();
+}
+
 /// What is wrong with the template at `field`, whose pods may restart as `policies` allow.
 pub(super) fn validate_template(template: &Value, field: &str, policies: &[&str], causes: &mut Vec<Cause>) {
     validate_template_with(template, &[], field, policies, causes);
