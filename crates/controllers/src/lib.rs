@@ -7,7 +7,9 @@
 
 mod availability;
 mod clients;
+mod controller_history;
 mod controller_ref;
+mod daemon_set;
 mod disruption;
 mod endpoint_slice;
 mod events;
@@ -22,9 +24,11 @@ mod pod_deletion;
 mod pod_gc;
 mod pod_names;
 mod replicas;
+mod scaled_value;
 pub mod scheduler;
 mod selector;
 mod settings;
+mod stateful_set;
 mod taint_eviction;
 mod volume_binder;
 mod volume_objects;
@@ -42,6 +46,7 @@ use supervision::within;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use controller_history::{REVISIONS, RevisionView};
 use feed::Feed;
 use pod::PodView;
 use replicas::set::ReplicaSetView;
@@ -87,7 +92,7 @@ async fn run_once(clients: Clients, kinds: Kinds, settings: Settings) {
     let watching = nodes::run(&clients, settings, &mut nodes, &mut tasks);
     tasks.spawn(within("nodes", watching));
     if settings.workloads {
-        run_workloads(&clients, settings, &mut pods, &mut tasks);
+        run_workloads(&clients, settings, &mut pods, &mut nodes, &mut tasks);
     }
     tasks.spawn(supervision::keep("garbage", move || garbage::run(clients.clone(), kinds.clone(), settings)));
     pods.start(&mut tasks);
@@ -96,13 +101,25 @@ async fn run_once(clients: Clients, kinds: Kinds, settings: Settings) {
 }
 
 /// The controllers that make pods.
-fn run_workloads(clients: &Clients, settings: Settings, pods: &mut Feed<PodView>, tasks: &mut JoinSet<()>) {
+fn run_workloads(
+    clients: &Clients,
+    settings: Settings,
+    pods: &mut Feed<PodView>,
+    nodes: &mut Feed<Node>,
+    tasks: &mut JoinSet<()>,
+) {
     let mut sets = Feed::new(replicas::REPLICA_SETS, Api::<ReplicaSetView>::all(clients.read()));
     let replicating = replicas::run_replica_sets(clients, settings, pods, &mut sets, tasks);
     tasks.spawn(within("replicasets", replicating));
     let replicating = replicas::run_replication_controllers(clients, settings, pods, tasks);
     tasks.spawn(within("replicationcontrollers", replicating));
     sets.start(tasks);
+    let mut revisions = Feed::new(REVISIONS, Api::<RevisionView>::all(clients.read()));
+    let ordering = stateful_set::run(clients, settings, pods, &mut revisions, tasks);
+    tasks.spawn(within("statefulsets", ordering));
+    let spreading = daemon_set::run(clients, settings, pods, nodes, &mut revisions, tasks);
+    tasks.spawn(within("daemonsets", spreading));
+    revisions.start(tasks);
 }
 
 /// Waits for the first of some parts that begin anew together; its panic is ours.
