@@ -2,7 +2,7 @@
 //!
 //! [`scheduler`] gives pods their nodes. The others run together ([`run`]): `garbage` takes away what has lost its
 //! owners, `pod_gc` what nobody is left to finish, `disruption` counts how many pods may be evicted, `nodes` notices nodes
-//! that say nothing any more, `endpoint_slice` lists the pods behind each service, `taint_eviction` ends pods on nodes that they do not tolerate. Pods and nodes are read once and shared;
+//! that say nothing any more, `endpoint_slice` lists the pods behind each service, `replicas`, `stateful_set` and `daemon_set` make pods of workloads, `taint_eviction` ends pods on nodes that they do not tolerate. Pods and nodes are read once and shared;
 //! each controller acts as a service account of its own.
 
 mod availability;

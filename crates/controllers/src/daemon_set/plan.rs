@@ -47,6 +47,9 @@ impl Member<'_> {
     }
 }
 
+/// The moment that belongs to a node, if any.
+type NotBefore<'a> = Box<dyn Fn(&str) -> Option<Instant> + 'a>;
+
 /// A set, and everything that is known of its pods and nodes.
 pub(super) struct Situation<'a> {
     pub(super) set: &'a DaemonSetView,
@@ -57,7 +60,7 @@ pub(super) struct Situation<'a> {
     /// Pods that still matter, by node, the oldest first.
     pub(super) pods: BTreeMap<Arc<str>, Vec<Member<'a>>>,
     /// Not before when a pod that failed on a node is replaced.
-    pub(super) not_before: Box<dyn Fn(&str) -> Option<Instant> + 'a>,
+    pub(super) not_before: NotBefore<'a>,
     pub(super) now: Now,
 }
 

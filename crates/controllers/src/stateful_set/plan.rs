@@ -65,7 +65,13 @@ impl Step {
         match self {
             Self::Wait { pod } => Some(&pod.uid),
             Self::ClaimConflict { uid, .. } => Some(uid),
-            _ => None,
+            Self::Create(_)
+            | Self::CannotCreate { .. }
+            | Self::CreateClaims { .. }
+            | Self::OwnClaim { .. }
+            | Self::Label { .. }
+            | Self::Delete(_)
+            | Self::Unstick { .. } => None,
         }
     }
 
@@ -93,6 +99,9 @@ impl Member<'_> {
     }
 }
 
+/// The claim of a name, if there is one.
+type FindClaim<'a> = Box<dyn Fn(&str) -> Option<&'a ClaimFacts> + 'a>;
+
 /// A set, and everything that is known of its pods and claims.
 pub(super) struct Situation<'a> {
     pub(super) set: &'a StatefulSetView,
@@ -101,7 +110,7 @@ pub(super) struct Situation<'a> {
     /// By their ordinals.
     pub(super) pods: BTreeMap<i64, Member<'a>>,
     /// What is known of the claim of this name.
-    pub(super) claim: Box<dyn Fn(&str) -> Option<&'a ClaimFacts> + 'a>,
+    pub(super) claim: FindClaim<'a>,
     pub(super) now: Now,
 }
 
