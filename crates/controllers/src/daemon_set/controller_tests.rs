@@ -355,9 +355,9 @@ impl World {
                 .collect();
             idle.iter().for_each(|name| self.get_ready(name));
             self.hear_all();
-            self.watched.pass(Duration::from_secs(30));
+            self.watched.pass(Duration::from_secs(120));
             quiet = if done == 0 && leaving.is_empty() && idle.is_empty() { quiet + 1 } else { 0 };
-            if quiet == 64 {
+            if quiet == 9 {
                 return;
             }
         }
