@@ -2,13 +2,17 @@
 //!
 //! [`scheduler`] gives pods their nodes. The others run together ([`run`]): `garbage` takes away what has lost its
 //! owners, `pod_gc` what nobody is left to finish, `disruption` counts how many pods may be evicted, `nodes` notices nodes
-//! that say nothing any more, `endpoint_slice` lists the pods behind each service, `load_balancer` gives Services of that type the addresses of nodes, `taint_eviction` ends pods on nodes that they do not tolerate. Pods and nodes are read once and shared;
+//! that say nothing any more, `endpoint_slice` lists the pods behind each service, `load_balancer` gives Services of that type the
+//! addresses of nodes, `replicas`, `deployment`, `stateful_set`, `daemon_set`, `job` and `cron_job` make pods of workloads,
+//! `taint_eviction` ends pods on nodes that they do not tolerate. Pods and nodes are read once and shared;
 //! each controller acts as a service account of its own.
 
 mod availability;
 mod clients;
+mod controller_history;
 mod controller_ref;
 mod cron_job;
+mod daemon_set;
 mod deployment;
 mod disruption;
 mod endpoint_slice;
@@ -27,9 +31,11 @@ mod pod_deletion;
 mod pod_gc;
 mod pod_names;
 mod replicas;
+mod scaled_value;
 pub mod scheduler;
 mod selector;
 mod settings;
+mod stateful_set;
 mod taint_eviction;
 mod volume_binder;
 mod volume_objects;
@@ -47,6 +53,7 @@ use supervision::within;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use controller_history::{REVISIONS, RevisionView};
 use feed::Feed;
 use job::view::JobView;
 use pod::PodView;
@@ -98,7 +105,7 @@ async fn run_once(clients: Clients, kinds: Kinds, settings: Settings) {
     let watching = nodes::run(&clients, settings, &mut nodes, &mut tasks);
     tasks.spawn(within("nodes", watching));
     if settings.workloads {
-        run_workloads(&clients, settings, &mut pods, &mut tasks);
+        run_workloads(&clients, settings, &mut pods, &mut nodes, &mut tasks);
     }
     tasks.spawn(supervision::keep("garbage", move || garbage::run(clients.clone(), kinds.clone(), settings)));
     pods.start(&mut tasks);
@@ -108,7 +115,13 @@ async fn run_once(clients: Clients, kinds: Kinds, settings: Settings) {
 }
 
 /// The controllers that make pods.
-fn run_workloads(clients: &Clients, settings: Settings, pods: &mut Feed<PodView>, tasks: &mut JoinSet<()>) {
+fn run_workloads(
+    clients: &Clients,
+    settings: Settings,
+    pods: &mut Feed<PodView>,
+    nodes: &mut Feed<Node>,
+    tasks: &mut JoinSet<()>,
+) {
     let mut sets = Feed::new(replicas::REPLICA_SETS, Api::<ReplicaSetView>::all(clients.read()));
     let replicating = replicas::run_replica_sets(clients, settings, pods, &mut sets, tasks);
     tasks.spawn(within("replicasets", replicating));
@@ -124,6 +137,12 @@ fn run_workloads(clients: &Clients, settings: Settings, pods: &mut Feed<PodView>
     let scheduling = cron_job::run(clients, settings, &mut jobs, tasks);
     tasks.spawn(within("cronjobs", scheduling));
     jobs.start(tasks);
+    let mut revisions = Feed::new(REVISIONS, Api::<RevisionView>::all(clients.read()));
+    let ordering = stateful_set::run(clients, settings, pods, &mut revisions, tasks);
+    tasks.spawn(within("statefulsets", ordering));
+    let spreading = daemon_set::run(clients, settings, pods, nodes, &mut revisions, tasks);
+    tasks.spawn(within("daemonsets", spreading));
+    revisions.start(tasks);
 }
 
 /// Waits for the first of some parts that begin anew together; its panic is ours.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use futures::StreamExt as _;
+use futures::future::try_join_all;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 use kube::api::{Api, PostParams, Request};
@@ -15,7 +16,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 use supervision::error_chain;
 
-use crate::controller_ref::{Owner, controller_of};
+use crate::controller_ref::{Owner, adopt, controller_of, is_current, release};
 use crate::events::EventRecorder;
 use crate::feed::revision;
 use crate::pod::PodView;
@@ -158,11 +159,39 @@ pub(crate) struct Batch {
     pub(crate) error: Option<PodError>,
 }
 
+/// How a kind of owners words what became of its pods.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EventWording {
+    /// `Created pod: web-x7k2q`, as most do.
+    Plain,
+    /// `create Pod web-0 in StatefulSet web successful`.
+    StatefulSet,
+}
+
+impl EventWording {
+    fn done(self, verb: &str, owner: &Owner, pod: &str) -> String {
+        match self {
+            Self::Plain if verb == "create" => format!("Created pod: {pod}"),
+            Self::Plain => format!("Deleted pod: {pod}"),
+            Self::StatefulSet => format!("{verb} Pod {pod} in StatefulSet {} successful", owner.name),
+        }
+    }
+
+    fn failed(self, verb: &str, owner: &Owner, pod: &str, error: &PodError) -> String {
+        match self {
+            Self::Plain if verb == "create" => format!("Error creating: {error}"),
+            Self::Plain => format!("Error deleting: {error}"),
+            Self::StatefulSet => format!("{verb} Pod {pod} in StatefulSet {} failed error: {error}", owner.name),
+        }
+    }
+}
+
 /// Creates and deletes pods in the name of one controller, and tells about it.
 #[derive(Clone)]
 pub(crate) struct PodControl {
     client: kube::Client,
     recorder: EventRecorder,
+    wording: EventWording,
 }
 
 /// What is read of a pod that was created.
@@ -174,7 +203,30 @@ struct Answer {
 impl PodControl {
     /// Acts through `client` and tells through `recorder`.
     pub(crate) fn new(client: kube::Client, recorder: EventRecorder) -> Self {
-        Self { client, recorder }
+        Self { client, recorder, wording: EventWording::Plain }
+    }
+
+    /// The same in other words.
+    pub(crate) fn worded(self, wording: EventWording) -> Self {
+        Self { wording, ..self }
+    }
+
+    /// Adopts pods that nobody has and releases those that are not selected any more. Answers the newest revision that was written.
+    pub(crate) async fn claim(
+        &self,
+        owner: &Owner,
+        adopted: &[PodRef],
+        released: &[PodRef],
+    ) -> Result<Option<u64>, PodError> {
+        let pods: Api<PodView> = Api::namespaced(self.client.clone(), &owner.namespace);
+        if !adopted.is_empty() && !is_current(&self.client, owner).await? {
+            return Err(PodError(format!("{} is not the one that is there any more", owner.name)));
+        }
+        let adopting = adopted.iter().map(|pod| adopt(&pods, (&pod.name, &pod.uid), owner, None));
+        let adopted = try_join_all(adopting).await?;
+        let releasing = released.iter().map(|pod| release(&pods, (&pod.name, &pod.uid), owner, None));
+        let released = try_join_all(releasing).await?;
+        Ok(adopted.into_iter().chain(released).flatten().max())
     }
 
     /// Creates one pod, whose text names `owner` as its controller.
@@ -184,7 +236,8 @@ impl PodControl {
         let request = request.map_err(|error| PodError(error_chain(&error)))?;
         let error = match self.client.request::<Answer>(request).await {
             Ok(Answer { metadata }) => {
-                self.recorder.tell(owner.object_reference(), "SuccessfulCreate", &format!("Created pod: {name}"));
+                let message = self.wording.done("create", owner, name);
+                self.recorder.tell(owner.object_reference(), "SuccessfulCreate", &message);
                 return Ok(Created::There(revision(metadata.resource_version)));
             }
             Err(error) => error,
@@ -199,7 +252,8 @@ impl PodControl {
             return Ok(if ours { Created::There(revision(there.resource_version())) } else { Created::NameTaken });
         }
         let error = PodError::from(error);
-        self.recorder.warn(owner.object_reference(), "FailedCreate", &format!("Error creating: {error}"));
+        let message = self.wording.failed("create", owner, name, &error);
+        self.recorder.warn(owner.object_reference(), "FailedCreate", &message);
         Err(error)
     }
 
@@ -243,14 +297,15 @@ impl PodControl {
         let id = PodId { namespace: &owner.namespace, name: &pod.name, uid: &pod.uid };
         match delete_pod(&self.client, &id, None, None).await {
             Ok(Deletion::Asked(revision)) => {
-                let message = format!("Deleted pod: {}", pod.name);
+                let message = self.wording.done("delete", owner, &pod.name);
                 self.recorder.tell(owner.object_reference(), "SuccessfulDelete", &message);
                 Ok(revision)
             }
             Ok(Deletion::Gone) => Ok(None),
             Err(error) => {
                 let error = PodError::from(error);
-                self.recorder.warn(owner.object_reference(), "FailedDelete", &format!("Error deleting: {error}"));
+                let message = self.wording.failed("delete", owner, &pod.name, &error);
+                self.recorder.warn(owner.object_reference(), "FailedDelete", &message);
                 Err(error)
             }
         }

@@ -80,6 +80,34 @@ fn a_stateful_set_mounts_its_claims() {
 }
 
 #[test]
+fn stateful_set_max_unavailable_is_a_number_or_percentage_above_nothing() {
+    let rolling = |value: Value| workload(json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": value}}}));
+    for fine in [json!(2), json!("30%"), json!("100%")] {
+        let made = create("statefulsets", rolling(fine.clone()));
+        assert_eq!(made["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"], fine);
+    }
+    for wrong in [json!(0), json!("0%"), json!(-1), json!("101%"), json!("two")] {
+        let found = refused("statefulsets", rolling(wrong));
+        assert!(found[0].starts_with("spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value"), "{found:?}");
+    }
+    let found = refused("statefulsets", workload(json!({"ordinals": {"start": -1}})));
+    assert!(found[0].starts_with("spec.ordinals.start: Invalid value"), "{found:?}");
+}
+
+/// [WL-90]
+#[test]
+fn daemon_set_with_surge_and_host_ports_is_warned_about() {
+    let set = |surge: Value, port: u16| {
+        let rolling = json!({"maxSurge": surge, "maxUnavailable": if surge == 0 { 1 } else { 0 }});
+        let mut set = workload(json!({"updateStrategy": {"rollingUpdate": rolling}}));
+        set["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80, "hostPort": port}]);
+        try_create("daemonsets", set).unwrap().1
+    };
+    assert!(set(json!(1), 8080)[0].starts_with("spec.updateStrategy.rollingUpdate.maxSurge: "));
+    assert!(set(json!("10%"), 8080).len() == 1 && set(json!(0), 8080).is_empty() && set(json!(1), 0).is_empty());
+}
+
+#[test]
 fn an_account_of_a_binding_in_a_namespace_lives_there() {
     let binding = |kind: &str| {
         json!({"metadata": {"name": "b"}, "subjects": [{"kind": "ServiceAccount", "name": "a"}],

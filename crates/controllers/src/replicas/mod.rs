@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use client::WatchUpdate;
 use frame::{Applied, Effects, Limits};
-use futures::future::try_join_all;
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
@@ -18,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::PODS;
 use crate::clients::Clients;
-use crate::controller_ref::{Owner, adopt, is_current, release};
+use crate::controller_ref::Owner;
 use crate::events::EventRecorder;
 use crate::feed::{Feed, revision};
 use crate::pod::PodView;
@@ -116,15 +115,7 @@ where
     async fn apply(&self, _: &Key, action: &Action) -> Result<Applied<Answer>, PodError> {
         match action {
             Action::Claim { owner, adopt: adopted, release: released } => {
-                let pods: Api<PodView> = Api::namespaced(self.client.clone(), &owner.namespace);
-                if !adopted.is_empty() && !is_current(&self.client, owner).await? {
-                    return Err(PodError(format!("{} is not the one that is there any more", owner.name)));
-                }
-                let adopting = adopted.iter().map(|pod| adopt(&pods, (&pod.name, &pod.uid), owner, None));
-                let adopted = try_join_all(adopting).await?;
-                let releasing = released.iter().map(|pod| release(&pods, (&pod.name, &pod.uid), owner, None));
-                let released = try_join_all(releasing).await?;
-                let newest = adopted.into_iter().chain(released).flatten().max();
+                let newest = self.pods.claim(owner, adopted, released).await?;
                 Ok(Applied::wrote(Answer::Done, PODS, newest))
             }
             Action::Create { owner, set, names } => {

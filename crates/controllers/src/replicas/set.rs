@@ -137,5 +137,7 @@ macro_rules! resource {
     };
 }
 
+pub(crate) use resource;
+
 resource!(ReplicaSetView, "apps/v1", "apps", "ReplicaSet", "replicasets", it => &it.metadata, &mut it.metadata);
 resource!(ReplicationControllerView, "v1", "", "ReplicationController", "replicationcontrollers", it => &it.0.metadata, &mut it.0.metadata);

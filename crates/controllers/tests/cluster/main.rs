@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 mod budgets;
+mod daemon_sets;
 mod deployments;
 mod endpoints;
 mod garbage;
@@ -11,3 +12,4 @@ mod lost_pods;
 mod replicas;
 mod scheduling;
 mod silence;
+mod stateful_sets;

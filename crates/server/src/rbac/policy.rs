@@ -476,6 +476,41 @@ fn controllers() -> Vec<(&'static str, &'static str, Vec<Value>)> {
             &[on(&["patch", "update"], &[""], &["services/status"])],
         ),
         controller(
+            "statefulset-controller",
+            "system:controller:statefulset-controller",
+            &own_pods(),
+            &[
+                on(&READ, &["apps"], &["statefulsets"]),
+                on(&["patch", "update"], &["apps"], &["statefulsets/status"]),
+                on(&["update"], &["apps"], &["statefulsets/finalizers"]),
+                // Claims that go with a pod wait for it.
+                on(&["update"], &[""], &["pods/finalizers"]),
+                on(
+                    &["create", "delete", "get", "list", "patch", "update", "watch"],
+                    &["apps"],
+                    &["controllerrevisions"],
+                ),
+                on(&["create", "get", "patch"], &[""], &["persistentvolumeclaims"]),
+                events(),
+            ],
+        ),
+        controller(
+            "daemon-set-controller",
+            "system:controller:daemon-set-controller",
+            &own_pods(),
+            &[
+                on(&READ, &["apps"], &["daemonsets"]),
+                on(&["patch", "update"], &["apps"], &["daemonsets/status"]),
+                on(&["update"], &["apps"], &["daemonsets/finalizers"]),
+                on(
+                    &["create", "delete", "get", "list", "patch", "update", "watch"],
+                    &["apps"],
+                    &["controllerrevisions"],
+                ),
+                events(),
+            ],
+        ),
+        controller(
             "endpointslice-controller",
             "system:controller:endpointslice-controller",
             &[],

@@ -15,4 +15,5 @@ mod python;
 mod refusals;
 mod rights;
 mod sessions;
+mod stateful_sets;
 mod streams;

@@ -8,7 +8,7 @@ use super::{
     validate_template,
 };
 use crate::meta;
-use crate::rules::value::{child, put, word};
+use crate::rules::value::{child, list, put, word};
 use crate::rules::{Rules, typed_as};
 use crate::status::Cause;
 
@@ -58,12 +58,29 @@ impl Rules for DaemonSetRules {
     }
 
     fn warnings(&self, object: &Value) -> Vec<String> {
-        template_warnings(&object["spec"]["template"], "spec.template")
+        let mut warnings = template_warnings(&object["spec"]["template"], "spec.template");
+        warnings.extend(port_warning(&object["spec"]));
+        warnings
     }
 
     fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         immutable(old, new, "spec.selector", causes);
     }
+}
+
+/// Two pods of one node cannot have the same port of the node, so the new one would wait for the old one for ever.
+fn port_warning(spec: &Value) -> Option<String> {
+    let surge = &spec["updateStrategy"]["rollingUpdate"]["maxSurge"];
+    let surges = surge.as_i64().is_some_and(|surge| surge > 0) || surge.as_str().is_some_and(|surge| surge != "0%");
+    let template = &spec["template"]["spec"];
+    let containers = ["containers", "initContainers"].into_iter().flat_map(|key| list(template, key));
+    let mut ports = containers.flat_map(|container| list(container, "ports"));
+    let has_port = ports.any(|port| port["hostPort"].as_i64().is_some_and(|port| port > 0));
+    (surges && has_port).then(|| {
+        "spec.updateStrategy.rollingUpdate.maxSurge: the pods have host ports, so a new one cannot run beside the old one of \
+         its node and an update will not go on"
+            .to_owned()
+    })
 }
 
 /// A node's pod is replaced by stopping it first or by starting the next one first, not both.

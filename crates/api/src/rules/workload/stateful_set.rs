@@ -3,7 +3,10 @@
 use k8s_openapi::api::apps::v1::StatefulSet;
 use serde_json::{Value, json};
 
-use super::{default_template, not_negative, template_warnings, validate_selector, validate_template_with};
+use super::{
+    default_template, int_or_percent, not_above_all, not_negative, template_warnings, validate_selector,
+    validate_template_with,
+};
 use crate::meta;
 use crate::rules::storage;
 use crate::rules::value::{child, each_mut, list, put, word};
@@ -73,6 +76,12 @@ impl Rules for StatefulSetRules {
         }
         let rolling = &spec["updateStrategy"]["rollingUpdate"];
         not_negative(rolling, "spec.updateStrategy.rollingUpdate", &["partition"], causes);
+        let field = "spec.updateStrategy.rollingUpdate.maxUnavailable";
+        not_above_all(&rolling["maxUnavailable"], field, causes);
+        if int_or_percent(&rolling["maxUnavailable"], field, causes) == Some(0) {
+            causes.push(Cause::invalid(field, rolling["maxUnavailable"].clone(), "cannot be 0"));
+        }
+        not_negative(&spec["ordinals"], "spec.ordinals", &["start"], causes);
         for when in ["whenDeleted", "whenScaled"] {
             let said = word(&spec["persistentVolumeClaimRetentionPolicy"], when);
             if !["Delete", "Retain"].contains(&said) {
