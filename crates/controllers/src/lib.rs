@@ -7,6 +7,7 @@
 //! `taint_eviction` ends pods on nodes that they do not tolerate. Pods and nodes are read once and shared;
 //! each controller acts as a service account of its own.
 
+mod autoscaler;
 mod availability;
 mod clients;
 mod controller_history;
@@ -134,6 +135,8 @@ fn run_workloads(
     let running = job::run(clients, settings, pods, &mut jobs, tasks);
     tasks.spawn(within("jobs", running));
     tasks.spawn(within("ttl-after-finished", job::ttl::run(clients, settings, &mut jobs)));
+    let autoscaling = autoscaler::run(clients, settings, tasks);
+    tasks.spawn(within("autoscalers", autoscaling));
     let scheduling = cron_job::run(clients, settings, &mut jobs, tasks);
     tasks.spawn(within("cronjobs", scheduling));
     jobs.start(tasks);

@@ -83,7 +83,6 @@ pub(crate) struct StatusView {
     pub(crate) reason: Option<String>,
     pub(crate) nominated_node_name: Option<String>,
     /// When its node took it up.
-    #[allow(dead_code, reason = "read by the autoscaler")]
     pub(crate) start_time: Option<Time>,
     #[serde(rename = "podIP")]
     pub(crate) pod_ip: Option<String>,
@@ -99,10 +98,8 @@ pub(crate) struct StatusView {
 #[serde(from = "ContainerStatusFields")]
 pub(crate) struct ContainerStatusView {
     pub(crate) name: String,
-    #[allow(dead_code, reason = "read by the workload controllers")]
     pub(crate) restart_count: i32,
     /// How it ended, unless it runs or waits.
-    #[allow(dead_code, reason = "read by the Job controller")]
     pub(crate) terminated: Option<TerminatedView>,
     allocated: Option<BTreeMap<String, Quantity>>,
     requests: Option<BTreeMap<String, Quantity>>,
@@ -111,7 +108,6 @@ pub(crate) struct ContainerStatusView {
 /// The end of a container.
 #[derive(Deserialize, Clone, Debug, Default)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(dead_code, reason = "read by the Job controller")]
 pub(crate) struct TerminatedView {
     pub(crate) exit_code: i32,
     pub(crate) finished_at: Option<Time>,

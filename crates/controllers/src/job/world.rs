@@ -383,7 +383,9 @@ impl World {
                         let parts = parts.iter().filter(|(_, part)| !part.is_null());
                         job["status"][key] = parts.map(|(key, part)| (key.clone(), part.clone())).collect();
                     }
-                    other => job["status"][key] = other.clone(),
+                    Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                        job["status"][key] = value.clone();
+                    }
                 }
             }
         });

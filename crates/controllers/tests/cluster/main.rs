@@ -1,6 +1,7 @@
 //! Controllers against a real server over HTTPS. The tests post nodes and play their agents.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
+mod autoscalers;
 mod budgets;
 mod daemon_sets;
 mod deployments;

@@ -511,6 +511,17 @@ fn controllers() -> Vec<(&'static str, &'static str, Vec<Value>)> {
             ],
         ),
         controller(
+            "horizontal-pod-autoscaler",
+            "system:controller:horizontal-pod-autoscaler",
+            &[on(&["list"], &[""], &["pods"]), on(&["list"], &["metrics.k8s.io"], &["pods"])],
+            &[
+                on(&READ, &["autoscaling"], &["horizontalpodautoscalers"]),
+                on(&["patch", "update"], &["autoscaling"], &["horizontalpodautoscalers/status"]),
+                on(&["get", "patch", "update"], &["*"], &["*/scale"]),
+                events(),
+            ],
+        ),
+        controller(
             "endpointslice-controller",
             "system:controller:endpointslice-controller",
             &[],
