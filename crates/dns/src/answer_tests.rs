@@ -65,9 +65,9 @@ fn ask(name: &str, kind: u16) -> Outcome {
 /// Code, answers, and how long it is remembered that there is none.
 fn told(name: &str, kind: u16) -> (ResponseCode, Vec<String>, Option<u32>) {
     let Outcome::Answered(reply) = ask(name, kind) else { panic!("{name} is the cluster's") };
-    let text = |record: &Record| match &record.data {
-        RData::SRV(srv) => format!("{} {} {}", srv.weight, srv.port, srv.target),
-        data => data.to_string(),
+    let text = |record: &Record| {
+        let RData::SRV(srv) = &record.data else { return record.data.to_string() };
+        format!("{} {} {}", srv.weight, srv.port, srv.target)
     };
     let remembered = reply.authority.first().map(|record| record.ttl);
     (reply.code, reply.answers.iter().map(text).collect(), remembered)

@@ -87,7 +87,7 @@ fn pod_that_asks_for_it_keeps_its_record_until_it_is_gone() {
     let mut cluster = empty();
     let kept = |cluster: &Cluster| match &cluster.known().unwrap().service("shop", "db").unwrap().kind {
         ServiceKind::Headless(endpoints) => endpoints.iter().map(|endpoint| endpoint.by_name_only).collect(),
-        _ => vec![],
+        ServiceKind::Addresses(_) | ServiceKind::External(_) => vec![],
     };
     let mut keeping = pod("db-0", "Running", "10.86.0.7");
     keeping.metadata.annotations = Some([(KEEP_POD_RECORD.to_owned(), "true".to_owned())].into());
