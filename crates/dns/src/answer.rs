@@ -144,9 +144,11 @@ impl Answering<'_> {
     fn service(&self, service: &Service) -> Outcome {
         Outcome::Answered(match &service.kind {
             ServiceKind::Addresses(addresses) => self.addresses(addresses, SERVICE_TTL),
-            // Of one that is there a moment without anybody nothing is to be remembered.
-            ServiceKind::Headless(endpoints) if endpoints.is_empty() => self.no_such_name(0),
-            ServiceKind::Headless(endpoints) => self.endpoints(endpoints.iter()),
+            ServiceKind::Headless(endpoints) => {
+                let mut staying = endpoints.iter().filter(|endpoint| !endpoint.by_name_only).peekable();
+                // Of one that is there a moment without anybody nothing is to be remembered.
+                if staying.peek().is_none() { self.no_such_name(0) } else { self.endpoints(staying) }
+            }
             ServiceKind::External(target) => {
                 let Ok(mut target) = Name::from_ascii(target) else {
                     return Outcome::Answered(Reply::empty(ResponseCode::ServFail));
@@ -193,7 +195,7 @@ impl Answering<'_> {
                 }
             }
             ServiceKind::Headless(endpoints) => {
-                for endpoint in endpoints {
+                for endpoint in endpoints.iter().filter(|endpoint| !endpoint.by_name_only) {
                     if let Some(known) = endpoint.ports.iter().find(is_asked) {
                         let target = self.zone.below(&[&endpoint.label(), name, namespace, "svc"]);
                         let one = (target, known.number, vec![endpoint.address]);

@@ -40,7 +40,8 @@ fn port(name: &str, number: u16) -> Port {
 
 fn endpoint(address: &str, hostname: Option<&str>) -> Endpoint {
     let ports = vec![port("http", 8080)];
-    Endpoint { address: address.parse().unwrap(), hostname: hostname.map(str::to_owned), ports }
+    let (address, hostname) = (address.parse().unwrap(), hostname.map(str::to_owned));
+    Endpoint { address, hostname, ports, by_name_only: false }
 }
 
 fn cluster() -> Snapshot {
@@ -64,9 +65,9 @@ fn ask(name: &str, kind: u16) -> Outcome {
 /// Code, answers, and how long it is remembered that there is none.
 fn told(name: &str, kind: u16) -> (ResponseCode, Vec<String>, Option<u32>) {
     let Outcome::Answered(reply) = ask(name, kind) else { panic!("{name} is the cluster's") };
-    let text = |record: &Record| match &record.data {
-        RData::SRV(srv) => format!("{} {} {}", srv.weight, srv.port, srv.target),
-        data => data.to_string(),
+    let text = |record: &Record| {
+        let RData::SRV(srv) = &record.data else { return record.data.to_string() };
+        format!("{} {} {}", srv.weight, srv.port, srv.target)
     };
     let remembered = reply.authority.first().map(|record| record.ttl);
     (reply.code, reply.answers.iter().map(text).collect(), remembered)
@@ -137,6 +138,28 @@ fn addresses_of_the_cluster_have_names_and_those_of_others_are_forwarded() {
     assert_eq!(told("7.0.86.10.in-addr.arpa", PTR), is(&["db-0.db.shop.svc.cluster.local."]));
     assert_eq!(told("8.0.86.10.in-addr.arpa", PTR), unknown(5));
     assert_eq!(ask("1.1.1.1.in-addr.arpa", PTR), Outcome::Forward);
+}
+
+/// [DN-27] [TR-92]
+#[test]
+fn pod_that_leaves_and_keeps_its_record_is_found_by_its_own_name_alone() {
+    let leaving = Endpoint { by_name_only: true, ..endpoint("10.86.0.7", Some("db-0")) };
+    let mut known = cluster();
+    let told = |known: &Snapshot, name: &str, kind: u16| {
+        let query = Request::read(&packet(name, kind, None)).unwrap();
+        let Outcome::Answered(reply) = answer(&query, &zone(), Some(known)) else { panic!() };
+        (reply.code, reply.answers.len())
+    };
+    for (others, (code, count)) in
+        [(vec![], (ResponseCode::NXDomain, 0)), (vec![endpoint("10.86.0.8", None)], (ResponseCode::NoError, 1))]
+    {
+        let kind = ServiceKind::Headless([others, vec![leaving.clone()]].concat());
+        known.add_service("shop", "db", Service { kind, ports: vec![] });
+        assert_eq!(told(&known, "db.shop.svc.cluster.local", A), (code, count));
+        assert_eq!(told(&known, "_http._tcp.db.shop.svc.cluster.local", SRV), (code, count));
+        assert_eq!(told(&known, "db-0.db.shop.svc.cluster.local", A), (ResponseCode::NoError, 1));
+        assert_eq!(told(&known, "7.0.86.10.in-addr.arpa", PTR), (ResponseCode::NoError, 1));
+    }
 }
 
 /// [DN-10]

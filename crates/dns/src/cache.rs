@@ -62,12 +62,12 @@ impl Cache {
     pub(crate) fn put(&mut self, query: &Query, reply: &Reply, now: Instant) {
         let records = || reply.answers.iter().chain(&reply.authority).chain(&reply.additional);
         let least = records().map(|record| record.ttl).min();
-        let ttl = match reply.code {
-            ResponseCode::NoError if !reply.answers.is_empty() => least.unwrap_or(0).min(TTL_MAX),
-            ResponseCode::NoError | ResponseCode::NXDomain => {
-                least.unwrap_or(0).clamp(*NEGATIVE_TTL.start(), *NEGATIVE_TTL.end())
-            }
-            _ => return,
+        let ttl = if reply.code == ResponseCode::NoError && !reply.answers.is_empty() {
+            least.unwrap_or(0).min(TTL_MAX)
+        } else if matches!(reply.code, ResponseCode::NoError | ResponseCode::NXDomain) {
+            least.unwrap_or(0).clamp(*NEGATIVE_TTL.start(), *NEGATIVE_TTL.end())
+        } else {
+            return;
         };
         let bytes = ENTRY_BYTES + records().map(size).sum::<usize>();
         if ttl == 0 || bytes > ENTRY_BYTES_MAX {

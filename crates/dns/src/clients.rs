@@ -18,6 +18,33 @@ const FORWARDS_AT_ONCE: usize = 100;
 const ALL_FORWARDS_AT_ONCE: usize = 1000;
 const CONNECTIONS: usize = 64;
 const ALL_CONNECTIONS: usize = 1024;
+/// Which part of the process's descriptors questions under way may take, each of them several sockets, and which part connections: the
+/// rest of the process ends pods with what is left.
+const FORWARDS_PART: usize = 32;
+const CONNECTIONS_PART: usize = 16;
+
+/// How much may be under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Bounds {
+    forwards: usize,
+    all_forwards: usize,
+    connections: usize,
+    all_connections: usize,
+}
+
+impl Bounds {
+    fn of(descriptors: usize) -> Self {
+        let all_forwards = (descriptors / FORWARDS_PART).clamp(2, ALL_FORWARDS_AT_ONCE);
+        let all_connections = (descriptors / CONNECTIONS_PART).clamp(2, ALL_CONNECTIONS);
+        Self {
+            forwards: FORWARDS_AT_ONCE.min(all_forwards / 2),
+            all_forwards,
+            connections: CONNECTIONS.min(all_connections / 2),
+            all_connections,
+        }
+    }
+}
+
 /// How many clients are remembered before those that rest are forgotten.
 const REMEMBERED: usize = 1024;
 /// Long enough at rest to have all of its tokens again.
@@ -54,8 +81,9 @@ struct Client {
     connections: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
+    bounds: Bounds,
     clients: HashMap<IpAddr, Client>,
     forwards_under_way: usize,
     connections: usize,
@@ -84,7 +112,7 @@ impl Table {
 }
 
 /// What all clients have under way.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Clients(Arc<Mutex<Table>>);
 
 /// What a client has under way, for as long as this lives.
@@ -96,6 +124,17 @@ pub(crate) struct Seat {
 }
 
 impl Clients {
+    /// Of a process that may have that many descriptors.
+    pub(crate) fn new(descriptors: usize) -> Self {
+        Self(Arc::new(Mutex::new(Table {
+            bounds: Bounds::of(descriptors),
+            clients: HashMap::new(),
+            forwards_under_way: 0,
+            connections: 0,
+            forgot_at: None,
+        })))
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,12 +147,12 @@ impl Clients {
     /// Room for a question that others have to be asked.
     pub(crate) fn forward(&self, address: IpAddr, now: Instant) -> Option<Seat> {
         let mut table = self.table();
-        if table.forwards_under_way >= ALL_FORWARDS_AT_ONCE {
+        let bounds = table.bounds;
+        if table.forwards_under_way >= bounds.all_forwards {
             return None;
         }
         let client = table.client(address, now);
-        if client.forwards_under_way >= FORWARDS_AT_ONCE || !client.forwards.take((FORWARDS_RATE, FORWARDS_BURST), now)
-        {
+        if client.forwards_under_way >= bounds.forwards || !client.forwards.take((FORWARDS_RATE, FORWARDS_BURST), now) {
             return None;
         }
         client.forwards_under_way += 1;
@@ -124,11 +163,12 @@ impl Clients {
     /// Room for a connection.
     pub(crate) fn connect(&self, address: IpAddr, now: Instant) -> Option<Seat> {
         let mut table = self.table();
-        if table.connections >= ALL_CONNECTIONS {
+        let bounds = table.bounds;
+        if table.connections >= bounds.all_connections {
             return None;
         }
         let client = table.client(address, now);
-        if client.connections >= CONNECTIONS {
+        if client.connections >= bounds.connections {
             return None;
         }
         client.connections += 1;
@@ -165,7 +205,7 @@ mod tests {
     /// [DN-34] The other client is asked nothing for it.
     #[test]
     fn client_that_floods_is_held_back_and_others_are_not() {
-        let (clients, start) = (Clients::default(), Instant::now());
+        let (clients, start) = (Clients::new(1 << 20), Instant::now());
         let taken = (0..100_000).filter(|_| clients.may_ask(address(7), start)).count();
         assert_eq!(taken, 4000);
         assert!(clients.may_ask(address(8), start));
@@ -176,7 +216,7 @@ mod tests {
     /// [DN-35]
     #[test]
     fn client_has_only_so_many_forwarded_questions_under_way() {
-        let (clients, start) = (Clients::default(), Instant::now());
+        let (clients, start) = (Clients::new(1 << 20), Instant::now());
         let seats: Vec<Seat> = (0..10_000).filter_map(|_| clients.forward(address(7), start)).collect();
         assert_eq!(seats.len(), FORWARDS_AT_ONCE);
         assert!(clients.forward(address(8), start).is_some());
@@ -190,8 +230,15 @@ mod tests {
     }
 
     #[test]
+    fn process_with_few_descriptors_keeps_most_of_them() {
+        let of = Bounds::of(1024);
+        assert_eq!((of.forwards, of.all_forwards, of.connections, of.all_connections), (16, 32, 32, 64));
+        assert!(Bounds::of(0).forwards > 0);
+    }
+
+    #[test]
     fn client_has_only_so_many_connections() {
-        let (clients, start) = (Clients::default(), Instant::now());
+        let (clients, start) = (Clients::new(1 << 20), Instant::now());
         let seats: Vec<Seat> = (0..1000).filter_map(|_| clients.connect(address(7), start)).collect();
         assert_eq!(seats.len(), CONNECTIONS);
         assert!(clients.connect(address(8), start).is_some());
@@ -199,7 +246,7 @@ mod tests {
 
     #[test]
     fn clients_at_rest_are_forgotten() {
-        let (clients, start) = (Clients::default(), Instant::now());
+        let (clients, start) = (Clients::new(1 << 20), Instant::now());
         for second in 0..100 {
             for n in 0..1000_u32 {
                 let address = std::net::Ipv4Addr::from_bits(0x0a56_0000 + second * 1000 + n);

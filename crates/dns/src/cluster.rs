@@ -12,6 +12,8 @@ use kube::core::PartialObjectMeta;
 use crate::records::{Endpoint, Key, PodRecords, Port, Protocol, Service, ServiceKind, Snapshot};
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// On a pod: `true` keeps its own name, not its place in the Service's, until it is gone.
+const KEEP_POD_RECORD: &str = "adieu.dev/keep-pod-record";
 
 /// One thing that was told.
 #[derive(Debug)]
@@ -51,6 +53,8 @@ enum LeadsTo {
 #[derive(Debug)]
 struct Listed {
     is_ready: bool,
+    /// Its pod, if it leaves.
+    leaving: Option<Key>,
     endpoint: Endpoint,
 }
 
@@ -62,6 +66,8 @@ pub(crate) struct Cluster {
     slices: HashMap<Key, BTreeMap<String, Vec<Listed>>>,
     slice_owners: HashMap<Key, Key>,
     pods: HashMap<Key, Vec<IpAddr>>,
+    /// Pods that keep their record while they leave.
+    keeping: BTreeSet<Key>,
     namespaces: BTreeSet<String>,
     unlisted: BTreeSet<Collection>,
     snapshot: Snapshot,
@@ -79,6 +85,7 @@ impl Cluster {
             slices: HashMap::new(),
             slice_owners: HashMap::new(),
             pods: HashMap::new(),
+            keeping: BTreeSet::new(),
             namespaces: BTreeSet::new(),
             unlisted,
             snapshot: Snapshot::new(pod_records),
@@ -174,17 +181,32 @@ impl Cluster {
                 for ((namespace, _), addresses) in std::mem::take(&mut self.pods) {
                     addresses.into_iter().for_each(|address| self.snapshot.remove_pod(&namespace, address));
                 }
+                let kept = std::mem::take(&mut self.keeping);
                 all.iter().for_each(|pod| self.put_pod(pod));
+                kept.iter().for_each(|pod| self.refresh_services_of(pod));
                 self.unlisted.remove(&Collection::Pods);
             }
             Change::Changed(pod) => self.put_pod(&pod),
-            Change::Removed(pod) => self.remove_pod(&key_of(&pod.metadata)),
+            Change::Removed(pod) => {
+                let key = key_of(&pod.metadata);
+                self.remove_pod(&key);
+                if self.keeping.remove(&key) {
+                    self.refresh_services_of(&key);
+                }
+            }
             Change::Reached(_) => {}
         }
     }
 
     fn put_pod(&mut self, pod: &Pod) {
         let key = key_of(&pod.metadata);
+        let annotation = pod.metadata.annotations.as_ref().and_then(|all| all.get(KEEP_POD_RECORD));
+        if (annotation.map(String::as_str) == Some("true")) != self.keeping.contains(&key) {
+            if !self.keeping.remove(&key) {
+                self.keeping.insert(key.clone());
+            }
+            self.refresh_services_of(&key);
+        }
         let addresses = pod_addresses(pod);
         if self.pods.get(&key).map_or(&[][..], Vec::as_slice) == addresses {
             return;
@@ -226,6 +248,16 @@ impl Cluster {
         self.namespaces.insert(name);
     }
 
+    /// Seldom: what a pod keeps is said when it is made.
+    fn refresh_services_of(&mut self, pod: &Key) {
+        let lists = |slices: &BTreeMap<String, Vec<Listed>>| {
+            slices.values().flatten().any(|listed| listed.leaving.as_ref() == Some(pod))
+        };
+        let of_pod = self.slices.iter().filter(|(key, slices)| key.0 == pod.0 && lists(slices));
+        let touched: Vec<Key> = of_pod.map(|(key, _)| key.clone()).collect();
+        touched.iter().for_each(|key| self.refresh(key));
+    }
+
     /// Computes what a Service leads to from what is known of it.
     fn refresh(&mut self, key: &Key) {
         let (namespace, name) = key;
@@ -235,8 +267,12 @@ impl Cluster {
             LeadsTo::Name(name) => ServiceKind::External(name.clone()),
             LeadsTo::Endpoints => {
                 let listed = self.slices.get(key).into_iter().flat_map(|slices| slices.values().flatten());
-                let told = listed.filter(|listed| listed.is_ready || facts.publishes_not_ready);
-                ServiceKind::Headless(told.map(|listed| listed.endpoint.clone()).collect())
+                let told = listed.filter_map(|listed| {
+                    let is_told = listed.is_ready || facts.publishes_not_ready;
+                    let is_kept = || listed.leaving.as_ref().is_some_and(|pod| self.keeping.contains(pod));
+                    (is_told || is_kept()).then(|| Endpoint { by_name_only: !is_told, ..listed.endpoint.clone() })
+                });
+                ServiceKind::Headless(told.collect())
             }
         };
         let service = Service { kind, ports: facts.ports.clone() };
@@ -283,13 +319,21 @@ fn endpoints(slice: &EndpointSlice) -> Vec<Listed> {
     let ports = slice.ports.iter().flatten();
     let ports: Vec<Port> = ports.filter_map(|it| port(it.name.clone(), it.protocol.as_deref(), it.port)).collect();
     let read = |endpoint: &ApiEndpoint| {
-        let is_ready = endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true);
+        let conditions = endpoint.conditions.as_ref();
+        let is_ready = conditions.and_then(|conditions| conditions.ready).unwrap_or(true);
+        let is_leaving = conditions.and_then(|conditions| conditions.terminating).unwrap_or(false);
+        let pod = endpoint.target_ref.as_ref().filter(|target| is_leaving && target.kind.as_deref() == Some("Pod"));
+        let pod = pod.map(|pod| {
+            let namespace = pod.namespace.clone().or_else(|| slice.metadata.namespace.clone());
+            (namespace.unwrap_or_default(), pod.name.clone().unwrap_or_default())
+        });
         let hostname = endpoint.hostname.clone().filter(|hostname| !hostname.is_empty());
         let (hostname, ports) = (hostname.map(|name| name.to_ascii_lowercase()), ports.clone());
         let addresses: Vec<IpAddr> = endpoint.addresses.iter().filter_map(|address| address.parse().ok()).collect();
         addresses.into_iter().map(move |address| {
-            let endpoint = Endpoint { address, hostname: hostname.clone(), ports: ports.clone() };
-            Listed { is_ready, endpoint }
+            let (hostname, ports) = (hostname.clone(), ports.clone());
+            let endpoint = Endpoint { address, hostname, ports, by_name_only: false };
+            Listed { is_ready, leaving: pod.clone(), endpoint }
         })
     };
     slice.endpoints.iter().flatten().flat_map(read).collect()

@@ -55,7 +55,7 @@ fn at(addresses: &[&str]) -> Vec<(String, Option<String>)> {
     addresses.iter().map(|address| (address.to_string(), None)).collect()
 }
 
-/// [DN-2] [DN-3] [DN-26] [TR-91] What a slice says of an endpoint is what is told of it from then on.
+/// [DN-2] [DN-3] [DN-26] What a slice says of an endpoint is what is told of it from then on.
 #[test]
 fn headless_service_tells_of_endpoints_that_are_ready_and_of_all_if_it_says_so() {
     let mut cluster = empty();
@@ -79,6 +79,36 @@ fn headless_service_tells_of_endpoints_that_are_ready_and_of_all_if_it_says_so()
     assert_eq!(behind(&cluster, "db"), at(&[]));
     cluster.hear(Event::Service(Change::Removed(service("db", headless()))));
     assert_eq!(cluster.known().unwrap().service("shop", "db"), None);
+}
+
+/// [DN-27] [TR-92]
+#[test]
+fn pod_that_asks_for_it_keeps_its_record_until_it_is_gone() {
+    let mut cluster = empty();
+    let kept = |cluster: &Cluster| match &cluster.known().unwrap().service("shop", "db").unwrap().kind {
+        ServiceKind::Headless(endpoints) => endpoints.iter().map(|endpoint| endpoint.by_name_only).collect(),
+        ServiceKind::Addresses(_) | ServiceKind::External(_) => vec![],
+    };
+    let mut keeping = pod("db-0", "Running", "10.86.0.7");
+    keeping.metadata.annotations = Some([(KEEP_POD_RECORD.to_owned(), "true".to_owned())].into());
+    cluster.hear(Event::Service(Change::Changed(service("db", headless()))));
+    let endpoint = |is_leaving: bool| {
+        json!([{
+            "addresses": ["10.86.0.7"], "hostname": "db-0", "targetRef": { "kind": "Pod", "namespace": "shop", "name": "db-0" },
+            "conditions": { "ready": !is_leaving, "terminating": is_leaving },
+        }])
+    };
+    cluster.hear(Event::Pod(Change::Changed(keeping.clone())));
+    cluster.hear(Event::Slice(Change::Changed(slice("a", "db", endpoint(false)))));
+    assert_eq!(kept(&cluster), [false]);
+    cluster.hear(Event::Slice(Change::Changed(slice("a", "db", endpoint(true)))));
+    assert_eq!(kept(&cluster), [true]);
+    cluster.hear(Event::Pod(Change::Changed(pod("db-0", "Running", "10.86.0.7"))));
+    assert_eq!(kept(&cluster), [false; 0], "it asks for it no longer");
+    cluster.hear(Event::Pod(Change::Listed(vec![keeping.clone()], None)));
+    assert_eq!(kept(&cluster), [true]);
+    cluster.hear(Event::Pod(Change::Removed(keeping)));
+    assert_eq!(kept(&cluster), [false; 0]);
 }
 
 #[test]

@@ -106,6 +106,8 @@ pub struct Endpoint {
     pub hostname: Option<String>,
     /// Its own ports.
     pub ports: Vec<Port>,
+    /// Whether it leaves and is told of to who asks for it by name, not by its service.
+    pub by_name_only: bool,
 }
 
 impl Endpoint {

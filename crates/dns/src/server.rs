@@ -39,8 +39,8 @@ const IDLE: Duration = Duration::from_secs(10);
 /// How long an address may be in use by what a killed process left behind, and how often to try.
 const IN_USE_WAIT_MAX: Duration = Duration::from_secs(2);
 const IN_USE_RETRY: Duration = Duration::from_millis(20);
-/// Before anybody accepts again after the kernel could not.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+/// Before anything is tried again that the kernel could not do.
+const AGAIN: Duration = Duration::from_millis(50);
 const EVENTS_MAX: usize = 1024;
 /// Less than the rest of the program, which ends pods.
 const NICE: i32 = 5;
@@ -100,7 +100,7 @@ impl Dns {
             clients_from: settings.clients,
             pod_records: settings.pod_records,
             cluster: RwLock::new(Cluster::new(settings.pod_records)),
-            clients: Clients::default(),
+            clients: Clients::new(descriptors()),
             forwarder: Forwarder::new(settings.resolv_conf, own, settings.upstream_port),
             metrics: Metrics::default(),
             turn: AtomicUsize::new(0),
@@ -183,6 +183,12 @@ async fn hear(shared: std::sync::Weak<Shared>, mut told: mpsc::Receiver<Event>) 
     }
 }
 
+/// How many the process may have.
+fn descriptors() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
+}
+
 /// Takes both at the same port. One that is in use may be so by what a killed process left behind, and free in a moment.
 async fn bind(listen: SocketAddr) -> io::Result<(StdUdpSocket, StdTcpListener)> {
     let attempt = || {
@@ -230,8 +236,11 @@ impl Shared {
     async fn serve_packets(self: Arc<Self>, socket: Arc<UdpSocket>) {
         let mut packet = [0; QUESTION_MAX];
         loop {
-            // What the kernel tells of a former answer is nothing to a next question.
-            let Ok((length, from)) = socket.recv_from(&mut packet).await else { continue };
+            let Ok((length, from)) = socket.recv_from(&mut packet).await else {
+                // No memory, most likely: some comes back.
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            };
             let packet = packet.get(..length).unwrap_or_default();
             match self.step(packet, from.ip()) {
                 Step::Dropped(why) => self.metrics.dropped(why),
@@ -262,7 +271,7 @@ impl Shared {
         loop {
             let Ok((stream, from)) = listener.accept().await else {
                 // No descriptors, most likely: some come back.
-                tokio::time::sleep(ACCEPT_AGAIN).await;
+                tokio::time::sleep(AGAIN).await;
                 continue;
             };
             if !self.is_client(from.ip()) {

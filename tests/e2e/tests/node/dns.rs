@@ -31,7 +31,7 @@ fn service(name: &str, spec: Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name }, "spec": spec })
 }
 
-/// [DN-11] [DN-21] [DN-26] [TR-91]
+/// [DN-11] [DN-20] [DN-26]
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_find_services_and_each_other_by_name_until_they_leave() -> Result<()> {
     let instance = Instance::start().await?;
