@@ -179,12 +179,13 @@ impl Config {
         if let Some(address) = self.member {
             text["memberAt"] = json!(address);
         }
+        let text = text.to_string();
         let (temporary, path) = (self.data_dir.join(".config.json"), self.data_dir.join(REMEMBERED));
         // A full disk takes no second file, and need not.
-        if std::fs::read_to_string(&path).is_ok_and(|remembered| remembered == text.to_string()) {
+        if std::fs::read_to_string(&path).is_ok_and(|remembered| remembered == text) {
             return Ok(());
         }
-        std::fs::write(&temporary, text.to_string())
+        std::fs::write(&temporary, text)
             .and_then(|()| std::fs::rename(&temporary, path))
             .with_context(|| format!("cannot write to {}", self.data_dir.display()))
     }

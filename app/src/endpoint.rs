@@ -18,6 +18,8 @@ use tracing::warn;
 const IN_USE_WAIT_MAX: Duration = Duration::from_secs(2);
 const IN_USE_RETRY: Duration = Duration::from_millis(20);
 
+const KUBECONFIG: &str = "admin.kubeconfig";
+
 /// An address that is ours, with certificates for it; nobody is answered yet.
 pub(crate) struct Endpoint {
     listener: TcpListener,
@@ -27,6 +29,9 @@ pub(crate) struct Endpoint {
     pub keys: Pki,
     /// What clients are told to call.
     host: String,
+    /// Where the certificates are, and what they name.
+    dir: PathBuf,
+    names: Vec<String>,
 }
 
 impl Endpoint {
@@ -44,21 +49,25 @@ impl Endpoint {
         // By which pods call it.
         all.push(server::ServiceRange::default().first().to_string());
         let keys = pki::ensure(&dir.join("pki"), &all).context("cannot make the certificates")?;
-        Ok(Self { listener, address, keys, host })
+        Ok(Self { listener, address, keys, host, dir: dir.to_owned(), names: all })
     }
 
     /// Writes the administrator's kubeconfig below `dir`, and answers where.
     pub(crate) fn write_kubeconfig(&self, dir: &Path) -> Result<PathBuf> {
-        let path = dir.join("admin.kubeconfig");
-        let url = format!("https://{}", self.host);
-        self.keys.write_admin_kubeconfig(&path, &url).context("cannot write the kubeconfig")?;
+        let path = dir.join(KUBECONFIG);
+        self.keys.write_admin_kubeconfig(&path, &self.url()).context("cannot write the kubeconfig")?;
         Ok(path)
+    }
+
+    fn url(&self) -> String {
+        format!("https://{}", self.host)
     }
 
     /// Begins to answer; at `inside`, too, where pods reach this machine if there are any.
     pub(crate) async fn serve(self, server: Server, inside: Option<IpAddr>) -> Result<Serving> {
         let tls = self.keys.server_config().context("cannot use the certificates")?;
         let mut serving = Serving { stop: CancellationToken::new(), tasks: JoinSet::new() };
+        serving.renew(&self);
         // One that stands for all addresses of the machine has that one already.
         if let Some(inside) =
             inside.filter(|inside| !self.address.ip().is_unspecified() && *inside != self.address.ip())
@@ -102,6 +111,21 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
+    /// Renews the certificates while they are served, and the kubeconfig with them.
+    fn renew(&mut self, endpoint: &Endpoint) {
+        let (dir, url, stop) = (endpoint.dir.clone(), endpoint.url(), self.stop.clone());
+        let renewal = pki::Renewal::new(dir.join("pki"), endpoint.names.clone(), endpoint.keys.clone());
+        self.tasks.spawn(async move {
+            let renewing = renewal.run(|keys| {
+                if let Err(error) = keys.write_admin_kubeconfig(&dir.join(KUBECONFIG), &url) {
+                    warn!(%error, "the renewed certificate could not be written into the kubeconfig");
+                }
+            });
+            let _ = stop.run_until_cancelled(renewing).await;
+            Ok(())
+        });
+    }
+
     fn accept(&mut self, listener: TcpListener, server: Server, tls: Arc<rustls::ServerConfig>) {
         let stopped = self.stop.clone().cancelled_owned();
         self.tasks.spawn(async move { server.serve(listener, tls, stopped).await });

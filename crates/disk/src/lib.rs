@@ -25,13 +25,14 @@ pub fn has_room_for(file: &File, bytes: u64) -> bool {
 ///
 /// On a full disk, cutting the file would give the room behind its end to others.
 pub fn blot_out(file: &File, end: u64) -> io::Result<()> {
-    const PIECE: u64 = 64 << 10;
-    let zeros = [0; PIECE as usize];
-    let (mut at, until) = (end, file.metadata()?.len());
-    while at < until {
-        let length = (until - at).min(PIECE);
-        file.write_all_at(zeros.get(..length as usize).unwrap_or(&zeros), at)?;
-        at += length;
+    let zeros = [0; 64 << 10];
+    let mut left = file.metadata()?.len().saturating_sub(end);
+    let mut at = end;
+    while left > 0 {
+        let length = usize::try_from(left).map_or(zeros.len(), |left| left.min(zeros.len()));
+        file.write_all_at(&zeros[..length], at)?;
+        at += length as u64;
+        left -= length as u64;
     }
     file.sync_data()
 }

@@ -118,10 +118,14 @@ async fn consider(state: &Arc<State>, namespace: &Object, leaving: &mut Leaving)
         leaving.started.insert(uid.clone(), gone.clone());
         leaving.tasks.spawn(async move {
             let departing = leaving::Departing { name: &name, uid: &uid, gone };
-            while let Err(error) = leaving::leave(&state, &departing).await {
-                tracing::warn!(namespace = name, %error, "the namespace cannot leave yet");
-                tokio::time::sleep(RETRY_AFTER).await;
-            }
+            // Should it break, it begins again: nobody else would ever end this namespace.
+            supervision::keep("namespaces", || async {
+                while let Err(error) = leaving::leave(&state, &departing).await {
+                    tracing::warn!(namespace = name, %error, "the namespace cannot leave yet");
+                    tokio::time::sleep(RETRY_AFTER).await;
+                }
+            })
+            .await;
         });
     }
 }

@@ -35,9 +35,12 @@ const SEC1_POINT: usize = 65;
 /// How long a token outlives the deletion of its account or pod being asked for.
 const LEAVING: SignedDuration = SignedDuration::from_secs(60);
 
-/// The key that service account tokens are signed with.
+/// The key that service account tokens are signed with, and those of before, whose tokens are still good.
+///
+/// In a directory, `sa.key` signs. Any `sa-NAME.key` beside it only checks: whoever moves `sa.key` there has the next start make another,
+/// and every token stays good until that file is removed.
 #[derive(Clone)]
-pub struct TokenKey(Arc<Signer>);
+pub struct TokenKey(Arc<Signer>, Vec<Arc<Signer>>);
 
 struct Signer {
     pair: EcdsaKeyPair,
@@ -51,35 +54,49 @@ impl std::fmt::Debug for TokenKey {
 }
 
 impl TokenKey {
-    /// Reads the key in `dir` (a [`crate::pki`] directory), making it if it is missing.
+    /// Reads the keys in `dir` (a [`crate::pki`] directory), making the one that signs if it is missing.
     pub fn ensure(dir: &Path) -> Result<Self, PkiError> {
         let path = dir.join("sa.key");
         let wrap = |source| PkiError::File { path: path.clone(), source };
         files::private_dir(dir).map_err(wrap)?;
-        if let Some(text) = files::read(&path).map_err(wrap)? {
-            let what = "the key of service account tokens";
-            let der = PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes());
-            let der = der.map_err(|source| PkiError::Pem { what, source })?;
-            return Self::from_der(der.secret_pkcs8_der())
-                .map_err(|error| wrap(std::io::Error::other(error.to_string())));
+        let signs = match Self::read(&path)? {
+            Some(key) => key,
+            None => {
+                let der = generate();
+                let text = STANDARD.encode(&der);
+                let lines: Vec<_> = text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+                let pem = format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n"));
+                files::write_private(&path, pem.as_bytes()).map_err(wrap)?;
+                Signer::from_der(&der).map_err(|error| wrap(std::io::Error::other(error.to_string())))?
+            }
+        };
+        let is_former = |name: &str| name.starts_with("sa-") && name.ends_with(".key");
+        let mut names: Vec<_> = std::fs::read_dir(dir)
+            .map_err(wrap)?
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| is_former(name))
+            .collect();
+        names.sort();
+        let mut former = Vec::new();
+        for name in names {
+            former.extend(Self::read(&dir.join(name))?.map(Arc::new));
         }
-        let der = generate();
-        let lines: Vec<String> =
-            STANDARD.encode(&der).as_bytes().chunks(64).map(|c| String::from_utf8_lossy(c).into_owned()).collect();
-        let pem = format!("-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n", lines.join("\n"));
-        files::write_private(&path, pem.as_bytes()).map_err(wrap)?;
-        Self::from_der(&der).map_err(|error| wrap(std::io::Error::other(error.to_string())))
+        Ok(Self(Arc::new(signs), former))
+    }
+
+    fn read(path: &Path) -> Result<Option<Signer>, PkiError> {
+        let wrap = |source| PkiError::File { path: path.to_owned(), source };
+        let Some(text) = files::read(path).map_err(wrap)? else { return Ok(None) };
+        let what = "the key of service account tokens";
+        let der = PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes());
+        let der = der.map_err(|source| PkiError::Pem { what, source })?;
+        let read = Signer::from_der(der.secret_pkcs8_der());
+        read.map(Some).map_err(|error| wrap(std::io::Error::other(error.to_string())))
     }
 
     /// A key that lives as long as the process: tokens signed with it do not outlive it.
     pub fn fresh() -> Self {
-        Self::from_der(&generate()).expect("a key that was just made can be read")
-    }
-
-    fn from_der(der: &[u8]) -> Result<Self, ring::error::KeyRejected> {
-        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, &SystemRandom::new())?;
-        let digest = ring::digest::digest(&ring::digest::SHA256, pair.public_key().as_ref());
-        Ok(Self(Arc::new(Signer { id: URL_SAFE_NO_PAD.encode(digest), pair })))
+        Self(Arc::new(Signer::from_der(&generate()).expect("a key that was just made can be read")), Vec::new())
     }
 
     fn sign(&self, claims: &Value) -> String {
@@ -91,30 +108,47 @@ impl TokenKey {
         format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
-    /// The claims of a token that this key signed.
+    fn all(&self) -> impl Iterator<Item = &Arc<Signer>> {
+        std::iter::once(&self.0).chain(&self.1)
+    }
+
+    /// The claims of a token that one of these keys signed.
     fn open(&self, token: &str) -> Option<Value> {
         let (text, signature) = token.rsplit_once('.')?;
         let (header, claims) = text.split_once('.')?;
         let read = |part: &str| serde_json::from_slice::<Value>(&URL_SAFE_NO_PAD.decode(part).ok()?).ok();
         let header = read(header)?;
-        if header["alg"] != "ES256" || header["kid"] != *self.0.id {
+        if header["alg"] != "ES256" {
             return None;
         }
+        let signer = self.all().find(|signer| header["kid"] == *signer.id)?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.0.pair.public_key().as_ref());
+        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, signer.pair.public_key().as_ref());
         key.verify(text.as_bytes(), &signature).ok()?;
         read(claims)
     }
 
-    /// The public half, as clients fetch it.
+    /// The public halves, as clients fetch them.
     pub(crate) fn key_set(&self) -> Value {
-        let point = self.0.pair.public_key().as_ref();
+        json!({ "keys": self.all().map(|signer| signer.public()).collect::<Vec<_>>() })
+    }
+}
+
+impl Signer {
+    fn from_der(der: &[u8]) -> Result<Self, ring::error::KeyRejected> {
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, &SystemRandom::new())?;
+        let digest = ring::digest::digest(&ring::digest::SHA256, pair.public_key().as_ref());
+        Ok(Self { id: URL_SAFE_NO_PAD.encode(digest), pair })
+    }
+
+    fn public(&self) -> Value {
+        let point = self.pair.public_key().as_ref();
         debug_assert_eq!(point.len(), SEC1_POINT);
         let coordinate = |from: usize| URL_SAFE_NO_PAD.encode(&point[from..from + 32]);
-        json!({ "keys": [{
-            "use": "sig", "kty": "EC", "kid": self.0.id, "crv": "P-256", "alg": "ES256",
+        json!({
+            "use": "sig", "kty": "EC", "kid": self.id, "crv": "P-256", "alg": "ES256",
             "x": coordinate(1), "y": coordinate(33),
-        }]})
+        })
     }
 }
 
@@ -311,6 +345,21 @@ mod tests {
         let signature = state.token_key.0.pair.sign(&SystemRandom::new(), text.as_bytes()).unwrap();
         let token = format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature));
         assert!(check(&state, &token, &[ISSUER], now).is_none(), "signed by us in the name of another key");
+    }
+
+    #[test]
+    fn token_of_a_former_key_is_good_until_that_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (current, former) = (dir.path().join("sa.key"), dir.path().join("sa-2025.key"));
+        let token = TokenKey::ensure(dir.path()).unwrap().sign(&json!({ "sub": "a" }));
+        std::fs::rename(&current, &former).unwrap();
+        let keys = TokenKey::ensure(dir.path()).unwrap();
+        assert_eq!(keys.open(&token).unwrap()["sub"], "a");
+        assert_eq!(keys.key_set()["keys"].as_array().unwrap().len(), 2, "others can check both");
+        let next = keys.sign(&json!({ "sub": "b" }));
+        std::fs::remove_file(&former).unwrap();
+        let keys = TokenKey::ensure(dir.path()).unwrap();
+        assert_eq!((keys.open(&token), keys.open(&next).unwrap()["sub"].as_str()), (None, Some("b")));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! wants the layer any more, and when this process ends.
 
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -145,6 +145,11 @@ impl Unpacker {
     }
 }
 
+/// The same file for a process that may only read it: what it changed there would be believed by others.
+fn read_only(blob: &std::fs::File) -> io::Result<std::fs::File> {
+    std::fs::File::open(format!("/proc/self/fd/{}", blob.as_raw_fd()))
+}
+
 /// The process while it works; killed and collected when it is dropped.
 struct Process {
     child: Child,
@@ -158,7 +163,7 @@ impl Process {
             .arg(serde_json::to_string(task)?)
             .env_clear()
             .current_dir("/")
-            .stdin(blob.try_clone()?)
+            .stdin(read_only(blob)?)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
@@ -262,5 +267,24 @@ impl Lines {
                 Err(error) => return Err(error),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn blob_cannot_be_written_by_the_process_that_unpacks_it() {
+        let mut blob = tempfile::tempfile().unwrap();
+        blob.write_all(b"layer").unwrap();
+        let mut given = read_only(&blob).unwrap();
+        given.write_all(b"other").unwrap_err();
+        let mut read = String::new();
+        given.read_to_string(&mut read).unwrap();
+        assert_eq!(read, "layer");
     }
 }

@@ -119,7 +119,7 @@ fn pod_ends_and_is_removed_on_a_disk_without_inodes() {
 }
 
 #[test]
-fn an_end_that_cannot_be_recorded_is_told_when_there_is_room_and_harms_nobody_else() {
+fn an_end_on_a_full_disk_is_told_when_there_is_room_and_harms_nobody_else() {
     let disk = Disk::new();
     on_a_machine_in(disk.path(), |mut machine| async {
         let pod = machine.sandbox("pod-1").await;

@@ -1,12 +1,15 @@
 //! Our own certificate authority: one CA, the server's certificate, the administrator's, those of nodes ([`nodes`]).
 //!
 //! Everything lives in one directory, is made on first start and reused afterwards. A leaf is made anew when it is
-//! about to expire, when it was signed by another CA, or (the server's) when it does not name an address we serve.
-//! Signing other people's requests is not done here.
+//! about to expire, also while the server runs ([`renewal`]), when it was signed by another CA, or (the server's) when it does not name
+//! an address we serve. The CA's key is made once: without it, or with one that does not fit, the server does not start, because all
+//! that trust this CA would trust nothing of another. Signing other people's requests is not done here.
 
 pub(crate) mod files;
 mod kubeconfig;
 mod nodes;
+mod pair;
+mod renewal;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,13 +23,16 @@ use rcgen::{
     KeyUsagePurpose,
 };
 use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certificate};
 
 pub use kubeconfig::{kubeconfig, write_kubeconfig};
 pub use nodes::NodeKeys;
+use pair::{Found, Pair, load, store};
+pub use renewal::Renewal;
+use renewal::Shown;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const CA_LIFE: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
@@ -70,6 +76,24 @@ pub enum PkiError {
         /// Why.
         source: rustls::pki_types::pem::Error,
     },
+    /// The CA's certificate is there and its key is not.
+    #[error(
+        "{} is there and its key is not; put ca.key back from a backup, or remove the certificate to begin with another CA: nodes must then join anew and clients need a new kubeconfig",
+        path.display()
+    )]
+    NoKey {
+        /// The certificate.
+        path: PathBuf,
+    },
+    /// The CA's certificate and key cannot be read, or belong to different CAs.
+    #[error(
+        "the key and the certificate in {} cannot be used together; put both back from one backup, or remove ca.key and ca.crt to begin with another CA",
+        path.display()
+    )]
+    Mismatch {
+        /// The key.
+        path: PathBuf,
+    },
     /// The TLS configuration is refused.
     #[error("cannot set up TLS")]
     Tls(#[source] rustls::Error),
@@ -78,19 +102,14 @@ pub enum PkiError {
     Verifier(#[source] rustls::server::VerifierBuilderError),
 }
 
-/// A certificate and its key, both PEM.
-#[derive(Clone)]
-struct Pair {
-    certificate: String,
-    key: String,
-}
-
 /// The certificates of one installation.
 #[derive(Clone)]
 pub struct Pki {
     ca: Pair,
     server: Pair,
     admin: Pair,
+    /// What connections are shown, by whoever serves with these.
+    shown: Arc<Shown>,
 }
 
 impl std::fmt::Debug for Pki {
@@ -108,15 +127,27 @@ fn today() -> SystemTime {
 /// Reads the certificates in `dir`, making what is missing, unfit or about to expire. `names` are the further DNS
 /// names and addresses the server must be reachable by (its advertised address, the node's name).
 pub fn ensure(dir: &Path, names: &[String]) -> Result<Pki, PkiError> {
+    ensure_at(dir, names, today())
+}
+
+fn ensure_at(dir: &Path, names: &[String], now: SystemTime) -> Result<Pki, PkiError> {
     files::private_dir(dir).map_err(|source| PkiError::File { path: dir.to_owned(), source })?;
-    let now = today();
     let ca = match load(dir, "ca")? {
-        Some(pair) if still_good(&pair, now, None, &BTreeSet::new()) => pair,
-        Some(_) | None => store(dir, "ca", make_ca(now)?)?,
+        Found::Nothing => store(dir, "ca", make_ca(now, None)?)?,
+        Found::Certificate => return Err(PkiError::NoKey { path: dir.join("ca.crt") }),
+        // Who trusts its former certificate trusts this one, too.
+        Found::Key(key) => store(dir, "ca", make_ca(now, Some(&key))?)?,
+        Found::Pair(pair) if !pair.belongs_together() => {
+            return Err(PkiError::Mismatch { path: dir.join("ca.key") });
+        }
+        Found::Pair(pair) if !still_good(&pair, now, None, &BTreeSet::new()) => {
+            store(dir, "ca", make_ca(now, Some(&pair.key))?)?
+        }
+        Found::Pair(pair) => pair,
     };
     let mut wanted: BTreeSet<String> = WELL_KNOWN_NAMES.iter().map(ToString::to_string).collect();
     wanted.extend(names.iter().filter(|name| !name.is_empty()).cloned());
-    let server = match load(dir, "server")? {
+    let server = match load(dir, "server")?.pair() {
         Some(pair) if still_good(&pair, now, Some(&ca), &wanted) => pair,
         Some(_) | None => {
             let mut params = leaf("kube-apiserver", None, ExtendedKeyUsagePurpose::ServerAuth, now);
@@ -126,24 +157,29 @@ pub fn ensure(dir: &Path, names: &[String]) -> Result<Pki, PkiError> {
             store(dir, "server", sign(&ca, params, "the server")?)?
         }
     };
-    let admin = match load(dir, "admin")? {
+    let admin = match load(dir, "admin")?.pair() {
         Some(pair) if still_good(&pair, now, Some(&ca), &BTreeSet::new()) => pair,
         Some(_) | None => {
             let params = leaf("kubernetes-admin", Some("system:masters"), ExtendedKeyUsagePurpose::ClientAuth, now);
             store(dir, "admin", sign(&ca, params, "the administrator")?)?
         }
     };
-    Ok(Pki { ca, server, admin })
+    Pki::new(ca, server, admin)
 }
 
 /// Reads the certificates in `dir`, which must be there; nothing is made. `None` if no server has made them yet.
 pub fn read(dir: &Path) -> Result<Option<Pki>, PkiError> {
-    let parts = (load(dir, "ca")?, load(dir, "server")?, load(dir, "admin")?);
+    let parts = (load(dir, "ca")?.pair(), load(dir, "server")?.pair(), load(dir, "admin")?.pair());
     let (Some(ca), Some(server), Some(admin)) = parts else { return Ok(None) };
-    Ok(Some(Pki { ca, server, admin }))
+    Pki::new(ca, server, admin).map(Some)
 }
 
 impl Pki {
+    fn new(ca: Pair, server: Pair, admin: Pair) -> Result<Self, PkiError> {
+        let shown = Arc::new(Shown::new(&server, &rustls::crypto::ring::default_provider())?);
+        Ok(Self { ca, server, admin, shown })
+    }
+
     /// The CA's certificate, PEM.
     pub fn ca_pem(&self) -> &str {
         &self.ca.certificate
@@ -163,14 +199,11 @@ impl Pki {
             .allow_unauthenticated()
             .build()
             .map_err(PkiError::Verifier)?;
-        let key = PrivateKeyDer::from_pem_slice(self.server.key.as_bytes())
-            .map_err(|source| PkiError::Pem { what: "the server's key", source })?;
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(PkiError::Tls)?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(vec![certificate(&self.server, "the server's certificate")?], key)
-            .map_err(PkiError::Tls)?;
+            .with_cert_resolver(Arc::clone(&self.shown) as _);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
@@ -187,25 +220,9 @@ fn certificate(pair: &Pair, what: &'static str) -> Result<CertificateDer<'static
     CertificateDer::from_pem_slice(pair.certificate.as_bytes()).map_err(|source| PkiError::Pem { what, source })
 }
 
-fn load(dir: &Path, name: &str) -> Result<Option<Pair>, PkiError> {
-    let read = |suffix: &str| {
-        let path = dir.join(format!("{name}.{suffix}"));
-        files::read(&path).map_err(|source| PkiError::File { path, source })
-    };
-    Ok(read("crt")?.zip(read("key")?).map(|(certificate, key)| Pair { certificate, key }))
-}
-
-fn store(dir: &Path, name: &str, pair: Pair) -> Result<Pair, PkiError> {
-    for (suffix, content) in [("key", &pair.key), ("crt", &pair.certificate)] {
-        let path = dir.join(format!("{name}.{suffix}"));
-        files::write_private(&path, content.as_bytes()).map_err(|source| PkiError::File { path, source })?;
-    }
-    Ok(pair)
-}
-
-fn make_ca(now: SystemTime) -> Result<Pair, PkiError> {
+fn make_ca(now: SystemTime, key: Option<&str>) -> Result<Pair, PkiError> {
     let wrap = |source| PkiError::Certificate { what: "the CA", source };
-    let key = KeyPair::generate().map_err(wrap)?;
+    let key = key.map_or_else(KeyPair::generate, KeyPair::from_pem).map_err(wrap)?;
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, "adieu-ca");
@@ -252,7 +269,7 @@ fn still_good(pair: &Pair, now: SystemTime, ca: Option<&Pair>, names: &BTreeSet<
     let Ok(der) = CertificateDer::from_pem_slice(pair.certificate.as_bytes()) else { return false };
     let Ok((_, found)) = X509Certificate::from_der(&der) else { return false };
     let limit = (now + RENEW_BEFORE).duration_since(SystemTime::UNIX_EPOCH).map_or(i64::MAX, |d| d.as_secs() as i64);
-    if found.validity().not_after.timestamp() < limit || KeyPair::from_pem(&pair.key).is_err() {
+    if found.validity().not_after.timestamp() < limit || !pair.belongs_together() {
         return false;
     }
     // rcgen derives key identifiers from the key, so a CA made anew has another one.
@@ -340,10 +357,57 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let first = ensure(dir.path(), &[]).unwrap();
         std::fs::remove_file(dir.path().join("ca.key")).unwrap();
+        std::fs::remove_file(dir.path().join("ca.crt")).unwrap();
         let second = ensure(dir.path(), &[]).unwrap();
         assert_ne!(first.ca.certificate, second.ca.certificate);
         assert_ne!(first.server.certificate, second.server.certificate);
         assert_ne!(first.admin.certificate, second.admin.certificate);
+    }
+
+    #[test]
+    fn ca_without_its_key_is_refused_and_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        ensure(dir.path(), &[]).unwrap();
+        let certificate = std::fs::read(dir.path().join("ca.crt")).unwrap();
+        std::fs::remove_file(dir.path().join("ca.key")).unwrap();
+        let error = ensure(dir.path(), &[]).unwrap_err();
+        assert!(matches!(error, PkiError::NoKey { .. }), "{error}");
+        assert_eq!(std::fs::read(dir.path().join("ca.crt")).unwrap(), certificate);
+        assert!(!dir.path().join("ca.key").exists());
+    }
+
+    #[test]
+    fn ca_with_the_key_of_another_is_refused() {
+        let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (_, another) = (ensure(dir.path(), &[]).unwrap(), ensure(other.path(), &[]).unwrap());
+        // As an earlier version wrote it: the key alone, its certificate beside it.
+        std::fs::write(dir.path().join("ca.key"), &another.ca.key).unwrap();
+        let error = ensure(dir.path(), &[]).unwrap_err();
+        assert!(matches!(error, PkiError::Mismatch { .. }), "{error}");
+    }
+
+    #[test]
+    fn ca_whose_certificate_is_lost_or_old_gets_another_for_the_same_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = ensure(dir.path(), &[]).unwrap();
+        std::fs::write(dir.path().join("ca.key"), &first.ca.key).unwrap();
+        std::fs::remove_file(dir.path().join("ca.crt")).unwrap();
+        let second = ensure(dir.path(), &[]).unwrap();
+        assert_eq!((&first.ca.key, &first.server, &first.admin), (&second.ca.key, &second.server, &second.admin));
+        let later = ensure_at(dir.path(), &[], today() + CA_LIFE - DAY).unwrap();
+        assert_eq!(later.ca.key, second.ca.key);
+        assert_ne!(later.ca.certificate, second.ca.certificate);
+    }
+
+    /// A crash between two writes leaves the old pair or the new one: the copy of the certificate counts for nothing.
+    #[test]
+    fn pair_is_read_from_one_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = ensure(dir.path(), &[]).unwrap();
+        std::fs::write(dir.path().join("server.crt"), &first.admin.certificate).unwrap();
+        std::fs::remove_file(dir.path().join("ca.crt")).unwrap();
+        let second = ensure(dir.path(), &[]).unwrap();
+        assert!(first.server == second.server && first.ca == second.ca);
     }
 
     #[test]

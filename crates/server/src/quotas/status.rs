@@ -60,7 +60,11 @@ struct QuotaStatusTasks {
 impl QuotaStatusTasks {
     fn begin(&mut self, state: &Arc<State>, namespace: &Arc<str>) {
         if !self.namespaces.contains_key(namespace) {
-            let task = self.tasks.spawn(keep_namespace(Arc::clone(state), Arc::clone(namespace)));
+            let (state, own) = (Arc::clone(state), Arc::clone(namespace));
+            // One that breaks begins again, ever later if it breaks each time.
+            let task = self.tasks.spawn(async move {
+                supervision::keep("quotas", || keep_namespace(Arc::clone(&state), Arc::clone(&own))).await;
+            });
             self.namespaces.insert(Arc::clone(namespace), task.id());
         }
     }
