@@ -9,3 +9,4 @@ mod lost_pods;
 mod replicas;
 mod scheduling;
 mod silence;
+mod volumes;
