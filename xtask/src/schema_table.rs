@@ -27,10 +27,12 @@ const GROUPS: &[(&str, &str, &str)] = &[
     ("coordination", "coordination/v1", "coordination.k8s.io"),
     ("discovery", "discovery/v1", "discovery.k8s.io"),
     ("events", "events/v1", "events.k8s.io"),
+    ("flowcontrol", "flowcontrol/v1", "flowcontrol.apiserver.k8s.io"),
     ("networking", "networking/v1", "networking.k8s.io"),
     ("node", "node/v1", "node.k8s.io"),
     ("policy", "policy/v1", "policy"),
     ("rbac", "rbac/v1", "rbac.authorization.k8s.io"),
+    ("resource", "resource/v1", "resource.k8s.io"),
     ("scheduling", "scheduling/v1", "scheduling.k8s.io"),
     ("storage", "storage/v1", "storage.k8s.io"),
 ];

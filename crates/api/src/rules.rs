@@ -28,6 +28,7 @@ pub(crate) mod pod;
 pub(crate) mod policy;
 pub(crate) mod rbac;
 pub(crate) mod review;
+pub(crate) mod served;
 pub(crate) mod service;
 pub(crate) mod storage;
 pub(crate) mod value;

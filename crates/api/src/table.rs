@@ -15,6 +15,7 @@ mod network;
 mod node;
 mod pod;
 mod policy;
+mod served;
 mod workload;
 
 pub(crate) use age::human_duration;
@@ -57,7 +58,7 @@ pub fn columns(kind: &Kind) -> Value {
         "endpointslices.discovery.k8s.io" => &network::SLICE,
         "ingresses.networking.k8s.io" => &network::INGRESS,
         _ if kind.is_added() => &[NAME, AGE],
-        other => policy::columns(other).unwrap_or(&CREATED),
+        other => policy::columns(other).or_else(|| served::columns(other)).unwrap_or(&CREATED),
     };
     columns
         .iter()
@@ -97,6 +98,7 @@ pub fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         | "cronjobs.batch") => workload::cells(collection, object, now),
         _ if kind.is_added() => vec![name, age],
         other => policy::cells(other, object, now)
+            .or_else(|| served::cells(other, object, now))
             .unwrap_or_else(|| vec![name, json!(meta::creation_timestamp(object).map(time::seconds))]),
     }
 }

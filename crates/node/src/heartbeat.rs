@@ -1,23 +1,26 @@
 //! The node's own object: what it is, what it has, how it fares, and that it is alive.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::volume::VOLUMES_DIRECTORY;
 use client::WatchUpdate;
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{
-    DaemonEndpoint, Node as ApiNode, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeStatus,
-    NodeSystemInfo,
+    ContainerImage, DaemonEndpoint, Node as ApiNode, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec,
+    NodeStatus, NodeSystemInfo,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use lifecycle::EventKind;
+use runtime_api::{Image, Runtime};
 use serde_json::json;
 use supervision::{BackoffPolicy, error_chain};
 use tokio::sync::{mpsc, watch};
@@ -54,11 +57,44 @@ pub struct Health {
     pub pid_pressure: bool,
 }
 
+/// The most images that a node tells of.
+const IMAGES_MAX: usize = 50;
+
+/// What the node's object says besides its health.
+#[derive(Clone)]
+pub struct ReportedFacts {
+    /// Where directories of persistent volumes are made, if they can be.
+    pub volumes: Option<PathBuf>,
+    /// The images that it has.
+    pub images: Arc<dyn Fn() -> BoxFuture<'static, Vec<ContainerImage>> + Send + Sync>,
+}
+
+impl ReportedFacts {
+    /// What a node with this runtime says.
+    pub fn new<R: Runtime>(runtime: Arc<R>, volumes: Option<PathBuf>) -> Self {
+        let images = move || {
+            let runtime = Arc::clone(&runtime);
+            async move { largest(runtime.images().await.unwrap_or_default()) }.boxed()
+        };
+        Self { volumes, images: Arc::new(images) }
+    }
+}
+
+/// The largest images first, and not more than a few.
+fn largest(mut images: Vec<Image>) -> Vec<ContainerImage> {
+    images.sort_by(|one, other| other.size_bytes.cmp(&one.size_bytes).then_with(|| one.names.cmp(&other.names)));
+    let told = |image: Image| ContainerImage {
+        names: Some(image.names),
+        size_bytes: Some(i64::try_from(image.size_bytes).unwrap_or(i64::MAX)),
+    };
+    images.into_iter().filter(|image| !image.names.is_empty()).take(IMAGES_MAX).map(told).collect()
+}
+
 /// Makes the Node object, or brings an old one up to date, and says that it is Ready.
 pub async fn register(
     client: &kube::Client,
     config: &NodeConfig,
-    volumes: Option<&Path>,
+    facts: &ReportedFacts,
     recorder: &Recorder,
 ) -> kube::Result<ApiNode> {
     let api: Api<ApiNode> = Api::all(client.clone());
@@ -75,19 +111,14 @@ pub async fn register(
         };
         api.create(&PostParams::default(), &node).await?;
     }
-    publish(client, config, volumes, recorder, Health::default()).await
+    publish(client, config, facts, recorder, Health::default()).await
 }
 
 /// Registers as soon as the API server lets it.
-pub async fn join(
-    client: kube::Client,
-    config: NodeConfig,
-    volumes: Option<PathBuf>,
-    recorder: Recorder,
-) -> ApiNode {
+pub async fn join(client: kube::Client, config: NodeConfig, facts: ReportedFacts, recorder: Recorder) -> ApiNode {
     let mut retries = JOIN_AGAIN.start();
     loop {
-        match register(&client, &config, volumes.as_deref(), &recorder).await {
+        match register(&client, &config, &facts, &recorder).await {
             Ok(node) => return node,
             Err(error) => warn!(error = error_chain(&error), "the API server does not let the node join; trying again"),
         }
@@ -107,15 +138,16 @@ impl HealthBoard {
     pub fn start(
         client: kube::Client,
         config: NodeConfig,
-        volumes: Option<PathBuf>,
+        facts: ReportedFacts,
         recorder: Recorder,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (health, changes) = watch::channel(Health::default());
         let (shown_told, shown) = watch::channel(Health::default());
-        let state = (client, config, volumes, recorder, changes, shown_told);
-        let showing = supervision::keep_on("node-status", state, |(client, config, volumes, recorder, changes, shown)| {
-            show((client, config, volumes.as_deref()), recorder, changes, shown).boxed()
-        });
+        let state = (client, config, facts, recorder, changes, shown_told);
+        let showing =
+            supervision::keep_on("node-status", state, |(client, config, facts, recorder, changes, shown)| {
+                show((client, config, facts), recorder, changes, shown).boxed()
+            });
         (Self { health, shown }, showing)
     }
 
@@ -144,7 +176,7 @@ impl HealthBoard {
 }
 
 async fn show(
-    (client, config, volumes): (&kube::Client, &NodeConfig, Option<&Path>),
+    (client, config, facts): (&kube::Client, &NodeConfig, &ReportedFacts),
     recorder: &Recorder,
     changes: &mut watch::Receiver<Health>,
     shown: &watch::Sender<Health>,
@@ -169,7 +201,7 @@ async fn show(
         report_at = Instant::now() + REPORT;
         loop {
             let health = *changes.borrow_and_update();
-            match publish(client, config, volumes, recorder, health).await {
+            match publish(client, config, facts, recorder, health).await {
                 Ok(_) => {
                     shown.send_replace(health);
                     break;
@@ -186,14 +218,15 @@ async fn show(
 async fn publish(
     client: &kube::Client,
     config: &NodeConfig,
-    volumes: Option<&Path>,
+    facts: &ReportedFacts,
     recorder: &Recorder,
     health: Health,
 ) -> kube::Result<ApiNode> {
     let api: Api<ApiNode> = Api::all(client.clone());
     let before = api.get(&config.name).await?.status;
-    let status = status(config, health, before.as_ref(), crate::timestamp(&config.clock));
-    let annotations = json!({ VOLUMES_DIRECTORY: volumes });
+    let mut status = status(config, health, before.as_ref(), crate::timestamp(&config.clock));
+    status.images = Some((facts.images)().await);
+    let annotations = json!({ VOLUMES_DIRECTORY: facts.volumes });
     let patch = Patch::Strategic(json!({ "metadata": { "annotations": annotations }, "status": status }));
     let stored = api.patch_status(&config.name, &PatchParams::default(), &patch).await?;
     for reason in news(before.as_ref(), &status) {

@@ -18,7 +18,7 @@ use crate::containers::NodeContainers;
 use crate::effects::Tools;
 use crate::events::Recorder;
 use crate::files::Files;
-use crate::heartbeat::{self, HealthBoard};
+use crate::heartbeat::{self, HealthBoard, ReportedFacts};
 use crate::machine::Machine;
 use crate::manifest::Manifests;
 use crate::memory_volumes::MemoryVolumes;
@@ -132,8 +132,8 @@ impl<R: Runtime> Node<R> {
         let (recorder, recording) = Recorder::start(client.clone(), config.name.clone(), clock.clone());
         helpers.spawn(recording);
         let local = open_volumes(&config, &recorder).await;
-        let volumes = local.as_ref().map(|_| config.volumes.clone());
-        let (health, showing) = HealthBoard::start(client.clone(), config.clone(), volumes.clone(), recorder.clone());
+        let facts = ReportedFacts::new(runtime.clone(), local.as_ref().map(|_| config.volumes.clone()));
+        let (health, showing) = HealthBoard::start(client.clone(), config.clone(), facts.clone(), recorder.clone());
         let (services, following) =
             Services::start(client.clone(), config.data_dir.join("services.json"), files.clone()).await;
         let tools = Arc::new(Tools {
@@ -175,9 +175,10 @@ impl<R: Runtime> Node<R> {
         helpers.spawn(following);
         let (joined_told, joined) = watch::channel(false);
         let joining = if config.joins_later {
-            heartbeat::join(client.clone(), config.clone(), volumes, tools.recorder.clone()).boxed()
+            heartbeat::join(client.clone(), config.clone(), facts, tools.recorder.clone()).boxed()
         } else {
-            let object = heartbeat::register(&client, &config, volumes.as_deref(), &tools.recorder).await.map_err(NodeError::Register)?;
+            let object =
+                heartbeat::register(&client, &config, &facts, &tools.recorder).await.map_err(NodeError::Register)?;
             std::future::ready(object).boxed()
         };
         let keeping = client.clone();

@@ -28,8 +28,6 @@ pub(crate) fn answer(address: &ResourceAddress, verb: Verb) -> Option<Result<Res
             let message = format!("customresourcedefinitions.apiextensions.k8s.io {name:?} not found");
             Err(Status::new(404, "NotFound", message))
         }
-        Verb::Watch | Verb::Create | Verb::Update | Verb::Patch | Verb::DeleteCollection => {
-            Err(Status::method_not_allowed())
-        }
+        Verb::Watch | Verb::Create | Verb::Update | Verb::Patch | Verb::DeleteCollection => Err(Status::no_such_path()),
     })
 }

@@ -153,7 +153,7 @@ fn shared_name<'a>(kind: &'a Kind, other: &Kind) -> Option<&'a str> {
 /// The table's rows as kinds, in its order. A face is given the kind it shows.
 fn built_in_kinds() -> Vec<Arc<Kind>> {
     let is_stored = |row: &&table::Row| row.face.is_none();
-    let stored: Vec<Arc<Kind>> = table::ROWS.iter().filter(is_stored).map(|row| Arc::new(row.to_kind(None))).collect();
+    let stored: Vec<Arc<Kind>> = rows().filter(is_stored).map(|row| Arc::new(row.to_kind(None))).collect();
     let mut left = stored.clone().into_iter();
     let kind = |row: &'static table::Row| match row.face {
         None => left.next(),
@@ -164,5 +164,10 @@ fn built_in_kinds() -> Vec<Arc<Kind>> {
             Some(Arc::new(row.to_kind(Some(Arc::clone(shown)))))
         }
     };
-    table::ROWS.iter().filter_map(kind).collect()
+    rows().filter_map(kind).collect()
+}
+
+/// Every row: those that something here acts on, then those that are served as data.
+fn rows() -> impl Iterator<Item = &'static table::Row> {
+    table::ROWS.iter().chain(table::SERVED)
 }

@@ -1,11 +1,15 @@
 //! The built-in kinds, one row each: a new kind is a row here plus its [`crate::rules`].
 
+mod served;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{Face, Kind, KindRules, Names, Subresource};
 use crate::deletion::Propagation;
 use crate::rules::{self, Rules};
+
+pub(super) use served::SERVED;
 
 /// A kind as it is written in the table: constants only. The fields are those of [`Kind`].
 pub(super) struct Row {

@@ -372,3 +372,89 @@ fn volumes_claims_and_limits_are_data_with_a_shape() {
     let scaler = json!({"metadata": {"name": "h"}, "spec": {"maxReplicas": 5, "scaleTargetRef": {"kind": "Deployment", "name": "d"}}});
     assert_eq!(create("horizontalpodautoscalers", scaler)["spec"]["metrics"][0]["resource"]["name"], "cpu");
 }
+
+/// Kinds that are served as data: filled in, checked, and said to be no more.
+#[test]
+fn served_kinds_are_filled_in_and_checked() {
+    let driver = create("csidrivers", json!({"metadata": {"name": "d.example.com"}, "spec": {}}));
+    assert_eq!(
+        driver["spec"],
+        json!({"attachRequired": true, "fsGroupPolicy": "ReadWriteOnceWithFSType",
+        "podInfoOnMount": false, "requiresRepublish": false, "seLinuxMount": false, "storageCapacity": false,
+        "volumeLifecycleModes": ["Persistent"]})
+    );
+    let refused_change = change("csidrivers", &driver, |new| new["spec"]["attachRequired"] = json!(false)).unwrap_err();
+    assert_eq!(lines(&refused_change)[0], "spec.attachRequired: Invalid value: false: field is immutable");
+    assert!(
+        !refused("csinodes", json!({"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "a", "nodeID": ""}]}}))
+            .is_empty()
+    );
+    create("csinodes", json!({"metadata": {"name": "n"}, "spec": {"drivers": [{"name": "a", "nodeID": "x"}]}}));
+    create("csistoragecapacities", json!({"metadata": {"name": "c"}, "storageClassName": "s", "capacity": "1Gi"}));
+    let attachment = |source: Value| {
+        json!({"metadata": {"name": "a"},
+        "spec": {"attacher": "d", "nodeName": "n", "source": source}})
+    };
+    assert_eq!(
+        create("volumeattachments", attachment(json!({"persistentVolumeName": "v"})))["status"],
+        json!({"attached": false})
+    );
+    assert!(refused("volumeattachments", attachment(json!({})))[0].starts_with("spec.source: Required value"));
+    create("volumeattributesclasses", json!({"metadata": {"name": "v"}, "driverName": "d", "parameters": {"a": "b"}}));
+    assert!(
+        refused("volumeattributesclasses", json!({"metadata": {"name": "v"}, "driverName": "d"}))[0]
+            .starts_with("parameters")
+    );
+    create("servicecidrs", json!({"metadata": {"name": "s"}, "spec": {"cidrs": ["10.0.0.0/16", "fd00::/64"]}}));
+    assert!(
+        !refused("servicecidrs", json!({"metadata": {"name": "s"}, "spec": {"cidrs": ["10.0.0.0/99"]}})).is_empty()
+    );
+    let parent = json!({"parentRef": {"resource": "services", "namespace": "d", "name": "k"}});
+    create("ipaddresses", json!({"metadata": {"name": "fd00::1"}, "spec": parent.clone()}));
+    assert!(
+        refused("ipaddresses", json!({"metadata": {"name": "010.0.0.1"}, "spec": parent}))[0]
+            .contains("canonical form")
+    );
+    let flow = create(
+        "flowschemas",
+        json!({"metadata": {"name": "f"}, "spec": {"priorityLevelConfiguration": {"name": "p"}}}),
+    );
+    assert_eq!(flow["spec"]["matchingPrecedence"], 1000);
+    let level = create(
+        "prioritylevelconfigurations",
+        json!({"metadata": {"name": "p"}, "spec": {"type": "Limited",
+        "limited": {"limitResponse": {"type": "Queue"}}}}),
+    );
+    assert_eq!(
+        level["spec"]["limited"]["limitResponse"]["queuing"],
+        json!({"handSize": 8, "queueLengthLimit": 50, "queues": 64})
+    );
+    assert!(
+        !refused("prioritylevelconfigurations", json!({"metadata": {"name": "p"}, "spec": {"type": "Limited"}}))
+            .is_empty()
+    );
+    create("deviceclasses", json!({"metadata": {"name": "d"}, "spec": {}}));
+    let spec = json!({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "d"}}]}});
+    let claim = create("resourceclaims", json!({"metadata": {"name": "r"}, "spec": spec.clone()}));
+    assert!(change("resourceclaims", &claim, |new| new["spec"]["devices"] = json!({})).is_err());
+    create("resourceclaimtemplates", json!({"metadata": {"name": "r"}, "spec": {"spec": spec}}));
+    let pool = json!({"name": "p", "generation": 1, "resourceSliceCount": 1});
+    create(
+        "resourceslices",
+        json!({"metadata": {"name": "r"}, "spec": {"driver": "d", "pool": pool, "nodeName": "n"}}),
+    );
+}
+
+/// Whoever writes what nothing acts on is told so; whoever writes anything else is not.
+#[test]
+fn objects_that_nothing_acts_on_are_stored_with_a_warning() {
+    let warned = |plural: &str, object: Value| kind(plural).rules.warnings(&object);
+    let text = |kind: &str| vec![format!("{kind} is stored, but nothing in this cluster acts on it")];
+    assert_eq!(warned("ingresses", json!({})), text("Ingress"));
+    assert_eq!(warned("networkpolicies", json!({})), text("NetworkPolicy"));
+    assert_eq!(warned("csidrivers", json!({})), text("CSIDriver"));
+    assert!(warned("storageclasses", json!({"provisioner": "ebs.csi.aws.com"}))[0].contains("ebs.csi.aws.com"));
+    for own in ["adieu.dev/local-path", "kubernetes.io/no-provisioner"] {
+        assert_eq!(warned("storageclasses", json!({"provisioner": own})), Vec::<String>::new());
+    }
+}

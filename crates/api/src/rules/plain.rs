@@ -5,6 +5,7 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass, NetworkPolicy};
 use serde_json::{Value, json};
 
+use super::served::stored_only;
 use super::value::{list, put, word};
 use super::{Rules, names, typed_as};
 use crate::kinds::Face;
@@ -149,6 +150,10 @@ impl Rules for IngressRules {
             }
         }
     }
+
+    fn warnings(&self, _object: &Value) -> Vec<String> {
+        stored_only("Ingress")
+    }
 }
 
 pub(crate) struct IngressClassRules;
@@ -166,6 +171,10 @@ impl Rules for IngressClassRules {
 
     fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         super::workload::immutable(old, new, "spec.controller", causes);
+    }
+
+    fn warnings(&self, _object: &Value) -> Vec<String> {
+        stored_only("IngressClass")
     }
 }
 
@@ -192,5 +201,9 @@ impl Rules for NetworkPolicyRules {
                 causes.push(Cause::not_supported("spec.policyTypes", kind, &["Egress", "Ingress"]));
             }
         }
+    }
+
+    fn warnings(&self, _object: &Value) -> Vec<String> {
+        stored_only("NetworkPolicy")
     }
 }

@@ -10,6 +10,7 @@ use super::{Rules, typed_as};
 use crate::amounts::Amounts;
 use crate::meta;
 use crate::status::Cause;
+use crate::volume::{LOCAL_PATH_PROVISIONER, NO_PROVISIONER};
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 /// What a volume's spec holds besides its source.
@@ -212,6 +213,13 @@ impl Rules for StorageClassRules {
     fn validate_update(&self, old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
             immutable(old, new, field, causes);
+        }
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        match word(object, "provisioner") {
+            LOCAL_PATH_PROVISIONER | NO_PROVISIONER => Vec::new(),
+            other => vec![format!("nothing in this cluster makes volumes as {other:?}; somebody else has to")],
         }
     }
 }

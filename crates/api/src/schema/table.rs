@@ -44,6 +44,8 @@ pub(super) static ROOTS: &[Root] = &[
     root("coordination.k8s.io", "v1", "Lease", &COORDINATION_LEASE),
     root("discovery.k8s.io", "v1", "EndpointSlice", &DISCOVERY_ENDPOINT_SLICE),
     root("events.k8s.io", "v1", "Event", &EVENTS_EVENT),
+    root("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema", &FLOWCONTROL_FLOW_SCHEMA),
+    root("flowcontrol.apiserver.k8s.io", "v1", "PriorityLevelConfiguration", &FLOWCONTROL_PRIORITY_LEVEL_CONFIGURATION),
     root("networking.k8s.io", "v1", "NetworkPolicy", &NETWORKING_NETWORK_POLICY),
     root("networking.k8s.io", "v1", "Ingress", &NETWORKING_INGRESS),
     root("networking.k8s.io", "v1", "IngressClass", &NETWORKING_INGRESS_CLASS),
@@ -56,6 +58,10 @@ pub(super) static ROOTS: &[Root] = &[
     root("rbac.authorization.k8s.io", "v1", "RoleBinding", &RBAC_ROLE_BINDING),
     root("rbac.authorization.k8s.io", "v1", "ClusterRole", &RBAC_CLUSTER_ROLE),
     root("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", &RBAC_CLUSTER_ROLE_BINDING),
+    root("resource.k8s.io", "v1", "ResourceSlice", &RESOURCE_RESOURCE_SLICE),
+    root("resource.k8s.io", "v1", "ResourceClaim", &RESOURCE_RESOURCE_CLAIM),
+    root("resource.k8s.io", "v1", "DeviceClass", &RESOURCE_DEVICE_CLASS),
+    root("resource.k8s.io", "v1", "ResourceClaimTemplate", &RESOURCE_RESOURCE_CLAIM_TEMPLATE),
     root("scheduling.k8s.io", "v1", "PriorityClass", &SCHEDULING_PRIORITY_CLASS),
     root("storage.k8s.io", "v1", "StorageClass", &STORAGE_STORAGE_CLASS),
     root("storage.k8s.io", "v1", "VolumeAttachment", &STORAGE_VOLUME_ATTACHMENT),
@@ -2334,6 +2340,125 @@ static EVENTS_EVENT_SERIES: Message = message("io.k8s.api.events.v1", "EventSeri
     one(2, "lastObservedTime", MicroTime).always(),
 ]);
 
+static FLOWCONTROL_EXEMPT_PRIORITY_LEVEL_CONFIGURATION: Message = message("io.k8s.api.flowcontrol.v1", "ExemptPriorityLevelConfiguration", &[
+    one(1, "nominalConcurrencyShares", Int),
+    one(2, "lendablePercent", Int),
+]);
+
+static FLOWCONTROL_FLOW_DISTINGUISHER_METHOD: Message = message("io.k8s.api.flowcontrol.v1", "FlowDistinguisherMethod", &[
+    one(1, "type", Str).always(),
+]);
+
+static FLOWCONTROL_FLOW_SCHEMA: Message = message("io.k8s.api.flowcontrol.v1", "FlowSchema", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&FLOWCONTROL_FLOW_SCHEMA_SPEC)).always(),
+    one(3, "status", Msg(&FLOWCONTROL_FLOW_SCHEMA_STATUS)).always(),
+]);
+
+static FLOWCONTROL_FLOW_SCHEMA_CONDITION: Message = message("io.k8s.api.flowcontrol.v1", "FlowSchemaCondition", &[
+    one(1, "type", Str).omitted(),
+    one(2, "status", Str).omitted(),
+    one(3, "lastTransitionTime", Time).omitted(),
+    one(4, "reason", Str).omitted(),
+    one(5, "message", Str).omitted(),
+]);
+
+static FLOWCONTROL_FLOW_SCHEMA_SPEC: Message = message("io.k8s.api.flowcontrol.v1", "FlowSchemaSpec", &[
+    one(1, "priorityLevelConfiguration", Msg(&FLOWCONTROL_PRIORITY_LEVEL_CONFIGURATION_REFERENCE)).always(),
+    one(2, "matchingPrecedence", Int).always(),
+    one(3, "distinguisherMethod", Msg(&FLOWCONTROL_FLOW_DISTINGUISHER_METHOD)),
+    list(4, "rules", Msg(&FLOWCONTROL_POLICY_RULES_WITH_SUBJECTS)),
+]);
+
+static FLOWCONTROL_FLOW_SCHEMA_STATUS: Message = message("io.k8s.api.flowcontrol.v1", "FlowSchemaStatus", &[
+    list(1, "conditions", Msg(&FLOWCONTROL_FLOW_SCHEMA_CONDITION)).keyed(&["type"]).merged("type"),
+]);
+
+static FLOWCONTROL_GROUP_SUBJECT: Message = message("io.k8s.api.flowcontrol.v1", "GroupSubject", &[
+    one(1, "name", Str).always(),
+]);
+
+static FLOWCONTROL_LIMITED_PRIORITY_LEVEL_CONFIGURATION: Message = message("io.k8s.api.flowcontrol.v1", "LimitedPriorityLevelConfiguration", &[
+    one(1, "nominalConcurrencyShares", Int),
+    one(2, "limitResponse", Msg(&FLOWCONTROL_LIMIT_RESPONSE)).always(),
+    one(3, "lendablePercent", Int),
+    one(4, "borrowingLimitPercent", Int),
+]);
+
+static FLOWCONTROL_LIMIT_RESPONSE: Message = message("io.k8s.api.flowcontrol.v1", "LimitResponse", &[
+    one(1, "type", Str).always(),
+    one(2, "queuing", Msg(&FLOWCONTROL_QUEUING_CONFIGURATION)),
+]);
+
+static FLOWCONTROL_NON_RESOURCE_POLICY_RULE: Message = message("io.k8s.api.flowcontrol.v1", "NonResourcePolicyRule", &[
+    list(1, "verbs", Str).always().set(),
+    list(6, "nonResourceURLs", Str).always().set(),
+]);
+
+static FLOWCONTROL_POLICY_RULES_WITH_SUBJECTS: Message = message("io.k8s.api.flowcontrol.v1", "PolicyRulesWithSubjects", &[
+    list(1, "subjects", Msg(&FLOWCONTROL_SUBJECT)).always(),
+    list(2, "resourceRules", Msg(&FLOWCONTROL_RESOURCE_POLICY_RULE)),
+    list(3, "nonResourceRules", Msg(&FLOWCONTROL_NON_RESOURCE_POLICY_RULE)),
+]);
+
+static FLOWCONTROL_PRIORITY_LEVEL_CONFIGURATION: Message = message("io.k8s.api.flowcontrol.v1", "PriorityLevelConfiguration", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&FLOWCONTROL_PRIORITY_LEVEL_CONFIGURATION_SPEC)).always(),
+    one(3, "status", Msg(&FLOWCONTROL_PRIORITY_LEVEL_CONFIGURATION_STATUS)).always(),
+]);
+
+static FLOWCONTROL_PRIORITY_LEVEL_CONFIGURATION_CONDITION: Message = message("io.k8s.api.flowcontrol.v1", "PriorityLevelConfigurationCondition", &[
+    one(1, "type", Str).omitted(),
+    one(2, "status", Str).omitted(),
+    one(3, "lastTransitionTime", Time).omitted(),
+    one(4, "reason", Str).omitted(),
+    one(5, "message", Str).omitted(),
+]);
+
+static FLOWCONTROL_PRIORITY_LEVEL_CONFIGURATION_REFERENCE: Message = message("io.k8s.api.flowcontrol.v1", "PriorityLevelConfigurationReference", &[
+    one(1, "name", Str).always(),
+]);
+
+static FLOWCONTROL_PRIORITY_LEVEL_CONFIGURATION_SPEC: Message = message("io.k8s.api.flowcontrol.v1", "PriorityLevelConfigurationSpec", &[
+    one(1, "type", Str).always(),
+    one(2, "limited", Msg(&FLOWCONTROL_LIMITED_PRIORITY_LEVEL_CONFIGURATION)),
+    one(3, "exempt", Msg(&FLOWCONTROL_EXEMPT_PRIORITY_LEVEL_CONFIGURATION)),
+]);
+
+static FLOWCONTROL_PRIORITY_LEVEL_CONFIGURATION_STATUS: Message = message("io.k8s.api.flowcontrol.v1", "PriorityLevelConfigurationStatus", &[
+    list(1, "conditions", Msg(&FLOWCONTROL_PRIORITY_LEVEL_CONFIGURATION_CONDITION)).keyed(&["type"]).merged("type"),
+]);
+
+static FLOWCONTROL_QUEUING_CONFIGURATION: Message = message("io.k8s.api.flowcontrol.v1", "QueuingConfiguration", &[
+    one(1, "queues", Int).always(),
+    one(2, "handSize", Int).always(),
+    one(3, "queueLengthLimit", Int).always(),
+]);
+
+static FLOWCONTROL_RESOURCE_POLICY_RULE: Message = message("io.k8s.api.flowcontrol.v1", "ResourcePolicyRule", &[
+    list(1, "verbs", Str).always().set(),
+    list(2, "apiGroups", Str).always().set(),
+    list(3, "resources", Str).always().set(),
+    one(4, "clusterScope", Bool).omitted(),
+    list(5, "namespaces", Str).always().set(),
+]);
+
+static FLOWCONTROL_SERVICE_ACCOUNT_SUBJECT: Message = message("io.k8s.api.flowcontrol.v1", "ServiceAccountSubject", &[
+    one(1, "namespace", Str).always(),
+    one(2, "name", Str).always(),
+]);
+
+static FLOWCONTROL_SUBJECT: Message = message("io.k8s.api.flowcontrol.v1", "Subject", &[
+    one(1, "kind", Str).always(),
+    one(2, "user", Msg(&FLOWCONTROL_USER_SUBJECT)),
+    one(3, "group", Msg(&FLOWCONTROL_GROUP_SUBJECT)),
+    one(4, "serviceAccount", Msg(&FLOWCONTROL_SERVICE_ACCOUNT_SUBJECT)),
+]);
+
+static FLOWCONTROL_USER_SUBJECT: Message = message("io.k8s.api.flowcontrol.v1", "UserSubject", &[
+    one(1, "name", Str).always(),
+]);
+
 static META_CONDITION: Message = message("io.k8s.apimachinery.pkg.apis.meta.v1", "Condition", &[
     one(1, "type", Str).always(),
     one(2, "status", Str).always(),
@@ -2660,6 +2785,264 @@ static RBAC_SUBJECT: Message = atomic_message("io.k8s.api.rbac.v1", "Subject", &
     one(2, "apiGroup", Str).omitted(),
     one(3, "name", Str).always(),
     one(4, "namespace", Str).omitted(),
+]);
+
+static RESOURCE_ALLOCATED_DEVICE_STATUS: Message = message("io.k8s.api.resource.v1", "AllocatedDeviceStatus", &[
+    one(1, "driver", Str).always(),
+    one(2, "pool", Str).always(),
+    one(3, "device", Str).always(),
+    list(4, "conditions", Msg(&META_CONDITION)).always().keyed(&["type"]),
+    one(5, "data", Raw),
+    one(6, "networkData", Msg(&RESOURCE_NETWORK_DEVICE_DATA)),
+    one(7, "shareID", Str),
+]);
+
+static RESOURCE_ALLOCATION_RESULT: Message = message("io.k8s.api.resource.v1", "AllocationResult", &[
+    one(1, "devices", Msg(&RESOURCE_DEVICE_ALLOCATION_RESULT)).always(),
+    one(3, "nodeSelector", Msg(&CORE_NODE_SELECTOR)),
+    one(5, "allocationTimestamp", Time),
+]);
+
+static RESOURCE_CAPACITY_REQUEST_POLICY: Message = message("io.k8s.api.resource.v1", "CapacityRequestPolicy", &[
+    one(1, "default", Quantity),
+    list(3, "validValues", Quantity),
+    one(4, "validRange", Msg(&RESOURCE_CAPACITY_REQUEST_POLICY_RANGE)),
+]);
+
+static RESOURCE_CAPACITY_REQUEST_POLICY_RANGE: Message = message("io.k8s.api.resource.v1", "CapacityRequestPolicyRange", &[
+    one(1, "min", Quantity),
+    one(2, "max", Quantity),
+    one(3, "step", Quantity),
+]);
+
+static RESOURCE_CAPACITY_REQUIREMENTS: Message = message("io.k8s.api.resource.v1", "CapacityRequirements", &[
+    map(1, "requests", Quantity),
+]);
+
+static RESOURCE_CEL_DEVICE_SELECTOR: Message = message("io.k8s.api.resource.v1", "CELDeviceSelector", &[
+    one(1, "expression", Str).always(),
+]);
+
+static RESOURCE_COUNTER: Message = message("io.k8s.api.resource.v1", "Counter", &[
+    one(1, "value", Quantity).always(),
+]);
+
+static RESOURCE_COUNTER_SET: Message = message("io.k8s.api.resource.v1", "CounterSet", &[
+    one(1, "name", Str).always(),
+    map(2, "counters", Msg(&RESOURCE_COUNTER)),
+]);
+
+static RESOURCE_DEVICE: Message = message("io.k8s.api.resource.v1", "Device", &[
+    one(1, "name", Str).always(),
+    map(2, "attributes", Msg(&RESOURCE_DEVICE_ATTRIBUTE)),
+    map(3, "capacity", Msg(&RESOURCE_DEVICE_CAPACITY)),
+    list(4, "consumesCounters", Msg(&RESOURCE_DEVICE_COUNTER_CONSUMPTION)),
+    one(5, "nodeName", Str),
+    one(6, "nodeSelector", Msg(&CORE_NODE_SELECTOR)),
+    one(7, "allNodes", Bool),
+    list(8, "taints", Msg(&RESOURCE_DEVICE_TAINT)),
+    one(9, "bindsToNode", Bool),
+    list(10, "bindingConditions", Str),
+    list(11, "bindingFailureConditions", Str),
+    one(12, "allowMultipleAllocations", Bool),
+    map(13, "nodeAllocatableResourceMappings", Msg(&RESOURCE_NODE_ALLOCATABLE_RESOURCE_MAPPING)),
+]);
+
+static RESOURCE_DEVICE_ALLOCATION_CONFIGURATION: Message = message("io.k8s.api.resource.v1", "DeviceAllocationConfiguration", &[
+    one(1, "source", Str).always(),
+    list(2, "requests", Str),
+    inline(3, Msg(&RESOURCE_DEVICE_CONFIGURATION)),
+]);
+
+static RESOURCE_DEVICE_ALLOCATION_RESULT: Message = message("io.k8s.api.resource.v1", "DeviceAllocationResult", &[
+    list(1, "results", Msg(&RESOURCE_DEVICE_REQUEST_ALLOCATION_RESULT)),
+    list(2, "config", Msg(&RESOURCE_DEVICE_ALLOCATION_CONFIGURATION)),
+]);
+
+static RESOURCE_DEVICE_ATTRIBUTE: Message = message("io.k8s.api.resource.v1", "DeviceAttribute", &[
+    one(2, "int", Int),
+    one(3, "bool", Bool),
+    one(4, "string", Str),
+    one(5, "version", Str),
+    list(6, "ints", Int),
+    list(7, "bools", Bool),
+    list(8, "strings", Str),
+    list(9, "versions", Str),
+]);
+
+static RESOURCE_DEVICE_CAPACITY: Message = message("io.k8s.api.resource.v1", "DeviceCapacity", &[
+    one(1, "value", Quantity).always(),
+    one(2, "requestPolicy", Msg(&RESOURCE_CAPACITY_REQUEST_POLICY)),
+]);
+
+static RESOURCE_DEVICE_CLAIM: Message = message("io.k8s.api.resource.v1", "DeviceClaim", &[
+    list(1, "requests", Msg(&RESOURCE_DEVICE_REQUEST)).always(),
+    list(2, "constraints", Msg(&RESOURCE_DEVICE_CONSTRAINT)),
+    list(3, "config", Msg(&RESOURCE_DEVICE_CLAIM_CONFIGURATION)),
+]);
+
+static RESOURCE_DEVICE_CLAIM_CONFIGURATION: Message = message("io.k8s.api.resource.v1", "DeviceClaimConfiguration", &[
+    list(1, "requests", Str),
+    inline(2, Msg(&RESOURCE_DEVICE_CONFIGURATION)),
+]);
+
+static RESOURCE_DEVICE_CLASS: Message = message("io.k8s.api.resource.v1", "DeviceClass", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&RESOURCE_DEVICE_CLASS_SPEC)).always(),
+]);
+
+static RESOURCE_DEVICE_CLASS_CONFIGURATION: Message = message("io.k8s.api.resource.v1", "DeviceClassConfiguration", &[
+    inline(1, Msg(&RESOURCE_DEVICE_CONFIGURATION)),
+]);
+
+static RESOURCE_DEVICE_CLASS_SPEC: Message = message("io.k8s.api.resource.v1", "DeviceClassSpec", &[
+    list(1, "selectors", Msg(&RESOURCE_DEVICE_SELECTOR)),
+    list(2, "config", Msg(&RESOURCE_DEVICE_CLASS_CONFIGURATION)),
+    one(4, "extendedResourceName", Str),
+]);
+
+static RESOURCE_DEVICE_CONFIGURATION: Message = message("io.k8s.api.resource.v1", "DeviceConfiguration", &[
+    one(1, "opaque", Msg(&RESOURCE_OPAQUE_DEVICE_CONFIGURATION)),
+]);
+
+static RESOURCE_DEVICE_CONSTRAINT: Message = message("io.k8s.api.resource.v1", "DeviceConstraint", &[
+    list(1, "requests", Str),
+    one(2, "matchAttribute", Str),
+    one(3, "distinctAttribute", Str),
+]);
+
+static RESOURCE_DEVICE_COUNTER_CONSUMPTION: Message = message("io.k8s.api.resource.v1", "DeviceCounterConsumption", &[
+    one(1, "counterSet", Str).always(),
+    map(2, "counters", Msg(&RESOURCE_COUNTER)),
+]);
+
+static RESOURCE_DEVICE_REQUEST: Message = message("io.k8s.api.resource.v1", "DeviceRequest", &[
+    one(1, "name", Str).always(),
+    one(2, "exactly", Msg(&RESOURCE_EXACT_DEVICE_REQUEST)),
+    list(3, "firstAvailable", Msg(&RESOURCE_DEVICE_SUB_REQUEST)),
+]);
+
+static RESOURCE_DEVICE_REQUEST_ALLOCATION_RESULT: Message = message("io.k8s.api.resource.v1", "DeviceRequestAllocationResult", &[
+    one(1, "request", Str).always(),
+    one(2, "driver", Str).always(),
+    one(3, "pool", Str).always(),
+    one(4, "device", Str).always(),
+    one(5, "adminAccess", Bool),
+    list(6, "tolerations", Msg(&RESOURCE_DEVICE_TOLERATION)),
+    list(7, "bindingConditions", Str),
+    list(8, "bindingFailureConditions", Str),
+    one(9, "shareID", Str),
+    map(10, "consumedCapacity", Quantity),
+]);
+
+static RESOURCE_DEVICE_SELECTOR: Message = message("io.k8s.api.resource.v1", "DeviceSelector", &[
+    one(1, "cel", Msg(&RESOURCE_CEL_DEVICE_SELECTOR)),
+]);
+
+static RESOURCE_DEVICE_SUB_REQUEST: Message = message("io.k8s.api.resource.v1", "DeviceSubRequest", &[
+    one(1, "name", Str).always(),
+    one(2, "deviceClassName", Str).always(),
+    list(3, "selectors", Msg(&RESOURCE_DEVICE_SELECTOR)),
+    one(4, "allocationMode", Str).omitted(),
+    one(5, "count", Int).omitted(),
+    list(6, "tolerations", Msg(&RESOURCE_DEVICE_TOLERATION)),
+    one(7, "capacity", Msg(&RESOURCE_CAPACITY_REQUIREMENTS)),
+]);
+
+static RESOURCE_DEVICE_TAINT: Message = message("io.k8s.api.resource.v1", "DeviceTaint", &[
+    one(1, "key", Str).always(),
+    one(2, "value", Str).omitted(),
+    one(3, "effect", Str).always(),
+    one(4, "timeAdded", Time),
+]);
+
+static RESOURCE_DEVICE_TOLERATION: Message = message("io.k8s.api.resource.v1", "DeviceToleration", &[
+    one(1, "key", Str).omitted(),
+    one(2, "operator", Str).omitted(),
+    one(3, "value", Str).omitted(),
+    one(4, "effect", Str).omitted(),
+    one(5, "tolerationSeconds", Int),
+]);
+
+static RESOURCE_EXACT_DEVICE_REQUEST: Message = message("io.k8s.api.resource.v1", "ExactDeviceRequest", &[
+    one(1, "deviceClassName", Str).always(),
+    list(2, "selectors", Msg(&RESOURCE_DEVICE_SELECTOR)),
+    one(3, "allocationMode", Str).omitted(),
+    one(4, "count", Int).omitted(),
+    one(5, "adminAccess", Bool),
+    list(6, "tolerations", Msg(&RESOURCE_DEVICE_TOLERATION)),
+    one(7, "capacity", Msg(&RESOURCE_CAPACITY_REQUIREMENTS)),
+]);
+
+static RESOURCE_NETWORK_DEVICE_DATA: Message = message("io.k8s.api.resource.v1", "NetworkDeviceData", &[
+    one(1, "interfaceName", Str).omitted(),
+    list(2, "ips", Str),
+    one(3, "hardwareAddress", Str).omitted(),
+]);
+
+static RESOURCE_NODE_ALLOCATABLE_RESOURCE_MAPPING: Message = message("io.k8s.api.resource.v1", "NodeAllocatableResourceMapping", &[
+    one(1, "capacityKey", Str),
+    one(2, "allocationMultiplier", Quantity),
+]);
+
+static RESOURCE_OPAQUE_DEVICE_CONFIGURATION: Message = message("io.k8s.api.resource.v1", "OpaqueDeviceConfiguration", &[
+    one(1, "driver", Str).always(),
+    one(2, "parameters", Raw).always(),
+]);
+
+static RESOURCE_RESOURCE_CLAIM: Message = message("io.k8s.api.resource.v1", "ResourceClaim", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&RESOURCE_RESOURCE_CLAIM_SPEC)).always(),
+    one(3, "status", Msg(&RESOURCE_RESOURCE_CLAIM_STATUS)).always(),
+]);
+
+static RESOURCE_RESOURCE_CLAIM_CONSUMER_REFERENCE: Message = message("io.k8s.api.resource.v1", "ResourceClaimConsumerReference", &[
+    one(1, "apiGroup", Str).omitted(),
+    one(3, "resource", Str).always(),
+    one(4, "name", Str).always(),
+    one(5, "uid", Str).always(),
+]);
+
+static RESOURCE_RESOURCE_CLAIM_SPEC: Message = message("io.k8s.api.resource.v1", "ResourceClaimSpec", &[
+    one(1, "devices", Msg(&RESOURCE_DEVICE_CLAIM)).always(),
+]);
+
+static RESOURCE_RESOURCE_CLAIM_STATUS: Message = message("io.k8s.api.resource.v1", "ResourceClaimStatus", &[
+    one(1, "allocation", Msg(&RESOURCE_ALLOCATION_RESULT)),
+    list(2, "reservedFor", Msg(&RESOURCE_RESOURCE_CLAIM_CONSUMER_REFERENCE)).keyed(&["uid"]).merged("uid"),
+    list(4, "devices", Msg(&RESOURCE_ALLOCATED_DEVICE_STATUS)).keyed(&["driver", "device", "pool", "shareID"]),
+]);
+
+static RESOURCE_RESOURCE_CLAIM_TEMPLATE: Message = message("io.k8s.api.resource.v1", "ResourceClaimTemplate", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&RESOURCE_RESOURCE_CLAIM_TEMPLATE_SPEC)).always(),
+]);
+
+static RESOURCE_RESOURCE_CLAIM_TEMPLATE_SPEC: Message = message("io.k8s.api.resource.v1", "ResourceClaimTemplateSpec", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&RESOURCE_RESOURCE_CLAIM_SPEC)).always(),
+]);
+
+static RESOURCE_RESOURCE_POOL: Message = message("io.k8s.api.resource.v1", "ResourcePool", &[
+    one(1, "name", Str).always(),
+    one(2, "generation", Int).always(),
+    one(3, "resourceSliceCount", Int).always(),
+]);
+
+static RESOURCE_RESOURCE_SLICE: Message = message("io.k8s.api.resource.v1", "ResourceSlice", &[
+    one(1, "metadata", Msg(&META_OBJECT_META)).always(),
+    one(2, "spec", Msg(&RESOURCE_RESOURCE_SLICE_SPEC)).always(),
+]);
+
+static RESOURCE_RESOURCE_SLICE_SPEC: Message = message("io.k8s.api.resource.v1", "ResourceSliceSpec", &[
+    one(1, "driver", Str).always(),
+    one(2, "pool", Msg(&RESOURCE_RESOURCE_POOL)).always(),
+    one(3, "nodeName", Str),
+    one(4, "nodeSelector", Msg(&CORE_NODE_SELECTOR)),
+    one(5, "allNodes", Bool),
+    list(6, "devices", Msg(&RESOURCE_DEVICE)),
+    one(7, "perDeviceNodeSelection", Bool),
+    list(8, "sharedCounters", Msg(&RESOURCE_COUNTER_SET)),
 ]);
 
 static SCHEDULING_PRIORITY_CLASS: Message = message("io.k8s.api.scheduling.v1", "PriorityClass", &[

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::placement::NodeLabels;
+use api::volume::LOCAL_PATH_PROVISIONER;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt as _;
@@ -15,8 +16,8 @@ use kube::ResourceExt as _;
 use super::world::{NodeFacts, World};
 use crate::pod::PodView;
 use crate::volume_objects::{
-    Name, VolumeObjects, best_match, claim_key, class_of, is_bind_completed, is_delayed, is_promised_to, is_provisioned,
-    reaches, requested, selected_node, text, volume_name,
+    Name, VolumeObjects, best_match, claim_key, class_of, is_bind_completed, is_delayed, is_promised_to,
+    is_provisioned, reaches, requested, selected_node, text, volume_name,
 };
 
 const NODE_CONFLICT: &str = "node(s) didn't match PersistentVolume's node affinity";
@@ -151,7 +152,8 @@ pub(super) fn on_node(pod: &PodView, node: &NodeFacts, known: &VolumeObjects) ->
             continue;
         }
         let class = class_of(claim).and_then(|name| known.class(name));
-        if !class.is_some_and(|class| is_provisioned(class) && is_allowed(class, place)) {
+        let is_made = |class: &StorageClass| class.provisioner != LOCAL_PATH_PROVISIONER || node.makes_volumes;
+        if !class.is_some_and(|class| is_provisioned(class) && is_allowed(class, place) && is_made(class)) {
             return Err(BIND_CONFLICT);
         }
         choices.push(VolumeChoice::Provision { claim: Arc::clone(claim), node: Arc::clone(&node.name) });

@@ -24,7 +24,8 @@ impl Cluster {
     fn new(nodes: &[&str]) -> Self {
         let mut planner = Planner::default();
         for name in nodes {
-            let node = json!({ "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name } },
+            let node = json!({ "metadata": { "name": name, "labels": { "kubernetes.io/hostname": name },
+                    "annotations": { "adieu.dev/volumes-directory": "/v" } },
                 "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
             planner.node_seen(&serde_json::from_value(node).unwrap());
         }
@@ -45,7 +46,8 @@ impl Cluster {
     }
 
     fn volume(&mut self, name: &str, size: &str, class: &str, node: &str) {
-        let term = json!({ "matchExpressions": [{ "key": "kubernetes.io/hostname", "operator": "In", "values": [node] }] });
+        let term =
+            json!({ "matchExpressions": [{ "key": "kubernetes.io/hostname", "operator": "In", "values": [node] }] });
         let volume = json!({ "metadata": { "name": name, "uid": name }, "status": { "phase": "Available" },
             "spec": { "accessModes": ["ReadWriteOnce"], "capacity": { "storage": size }, "storageClassName": class,
                 "nodeAffinity": { "required": { "nodeSelectorTerms": [term] } } } });
@@ -98,7 +100,10 @@ fn pod_waits_for_its_claim_with_the_reason_and_is_woken_by_it() {
     assert_eq!(cluster.decide("p"), whole(lost));
     let bound = json!({ "metadata": { "annotations": { BOUND: "yes" } }, "spec": { "volumeName": "v" } });
     cluster.claim("c", "", bound);
-    assert_eq!(cluster.decide("p"), whole("2 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"));
+    assert_eq!(
+        cluster.decide("p"),
+        whole("2 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
+    );
     cluster.0.take_woken();
     cluster.volume("v", "1Gi", "", "n2");
     assert_eq!(cluster.0.take_woken(), ["p".into()]);
@@ -131,7 +136,15 @@ fn claim_of_a_class_that_waits_is_chosen_with_the_node() {
     cluster.claim("d", "local-path", json!({}));
     cluster.0.pod_seen(with_claim("q", "d"));
     assert_eq!(cluster.decide("q"), "n1: d on n1");
-    cluster.claim("d", "local-path", json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": "n2" } } }));
+    let bare = json!({ "metadata": { "name": "n1", "labels": { "kubernetes.io/hostname": "n1" } },
+        "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+    cluster.0.node_seen(&serde_json::from_value(bare).unwrap());
+    assert_eq!(cluster.decide("q"), "n2: d on n2", "where directories can be made");
+    cluster.claim(
+        "d",
+        "local-path",
+        json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": "n2" } } }),
+    );
     assert_eq!(cluster.decide("q"), "waits", "for the volume to be made where it was chosen");
     let topologies = json!([{ "matchLabelExpressions": [{ "key": "kubernetes.io/hostname", "values": ["n2"] }] }]);
     cluster.class("zoned", "example.com/x", "WaitForFirstConsumer", topologies);
@@ -173,4 +186,75 @@ fn claim_for_one_pod_keeps_the_next_waiting_until_the_first_is_over() {
     cluster.0.pod_seen(first);
     assert_eq!(cluster.0.take_woken(), ["q".into()]);
     assert_eq!(cluster.decide("q"), "on n1");
+}
+
+/// For any order of facts about pods, nodes, claims, volumes and classes: a pod that can go on was woken.
+#[test]
+fn scheduler_wakes_every_pod_whose_volumes_let_it_go_on() {
+    use frame::Controller as _;
+
+    use super::super::controller::{Action, Input, Scheduler};
+    use crate::woken::{Dice, Watched};
+
+    let mut went_on = 0;
+    for seed in 1..=200 {
+        let (mut dice, Watched { controller: mut scheduler, now, .. }) =
+            (Dice::new(seed), Watched::new(Scheduler::default()));
+        let uids = ["p0", "p1", "p2"];
+        let mut pending = BTreeSet::new();
+        for _ in 0..60 {
+            let mut pod = with_claim(dice.pick(&uids), dice.pick(&["c0", "c1"]));
+            pod.spec.node_name = dice.pick(&[None, None, Some("n0")]).map(str::to_owned);
+            let node_name = dice.pick(&["n0", "n1"]);
+            let node = json!({ "metadata": { "name": node_name, "labels": { "kubernetes.io/hostname": node_name } },
+                "status": { "conditions": [{ "type": "Ready", "status": dice.pick(&["True", "True", "False"]) }] } });
+            let (claim_name, volume_name) = (dice.pick(&["c0", "c1"]), dice.pick(&["v0", "v1"]));
+            let annotations = dice.pick(&["", "", BOUND, "volume.kubernetes.io/selected-node"]);
+            let class = dice.pick(&["", "wait", "wait"]);
+            let mut claim = json!({ "metadata": { "name": claim_name, "namespace": "ns", "uid": claim_name },
+                "spec": { "accessModes": [dice.pick(&["ReadWriteOnce", "ReadWriteOncePod"])], "storageClassName": class } });
+            if !annotations.is_empty() {
+                claim["metadata"]["annotations"] = json!({ annotations: node_name });
+            }
+            if annotations == BOUND {
+                claim["spec"]["volumeName"] = json!(volume_name);
+            }
+            let term = json!({ "matchExpressions": [{ "key": "kubernetes.io/hostname", "operator": "In", "values": [node_name] }] });
+            let mut volume = json!({ "metadata": { "name": volume_name, "uid": volume_name },
+                "status": { "phase": dice.pick(&["Available", "Available", "Pending"]) },
+                "spec": { "accessModes": ["ReadWriteOnce", "ReadWriteOncePod"], "storageClassName": class,
+                    "capacity": { "storage": "1Gi" }, "nodeAffinity": { "required": { "nodeSelectorTerms": [term] } } } });
+            if dice.roll(3) == 0 {
+                volume["spec"]["claimRef"] = json!({ "namespace": "ns", "name": claim_name, "uid": claim_name });
+            }
+            let class = json!({ "metadata": { "name": "wait" }, "volumeBindingMode": "WaitForFirstConsumer",
+                "provisioner": dice.pick(&["kubernetes.io/no-provisioner", "example.com/x"]) });
+            let (claim, volume, class) = (
+                Arc::new(serde_json::from_value(claim).unwrap()),
+                Arc::new(serde_json::from_value(volume).unwrap()),
+                Arc::new(serde_json::from_value(class).unwrap()),
+            );
+            let input = match dice.roll(12) {
+                0 | 1 => Input::Pods(WatchUpdate::Changed(Arc::new(pod))),
+                2 => Input::Pods(WatchUpdate::Removed(Arc::new(pod))),
+                3 => Input::Nodes(WatchUpdate::Changed(Arc::new(serde_json::from_value(node).unwrap()))),
+                4..=6 => Input::Volumes(VolumeInput::Claims(WatchUpdate::Changed(claim))),
+                7 => Input::Volumes(VolumeInput::Claims(WatchUpdate::Removed(claim))),
+                8 | 9 => Input::Volumes(VolumeInput::Volumes(WatchUpdate::Changed(volume))),
+                10 => Input::Volumes(VolumeInput::Volumes(WatchUpdate::Removed(volume))),
+                _ => Input::Volumes(VolumeInput::Classes(WatchUpdate::Changed(class))),
+            };
+            pending.extend(scheduler.observe(now, input));
+            for uid in uids.map(Arc::<str>::from) {
+                let actions = scheduler.plan(&uid, now).actions;
+                if actions.iter().any(|action| !matches!(action, Action::Explain { .. })) {
+                    assert!(pending.contains(&uid), "seed {seed}: {uid} can go on, and nobody woke it: {actions:?}");
+                    went_on += 1;
+                } else {
+                    pending.remove(&uid);
+                }
+            }
+        }
+    }
+    assert!(went_on > 500, "the dice never asked for anything: {went_on}");
 }

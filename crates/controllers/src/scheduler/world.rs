@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::pod::{self, HostPort};
+use api::volume::VOLUMES_DIRECTORY;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, PodAffinityTerm, Taint};
 use kube::ResourceExt as _;
 
-use super::{affinity, volumes};
 use super::resources::Amounts;
+use super::{affinity, volumes};
 use crate::pod::PodView;
 use crate::volume_objects::{Name, VolumeObjects};
 
@@ -25,6 +26,8 @@ pub(super) struct NodeFacts {
     pub(super) taints: Vec<Taint>,
     pub(super) unschedulable: bool,
     pub(super) ready: bool,
+    /// Its agent makes directories of volumes.
+    pub(super) makes_volumes: bool,
     pub(super) room: Amounts,
 }
 
@@ -37,6 +40,7 @@ impl NodeFacts {
             taints: node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default(),
             unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
             ready: conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"),
+            makes_volumes: node.annotations().contains_key(VOLUMES_DIRECTORY),
             room: Amounts::of_node(node),
         }
     }

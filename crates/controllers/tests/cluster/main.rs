@@ -14,3 +14,4 @@ mod replicas;
 mod scheduling;
 mod silence;
 mod stateful_sets;
+mod volumes;

@@ -23,7 +23,7 @@ use super::*;
 use crate::effects::{Tools, lock};
 use crate::events::Recorder;
 use crate::files::Files;
-use crate::heartbeat::HealthBoard;
+use crate::heartbeat::{HealthBoard, ReportedFacts};
 use crate::machine::Machine;
 use crate::manifest::Manifests;
 use crate::node::NodeConfig;
@@ -303,7 +303,8 @@ impl Stage {
         let mut helpers = tokio::task::JoinSet::new();
         let (recorder, recording) = Recorder::start(client.clone(), "n1".to_owned(), Clock::of_machine());
         helpers.spawn(recording);
-        let (health, _) = HealthBoard::start(client.clone(), config(dir.path()), None, recorder.clone());
+        let facts = ReportedFacts::new(runtime.clone(), None);
+        let (health, _) = HealthBoard::start(client.clone(), config(dir.path()), facts, recorder.clone());
         let file = dir.path().join("services.json");
         let (services, following) = Services::start(client.clone(), file, Files::Threads).await;
         helpers.spawn(following);

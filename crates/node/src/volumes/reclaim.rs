@@ -12,7 +12,7 @@ use api::volume::{PROVISIONER_FINALIZER, VOLUME_NODE};
 use client::WatchUpdate;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume};
 use kube::ResourceExt as _;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use lifecycle::EventKind;
 use runtime_api::Runtime;
 use serde_json::json;
@@ -43,11 +43,32 @@ enum ReclaimError {
 /// Gives up volumes of this node until it is dropped.
 pub async fn keep_reclaimed<R: Runtime>(tools: Arc<Tools<R>>, pods: Directory) {
     let Some(local) = tools.local.clone() else { return };
+    if !may_list(&tools).await {
+        info!("the API server does not let the node list volumes: it makes none");
+        return;
+    }
     let trash = Arc::new(Notify::new());
     trash.notify_one();
     let emptying = supervision::keep("volume-trash", || empty_trash(&tools, &local, &trash));
     let reclaiming = supervision::keep("volume-reclaim", || reclaim_all(&tools, &pods, &trash));
     tokio::join!(emptying, reclaiming);
+}
+
+fn selector<R: Runtime>(tools: &Tools<R>) -> String {
+    format!("{VOLUME_NODE}={}", tools.node_name)
+}
+
+/// Whether the server lets us see our volumes. Ours does; others do not know of them.
+async fn may_list<R: Runtime>(tools: &Arc<Tools<R>>) -> bool {
+    let mut retries = RETRY.start();
+    loop {
+        let api: Api<PersistentVolume> = Api::all(tools.client.clone());
+        match api.list_metadata(&ListParams::default().labels(&selector(tools)).limit(1)).await {
+            Ok(_) => return true,
+            Err(kube::Error::Api(status)) if status.code == 403 => return false,
+            Err(_) => tokio::time::sleep(retries.after_failure()).await,
+        }
+    }
 }
 
 async fn empty_trash<R: Runtime>(tools: &Arc<Tools<R>>, local: &Arc<LocalDirectories>, told: &Notify) {
@@ -64,7 +85,7 @@ async fn reclaim_all<R: Runtime>(tools: &Arc<Tools<R>>, pods: &Directory, trash:
     let (told, mut updates) = mpsc::channel(16);
     let api: Api<PersistentVolume> = Api::all(tools.client.clone());
     let mut tasks = JoinSet::new();
-    tasks.spawn(client::follow_labelled(api, format!("{VOLUME_NODE}={}", tools.node_name), told));
+    tasks.spawn(client::follow_labelled(api, selector(tools), told));
     // Under way; each tries until it is done.
     let busy = Arc::new(std::sync::Mutex::new(BTreeSet::new()));
     while let Some(update) = updates.recv().await {
@@ -169,8 +190,7 @@ async fn try_reclaim<R: Runtime>(
     let means: Means = tools.volumes();
     let spec = volume.spec.clone().unwrap_or_default();
     let is_kept = spec.persistent_volume_reclaim_policy.as_deref() != Some("Delete");
-    if let (false, Some(directory), Some(local)) =
-        (is_kept, own_directory(&means, volume, &spec), means.local.clone())
+    if let (false, Some(directory), Some(local)) = (is_kept, own_directory(&means, volume, &spec), means.local.clone())
     {
         let directory = directory.to_owned();
         tools.files.run("volumes.give_up", move || local.give_up(&directory)).await?;

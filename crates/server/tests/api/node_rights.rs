@@ -312,3 +312,52 @@ async fn token_ends_with_the_object_that_it_was_made_for() {
         assert_eq!(api.with_token(&token, "/api").await.code, 401, "another {kind} has its name");
     }
 }
+
+/// A node reads the claims of its pods and their volumes, and says of its own volumes what it has made and removed.
+#[tokio::test]
+async fn node_reaches_claims_of_its_pods_and_says_what_it_made_of_its_volumes() {
+    let api = Api::start().await;
+    let (own, other) = (Identity::node("n1"), Identity::node("n2"));
+    let (claims, volumes) = (format!("{DEFAULT}/persistentvolumeclaims"), "/api/v1/persistentvolumes");
+    let claim = json!({ "metadata": { "name": "c" }, "spec": { "accessModes": ["ReadWriteOnce"],
+        "resources": { "requests": { "storage": "1Gi" } } } });
+    api.post(&claims, &claim).await.expect(201);
+    let volume = |name: &str, labels: Value| {
+        json!({ "metadata": { "name": name, "labels": labels,
+                "finalizers": ["external-provisioner.volume.kubernetes.io/finalizer", "example.com/other"] },
+            "spec": { "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "1Gi" },
+                "hostPath": { "path": "/x" }, "claimRef": { "namespace": "default", "name": "c" } } })
+    };
+    api.post(volumes, &volume("mine", json!({ "adieu.dev/node": "n1" }))).await.expect(201);
+    api.post(volumes, &volume("theirs", json!({}))).await.expect(201);
+    let (claim, theirs) = (format!("{claims}/c"), format!("{volumes}/theirs"));
+    assert_eq!((api.get_as(&own, &claim).await, api.get_as(&own, &theirs).await), (403, 403), "no pod has it");
+    api.running_pod("p", |pod| {
+        pod["spec"]["volumes"] = json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }]);
+    })
+    .await;
+    assert_eq!((api.get_as(&own, &claim).await, api.get_as(&own, &theirs).await), (200, 200));
+    assert_eq!((api.get_as(&other, &claim).await, api.get_as(&other, &theirs).await), (403, 403));
+    assert_eq!(api.get_as(&own, &claims).await, 403, "not all of them");
+    assert_eq!(api.get_as(&own, volumes).await, 403);
+    assert_eq!(api.get_as(&own, &format!("{volumes}?labelSelector=adieu.dev%2Fnode%3Dn2")).await, 403);
+    assert_eq!(api.get_as(&own, &format!("{volumes}?labelSelector=adieu.dev%2Fnode%3Dn1")).await, 200);
+
+    let mine = format!("{volumes}/mine");
+    let made = json!({ "metadata": { "annotations": { "adieu.dev/directory-made": "true" } } });
+    assert_eq!(api.patch_as(&own, &mine, MERGE, &made).await.code, 200);
+    assert_eq!(api.patch_as(&other, &mine, MERGE, &made).await.code, 403);
+    assert_eq!(api.patch_as(&own, &theirs, MERGE, &made).await.code, 403, "it only reads it");
+    for (what, patch) in [
+        ("another finalizer", json!({ "metadata": { "finalizers": [] } })),
+        ("its path", json!({ "spec": { "hostPath": { "path": "/etc" } } })),
+        ("its size", json!({ "spec": { "capacity": { "storage": "9Gi" } } })),
+        ("its claim", json!({ "spec": { "claimRef": null } })),
+        ("its node", json!({ "metadata": { "labels": { "adieu.dev/node": "n2" } } })),
+    ] {
+        assert_eq!(api.patch_as(&own, &mine, MERGE, &patch).await.code / 100, 4, "{what}");
+    }
+    let removed = json!({ "metadata": { "finalizers": ["kubernetes.io/pv-protection", "example.com/other"] } });
+    assert_eq!(api.patch_as(&own, &mine, MERGE, &removed).await.code, 200);
+    assert_eq!(api.ask_as(&own, Method::DELETE, &mine, &json!({})).await.code, 403);
+}
