@@ -10,4 +10,5 @@ mod node_resources;
 mod pressure;
 mod probes;
 mod resize;
+mod services;
 mod settings;
