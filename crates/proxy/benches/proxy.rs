@@ -101,7 +101,11 @@ fn commits(services: u32) -> Result<()> {
     runtime.block_on(async {
         let proxy = Proxy::open("bench", settings()?)?;
         let all = (0..services).map(service).collect();
-        proxy.events().send(Event::Service(Change::Listed(all, Some(1)))).await.map_err(|_| "the proxy does not listen")?;
+        proxy
+            .events()
+            .send(Event::Service(Change::Listed(all, Some(1))))
+            .await
+            .map_err(|_| "the proxy does not listen")?;
         let all = (0..services).map(|number| slice(number, 2, addresses(number, ENDPOINTS))).collect();
         let loaded = tell(&proxy, Event::Slice(Change::Listed(all, Some(2))), 2).await?;
         println!("{:44} {loaded:>9.1?}", format!("{services} Services x {ENDPOINTS}: first load"));

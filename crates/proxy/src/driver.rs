@@ -18,10 +18,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::handle::Request;
-use crate::model::{Model, NodeFacts};
 use crate::health_checks::HealthChecks;
 use crate::host_listeners::HostListeners;
 use crate::kernel_tables;
+use crate::model::{Model, NodeFacts};
 use crate::rules::{Ruleset, address_key, family_of};
 use crate::skeleton::{Settings, table};
 use crate::stale_flows::{FlowCleaner, StaleFlows};

@@ -132,10 +132,23 @@ pub enum ProxyError {
 
 /// What the proxy is asked.
 pub(crate) enum Request {
-    Cut { pod: PodEndpoint, mode: CutMode, answer: oneshot::Sender<Result<u64, ProxyError>> },
-    Restore { uid: String, answer: oneshot::Sender<Result<(), ProxyError>> },
-    Departed { uid: String, linger: Duration, answer: oneshot::Sender<()> },
-    NewConnections { answer: oneshot::Sender<Result<BTreeMap<String, u64>, ProxyError>> },
+    Cut {
+        pod: PodEndpoint,
+        mode: CutMode,
+        answer: oneshot::Sender<Result<u64, ProxyError>>,
+    },
+    Restore {
+        uid: String,
+        answer: oneshot::Sender<Result<(), ProxyError>>,
+    },
+    Departed {
+        uid: String,
+        linger: Duration,
+        answer: oneshot::Sender<()>,
+    },
+    NewConnections {
+        answer: oneshot::Sender<Result<BTreeMap<String, u64>, ProxyError>>,
+    },
     #[cfg(test)]
     Break,
 }

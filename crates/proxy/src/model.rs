@@ -232,9 +232,9 @@ impl Model {
         let here = endpoints.filter(|endpoint| self.is_here(endpoint));
         here.flat_map(|endpoint| {
             let uid = endpoint.uid.clone();
-            endpoint.numbers().filter_map(move |(protocol, port)| {
-                Some(((endpoint.address, protocol, port), uid.clone()?))
-            })
+            endpoint
+                .numbers()
+                .filter_map(move |(protocol, port)| Some(((endpoint.address, protocol, port), uid.clone()?)))
         })
         .collect()
     }
@@ -274,8 +274,7 @@ impl Model {
     pub(crate) fn wanted_by_cut(&self, uid: &str) -> Wanted {
         let mut wanted = Wanted::default();
         let Some(cut) = self.cuts.get(uid) else { return wanted };
-        let addresses: BTreeSet<IpAddr> =
-            cut.pod.addresses.iter().copied().chain(self.addresses_of(uid)).collect();
+        let addresses: BTreeSet<IpAddr> = cut.pod.addresses.iter().copied().chain(self.addresses_of(uid)).collect();
         let remembered = cut.ports.values().flatten().copied();
         for (protocol, port) in self.target_ports(uid).into_iter().chain(remembered).collect::<BTreeSet<_>>() {
             for address in &addresses {

@@ -209,7 +209,12 @@ impl Model {
     /// The ports of the node that a Service wants, and the node's addresses at which it is balanced; nothing if it wants none.
     fn claims(&self, key: &ServiceKey) -> Option<Claims> {
         let service = self.services.get(key)?;
-        let ports: BTreeSet<_> = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()).map(|port| (port.node_port, port.port)).collect();
+        let ports: BTreeSet<_> = service
+            .spec
+            .iter()
+            .flat_map(|spec| spec.ports.iter().flatten())
+            .map(|port| (port.node_port, port.port))
+            .collect();
         let at: BTreeSet<_> = ingress(service).into_iter().filter(|ip| self.node.addresses.contains(ip)).collect();
         let has_node_port = ports.iter().any(|(node_port, _)| node_port.is_some());
         (has_node_port || !at.is_empty()).then_some((ports, at))

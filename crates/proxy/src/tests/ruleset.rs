@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use crate::Protocol;
 use crate::kernel_tables;
 use crate::rules::{Diff, Ruleset};
 use crate::skeleton::table;
 use crate::wanted::{Backend, Frontend, Mark, Space, Targets, Wanted};
-use crate::Protocol;
 
 fn vip(number: u16) -> IpAddr {
     let [high, low] = number.to_be_bytes();
@@ -106,7 +106,9 @@ fn owner_whom_the_kernel_refuses_costs_nobody_else() {
         changes.insert("service 77".into(), bad);
         let written = kernel_tables::apply(&mut nftables, &mut ruleset, &settings, changes.clone()).unwrap();
         assert_eq!(written.refused.keys().collect::<Vec<_>>(), ["service 77"]);
-        let count = |nftables: &mut nft::Nftables, set| nftables.elements(&table(&settings, nft::Family::Ip), set).unwrap().len();
+        let count = |nftables: &mut nft::Nftables, set| {
+            nftables.elements(&table(&settings, nft::Family::Ip), set).unwrap().len()
+        };
         assert_eq!(count(&mut nftables, "svc"), 199);
         assert_eq!(count(&mut nftables, "svc_eps"), 199 * 3);
         // The next change of somebody else is a small one again.
@@ -122,7 +124,10 @@ fn owner_whom_the_kernel_refuses_costs_nobody_else() {
         // Whatever nobody wants goes.
         changes.retain(|owner, _| owner == "service 3");
         kernel_tables::reconcile(&mut nftables, &mut ruleset, &settings, changes).unwrap();
-        assert_eq!((count(&mut nftables, "svc"), count(&mut nftables, "svc_eps"), count(&mut nftables, "vips")), (1, 3, 1));
+        assert_eq!(
+            (count(&mut nftables, "svc"), count(&mut nftables, "svc_eps"), count(&mut nftables, "vips")),
+            (1, 3, 1)
+        );
     });
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);

@@ -69,7 +69,8 @@ async fn service_is_reached_by_cluster_ip_and_node_port_and_refuses_when_scaled_
 
     let script = format!("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {vip} 80");
     let inside = ["exec", "client", "--", "sh", "-c", &script];
-    let pods = both("from a pod", || async { Some(kubectl.run(&inside).await.ok()?.lines().last()?.to_owned()) }).await?;
+    let pods =
+        both("from a pod", || async { Some(kubectl.run(&inside).await.ok()?.lines().last()?.to_owned()) }).await?;
     ensure!(pods.iter().all(|name| name.starts_with("web-")), "{pods:?}");
     let at_vip = format!("{vip}:80");
     ensure!(both("from the node", || async { ask(&at_vip).await.ok() }).await? == pods);
