@@ -39,7 +39,7 @@ pub(crate) fn apply(
     let mut changes = changes.into_iter().peekable();
     while let Some((owner, wanted)) = changes.next() {
         ruleset.set(&owner, wanted, &mut diff);
-        if changes.peek().is_some() && diff.len_max() < PART_ELEMENTS_MAX {
+        if changes.peek().is_some() && diff.len() < PART_ELEMENTS_MAX {
             continue;
         }
         if let Err(error) = commit(nftables, settings, &mut diff, &mut written) {
@@ -105,7 +105,7 @@ pub(crate) fn reconcile(
         let mut diff = Diff::default();
         let mut rest = part.iter();
         let mut taken = 0;
-        while diff.len_max() < PART_ELEMENTS_MAX || diff.len() < PART_ELEMENTS_MAX {
+        while diff.len() < PART_ELEMENTS_MAX {
             let Some((owner, wanted)) = rest.next() else { break };
             tried.set(owner, wanted.clone(), &mut diff);
             taken += 1;
