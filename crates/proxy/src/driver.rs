@@ -11,17 +11,17 @@ use client::Change;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
-use nft::{Batch, Family, Monitor, Nftables, Notification};
+use nft::{Batch, Family, Monitor, Nftables, Notification, ObjectKind};
 use supervision::{Backoff, error_chain};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::handle::Request;
-use crate::model::{Model, NodeFacts};
 use crate::health_checks::HealthChecks;
 use crate::host_listeners::HostListeners;
 use crate::kernel_tables;
+use crate::model::{Model, NodeFacts};
 use crate::rules::{Ruleset, address_key, family_of};
 use crate::skeleton::{Settings, table};
 use crate::stale_flows::{FlowCleaner, StaleFlows};
@@ -56,9 +56,13 @@ impl Shared {
     }
 }
 
+/// What the API said.
 #[expect(clippy::large_enum_variant, reason = "a queue of a thousand at most")]
-pub(crate) enum Event {
+#[derive(Debug)]
+pub enum Event {
+    /// Of Services.
     Service(Change<Service>),
+    /// Of EndpointSlices.
     Slice(Change<EndpointSlice>),
 }
 
@@ -148,8 +152,8 @@ impl Proxy {
         self.lives.clone()
     }
 
-    #[cfg(test)]
-    pub(crate) fn events(&self) -> mpsc::Sender<Event> {
+    /// Takes what the API said from whoever hears it otherwise than by [`follow`](Self::follow).
+    pub fn events(&self) -> mpsc::Sender<Event> {
         self.events.clone()
     }
 }
@@ -234,6 +238,8 @@ struct Owner {
     revision: u64,
     /// What is in the kernel has to be read: nothing was written yet, or somebody else changed it.
     rewrite: bool,
+    /// It is not to be trusted, and is replaced.
+    replace: bool,
     /// How often in a row somebody could not have what they want.
     failures: u32,
     /// When those who cannot have what they want get another chance, and everything is compared with the kernel.
@@ -267,6 +273,7 @@ impl Owner {
             applied,
             revision: 0,
             rewrite: true,
+            replace: false,
             failures: 0,
             compare_at: Instant::now() + SELF_CHECK,
             refused: BTreeMap::new(),
@@ -329,6 +336,7 @@ impl Owner {
                     if told.iter().any(|it| self.is_damage(it)) {
                         tracing::warn!("another program changed the rules of services; they are written again");
                         self.rewrite = true;
+                        self.replace |= told.iter().any(|it| self.is_damage_beyond_elements(it));
                         due = Some(due.unwrap_or(Instant::now() + REPAIR));
                     }
                 }
@@ -378,6 +386,16 @@ impl Owner {
             Notification::Committed(it) => {
                 let own = [Family::Ip, Family::Ip6].map(|family| table(&self.settings, family));
                 it.changes.iter().any(|change| own.contains(&change.table))
+            }
+        }
+    }
+
+    /// Whether rules, chains or sets are not what they were: only elements can be compared.
+    fn is_damage_beyond_elements(&self, notification: &Notification) -> bool {
+        match notification {
+            Notification::Lost => false,
+            Notification::Committed(it) => {
+                self.is_damage(notification) && it.changes.iter().any(|change| change.kind != ObjectKind::Element)
             }
         }
     }
@@ -514,6 +532,10 @@ impl Owner {
             }
             false => changes.into_iter().collect(),
         };
+        if std::mem::take(&mut self.replace) {
+            kernel_tables::replace(&mut self.nftables, &self.settings, wanted.clone())
+                .inspect_err(|_| self.refused.extend(wanted.clone()))?;
+        }
         let (nftables, ruleset) = (&mut self.nftables, &mut self.ruleset);
         let written = match self.rewrite {
             true => kernel_tables::reconcile(nftables, ruleset, &self.settings, wanted.clone()),

@@ -20,6 +20,9 @@ const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// A Service, by namespace and name.
 pub(crate) type ServiceKey = (String, String);
 
+/// What a Service wants of the node itself: node ports with the ports they are of, and addresses.
+type Claims = (BTreeSet<(Option<i32>, i32)>, BTreeSet<IpAddr>);
+
 /// The name of a port, its protocol and number.
 type TargetPort = (String, Protocol, u16);
 
@@ -69,8 +72,9 @@ pub(crate) struct Model {
     pods: BTreeMap<String, BTreeMap<ServiceKey, usize>>,
     cuts: BTreeMap<String, Cut>,
     touched: BTreeSet<ServiceKey>,
-    /// Which ports programs of this machine have.
+    /// Which ports programs of this machine have, and for whom that was looked up.
     listeners: HostListeners,
+    judged: BTreeMap<ServiceKey, Claims>,
     /// Whether Services and slices were listed.
     listed: (bool, bool),
 }
@@ -86,6 +90,7 @@ impl Model {
             cuts: BTreeMap::new(),
             touched: BTreeSet::new(),
             listeners: HostListeners::default(),
+            judged: BTreeMap::new(),
             listed: (false, false),
         }
     }
@@ -119,6 +124,7 @@ impl Model {
 
     pub(crate) fn remove_service(&mut self, key: &ServiceKey) {
         self.touched.insert(key.clone());
+        self.judged.remove(key);
         self.services.remove(key);
     }
 
@@ -142,7 +148,8 @@ impl Model {
             *self.pods.entry(uid.clone()).or_default().entry(key.clone()).or_default() += 1;
         }
         for endpoint in &endpoints {
-            if let Some(cut) = endpoint.uid.as_ref().and_then(|uid| self.cuts.get_mut(uid)) {
+            let cut = endpoint.uid.as_ref().and_then(|uid| self.cuts.get_mut(uid));
+            if let Some(cut) = cut.filter(|cut| cut.pod.namespace == key.0) {
                 cut.ports.entry(key.clone()).or_default().extend(endpoint.numbers());
             }
         }
@@ -175,7 +182,7 @@ impl Model {
     pub(crate) fn cut(&mut self, pod: PodEndpoint, mode: CutMode) {
         let uid = pod.uid.clone();
         let mut ports = self.cuts.remove(&uid).map(|cut| cut.ports).unwrap_or_default();
-        for key in self.services_of(&uid) {
+        for key in self.services_of(&uid).filter(|key| key.0 == pod.namespace) {
             let own = self.raw_endpoints_of(key).filter(|endpoint| endpoint.uid.as_deref() == Some(&uid));
             ports.entry(key.clone()).or_default().extend(own.flat_map(Endpoint::numbers));
         }
@@ -237,7 +244,10 @@ impl Model {
     }
 
     pub(crate) fn services_of(&self, uid: &str) -> impl Iterator<Item = &ServiceKey> {
-        self.pods.get(uid).into_iter().flat_map(|services| services.keys())
+        // A pod is behind Services of its own namespace, whatever slices of others say.
+        let namespace = self.cuts.get(uid).map(|cut| &cut.pod.namespace);
+        let services = self.pods.get(uid).into_iter().flat_map(|services| services.keys());
+        services.filter(move |key| namespace.is_none_or(|namespace| *namespace == key.0))
     }
 
     /// The endpoints of a Service as the cuts leave them, each address once: of two, the one that stays.
@@ -245,7 +255,8 @@ impl Model {
         let mut found: BTreeMap<(IpAddr, Vec<TargetPort>), Endpoint> = BTreeMap::new();
         for endpoint in self.raw_endpoints_of(key) {
             let mut endpoint = endpoint.clone();
-            if let Some(cut) = endpoint.uid.as_ref().and_then(|uid| self.cuts.get(uid)) {
+            let cut = endpoint.uid.as_ref().and_then(|uid| self.cuts.get(uid));
+            if let Some(cut) = cut.filter(|cut| cut.pod.namespace == key.0) {
                 endpoint.ready = false;
                 endpoint.terminating = true;
                 endpoint.serving &= cut.mode != CutMode::Refuse && !cut.departed;

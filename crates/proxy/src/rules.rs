@@ -51,23 +51,20 @@ pub(crate) struct Diff {
     chains: BTreeMap<(Family, String), InnerChain>,
     /// What each element was and is to be.
     changes: BTreeMap<Key, (State, State)>,
+    /// How many of them are not what they were.
+    count: usize,
     /// Frontends of UDP whose flows may lead to somebody who does not serve any more, and who does.
     pub(crate) flows: BTreeMap<Frontend, BTreeSet<Backend>>,
 }
 
 impl Diff {
     pub(crate) fn is_empty(&self) -> bool {
-        self.changed().next().is_none()
+        self.count == 0
     }
 
     /// How many elements change.
     pub(crate) fn len(&self) -> usize {
-        self.changed().count()
-    }
-
-    /// At most so many: what is the same again counts, too.
-    pub(crate) fn len_max(&self) -> usize {
-        self.changes.len()
+        self.count
     }
 
     fn changed(&self) -> impl Iterator<Item = (&Key, &(State, State))> {
@@ -302,8 +299,14 @@ impl Ruleset {
                 }
             }
         }
-        let change = diff.changes.entry(key).or_insert_with(|| (before, None));
+        let change = diff.changes.entry(key).or_insert_with(|| (before.clone(), before));
+        let was_changed = change.0 != change.1;
         change.1 = value;
+        match (was_changed, change.0 != change.1) {
+            (false, true) => diff.count += 1,
+            (true, false) => diff.count -= 1,
+            (true, true) | (false, false) => {}
+        }
     }
 
     /// Removes what nobody wants.

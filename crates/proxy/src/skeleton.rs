@@ -33,6 +33,8 @@ pub struct Settings {
 }
 
 const LINKS: &str = "ad";
+/// The whole name: those of links are filled up with zeros.
+const LOOPBACK: &str = "lo\0";
 pub(crate) const REFUSE: &str = "refuse_new";
 
 pub(crate) fn table(settings: &Settings, family: Family) -> Table {
@@ -192,7 +194,12 @@ fn skeleton_without_comment(settings: &Settings, family: Family) -> TableSpec {
     ];
     let counted = |rule: Rule| in_set(rule.load_destination(family), "watch");
     // Of what the node itself sends, only what is addressed to a Service is traffic.
-    let check_out: Vec<_> = check.clone().into_iter().chain([counted(if_new(translated()))]).collect();
+    let mut check_out: Vec<_> = check.clone().into_iter().chain([counted(if_new(translated()))]).collect();
+    // On a machine without a way out addresses of Services are routed to `lo`, where those of nobody would go round and round.
+    if let Some((network, length)) = settings.services.filter(|(network, _)| family_of(*network) == family) {
+        let unallocated = new().address_in(Side::Destination, Relation::Equal, network, length);
+        check_out.push(unallocated.output_name_begins(Relation::Equal, LOOPBACK).verdict(Verdict::Goto(REFUSE.into())));
+    }
     let check_input: Vec<_> = [foreign].into_iter().chain(check).chain([counted(new())]).collect();
     let refuse = vec![
         Rule::new()

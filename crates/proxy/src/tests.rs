@@ -18,6 +18,7 @@ use crate::driver::Event;
 use crate::{CutMode, PodEndpoint, Proxy, Settings};
 
 mod data_path;
+mod model;
 mod ruleset;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -250,7 +251,7 @@ fn numbers(of: &[&str]) -> std::collections::BTreeSet<String> {
     of.iter().map(|it| (*it).to_owned()).collect()
 }
 
-/// [TR-64] [TR-66]
+/// [TR-64] [TR-66] [TR-70]
 #[test]
 fn service_leads_to_every_ready_pod_from_pods_and_node_and_refuses_without_any() {
     on_a_node(async |node| {
@@ -268,6 +269,7 @@ fn service_leads_to_every_ready_pod_from_pods_and_node_and_refuses_without_any()
         assert_eq!(node.client.run(|| call("10.87.0.9:81")), Err(ErrorKind::ConnectionRefused), "no such port");
         let itself = node.pods[0].run(|| (0..60).map(|_| call("10.87.0.9:80").unwrap()).collect::<Vec<_>>());
         assert!(itself.contains(&"11 10.86.0.1".to_owned()), "it meets itself as the node: {itself:?}");
+        assert_eq!(call("10.87.44.44:80").unwrap_err(), ErrorKind::ConnectionRefused, "no such Service");
         node.slice(3, &[at(11, (false, false, false)), at(12, READY)]).await;
         assert_eq!(node.client.run(answers("10.87.0.9:80", 30)), numbers(&["12"]));
         node.slice(4, &[at(11, (false, true, true)), at(12, (false, false, true))]).await;

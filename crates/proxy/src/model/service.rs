@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 
-use super::{Endpoint, Model, ServiceKey};
+use super::{Claims, Endpoint, Model, ServiceKey};
 use crate::Protocol;
 use crate::addresses::{contains, is_endpoint_address, parse_network};
 use crate::host_listeners::HostListeners;
@@ -199,17 +199,36 @@ impl Model {
         Some(HealthCheck { port, namespace: key.0.clone(), name: key.1.clone(), local_endpoints })
     }
 
-    /// Whether what changed lately has to know which ports programs of this machine have.
+    /// Whether what changed lately wants other ports of this machine than it did: who has them is to be looked up. Endpoints come and
+    /// go without.
     pub(crate) fn asks_for_listeners(&self) -> bool {
-        self.touched.iter().filter_map(|key| self.services.get(key)).any(|service| {
-            let has_node_port = |spec: &ServiceSpec| spec.ports.iter().flatten().any(|port| port.node_port.is_some());
-            service.spec.as_ref().is_some_and(has_node_port)
-                || ingress(service).iter().any(|address| self.node.addresses.contains(address))
-        })
+        let claims = self.touched.iter().filter_map(|key| Some((key, self.claims(key)?)));
+        claims.into_iter().any(|(key, claims)| self.judged.get(key) != Some(&claims))
+    }
+
+    /// The ports of the node that a Service wants, and the node's addresses at which it is balanced; nothing if it wants none.
+    fn claims(&self, key: &ServiceKey) -> Option<Claims> {
+        let service = self.services.get(key)?;
+        let ports: BTreeSet<_> = service
+            .spec
+            .iter()
+            .flat_map(|spec| spec.ports.iter().flatten())
+            .map(|port| (port.node_port, port.port))
+            .collect();
+        let at: BTreeSet<_> = ingress(service).into_iter().filter(|ip| self.node.addresses.contains(ip)).collect();
+        let has_node_port = ports.iter().any(|(node_port, _)| node_port.is_some());
+        (has_node_port || !at.is_empty()).then_some((ports, at))
     }
 
     pub(crate) fn set_listeners(&mut self, listeners: HostListeners) {
         self.listeners = listeners;
+        let judged: Vec<_> = self.touched.iter().map(|key| (key.clone(), self.claims(key))).collect();
+        for (key, claims) in judged {
+            match claims {
+                Some(claims) => drop(self.judged.insert(key, claims)),
+                None => drop(self.judged.remove(&key)),
+            }
+        }
     }
 
     /// The ports that what changed lately shares with programs of this machine, in words.

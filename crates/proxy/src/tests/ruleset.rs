@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crate::rules::{Diff, Ruleset};
-use crate::wanted::{Backend, Frontend, Mark, Space, Targets, Wanted};
 use crate::Protocol;
+use crate::kernel_tables;
+use crate::rules::{Diff, Ruleset};
+use crate::skeleton::table;
+use crate::wanted::{Backend, Frontend, Mark, Space, Targets, Wanted};
 
 fn vip(number: u16) -> IpAddr {
     let [high, low] = number.to_be_bytes();
@@ -84,4 +86,50 @@ fn chains_that_nothing_leads_to_do_not_grow_without_end() {
         removed += ruleset.take_idle_chains().len();
     }
     assert!(removed > 1500, "{removed}");
+}
+
+/// One whose rules cannot be written costs nobody else theirs, and gets them when they can.
+#[test]
+fn owner_whom_the_kernel_refuses_costs_nobody_else() {
+    let thread = std::thread::spawn(|| {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        let settings = super::settings();
+        let mut nftables = nft::Nftables::open().unwrap();
+        kernel_tables::replace(&mut nftables, &settings, BTreeMap::new()).unwrap();
+        let mut ruleset = kernel_tables::read(&mut nftables, &settings).unwrap().unwrap();
+        let mut changes: BTreeMap<String, Wanted> =
+            (0..200).map(|number| (format!("service {number}"), wanted(number, 0..3, None))).collect();
+        // An address of the other family does not fit.
+        let mut bad = wanted(77, 0..3, None);
+        let list = bad.lists.pop_first().unwrap();
+        bad.lists.insert(Frontend { address: Some("fd00::7".parse().unwrap()), ..list.0 }, list.1);
+        changes.insert("service 77".into(), bad);
+        let written = kernel_tables::apply(&mut nftables, &mut ruleset, &settings, changes.clone()).unwrap();
+        assert_eq!(written.refused.keys().collect::<Vec<_>>(), ["service 77"]);
+        let count = |nftables: &mut nft::Nftables, set| {
+            nftables.elements(&table(&settings, nft::Family::Ip), set).unwrap().len()
+        };
+        assert_eq!(count(&mut nftables, "svc"), 199);
+        assert_eq!(count(&mut nftables, "svc_eps"), 199 * 3);
+        // The next change of somebody else is a small one again.
+        let one = BTreeMap::from([("service 5".to_owned(), wanted(5, 0..2, None))]);
+        assert!(kernel_tables::apply(&mut nftables, &mut ruleset, &settings, one).unwrap().elements <= 4);
+        changes.insert("service 5".into(), wanted(5, 0..2, None));
+        changes.insert("service 77".into(), wanted(77, 0..3, None));
+        let written = kernel_tables::reconcile(&mut nftables, &mut ruleset, &settings, changes.clone()).unwrap();
+        assert!(written.refused.is_empty() && written.elements <= 6, "only what differs: {written:?}");
+        assert_eq!(count(&mut nftables, "svc"), 200);
+        let again = kernel_tables::reconcile(&mut nftables, &mut ruleset, &settings, changes.clone()).unwrap();
+        assert_eq!(again.elements, 0, "all is as it should be");
+        // Whatever nobody wants goes.
+        changes.retain(|owner, _| owner == "service 3");
+        kernel_tables::reconcile(&mut nftables, &mut ruleset, &settings, changes).unwrap();
+        assert_eq!(
+            (count(&mut nftables, "svc"), count(&mut nftables, "svc_eps"), count(&mut nftables, "vips")),
+            (1, 3, 1)
+        );
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
 }

@@ -143,6 +143,10 @@ impl Embedded {
                 "this kernel cannot refuse addresses of services: what pods send there leaves the machine"
             );
         }
+        if let Err(error) = network.reach_services(config.service_cidr).await {
+            let error: &dyn std::error::Error = &error;
+            tracing::warn!(error, "programs of this machine may not reach addresses of services");
+        }
         let (events, receiver) = mpsc::unbounded_channel();
         let puller = Puller::new(images.clone(), registries_file(&config.data_dir), Patience::default());
         let inner = Arc::new(Inner {

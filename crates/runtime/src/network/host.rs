@@ -164,10 +164,38 @@ pub(super) async fn remove(handle: &Handle, names: &Names, range: PodCidr) -> Ve
     [links, address, route].into_iter().filter_map(Result::err).collect()
 }
 
+/// Lets programs of the machine dial addresses of `services`: a connection needs a route before any rule sees it. Where none leads
+/// there, one through `lo` does, with the node's address for a source; it goes when that address does.
+pub(super) async fn reach_services(handle: &Handle, range: PodCidr, services: PodCidr) -> Result<(), NetworkError> {
+    let leads_there = |route: &RouteMessage| {
+        let length = route.header.destination_prefix_length;
+        let covers = |to: Ipv4Addr| is_in(to, length, services.network());
+        route.header.kind == RouteType::Unicast
+            && length <= services.prefix_length()
+            && destination(route).map_or(length == 0, covers)
+    };
+    if routes(handle).await?.iter().any(leads_there) {
+        return Ok(());
+    }
+    let through_loopback = RouteMessageBuilder::<Ipv4Addr>::new()
+        .destination_prefix(services.network(), services.prefix_length())
+        .output_interface(LOOPBACK)
+        .pref_source(range.node_address())
+        .protocol(PROTOCOL)
+        .build();
+    let added = handle.route().add(through_loopback).execute().await;
+    settled(added, &[libc::EEXIST]).map_err(kernel(format!("add the route for services {services}")))
+}
+
 fn node_address(names: &Names, node: Ipv4Addr) -> AddressMessage {
     let mut message = AddressMessageBuilder::<Ipv4Addr>::new().index(LOOPBACK).address(node, 32).build();
     message.attributes.push(AddressAttribute::Label(names.label()));
     message
+}
+
+fn is_in(network: Ipv4Addr, prefix_length: u8, address: Ipv4Addr) -> bool {
+    let mask = u32::MAX.checked_shl(32_u32.saturating_sub(prefix_length.into())).unwrap_or(0);
+    network.to_bits() & mask == address.to_bits() & mask
 }
 
 fn unassigned(range: PodCidr) -> RouteMessage {

@@ -168,6 +168,12 @@ impl Network {
         self.thread.run(async move { inner.refuse_services(services) }).await
     }
 
+    /// Lets programs of this machine dial addresses of `services`, also where no route leads there.
+    pub async fn reach_services(&self, services: PodCidr) -> Result<(), NetworkError> {
+        let inner = self.inner.clone();
+        self.thread.run(async move { host::reach_services(&inner.host, inner.range, services).await }).await
+    }
+
     /// Removes all links, routes and addresses of this instance from the machine, and nothing of anyone else's. The
     /// network is of no use afterwards until it is opened again.
     pub async fn tear_down(&self) -> Result<(), NetworkError> {

@@ -487,6 +487,35 @@ fn connection_from_a_pod_to_the_service_range_is_refused_and_from_the_host_is_no
     });
 }
 
+/// [TR-70] The machine's own programs reach addresses of services also where no route leads anywhere; see the proxy's tests.
+#[test]
+fn service_range_has_a_route_where_no_other_leads_there() {
+    on_a_host(async || {
+        let dir = tempfile::tempdir().unwrap();
+        let network = open(dir.path()).await;
+        let services = "10.87.0.0/16".parse().unwrap();
+        let route = || {
+            let output = std::process::Command::new("ip").args(["route", "show", "10.87.0.0/16"]).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        network.reach_services(services).await.unwrap();
+        let source = format!("src {}", network.node_address());
+        assert!(route().contains("dev lo") && route().contains(&source), "{}", route());
+        network.reach_services(services).await.unwrap();
+        network.tear_down().await.unwrap();
+        assert_eq!(route(), "", "it goes with the address");
+        ip(&["link", "add", "uplink", "type", "veth", "peer", "name", "far"]);
+        ip(&["addr", "add", "192.0.2.1/24", "dev", "uplink"]);
+        ip(&["link", "set", "uplink", "up"]);
+        ip(&["link", "set", "far", "up"]);
+        ip(&["route", "add", "default", "via", "192.0.2.2"]);
+        let network = open(dir.path()).await;
+        network.reach_services(services).await.unwrap();
+        assert_eq!(route(), "", "the default route leads there");
+        network.tear_down().await.unwrap();
+    });
+}
+
 /// Runs the `nft` program, as an administrator or a firewall would.
 fn nft(arguments: &[&str]) {
     let output = std::process::Command::new("nft").args(arguments).output().unwrap();

@@ -12,6 +12,7 @@ mod node_resources;
 mod pressure;
 mod probes;
 mod resize;
+mod services;
 mod settings;
 mod traffic;
 mod volumes;
