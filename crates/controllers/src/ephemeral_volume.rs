@@ -55,7 +55,10 @@ type Uid = Arc<str>;
 enum Action {
     Create(Box<PersistentVolumeClaim>),
     /// Somebody else has a claim of that name.
-    Tell { about: Box<ObjectReference>, message: String },
+    Tell {
+        about: Box<ObjectReference>,
+        message: String,
+    },
 }
 
 /// The pods that have such volumes, and whose each claim is.

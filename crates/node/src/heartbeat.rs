@@ -79,12 +79,7 @@ pub async fn register(
 }
 
 /// Registers as soon as the API server lets it.
-pub async fn join(
-    client: kube::Client,
-    config: NodeConfig,
-    volumes: Option<PathBuf>,
-    recorder: Recorder,
-) -> ApiNode {
+pub async fn join(client: kube::Client, config: NodeConfig, volumes: Option<PathBuf>, recorder: Recorder) -> ApiNode {
     let mut retries = JOIN_AGAIN.start();
     loop {
         match register(&client, &config, volumes.as_deref(), &recorder).await {
@@ -113,9 +108,10 @@ impl HealthBoard {
         let (health, changes) = watch::channel(Health::default());
         let (shown_told, shown) = watch::channel(Health::default());
         let state = (client, config, volumes, recorder, changes, shown_told);
-        let showing = supervision::keep_on("node-status", state, |(client, config, volumes, recorder, changes, shown)| {
-            show((client, config, volumes.as_deref()), recorder, changes, shown).boxed()
-        });
+        let showing =
+            supervision::keep_on("node-status", state, |(client, config, volumes, recorder, changes, shown)| {
+                show((client, config, volumes.as_deref()), recorder, changes, shown).boxed()
+            });
         (Self { health, shown }, showing)
     }
 

@@ -177,7 +177,9 @@ impl<R: Runtime> Node<R> {
         let joining = if config.joins_later {
             heartbeat::join(client.clone(), config.clone(), volumes, tools.recorder.clone()).boxed()
         } else {
-            let object = heartbeat::register(&client, &config, volumes.as_deref(), &tools.recorder).await.map_err(NodeError::Register)?;
+            let object = heartbeat::register(&client, &config, volumes.as_deref(), &tools.recorder)
+                .await
+                .map_err(NodeError::Register)?;
             std::future::ready(object).boxed()
         };
         let keeping = client.clone();

@@ -18,10 +18,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::handle::Request;
-use crate::model::{Model, NodeFacts};
 use crate::health_checks::HealthChecks;
 use crate::host_listeners::HostListeners;
 use crate::kernel_tables;
+use crate::model::{Model, NodeFacts};
 use crate::rules::{Ruleset, address_key, family_of};
 use crate::skeleton::{Settings, table};
 use crate::stale_flows::{FlowCleaner, StaleFlows};
@@ -195,6 +195,8 @@ fn keep(
         let Err(panic) = supervision::catch_blocking("proxy", run) else { return };
         owner.waiting.clear();
         owner.lingering.clear();
+        owner.refused.clear();
+        owner.gone.clear();
         let wait = backoff.after_panic(Instant::now());
         tracing::error!(%panic, in_a_row = backoff.in_a_row(), ?wait, "the proxy of services broke; it begins again");
         std::thread::sleep(wait);

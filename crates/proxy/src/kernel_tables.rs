@@ -43,7 +43,10 @@ pub(crate) fn apply(
             continue;
         }
         if let Err(error) = commit(nftables, settings, &mut diff, &mut written) {
-            tracing::warn!(error = supervision::error_chain(&error), "the kernel refused rules; who is at fault is looked for");
+            tracing::warn!(
+                error = supervision::error_chain(&error),
+                "the kernel refused rules; who is at fault is looked for"
+            );
             let mut all = ruleset.wanted().clone();
             all.extend(changes);
             return reconcile(nftables, ruleset, settings, all);
@@ -176,7 +179,8 @@ pub(crate) fn read(nftables: &mut Nftables, settings: &Settings) -> Result<Optio
             let steps = |rule: &nft::Rule| rule.expressions.iter().map(|step| step.name().to_owned()).collect();
             rules.iter().map(steps).collect()
         };
-        let is_whole = spec.chains.iter().all(|(chain, own)| rules.remove(&chain.name).unwrap_or_default() == names(own));
+        let is_whole =
+            spec.chains.iter().all(|(chain, own)| rules.remove(&chain.name).unwrap_or_default() == names(own));
         let there = nftables.sets(&spec.table)?;
         if !is_whole || !spec.sets.iter().all(|(set, _)| there.iter().any(|it| it.name == set.name)) {
             return Ok(None);

@@ -22,7 +22,7 @@ mod stale_flows;
 mod tests;
 mod wanted;
 
+pub use self::addresses::{Network, parse_network};
 pub use self::driver::Proxy;
 pub use self::handle::{CutMode, PodEndpoint, Protocol, ProxyError, ProxyHandle, Reach};
-pub use self::addresses::{Network, parse_network};
 pub use self::skeleton::Settings;

@@ -68,7 +68,10 @@ impl FlowCleaner {
             while let Ok(mut stale) = changed.recv() {
                 changed.try_iter().for_each(|later| stale.extend(later));
                 if let Err(error) = forget(&stale, &node_addresses) {
-                    tracing::warn!(error = supervision::error_chain(&error), "flows to endpoints that are gone may stay");
+                    tracing::warn!(
+                        error = supervision::error_chain(&error),
+                        "flows to endpoints that are gone may stay"
+                    );
                 }
             }
         };

@@ -33,8 +33,7 @@ pub(crate) fn run(
 ) -> impl Future<Output = ()> + Send + use<> {
     let mut services = Feed::new(SERVICES, Api::<Service>::all(clients.read()));
     let mut slices = Feed::new("endpointslices", Api::<EndpointSlice>::all(clients.read()));
-    let sources =
-        vec![nodes.source(Input::Nodes), services.source(Input::Services), slices.source(Input::Slices)];
+    let sources = vec![nodes.source(Input::Nodes), services.source(Input::Services), slices.source(Input::Slices)];
     services.start(tasks);
     slices.start(tasks);
     let effects = LoadBalancerEffects { client: clients.act(ACCOUNT) };

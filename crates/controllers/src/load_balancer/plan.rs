@@ -78,8 +78,7 @@ impl Controller for LoadBalancers {
         if said.as_ref() == Some(&addresses) && is_told {
             return Plan::default();
         }
-        let mut conditions: Vec<_> =
-            conditions.into_iter().filter(|condition| condition.type_ != PORT_TAKEN).collect();
+        let mut conditions: Vec<_> = conditions.into_iter().filter(|condition| condition.type_ != PORT_TAKEN).collect();
         conditions.extend(message.map(|message| Condition {
             type_: PORT_TAKEN.to_owned(),
             status: "True".to_owned(),

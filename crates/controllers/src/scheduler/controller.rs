@@ -161,10 +161,7 @@ impl Controller for Scheduler {
                 self.planner.displaced(&victim.uid, false);
             }
             (
-                Action::Explain { .. }
-                | Action::Displace { .. }
-                | Action::Unnominate(_)
-                | Action::ChooseVolume { .. },
+                Action::Explain { .. } | Action::Displace { .. } | Action::Unnominate(_) | Action::ChooseVolume { .. },
                 _,
             ) => {}
         }

@@ -18,9 +18,7 @@ use api::volume::SELECTED_NODE;
 use client::{Grade, Recorder, about_pod};
 use frame::{Applied, Effects, Limits};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{
-    Binding, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod,
-};
+use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};

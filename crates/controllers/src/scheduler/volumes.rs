@@ -15,8 +15,8 @@ use kube::ResourceExt as _;
 use super::world::{NodeFacts, World};
 use crate::pod::PodView;
 use crate::volume_objects::{
-    Name, VolumeObjects, best_match, claim_key, class_of, is_bind_completed, is_delayed, is_promised_to, is_provisioned,
-    reaches, requested, selected_node, text, volume_name,
+    Name, VolumeObjects, best_match, claim_key, class_of, is_bind_completed, is_delayed, is_promised_to,
+    is_provisioned, reaches, requested, selected_node, text, volume_name,
 };
 
 const NODE_CONFLICT: &str = "node(s) didn't match PersistentVolume's node affinity";

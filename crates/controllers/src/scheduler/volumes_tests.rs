@@ -45,7 +45,8 @@ impl Cluster {
     }
 
     fn volume(&mut self, name: &str, size: &str, class: &str, node: &str) {
-        let term = json!({ "matchExpressions": [{ "key": "kubernetes.io/hostname", "operator": "In", "values": [node] }] });
+        let term =
+            json!({ "matchExpressions": [{ "key": "kubernetes.io/hostname", "operator": "In", "values": [node] }] });
         let volume = json!({ "metadata": { "name": name, "uid": name }, "status": { "phase": "Available" },
             "spec": { "accessModes": ["ReadWriteOnce"], "capacity": { "storage": size }, "storageClassName": class,
                 "nodeAffinity": { "required": { "nodeSelectorTerms": [term] } } } });
@@ -98,7 +99,10 @@ fn pod_waits_for_its_claim_with_the_reason_and_is_woken_by_it() {
     assert_eq!(cluster.decide("p"), whole(lost));
     let bound = json!({ "metadata": { "annotations": { BOUND: "yes" } }, "spec": { "volumeName": "v" } });
     cluster.claim("c", "", bound);
-    assert_eq!(cluster.decide("p"), whole("2 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"));
+    assert_eq!(
+        cluster.decide("p"),
+        whole("2 node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
+    );
     cluster.0.take_woken();
     cluster.volume("v", "1Gi", "", "n2");
     assert_eq!(cluster.0.take_woken(), ["p".into()]);
@@ -131,7 +135,11 @@ fn claim_of_a_class_that_waits_is_chosen_with_the_node() {
     cluster.claim("d", "local-path", json!({}));
     cluster.0.pod_seen(with_claim("q", "d"));
     assert_eq!(cluster.decide("q"), "n1: d on n1");
-    cluster.claim("d", "local-path", json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": "n2" } } }));
+    cluster.claim(
+        "d",
+        "local-path",
+        json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": "n2" } } }),
+    );
     assert_eq!(cluster.decide("q"), "waits", "for the volume to be made where it was chosen");
     let topologies = json!([{ "matchLabelExpressions": [{ "key": "kubernetes.io/hostname", "values": ["n2"] }] }]);
     cluster.class("zoned", "example.com/x", "WaitForFirstConsumer", topologies);

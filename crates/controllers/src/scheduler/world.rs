@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, PodAffinityTerm, Taint};
 use kube::ResourceExt as _;
 
-use super::{affinity, volumes};
 use super::resources::Amounts;
+use super::{affinity, volumes};
 use crate::pod::PodView;
 use crate::volume_objects::{Name, VolumeObjects};
 

@@ -247,7 +247,9 @@ fn claim_without_a_class_takes_a_default_that_comes_later_and_one_of_no_class_ne
     world.claim("none", asks("1Gi"));
     let none = "FailedBinding: no persistent volumes available for this claim and no storage class is set";
     assert_eq!((world.settle("nil"), world.settle("none")), (vec![none.to_owned()], vec![none.to_owned()]));
-    for (name, born) in [("old", "2026-01-01T00:00:00Z"), ("young", "2026-01-02T00:00:00Z"), ("not", "2026-01-03T00:00:00Z")] {
+    for (name, born) in
+        [("old", "2026-01-01T00:00:00Z"), ("young", "2026-01-02T00:00:00Z"), ("not", "2026-01-03T00:00:00Z")]
+    {
         let class = json!({ "metadata": { "name": name, "creationTimestamp": born,
                 "annotations": { "storageclass.kubernetes.io/is-default-class": (name != "not").to_string() } },
             "provisioner": NO_PROVISIONER });
@@ -306,8 +308,10 @@ fn bound_claim_grows_with_its_volume_where_the_class_allows_it() {
         world.settle("c1");
         let claim = serde_json::to_value(&**world.known.claim("ns/c1").unwrap()).unwrap();
         let volume = serde_json::to_value(&**world.known.volume("pvc-u-c1").unwrap()).unwrap();
-        assert_eq!((&claim["status"]["capacity"]["storage"], &volume["spec"]["capacity"]["storage"]),
-            (&json!(expected), &json!(expected)));
+        assert_eq!(
+            (&claim["status"]["capacity"]["storage"], &volume["spec"]["capacity"]["storage"]),
+            (&json!(expected), &json!(expected))
+        );
     }
 }
 
@@ -315,11 +319,13 @@ fn bound_claim_grows_with_its_volume_where_the_class_allows_it() {
 #[test]
 fn leaving_volume_of_a_node_that_is_gone_is_abandoned() {
     let mut world = World::default();
-    let volume = |phase: &str| json!({ "metadata": { "name": "v", "uid": "u-v", "labels": { VOLUME_NODE: "n1" },
+    let volume = |phase: &str| {
+        json!({ "metadata": { "name": "v", "uid": "u-v", "labels": { VOLUME_NODE: "n1" },
             "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["other", PROVISIONER_FINALIZER],
             "annotations": { PROVISIONED_BY: LOCAL_PATH_PROVISIONER } }, "status": { "phase": phase },
         "spec": { "claimRef": { "namespace": "ns", "name": "c1", "uid": "u-c1" },
-            "persistentVolumeReclaimPolicy": "Delete" } });
+            "persistentVolumeReclaimPolicy": "Delete" } })
+    };
     world.directories.insert("n1".into(), Some("/data/volumes".to_owned()));
     world.put_volume(volume("Released"));
     assert_eq!(super::volume(world.facts(), "v"), None, "its node removes the directory");

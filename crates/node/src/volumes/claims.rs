@@ -112,7 +112,8 @@ async fn find(
     let claim =
         claim.ok_or_else(|| wrong(&format!("failed to fetch PVC from API server: {claim_name:?} not found")))?;
     let owners = claim.metadata.owner_references.as_deref().unwrap_or_default();
-    if is_own && !owners.iter().any(|owner| owner.controller == Some(true) && Some(&owner.uid) == pod.metadata.uid.as_ref())
+    if is_own
+        && !owners.iter().any(|owner| owner.controller == Some(true) && Some(&owner.uid) == pod.metadata.uid.as_ref())
     {
         return Err(wrong("PVC was not created for the pod (pod is not owner)"));
     }
@@ -227,8 +228,7 @@ async fn make_directory(
 
 async fn give_to_group(means: &Means, pod: &Pod, name: &str, path: &Path, group: u32) -> Result<(), VolumeError> {
     let security = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
-    let only_on_mismatch =
-        security.and_then(|own| own.fs_group_change_policy.as_deref()) == Some("OnRootMismatch");
+    let only_on_mismatch = security.and_then(|own| own.fs_group_change_policy.as_deref()) == Some("OnRootMismatch");
     let path = path.to_owned();
     let giving = move || {
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;

@@ -41,11 +41,12 @@ impl LocalDirectories {
             std::fs::create_dir_all(path)?;
         }
         let top = rustix::fs::open(path, directory(), Mode::empty())?;
-        let found = match rustix::fs::openat(&top, MARK, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(file) => Some(io::read_to_string(std::fs::File::from(file))?),
-            Err(Errno::NOENT) => None,
-            Err(errno) => return Err(errno.into()),
-        };
+        let found =
+            match rustix::fs::openat(&top, MARK, OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+                Ok(file) => Some(io::read_to_string(std::fs::File::from(file))?),
+                Err(Errno::NOENT) => None,
+                Err(errno) => return Err(errno.into()),
+            };
         match (known, found) {
             (Some(known), Some(found)) if known == found => {}
             (Some(_), _) => {

@@ -26,8 +26,8 @@ use timeline::Clock;
 use tracing::warn;
 
 use self::content::Reader;
-use self::payload::Payload;
 pub use self::local_directories::LocalDirectories;
+use self::payload::Payload;
 pub use self::reclaim::keep_reclaimed;
 pub use self::refresh::keep_fresh;
 pub use self::watches::{Changes, Watches};

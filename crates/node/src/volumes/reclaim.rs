@@ -169,8 +169,7 @@ async fn try_reclaim<R: Runtime>(
     let means: Means = tools.volumes();
     let spec = volume.spec.clone().unwrap_or_default();
     let is_kept = spec.persistent_volume_reclaim_policy.as_deref() != Some("Delete");
-    if let (false, Some(directory), Some(local)) =
-        (is_kept, own_directory(&means, volume, &spec), means.local.clone())
+    if let (false, Some(directory), Some(local)) = (is_kept, own_directory(&means, volume, &spec), means.local.clone())
     {
         let directory = directory.to_owned();
         tools.files.run("volumes.give_up", move || local.give_up(&directory)).await?;

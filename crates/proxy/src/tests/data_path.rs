@@ -14,8 +14,8 @@ use k8s_openapi::api::discovery::v1::{EndpointPort, EndpointSlice};
 use nft::{Family, Nftables, Table};
 
 use super::{
-    Call, Namespace, Node, PATIENCE, READY, VIP, answers, at, call, endpoint, ip, numbers, on_a_node, pod, service, settings,
-    slice,
+    Call, Namespace, Node, PATIENCE, READY, VIP, answers, at, call, endpoint, ip, numbers, on_a_node, pod, service,
+    settings, slice,
 };
 use crate::driver::Event;
 use crate::{CutMode, Proxy};
@@ -149,7 +149,8 @@ fn ask(socket: &UdpSocket) -> Result<String, ErrorKind> {
 fn udp_flow_stays_with_who_serves_and_moves_from_who_does_not() {
     on_a_node(async |node| {
         node.tell(Event::Service(Change::Changed(udp_service()))).await;
-        let told = |revision, pods: Vec<(u8, bool, bool, bool)>| Event::Slice(Change::Changed(udp_slice(revision, &pods)));
+        let told =
+            |revision, pods: Vec<(u8, bool, bool, bool)>| Event::Slice(Change::Changed(udp_slice(revision, &pods)));
         node.tell(told(3, [11, 12, 13].map(|number| at(number, READY)).into())).await;
         node.applied(3).await;
         let socket = node.client.run(|| {
@@ -252,9 +253,7 @@ fn external_addresses_are_served_unless_they_are_somebody_elses() {
         let node = Node { proxy, pods, client };
         let _ssh = TcpListener::bind((NODE, 22)).unwrap();
         let claims = |service: &mut Service, spec: &mut ServiceSpec| {
-            let port = |name: &str, port| {
-                ServicePort { name: Some(name.into()), port, ..ServicePort::default() }
-            };
+            let port = |name: &str, port| ServicePort { name: Some(name.into()), port, ..ServicePort::default() };
             spec.ports = Some(vec![port("a", 80), port("b", 22), port("c", 6443)]);
             let claimed = ["203.0.113.5", "10.86.0.1", "127.0.0.1", "8.8.8.8", NODE, "169.254.1.1", "10.87.0.1"];
             spec.external_ips = Some(claimed.map(str::to_owned).into());
@@ -281,7 +280,10 @@ fn external_addresses_are_served_unless_they_are_somebody_elses() {
         assert_eq!(connected, ErrorKind::WouldBlock, "that is the program's own");
         for address in ["10.86.0.1:6443", "10.86.0.12:80", "10.87.0.1:80"] {
             let refused = node.client.run(move || call(address)).unwrap_err();
-            assert!(matches!(refused, ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable), "{address}: {refused}");
+            assert!(
+                matches!(refused, ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable),
+                "{address}: {refused}"
+            );
         }
         for address in ["127.0.0.1:80", "127.0.0.1:6443", "127.0.0.1:30080"] {
             assert_eq!(call(address), Err(ErrorKind::ConnectionRefused), "{address}");
@@ -316,7 +318,9 @@ fn external_addresses_are_served_unless_they_are_somebody_elses() {
 fn endpoint_at_loopback_or_link_local_address_is_never_sent_to() {
     on_a_node(async |node| {
         let _secret = TcpListener::bind("127.0.0.1:8080").unwrap();
-        for (revision, address) in (3..).zip(["127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255"]) {
+        for (revision, address) in
+            (3..).zip(["127.0.0.1", "169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255"])
+        {
             let mut hostile = slice(revision, &[at(11, READY)]);
             hostile.endpoints.as_mut().unwrap()[0].addresses = vec![address.into()];
             node.tell(Event::Slice(Change::Changed(hostile))).await;
@@ -359,7 +363,8 @@ fn older_service_has_an_address_that_two_claim() {
         let refused = node.client.run(|| call("192.0.2.77:80"));
         assert_eq!(refused, Err(ErrorKind::ConnectionRefused), "also when it has nobody");
         let gone = Event::Service(Change::Removed(first));
-        until(&node, gone, |node| node.client.run(|| call("192.0.2.77:80")).is_ok_and(|told| told.starts_with("13"))).await;
+        until(&node, gone, |node| node.client.run(|| call("192.0.2.77:80")).is_ok_and(|told| told.starts_with("13")))
+            .await;
     });
 }
 

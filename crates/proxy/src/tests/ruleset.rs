@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use crate::Protocol;
 use crate::rules::{Diff, Ruleset};
 use crate::wanted::{Backend, Frontend, Mark, Space, Targets, Wanted};
-use crate::Protocol;
 
 fn vip(number: u16) -> IpAddr {
     let [high, low] = number.to_be_bytes();

@@ -81,7 +81,8 @@ async fn volume_outlives_its_pods_goes_with_its_claim_and_its_links_lead_nowhere
     let template = json!({ "spec": claim("own")["spec"] });
     let volumes = json!([{ "name": "again", "persistentVolumeClaim": { "claimName": "data", "readOnly": true } },
         { "name": "own", "ephemeral": { "volumeClaimTemplate": template } }]);
-    let script = "grep one /data/file; ! touch /again/x; test ! -e /data/absolute; echo two > /own/file; echo 3 > /part/file";
+    let script =
+        "grep one /data/file; ! touch /again/x; test ! -e /data/absolute; echo two > /own/file; echo 3 > /part/file";
     kubectl.apply(&pod("reader", script, mounts, volumes)).await?;
     is_ready(&kubectl, "reader").await?;
     ensure!(made[0].join("deep/new/file").exists());
