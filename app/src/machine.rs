@@ -53,6 +53,11 @@ impl Machine {
         }
     }
 
+    /// Who steers the traffic of pods, if anybody does.
+    pub(crate) fn traffic(&self) -> Option<NodeTraffic> {
+        self.steering.as_ref().map(|(traffic, _)| traffic.clone())
+    }
+
     /// No pod is taken on any more (or again), so that a replacement can only come elsewhere.
     pub(crate) fn leaves(&self, leaves: bool) {
         if let Some((traffic, _)) = &self.steering {

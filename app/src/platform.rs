@@ -28,6 +28,9 @@ impl StartedPlane {
         let client = plane.client_as(Identity::node(&config.node_name));
         let mut machine = Machine::start(config, instance, client, None, Some(&plane.server)).await?;
         dialer.set(machine.node.containers());
+        if let Some(traffic) = machine.traffic() {
+            plane.server.add_metrics(move || traffic.metrics());
+        }
         if config.serves {
             machine.route_services(plane.client_as(Identity::new("system:kube-proxy", &[])), true);
             machine.dns.follow(plane.client_as(Identity::service_account("kube-system", "kube-dns")));

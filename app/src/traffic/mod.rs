@@ -11,6 +11,7 @@
 //! its reason and tried again; the worker waits no longer than its barrier allows.
 
 mod arrivals;
+mod counters;
 mod drain_hook;
 pub(crate) mod other_proxies;
 mod replacement;
@@ -38,7 +39,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::arrivals::Arrivals;
-pub(crate) use self::replacement::Owners;
+use self::counters::Counters;
+pub(crate) use self::replacement::{Owners, Replacement};
 pub(crate) use self::steering::{PodNetwork, Steering};
 
 /// Between two tries of the proxy.
@@ -52,6 +54,8 @@ const QUIET: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often the owner of the last endpoint of a Service is asked whether it wants another while that is waited for.
 const ASK_OWNER_EVERY: Duration = Duration::from_secs(1);
+/// A pod of another version that is ready is on the lists of Services after so long.
+const ROUTABLE_WITHIN: Duration = Duration::from_secs(1);
 /// An address is not used for so long after the last detour from it has ended.
 const QUARANTINE_REST: Duration = Duration::from_secs(5);
 
@@ -65,11 +69,14 @@ struct Means {
     owners: Box<dyn Owners>,
     clock: Clock,
     arrivals: Arrivals,
+    counters: Counters,
     /// How many proxies there are besides this node's; `None` if nobody says.
     other_proxies: watch::Receiver<Option<u32>>,
     /// What was last asked for about each pod that was ever cut.
     asks: Mutex<BTreeMap<String, Ask>>,
     asked: AtomicU64,
+    /// Since when the last endpoints of Services are held for pods of another version.
+    held: Mutex<BTreeMap<String, Instant>>,
     /// No pod is taken on any more, so none is replaced here.
     leaves: watch::Sender<bool>,
 }
@@ -103,9 +110,11 @@ impl NodeTraffic {
             owners,
             clock,
             arrivals: Arrivals::default(),
+            counters: Counters::default(),
             other_proxies,
             asks: Mutex::default(),
             asked: AtomicU64::new(0),
+            held: Mutex::default(),
             leaves: watch::Sender::new(false),
         });
         let counted = Arc::downgrade(&means);
@@ -122,6 +131,11 @@ impl NodeTraffic {
         let recycled = means.network.recycled();
         tokio::spawn(forget_recycled(Arc::downgrade(&means), recycled));
         Self(means)
+    }
+
+    /// What became of the barriers of pods, as Prometheus reads it.
+    pub(crate) fn metrics(&self) -> String {
+        self.0.counters.lines()
     }
 
     /// Whether pods are taken on here: if not, a replacement can only come elsewhere.
@@ -165,8 +179,13 @@ impl Traffic for NodeTraffic {
         follow(Arc::clone(&self.0), pods, reporter).boxed()
     }
 
+    fn released(&self, reason: &str) {
+        self.0.counters.released(reason);
+    }
+
     fn departed(&self, pod: &Pod) {
         let (means, uid, linger) = (Arc::clone(&self.0), uid(pod), routes::linger(pod));
+        means.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
         if means.asks().remove(&uid).is_some() {
             tokio::spawn(async move {
                 means.proxy.departed(&uid, linger).await;
@@ -230,9 +249,21 @@ impl Means {
         let is_busy = self.arrivals.is_busy(&uid(pod));
         let mut routes = routes::routes(pod, reach, is_busy, self.may_be_replaced(pod));
         if routes.busy && routes.replaced && pod.metadata.deletion_timestamp.is_some() {
-            routes.replaced = self.owners.wants_pods(pod).await.unwrap_or(true);
+            routes.replaced = self.is_replaced(pod).await;
         }
         routes
+    }
+
+    /// Whether another pod takes the place of one that was asked to leave, before it is gone.
+    async fn is_replaced(&self, pod: &Pod) -> bool {
+        match self.owners.replacement(pod).await {
+            Some(Replacement::Owner) | None => true,
+            Some(Replacement::OtherVersion) => {
+                let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+                held.entry(uid(pod)).or_insert_with(Instant::now).elapsed() < ROUTABLE_WITHIN
+            }
+            Some(Replacement::Nobody) => false,
+        }
     }
 
     /// Whether the pod's owner may be expected to make another, before it is asked.
@@ -296,6 +327,7 @@ fn cut(means: Arc<Means>, pod: Pod, how: Cut, reporter: TrafficReporter) -> BoxF
     // Whoever is sent elsewhere must not meet somebody new at the pod's address.
     means.network.quarantine(&uid);
     let (ask, mut asking) = means.ask(&uid, Some(how), || means.proxy.cut(endpoint.clone(), mode));
+    let since = Instant::now();
     async move {
         let mut backoff = AGAIN.start();
         let revision = loop {
@@ -303,6 +335,7 @@ fn cut(means: Arc<Means>, pod: Pod, how: Cut, reporter: TrafficReporter) -> BoxF
                 Ok(revision) => break revision,
                 Err(error) => {
                     let message = error_chain(&error);
+                    means.counters.cut_failed();
                     // People are told by the pod's condition and events if its barrier cannot wait for it.
                     tracing::info!(uid, error = message, "new connections cannot be kept away from a pod yet");
                     reporter.report(TrafficNews::Failed { message }).await;
@@ -313,6 +346,7 @@ fn cut(means: Arc<Means>, pod: Pod, how: Cut, reporter: TrafficReporter) -> BoxF
             let Some(again) = again else { return };
             asking = again;
         };
+        means.counters.cut_done(since.elapsed());
         if !means.is_current(&uid, ask) {
             return;
         }
@@ -387,6 +421,7 @@ async fn await_settled(means: Arc<Means>, pod: Pod, reporter: TrafficReporter) {
         let Some(now) = means.arrivals.sum(&uid) else { return };
         if now > told && means.is_current(&uid, ask) {
             let count = u32::try_from(now - before).unwrap_or(u32::MAX);
+            means.counters.late(now - told);
             reporter.report(TrafficNews::Late { count }).await;
             told = now;
         }

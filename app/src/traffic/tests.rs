@@ -22,7 +22,7 @@ struct Inner {
     arrived: Mutex<u64>,
     is_broken: Mutex<bool>,
     open: Mutex<Result<u32, String>>,
-    wants_pods: Mutex<Option<bool>>,
+    replacement: Mutex<Replacement>,
     settles: Mutex<Duration>,
     asked: Mutex<Vec<String>>,
     recycle: Mutex<Option<mpsc::UnboundedSender<String>>>,
@@ -39,7 +39,7 @@ impl World {
             arrived: Mutex::default(),
             is_broken: Mutex::default(),
             open: Mutex::new(Ok(0)),
-            wants_pods: Mutex::new(Some(true)),
+            replacement: Mutex::new(Replacement::Owner),
             settles: Mutex::new(Duration::from_millis(4)),
             asked: Mutex::default(),
             recycle: Mutex::default(),
@@ -134,10 +134,10 @@ impl PodNetwork for World {
 }
 
 impl Owners for World {
-    fn wants_pods(&self, _: &Pod) -> BoxFuture<'static, Option<bool>> {
+    fn replacement(&self, _: &Pod) -> BoxFuture<'static, Option<Replacement>> {
         self.note("owner?".into());
-        let wants = *self.0.wants_pods.lock().unwrap();
-        async move { wants }.boxed()
+        let replacement = *self.0.replacement.lock().unwrap();
+        async move { Some(replacement) }.boxed()
     }
 }
 
@@ -349,10 +349,26 @@ async fn last_endpoint_is_busy_for_a_minute_and_replaced_if_its_owner_wants_pods
     *world.0.arrived.lock().unwrap() += 1;
     seen.send_replace(Arc::new(leaving(pod("ReplicaSet"))));
     assert_eq!(worker.hear().await, TrafficNews::Routed(Routes { busy: true, ..idle }), "counted when it counts");
-    *world.0.wants_pods.lock().unwrap() = Some(false);
+    *world.0.replacement.lock().unwrap() = Replacement::Nobody;
     let since = Instant::now();
     assert_eq!(worker.hear().await, TrafficNews::Routed(Routes { busy: true, replaced: false, ..idle }));
     assert!(since.elapsed() <= Duration::from_secs(2));
+}
+
+/// The last of an old version, whose set is scaled to zero: the new ones may not be on the lists yet, which takes no longer than a moment.
+#[tokio::test(start_paused = true)]
+async fn last_endpoint_of_an_old_version_waits_a_moment_for_the_new_one() {
+    let (world, mut worker) = (World::new(Some(alone())), Worker::new());
+    let traffic = world.steer(Some(0));
+    *world.0.arrived.lock().unwrap() = 1;
+    *world.0.replacement.lock().unwrap() = Replacement::OtherVersion;
+    let (_seen, pods) = watch::channel(Arc::new(leaving(pod("ReplicaSet"))));
+    let _following = tokio::spawn(traffic.follow(pods, worker.reporter.clone()));
+    let since = Instant::now();
+    let held = Routes { best: BestEvidence::Acks, last: true, replaced: true, busy: true };
+    assert_eq!(worker.hear().await, TrafficNews::Routed(held));
+    assert_eq!(worker.hear().await, TrafficNews::Routed(Routes { replaced: false, ..held }));
+    assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
 }
 
 /// A node that takes on nobody and is the only one has no replacement for anybody.

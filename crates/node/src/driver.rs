@@ -471,7 +471,13 @@ impl<R: Runtime> Driver<R> {
             // It may not have the newest resources, and was left alone until here.
             self.executor.resources_granted();
         }
-        self.record.learn(PodFact::Judged { status: Arc::new(self.worker.status()), deadline });
+        let status = self.worker.status();
+        let is_open = |status: &lifecycle::PodStatus| status.traffic_drained.as_ref().is_some_and(|it| it.holds);
+        if is_open(&status) && !is_open(&self.record.get().status) {
+            let reason = status.traffic_drained.as_ref().and_then(|drained| drained.reason.as_deref());
+            self.executor.barrier_released(reason.unwrap_or_default());
+        }
+        self.record.learn(PodFact::Judged { status: Arc::new(status), deadline });
     }
 
     fn tell_rest(&self, at_rest: bool) {

@@ -253,6 +253,11 @@ impl<R: Runtime> EffectExecutor<R> {
         self.tasks.spawn(self.context.tools.traffic.perform(Pod::clone(&self.context.pod()), request, reporter));
     }
 
+    /// The pod's barrier was opened.
+    pub fn barrier_released(&self, reason: &str) {
+        self.context.tools.traffic.released(reason);
+    }
+
     /// Records the events of a step, once `unwritten` is on disk.
     pub fn record_events(&self, effects: &[Effect], unwritten: Option<Appended>) {
         let events = effects

@@ -44,6 +44,9 @@ pub trait Traffic: fmt::Debug + Send + Sync {
     /// pod has a driver. `pod` is its object as last seen.
     fn follow(&self, pod: watch::Receiver<Arc<Pod>>, reporter: TrafficReporter) -> BoxFuture<'static, ()>;
 
+    /// A leaving pod's barrier was opened, for this reason (the reason of its condition `adieu.dev/TrafficDrained`).
+    fn released(&self, reason: &str);
+
     /// Nothing of the pod is left on this node: whoever still sends to it needs another answer.
     fn departed(&self, pod: &Pod);
 }
@@ -111,6 +114,8 @@ impl Traffic for NoTraffic {
     fn follow(&self, _: watch::Receiver<Arc<Pod>>, reporter: TrafficReporter) -> BoxFuture<'static, ()> {
         async move { reporter.report(TrafficNews::Routed(Routes::default())).await }.boxed()
     }
+
+    fn released(&self, _: &str) {}
 
     fn departed(&self, _: &Pod) {}
 }

@@ -199,6 +199,8 @@ fn keep(
         let Err(panic) = supervision::catch_blocking("proxy", run) else { return };
         owner.waiting.clear();
         owner.lingering.clear();
+        owner.refused.clear();
+        owner.gone.clear();
         let wait = backoff.after_panic(Instant::now());
         tracing::error!(%panic, in_a_row = backoff.in_a_row(), ?wait, "the proxy of services broke; it begins again");
         std::thread::sleep(wait);

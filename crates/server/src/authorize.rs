@@ -65,7 +65,11 @@ const NODE_RULES: &[Rule] = &[
         resources: &["runtimeclasses", "endpointslices"],
     },
     // Whether the last endpoint of a Service is replaced when it leaves: how many their owners want, and nothing else of them.
-    Rule { verbs: &["get"], groups: &["", "apps"], resources: &["replicationcontrollers/scale", "replicasets/scale"] },
+    Rule {
+        verbs: &["get"],
+        groups: &["", "apps"],
+        resources: &["replicationcontrollers/scale", "replicasets/scale", "deployments/scale"],
+    },
 ];
 
 /// What came of asking.

@@ -33,7 +33,7 @@ fn wanted(number: u16, backends: impl IntoIterator<Item = u16>, affinity_seconds
     }
 }
 
-/// [TR-62] [TR-63]
+/// [TR-62]
 #[test]
 fn endpoint_that_leaves_changes_at_most_four_elements_and_none_of_others() {
     let mut ruleset = Ruleset::default();

@@ -326,7 +326,7 @@ fn node() -> Vec<Value> {
         on(&["patch"], &[""], &["persistentvolumes"]),
         on(&["get", "create", "update", "patch", "delete"], &["coordination.k8s.io"], &["leases"]),
         on(&READ, &["node.k8s.io"], &["runtimeclasses"]),
-        on(&["get"], &["", "apps"], &["replicationcontrollers/scale", "replicasets/scale"]),
+        on(&["get"], &["", "apps"], &["replicationcontrollers/scale", "replicasets/scale", "deployments/scale"]),
         // Its own proxy and resolver.
         on(&["list", "watch"], &["discovery.k8s.io"], &["endpointslices"]),
     ]

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use anyhow::{Context, Result, ensure};
 use e2e::pods::{PodWatch, SOON, is_ready};
 use e2e::{Instance, Kubectl, Shared, complaints};
-use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -71,8 +71,8 @@ impl Shop {
         services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
         let mut container = actor(&["serve", &PORT.to_string(), &late_ms.to_string()]);
         container["readinessProbe"] = json!({ "tcpSocket": { "port": PORT }, "periodSeconds": 1 });
-        let set = json!({
-            "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": { "name": name },
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name },
             "spec": {
                 "replicas": replicas, "selector": { "matchLabels": labels },
                 "template": {
@@ -81,8 +81,8 @@ impl Shop {
                 },
             },
         });
-        let sets: Api<ReplicaSet> = Api::default_namespaced(client.clone());
-        sets.create(&PostParams::default(), &serde_json::from_value(set)?).await?;
+        let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+        deployments.create(&PostParams::default(), &serde_json::from_value(deployment)?).await?;
         let shop = Self { client, name, shared, kubectl };
         shop.until_ready(usize::try_from(replicas)?).await?;
         Ok(shop)
@@ -117,10 +117,22 @@ impl Shop {
     }
 
     async fn scale(&self, replicas: usize) -> Result<Vec<String>> {
-        let sets: Api<ReplicaSet> = Api::default_namespaced(self.client.clone());
+        let deployments: Api<Deployment> = Api::default_namespaced(self.client.clone());
         let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
-        sets.patch_scale(self.name, &PatchParams::default(), &patch).await?;
+        deployments.patch_scale(self.name, &PatchParams::default(), &patch).await?;
         self.until_ready(replicas).await
+    }
+
+    /// Replaces every pod, as a new version of the application would.
+    async fn roll_out(&self, replicas: usize) -> Result<Vec<String>> {
+        let before = self.until_ready(replicas).await?;
+        self.kubectl.run(&["rollout", "restart", &format!("deployment/{}", self.name)]).await?;
+        let told =
+            self.kubectl.run(&["rollout", "status", &format!("deployment/{}", self.name), "--timeout=90s"]).await?;
+        ensure!(told.contains("successfully rolled out"), "{told}");
+        let after = self.until_ready(replicas).await?;
+        ensure!(after.iter().all(|pod| !before.contains(pod)), "{before:?} {after:?}");
+        Ok(after)
     }
 
     /// Deletes a pod; answers what it said of its traffic in the end.
@@ -153,7 +165,7 @@ impl Shop {
         self.kubectl.apply(&pod).await?;
         watch.ready().await?;
         // Inside the pod's network, and outlives whatever becomes of the instance.
-        let pid = process_of(&name).await?;
+        let pid = process_of(&name)?;
         let child = Command::new("nsenter")
             .args(["--target", &pid.to_string(), "--net", "--mount", "/tools/traffic-actor", "load"])
             .args([&format!("{address}:80"), &new.to_string(), &kept.to_string()])
@@ -173,7 +185,7 @@ impl Shop {
 }
 
 /// The process that sleeps in the pod of that name, as the machine numbers it: its network and files are the pod's.
-async fn process_of(pod: &str) -> Result<u32> {
+fn process_of(pod: &str) -> Result<u32> {
     for entry in std::fs::read_dir("/proc")?.flatten() {
         let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
         let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
@@ -205,14 +217,15 @@ fn ensure_no_loss(fates: &Value) -> Result<()> {
     Ok(())
 }
 
-/// [TR-99] [TR-103] With few pods, and [TR-29]: pods are deleted one by one, the set is scaled down and up, and its only pod is deleted:
-/// neither new connections nor kept ones lose a request.
+/// [TR-97] [TR-99] [TR-103] With few pods, and [TR-29]: a Deployment is rolled out, its pods are deleted one by one, it is scaled down and
+/// up, and its only pod is deleted: neither new connections nor kept ones lose a request.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_that_leave_under_load_lose_no_request() -> Result<()> {
     let instance = Instance::start().await?;
     let shop = Shop::open(&instance, "web", 4, 0, json!({})).await?;
     let load = shop.ask(6, 4).await?;
-    for _ in 0..3 {
+    shop.roll_out(4).await?;
+    for _ in 0..2 {
         let pods = shop.until_ready(4).await?;
         let reason = shop.delete(&pods[0]).await?;
         ensure!(reason.as_deref() == Some("LocalCut"), "{reason:?}");
@@ -222,7 +235,7 @@ async fn pods_that_leave_under_load_lose_no_request() -> Result<()> {
     // The only one serves until there is another.
     let reason = shop.delete(&only[0]).await?;
     ensure!(reason.as_deref() == Some("LocalCut"), "{reason:?}");
-    shop.until_ready(1).await?;
+    shop.roll_out(1).await?;
     shop.scale(4).await?;
     ensure_no_loss(&load.stop().await?)?;
     let told = shop.kubectl.run(&["get", "events", "-o", "jsonpath={.items[*].reason}"]).await?;
