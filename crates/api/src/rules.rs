@@ -122,7 +122,6 @@ pub(crate) fn typed_with_conditions<T: DeserializeOwned + Serialize>(
     typed_as::<T>(&timed)
 }
 
-
 /// Prepares a new object for the store: names and system fields, defaults, initial status, validation. `suffix`
 /// gives the random end of a generated name. Answers warnings.
 pub fn prepare_create(
