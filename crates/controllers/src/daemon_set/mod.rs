@@ -120,6 +120,6 @@ impl DaemonSetEffects {
 fn done(batch: Batch) -> Result<Applied<Vec<String>>, PodError> {
     match batch {
         Batch { error: Some(error), .. } => Err(error),
-        Batch { revision, taken, error: None } => Ok(Applied::wrote(taken, PODS, revision)),
+        Batch { revision, taken, error: None, .. } => Ok(Applied::wrote(taken, PODS, revision)),
     }
 }
