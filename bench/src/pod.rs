@@ -94,7 +94,7 @@ impl Trial {
     /// What is asked for.
     pub(crate) fn pod(&self) -> Result<Pod> {
         Ok(serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": self.name, "labels": { "app": self.service } },
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": self.name, "labels": { "app": self.service.as_deref().unwrap_or("bench") } },
             "spec": { "containers": [self.container] },
         }))?)
     }
