@@ -78,9 +78,9 @@ impl Diff {
             batch.add_chain(&table, &Chain::inner(name));
             chain.rules(*family).iter().for_each(|rule| batch.add_rule(&table, name, rule));
         }
-        let mut sets: BTreeMap<(Family, &str), (Vec<Element>, Vec<Element>)> = BTreeMap::new();
+        let mut sets = BTreeMap::new();
         for ((family, set, key), (before, after)) in self.changed() {
-            let (old, new) = sets.entry((*family, set)).or_default();
+            let (old, new): &mut (Vec<Element>, Vec<Element>) = sets.entry((*family, *set)).or_default();
             old.extend(before.as_ref().map(|_| Element::key(key.clone())));
             new.extend(after.as_ref().map(|value| element(key, value)));
         }

@@ -78,7 +78,12 @@ fn change(entry: BorrowedFd<'_>, group: u32) -> io::Result<()> {
     let wanted = match kind {
         FileType::Directory => mode | DIRECTORY_MODE,
         FileType::RegularFile => mode | FILE_MODE,
-        _ => return Ok(()),
+        FileType::Symlink
+        | FileType::Fifo
+        | FileType::Socket
+        | FileType::CharacterDevice
+        | FileType::BlockDevice
+        | FileType::Unknown => return Ok(()),
     };
     // A new group takes away the bits that follow from it.
     let now = rustix::fs::fstat(entry)?.st_mode & 0o7777;

@@ -44,7 +44,7 @@ fn endpoint_that_leaves_changes_at_most_four_elements_and_none_of_others() {
         let mut diff = Diff::default();
         let all = (0..50).filter(|it| *it != left);
         ruleset.set("service 7", wanted(7, all, None), &mut diff);
-        assert!(diff.len() <= 4 && diff.len() > 0, "{}", diff.len());
+        assert!(diff.len() <= 4 && !diff.is_empty(), "{}", diff.len());
         let mut diff = Diff::default();
         ruleset.set("service 7", wanted(7, 0..50, None), &mut diff);
         assert_eq!(diff.len(), 2, "one comes back: its slot and the count");

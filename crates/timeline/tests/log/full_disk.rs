@@ -145,7 +145,8 @@ async fn torn_end_on_a_full_disk_is_covered_and_the_reserve_stays() {
     }
     let (journal, _) = Journal::open(&disk.journal(), BOOT).await.unwrap();
     let last = (256 << 10) / step_bytes;
-    let durable = (4..=last).map(|at| journal.append(step("u", at, Input::TimePassed, effects()))).last().unwrap();
+    let appended = (4..=last).map(|at| journal.append(step("u", at, Input::TimePassed, effects())));
+    let durable = appended.reduce(|_, later| later).unwrap();
     tokio::time::timeout(Duration::from_secs(60), durable).await.expect("the reserve is there").unwrap();
     drop(journal);
     assert_eq!(moments(&disk.journal()).await, (1..=last).collect::<Vec<_>>());
