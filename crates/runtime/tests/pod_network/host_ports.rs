@@ -93,7 +93,8 @@ fn a_port_of_the_node_leads_to_its_pod_from_everywhere_and_goes_with_it() {
         let refused = Err(std::io::ErrorKind::ConnectionRefused);
         assert_eq!(outside.run(|| call(UPLINK, 8080)), refused);
         assert_eq!(call(LOOPBACK, 8080), refused);
-        assert_eq!(tables(), format!("table ip {}\n", again.link_prefix()), "no table without ports");
+        let prefix = again.link_prefix();
+        assert_eq!(tables(), format!("table ip {prefix}\ntable ip {prefix}-inside\n"), "no table without ports");
         again.tear_down().await.unwrap();
         assert_eq!(tables(), "");
     });

@@ -420,7 +420,8 @@ fn pods_reach_the_outside_under_the_nodes_address_and_each_other_under_their_own
             let output = std::process::Command::new("nft").args(["list", "tables"]).output().unwrap();
             String::from_utf8(output.stdout).unwrap()
         };
-        assert_eq!(tables(), format!("table ip {}\n", again.link_prefix()));
+        let prefix = again.link_prefix();
+        assert_eq!(tables(), format!("table ip {prefix}\ntable ip {prefix}-inside\n"));
         again.tear_down().await.unwrap();
         assert_eq!(tables(), "");
     });
@@ -586,7 +587,7 @@ fn packet_rules_that_another_program_removes_are_written_again_without_a_restart
             nft(edit);
             eventually("the rules are whole again", || network.rule_repairs() > repairs && ruleset() == whole).await;
             if number == 0 {
-                assert_eq!(network.rule_repairs(), 2, "each table once, and none for tables of others");
+                assert_eq!(network.rule_repairs(), 3, "each table once, and none for tables of others");
             }
         }
         assert_eq!(a.run(move || call(far)).unwrap(), "192.0.2.1", "pods reach the outside under the node's address");

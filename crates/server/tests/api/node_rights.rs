@@ -357,7 +357,7 @@ async fn node_reaches_claims_of_its_pods_and_says_what_it_made_of_its_volumes() 
     ] {
         assert_eq!(api.patch_as(&own, &mine, MERGE, &patch).await.code / 100, 4, "{what}");
     }
-    let removed = json!({ "metadata": { "finalizers": ["kubernetes.io/pv-protection", "example.com/other"] } });
+    let removed = json!({ "metadata": { "finalizers": ["example.com/other", "kubernetes.io/pv-protection"] } });
     assert_eq!(api.patch_as(&own, &mine, MERGE, &removed).await.code, 200);
     assert_eq!(api.ask_as(&own, Method::DELETE, &mine, &json!({})).await.code, 403);
 }
