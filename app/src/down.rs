@@ -138,8 +138,9 @@ async fn end(machine: &Machine, mut tell: impl FnMut(String)) -> Result<()> {
         })
         .await;
     left.context("some pods are still here; run `adieu down` again")?;
-    machine.remove_services().await?;
+    let services = machine.remove_services().await;
     machine.runtime.tear_down().await.context("cannot remove everything from this machine")?;
     machine.node.tear_down().context("cannot remove everything from this machine")?;
+    services?;
     Config::forget(&machine.data_dir)
 }

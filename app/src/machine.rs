@@ -68,7 +68,10 @@ impl Machine {
     /// Takes the rules of Services away, for good.
     pub(crate) async fn remove_services(&self) -> Result<()> {
         match &self.proxy {
-            Some(proxy) => proxy.close().await.context("cannot remove the rules of services"),
+            Some(proxy) => {
+                let closed = proxy.close().await;
+                closed.or_else(|_| Proxy::remove(proxy.settings())).context("cannot remove the rules of services")
+            }
             None => Ok(()),
         }
     }

@@ -170,7 +170,8 @@ impl<'a> History<'a> {
         leaves: bool,
         selects: impl Fn(&RevisionFacts) -> bool,
     ) -> Self {
-        let mut own: Vec<_> = revisions.under(BY_CONTROLLER, owner).filter(|(_, it)| !it.leaves).collect();
+        let own = revisions.under(BY_CONTROLLER, owner).filter(|(_, it)| !it.leaves && *it.namespace == *namespace);
+        let mut own: Vec<_> = own.collect();
         own.sort_by_key(|(uid, it)| (it.number, it.created, Arc::clone(uid)));
         let orphans = revisions.under(BY_NAMESPACE, namespace).filter(|(_, it)| it.controller.is_none());
         let wanted = orphans.filter(|(_, it)| {

@@ -82,11 +82,12 @@ async fn serve(address: IpAddr, answers: watch::Receiver<HealthCheck>, asking: A
         }
     };
     loop {
-        let Ok(permit) = asking.clone().acquire_owned().await else { return };
         let Ok((connection, _)) = listener.accept().await else {
             tokio::time::sleep(PATIENCE).await;
             continue;
         };
+        // Listeners that wait for somebody take no place from those who are asked.
+        let Ok(permit) = asking.clone().try_acquire_owned() else { continue };
         let answer = answer(&answers.borrow());
         tokio::spawn(async move {
             // Whoever does not ask or does not listen is let go.

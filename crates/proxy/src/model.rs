@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -48,7 +49,7 @@ struct Endpoint {
     serving: bool,
     terminating: bool,
     /// By the name of the port and its protocol.
-    ports: Vec<TargetPort>,
+    ports: Arc<[TargetPort]>,
 }
 
 #[derive(Clone, Debug)]
@@ -216,14 +217,11 @@ impl Model {
         self.cuts.keys().cloned().collect()
     }
 
-    pub(crate) fn addresses_of(&self, uid: &str) -> BTreeSet<IpAddr> {
-        let listed =
-            self.services_of(uid).flat_map(|key| self.endpoints_of(key)).filter(|it| it.uid.as_deref() == Some(uid));
-        listed.map(|endpoint| endpoint.address).collect()
-    }
-
-    pub(crate) fn addresses_of_cut(&self, uid: &str) -> Vec<IpAddr> {
-        self.cuts.get(uid).map(|cut| cut.pod.addresses.clone()).unwrap_or_default()
+    /// The addresses that a cut pod has for itself, as its node says: whatever slices say, and without those of the node, which
+    /// others use too.
+    pub(crate) fn addresses_of_cut(&self, uid: &str) -> BTreeSet<IpAddr> {
+        let addresses = self.cuts.get(uid).into_iter().flat_map(|cut| &cut.pod.addresses);
+        addresses.filter(|address| !self.node.addresses.contains(address)).copied().collect()
     }
 
     /// Whose new connections are counted here, by where they arrive.
@@ -252,7 +250,7 @@ impl Model {
 
     /// The endpoints of a Service as the cuts leave them, each address once: of two, the one that stays.
     fn endpoints_of(&self, key: &ServiceKey) -> Vec<Endpoint> {
-        let mut found: BTreeMap<(IpAddr, Vec<TargetPort>), Endpoint> = BTreeMap::new();
+        let mut found: BTreeMap<(IpAddr, Arc<[TargetPort]>), Endpoint> = BTreeMap::new();
         for endpoint in self.raw_endpoints_of(key) {
             let mut endpoint = endpoint.clone();
             let cut = endpoint.uid.as_ref().and_then(|uid| self.cuts.get(uid));
@@ -274,7 +272,7 @@ impl Model {
     pub(crate) fn wanted_by_cut(&self, uid: &str) -> Wanted {
         let mut wanted = Wanted::default();
         let Some(cut) = self.cuts.get(uid) else { return wanted };
-        let addresses: BTreeSet<IpAddr> = cut.pod.addresses.iter().copied().chain(self.addresses_of(uid)).collect();
+        let addresses = self.addresses_of_cut(uid);
         let remembered = cut.ports.values().flatten().copied();
         for (protocol, port) in self.target_ports(uid).into_iter().chain(remembered).collect::<BTreeSet<_>>() {
             for address in &addresses {
@@ -300,7 +298,7 @@ impl Model {
     fn target_ports(&self, uid: &str) -> BTreeSet<(Protocol, u16)> {
         let endpoints = self.services_of(uid).flat_map(|key| self.endpoints_of(key));
         let own = endpoints.filter(|endpoint| endpoint.uid.as_deref() == Some(uid));
-        own.flat_map(|endpoint| endpoint.ports).map(|(_, protocol, port)| (protocol, port)).collect()
+        own.flat_map(|endpoint| endpoint.numbers().collect::<Vec<_>>()).collect()
     }
 
     /// Who can stand in for a pod on one of its ports: ready, and there in every Service that lists the pod on it.
@@ -381,7 +379,7 @@ fn endpoints(slice: &EndpointSlice) -> Vec<Endpoint> {
         let number = u16::try_from(port.port?).ok()?;
         Some((port.name.clone().unwrap_or_default(), Protocol::of_name(port.protocol.as_deref())?, number))
     });
-    let ports: Vec<_> = ports.collect();
+    let ports: Arc<[_]> = ports.collect();
     let read = |endpoint: &k8s_openapi::api::discovery::v1::Endpoint| {
         let conditions = endpoint.conditions.clone().unwrap_or_default();
         let ready = conditions.ready.unwrap_or(true);

@@ -34,7 +34,7 @@ fn slice(of: &str, pods: &[(u8, &str, bool)]) -> EndpointSlice {
 fn model(services: &[Service], slices: &[EndpointSlice]) -> Model {
     let mut model = Model::new(NodeFacts {
         name: "here".into(),
-        addresses: Vec::new(),
+        addresses: vec!["192.0.2.7".parse().unwrap()],
         inside: Vec::new(),
         external_ips: Vec::new(),
     });
@@ -113,4 +113,25 @@ fn model_that_begins_again_keeps_the_cuts_of_pods_that_are_here() {
     assert!(model.departed("uid-2") && !model.departed("uid-3"));
     model.begin_again();
     assert_eq!((model.cut_uids(), model.is_listed()), (vec!["uid-1".to_owned()], false));
+}
+
+/// Whoever may write slices of a namespace names pods of it, and any address: a cut covers what the pod's node says that it has, and
+/// nothing that the node itself has.
+#[test]
+fn cut_covers_the_addresses_of_its_pod_and_no_others() {
+    let mut forged = slice("web", &[(1, "here", true), (2, "here", true)]);
+    forged.endpoints.iter_mut().flatten().next().unwrap().addresses = vec!["203.0.113.5".into()];
+    for (of, mode) in [(1, CutMode::Divert), (1, CutMode::Refuse)] {
+        let mut model = model(&[service("web", "10.87.0.1", "Cluster")], std::slice::from_ref(&forged));
+        model.cut(endpoint(of), mode);
+        let wanted = model.wanted_by_cut("uid-1");
+        let covered: Vec<String> = (wanted.lists.keys().filter_map(|frontend| frontend.address))
+            .chain(wanted.nobody.keys().map(|(address, ..)| *address))
+            .map(|address| address.to_string())
+            .collect();
+        assert_eq!(covered, ["10.86.0.1"], "{mode:?}");
+    }
+    let mut model = model(&[service("web", "10.87.0.1", "Cluster")], &[forged]);
+    model.cut(PodEndpoint { addresses: vec!["192.0.2.7".parse().unwrap()], ..endpoint(1) }, CutMode::Refuse);
+    assert!(model.wanted_by_cut("uid-1").nobody.is_empty(), "an address of the node");
 }

@@ -169,10 +169,12 @@ fn counted(resource: &ResourceMetric, pods: &[ScaledPod], now: Timestamp) -> Res
 fn is_ready(pod: &ScaledPod, usage: &Usage, now: Timestamp) -> bool {
     let (Some(started), Some((ready, since))) = (pod.started, pod.ready) else { return false };
     let since = since.unwrap_or(started);
-    if started + CPU_INITIALIZATION > now {
-        return ready && usage.at >= since + usage.window;
+    // Dates come from nodes, and may be any.
+    let after = |at: Timestamp, wait: Duration| at.saturating_add(wait).unwrap_or(Timestamp::MAX);
+    if after(started, CPU_INITIALIZATION) > now {
+        return ready && usage.at >= after(since, usage.window);
     }
-    ready || started + INITIAL_READINESS <= since
+    ready || after(started, INITIAL_READINESS) <= since
 }
 
 fn propose_resource(

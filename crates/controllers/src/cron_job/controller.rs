@@ -90,9 +90,8 @@ impl CronJobJob {
         let owner =
             controller_of(&job.metadata).filter(|it| it.kind == "CronJob" && it.api_version.starts_with("batch/"))?;
         let (name, time) = (job.name_any(), |time: &Option<Time>| time.as_ref().map(|time| time.0));
-        let annotation = job.annotations().get(SCHEDULED).and_then(|text| api::time::parse(text));
         Some(Self {
-            scheduled: annotation.filter(|at| name == job_name(&owner.name, *at)),
+            scheduled: scheduled_by(&owner.name, &name),
             name,
             namespace: job.namespace().unwrap_or_default(),
             owner: owner.uid.as_str().into(),
@@ -107,6 +106,13 @@ impl CronJobJob {
 /// The name of the Job that was due then.
 fn job_name(cron: &str, scheduled: Timestamp) -> String {
     format!("{cron}-{}", scheduled.as_second().div_euclid(60))
+}
+
+/// When the Job of that name was due; its name alone says it, so that nothing written on it changes what was done.
+fn scheduled_by(cron: &str, job: &str) -> Option<Timestamp> {
+    let minute: i64 = job.strip_prefix(cron)?.strip_prefix('-')?.parse().ok()?;
+    let scheduled = Timestamp::from_second(minute.checked_mul(60)?).ok()?;
+    (job == job_name(cron, scheduled)).then_some(scheduled)
 }
 
 /// A date as the annotation has it.
@@ -174,8 +180,7 @@ impl CronJobs {
         for (complete, limit) in limits {
             let Some(limit) = limit else { continue };
             let is_such = |job: &CronJobJob| !job.leaves && job.finished.is_some_and(|it| it.complete == complete);
-            let mut ended: Vec<(&Uid, &CronJobJob)> =
-                self.jobs.under(BY_OWNER, uid).filter(|(_, job)| is_such(job)).collect();
+            let mut ended: Vec<(&Uid, &CronJobJob)> = self.jobs_of(uid).filter(|(_, job)| is_such(job)).collect();
             ended.sort_by_key(|(uid, job)| (job.began, &job.name, Uid::clone(uid)));
             let surplus = ended.len().saturating_sub(limit);
             beyond.extend(
@@ -211,7 +216,7 @@ impl CronJobs {
                 }
             }
         });
-        for (job_uid, job) in self.jobs.under(BY_OWNER, uid) {
+        for (job_uid, job) in self.jobs_of(uid) {
             let is_listed = status.active.iter().any(|it| it.uid.as_deref() == Some(&**job_uid));
             let scheduled = job.scheduled.filter(|at| *at <= now.timestamp);
             if job.finished.is_none() && !is_listed && scheduled.is_some() {
@@ -233,16 +238,22 @@ impl CronJobs {
         events.into_iter().filter(|event| told.is_none_or(|told| !told.contains(event))).collect()
     }
 
+    /// The Jobs of a CronJob: those in its namespace, whatever references of others say.
+    fn jobs_of(&self, uid: &Uid) -> impl Iterator<Item = (&Uid, &CronJobJob)> {
+        let namespace = self.crons.get(uid).and_then(|cron| cron.metadata.namespace.as_deref());
+        self.jobs.under(BY_OWNER, uid).filter(move |(_, job)| namespace == Some(&*job.namespace))
+    }
+
     fn unexpected(&self, uid: &Uid) -> Vec<CronEvent> {
-        let strange =
-            self.jobs.under(BY_OWNER, uid).filter(|(_, job)| job.finished.is_none() && job.scheduled.is_none());
+        let strange = self.jobs_of(uid).filter(|(_, job)| job.finished.is_none() && job.scheduled.is_none());
         let message = |name: &str| format!("Saw a job that the controller did not create or forgot: {name}");
         let event = |(_, job): (&Uid, &CronJobJob)| CronEvent {
             is_warning: true,
             reason: "UnexpectedJob",
             message: message(&job.name),
         };
-        strange.map(event).collect()
+        // Fewer than are remembered as told: each is told once.
+        strange.map(event).take(TOLD_MAX / 2).collect()
     }
 
     fn plan_cron(&self, uid: &Uid, now: Now) -> Plan<Action> {

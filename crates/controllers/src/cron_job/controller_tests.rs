@@ -296,3 +296,13 @@ fn cron_job_gives_its_jobs_the_template_and_the_time_in_its_zone() {
     assert!(written.ends_with("+05:45") && api::time::parse(written).unwrap().as_second() == due, "{written}");
     assert_eq!(api::time::parse(world.cron["status"]["lastScheduleTime"].as_str().unwrap()).unwrap().as_second(), due);
 }
+
+/// What is written on a Job, or left out, does not change when it was due.
+#[test]
+fn job_was_due_when_its_name_says() {
+    let due = Timestamp::from_second(29_000_000 * 60).unwrap();
+    assert_eq!(scheduled_by("tick", "tick-29000000"), Some(due));
+    for other in ["tick", "tick-", "tick-x", "tick-029000000", "tock-29000000", "tick-9223372036854775807", "tick--"] {
+        assert_eq!(scheduled_by("tick", other), None, "{other}");
+    }
+}

@@ -250,8 +250,9 @@ impl DaemonSets {
 
     fn claimed(&self, uid: &Uid, set: &DaemonSetView) -> Claimed<'_> {
         let mut claimed = Claimed::default();
-        let all = self.pods.under(BY_CONTROLLER, uid).chain(self.pods.under(ORPHANS, set.namespace()));
-        for (pod_uid, facts) in all {
+        // An owner is in the namespace of what it owns, whatever a reference says.
+        let own = self.pods.under(BY_CONTROLLER, uid).filter(|(_, pod)| *pod.namespace == *set.namespace());
+        for (pod_uid, facts) in own.chain(self.pods.under(ORPHANS, set.namespace())) {
             let matches = takes(&set.spec.selector, |key| facts.label(key));
             let candidate = Candidate { controller: facts.controller.as_deref(), leaves: facts.leaves, matches };
             let named = || PodRef { name: facts.name.to_string(), uid: pod_uid.to_string() };

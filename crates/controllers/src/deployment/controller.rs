@@ -100,6 +100,7 @@ struct KnownDeployment {
 /// A pod of a set, as far as Deployments care.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct PodFacts {
+    namespace: Arc<str>,
     set: Uid,
     has_ended: bool,
     grace: i64,
@@ -193,6 +194,7 @@ impl Deployments {
         let set = controller_of(&pod.metadata).filter(|owner| owner.kind == "ReplicaSet");
         let Some(set) = set else { return self.pod_gone(&uid, woken) };
         let facts = PodFacts {
+            namespace: pod.metadata.namespace.as_deref().unwrap_or_default().into(),
             set: set.uid.as_str().into(),
             has_ended: pod::is_terminal(pod),
             grace: pod.metadata.deletion_grace_period_seconds.unwrap_or(0),
@@ -216,7 +218,10 @@ impl Deployments {
         let deployment = &known.view;
         let mut claimed = Claimed { kept: Vec::new(), adopt: Vec::new(), release: Vec::new() };
         let orphans = self.sets.under(ORPHANS, deployment.metadata.namespace.as_deref().unwrap_or_default());
-        for (set_uid, set) in self.sets.under(BY_CONTROLLER, uid).chain(orphans) {
+        // An owner is in the namespace of what it owns, whatever a reference says.
+        let is_here = |set: &KnownSet| set.view.metadata.namespace == deployment.metadata.namespace;
+        let own = self.sets.under(BY_CONTROLLER, uid).filter(|(_, set)| is_here(set));
+        for (set_uid, set) in own.chain(orphans) {
             let candidate = Candidate {
                 controller: controller_of(&set.view.metadata).map(|owner| owner.uid.as_str()),
                 leaves: set.view.leaves(),
@@ -236,7 +241,8 @@ impl Deployments {
     /// The pods of old sets that have not ended.
     fn old_pods(&self, family: &Family<'_>) -> OldPods {
         let pods = family.old.iter().flat_map(|set| self.pods.under(BY_SET, set.uid)).map(|(_, pod)| pod);
-        pods.filter(|pod| !pod.has_ended)
+        let namespace = family.deployment.metadata.namespace.as_deref().unwrap_or_default();
+        pods.filter(|pod| !pod.has_ended && *pod.namespace == *namespace)
             .fold(OldPods::default(), |sum, pod| OldPods { count: sum.count + 1, grace: sum.grace.max(pod.grace) })
     }
 

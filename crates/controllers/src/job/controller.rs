@@ -207,8 +207,10 @@ impl Jobs {
 
     fn claimed(&self, uid: &Uid, job: &JobView) -> Claimed<'_> {
         let mut claimed = Claimed { pods: Vec::new(), adopt: Vec::new(), release: Vec::new() };
-        let orphans = self.pods.under(ORPHANS, job.metadata.namespace.as_deref().unwrap_or_default());
-        for (pod_uid, pod) in self.pods.under(BY_JOB, uid).chain(orphans) {
+        let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
+        // An owner is in the namespace of what it owns, whatever a reference says.
+        let own = self.pods.under(BY_JOB, uid).filter(|(_, pod)| *pod.namespace == *namespace);
+        for (pod_uid, pod) in own.chain(self.pods.under(ORPHANS, namespace)) {
             let matches = takes(&job.spec.selector, |key| pod.label(key));
             let controller = pod.job.as_ref().map(|job| &*job.uid);
             let candidate = Candidate { controller, leaves: pod.leaves, matches };

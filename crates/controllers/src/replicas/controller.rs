@@ -228,7 +228,9 @@ impl Replicas {
         let mut claimed = Claimed { active: Vec::new(), terminating: 0, adopt: Vec::new(), release: Vec::new() };
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
         let orphans = self.pods.under(ORPHANS, namespace).filter(|(_, pod)| pod.is_active());
-        for (pod_uid, pod) in self.pods.under(BY_CONTROLLER, uid).chain(orphans) {
+        // An owner is in the namespace of what it owns, whatever a reference says.
+        let own = self.pods.under(BY_CONTROLLER, uid).filter(|(_, pod)| *pod.namespace == *namespace);
+        for (pod_uid, pod) in own.chain(orphans) {
             let matches = takes(&set.spec.selector, |key| pod.label(key));
             if !pod.is_active() {
                 // Who leaves is neither released nor adopted.
@@ -304,7 +306,8 @@ impl Replicas {
         };
         let mut siblings: BTreeMap<&str, usize> = BTreeMap::new();
         for (_, pod) in family.into_iter().flat_map(|uid| self.pods.under(BY_CONTROLLER, uid)) {
-            if let Some(node) = pod.node.as_deref().filter(|_| pod.is_active()) {
+            let is_here = set.metadata.namespace.as_deref() == Some(&*pod.namespace);
+            if let Some(node) = pod.node.as_deref().filter(|_| is_here && pod.is_active()) {
                 *siblings.entry(node).or_default() += 1;
             }
         }

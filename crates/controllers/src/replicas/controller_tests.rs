@@ -172,3 +172,18 @@ fn replicas_with_brakes_wait_for_pods_that_leave() {
     assert_eq!(braked(7, policy, "TerminationComplete", 3), (2, 0));
     assert_eq!(braked(1, policy, "TerminationComplete", 3), (0, 1));
 }
+
+/// A pod of another namespace that names this set as its controller is neither counted nor released.
+#[test]
+fn replicas_do_not_count_pods_of_other_namespaces_that_name_them_as_their_owner() {
+    let mut watched = Watched::new(Replicas::new(SetKind::ReplicaSet));
+    watched.tell(Input::Sets(WatchUpdate::Changed(set(1, 1, json!({})))), keys(), 0);
+    for labels in ["web", "other"] {
+        let mut foreign = PodView::clone(&pod("foreign", "Running", false, true));
+        foreign.metadata.namespace = Some("elsewhere".to_owned());
+        foreign.metadata.labels = Some([("app".to_owned(), labels.to_owned())].into());
+        watched.tell(Input::Pods(WatchUpdate::Changed(Arc::new(foreign))), keys(), 0);
+        let actions = watched.controller.plan(&keys()[0], watched.now).actions;
+        assert!(matches!(&actions[..], [Action::Create { names, .. }] if names.len() == 1), "{actions:?}");
+    }
+}

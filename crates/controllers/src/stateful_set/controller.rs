@@ -212,8 +212,9 @@ impl StatefulSets {
 
     fn claimed(&self, uid: &Uid, set: &StatefulSetView) -> Claimed<'_> {
         let mut claimed = Claimed::default();
-        let all = self.pods.under(BY_CONTROLLER, uid).chain(self.pods.under(ORPHANS, set.namespace()));
-        for (pod_uid, facts) in all {
+        // An owner is in the namespace of what it owns, whatever a reference says.
+        let own = self.pods.under(BY_CONTROLLER, uid).filter(|(_, pod)| *pod.namespace == *set.namespace());
+        for (pod_uid, facts) in own.chain(self.pods.under(ORPHANS, set.namespace())) {
             let ordinal = set.ordinal(&facts.name);
             let matches = ordinal.is_some() && takes(&set.spec.selector, |key| facts.label(key));
             let candidate = Candidate { controller: facts.controller.as_deref(), leaves: facts.leaves, matches };

@@ -145,7 +145,8 @@ pub(super) fn claim(facts: Facts<'_>, key: &str) -> Option<Action> {
     }
     if waits {
         // A pod that was given its node by hand is seen by no scheduler.
-        if let Some(node) = users.node_of(key) {
+        let is_made = |node: &str| directories.contains_key(node) || !class.is_some_and(|class| is_local_path(class));
+        if let Some(node) = users.node_of(key).filter(|node| is_made(node)) {
             return Some(patch_claim(claim, json!({ "metadata": { "annotations": { SELECTED_NODE: node } } }), false));
         }
         if let Some(pod) = users.waiting(key) {
@@ -163,7 +164,7 @@ pub(super) fn claim(facts: Facts<'_>, key: &str) -> Option<Action> {
             let message = format!("storageclass.storage.k8s.io {class_name:?} not found");
             say(claim, true, "ProvisioningFailed", message)
         }
-        Some(class) if class.provisioner == LOCAL_PATH_PROVISIONER => provision(claim, class, node, directories),
+        Some(class) if is_local_path(class) => provision(claim, class, node, directories),
         Some(class) if is_provisioned(class) => {
             let provisioner = &class.provisioner;
             // By this they know that it is theirs.
@@ -386,3 +387,7 @@ fn reclaim(volume: &PersistentVolume, policy: &str, is_ours: bool) -> Option<Act
 #[cfg(test)]
 #[path = "plan_tests.rs"]
 mod tests;
+
+fn is_local_path(class: &StorageClass) -> bool {
+    class.provisioner == LOCAL_PATH_PROVISIONER
+}

@@ -155,9 +155,21 @@ fn reference(volume: &str) -> ObjectReference {
 /// Resolves when no pod of this node can write to the volume: none that had it mounted has a process left, however it was deleted.
 async fn until_unused<R: Runtime>(tools: &Arc<Tools<R>>, pods: &Directory, volume: &str) {
     'again: loop {
-        for uid in tools.manifests.all().await.unwrap_or_default() {
+        // Who cannot be asked may still have it.
+        let Ok(kept) = tools.manifests.all().await else {
+            tokio::time::sleep(FILES_GO).await;
+            continue;
+        };
+        for uid in kept {
             let claims = tools.manifests.volumes(&uid).claims;
-            let Ok(text) = tools.files.read(&claims).await else { continue };
+            let text = match tools.files.read(&claims).await {
+                Ok(text) => text,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(_) => {
+                    tokio::time::sleep(FILES_GO).await;
+                    continue 'again;
+                }
+            };
             if !volumes_at(&text).iter().any(|used| used == volume) {
                 continue;
             }
