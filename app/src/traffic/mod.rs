@@ -412,7 +412,8 @@ async fn await_settled(means: Arc<Means>, pod: Pod, reporter: TrafficReporter) {
         Err(message) => reporter.report(TrafficNews::Failed { message }).await,
     }
     let Some(ask) = means.asks().get(&uid).copied().filter(|ask| ask.how == Some(Cut::Divert)) else { return };
-    means.arrivals.read(&*means.proxy, arrivals::FRESH).await;
+    // A count from before would make those late who came in time.
+    means.arrivals.read(&*means.proxy, Duration::ZERO).await;
     let Some(before) = means.arrivals.sum(&uid) else { return };
     let mut told = before;
     while means.is_current(&uid, ask) {

@@ -18,7 +18,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long a request may take, and an idle connection is kept after TERM.
+/// How long a request may take: on a busy machine neither side may get a processor for seconds.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
+/// How long an idle connection is kept after TERM.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[tokio::main(flavor = "current_thread")]
@@ -136,7 +138,7 @@ async fn load(address: &str, new: usize, kept: usize) {
             tokio::spawn(async move {
                 while !is_over.load(Ordering::Relaxed) {
                     let asking = connection(&address, number >= new, &fates, &is_over);
-                    let outcome = tokio::time::timeout(PATIENCE, asking).await;
+                    let outcome = tokio::time::timeout(REQUEST_PATIENCE, asking).await;
                     if let Err(failure) = outcome.unwrap_or(Err("timeout".to_owned())) {
                         *fates.lock().unwrap().failed.entry(failure).or_default() += 1;
                     }

@@ -134,8 +134,11 @@ async fn recreate_ends_every_old_container_before_a_new_one_starts() -> Result<(
     manifest["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{ "name": "COLOR", "value": "red" }]);
     kubectl.apply(&manifest).await?;
     rolls_out(&kubectl).await?;
+    shared.wait_lines("diary", 3).await?;
     kubectl.run(&["set", "env", "deployment/web", "COLOR=blue"]).await?;
     rolls_out(&kubectl).await?;
+    // A container counts as started before its shell has said so.
+    shared.wait_lines("diary", 9).await?;
     let expected = [["start red"; 3], ["end red"; 3], ["start blue"; 3]].concat();
     assert_eq!(shared.lines("diary"), expected);
     complaints::ensure_none(&instance, &[])
