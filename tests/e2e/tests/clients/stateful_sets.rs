@@ -7,9 +7,11 @@ use serde_json::{Value, json};
 /// Says who it is when it begins, when its hook runs and when it is asked to exit; the hook takes its time.
 fn template(app: &str, version: &str, hook: &str, shared: &Shared) -> Value {
     let script = format!(
-        "trap 'echo term $HOSTNAME >> /shared/{app}; exit 0' TERM; echo start $HOSTNAME {version} >> /shared/{app}; sleep 1000 & wait"
+        "trap 'echo term $HOSTNAME >> /shared/{app}; exit 0' TERM; echo start $HOSTNAME {version} >> /shared/{app}; touch /tmp/up; sleep 1000 & wait"
     );
     let pre_stop = json!({ "exec": { "command": ["sh", "-c", hook] } });
+    // It counts as started when it has said so.
+    let post_start = json!({ "exec": { "command": ["sh", "-c", "until [ -e /tmp/up ]; do sleep 0.02; done"] } });
     json!({
         "metadata": { "labels": { "app": app } },
         "spec": {
@@ -18,7 +20,7 @@ fn template(app: &str, version: &str, hook: &str, shared: &Shared) -> Value {
                 "name": "app", "image": "busybox", "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", script],
                 "env": [{ "name": "VERSION", "value": version }],
                 "volumeMounts": [{ "name": "shared", "mountPath": "/shared" }],
-                "lifecycle": { "preStop": pre_stop },
+                "lifecycle": { "postStart": post_start, "preStop": pre_stop },
             }],
             "volumes": [{ "name": "shared", "hostPath": { "path": shared.path() } }],
         },
