@@ -241,14 +241,17 @@ impl Means {
         }
     }
 
-    /// How the pod is reached. Of one that is held for a replacement its owner is asked whether one comes.
+    /// How the pod is reached. Whether it is busy and is replaced matters only when it leaves, and is found out then: a count of a
+    /// moment ago says nothing of those who came since. Until then both are taken for granted, so that it is held rather than
+    /// let go.
     async fn routes(&self, pod: &Pod, reach: &Reach, no_older: Duration) -> Routes {
-        if reach.last {
+        let is_leaving = routes::is_leaving(pod);
+        if reach.last && is_leaving {
             self.arrivals.read(&*self.proxy, no_older).await;
         }
-        let is_busy = self.arrivals.is_busy(&uid(pod));
+        let is_busy = !is_leaving || self.arrivals.is_busy(&uid(pod));
         let mut routes = routes::routes(pod, reach, is_busy, self.may_be_replaced(pod));
-        if routes.busy && routes.replaced && pod.metadata.deletion_timestamp.is_some() {
+        if routes.busy && routes.replaced && is_leaving {
             routes.replaced = self.is_replaced(pod).await;
         }
         routes
@@ -278,7 +281,7 @@ async fn follow(means: Arc<Means>, mut pods: watch::Receiver<Arc<Pod>>, reporter
     let mut reach = means.proxy.reach(&uid(&pods.borrow()));
     let mut leaves = means.leaves.subscribe();
     let mut told: Option<Routes> = None;
-    let mut no_older = arrivals::FRESH;
+    let mut no_older = Duration::ZERO;
     loop {
         leaves.borrow_and_update();
         let pod = pods.borrow_and_update().clone();
@@ -290,16 +293,15 @@ async fn follow(means: Arc<Means>, mut pods: watch::Receiver<Arc<Pod>>, reporter
                 told = Some(routes);
             }
         }
-        let is_held = |routes: &Routes| routes.replaced && routes.busy && pod.metadata.deletion_timestamp.is_some();
+        let is_held =
+            told.is_some_and(|routes| routes.last && routes.busy && routes.replaced) && routes::is_leaving(&pod);
         let look_again = async {
-            match told.filter(|routes| routes.last) {
-                Some(routes) if is_held(&routes) => tokio::time::sleep(ASK_OWNER_EVERY).await,
-                // Whether it is busy changes with time alone.
-                Some(_) => tokio::time::sleep(arrivals::SAMPLED_EVERY).await,
-                None => std::future::pending().await,
+            match is_held {
+                true => tokio::time::sleep(ASK_OWNER_EVERY).await,
+                false => std::future::pending().await,
             }
         };
-        no_older = arrivals::FRESH;
+        no_older = Duration::ZERO;
         tokio::select! {
             changed = reach.changed() => if changed.is_err() {
                 // Whoever told this was replaced by another, which tells of those who ask.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use lifecycle::{BestEvidence, Routes};
 use proxy::{Protocol, Reach};
 use runtime_api::{AddressRange, ConnectionFilter};
@@ -28,6 +28,13 @@ pub(super) fn controller(pod: &Pod) -> Option<(&str, &str)> {
     let owners = pod.metadata.owner_references.iter().flatten();
     let owner = owners.into_iter().find(|owner| owner.controller == Some(true))?;
     Some((owner.kind.as_str(), owner.name.as_str()))
+}
+
+/// Whether the pod was asked to leave, by its deletion or otherwise: then its worker says that its traffic is not drained yet.
+pub(super) fn is_leaving(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let is_draining = |it: &PodCondition| it.type_ == "adieu.dev/TrafficDrained" && it.status == "False";
+    pod.metadata.deletion_timestamp.is_some() || conditions.into_iter().any(is_draining)
 }
 
 /// Whether its owner makes a replacement while it is leaving, as far as the kind of owner tells.

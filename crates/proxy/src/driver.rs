@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::handle::Request;
 use crate::health_checks::HealthChecks;
 use crate::host_listeners::HostListeners;
+use crate::in_flight::InFlight;
 use crate::kernel_tables;
 use crate::model::{Model, NodeFacts};
 use crate::rules::{Ruleset, address_key, family_of};
@@ -250,6 +251,7 @@ struct Owner {
     refused: BTreeMap<String, Wanted>,
     health: HealthChecks,
     flows: FlowCleaner,
+    in_flight: InFlight,
     /// Pods that are gone, whose connections are forgotten after the next transaction.
     gone: BTreeSet<IpAddr>,
     waiting: Vec<Waiting>,
@@ -281,6 +283,7 @@ impl Owner {
             refused: BTreeMap::new(),
             health,
             flows,
+            in_flight: InFlight::default(),
             gone: BTreeSet::new(),
             waiting: Vec::new(),
             lingering: Vec::new(),
@@ -556,6 +559,10 @@ impl Owner {
             self.applied.send_if_modified(|applied| std::mem::replace(applied, self.revision) != self.revision);
         } else if !written.refused.is_empty() {
             self.try_later();
+        }
+        // That a pod is cut is said when also those have arrived who were led to it before.
+        if self.waiting.iter().any(|waiting| matches!(waiting, Waiting::Cut(_))) {
+            self.in_flight.await_delivery();
         }
         // Whoever hears that a cut is done can see who takes the connections.
         self.tell_reaches();

@@ -62,11 +62,17 @@ impl InnerChain {
 
     pub(crate) fn rules(&self, family: Family) -> Vec<Rule> {
         match self {
-            Self::Pick { space, count } => vec![pick(family, *space, *count)],
+            Self::Pick { space, count } => picks(family, *space, *count),
             Self::Affinity { space, count, seconds } => affinity(family, *space, *count, *seconds),
             Self::From(networks) => from(networks),
         }
     }
+}
+
+/// Picks one of so many, or the first. A packet that was led here just before a commit looks into slots as they are after it: there
+/// may be fewer, and the one that it picked may be gone. The first is there as long as any is.
+fn picks(family: Family, space: Space, count: usize) -> Vec<Rule> {
+    vec![pick(family, space, count), pick(family, space, 1)]
 }
 
 /// Picks one of so many, each as often as any other.
@@ -121,7 +127,7 @@ fn affinity(family: Family, space: Space, count: usize, seconds: u32) -> Vec<Rul
         address: register(backend),
         port: Some(register(backend + words)),
     };
-    vec![
+    let found = [
         loaded()
             .with(lookup(maps.clients, 0, id))
             .with(lookup(maps.by_id, frontend, backend))
@@ -134,9 +140,9 @@ fn affinity(family: Family, space: Space, count: usize, seconds: u32) -> Vec<Rul
             .with(lookup(maps.by_id, frontend, backend))
             .with(remember)
             .with(send),
-        // So many clients that one more cannot be remembered.
-        pick(family, space, count),
-    ]
+    ];
+    // So many clients that one more cannot be remembered.
+    found.into_iter().chain(picks(family, space, count)).collect()
 }
 
 fn from(networks: &BTreeSet<Network>) -> Vec<Rule> {

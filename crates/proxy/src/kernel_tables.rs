@@ -64,7 +64,10 @@ fn commit(
 ) -> Result<(), nft::Error> {
     let diff = std::mem::take(diff);
     if !diff.is_empty() {
-        nftables.commit(diff.batch(settings))?;
+        if let Some(chains) = diff.chains(settings) {
+            nftables.commit(chains)?;
+        }
+        nftables.commit(diff.elements(settings))?;
     }
     written.elements += diff.len();
     written.flows.extend(diff.flows);

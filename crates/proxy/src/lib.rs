@@ -10,6 +10,7 @@ mod driver;
 mod handle;
 mod health_checks;
 mod host_listeners;
+mod in_flight;
 mod inner_chains;
 mod kernel_tables;
 mod model;

@@ -71,13 +71,22 @@ impl Diff {
         self.changes.iter().filter(|(_, (before, after))| before != after)
     }
 
-    pub(crate) fn batch(&self, settings: &Settings) -> Batch {
+    /// The chains that the elements lead to and that are not there yet, for a transaction ahead of theirs: a packet that is being
+    /// judged during a commit sees elements as they are after it, but rules as they were before, and a chain without rules would
+    /// lead it nowhere.
+    pub(crate) fn chains(&self, settings: &Settings) -> Option<Batch> {
         let mut batch = Batch::new();
         for ((family, name), chain) in &self.chains {
             let table = table(settings, *family);
             batch.add_chain(&table, &Chain::inner(name));
             chain.rules(*family).iter().for_each(|rule| batch.add_rule(&table, name, rule));
         }
+        (!self.chains.is_empty()).then_some(batch)
+    }
+
+    /// The elements that change.
+    pub(crate) fn elements(&self, settings: &Settings) -> Batch {
+        let mut batch = Batch::new();
         let mut sets = BTreeMap::new();
         for ((family, set, key), (before, after)) in self.changed() {
             let (old, new): &mut (Vec<Element>, Vec<Element>) = sets.entry((*family, *set)).or_default();

@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -39,6 +39,11 @@ fn tell(file: &str, line: &serde_json::Value) {
     file.write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
+/// The wall clock, for people who compare what several processes tell.
+fn now_ms() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
+}
+
 /// What a server has seen.
 #[derive(Default)]
 struct Seen {
@@ -61,7 +66,7 @@ async fn serve(port: u16, late: Duration) {
         }
     }
     seen.is_leaving.store(true, Ordering::Relaxed);
-    tell("told-to-leave", &json!({ "pod": name }));
+    tell("told-to-leave", &json!({ "pod": name, "at_ms": now_ms() }));
     if !late.is_zero() {
         let lingering = async {
             loop {
@@ -75,7 +80,10 @@ async fn serve(port: u16, late: Duration) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
-    tell("served", &json!({ "pod": name, "served": count(&seen.served), "late": count(&seen.late) }));
+    tell(
+        "served",
+        &json!({ "pod": name, "served": count(&seen.served), "late": count(&seen.late), "at_ms": now_ms() }),
+    );
 }
 
 fn take(stream: TcpStream, seen: &Arc<Seen>, is_late: bool) {
@@ -122,11 +130,33 @@ async fn answer(mut stream: TcpStream, seen: &Seen, is_late: bool) {
     }
 }
 
+/// Requests that failed for one reason: how many, and when the first and the last did.
+#[derive(Default)]
+struct Failures {
+    count: u64,
+    first_ms: u64,
+    last_ms: u64,
+}
+
+impl Failures {
+    fn add(&mut self) {
+        self.last_ms = now_ms();
+        if self.count == 0 {
+            self.first_ms = self.last_ms;
+        }
+        self.count += 1;
+    }
+
+    fn told(&self) -> serde_json::Value {
+        json!({ "count": self.count, "first_ms": self.first_ms, "last_ms": self.last_ms })
+    }
+}
+
 #[derive(Default)]
 struct Fates {
     answered: u64,
     connections: u64,
-    failed: BTreeMap<String, u64>,
+    failed: BTreeMap<String, Failures>,
 }
 
 async fn load(address: &str, new: usize, kept: usize) {
@@ -140,7 +170,7 @@ async fn load(address: &str, new: usize, kept: usize) {
                     let asking = connection(&address, number >= new, &fates, &is_over);
                     let outcome = tokio::time::timeout(REQUEST_PATIENCE, asking).await;
                     if let Err(failure) = outcome.unwrap_or(Err("timeout".to_owned())) {
-                        *fates.lock().unwrap().failed.entry(failure).or_default() += 1;
+                        fates.lock().unwrap().failed.entry(failure).or_default().add();
                     }
                     tokio::task::yield_now().await;
                 }
@@ -155,7 +185,8 @@ async fn load(address: &str, new: usize, kept: usize) {
         client.await.unwrap();
     }
     let fates = fates.lock().unwrap();
-    println!("{}", json!({ "answered": fates.answered, "connections": fates.connections, "failed": fates.failed }));
+    let failed: BTreeMap<_, _> = fates.failed.iter().map(|(reason, failures)| (reason, failures.told())).collect();
+    println!("{}", json!({ "answered": fates.answered, "connections": fates.connections, "failed": failed }));
 }
 
 /// One connection, with one request or with many of them for a few seconds.

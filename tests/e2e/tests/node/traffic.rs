@@ -210,10 +210,12 @@ impl Load {
     }
 }
 
-fn ensure_no_loss(fates: &Value) -> Result<()> {
+/// Ensures that no request failed; otherwise says when which pods were told to stop.
+fn ensure_no_loss(shop: &Shop, fates: &Value) -> Result<()> {
     let asked = fates["answered"].as_u64().unwrap();
     ensure!(asked > 500, "too few to tell: {fates}");
-    ensure!(fates["failed"] == json!({}), "requests are lost: {fates}");
+    let (told, served) = (shop.shared.lines("told-to-leave"), shop.shared.lines("served"));
+    ensure!(fates["failed"] == json!({}), "requests are lost: {fates}\n{}\n{}", told.join("\n"), served.join("\n"));
     Ok(())
 }
 
@@ -238,7 +240,7 @@ async fn pods_that_leave_under_load_lose_no_request() -> Result<()> {
     ensure!(reason.as_deref() == Some("LocalCut"), "{reason:?}");
     shop.roll_out(1).await?;
     shop.scale(4).await?;
-    ensure_no_loss(&load.stop().await?)?;
+    ensure_no_loss(&shop, &load.stop().await?)?;
     let told = shop.kubectl.run(&["get", "events", "-o", "jsonpath={.items[*].reason}"]).await?;
     ensure!(told.contains("DrainStarted") && told.contains("DrainReleased"), "{told}");
     ensure!(!told.contains("DrainDeadline") && !told.contains("LateConnections"), "{told}");
@@ -265,7 +267,7 @@ async fn nobody_connects_after_the_stop_signal_unless_the_barrier_is_off() -> Re
         instance.up().await?;
     }
     shop.until_ready(3).await?;
-    ensure_no_loss(&load.stop().await?)?;
+    ensure_no_loss(&shop, &load.stop().await?)?;
     ensure!(shop.shared.lines("served").len() >= 2 && shop.late() == 0, "{:?}", shop.shared.lines("served"));
 
     let naked = Shop::open(&instance, "naked", 3, 300, json!({ "adieu.dev/drain-barrier": "off" })).await?;
