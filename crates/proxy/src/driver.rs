@@ -232,6 +232,16 @@ enum Waiting {
     Gone(oneshot::Sender<()>),
 }
 
+/// What a transaction is made of.
+struct Changes {
+    /// What changed, by who wants it.
+    changes: Vec<(String, Wanted)>,
+    /// Whose rules those pods depend on that are cut and touched.
+    cut_owners: BTreeSet<String>,
+    /// Pods of which something else may be said than before.
+    pods: BTreeSet<String>,
+}
+
 struct Owner {
     settings: Settings,
     shared: Arc<Shared>,
@@ -523,7 +533,7 @@ impl Owner {
 
     /// Makes the kernel have what is wanted.
     fn flush(&mut self) -> Result<(), nft::Error> {
-        let (changes, cut_owners) = self.changes();
+        let Changes { changes, cut_owners, pods } = self.changes();
         changes.iter().for_each(|(owner, wanted)| self.health.set(owner, wanted.health.clone()));
         changes.iter().for_each(|(owner, _)| drop(self.refused.remove(owner)));
         let wanted: BTreeMap<String, Wanted> = match self.rewrite {
@@ -565,14 +575,13 @@ impl Owner {
             self.in_flight.await_delivery();
         }
         // Whoever hears that a cut is done can see who takes the connections.
-        self.tell_reaches();
+        self.tell_reaches(&pods);
         let reason = self.refused.keys().find(|owner| cut_owners.contains(*owner)).cloned();
         self.answer(reason.map(|owner| format!("the rules of {owner} are refused")).as_deref());
         Ok(())
     }
 
-    /// What changed, by who wants it; and whose rules a pod depends on that is cut.
-    fn changes(&mut self) -> (Vec<(String, Wanted)>, BTreeSet<String>) {
+    fn changes(&mut self) -> Changes {
         let mut model = self.shared.model();
         if model.asks_for_listeners() {
             model.set_listeners(HostListeners::read());
@@ -581,19 +590,20 @@ impl Owner {
             }
         }
         let service = |key: &(String, String)| format!("service {}/{}", key.0, key.1);
-        let touched = model.take_touched();
+        let (touched, pods) = model.take_touched();
         let mut changes: Vec<_> = touched.iter().map(|key| (service(key), model.wanted(key))).collect();
-        let cuts = model.cut_uids();
-        for owner in self.ruleset.owners("cut ").filter(|it| !cuts.contains(it)) {
-            changes.push((format!("cut {owner}"), Wanted::default()));
-        }
         let mut cut_owners = BTreeSet::new();
-        for uid in cuts {
-            cut_owners.extend(model.services_of(&uid).map(service));
-            cut_owners.insert(format!("cut {uid}"));
-            changes.push((format!("cut {uid}"), model.wanted_by_cut(&uid)));
+        for uid in &pods {
+            let owner = format!("cut {uid}");
+            if model.is_cut(uid) {
+                cut_owners.extend(model.services_of(uid).map(service));
+                cut_owners.insert(owner.clone());
+                changes.push((owner, model.wanted_by_cut(uid)));
+            } else if self.ruleset.wanted().contains_key(&owner) || self.refused.contains_key(&owner) {
+                changes.push((owner, Wanted::default()));
+            }
         }
-        (changes, cut_owners)
+        Changes { changes, cut_owners, pods }
     }
 
     fn answer(&mut self, failure: Option<&str>) {
@@ -607,13 +617,15 @@ impl Owner {
         }
     }
 
-    fn tell_reaches(&self) {
+    fn tell_reaches(&self, pods: &BTreeSet<String>) {
         let model = self.shared.model();
         let mut told = self.shared.told();
         told.retain(|_, tell| !tell.is_closed());
-        for (uid, tell) in told.iter() {
+        // Whoever asked before anything was listed was told nothing yet.
+        for (uid, tell) in told.iter().filter(|(uid, tell)| pods.contains(*uid) || tell.borrow().is_none()) {
             let reach = Some(model.reach(uid));
             tell.send_if_modified(|known| std::mem::replace(known, reach.clone()) != reach);
         }
+        model.forget_resolved();
     }
 }

@@ -4,6 +4,7 @@
 //! failure, a foreign change, once an hour) reads it, and writes what differs. Only tables of another version are replaced.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use nft::{Batch, Family, Nftables};
 
@@ -101,33 +102,37 @@ pub(crate) fn reconcile(
         }
     };
     let mut written = Written::default();
-    // Parts that are yet to be tried, the next one last.
-    let mut parts: Vec<Vec<(String, Wanted)>> = vec![all.into_iter().collect()];
+    let all: Vec<_> = all.into_iter().collect();
+    // Parts that are yet to be tried, the next one last, and those that are in the kernel.
+    let mut parts = vec![0..all.len()];
+    let mut applied: Vec<Range<usize>> = Vec::new();
     while let Some(part) = parts.pop() {
-        let mut tried = known.clone();
         let mut diff = Diff::default();
-        let mut rest = part.iter();
-        let mut taken = 0;
-        while diff.len() < PART_ELEMENTS_MAX {
-            let Some((owner, wanted)) = rest.next() else { break };
-            tried.set(owner, wanted.clone(), &mut diff);
-            taken += 1;
+        let mut end = part.start;
+        while let Some((owner, wanted)) = all[..part.end].get(end).filter(|_| diff.len() < PART_ELEMENTS_MAX) {
+            known.set(owner, wanted.clone(), &mut diff);
+            end += 1;
         }
         match commit(nftables, settings, &mut diff, &mut written) {
             Ok(()) => {
-                known = tried;
-                if taken < part.len() {
-                    parts.push(part[taken..].to_vec());
+                applied.push(part.start..end);
+                parts.push(end..part.end);
+            }
+            Err(error) => {
+                // What is known includes what was refused: it is read anew.
+                let Some(there) = read(nftables, settings)? else { return Err(error) };
+                known = there;
+                for (owner, wanted) in applied.iter().flat_map(|part| &all[part.clone()]) {
+                    known.set(owner, wanted.clone(), &mut Diff::default());
                 }
-            }
-            Err(error) if taken <= 1 => {
-                let Some((owner, _)) = part.first() else { return Err(error) };
-                written.refused.insert(owner.clone(), supervision::error_chain(&error));
-                parts.push(part[1..].to_vec());
-            }
-            Err(_) => {
-                parts.push(part[taken / 2..].to_vec());
-                parts.push(part[..taken / 2].to_vec());
+                let middle = part.start + (end - part.start) / 2;
+                if middle > part.start {
+                    parts.extend([middle..part.end, part.start..middle]);
+                } else {
+                    let Some((owner, _)) = all[..part.end].get(part.start) else { return Err(error) };
+                    written.refused.insert(owner.clone(), supervision::error_chain(&error));
+                    parts.push(part.start + 1..part.end);
+                }
             }
         }
         parts.retain(|part| !part.is_empty());

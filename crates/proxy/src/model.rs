@@ -2,6 +2,7 @@
 //!
 //! Nothing here waits or speaks to anybody. A Service that is touched is computed anew, alone.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,7 +15,10 @@ use crate::host_listeners::HostListeners;
 use crate::wanted::{Backend, Frontend, Mark, Nobody, Space, Wanted};
 use crate::{CutMode, PodEndpoint, Protocol, Reach};
 
+mod resolved;
 mod service;
+
+use resolved::{Resolved, Takers};
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
@@ -73,6 +77,10 @@ pub(crate) struct Model {
     pods: BTreeMap<String, BTreeMap<ServiceKey, usize>>,
     cuts: BTreeMap<String, Cut>,
     touched: BTreeSet<ServiceKey>,
+    /// Pods that a touched Service listed before, and those that were cut or are no longer.
+    touched_pods: BTreeSet<String>,
+    /// Endpoints of Services as they were last asked for, until they are touched.
+    resolved: RefCell<BTreeMap<ServiceKey, Arc<Resolved>>>,
     /// Which ports programs of this machine have, and for whom that was looked up.
     listeners: HostListeners,
     judged: BTreeMap<ServiceKey, Claims>,
@@ -90,6 +98,8 @@ impl Model {
             pods: BTreeMap::new(),
             cuts: BTreeMap::new(),
             touched: BTreeSet::new(),
+            touched_pods: BTreeSet::new(),
+            resolved: RefCell::default(),
             listeners: HostListeners::default(),
             judged: BTreeMap::new(),
             listed: (false, false),
@@ -100,7 +110,8 @@ impl Model {
     pub(crate) fn begin_again(&mut self) {
         let mut cuts = std::mem::take(&mut self.cuts);
         cuts.retain(|_, cut| !cut.departed);
-        *self = Self { cuts, ..Self::new(self.node.clone()) };
+        let touched_pods = cuts.keys().cloned().collect();
+        *self = Self { cuts, touched_pods, ..Self::new(self.node.clone()) };
     }
 
     pub(crate) fn services_listed(&mut self) {
@@ -119,12 +130,12 @@ impl Model {
     pub(crate) fn set_service(&mut self, service: Service) {
         let key =
             (service.metadata.namespace.clone().unwrap_or_default(), service.metadata.name.clone().unwrap_or_default());
-        self.touched.insert(key.clone());
+        self.touch(key.clone());
         self.services.insert(key, service);
     }
 
     pub(crate) fn remove_service(&mut self, key: &ServiceKey) {
-        self.touched.insert(key.clone());
+        self.touch(key.clone());
         self.judged.remove(key);
         self.services.remove(key);
     }
@@ -156,7 +167,7 @@ impl Model {
         }
         self.slices.entry(key.clone()).or_default().insert(name.clone(), endpoints);
         self.slice_owners.insert((namespace, name), key.clone());
-        self.touched.insert(key);
+        self.touch(key);
     }
 
     pub(crate) fn remove_slice(&mut self, slice: &(String, String)) {
@@ -173,11 +184,12 @@ impl Model {
             if services.is_empty() {
                 self.pods.remove(&uid);
             }
+            self.touched_pods.insert(uid);
         }
         if slices.is_empty() {
             self.slices.remove(&key);
         }
-        self.touched.insert(key);
+        self.touch(key);
     }
 
     pub(crate) fn cut(&mut self, pod: PodEndpoint, mode: CutMode) {
@@ -204,15 +216,34 @@ impl Model {
     }
 
     fn touch_pod(&mut self, uid: &str) {
-        let services = self.pods.get(uid).into_iter().flat_map(|services| services.keys().cloned());
-        self.touched.extend(services);
+        self.touched_pods.insert(uid.to_owned());
+        for key in self.pods.get(uid).into_iter().flat_map(|services| services.keys().cloned()).collect::<Vec<_>>() {
+            self.touch(key);
+        }
     }
 
-    /// Which Services have to be computed anew.
-    pub(crate) fn take_touched(&mut self) -> BTreeSet<ServiceKey> {
-        std::mem::take(&mut self.touched)
+    fn touch(&mut self, key: ServiceKey) {
+        self.resolved.get_mut().remove(&key);
+        self.touched.insert(key);
     }
 
+    /// Which Services have to be computed anew, and what may be said of which pods is not what it was.
+    pub(crate) fn take_touched(&mut self) -> (BTreeSet<ServiceKey>, BTreeSet<String>) {
+        let (services, mut pods) = (std::mem::take(&mut self.touched), std::mem::take(&mut self.touched_pods));
+        for key in &services {
+            pods.extend(self.raw_endpoints_of(key).filter_map(|endpoint| endpoint.uid.clone()));
+        }
+        // A pod that is cut depends on Services that listed it once, too.
+        let remembers = |cut: &&Cut| cut.ports.keys().any(|key| services.contains(key));
+        pods.extend(self.cuts.values().filter(remembers).map(|cut| cut.pod.uid.clone()));
+        (services, pods)
+    }
+
+    pub(crate) fn is_cut(&self, uid: &str) -> bool {
+        self.cuts.contains_key(uid)
+    }
+
+    #[cfg(test)]
     pub(crate) fn cut_uids(&self) -> Vec<String> {
         self.cuts.keys().cloned().collect()
     }
@@ -248,24 +279,19 @@ impl Model {
         services.filter(move |key| namespace.is_none_or(|namespace| *namespace == key.0))
     }
 
-    /// The endpoints of a Service as the cuts leave them, each address once: of two, the one that stays.
-    fn endpoints_of(&self, key: &ServiceKey) -> Vec<Endpoint> {
-        let mut found: BTreeMap<(IpAddr, Arc<[TargetPort]>), Endpoint> = BTreeMap::new();
-        for endpoint in self.raw_endpoints_of(key) {
-            let mut endpoint = endpoint.clone();
-            let cut = endpoint.uid.as_ref().and_then(|uid| self.cuts.get(uid));
-            if let Some(cut) = cut.filter(|cut| cut.pod.namespace == key.0) {
-                endpoint.ready = false;
-                endpoint.terminating = true;
-                endpoint.serving &= cut.mode != CutMode::Refuse && !cut.departed;
-            }
-            let identity = (endpoint.address, endpoint.ports.clone());
-            let stays = found.get(&identity).is_some_and(|known| !known.terminating || endpoint.terminating);
-            if !stays {
-                found.insert(identity, endpoint);
-            }
+    /// The endpoints of a Service as the cuts leave them.
+    fn resolved(&self, key: &ServiceKey) -> Arc<Resolved> {
+        if let Some(known) = self.resolved.borrow().get(key) {
+            return known.clone();
         }
-        found.into_values().collect()
+        let resolved = Arc::new(Resolved::of(self, key));
+        self.resolved.borrow_mut().insert(key.clone(), resolved.clone());
+        resolved
+    }
+
+    /// Nobody asks until something changes again.
+    pub(crate) fn forget_resolved(&self) {
+        self.resolved.borrow_mut().clear();
     }
 
     /// What a cut wants to have in the kernel.
@@ -296,37 +322,38 @@ impl Model {
     }
 
     fn target_ports(&self, uid: &str) -> BTreeSet<(Protocol, u16)> {
-        let endpoints = self.services_of(uid).flat_map(|key| self.endpoints_of(key));
-        let own = endpoints.filter(|endpoint| endpoint.uid.as_deref() == Some(uid));
-        own.flat_map(|endpoint| endpoint.numbers().collect::<Vec<_>>()).collect()
+        let services = self.services_of(uid).map(|key| self.resolved(key));
+        services.flat_map(|it| it.of_pod(uid).flat_map(Endpoint::numbers).collect::<Vec<_>>()).collect()
+    }
+
+    /// The Services that lead to a pod on one of its ports, or did before it was cut. One that is gone leads nobody to anybody.
+    fn services_on_port(&self, uid: &str, protocol: Protocol, port: u16) -> Vec<Arc<Resolved>> {
+        let remembered = self.cuts.get(uid).map(|cut| &cut.ports);
+        let keys = self.services_of(uid).chain(remembered.into_iter().flat_map(BTreeMap::keys));
+        let keys: BTreeSet<_> = keys.filter(|key| self.services.contains_key(*key)).collect();
+        let on_port = keys.into_iter().filter_map(|key| {
+            let had = remembered.and_then(|ports| ports.get(key)).is_some_and(|had| had.contains(&(protocol, port)));
+            let resolved = self.resolved(key);
+            let has = had || resolved.of_pod(uid).any(|it| it.numbers().any(|it| it == (protocol, port)));
+            has.then_some(resolved)
+        });
+        on_port.collect()
     }
 
     /// Who can stand in for a pod on one of its ports: ready, and there in every Service that lists the pod on it.
     fn siblings(&self, uid: &str, protocol: Protocol, port: u16, is_ipv6: bool) -> BTreeSet<Backend> {
-        let mut common: Option<BTreeSet<(bool, Backend)>> = None;
-        let remembered = self.cuts.get(uid).map(|cut| &cut.ports);
-        let keys = self.services_of(uid).chain(remembered.into_iter().flat_map(BTreeMap::keys));
-        for key in keys.collect::<BTreeSet<_>>() {
-            let endpoints = self.endpoints_of(key);
-            let has = |endpoint: &Endpoint| endpoint.ports.iter().any(|it| (it.1, it.2) == (protocol, port));
-            let had = remembered.and_then(|ports| ports.get(key)).is_some_and(|had| had.contains(&(protocol, port)));
-            // A Service that is gone leads nobody to anybody.
-            if !self.services.contains_key(key)
-                || !had && !endpoints.iter().any(|it| it.uid.as_deref() == Some(uid) && has(it))
-            {
-                continue;
-            }
-            let others = endpoints.iter().filter(|it| it.uid.as_deref() != Some(uid) && it.takes_new() && has(it));
-            let others = others.filter(|it| it.address.is_ipv6() == is_ipv6);
-            let others = others.map(|it| (self.is_here(it), Backend { address: it.address, port })).collect();
-            common = Some(match common {
-                None => others,
-                Some(common) => &common & &others,
-            });
-        }
-        let common = common.unwrap_or_default();
-        let here = common.iter().any(|(here, _)| *here);
-        common.into_iter().filter(|(is_here, _)| *is_here || !here).map(|(_, backend)| backend).collect()
+        let services = self.services_on_port(uid, protocol, port);
+        let takers = services.iter().map(|it| it.other_takers(uid, (protocol, port, is_ipv6)));
+        takers.reduce(|common, others| common.common(&others)).map(Takers::nearest).unwrap_or_default()
+    }
+
+    /// How many those are in both families. Most pods are behind one Service: then nothing has to be compared.
+    fn count_of_siblings(&self, uid: &str, protocol: Protocol, port: u16) -> usize {
+        let count = |is_ipv6| match &*self.services_on_port(uid, protocol, port) {
+            [only] => only.count_of_other_takers(uid, (protocol, port, is_ipv6)),
+            _ => self.siblings(uid, protocol, port, is_ipv6).len(),
+        };
+        count(false) + count(true)
     }
 
     /// How connections reach a pod.
@@ -341,16 +368,11 @@ impl Model {
             let node_local =
                 !is_headless && (is_local(&spec.internal_traffic_policy) || is_local(&spec.external_traffic_policy));
             reach.node_local |= node_local;
-            let serves =
-                self.raw_endpoints_of(key).any(|it| it.uid.as_deref() == Some(uid) && (it.ready || it.serving));
-            let endpoints = self.endpoints_of(key);
-            let mut others = endpoints.iter().filter(|it| !node_local || self.is_here(it));
-            let is_alone = !others.any(|it| it.uid.as_deref() != Some(uid) && it.takes_new());
-            reach.last |= !is_headless && serves && is_alone;
+            let resolved = self.resolved(key);
+            let is_alone = !resolved.has_other_taker(self, uid, node_local);
+            reach.last |= !is_headless && resolved.serves(uid) && is_alone;
         }
-        let counts = reach.target_ports.iter().map(|(protocol, port)| {
-            self.siblings(uid, *protocol, *port, false).len() + self.siblings(uid, *protocol, *port, true).len()
-        });
+        let counts = reach.target_ports.iter().map(|(protocol, port)| self.count_of_siblings(uid, *protocol, *port));
         reach.siblings = counts.min().and_then(|count| u32::try_from(count).ok()).unwrap_or(0);
         reach
     }

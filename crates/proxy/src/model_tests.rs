@@ -135,3 +135,65 @@ fn cut_covers_the_addresses_of_its_pod_and_no_others() {
     model.cut(PodEndpoint { addresses: vec!["192.0.2.7".parse().unwrap()], ..endpoint(1) }, CutMode::Refuse);
     assert!(model.wanted_by_cut("uid-1").nobody.is_empty(), "an address of the node");
 }
+
+/// Numbers that look random, the same for the same seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: u8) -> u8 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        u8::try_from((self.0 >> 33) % u64::from(bound)).unwrap()
+    }
+}
+
+/// What is said of a pod, and what its cut wants, after changes one by one: the same as after all of them at once, and whoever is
+/// not named as touched is as before.
+#[test]
+fn touched_pods_are_all_whose_reach_or_cut_changes() {
+    let names = ["web", "api", "old"];
+    let uids: Vec<String> = (1..7).map(|number| format!("uid-{number}")).collect();
+    for seed in 0..300 {
+        let mut numbers = Numbers(seed);
+        let services =
+            names.map(|name| service(name, "10.87.0.1", if numbers.below(4) == 0 { "Local" } else { "Cluster" }));
+        let mut model = model(&services, &[]);
+        let mut known: Vec<_> = uids.iter().map(|uid| (model.reach(uid), model.wanted_by_cut(uid))).collect();
+        for step in 0..40 {
+            let name = names[usize::from(numbers.below(3))];
+            let pod = 1 + numbers.below(6);
+            match numbers.below(9) {
+                0 => model.remove_service(&("shop".into(), name.into())),
+                1 => model.set_service(service(name, "10.87.0.1", "Cluster")),
+                2 => model.cut(endpoint(pod), CutMode::Divert),
+                3 => model.cut(endpoint(pod), if numbers.below(2) == 0 { CutMode::Refuse } else { CutMode::Withdraw }),
+                4 => drop(model.restore(&format!("uid-{pod}"))),
+                5 => drop(model.departed(&format!("uid-{pod}"))),
+                6 => model.remove_slice(&("shop".into(), format!("{name}-1"))),
+                _ => {
+                    let pods: Vec<_> = (1..7)
+                        .filter_map(|number| {
+                            let node = if numbers.below(3) == 0 { "there" } else { "here" };
+                            (numbers.below(2) == 0).then_some((number, node, numbers.below(4) > 0))
+                        })
+                        .collect();
+                    model.set_slice(&slice(name, &pods));
+                }
+            }
+            let (_, touched) = model.take_touched();
+            for (uid, known) in uids.iter().zip(&mut known) {
+                let cached = (model.reach(uid), model.wanted_by_cut(uid));
+                model.forget_resolved();
+                let new = (model.reach(uid), model.wanted_by_cut(uid));
+                assert_eq!(cached, new, "seed {seed}, step {step}: {uid}");
+                assert!(touched.contains(uid) || new == *known, "seed {seed}, step {step}: {uid} {known:?} -> {new:?}");
+                let diverted = new.1.lists.values().next().map_or(0, |targets| targets.backends.len());
+                let count = usize::try_from(new.0.siblings).unwrap();
+                assert!(
+                    diverted == 0 || new.0.target_ports.is_empty() || diverted == count,
+                    "seed {seed}: {uid} {new:?}"
+                );
+                *known = new;
+            }
+        }
+    }
+}

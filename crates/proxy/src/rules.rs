@@ -290,11 +290,6 @@ impl Ruleset {
         slots
     }
 
-    /// Those whose name begins so, by what comes behind.
-    pub(crate) fn owners<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = String> + 'a {
-        self.wanted.keys().filter_map(move |owner| owner.strip_prefix(prefix).map(str::to_owned))
-    }
-
     fn put(&mut self, key: Key, value: State, diff: &mut Diff) {
         let before = match &value {
             Some(value) => self.elements.insert(key.clone(), value.clone()),

@@ -69,11 +69,12 @@ impl Model {
         wanted.since = service.metadata.creation_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
         wanted.marks.extend(cluster_ips.iter().map(|ip| Mark::Vip(*ip)));
         let ports: Vec<&ServicePort> = spec.ports.iter().flatten().collect();
-        let endpoints = self.endpoints_of(key);
+        let resolved = self.resolved(key);
+        let endpoints = &resolved.endpoints;
         let each_max = (ENDPOINTS_OF_ALL_PORTS_MAX / ports.len().max(1)).clamp(1, ENDPOINTS_MAX);
         for port in ports {
             for is_ipv6 in [false, true] {
-                let Some(port) = self.port(spec, port, is_ipv6, &endpoints, each_max, &mut wanted) else { continue };
+                let Some(port) = self.port(spec, port, is_ipv6, endpoints, each_max, &mut wanted) else { continue };
                 for ip in cluster_ips.iter().filter(|ip| ip.is_ipv6() == is_ipv6) {
                     let is_local = spec.internal_traffic_policy.as_deref() == Some("Local");
                     let frontend = port.frontend(Space::Service, Some(*ip), port.number);
@@ -83,7 +84,7 @@ impl Model {
                 self.at_node(&port, &mut wanted);
             }
         }
-        wanted.health = self.health(key, spec, &endpoints);
+        wanted.health = self.health(key, spec, endpoints);
         wanted
     }
 
