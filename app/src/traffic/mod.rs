@@ -40,7 +40,7 @@ use tokio::time::Instant;
 
 use self::arrivals::Arrivals;
 use self::counters::Counters;
-pub(crate) use self::replacement::{Owners, Replacement};
+pub(crate) use self::replacement::Owners;
 pub(crate) use self::steering::{PodNetwork, Steering};
 
 /// Between two tries of the proxy.
@@ -54,8 +54,6 @@ const QUIET: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often the owner of the last endpoint of a Service is asked whether it wants another while that is waited for.
 const ASK_OWNER_EVERY: Duration = Duration::from_secs(1);
-/// A pod of another version that is ready is on the lists of Services after so long.
-const ROUTABLE_WITHIN: Duration = Duration::from_secs(1);
 /// An address is not used for so long after the last detour from it has ended.
 const QUARANTINE_REST: Duration = Duration::from_secs(5);
 
@@ -75,8 +73,8 @@ struct Means {
     /// What was last asked for about each pod that was ever cut.
     asks: Mutex<BTreeMap<String, Ask>>,
     asked: AtomicU64,
-    /// Since when the last endpoints of Services are held for pods of another version.
-    held: Mutex<BTreeMap<String, Instant>>,
+    /// What the owners of last endpoints of Services said when they were last asked whether they make another.
+    replaced: Mutex<BTreeMap<String, bool>>,
     /// No pod is taken on any more, so none is replaced here.
     leaves: watch::Sender<bool>,
 }
@@ -114,7 +112,7 @@ impl NodeTraffic {
             other_proxies,
             asks: Mutex::default(),
             asked: AtomicU64::new(0),
-            held: Mutex::default(),
+            replaced: Mutex::default(),
             leaves: watch::Sender::new(false),
         });
         let counted = Arc::downgrade(&means);
@@ -179,14 +177,26 @@ impl Traffic for NodeTraffic {
         follow(Arc::clone(&self.0), pods, reporter).boxed()
     }
 
+    fn leaves(&self, pod: &Pod) -> Option<Routes> {
+        if routes::annotation(pod, "drain-barrier") == Some("off") {
+            return None;
+        }
+        let means = &self.0;
+        let reach = means.proxy.leaves(&means.endpoint(pod))?;
+        // Whether it is busy and is replaced takes longer to find out, and is told by whoever follows it.
+        Some(routes::routes(pod, &reach, true, means.may_be_replaced(pod)))
+    }
+
     fn released(&self, reason: &str) {
         self.0.counters.released(reason);
     }
 
     fn departed(&self, pod: &Pod) {
         let (means, uid, linger) = (Arc::clone(&self.0), uid(pod), routes::linger(pod));
-        means.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
-        if means.asks().remove(&uid).is_some() {
+        means.replaced().remove(&uid);
+        if means.asks().remove(&uid).is_none() {
+            means.proxy.forget(&uid);
+        } else {
             tokio::spawn(async move {
                 means.proxy.departed(&uid, linger).await;
                 tokio::time::sleep(QUARANTINE_REST).await;
@@ -241,32 +251,36 @@ impl Means {
         }
     }
 
+    fn replaced(&self) -> MutexGuard<'_, BTreeMap<String, bool>> {
+        self.replaced.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// How the pod is reached. Whether it is busy and is replaced matters only when it leaves, and is found out then: a count of a
     /// moment ago says nothing of those who came since. Until then both are taken for granted, so that it is held rather than
     /// let go.
     async fn routes(&self, pod: &Pod, reach: &Reach, no_older: Duration) -> Routes {
+        let routes = self.routes_given(pod, reach, no_older, true).await;
+        if !(routes.busy && routes.replaced && routes::is_leaving(pod)) {
+            return routes;
+        }
+        let replaced = self.owners.replaces(pod).await.unwrap_or(true);
+        self.replaced().insert(uid(pod), replaced);
+        Routes { replaced, ..routes }
+    }
+
+    /// The same as far as this node knows: of its owner what that said last, if it was ever asked.
+    async fn routes_so_far(&self, pod: &Pod, reach: &Reach, no_older: Duration) -> Routes {
+        let said = self.replaced().get(&uid(pod)).copied();
+        self.routes_given(pod, reach, no_older, said.unwrap_or(true)).await
+    }
+
+    async fn routes_given(&self, pod: &Pod, reach: &Reach, no_older: Duration, is_replaced: bool) -> Routes {
         let is_leaving = routes::is_leaving(pod);
         if reach.last && is_leaving {
             self.arrivals.read(&*self.proxy, no_older).await;
         }
         let is_busy = !is_leaving || self.arrivals.is_busy(&uid(pod));
-        let mut routes = routes::routes(pod, reach, is_busy, self.may_be_replaced(pod));
-        if routes.busy && routes.replaced && is_leaving {
-            routes.replaced = self.is_replaced(pod).await;
-        }
-        routes
-    }
-
-    /// Whether another pod takes the place of one that was asked to leave, before it is gone.
-    async fn is_replaced(&self, pod: &Pod) -> bool {
-        match self.owners.replacement(pod).await {
-            Some(Replacement::Owner) | None => true,
-            Some(Replacement::OtherVersion) => {
-                let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-                held.entry(uid(pod)).or_insert_with(Instant::now).elapsed() < ROUTABLE_WITHIN
-            }
-            Some(Replacement::Nobody) => false,
-        }
+        routes::routes(pod, reach, is_busy, self.may_be_replaced(pod) && is_replaced)
     }
 
     /// Whether the pod's owner may be expected to make another, before it is asked.
@@ -278,13 +292,20 @@ impl Means {
 
 /// Tells how the pod is reached whenever that changes.
 async fn follow(means: Arc<Means>, mut pods: watch::Receiver<Arc<Pod>>, reporter: TrafficReporter) {
-    let mut reach = means.proxy.reach(&uid(&pods.borrow()));
+    let mut endpoint = means.endpoint(&pods.borrow());
+    let mut reach = means.proxy.reach(&endpoint);
     let mut leaves = means.leaves.subscribe();
     let mut told: Option<Routes> = None;
     let mut no_older = Duration::ZERO;
     loop {
         leaves.borrow_and_update();
         let pod = pods.borrow_and_update().clone();
+        // It has no address before it is wired.
+        let is = means.endpoint(&pod);
+        if is != endpoint {
+            reach = means.proxy.reach(&is);
+            endpoint = is;
+        }
         let known = reach.borrow_and_update().clone();
         if let Some(known) = known {
             let routes = means.routes(&pod, &known, no_older).await;
@@ -305,7 +326,7 @@ async fn follow(means: Arc<Means>, mut pods: watch::Receiver<Arc<Pod>>, reporter
         tokio::select! {
             changed = reach.changed() => if changed.is_err() {
                 // Whoever told this was replaced by another, which tells of those who ask.
-                reach = means.proxy.reach(&uid(&pod));
+                reach = means.proxy.reach(&endpoint);
                 tokio::time::sleep(ASK_OWNER_EVERY).await;
             },
             changed = pods.changed() => if changed.is_err() {
@@ -352,10 +373,11 @@ fn cut(means: Arc<Means>, pod: Pod, how: Cut, reporter: TrafficReporter) -> BoxF
         if !means.is_current(&uid, ask) {
             return;
         }
-        // That it is cut is evidence only if somebody else takes the connections: who does is told first.
-        let known = means.proxy.reach(&uid).borrow().clone();
+        // That it is cut is evidence only if somebody else takes the connections: who does is told first. Nobody is asked about it who
+        // may take his time: whoever follows the pod does that.
+        let known = means.proxy.reach(&endpoint).borrow().clone();
         if let Some(known) = known {
-            let routes = means.routes(&pod, &known, arrivals::FRESH).await;
+            let routes = means.routes_so_far(&pod, &known, arrivals::FRESH).await;
             reporter.report(TrafficNews::Routed(routes)).await;
         }
         reporter.report(TrafficNews::CutDone { how, revision }).await;
@@ -434,7 +456,7 @@ async fn await_settled(means: Arc<Means>, pod: Pod, reporter: TrafficReporter) {
 /// Tells how many connections are open, whenever that changes.
 async fn watch_connections(means: Arc<Means>, pod: Pod, reporter: TrafficReporter) {
     let uid = uid(&pod);
-    let filter = routes::drained_connections(&pod, means.proxy.reach(&uid).borrow().as_ref());
+    let filter = routes::drained_connections(&pod, means.proxy.reach(&means.endpoint(&pod)).borrow().as_ref());
     let since = Instant::now();
     let mut told = None;
     let mut has_failed = false;

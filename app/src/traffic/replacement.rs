@@ -3,6 +3,7 @@
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use kube::Api;
 
@@ -11,50 +12,36 @@ use super::routes::controller;
 /// The label by which a Deployment tells its sets apart, which ends their names.
 const HASH: &str = "pod-template-hash";
 
-/// Who replaces a pod that leaves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Replacement {
-    /// Its owner makes another.
-    Owner,
-    /// Its owner does not, but the Deployment above has, or makes, pods of another version: during a rollout they are there before, and
-    /// may not be on every list yet; with `Recreate` they come afterwards.
-    OtherVersion,
-    /// Nobody does.
-    Nobody,
-}
-
 /// Who is asked about the owners of pods.
 pub(crate) trait Owners: Send + Sync + 'static {
-    /// Who replaces the pod; `None` if nobody says.
-    fn replacement(&self, pod: &Pod) -> BoxFuture<'static, Option<Replacement>>;
+    /// Whether another pod takes the place of this one; `None` if nobody says.
+    fn replaces(&self, pod: &Pod) -> BoxFuture<'static, Option<bool>>;
 }
 
 impl Owners for kube::Client {
-    fn replacement(&self, pod: &Pod) -> BoxFuture<'static, Option<Replacement>> {
+    fn replaces(&self, pod: &Pod) -> BoxFuture<'static, Option<bool>> {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let Some((kind, name)) = controller(pod).map(|(kind, name)| (kind.to_owned(), name.to_owned())) else {
-            return futures::future::ready(Some(Replacement::Nobody)).boxed();
+            return futures::future::ready(Some(false)).boxed();
         };
         let deployment = deployment(pod, &name);
         let client = self.clone();
         async move {
             let is_wanted = match kind.as_str() {
                 "ReplicaSet" => {
-                    wants_pods(Api::<ReplicaSet>::namespaced(client.clone(), &namespace).get_scale(&name).await)?
+                    wants_pods(&scale(Api::<ReplicaSet>::namespaced(client.clone(), &namespace).get_scale(&name).await)?)
                 }
-                "ReplicationController" => wants_pods(
+                "ReplicationController" => wants_pods(&scale(
                     Api::<ReplicationController>::namespaced(client.clone(), &namespace).get_scale(&name).await,
-                )?,
+                )?),
                 _ => false,
             };
             match deployment {
-                _ if is_wanted => Some(Replacement::Owner),
-                Some(name) => {
+                Some(name) if !is_wanted => {
                     let deployments = Api::<Deployment>::namespaced(client, &namespace);
-                    let is_wanted = wants_pods(deployments.get_scale(&name).await)?;
-                    Some(if is_wanted { Replacement::OtherVersion } else { Replacement::Nobody })
+                    Some(has_other_version(&scale(deployments.get_scale(&name).await)?))
                 }
-                None => Some(Replacement::Nobody),
+                _ => Some(is_wanted),
             }
         }
         .boxed()
@@ -67,10 +54,11 @@ fn deployment(pod: &Pod, set: &str) -> Option<String> {
     Some(set.strip_suffix(hash.as_str())?.strip_suffix('-')?.to_owned())
 }
 
-fn wants_pods(scale: kube::Result<k8s_openapi::api::autoscaling::v1::Scale>) -> Option<bool> {
-    match scale {
-        Ok(scale) => Some(scale.spec.and_then(|spec| spec.replicas).unwrap_or(0) > 0),
-        Err(kube::Error::Api(answer)) if answer.code == 404 => Some(false),
+/// What an owner says; the scale of one that is gone is empty.
+fn scale(answer: kube::Result<Scale>) -> Option<Scale> {
+    match answer {
+        Ok(scale) => Some(scale),
+        Err(kube::Error::Api(answer)) if answer.code == 404 => Some(Scale::default()),
         Err(error) => {
             tracing::debug!(%error, "the owner of a pod does not say whether it wants another");
             None
@@ -78,9 +66,33 @@ fn wants_pods(scale: kube::Result<k8s_openapi::api::autoscaling::v1::Scale>) -> 
     }
 }
 
+fn wants_pods(scale: &Scale) -> bool {
+    scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0) > 0
+}
+
+/// Whether a Deployment has pods of another version when it wants none of this one: during a rollout they are there before, and may not
+/// be on every list yet. With `Recreate` it has none until this one is gone.
+fn has_other_version(scale: &Scale) -> bool {
+    wants_pods(scale) && scale.status.as_ref().is_some_and(|status| status.replicas > 0)
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn deployment_replaces_its_last_old_pod_if_it_has_others_already() {
+        let scale = |wanted: i32, there: i32| {
+            serde_json::from_value::<Scale>(json!({ "spec": { "replicas": wanted }, "status": { "replicas": there } })).unwrap()
+        };
+        assert!(has_other_version(&scale(3, 1)), "a rolling update");
+        assert!(!has_other_version(&scale(3, 0)), "they come when this one is gone");
+        assert!(!has_other_version(&scale(0, 1)), "it is scaled to zero");
+        assert!(!has_other_version(&Scale::default()), "it is gone");
+    }
 
     #[test]
     fn deployment_of_a_pod_is_found_by_the_name_of_its_set() {

@@ -16,8 +16,10 @@ use tokio::sync::{broadcast, mpsc, watch};
 pub(crate) trait Steering: Send + Sync + 'static {
     fn cut(&self, pod: PodEndpoint, mode: CutMode) -> BoxFuture<'static, Result<u64, ProxyError>>;
     fn restore(&self, uid: &str) -> BoxFuture<'static, Result<(), ProxyError>>;
+    fn leaves(&self, pod: &PodEndpoint) -> Option<Reach>;
     fn departed(&self, uid: &str, linger: Duration) -> BoxFuture<'static, ()>;
-    fn reach(&self, uid: &str) -> watch::Receiver<Option<Reach>>;
+    fn forget(&self, uid: &str);
+    fn reach(&self, pod: &PodEndpoint) -> watch::Receiver<Option<Reach>>;
     fn new_connections(&self) -> BoxFuture<'static, Result<BTreeMap<String, u64>, ProxyError>>;
 }
 
@@ -30,13 +32,21 @@ impl Steering for ProxyHandle {
         Self::restore(self, uid).boxed()
     }
 
+    fn leaves(&self, pod: &PodEndpoint) -> Option<Reach> {
+        Self::leaves(self, pod)
+    }
+
+    fn forget(&self, uid: &str) {
+        Self::forget(self, uid);
+    }
+
     fn departed(&self, uid: &str, linger: Duration) -> BoxFuture<'static, ()> {
         let (handle, uid) = (self.clone(), uid.to_owned());
         async move { Self::departed(&handle, &uid, linger).await }.boxed()
     }
 
-    fn reach(&self, uid: &str) -> watch::Receiver<Option<Reach>> {
-        Self::reach(self, uid)
+    fn reach(&self, pod: &PodEndpoint) -> watch::Receiver<Option<Reach>> {
+        Self::reach(self, pod)
     }
 
     fn new_connections(&self) -> BoxFuture<'static, Result<BTreeMap<String, u64>, ProxyError>> {

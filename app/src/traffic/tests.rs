@@ -22,7 +22,8 @@ struct Inner {
     arrived: Mutex<u64>,
     is_broken: Mutex<bool>,
     open: Mutex<Result<u32, String>>,
-    replacement: Mutex<Replacement>,
+    is_replaced: Mutex<bool>,
+    owner_takes: Mutex<Duration>,
     settles: Mutex<Duration>,
     asked: Mutex<Vec<String>>,
     recycle: Mutex<Option<mpsc::UnboundedSender<String>>>,
@@ -39,7 +40,8 @@ impl World {
             arrived: Mutex::default(),
             is_broken: Mutex::default(),
             open: Mutex::new(Ok(0)),
-            replacement: Mutex::new(Replacement::Owner),
+            is_replaced: Mutex::new(true),
+            owner_takes: Mutex::default(),
             settles: Mutex::new(Duration::from_millis(4)),
             asked: Mutex::default(),
             recycle: Mutex::default(),
@@ -84,12 +86,21 @@ impl Steering for World {
         async move { outcome }.boxed()
     }
 
+    fn leaves(&self, _: &PodEndpoint) -> Option<Reach> {
+        self.note("leaves".into());
+        self.0.reach.borrow().clone()
+    }
+
+    fn forget(&self, _: &str) {
+        self.note("forget".into());
+    }
+
     fn departed(&self, _: &str, linger: Duration) -> BoxFuture<'static, ()> {
         self.note(format!("departed {linger:?}"));
         tokio::time::sleep(linger).boxed()
     }
 
-    fn reach(&self, _: &str) -> watch::Receiver<Option<Reach>> {
+    fn reach(&self, _: &PodEndpoint) -> watch::Receiver<Option<Reach>> {
         self.0.reach.subscribe()
     }
 
@@ -134,10 +145,14 @@ impl PodNetwork for World {
 }
 
 impl Owners for World {
-    fn replacement(&self, _: &Pod) -> BoxFuture<'static, Option<Replacement>> {
+    fn replaces(&self, _: &Pod) -> BoxFuture<'static, Option<bool>> {
         self.note("owner?".into());
-        let replacement = *self.0.replacement.lock().unwrap();
-        async move { Some(replacement) }.boxed()
+        let (is_replaced, takes) = (*self.0.is_replaced.lock().unwrap(), *self.0.owner_takes.lock().unwrap());
+        async move {
+            tokio::time::sleep(takes).await;
+            Some(is_replaced)
+        }
+        .boxed()
     }
 }
 
@@ -359,7 +374,7 @@ async fn last_endpoint_is_busy_for_a_minute_and_replaced_if_its_owner_wants_pods
         }
         // Its owner wants another, until it is scaled to zero.
         worker.hears_nothing(Duration::from_secs(5)).await;
-        *world.0.replacement.lock().unwrap() = Replacement::Nobody;
+        *world.0.is_replaced.lock().unwrap() = false;
         let since = Instant::now();
         assert_eq!(worker.hear().await, TrafficNews::Routed(Routes { replaced: false, ..held }), "{came_before:?}");
         assert!(since.elapsed() <= Duration::from_secs(2));
@@ -381,20 +396,44 @@ async fn last_endpoint_that_leaves_without_being_deleted_is_counted_too() {
     let TrafficNews::Routed(Routes { busy: false, .. }) = worker.hear().await else { panic!("nobody came") };
 }
 
-/// The last of an old version, whose set is scaled to zero: the new ones may not be on the lists yet, which takes no longer than a moment.
+/// The last of an old version, whose set is scaled to zero while its Deployment has others: they are waited for until they are on the
+/// lists, however long that takes.
 #[tokio::test(start_paused = true)]
-async fn last_endpoint_of_an_old_version_waits_a_moment_for_the_new_one() {
+async fn last_endpoint_of_an_old_version_waits_until_a_new_one_is_on_the_lists() {
     let (world, mut worker) = (World::new(Some(alone())), Worker::new());
     let traffic = world.steer(Some(0));
     *world.0.arrived.lock().unwrap() = 1;
-    *world.0.replacement.lock().unwrap() = Replacement::OtherVersion;
     let (_seen, pods) = watch::channel(Arc::new(leaving(pod("ReplicaSet"))));
     let _following = tokio::spawn(traffic.follow(pods, worker.reporter.clone()));
+    let held = Routes { best: BestEvidence::Acks, last: true, replaced: true, busy: true };
+    assert_eq!(worker.hear().await, TrafficNews::Routed(held));
+    worker.hears_nothing(Duration::from_secs(30)).await;
+    world.0.reach.send_replace(Some(shared()));
+    assert_eq!(worker.hear().await, TrafficNews::Routed(DIVERTED));
+}
+
+/// An API that takes its time is not waited for once the rules are written: what its owner said before counts, or that it is held.
+#[tokio::test(start_paused = true)]
+async fn cut_is_told_although_the_owner_of_the_pod_does_not_answer() {
+    let (world, mut worker) = (World::new(Some(alone())), Worker::new());
+    let traffic = world.steer(Some(0));
+    *world.0.arrived.lock().unwrap() = 1;
+    *world.0.owner_takes.lock().unwrap() = Duration::from_secs(20);
+    worker.ask(&traffic, &leaving(pod("ReplicaSet")), TrafficRequest::Cut(Cut::Refuse));
     let since = Instant::now();
     let held = Routes { best: BestEvidence::Acks, last: true, replaced: true, busy: true };
     assert_eq!(worker.hear().await, TrafficNews::Routed(held));
-    assert_eq!(worker.hear().await, TrafficNews::Routed(Routes { replaced: false, ..held }));
-    assert!(since.elapsed() < Duration::from_secs(3), "{:?}", since.elapsed());
+    assert_eq!(worker.hear().await, TrafficNews::CutDone { how: Cut::Refuse, revision: 7 });
+    assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+    // It answers whoever follows the pod, and that is remembered.
+    *world.0.is_replaced.lock().unwrap() = false;
+    let (_seen, pods) = watch::channel(Arc::new(leaving(pod("ReplicaSet"))));
+    let _following = tokio::spawn(traffic.follow(pods, worker.reporter.clone()));
+    let let_go = Routes { replaced: false, ..held };
+    assert_eq!(worker.hear().await, TrafficNews::Routed(let_go));
+    worker.ask(&traffic, &leaving(pod("ReplicaSet")), TrafficRequest::Cut(Cut::Refuse));
+    assert_eq!(worker.hear().await, TrafficNews::Routed(let_go));
+    assert_eq!(worker.hear().await, TrafficNews::CutDone { how: Cut::Refuse, revision: 7 });
 }
 
 /// A node that takes on nobody and is the only one has no replacement for anybody.
@@ -411,13 +450,34 @@ async fn last_endpoint_is_not_replaced_on_the_only_node_when_that_leaves() {
     assert!(since.elapsed() < Duration::from_secs(1));
 }
 
+/// What a worker was told may be older than what slices say: it is asked for in the moment in which the pod leaves, and whoever lists it
+/// later sends nobody. A pod that wants no barrier is left alone.
+#[tokio::test(start_paused = true)]
+async fn pod_that_leaves_is_kept_from_lists_that_come_later_and_how_it_is_reached_is_known_at_once() {
+    let world = World::new(Some(Reach::default()));
+    let traffic = world.steer(Some(0));
+    assert_eq!(traffic.leaves(&pod("ReplicaSet")), Some(Routes::default()));
+    world.0.reach.send_replace(Some(shared()));
+    assert_eq!(traffic.leaves(&pod("ReplicaSet")), Some(DIVERTED));
+    world.0.reach.send_replace(Some(alone()));
+    let held = Routes { best: BestEvidence::Acks, last: true, replaced: true, busy: true };
+    assert_eq!(traffic.leaves(&pod("ReplicaSet")), Some(held), "rather held than let go");
+    world.0.reach.send_replace(None);
+    assert_eq!(traffic.leaves(&pod("ReplicaSet")), None, "nothing is known yet");
+    assert_eq!(world.asked(), ["leaves"; 4]);
+    let mut off = pod("ReplicaSet");
+    off.metadata.annotations = Some([("adieu.dev/drain-barrier".to_owned(), "off".to_owned())].into());
+    assert_eq!(traffic.leaves(&off), None);
+    assert!(world.asked().is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn departed_pod_lingers_and_its_address_rests_until_then() {
     let (world, mut worker) = (World::new(Some(shared())), Worker::new());
     let traffic = world.steer(Some(0));
     traffic.departed(&pod("ReplicaSet"));
     tokio::time::sleep(Duration::from_secs(100)).await;
-    assert!(world.asked().is_empty(), "nothing was ever taken from it");
+    assert_eq!(world.asked(), ["forget"], "it was never cut");
     worker.ask(&traffic, &pod("ReplicaSet"), TrafficRequest::Cut(Cut::Divert));
     while !matches!(worker.hear().await, TrafficNews::CutDone { .. }) {}
     world.asked();

@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
-use lifecycle::{Effect, Input, Instance, Moment, PodWorker, Probe, Wall};
+use lifecycle::{Effect, Input, Instance, Moment, PodWorker, Probe, TrafficNews, Wall};
 use runtime_api::Runtime;
 use supervision::Backoff;
 use timeline::{Appended, Clock, Journal, JournalError, Record};
@@ -189,6 +189,16 @@ impl<R: Runtime> Driver<R> {
         }
     }
 
+    /// Told next. A pod that is asked to leave is told first how it is reached: what it was told before may be older.
+    fn tell_next(&mut self, input: Input) {
+        if restart::asks_to_leave(&input)
+            && let Some(routes) = self.executor.leaves()
+        {
+            self.pending.push_back(Input::Traffic(TrafficNews::Routed(routes)));
+        }
+        self.pending.push_back(input);
+    }
+
     /// The next thing that happens, the moment that the worker asked for included.
     async fn hear(&mut self) -> Heard {
         if let Some(told) = self.waiting.pop_front() {
@@ -231,7 +241,7 @@ impl<R: Runtime> Driver<R> {
     /// Takes one message: the record learns what is in it, and what concerns the rules is told to the worker next.
     fn receive(&mut self, told: Told) {
         match told {
-            Told::Input(input) => self.pending.push_back(input),
+            Told::Input(input) => self.tell_next(input),
             Told::Seen { pod, is_live } => self.seen_or_later(pod, is_live),
             Told::Exited { id, exit } => {
                 self.endings.push(self.executor.read_ending(self.record.get().pod.clone(), id, exit))
@@ -355,7 +365,7 @@ impl<R: Runtime> Driver<R> {
         if is_changed {
             self.manifest.keep(pod, None, &record);
         }
-        self.pending.extend(inputs);
+        inputs.into_iter().for_each(|input| self.tell_next(input));
     }
 
     /// The file of a static pod says this by now. What a file asks for is granted as it is.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use lifecycle::{ContainerName, Effect, HookKind, Instance, KillOutcome, PodWorker};
+use lifecycle::{ContainerName, Effect, HookKind, Instance, KillOutcome, PodWorker, Routes};
 use runtime_api::{PodUid, Runtime};
 use supervision::error_chain;
 use timeline::{Appended, Clock};
@@ -251,6 +251,11 @@ impl<R: Runtime> EffectExecutor<R> {
     fn steer(&mut self, request: TrafficRequest) {
         let reporter = TrafficReporter::new(self.context.answers.clone());
         self.tasks.spawn(self.context.tools.traffic.perform(Pod::clone(&self.context.pod()), request, reporter));
+    }
+
+    /// The pod is asked to leave; how it is reached at this moment, if that is known.
+    pub fn leaves(&self) -> Option<Routes> {
+        self.context.tools.traffic.leaves(&self.context.pod())
     }
 
     /// The pod's barrier was opened.

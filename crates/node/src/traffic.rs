@@ -44,6 +44,10 @@ pub trait Traffic: fmt::Debug + Send + Sync {
     /// pod has a driver. `pod` is its object as last seen.
     fn follow(&self, pod: watch::Receiver<Arc<Pod>>, reporter: TrafficReporter) -> BoxFuture<'static, ()>;
 
+    /// The pod is asked to leave: who lists it from now on sends it no new connections while others can take them. Answers how it is
+    /// reached at this moment, if that is known: what was told may be older.
+    fn leaves(&self, pod: &Pod) -> Option<Routes>;
+
     /// A leaving pod's barrier was opened, for this reason (the reason of its condition `adieu.dev/TrafficDrained`).
     fn released(&self, reason: &str);
 
@@ -113,6 +117,10 @@ impl Traffic for NoTraffic {
     /// Nobody sends anything to anybody: a worker that was told otherwise in an earlier life has nothing to wait for.
     fn follow(&self, _: watch::Receiver<Arc<Pod>>, reporter: TrafficReporter) -> BoxFuture<'static, ()> {
         async move { reporter.report(TrafficNews::Routed(Routes::default())).await }.boxed()
+    }
+
+    fn leaves(&self, _: &Pod) -> Option<Routes> {
+        None
     }
 
     fn released(&self, _: &str) {}

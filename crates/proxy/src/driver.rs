@@ -23,7 +23,7 @@ use crate::host_listeners::HostListeners;
 use crate::in_flight::InFlight;
 use crate::kernel_tables;
 use crate::model::{Model, NodeFacts};
-use crate::rules::{Ruleset, address_key, family_of};
+use crate::rules::{Ruleset, read_address_key};
 use crate::skeleton::{Settings, table};
 use crate::stale_flows::{FlowCleaner, StaleFlows};
 use crate::wanted::Wanted;
@@ -39,6 +39,8 @@ const SELF_CHECK: Duration = Duration::from_secs(3600);
 /// How long to wait before rules that somebody else changed are written again.
 const REPAIR: Duration = Duration::from_millis(20);
 const EVENTS_MAX: usize = 1024;
+/// Pods that are gone and still stood in for. With more the one that would end first ends at once.
+const LINGERING_MAX: usize = 1024;
 
 /// What the handle and the owner share.
 #[derive(Debug)]
@@ -222,12 +224,19 @@ fn removal(settings: &Settings) -> Batch {
     batch
 }
 
+/// Why a pod is not cut whose cut depends on the rules of these: those of others are none of its business.
+fn refusal(owners: &BTreeSet<String>, refused: &BTreeMap<String, Wanted>) -> Option<String> {
+    let owner = owners.iter().find(|owner| refused.contains_key(*owner))?;
+    Some(format!("the rules of {owner} are refused"))
+}
+
 fn not_applied(error: &nft::Error) -> ProxyError {
     ProxyError::NotApplied { reason: error_chain(error) }
 }
 
 enum Waiting {
-    Cut(oneshot::Sender<Result<u64, ProxyError>>),
+    /// Of the pod with this UID.
+    Cut(String, oneshot::Sender<Result<u64, ProxyError>>),
     Restore(oneshot::Sender<Result<(), ProxyError>>),
     Gone(oneshot::Sender<()>),
 }
@@ -236,8 +245,8 @@ enum Waiting {
 struct Changes {
     /// What changed, by who wants it.
     changes: Vec<(String, Wanted)>,
-    /// Whose rules those pods depend on that are cut and touched.
-    cut_owners: BTreeSet<String>,
+    /// Whose rules each pod depends on that is cut and touched.
+    cut_owners: BTreeMap<String, BTreeSet<String>>,
     /// Pods of which something else may be said than before.
     pods: BTreeSet<String>,
 }
@@ -383,7 +392,7 @@ impl Owner {
                 if let Err(error) = self.flush() {
                     tracing::error!(error = error_chain(&error), "cannot write the rules of services");
                     self.rewrite = true;
-                    self.answer(Some(&error_chain(&error)));
+                    self.answer(|_| None, Some(&error_chain(&error)));
                     self.try_later();
                 }
                 last = Instant::now();
@@ -419,8 +428,8 @@ impl Owner {
     fn ask(&mut self, request: Request) -> bool {
         match request {
             Request::Cut { pod, mode, answer } => {
+                self.waiting.push(Waiting::Cut(pod.uid.clone(), answer));
                 self.shared.model().cut(pod, mode);
-                self.waiting.push(Waiting::Cut(answer));
                 true
             }
             Request::Restore { uid, answer } => {
@@ -431,6 +440,11 @@ impl Owner {
             Request::Departed { uid, linger, answer } => match self.depart(&uid) {
                 true => {
                     self.lingering.push((Instant::now() + linger, uid, answer));
+                    if self.lingering.len() > LINGERING_MAX
+                        && let Some(first) = self.lingering.iter_mut().min_by_key(|it| it.0)
+                    {
+                        first.0 = Instant::now();
+                    }
                     true
                 }
                 false => {
@@ -461,18 +475,13 @@ impl Owner {
     }
 
     fn new_connections(&mut self) -> Result<BTreeMap<String, u64>, nft::Error> {
-        let watched = self.shared.model().watched();
+        let counted_for = self.shared.model().counted_for();
         let mut sums = BTreeMap::new();
         for family in [Family::Ip, Family::Ip6] {
-            let own = watched.iter().filter(|((address, ..), _)| family_of(*address) == family);
-            let own: BTreeMap<Vec<u8>, &String> =
-                own.map(|((address, protocol, port), uid)| (address_key(*address, *protocol, *port), uid)).collect();
-            if own.is_empty() {
-                continue;
-            }
             for (key, count) in self.nftables.counters(&table(&self.settings, family), "watch")? {
-                if let Some(uid) = own.get(&key) {
-                    *sums.entry((*uid).clone()).or_default() += count;
+                let at = read_address_key(family, &key);
+                if let Some(uid) = at.and_then(|(address, protocol, port)| counted_for(address, protocol, port)) {
+                    *sums.entry(uid).or_default() += count;
                 }
             }
         }
@@ -571,13 +580,18 @@ impl Owner {
             self.try_later();
         }
         // That a pod is cut is said when also those have arrived who were led to it before.
-        if self.waiting.iter().any(|waiting| matches!(waiting, Waiting::Cut(_))) {
+        if self.waiting.iter().any(|waiting| matches!(waiting, Waiting::Cut(..))) {
             self.in_flight.await_delivery();
         }
         // Whoever hears that a cut is done can see who takes the connections.
         self.tell_reaches(&pods);
-        let reason = self.refused.keys().find(|owner| cut_owners.contains(*owner)).cloned();
-        self.answer(reason.map(|owner| format!("the rules of {owner} are refused")).as_deref());
+        let waiting = self.waiting.iter().filter_map(|waiting| match waiting {
+            Waiting::Cut(uid, _) => Some(uid),
+            Waiting::Restore(_) | Waiting::Gone(_) => None,
+        });
+        let failures: BTreeMap<_, _> =
+            waiting.filter_map(|uid| Some((uid.clone(), refusal(cut_owners.get(uid)?, &self.refused)?))).collect();
+        self.answer(|uid| failures.get(uid).cloned(), None);
         Ok(())
     }
 
@@ -592,12 +606,12 @@ impl Owner {
         let service = |key: &(String, String)| format!("service {}/{}", key.0, key.1);
         let (touched, pods) = model.take_touched();
         let mut changes: Vec<_> = touched.iter().map(|key| (service(key), model.wanted(key))).collect();
-        let mut cut_owners = BTreeSet::new();
+        let mut cut_owners = BTreeMap::new();
         for uid in &pods {
             let owner = format!("cut {uid}");
             if model.is_cut(uid) {
-                cut_owners.extend(model.services_of(uid).map(service));
-                cut_owners.insert(owner.clone());
+                let services = model.services_of(uid).into_iter().map(service);
+                cut_owners.insert(uid.clone(), services.chain([owner.clone()]).collect());
                 changes.push((owner, model.wanted_by_cut(uid)));
             } else if self.ruleset.wanted().contains_key(&owner) || self.refused.contains_key(&owner) {
                 changes.push((owner, Wanted::default()));
@@ -606,26 +620,46 @@ impl Owner {
         Changes { changes, cut_owners, pods }
     }
 
-    fn answer(&mut self, failure: Option<&str>) {
+    /// Answers those who wait: `failure` is why a pod could not be cut, `of_all` why nobody has what they asked for.
+    fn answer(&mut self, failure: impl Fn(&str) -> Option<String>, of_all: Option<&str>) {
+        let not_applied = |reason: String| ProxyError::NotApplied { reason };
+        let of_all = || of_all.map(str::to_owned);
         for waiting in std::mem::take(&mut self.waiting) {
-            let failed = || failure.map(|reason| ProxyError::NotApplied { reason: reason.to_owned() });
             match waiting {
-                Waiting::Cut(answer) => drop(answer.send(failed().map_or(Ok(self.revision), Err))),
-                Waiting::Restore(answer) => drop(answer.send(failed().map_or(Ok(()), Err))),
+                Waiting::Cut(uid, answer) => {
+                    let failure = of_all().or_else(|| failure(&uid)).map(not_applied);
+                    drop(answer.send(failure.map_or(Ok(self.revision), Err)));
+                }
+                Waiting::Restore(answer) => drop(answer.send(of_all().map(not_applied).map_or(Ok(()), Err))),
                 Waiting::Gone(answer) => drop(answer.send(())),
             }
         }
     }
 
     fn tell_reaches(&self, pods: &BTreeSet<String>) {
-        let model = self.shared.model();
+        let mut model = self.shared.model();
         let mut told = self.shared.told();
         told.retain(|_, tell| !tell.is_closed());
+        model.keep_known(|uid| told.contains_key(uid));
         // Whoever asked before anything was listed was told nothing yet.
         for (uid, tell) in told.iter().filter(|(uid, tell)| pods.contains(*uid) || tell.borrow().is_none()) {
             let reach = Some(model.reach(uid));
             tell.send_if_modified(|known| std::mem::replace(known, reach.clone()) != reach);
         }
         model.forget_resolved();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_rules_fail_only_the_cuts_that_depend_on_them() {
+        let owners = |all: &[&str]| all.iter().map(|it| (*it).to_owned()).collect::<BTreeSet<_>>();
+        let refused = BTreeMap::from([("service shop/web".to_owned(), Wanted::default())]);
+        assert_eq!(refusal(&owners(&["cut a", "service shop/api"]), &refused), None);
+        let refusal = refusal(&owners(&["cut b", "service shop/api", "service shop/web"]), &refused);
+        assert_eq!(refusal.as_deref(), Some("the rules of service shop/web are refused"));
     }
 }

@@ -209,6 +209,23 @@ impl ProxyHandle {
         }
     }
 
+    /// The pod is leaving. Whatever slices say from now on, it takes new connections only while nobody else does; what is in force already
+    /// is for [`cut`](Self::cut) to change. Answers how it is reached by what is known, in force or not; `None` before Services and slices
+    /// are.
+    pub fn leaves(&self, pod: &PodEndpoint) -> Option<Reach> {
+        let mut model = self.shared.model();
+        model.know(pod);
+        if !model.is_cut(&pod.uid) {
+            model.cut(pod.clone(), CutMode::Withdraw);
+        }
+        model.is_listed().then(|| model.reach(&pod.uid))
+    }
+
+    /// Nothing is left of a pod that was leaving and never cut.
+    pub fn forget(&self, uid: &str) {
+        self.shared.model().restore(uid);
+    }
+
     /// The pod is as its slices say again. As with [`cut`](Self::cut), that is asked for when this is called.
     pub fn restore(&self, uid: &str) -> impl Future<Output = Result<(), ProxyError>> + Send + use<> {
         let (answer, answered) = oneshot::channel();
@@ -224,12 +241,16 @@ impl ProxyHandle {
         let _ = self.ask(|answer| Request::Departed { uid, linger, answer }).await;
     }
 
-    /// How connections reach the pod, now and whenever that changes; `None` before Services and slices are known.
-    pub fn reach(&self, uid: &str) -> watch::Receiver<Option<Reach>> {
-        let model = self.shared.model();
+    /// How connections reach the pod, now and whenever that changes; `None` before Services and slices are known. Whoever asks says
+    /// which addresses the pod has: slices lead to those, whatever pods they name. To be asked again when it has others.
+    pub fn reach(&self, pod: &PodEndpoint) -> watch::Receiver<Option<Reach>> {
+        let mut model = self.shared.model();
         let mut told = self.shared.told();
-        let now = || model.is_listed().then(|| model.reach(uid));
-        told.entry(uid.to_owned()).or_insert_with(|| watch::channel(now()).0).subscribe()
+        model.know(pod);
+        let now = model.is_listed().then(|| model.reach(&pod.uid));
+        let tell = told.entry(pod.uid.clone()).or_insert_with(|| watch::channel(None).0);
+        tell.send_if_modified(|known| std::mem::replace(known, now.clone()) != now);
+        tell.subscribe()
     }
 
     /// The largest revision up to which every event of EndpointSlices is in the rules of the kernel.

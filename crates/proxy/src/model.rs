@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -21,12 +22,17 @@ mod service;
 use resolved::{Resolved, Takers};
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// So many siblings stand in for a pod that is cut: each costs an element, and every pod of a large rollout is cut for a while.
+const STAND_INS_MAX: usize = 8;
 
 /// A Service, by namespace and name.
 pub(crate) type ServiceKey = (String, String);
 
 /// What a Service wants of the node itself: node ports with the ports they are of, and addresses.
 type Claims = (BTreeSet<(Option<i32>, i32)>, BTreeSet<IpAddr>);
+
+/// The Services that list something, and how often each does.
+type Listings = BTreeMap<ServiceKey, usize>;
 
 /// The name of a port, its protocol and number.
 type TargetPort = (String, Protocol, u16);
@@ -73,8 +79,13 @@ pub(crate) struct Model {
     slices: BTreeMap<ServiceKey, BTreeMap<String, Vec<Endpoint>>>,
     /// Which Service a slice belongs to, by namespace and name of the slice.
     slice_owners: BTreeMap<(String, String), ServiceKey>,
-    /// Which Services list a pod.
-    pods: BTreeMap<String, BTreeMap<ServiceKey, usize>>,
+    /// Which Services list a pod, by its UID and by where they lead: who writes slices says both, together or not.
+    by_uid: BTreeMap<String, Listings>,
+    by_address: BTreeMap<IpAddr, Listings>,
+    /// Pods of this node, as it says itself: those that are followed and those that are cut.
+    known: BTreeMap<String, PodEndpoint>,
+    /// Whose an address is, among those; none of the node's own, which several have.
+    holders: BTreeMap<IpAddr, String>,
     cuts: BTreeMap<String, Cut>,
     touched: BTreeSet<ServiceKey>,
     /// Pods that a touched Service listed before, and those that were cut or are no longer.
@@ -95,7 +106,10 @@ impl Model {
             services: BTreeMap::new(),
             slices: BTreeMap::new(),
             slice_owners: BTreeMap::new(),
-            pods: BTreeMap::new(),
+            by_uid: BTreeMap::new(),
+            by_address: BTreeMap::new(),
+            known: BTreeMap::new(),
+            holders: BTreeMap::new(),
             cuts: BTreeMap::new(),
             touched: BTreeSet::new(),
             touched_pods: BTreeSet::new(),
@@ -111,7 +125,8 @@ impl Model {
         let mut cuts = std::mem::take(&mut self.cuts);
         cuts.retain(|_, cut| !cut.departed);
         let touched_pods = cuts.keys().cloned().collect();
-        *self = Self { cuts, touched_pods, ..Self::new(self.node.clone()) };
+        let (known, holders) = (std::mem::take(&mut self.known), std::mem::take(&mut self.holders));
+        *self = Self { cuts, known, holders, touched_pods, ..Self::new(self.node.clone()) };
     }
 
     pub(crate) fn services_listed(&mut self) {
@@ -156,12 +171,13 @@ impl Model {
         let Some(owner) = owner.filter(|_| slice.address_type != "FQDN") else { return };
         let key = (namespace.clone(), owner);
         let endpoints = endpoints(slice);
-        for uid in endpoints.iter().filter_map(|endpoint| endpoint.uid.as_ref()) {
-            *self.pods.entry(uid.clone()).or_default().entry(key.clone()).or_default() += 1;
-        }
         for endpoint in &endpoints {
-            let cut = endpoint.uid.as_ref().and_then(|uid| self.cuts.get_mut(uid));
-            if let Some(cut) = cut.filter(|cut| cut.pod.namespace == key.0) {
+            if let Some(uid) = &endpoint.uid {
+                list(&mut self.by_uid, uid.clone(), &key);
+            }
+            list(&mut self.by_address, endpoint.address, &key);
+            let owner = self.owner_of(endpoint, &key).map(str::to_owned);
+            if let Some(cut) = owner.and_then(|uid| self.cuts.get_mut(&uid)).filter(|cut| cut.pod.namespace == key.0) {
                 cut.ports.entry(key.clone()).or_default().extend(endpoint.numbers());
             }
         }
@@ -173,30 +189,68 @@ impl Model {
     pub(crate) fn remove_slice(&mut self, slice: &(String, String)) {
         let Some(key) = self.slice_owners.remove(slice) else { return };
         let Some(slices) = self.slices.get_mut(&key) else { return };
-        for uid in slices.remove(&slice.1).into_iter().flatten().filter_map(|endpoint| endpoint.uid) {
-            let Some(services) = self.pods.get_mut(&uid) else { continue };
-            if let Some(count) = services.get_mut(&key) {
-                *count -= 1;
-                if *count == 0 {
-                    services.remove(&key);
-                }
-            }
-            if services.is_empty() {
-                self.pods.remove(&uid);
-            }
-            self.touched_pods.insert(uid);
-        }
+        let endpoints = slices.remove(&slice.1).unwrap_or_default();
         if slices.is_empty() {
             self.slices.remove(&key);
+        }
+        for endpoint in endpoints {
+            if let Some(uid) = self.owner_of(&endpoint, &key).map(str::to_owned) {
+                self.touched_pods.insert(uid);
+            }
+            unlist(&mut self.by_address, &endpoint.address, &key);
+            if let Some(uid) = endpoint.uid {
+                unlist(&mut self.by_uid, &uid, &key);
+                self.touched_pods.insert(uid);
+            }
         }
         self.touch(key);
     }
 
+    /// Takes note of a pod of this node: what is said of it is asked for.
+    pub(crate) fn know(&mut self, pod: &PodEndpoint) {
+        if self.known.get(&pod.uid) == Some(pod) {
+            return;
+        }
+        self.forget(&pod.uid);
+        for address in pod.addresses.iter().filter(|address| !self.node.addresses.contains(address)) {
+            self.holders.insert(*address, pod.uid.clone());
+        }
+        self.known.insert(pod.uid.clone(), pod.clone());
+        self.touch_pod(&pod.uid);
+    }
+
+    fn forget(&mut self, uid: &str) {
+        if self.known.contains_key(uid) {
+            self.touch_pod(uid);
+            self.known.remove(uid);
+            self.holders.retain(|_, holder| holder != uid);
+        }
+    }
+
+    /// Forgets pods that nobody follows, and that are not cut.
+    pub(crate) fn keep_known(&mut self, is_followed: impl Fn(&str) -> bool) {
+        let is_idle = |uid: &&String| !is_followed(uid) && !self.cuts.contains_key(*uid);
+        let idle: Vec<_> = self.known.keys().filter(is_idle).cloned().collect();
+        idle.iter().for_each(|uid| self.forget(uid));
+    }
+
+    /// Whose an endpoint is: of the pod that has its address, or of the one that it names, if that is of the Service's namespace and
+    /// nobody has the address.
+    fn owner_of<'a>(&'a self, endpoint: &'a Endpoint, key: &ServiceKey) -> Option<&'a str> {
+        if let Some(holder) = self.holders.get(&endpoint.address) {
+            return Some(holder);
+        }
+        let named = endpoint.uid.as_deref()?;
+        let pod = self.known.get(named);
+        pod.is_none_or(|pod| pod.namespace == key.0).then_some(named)
+    }
+
     pub(crate) fn cut(&mut self, pod: PodEndpoint, mode: CutMode) {
+        self.know(&pod);
         let uid = pod.uid.clone();
         let mut ports = self.cuts.remove(&uid).map(|cut| cut.ports).unwrap_or_default();
-        for key in self.services_of(&uid).filter(|key| key.0 == pod.namespace) {
-            let own = self.raw_endpoints_of(key).filter(|endpoint| endpoint.uid.as_deref() == Some(&uid));
+        for key in self.services_of(&uid) {
+            let own = self.raw_endpoints_of(key).filter(|endpoint| self.owner_of(endpoint, key) == Some(&uid));
             ports.entry(key.clone()).or_default().extend(own.flat_map(Endpoint::numbers));
         }
         self.cuts.insert(uid.clone(), Cut { pod, mode, departed: false, ports });
@@ -217,9 +271,8 @@ impl Model {
 
     fn touch_pod(&mut self, uid: &str) {
         self.touched_pods.insert(uid.to_owned());
-        for key in self.pods.get(uid).into_iter().flat_map(|services| services.keys().cloned()).collect::<Vec<_>>() {
-            self.touch(key);
-        }
+        let listings: BTreeSet<_> = self.listings_of(uid).cloned().collect();
+        listings.into_iter().for_each(|key| self.touch(key));
     }
 
     fn touch(&mut self, key: ServiceKey) {
@@ -231,7 +284,7 @@ impl Model {
     pub(crate) fn take_touched(&mut self) -> (BTreeSet<ServiceKey>, BTreeSet<String>) {
         let (services, mut pods) = (std::mem::take(&mut self.touched), std::mem::take(&mut self.touched_pods));
         for key in &services {
-            pods.extend(self.raw_endpoints_of(key).filter_map(|endpoint| endpoint.uid.clone()));
+            pods.extend(self.raw_endpoints_of(key).filter_map(|it| self.owner_of(it, key)).map(str::to_owned));
         }
         // A pod that is cut depends on Services that listed it once, too.
         let remembers = |cut: &&Cut| cut.ports.keys().any(|key| services.contains(key));
@@ -249,34 +302,47 @@ impl Model {
     }
 
     /// The addresses that a cut pod has for itself, as its node says: whatever slices say, and without those of the node, which
-    /// others use too.
+    /// others use too, and those that were given to another pod.
     pub(crate) fn addresses_of_cut(&self, uid: &str) -> BTreeSet<IpAddr> {
         let addresses = self.cuts.get(uid).into_iter().flat_map(|cut| &cut.pod.addresses);
-        addresses.filter(|address| !self.node.addresses.contains(address)).copied().collect()
+        addresses.filter(|address| self.holders.get(address).is_some_and(|holder| holder == uid)).copied().collect()
     }
 
-    /// Whose new connections are counted here, by where they arrive.
-    pub(crate) fn watched(&self) -> BTreeMap<(IpAddr, Protocol, u16), String> {
-        let endpoints = self.slices.values().flat_map(|slices| slices.values().flatten());
-        let here = endpoints.filter(|endpoint| self.is_here(endpoint));
-        here.flat_map(|endpoint| {
-            let uid = endpoint.uid.clone();
-            endpoint
-                .numbers()
-                .filter_map(move |(protocol, port)| Some(((endpoint.address, protocol, port), uid.clone()?)))
-        })
-        .collect()
+    /// The pod whose new connections are counted at that address and port. Of a pod on the node's own network its slices say which
+    /// ports are its own.
+    pub(crate) fn counted_for(&self) -> impl Fn(IpAddr, Protocol, u16) -> Option<String> + use<> {
+        let on_node = |(pod, address): (&PodEndpoint, &IpAddr)| {
+            let is_own = |endpoint: &&Endpoint| endpoint.address == *address && endpoint.uid.as_ref() == Some(&pod.uid);
+            let keys = self.by_uid.get(&pod.uid).into_iter().flat_map(BTreeMap::keys);
+            let endpoints = keys.filter(|key| key.0 == pod.namespace).flat_map(|key| self.raw_endpoints_of(key));
+            let ports: Vec<_> = endpoints.filter(is_own).flat_map(Endpoint::numbers).collect();
+            ports.into_iter().map(|(protocol, port)| ((*address, protocol, port), pod.uid.clone())).collect::<Vec<_>>()
+        };
+        let addresses = self.known.values().flat_map(|pod| pod.addresses.iter().map(move |address| (pod, address)));
+        let on_node: BTreeMap<_, _> =
+            addresses.filter(|(_, address)| self.node.addresses.contains(address)).flat_map(on_node).collect();
+        let holders = self.holders.clone();
+        move |address, protocol, port| {
+            holders.get(&address).or_else(|| on_node.get(&(address, protocol, port))).cloned()
+        }
     }
 
     fn raw_endpoints_of(&self, key: &ServiceKey) -> impl Iterator<Item = &Endpoint> {
         self.slices.get(key).into_iter().flat_map(|slices| slices.values().flatten())
     }
 
-    pub(crate) fn services_of(&self, uid: &str) -> impl Iterator<Item = &ServiceKey> {
-        // A pod is behind Services of its own namespace, whatever slices of others say.
-        let namespace = self.cuts.get(uid).map(|cut| &cut.pod.namespace);
-        let services = self.pods.get(uid).into_iter().flat_map(|services| services.keys());
-        services.filter(move |key| namespace.is_none_or(|namespace| *namespace == key.0))
+    /// The Services that list a pod, of whatever namespace.
+    fn listings_of(&self, uid: &str) -> impl Iterator<Item = &ServiceKey> {
+        let addresses = self.known.get(uid).into_iter().flat_map(|pod| &pod.addresses);
+        let own = addresses.filter(move |address| self.holders.get(address).is_some_and(|holder| holder == uid));
+        let by_address = own.filter_map(|address| self.by_address.get(address));
+        self.by_uid.get(uid).into_iter().chain(by_address).flat_map(BTreeMap::keys)
+    }
+
+    /// The Services that a pod is behind: those of its own namespace, whatever slices of others say.
+    pub(crate) fn services_of(&self, uid: &str) -> BTreeSet<&ServiceKey> {
+        let namespace = self.known.get(uid).map(|pod| &pod.namespace);
+        self.listings_of(uid).filter(|key| namespace.is_none_or(|namespace| *namespace == key.0)).collect()
     }
 
     /// The endpoints of a Service as the cuts leave them.
@@ -302,7 +368,7 @@ impl Model {
         let remembered = cut.ports.values().flatten().copied();
         for (protocol, port) in self.target_ports(uid).into_iter().chain(remembered).collect::<BTreeSet<_>>() {
             for address in &addresses {
-                let siblings = self.siblings(uid, protocol, port, address.is_ipv6());
+                let siblings = stand_ins(uid, self.siblings(uid, protocol, port, address.is_ipv6()));
                 let refused = match cut.mode {
                     CutMode::Refuse => true,
                     CutMode::Divert => cut.departed && siblings.is_empty(),
@@ -322,14 +388,14 @@ impl Model {
     }
 
     fn target_ports(&self, uid: &str) -> BTreeSet<(Protocol, u16)> {
-        let services = self.services_of(uid).map(|key| self.resolved(key));
+        let services = self.services_of(uid).into_iter().map(|key| self.resolved(key));
         services.flat_map(|it| it.of_pod(uid).flat_map(Endpoint::numbers).collect::<Vec<_>>()).collect()
     }
 
     /// The Services that lead to a pod on one of its ports, or did before it was cut. One that is gone leads nobody to anybody.
     fn services_on_port(&self, uid: &str, protocol: Protocol, port: u16) -> Vec<Arc<Resolved>> {
         let remembered = self.cuts.get(uid).map(|cut| &cut.ports);
-        let keys = self.services_of(uid).chain(remembered.into_iter().flat_map(BTreeMap::keys));
+        let keys = self.services_of(uid).into_iter().chain(remembered.into_iter().flat_map(BTreeMap::keys));
         let keys: BTreeSet<_> = keys.filter(|key| self.services.contains_key(*key)).collect();
         let on_port = keys.into_iter().filter_map(|key| {
             let had = remembered.and_then(|ports| ports.get(key)).is_some_and(|had| had.contains(&(protocol, port)));
@@ -394,6 +460,39 @@ impl Endpoint {
     fn at(&self, name: &str, protocol: Protocol) -> Option<u16> {
         self.ports.iter().find(|port| port.0 == name && port.1 == protocol).map(|port| port.2)
     }
+}
+
+fn list<K: Ord>(index: &mut BTreeMap<K, Listings>, at: K, key: &ServiceKey) {
+    *index.entry(at).or_default().entry(key.clone()).or_default() += 1;
+}
+
+fn unlist<K: Ord>(index: &mut BTreeMap<K, Listings>, at: &K, key: &ServiceKey) {
+    let Some(listings) = index.get_mut(at) else { return };
+    if let Some(count) = listings.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            listings.remove(key);
+        }
+    }
+    if listings.is_empty() {
+        index.remove(at);
+    }
+}
+
+/// A few of the siblings, for each pod others, and the same as long as they are there.
+fn stand_ins(uid: &str, mut siblings: BTreeSet<Backend>) -> BTreeSet<Backend> {
+    if siblings.len() <= STAND_INS_MAX {
+        return siblings;
+    }
+    let weight = |backend: &Backend| {
+        let mut hasher = DefaultHasher::new();
+        (uid, backend).hash(&mut hasher);
+        hasher.finish()
+    };
+    let mut weighed: Vec<_> = siblings.iter().map(|backend| (weight(backend), *backend)).collect();
+    weighed.select_nth_unstable(STAND_INS_MAX);
+    siblings = weighed.into_iter().take(STAND_INS_MAX).map(|(_, backend)| backend).collect();
+    siblings
 }
 
 fn endpoints(slice: &EndpointSlice) -> Vec<Endpoint> {

@@ -136,6 +136,78 @@ fn cut_covers_the_addresses_of_its_pod_and_no_others() {
     assert!(model.wanted_by_cut("uid-1").nobody.is_empty(), "an address of the node");
 }
 
+/// Whoever writes slices of another namespace, or of none, says nothing about a pod: neither that somebody else takes its connections
+/// nor whose a connection is.
+#[test]
+fn pod_is_judged_by_the_services_of_its_own_namespace() {
+    let mut foreign = slice("web", &[(1, "here", true)]);
+    foreign.metadata.namespace = Some("thief".into());
+    let mut spoiling = slice("bait", &[(1, "here", true), (2, "here", true)]);
+    spoiling.metadata.namespace = Some("thief".into());
+    // It says of the address of another pod that it is this one's.
+    spoiling.endpoints.iter_mut().flatten().for_each(|it| it.target_ref.as_mut().unwrap().uid = Some("uid-1".into()));
+    let mut alone = service("web", "10.87.0.9", "Local");
+    alone.metadata.namespace = Some("thief".into());
+    let own = slice("web", &[(1, "here", true), (3, "here", true)]);
+    let mut model = model(&[service("web", "10.87.0.1", "Cluster"), alone], &[own, foreign, spoiling]);
+    for number in [1, 2, 3] {
+        model.know(&endpoint(number));
+    }
+    let Reach { last, node_local, siblings, .. } = model.reach("uid-1");
+    assert_eq!((last, node_local, siblings), (false, false, 1));
+    assert_eq!(model.reach("uid-2"), Reach::default(), "no Service of its namespace has it");
+    let counted_for = model.counted_for();
+    let counted = [1, 2, 4].map(|number| counted_for([10, 86, 0, number].into(), Protocol::Tcp, 8080));
+    assert_eq!(counted, [Some("uid-1".to_owned()), Some("uid-2".to_owned()), None]);
+}
+
+/// A pod whose slice names nobody is behind its Service all the same.
+#[test]
+fn pod_is_behind_a_service_that_lists_its_address_only() {
+    let mut unnamed = slice("web", &[(1, "here", true), (2, "here", true)]);
+    unnamed.endpoints.iter_mut().flatten().for_each(|it| it.target_ref = None);
+    let mut model = model(&[service("web", "10.87.0.1", "Cluster")], &[unnamed]);
+    assert_eq!(model.reach("uid-1"), Reach::default(), "nobody said where it is");
+    model.take_touched();
+    model.know(&endpoint(1));
+    assert!(model.take_touched().1.contains("uid-1"));
+    let Reach { by_vip, siblings, last, .. } = model.reach("uid-1");
+    assert_eq!((by_vip, siblings, last), (true, 1, false));
+    model.cut(endpoint(1), CutMode::Divert);
+    assert_eq!(diverted_to(&model, 1), ["10.86.0.2"]);
+    model.restore("uid-1");
+    model.keep_known(|_| false);
+    assert_eq!(model.reach("uid-1"), Reach::default(), "it is forgotten with its last follower");
+}
+
+/// An address that was given to another pod is no longer cut, although its former pod is.
+#[test]
+fn address_of_another_pod_is_not_cut_with_its_former_one() {
+    let pods = slice("web", &[(1, "here", true), (2, "here", true)]);
+    let mut model = model(&[service("web", "10.87.0.1", "Cluster")], &[pods]);
+    model.cut(endpoint(1), CutMode::Divert);
+    model.departed("uid-1");
+    assert_eq!(diverted_to(&model, 1), ["10.86.0.2"]);
+    model.know(&PodEndpoint { uid: "uid-9".into(), ..endpoint(1) });
+    assert!(diverted_to(&model, 1).is_empty());
+}
+
+/// Every pod of a large rollout is cut for a while: what each costs does not grow with the others.
+#[test]
+fn cut_pod_is_stood_in_for_by_a_few_of_many_and_by_the_same_ones_while_they_stay() {
+    let all: Vec<_> = (1..=200).map(|number| (number, "here", true)).collect();
+    let mut model = model(&[service("web", "10.87.0.1", "Cluster")], &[slice("web", &all)]);
+    model.cut(endpoint(1), CutMode::Divert);
+    let before = diverted_to(&model, 1);
+    assert_eq!(before.len(), 8);
+    let left: Vec<_> = all.iter().copied().filter(|(number, ..)| format!("10.86.0.{number}") != before[0]).collect();
+    model.set_slice(&slice("web", &left));
+    let after = diverted_to(&model, 1);
+    assert_eq!((after.len(), after.iter().filter(|it| before.contains(it)).count()), (8, 7));
+    model.cut(endpoint(2), CutMode::Divert);
+    assert_ne!(diverted_to(&model, 2), after, "others than for the first");
+}
+
 /// Numbers that look random, the same for the same seed.
 struct Numbers(u64);
 

@@ -291,7 +291,7 @@ fn cut_pod_keeps_its_connections_and_new_ones_go_to_siblings() {
         let handle = node.proxy.handle();
         let mut open: Vec<_> = node.client.run(|| (0..5).map(|_| Call::open("10.86.0.11:8080").unwrap()).collect());
         open.iter_mut().for_each(|call| assert_eq!(call.hear(), "11 10.86.0.20"));
-        let reach = handle.reach("uid-11").borrow().clone().unwrap();
+        let reach = handle.reach(&endpoint(11)).borrow().clone().unwrap();
         assert!(reach.by_vip && !reach.last && reach.siblings == 2, "{reach:?}");
         let before = handle.new_connections().await.unwrap()["uid-11"];
         assert!(before >= 5, "{before}");
@@ -304,7 +304,7 @@ fn cut_pod_keeps_its_connections_and_new_ones_go_to_siblings() {
         assert_eq!(handle.new_connections().await.unwrap()["uid-11"], before, "nobody new came");
         // Nobody is left: the pod is served again rather than refused.
         node.slice(3, &[at(11, READY)]).await;
-        assert!(handle.reach("uid-11").borrow().as_ref().unwrap().last);
+        assert!(handle.reach(&endpoint(11)).borrow().as_ref().unwrap().last);
         assert_eq!(node.client.run(answers("10.87.0.9:80", 10)), numbers(&["11"]));
         handle.cut(endpoint(11), CutMode::Refuse).await.unwrap();
         assert_eq!(node.client.run(|| call("10.87.0.9:80")), Err(ErrorKind::ConnectionRefused));
@@ -369,7 +369,7 @@ fn cut_before_the_first_lists_is_bounded_and_kept() {
         drop(proxy);
         let proxy = Proxy::open("node-1", settings()).unwrap();
         let handle = proxy.handle();
-        assert!(handle.reach("uid-11").borrow().is_none(), "nothing can be said of it yet");
+        assert!(handle.reach(&endpoint(11)).borrow().is_none(), "nothing can be said of it yet");
         let refused = handle.cut(endpoint(11), CutMode::Divert).await.unwrap_err().to_string();
         assert!(refused.contains("has not listed"), "{refused}");
         assert_eq!(client.run(answers("10.87.0.9:80", 40)), numbers(&["11", "12", "13"]), "the former rules");
@@ -379,6 +379,28 @@ fn cut_before_the_first_lists_is_bounded_and_kept() {
         node.tell(Event::Slice(Change::Listed(vec![slice(4, &all)], Some(4)))).await;
         node.applied(4).await;
         assert_eq!(node.client.run(answers("10.87.0.9:80", 40)), numbers(&["12", "13"]));
+    });
+}
+
+/// A pod is asked to leave before its slice says that it is there, or that it leaves: it takes no connections when that comes late.
+#[test]
+fn leaving_pod_takes_no_connections_although_its_slice_says_that_it_stays() {
+    on_a_node(async |node| {
+        let handle = node.proxy.handle();
+        node.slice(3, &[at(12, READY), at(13, READY)]).await;
+        let reach = handle.leaves(&endpoint(11)).unwrap();
+        assert!(!reach.by_vip, "no Service leads to it: {reach:?}");
+        node.slice(4, &[at(11, READY), at(12, READY), at(13, READY)]).await;
+        assert_eq!(node.client.run(answers("10.87.0.9:80", 40)), numbers(&["12", "13"]));
+        assert!(handle.leaves(&endpoint(11)).unwrap().by_vip, "now one does");
+        assert_eq!(node.client.run(answers("10.86.0.11:8080", 5)), numbers(&["11"]), "who dials it is served");
+        node.slice(5, &[at(11, READY)]).await;
+        assert_eq!(node.client.run(answers("10.87.0.9:80", 10)), numbers(&["11"]), "it goes on while nobody else is there");
+        node.slice(6, &[at(11, READY), at(12, READY)]).await;
+        assert_eq!(node.client.run(answers("10.87.0.9:80", 30)), numbers(&["12"]));
+        handle.forget("uid-11");
+        node.slice(7, &[at(11, READY), at(12, READY)]).await;
+        assert_eq!(node.client.run(answers("10.87.0.9:80", 40)), numbers(&["11", "12"]));
     });
 }
 
@@ -407,6 +429,7 @@ fn owner_that_breaks_begins_again_with_its_cuts() {
 fn probes_of_the_node_are_no_new_connections() {
     on_a_node(async |node| {
         let handle = node.proxy.handle();
+        let _followed = [11, 12, 13].map(|number| handle.reach(&endpoint(number)));
         let sum = async || handle.new_connections().await.unwrap().values().sum::<u64>();
         let before = sum().await;
         (0..5).for_each(|_| drop(call("10.86.0.11:8080").unwrap()));

@@ -104,7 +104,7 @@ fn is_told_once(input: &Input) -> bool {
     !matches!(input, Input::TimePassed | Input::AgentRestarted { .. })
 }
 
-fn asks_to_leave(input: &Input) -> bool {
+pub(super) fn asks_to_leave(input: &Input) -> bool {
     matches!(input, Input::DeleteRequested { .. } | Input::KillRequested { .. })
 }
 

@@ -8,7 +8,9 @@ use std::sync::Mutex;
 
 use futures::future::pending;
 use k8s_openapi::api::core::v1::Pod;
-use lifecycle::{ContainerName, DeleteSighting, Exit, HookKind, HookOutcome, Instance, KillCause};
+use lifecycle::{
+    BestEvidence, ContainerName, DeleteSighting, Exit, HookKind, HookOutcome, Instance, KillCause, Routes,
+};
 use runtime_api::image::{Keyring, Origin, Prune, Pulled, Removed};
 use runtime_api::{
     ContainerId, ContainerReport, ContainerSpec, ContainerStats, ContainerStored, ContainerUsage, Containers, Delivery,
@@ -31,6 +33,7 @@ use crate::pressure::{EvictionConfig, ImageCollection};
 use crate::record::{PodRecord, RecordReader};
 use crate::services::Services;
 use crate::sysctls::AllowedSysctls;
+use crate::traffic::{TrafficReporter, TrafficRequest};
 use crate::volumes::Watches;
 use reading::pod_spec;
 
@@ -297,6 +300,16 @@ impl Stage {
 
     /// With these lifecycle hooks.
     async fn set_with(uid: &str, runtime: Scripted, hooks: serde_json::Value) -> Self {
+        Self::set_behind(uid, runtime, hooks, Arc::new(crate::NoTraffic)).await
+    }
+
+    /// With somebody who steers its traffic.
+    async fn set_behind(
+        uid: &str,
+        runtime: Scripted,
+        hooks: serde_json::Value,
+        traffic: Arc<dyn crate::Traffic>,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (events_told, events) = mpsc::unbounded_channel();
         let (runtime, client) = (Arc::new(runtime), api(events_told));
@@ -326,7 +339,7 @@ impl Stage {
             pod_pids_max: None,
             allowed_sysctls: AllowedSysctls::default(),
             cluster_dns: vec![[10, 87, 0, 10].into()],
-            traffic: std::sync::Arc::new(crate::NoTraffic),
+            traffic,
             local: None,
         });
         let pod: Pod = serde_json::from_value(json!({
@@ -404,6 +417,48 @@ fn config(dir: &Path) -> NodeConfig {
         files: Files::Threads,
         traffic: std::sync::Arc::new(crate::NoTraffic),
         takes_on_pods: true,
+    }
+}
+
+/// Services lead to the pod, and nobody has told its worker yet.
+#[derive(Debug)]
+struct LateTraffic(watch::Sender<Option<TrafficRequest>>);
+
+impl crate::Traffic for LateTraffic {
+    fn perform(&self, _: Pod, request: TrafficRequest, _: TrafficReporter) -> BoxFuture<'static, ()> {
+        self.0.send_replace(Some(request));
+        futures::future::ready(()).boxed()
+    }
+
+    fn follow(&self, _: watch::Receiver<Arc<Pod>>, _: TrafficReporter) -> BoxFuture<'static, ()> {
+        futures::future::pending().boxed()
+    }
+
+    fn leaves(&self, _: &Pod) -> Option<Routes> {
+        Some(Routes { best: BestEvidence::Divert, ..Routes::default() })
+    }
+
+    fn released(&self, _: &str) {}
+
+    fn departed(&self, _: &Pod) {}
+}
+
+/// What it was told of its traffic may be older than what leads to it: with that the pod would be told to stop at once.
+#[tokio::test]
+async fn pod_that_is_asked_to_leave_is_cut_although_nobody_told_it_yet_how_it_is_reached() {
+    for (uid, ask) in [
+        ("deleted", Input::DeleteRequested { grace: GRACE, sighting: DeleteSighting::Live }),
+        ("killed", Input::KillRequested { cause: KillCause::Preempted, grace: None }),
+    ] {
+        let (asked, mut traffic) = watch::channel(None);
+        let stage = Stage::set_behind(uid, Scripted::default(), json!({}), Arc::new(LateTraffic(asked))).await;
+        stage.tell(Input::Begin).await;
+        stage.runtime.was_asked("start app.0", 1).await;
+        stage.record.wait_until(|record| !record.starting.contains(&app())).await;
+        stage.tell(ask).await;
+        let cut = traffic.wait_for(|asked| *asked == Some(TrafficRequest::Cut(lifecycle::Cut::Divert)));
+        tokio::time::timeout(PATIENCE, cut).await.expect("it is cut").unwrap();
+        stage.driver.abort();
     }
 }
 

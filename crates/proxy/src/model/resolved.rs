@@ -45,17 +45,16 @@ struct TakerCount {
 }
 
 impl Resolved {
-    /// Each address once: of two, the one that stays.
+    /// Each address once: of two, the one that stays. An endpoint is the pod's that has its address, whatever its slice says.
     pub(super) fn of(model: &Model, key: &ServiceKey) -> Self {
         let mut found: BTreeMap<(IpAddr, Arc<[TargetPort]>), Endpoint> = BTreeMap::new();
         let mut resolved = Self::default();
         for endpoint in model.raw_endpoints_of(key) {
-            let mut endpoint = endpoint.clone();
+            let mut endpoint = Endpoint { uid: model.owner_of(endpoint, key).map(str::to_owned), ..endpoint.clone() };
             if let Some(uid) = endpoint.uid.as_ref().filter(|_| endpoint.ready || endpoint.serving) {
                 resolved.serving.insert(uid.clone());
             }
-            let cut = endpoint.uid.as_ref().and_then(|uid| model.cuts.get(uid));
-            if let Some(cut) = cut.filter(|cut| cut.pod.namespace == key.0) {
+            if let Some(cut) = endpoint.uid.as_ref().and_then(|uid| model.cuts.get(uid)) {
                 endpoint.ready = false;
                 endpoint.terminating = true;
                 endpoint.serving &= cut.mode != CutMode::Refuse && !cut.departed;

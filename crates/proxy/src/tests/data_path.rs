@@ -445,10 +445,14 @@ fn restart_keeps_the_tables_their_counters_and_open_connections() {
     on_a_node(async |node| {
         let (before, mut open) = (handles(), node.client.run(|| Call::open("10.87.0.9:80").unwrap()));
         let who = open.hear();
+        let follow = |node: &Node| [11, 12, 13].map(|number| node.proxy.handle().reach(&endpoint(number)));
+        let _followed = follow(&node);
         let counted = node.proxy.handle().new_connections().await.unwrap();
+        assert_eq!(counted.values().sum::<u64>(), 1);
         let Node { proxy, pods, client } = node;
         drop(proxy);
         let node = Node { proxy: Proxy::open("node-1", settings()).unwrap(), pods, client };
+        let _followed = follow(&node);
         let generation = Nftables::open().unwrap().generation().unwrap();
         node.tell(Event::Service(Change::Listed(vec![service()], Some(3)))).await;
         let all = [11, 12, 13].map(|number| at(number, READY));
@@ -501,4 +505,31 @@ fn connection_that_was_never_tracked_stays_where_it_is_when_its_pod_is_cut() {
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// Slices that people write name no pod, and Services of any namespace may lead to any address: a cut holds where connections arrive.
+#[test]
+fn cut_pod_gets_no_connections_from_slices_that_do_not_name_it() {
+    on_a_node(async |node| {
+        let handle = node.proxy.handle();
+        let mut other = service();
+        let spec = other.spec.as_mut().unwrap();
+        (spec.cluster_ip, spec.cluster_ips) = (Some("10.87.0.10".into()), Some(vec!["10.87.0.10".into()]));
+        spec.ports.as_mut().unwrap()[0].node_port = None;
+        other.metadata.namespace = Some("elsewhere".into());
+        let mut unnamed = slice(3, &[at(11, READY), at(12, READY)]);
+        unnamed.metadata.namespace = Some("elsewhere".into());
+        let [first, second] = &mut unnamed.endpoints.as_mut().unwrap()[..] else { panic!("two") };
+        first.target_ref = None;
+        second.target_ref.as_mut().unwrap().uid = Some("uid-11".into());
+        node.tell(Event::Service(Change::Changed(other))).await;
+        node.tell(Event::Slice(Change::Changed(unnamed))).await;
+        node.applied(3).await;
+        assert_eq!(node.client.run(answers("10.87.0.10:80", 30)), numbers(&["11", "12"]));
+        handle.cut(endpoint(11), CutMode::Divert).await.unwrap();
+        assert_eq!(node.client.run(answers("10.87.0.10:80", 30)), numbers(&["12"]));
+        assert_eq!(node.client.run(answers("10.86.0.11:8080", 30)), numbers(&["12", "13"]), "its own Service stands in");
+        handle.restore("uid-11").await.unwrap();
+        assert_eq!(node.client.run(answers("10.87.0.10:80", 30)), numbers(&["11", "12"]));
+    });
 }

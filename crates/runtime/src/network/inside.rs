@@ -3,14 +3,15 @@
 //! ```text
 //! table ip adXXXX-inside {
 //!     chain guard {
-//!         type filter hook prerouting priority raw;
+//!         type filter hook input priority raw;
 //!         ip daddr NODE iifname != "adXXXX*" iifname != "lo" drop
 //!     }
 //! }
 //! ```
 //!
 //! Pods find the API and the cluster DNS there. The kernel takes packets for an address of `lo` by any link, so a neighbour who sends
-//! them to this machine would find both, whatever the API is told to listen on.
+//! them to this machine would find both, whatever the API is told to listen on. What they send to an address or port that a Service
+//! leads there would, too: so it is judged behind all translation, by where it arrives.
 
 use std::net::Ipv4Addr;
 
@@ -28,6 +29,6 @@ pub(super) fn spec(table: Table, prefix: &str, node: Ipv4Addr) -> TableSpec {
         .input_name_begins(Relation::NotEqual, prefix)
         .input_name_begins(Relation::NotEqual, LOOPBACK)
         .verdict(Verdict::Drop);
-    let chain = Chain::at("guard", ChainKind::Filter, Hook::Prerouting, RAW_PRIORITY);
+    let chain = Chain::at("guard", ChainKind::Filter, Hook::Input, RAW_PRIORITY);
     TableSpec { chains: vec![(chain, vec![foreign])], ..TableSpec::new(table) }
 }

@@ -693,6 +693,13 @@ fn node_address_of_the_pod_range_answers_pods_and_the_machine_and_nobody_else() 
         assert_eq!(outside.run(move || call(machine)).unwrap(), "192.0.2.2", "the neighbour is there");
         assert_eq!(outside.run(move || at_once(node)), Err(std::io::ErrorKind::TimedOut), "a neighbour");
         assert_eq!(b.run(move || at_once(node)), Err(std::io::ErrorKind::TimedOut), "another instance's pod");
+        // As a Service does whose slice somebody wrote by hand.
+        nft(&["add table ip lead"]);
+        nft(&["add chain ip lead in { type nat hook prerouting priority -100; }"]);
+        nft(&[&format!("add rule ip lead in ip daddr {machine} tcp dport {PORT} dnat to {node}")]);
+        assert_eq!(outside.run(move || at_once(machine)), Err(std::io::ErrorKind::TimedOut), "a neighbour who is led there");
+        assert_eq!(a.run(move || call(machine)).unwrap(), own.to_string(), "a pod that is led there");
+        nft(&["delete table ip lead"]);
         network.tear_down().await.unwrap();
         other.tear_down().await.unwrap();
     });

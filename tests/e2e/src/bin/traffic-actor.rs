@@ -1,9 +1,9 @@
 //! Both ends of the traffic that tests send through Services, run inside pods.
 //!
 //! `traffic-actor serve PORT LATE_MS` is a naive HTTP server: at TERM it closes its listener, LATE_MS later, and what it has accepted is
-//! answered to the end. What it accepts after TERM and answers is late. `traffic-actor load ADDRESS NEW KEPT` asks it again and again: NEW clients
-//! with a connection for each request, KEPT with one for as many as it lasts, until its standard input ends. Both tell what came of it
-//! in one line of JSON, at `/shared`.
+//! answered to the end. What it accepts after TERM and answers is late. `traffic-actor load ADDRESS NEW KEPT SLOW` asks it again and
+//! again: NEW clients with a connection for each request, KEPT with one for as many as it lasts, SLOW with one for each request that takes
+//! 200 ms, until its standard input ends. Both tell what came of it in one line of JSON, at `/shared`; every failure is told at once.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a tool of tests")]
 
 use std::collections::BTreeMap;
@@ -18,8 +18,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long a request may take: on a busy machine neither side may get a processor for seconds.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a request may take: a stall is a loss.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a slow request takes.
+const SLOW_MS: u64 = 200;
 /// How long an idle connection is kept after TERM.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -29,8 +31,11 @@ async fn main() {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["serve", port, late] => serve(port.parse().unwrap(), Duration::from_millis(late.parse().unwrap())).await,
-        ["load", address, new, kept] => load(address, new.parse().unwrap(), kept.parse().unwrap()).await,
-        _ => panic!("serve PORT LATE_MS | load ADDRESS NEW KEPT"),
+        ["load", address, new, kept, slow] => {
+            let [new, kept, slow] = [new, kept, slow].map(|count| count.parse().unwrap());
+            load(address, [(new, Kind::New), (kept, Kind::Kept), (slow, Kind::Slow)]).await;
+        }
+        _ => panic!("serve PORT LATE_MS | load ADDRESS NEW KEPT SLOW"),
     }
 }
 
@@ -116,6 +121,9 @@ async fn answer(mut stream: TcpStream, seen: &Seen, is_late: bool) {
         if !heard.ends_with(b"\r\n\r\n") {
             continue;
         }
+        let path = heard.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+        let takes_ms = String::from_utf8_lossy(path).trim_start_matches('/').parse().unwrap_or(0);
+        tokio::time::sleep(Duration::from_millis(takes_ms)).await;
         let wants_close = heard.windows(17).any(|it| it == b"Connection: close");
         heard.clear();
         // A probe that only connects is nobody's request.
@@ -130,47 +138,37 @@ async fn answer(mut stream: TcpStream, seen: &Seen, is_late: bool) {
     }
 }
 
-/// Requests that failed for one reason: how many, and when the first and the last did.
-#[derive(Default)]
-struct Failures {
-    count: u64,
-    first_ms: u64,
-    last_ms: u64,
-}
-
-impl Failures {
-    fn add(&mut self) {
-        self.last_ms = now_ms();
-        if self.count == 0 {
-            self.first_ms = self.last_ms;
-        }
-        self.count += 1;
-    }
-
-    fn told(&self) -> serde_json::Value {
-        json!({ "count": self.count, "first_ms": self.first_ms, "last_ms": self.last_ms })
-    }
+/// How a client asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    New,
+    Kept,
+    Slow,
 }
 
 #[derive(Default)]
 struct Fates {
     answered: u64,
     connections: u64,
-    failed: BTreeMap<String, Failures>,
+    failed: BTreeMap<String, u64>,
 }
 
-async fn load(address: &str, new: usize, kept: usize) {
+async fn load(address: &str, clients: [(usize, Kind); 3]) {
     let fates = Arc::new(Mutex::new(Fates::default()));
     let is_over = Arc::new(AtomicBool::new(false));
-    let clients: Vec<_> = (0..new + kept)
-        .map(|number| {
+    let kinds = clients.into_iter().flat_map(|(count, kind)| std::iter::repeat_n(kind, count));
+    let clients: Vec<_> = kinds
+        .map(|kind| {
             let (address, fates, is_over) = (address.to_owned(), fates.clone(), is_over.clone());
             tokio::spawn(async move {
                 while !is_over.load(Ordering::Relaxed) {
-                    let asking = connection(&address, number >= new, &fates, &is_over);
+                    let (began_ms, mut from) = (now_ms(), 0);
+                    let asking = connection(&address, kind, &fates, &is_over, &mut from);
                     let outcome = tokio::time::timeout(REQUEST_PATIENCE, asking).await;
                     if let Err(failure) = outcome.unwrap_or(Err("timeout".to_owned())) {
-                        fates.lock().unwrap().failed.entry(failure).or_default().add();
+                        let line = json!({ "failed": failure, "kind": format!("{kind:?}"), "from_port": from, "began_ms": began_ms, "at_ms": now_ms() });
+                        tell("failed", &line);
+                        *fates.lock().unwrap().failed.entry(failure).or_default() += 1;
                     }
                     tokio::task::yield_now().await;
                 }
@@ -184,19 +182,26 @@ async fn load(address: &str, new: usize, kept: usize) {
     for client in clients {
         client.await.unwrap();
     }
-    let fates = fates.lock().unwrap();
-    let failed: BTreeMap<_, _> = fates.failed.iter().map(|(reason, failures)| (reason, failures.told())).collect();
-    println!("{}", json!({ "answered": fates.answered, "connections": fates.connections, "failed": failed }));
+    let Fates { answered, connections, failed } = &*fates.lock().unwrap();
+    println!("{}", json!({ "answered": answered, "connections": connections, "failed": failed }));
 }
 
-/// One connection, with one request or with many of them for a few seconds.
-async fn connection(address: &str, is_kept: bool, fates: &Mutex<Fates>, is_over: &AtomicBool) -> Result<(), String> {
+/// One connection, with one request or with many of them for a few seconds; `from` is its port on this side.
+async fn connection(
+    address: &str,
+    kind: Kind,
+    fates: &Mutex<Fates>,
+    is_over: &AtomicBool,
+    from: &mut u16,
+) -> Result<(), String> {
     let failed = |what: &str, error: std::io::Error| format!("{what}: {}", error.kind());
     let mut stream = TcpStream::connect(address).await.map_err(|error| failed("connect", error))?;
+    *from = stream.local_addr().map_or(0, |local| local.port());
     fates.lock().unwrap().connections += 1;
     let began = std::time::Instant::now();
-    let connection = if is_kept { "keep-alive" } else { "close" };
-    let request = format!("GET / HTTP/1.1\r\nHost: web\r\nConnection: {connection}\r\n\r\n");
+    let connection = if kind == Kind::Kept { "keep-alive" } else { "close" };
+    let path = if kind == Kind::Slow { format!("/{SLOW_MS}") } else { "/".to_owned() };
+    let request = format!("GET {path} HTTP/1.1\r\nHost: web\r\nConnection: {connection}\r\n\r\n");
     loop {
         stream.write_all(request.as_bytes()).await.map_err(|error| failed("send", error))?;
         let mut answer = Vec::new();
